@@ -1,0 +1,1 @@
+//! Workloads, runners, statistics, reports

@@ -1,0 +1,68 @@
+//! Why a device operation failed: a small kind to decide by, and a text to show.
+
+use std::fmt;
+
+/// What to do about a failure depends on this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoKind {
+    /// The medium or transport failed.
+    Io,
+    /// No space left behind the device.
+    NoSpace,
+    /// The device cannot do this operation.
+    Unsupported,
+    /// Offset or length is outside the device or not on its blocks.
+    Invalid,
+    /// The device is gone and will not come back.
+    Gone,
+}
+
+/// A failed device operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoError {
+    /// What to decide by.
+    pub kind: IoKind,
+    /// The operating system's error number, 0 if there is none.
+    pub errno: i32,
+    /// What was being done, and where.
+    pub context: String,
+}
+
+impl IoError {
+    /// An error without an operating-system number.
+    pub fn new(kind: IoKind, context: impl Into<String>) -> IoError {
+        IoError { kind, errno: 0, context: context.into() }
+    }
+
+    /// An error from the operating system's number.
+    pub fn from_errno(errno: i32, context: impl Into<String>) -> IoError {
+        let kind = match errno {
+            libc::ENOSPC | libc::EDQUOT => IoKind::NoSpace,
+            libc::EOPNOTSUPP | libc::ENOSYS => IoKind::Unsupported,
+            libc::EINVAL => IoKind::Invalid,
+            libc::ENODEV | libc::ENXIO => IoKind::Gone,
+            _ => IoKind::Io,
+        };
+        IoError { kind, errno, context: context.into() }
+    }
+}
+
+impl From<std::io::Error> for IoError {
+    fn from(e: std::io::Error) -> IoError {
+        let mut err = IoError::from_errno(e.raw_os_error().unwrap_or(0), "");
+        err.context = e.to_string();
+        err
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.errno == 0 {
+            write!(f, "{}", self.context)
+        } else {
+            write!(f, "{}: {}", self.context, std::io::Error::from_raw_os_error(self.errno))
+        }
+    }
+}
+
+impl std::error::Error for IoError {}

@@ -1,0 +1,90 @@
+//! Owned operations: what a device is asked and what it answers. An operation in flight owns its buffer, and gives it
+//! back with the completion, also when it failed.
+
+use crate::{Buf, IoError, Shared};
+
+/// Chosen by whoever submits; comes back in the [`Completion`].
+pub type Tag = u64;
+
+/// What to do at [`Op::offset`].
+#[derive(Debug)]
+pub enum OpKind {
+    /// Fill the whole buffer; a device that cannot fill it all fails the operation.
+    Read(Buf),
+    /// Write all the bytes; with `fua` they are on stable media before the completion.
+    Write {
+        /// The payload.
+        data: Shared,
+        /// Durable before the completion.
+        fua: bool,
+    },
+    /// Everything completed before this was submitted is on stable media when it completes. `offset` is ignored.
+    Flush,
+    /// The range may be forgotten: it reads as zeros or as before until written again.
+    Discard {
+        /// Bytes.
+        len: u64,
+    },
+    /// The range reads as zeros afterwards. With `unmap` the space may be given back.
+    WriteZeroes {
+        /// Bytes.
+        len: u64,
+        /// Space may be deallocated.
+        unmap: bool,
+    },
+}
+
+/// One operation on a device, with its buffer.
+#[derive(Debug)]
+pub struct Op {
+    /// The submitter's name for it.
+    pub tag: Tag,
+    /// Bytes from the start of the device.
+    pub offset: u64,
+    /// What to do there.
+    pub kind: OpKind,
+}
+
+impl Op {
+    /// Bytes the operation touches (0 for a flush).
+    pub fn len(&self) -> u64 {
+        match &self.kind {
+            OpKind::Read(b) => b.len() as u64,
+            OpKind::Write { data, .. } => data.len() as u64,
+            OpKind::Flush => 0,
+            OpKind::Discard { len } | OpKind::WriteZeroes { len, .. } => *len,
+        }
+    }
+
+    /// Whether it touches no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it changes the device's content.
+    pub fn is_mutation(&self) -> bool {
+        matches!(self.kind, OpKind::Write { .. } | OpKind::Discard { .. } | OpKind::WriteZeroes { .. })
+    }
+}
+
+/// What became of an [`Op`].
+#[derive(Debug)]
+pub struct Completion {
+    /// The tag it was submitted with.
+    pub tag: Tag,
+    /// The buffer of a read, filled if `result` is `Ok`.
+    pub buf: Option<Buf>,
+    /// Success, or why not.
+    pub result: Result<(), IoError>,
+}
+
+/// The outcome of a submission.
+#[derive(Debug)]
+pub enum Submit {
+    /// In flight; a [`Completion`] will follow.
+    Taken,
+    /// Done at once.
+    Finished(Completion),
+    /// The queue is full; the operation comes back whole, to be tried again after a completion.
+    Busy(Op),
+}

@@ -1,0 +1,69 @@
+//! The vocabulary between the engine and the world around it: events in, effects out.
+
+use loligo_block::{IoError, Buf, Op, Reply, Request, Tag};
+
+/// Nanoseconds on the runtime's monotonic clock; the engine never reads one itself.
+pub type Nanos = u64;
+
+/// Which device an effect is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dev {
+    /// The flash.
+    Cache,
+    /// The slow device behind it.
+    Core,
+}
+
+/// What the world tells the engine.
+#[derive(Debug)]
+pub enum Event {
+    /// A request, or the part of one that falls into this shard and one window.
+    Submit(Request, Hint),
+    /// An operation asked for by [`Effect::Io`] is over. The buffer of a read comes back.
+    Done {
+        /// The operation's tag.
+        tag: Tag,
+        /// The buffer of a read.
+        buf: Option<Buf>,
+        /// Success, or why not.
+        result: Result<(), IoError>,
+    },
+    /// A management request.
+    Control(ControlId, Control),
+    /// Time has passed (at least the deadline the engine named).
+    Tick,
+}
+
+/// What the router knows of a request beyond the part a shard sees.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hint {
+    /// Bytes of the sequential stream this request continues, itself included; 0: not sequential.
+    pub stream_bytes: u64,
+}
+
+/// Names a management request until its answer.
+pub type ControlId = u64;
+
+/// Management of one shard.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Control {
+    /// Switch the mode of every request that comes after.
+    SetMode(crate::mode::Mode),
+    /// Change a tunable.
+    SetParam(crate::params::Param),
+    /// Destage everything dirty now.
+    FlushDirty,
+    /// Finish what was accepted, make it durable, checkpoint; refuse what comes after.
+    Stop,
+}
+
+/// What the engine asks of the world.
+#[derive(Debug)]
+pub enum Effect {
+    /// Do this; answer with [`Event::Done`] and the operation's tag.
+    Io(Dev, Op),
+    /// Hand this to the client.
+    Answer(Reply),
+    /// A management request is done.
+    Controlled(ControlId, Result<(), String>),
+}

@@ -1,0 +1,3 @@
+//! `loligo`: the command line.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! How a volume is reached: the NBD server

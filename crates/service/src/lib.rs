@@ -1,0 +1,1 @@
+//! Life cycle of a served volume, control socket and metrics

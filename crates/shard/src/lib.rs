@@ -1,0 +1,1 @@
+//! One thread, one ring: reap, step, carry out, submit

@@ -1,0 +1,1 @@
+//! A seeded world around the cache engine: faulty devices, crashes and an oracle
