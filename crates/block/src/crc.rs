@@ -6,6 +6,12 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     ::crc32c::crc32c(bytes)
 }
 
+/// CRC32C of what `crc` was computed of, followed by `bytes`.
+#[inline]
+pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
+    ::crc32c::crc32c_append(crc, bytes)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -3,16 +3,27 @@
 
 mod buf;
 mod crc;
+mod device;
 mod error;
+mod file;
 mod geometry;
 mod op;
+mod ram;
 mod sync_io;
+mod uring;
 mod volume;
 
 pub use buf::{Buf, Shared, alignment};
-pub use crc::crc32c;
+pub use crc::{crc32c, crc32c_append};
+pub use device::{AnyDevice, Device};
 pub use error::{IoError, IoKind};
+pub use file::{DeviceFile, DioAlign, Identity, OpenOptions, SIGNATURE_PROBE, SyncFile, foreign_signature};
 pub use geometry::{Geometry, SECTOR};
 pub use op::{Completion, Op, OpKind, Submit, Tag};
+pub use ram::RamDevice;
 pub use sync_io::SyncIo;
+pub use uring::{DevId, Foreign, Ring, UringFile};
 pub use volume::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, Segments};
+
+/// The crate whose entries [`Ring::push_foreign`] takes.
+pub use io_uring;

@@ -1,7 +1,7 @@
 //! Owned operations: what a device is asked and what it answers. An operation in flight owns its buffer, and gives it
 //! back with the completion, also when it failed.
 
-use crate::{Buf, IoError, Shared};
+use crate::{Buf, IoError, IoKind, SECTOR, Shared};
 
 /// Chosen by whoever submits; comes back in the [`Completion`].
 pub type Tag = u64;
@@ -87,4 +87,45 @@ pub enum Submit {
     Finished(Completion),
     /// The queue is full; the operation comes back whole, to be tried again after a completion.
     Busy(Op),
+}
+
+/// Refuses a range that leaves a device of `size` bytes or is not on sectors.
+pub(crate) fn check_range(offset: u64, len: u64, size: u64) -> Result<(), IoError> {
+    if !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
+        return Err(IoError::new(
+            IoKind::Invalid,
+            format!("{len} bytes at {offset} are not on 512-byte sectors"),
+        ));
+    }
+    if offset.checked_add(len).is_none_or(|end| end > size) {
+        return Err(IoError::new(
+            IoKind::Invalid,
+            format!("{len} bytes at {offset} leave a device of {size} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+impl Op {
+    /// The completion of this operation, without its having been carried out.
+    pub fn complete(self, result: Result<(), IoError>) -> Completion {
+        let buf = match self.kind {
+            OpKind::Read(b) => Some(b),
+            _ => None,
+        };
+        Completion { tag: self.tag, buf, result }
+    }
+}
+
+/// Hands back `op` if a device of `size` bytes can carry it out, and its completion otherwise: with an error when it
+/// is out of range, with success when it is empty.
+pub(crate) fn refuse_invalid(op: Op, size: u64) -> Result<Op, Completion> {
+    if matches!(op.kind, OpKind::Flush) {
+        return Ok(op);
+    }
+    match check_range(op.offset, op.len(), size) {
+        Ok(()) if op.is_empty() => Err(op.complete(Ok(()))),
+        Ok(()) => Ok(op),
+        Err(e) => Err(op.complete(Err(e))),
+    }
 }

@@ -1,0 +1,48 @@
+//! What the kernel says of a block device.
+
+use super::Identity;
+use crate::{Geometry, IoError, IoKind, SECTOR};
+use rustix::fd::OwnedFd;
+use rustix::fs::{fstat, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the kernel keeps names, in the order of how lasting they are; relative to the whole disk's directory.
+const NAMES: [&str; 6] = ["wwid", "device/wwid", "serial", "device/serial", "dm/uuid", "md/uuid"];
+
+pub(super) fn describe(fd: &OwnedFd, path: &Path) -> Result<(Geometry, Identity), IoError> {
+    let failed =
+        |e: rustix::io::Errno| IoError::from_errno(e.raw_os_error(), format!("asking {}", path.display()));
+    let number = fstat(fd).map_err(failed)?.st_rdev;
+    let own = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
+    let is_partition = own.join("partition").exists();
+    // A partition's directory lies inside its disk's, which has the queue and the name.
+    let disk = if is_partition { own.join("..") } else { own.clone() };
+
+    let size = read_number(&own.join("size")).unwrap_or(0) * SECTOR;
+    if size == 0 {
+        let text = format!("{} has no size: no medium, or the device is not set up", path.display());
+        return Err(IoError::new(IoKind::Gone, text));
+    }
+    let queue = |name: &str| read_number(&disk.join("queue").join(name)).unwrap_or(0);
+    let geometry = Geometry {
+        size,
+        logical_block: ioctl_blksszget(fd).map_err(failed)?,
+        physical_block: ioctl_blkpbszget(fd).map_err(failed)?,
+        // An unreadable answer counts as the unsafe one.
+        volatile_cache: read_text(&disk.join("queue/write_cache")).is_none_or(|t| t != "write through"),
+        rotational: queue("rotational") == 1,
+        can_unmap: queue("discard_max_bytes") > 0 && queue("write_zeroes_max_bytes") > 0,
+    };
+    let offset = if is_partition { read_number(&own.join("start")).unwrap_or(0) * SECTOR } else { 0 };
+    let id = NAMES.iter().find_map(|n| read_text(&disk.join(n)).filter(|t| !t.is_empty()));
+    Ok((geometry, id.map_or(Identity::Size(size), |id| Identity::Device { id, offset })))
+}
+
+fn read_text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|t| t.trim().to_owned())
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    read_text(path)?.parse().ok()
+}

@@ -1,0 +1,67 @@
+//! Who holds a lock, in words for the operator. Best effort: another user's processes are visible to root only.
+
+use rustix::fs::{major, minor, stat};
+use std::fs;
+use std::path::Path;
+
+/// The process whose open file description carries the lock that stands in the way of ours.
+pub(super) fn of_file_lock(path: &Path) -> String {
+    let Ok(target) = stat(path) else { return unknown() };
+    let same = |s: &rustix::fs::Stat| s.st_dev == target.st_dev && s.st_ino == target.st_ino;
+    // /proc/PID/fdinfo/FD lists the locks of that very description, also those of the open-file-description kind,
+    // which /proc/locks shows without an owner.
+    let holders = processes(|pid, fd, s| {
+        same(s) && fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).is_ok_and(|t| t.contains("\nlock:"))
+    });
+    if holders.is_empty() { unknown() } else { holders.join(" and ") }
+}
+
+/// A mount, a device built on top, or the processes that have the device open.
+pub(super) fn of_block_device(path: &Path) -> String {
+    let Ok(target) = stat(path) else { return unknown() };
+    let number = format!("{}:{}", major(target.st_rdev), minor(target.st_rdev));
+    if let Some(mount) = mount_point(&number) {
+        return format!("the file system mounted at {mount}");
+    }
+    let above: Vec<String> = fs::read_dir(format!("/sys/dev/block/{number}/holders"))
+        .map(|d| d.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    if !above.is_empty() {
+        return format!("the kernel's device {} built on it", above.join(", "));
+    }
+    let holders = processes(|_, _, s| s.st_rdev == target.st_rdev && s.st_mode == target.st_mode);
+    if holders.is_empty() { unknown() } else { holders.join(" or ") }
+}
+
+fn unknown() -> String {
+    "a process that cannot be seen from here (another container or another user's)".to_owned()
+}
+
+fn mount_point(number: &str) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.nth(2)? == number).then(|| fields.nth(1).unwrap_or("?").to_owned())
+    })
+}
+
+/// "process 123 (name)" of every process with a descriptor for which `wanted(pid, fd, stat)` is true.
+fn processes(wanted: impl Fn(&str, &str, &rustix::fs::Stat) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_string_lossy().into_owned();
+        if !pid.bytes().all(|b| b.is_ascii_digit()) {
+            continue;
+        }
+        let Ok(fds) = fs::read_dir(entry.path().join("fd")) else { continue };
+        let holds = fds.flatten().any(|fd| {
+            let name = fd.file_name().to_string_lossy().into_owned();
+            stat(fd.path()).is_ok_and(|s| wanted(&pid, &name, &s))
+        });
+        if holds {
+            let command = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            found.push(format!("process {pid} ({})", command.trim_end()));
+        }
+    }
+    found
+}

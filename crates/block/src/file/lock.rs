@@ -1,0 +1,92 @@
+//! One user at a time: `O_EXCL` on block devices, open-file-description locks on files, on the very descriptors that
+//! do the I/O. The kernel lets go of such a lock only when the last operation in flight of a killed process has ended,
+//! so whoever gets it sees no late write.
+
+use super::holder;
+use crate::{IoError, IoKind};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Opens; while a block device is claimed by another (`EBUSY`), tries again until `deadline`.
+pub(super) fn open_waiting(
+    path: &Path,
+    flags: OFlags,
+    deadline: Option<Instant>,
+) -> Result<OwnedFd, IoError> {
+    loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => return Ok(fd),
+            Err(Errno::INTR) => {}
+            Err(Errno::BUSY) if deadline.is_some_and(|d| Instant::now() < d) => std::thread::sleep(PAUSE),
+            Err(Errno::BUSY) => return Err(in_use(path, &holder::of_block_device(path))),
+            Err(e) => {
+                return Err(IoError::from_errno(e.raw_os_error(), format!("opening {}", path.display())));
+            }
+        }
+    }
+}
+
+/// Locks a file on both its descriptors, the second (buffered) one by the last byte of the offset range: a lock of
+/// the whole file by anyone else collides with both, and operations in flight on either keep theirs.
+pub(super) fn lock_file(
+    path: &Path,
+    main: &OwnedFd,
+    plain: Option<&OwnedFd>,
+    shared: bool,
+    deadline: Instant,
+) -> Result<(), IoError> {
+    let last = i64::MAX - 1;
+    acquire(path, main, shared, 0, last, deadline)?;
+    match plain {
+        Some(plain) => acquire(path, plain, shared, last, 1, deadline),
+        None => acquire(path, main, shared, last, 1, deadline),
+    }
+}
+
+fn acquire(
+    path: &Path,
+    fd: &OwnedFd,
+    shared: bool,
+    start: i64,
+    len: i64,
+    deadline: Instant,
+) -> Result<(), IoError> {
+    loop {
+        match try_lock(fd, shared, start, len) {
+            Ok(()) => return Ok(()),
+            Err(libc::EINTR) => {}
+            Err(libc::EAGAIN | libc::EACCES) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(libc::EAGAIN | libc::EACCES) => return Err(in_use(path, &holder::of_file_lock(path))),
+            Err(n) => return Err(IoError::from_errno(n, format!("locking {}", path.display()))),
+        }
+    }
+}
+
+fn try_lock(fd: &OwnedFd, shared: bool, start: i64, len: i64) -> Result<(), i32> {
+    let lock = libc::flock {
+        l_type: if shared { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: len,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open and `lock` is a complete `flock` that outlives the call.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+        _ => Ok(()),
+    }
+}
+
+fn in_use(path: &Path, holder: &str) -> IoError {
+    IoError {
+        kind: IoKind::Invalid,
+        errno: libc::EBUSY,
+        context: format!("{} is in use by {holder}; stop that first", path.display()),
+    }
+}

@@ -1,0 +1,103 @@
+//! Files and raw block devices, opened once: the descriptor that locks is the descriptor that does the I/O.
+
+mod block;
+mod extents;
+mod holder;
+mod identity;
+mod lock;
+mod open;
+mod signature;
+mod sync;
+
+pub use identity::Identity;
+pub use open::OpenOptions;
+pub use signature::{SIGNATURE_PROBE, foreign_signature};
+pub use sync::SyncFile;
+
+use crate::Geometry;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What direct I/O on a descriptor demands, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DioAlign {
+    /// Of the address in memory.
+    pub memory: u32,
+    /// Of offset and length.
+    pub offset: u32,
+}
+
+#[derive(Debug)]
+struct Handle {
+    /// Locks, and does the I/O: direct when `direct` is set.
+    main: OwnedFd,
+    /// Demands of direct I/O, and a descriptor without it for what does not meet them (the tail of a file, say).
+    direct: Option<(DioAlign, OwnedFd)>,
+    path: PathBuf,
+    is_block: bool,
+    geometry: Geometry,
+    identity: Identity,
+    warnings: Vec<String>,
+}
+
+/// An open file or raw block device; clones share the descriptors, and with them the lock.
+#[derive(Debug, Clone)]
+pub struct DeviceFile {
+    handle: Arc<Handle>,
+}
+
+impl DeviceFile {
+    /// Size and traits, as they were when it was opened.
+    pub fn geometry(&self) -> Geometry {
+        self.handle.geometry
+    }
+
+    /// As it was given to [`DeviceFile::open`].
+    pub fn path(&self) -> &Path {
+        &self.handle.path
+    }
+
+    /// Whether it is a block device and not a regular file.
+    pub fn is_block(&self) -> bool {
+        self.handle.is_block
+    }
+
+    /// What direct I/O demands; `None` when the I/O is buffered.
+    pub fn dio(&self) -> Option<DioAlign> {
+        self.handle.direct.as_ref().map(|d| d.0)
+    }
+
+    /// By what this device is recognised at the next start.
+    pub fn identity(&self) -> &Identity {
+        &self.handle.identity
+    }
+
+    /// What the operator should know: opened without direct I/O, size not a multiple of a sector.
+    pub fn warnings(&self) -> &[String] {
+        &self.handle.warnings
+    }
+
+    pub(crate) fn main_fd(&self) -> BorrowedFd<'_> {
+        self.handle.main.as_fd()
+    }
+
+    /// The descriptor for I/O at `pos` with memory at `addr`, and how many of `len` bytes it can take in one call:
+    /// direct where offset, length and address allow it, else the plain descriptor up to where they do.
+    pub(crate) fn route(&self, pos: u64, len: u64, addr: usize, plain_only: bool) -> (BorrowedFd<'_>, u64) {
+        let main = self.handle.main.as_fd();
+        let Some((dio, plain)) = &self.handle.direct else { return (main, len) };
+        let plain = plain.as_fd();
+        let align = dio.offset as u64;
+        let off = pos % align;
+        if plain_only {
+            (plain, len)
+        } else if off != 0 {
+            (plain, len.min(align - off))
+        } else if len < align || !addr.is_multiple_of(dio.memory as usize) {
+            (plain, len)
+        } else {
+            (main, len / align * align)
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Opening: direct I/O where it is accepted, locked before anything is read.
+
+use super::{DeviceFile, DioAlign, Handle, Identity, block, lock};
+use crate::{Buf, Geometry, IoError, IoKind, SECTOR};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, StatxFlags, fallocate, fstat, statx};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How to open a [`DeviceFile`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Nothing will be written.
+    pub read_only: bool,
+    /// Use `O_DIRECT` where it is accepted (a warning says where it was not).
+    pub direct: bool,
+    /// Lock against other users, waiting this long for one that is on its way out; `None` does not lock. A writer
+    /// shares with nobody, a reader with readers (on block devices with nobody).
+    pub exclusive: Option<Duration>,
+}
+
+impl Default for OpenOptions {
+    /// Read and write, direct, locked within 10 s.
+    fn default() -> OpenOptions {
+        OpenOptions { read_only: false, direct: true, exclusive: Some(Duration::from_secs(10)) }
+    }
+}
+
+impl DeviceFile {
+    /// Opens what is at `path`. A refused lock names its holder.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<DeviceFile, IoError> {
+        let path = path.as_ref();
+        let deadline = options.exclusive.map(|d| Instant::now() + d);
+        let at_path = |e: Errno| IoError::from_errno(e.raw_os_error(), format!("opening {}", path.display()));
+
+        let stat = rustix::fs::stat(path).map_err(at_path)?;
+        let is_block = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => true,
+            FileType::RegularFile => false,
+            other => {
+                let text = format!("{} is neither a file nor a block device ({other:?})", path.display());
+                return Err(IoError::new(IoKind::Invalid, text));
+            }
+        };
+
+        let mut flags = OFlags::CLOEXEC | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        if is_block && options.exclusive.is_some() {
+            flags |= OFlags::EXCL;
+        }
+        let mut warnings = Vec::new();
+        let direct = if options.direct { open_direct(path, flags, deadline, &mut warnings)? } else { None };
+        let (main, direct) = match direct {
+            Some((main, align)) => {
+                let plain = open_plain_twin(&main, flags).map_err(at_path)?;
+                (main, Some((align, plain)))
+            }
+            None => (lock::open_waiting(path, flags, deadline)?, None),
+        };
+        if let (false, Some(deadline)) = (is_block, deadline) {
+            lock::lock_file(path, &main, direct.as_ref().map(|d| &d.1), options.read_only, deadline)?;
+        }
+
+        let (geometry, identity) = if is_block {
+            block::describe(&main, path)?
+        } else {
+            describe_file(&main, path, direct.as_ref().map(|d| d.0), options.read_only, &mut warnings)?
+        };
+        let path = path.to_owned();
+        Ok(DeviceFile {
+            handle: Arc::new(Handle { main, direct, path, is_block, geometry, identity, warnings }),
+        })
+    }
+
+    /// Makes a file of `size` bytes, all holes, and opens it. Refuses one that exists.
+    pub fn create(path: impl AsRef<Path>, size: u64, options: &OpenOptions) -> Result<DeviceFile, IoError> {
+        let path = path.as_ref();
+        let at_path =
+            |e: Errno| IoError::from_errno(e.raw_os_error(), format!("creating {}", path.display()));
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(at_path)?;
+        let opened =
+            rustix::fs::ftruncate(&fd, size).map_err(at_path).and_then(|()| DeviceFile::open(path, options));
+        if opened.is_err() {
+            // What was just made here holds nothing; leaving it would block the next try.
+            let _ = rustix::fs::unlink(path);
+        }
+        opened
+    }
+}
+
+/// A descriptor with `O_DIRECT` and what it demands, or `None` with a warning.
+fn open_direct(
+    path: &Path,
+    flags: OFlags,
+    deadline: Option<Instant>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<(OwnedFd, DioAlign)>, IoError> {
+    let refused = |warnings: &mut Vec<String>| {
+        warnings.push(format!(
+            "{}: direct I/O is refused here, opened buffered: the page cache of the host will hold a second copy, and \
+             speed depends on it",
+            path.display()
+        ));
+        Ok(None)
+    };
+    let fd = match lock::open_waiting(path, flags | OFlags::DIRECT, deadline) {
+        Ok(fd) => fd,
+        Err(e) if e.errno == libc::EINVAL || e.errno == libc::EOPNOTSUPP => return refused(warnings),
+        Err(e) => return Err(e),
+    };
+    match dio_align(&fd) {
+        Some(align) => Ok(Some((fd, align))),
+        None => {
+            drop(fd);
+            refused(warnings)
+        }
+    }
+}
+
+/// The same inode once more, without direct I/O (and without `O_EXCL`, which the first descriptor holds).
+fn open_plain_twin(main: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let again = format!("/proc/self/fd/{}", main.as_raw_fd());
+    rustix::fs::open(again, flags - OFlags::EXCL - OFlags::DIRECT, Mode::empty())
+}
+
+/// What the kernel says direct I/O demands, or else what reads find out.
+fn dio_align(fd: &OwnedFd) -> Option<DioAlign> {
+    if let Ok(s) = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        && s.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+    {
+        let align = DioAlign { memory: s.stx_dio_mem_align, offset: s.stx_dio_offset_align };
+        let usable = align.offset != 0 && align.memory.is_power_of_two() && align.offset.is_power_of_two();
+        return usable.then(|| DioAlign { offset: align.offset.max(SECTOR as u32), ..align });
+    }
+    [512u32, 4096, 65536]
+        .into_iter()
+        .find(|n| reads_at(fd.as_fd(), *n))
+        .map(|n| DioAlign { memory: n, offset: n })
+}
+
+/// Whether a read of `n` bytes at offset `n` into memory aligned to `n`, and to no more, is accepted.
+fn reads_at(fd: BorrowedFd<'_>, n: u32) -> bool {
+    let n = n as usize;
+    let mut buf = Buf::alloc(4 * n);
+    let start =
+        (n..=2 * n).find(|s| (buf.as_ptr().addr() + s) % n == 0 && (buf.as_ptr().addr() + s) % (2 * n) != 0);
+    let Some(start) = start else { return false };
+    rustix::io::pread(fd, &mut buf[start..start + n], n as u64).is_ok()
+}
+
+fn describe_file(
+    fd: &OwnedFd,
+    path: &Path,
+    dio: Option<DioAlign>,
+    read_only: bool,
+    warnings: &mut Vec<String>,
+) -> Result<(Geometry, Identity), IoError> {
+    let stat = fstat(fd).map_err(|e| IoError::from_errno(e.raw_os_error(), format!("{}", path.display())))?;
+    let bytes = stat.st_size as u64;
+    let size = bytes / SECTOR * SECTOR;
+    if size == 0 {
+        let text = format!("{} is empty: give it a size first (truncate -s SIZE)", path.display());
+        return Err(IoError::new(IoKind::Invalid, text));
+    }
+    if size != bytes {
+        warnings.push(format!(
+            "{}: {bytes} bytes are not a multiple of 512; the last {} are not used",
+            path.display(),
+            bytes - size
+        ));
+    }
+    let logical_block = dio.map_or(SECTOR as u32, |d| d.offset);
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    // Behind the end there is nothing to lose, and the answer is the same.
+    let can_unmap = !read_only && fallocate(fd, hole, bytes.next_multiple_of(1 << 20), 1 << 20).is_ok();
+    let geometry = Geometry {
+        size,
+        logical_block,
+        physical_block: (stat.st_blksize as u32).clamp(logical_block, 64 << 10),
+        volatile_cache: true,
+        rotational: false,
+        can_unmap,
+    };
+    Ok((geometry, Identity::Size(size)))
+}

@@ -1,0 +1,61 @@
+//! A file or raw block device on a [`Ring`].
+
+use super::flight::Flight;
+use super::{DevId, Ring};
+use crate::file::DeviceFile;
+use crate::op::refuse_invalid;
+use crate::{Completion, Device, Geometry, Op, Submit};
+
+/// Operations in flight on one device before it says busy; beyond this only memory is spent, no speed gained.
+const MAX_IN_FLIGHT: usize = 1024;
+
+/// An open file or block device whose I/O goes through a shared [`Ring`].
+#[derive(Debug)]
+pub struct UringFile {
+    file: DeviceFile,
+    id: DevId,
+    in_flight: usize,
+}
+
+impl UringFile {
+    /// Puts `file` on a ring as device `id`; every file device on one ring needs its own.
+    pub fn new(file: DeviceFile, id: DevId) -> UringFile {
+        UringFile { file, id, in_flight: 0 }
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &DeviceFile {
+        &self.file
+    }
+}
+
+impl Device for UringFile {
+    fn geometry(&self) -> Geometry {
+        self.file.geometry()
+    }
+
+    fn submit(&mut self, ring: &mut Ring, _now: u64, op: Op) -> Submit {
+        let op = match refuse_invalid(op, self.file.geometry().size) {
+            Ok(op) => op,
+            Err(refused) => return Submit::Finished(refused),
+        };
+        if self.in_flight == MAX_IN_FLIGHT {
+            return Submit::Busy(op);
+        }
+        self.in_flight += 1;
+        ring.start(Flight::new(self.id, self.file.clone(), op));
+        Submit::Taken
+    }
+
+    fn poll(&mut self, ring: &mut Ring, _now: u64, out: &mut Vec<Completion>) {
+        self.in_flight -= ring.take(self.id, out);
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}

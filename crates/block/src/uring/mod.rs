@@ -1,0 +1,233 @@
+//! One io_uring shared by every file device of a thread, and by the thread's own sockets and timers.
+
+mod device;
+mod flight;
+
+pub use device::UringFile;
+
+use crate::{Buf, Completion, IoError, IoKind, Shared};
+use flight::{Flight, Next};
+use io_uring::{IoUring, squeue, types};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+
+/// Set in the user data of device I/O; entries of others must leave it clear.
+const OURS: u64 = 1 << 63;
+/// Completion slots per submission slot: completions pile up while the thread is busy stepping.
+const CQ_FACTOR: u32 = 8;
+
+/// Which device of a thread; chosen by the thread, small and unique on its ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DevId(pub u16);
+
+/// The completion of an entry that is not device I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreign {
+    /// As pushed.
+    pub user_data: u64,
+    /// The operation's result, negative errno on failure.
+    pub res: i32,
+    /// The completion's flags (`IORING_CQE_F_*`).
+    pub flags: u32,
+}
+
+/// An io_uring with the operations in flight on it, which own their buffers.
+///
+/// It must be made on the thread that uses it (the kernel binds it to that thread), so it cannot be sent. Dropping it
+/// waits for the device I/O in flight, because the kernel still writes into those buffers.
+pub struct Ring {
+    io: IoUring,
+    flights: Slab<Flight>,
+    done: Vec<Vec<Completion>>,
+    backlog: VecDeque<squeue::Entry>,
+    zeros: Option<Shared>,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Ring {
+    /// A ring with room for `entries` submissions per system call (rounded up to a power of two).
+    pub fn new(entries: u32) -> Result<Ring, IoError> {
+        let io = build(entries).map_err(|e| match e.raw_os_error() {
+            Some(n @ (libc::EPERM | libc::ENOSYS)) => IoError::from_errno(
+                n,
+                "io_uring is not allowed here: set sysctl kernel.io_uring_disabled=0, and in a container allow the \
+                 io_uring system calls in its seccomp profile",
+            ),
+            n => IoError::from_errno(n.unwrap_or(0), "creating an io_uring"),
+        })?;
+        if !io.params().is_feature_ext_arg() || !io.params().is_feature_nodrop() {
+            return Err(IoError::new(
+                IoKind::Unsupported,
+                "the kernel's io_uring is too old: Linux 5.11 is needed",
+            ));
+        }
+        Ok(Ring {
+            io,
+            flights: Slab::with_capacity(entries as usize),
+            done: Vec::new(),
+            backlog: VecDeque::new(),
+            zeros: None,
+            _not_send: PhantomData,
+        })
+    }
+
+    /// Queues an entry that is not device I/O; its completion is handed to the closure of [`Ring::reap`].
+    ///
+    /// # Safety
+    /// Whatever the entry points to must stay valid until its (last) completion, or until the ring is dropped and the
+    /// kernel has cancelled it.
+    ///
+    /// # Panics
+    /// When bit 63 of the entry's user data is set: it marks device I/O.
+    pub unsafe fn push_foreign(&mut self, entry: squeue::Entry) {
+        assert_eq!(entry.get_user_data() & OURS, 0, "bit 63 of user data marks device I/O");
+        self.push(entry);
+    }
+
+    /// Device operations in flight, of all devices.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Hands everything queued to the kernel, then waits for `want` completions or `timeout_ns` nanoseconds, whichever
+    /// is first (`None`: no limit). Makes no system call when there is nothing to hand over or to wait for.
+    pub fn submit_and_wait(&mut self, want: usize, timeout_ns: Option<u64>) -> Result<(), IoError> {
+        self.drain_backlog();
+        let want = if timeout_ns == Some(0) || !self.io.completion().is_empty() { 0 } else { want };
+        let sq = self.io.submission();
+        if want == 0 && sq.is_empty() && !sq.taskrun() && !sq.cq_overflow() {
+            return Ok(());
+        }
+        drop(sq);
+        let entered = match timeout_ns {
+            Some(ns) if want > 0 => {
+                let ts = types::Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32);
+                self.io.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&ts))
+            }
+            _ => self.io.submit_and_wait(want),
+        };
+        match entered.map_err(|e| e.raw_os_error().unwrap_or(0)) {
+            Ok(_) | Err(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+            Err(n) => Err(IoError::from_errno(n, "io_uring_enter")),
+        }
+    }
+
+    /// Takes all completions: those of device I/O are sorted to their devices (see [`crate::Device::poll`]), all
+    /// others go to `foreign`. Returns how many there were.
+    pub fn reap(&mut self, mut foreign: impl FnMut(Foreign)) -> usize {
+        let mut again: Vec<squeue::Entry> = Vec::new();
+        let mut count = 0;
+        for cqe in self.io.completion() {
+            count += 1;
+            let data = cqe.user_data();
+            if data & OURS == 0 {
+                foreign(Foreign { user_data: data, res: cqe.result(), flags: cqe.flags() });
+                continue;
+            }
+            let key = (data & !OURS) as usize;
+            let flight = &mut self.flights[key];
+            match flight.advance(cqe.result()) {
+                Next::Again => again.push(flight.entry(&mut self.zeros).user_data(data)),
+                Next::Done(result) => {
+                    let flight = self.flights.remove(key);
+                    let device = flight.device.0 as usize;
+                    if self.done.len() <= device {
+                        self.done.resize_with(device + 1, Vec::new);
+                    }
+                    self.done[device].push(flight.complete(result));
+                }
+            }
+        }
+        for entry in again {
+            self.push(entry);
+        }
+        count
+    }
+
+    fn start(&mut self, mut flight: Flight) {
+        let slot = self.flights.vacant_entry();
+        let entry = flight.entry(&mut self.zeros).user_data(slot.key() as u64 | OURS);
+        slot.insert(flight);
+        self.push(entry);
+    }
+
+    fn take(&mut self, device: DevId, out: &mut Vec<Completion>) -> usize {
+        let Some(list) = self.done.get_mut(device.0 as usize) else { return 0 };
+        let n = list.len();
+        out.append(list);
+        n
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        self.backlog.push_back(entry);
+        self.drain_backlog();
+    }
+
+    /// Moves the backlog into the submission queue, handing that to the kernel when it is full. What the kernel does
+    /// not take either stays, in order, for the next call.
+    fn drain_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: what a device entry points to is owned by its flight, which lives in the slab until the
+            // completion; for others the caller of `push_foreign` answers.
+            if unsafe { self.io.submission().push(entry) }.is_ok() {
+                self.backlog.pop_front();
+            } else if self.io.submit().is_err() || self.io.submission().is_full() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        while !self.flights.is_empty() {
+            if self.submit_and_wait(1, None).is_err() {
+                // The kernel may still write into these buffers, so they can never be freed.
+                std::mem::forget(std::mem::take(&mut self.flights));
+                return;
+            }
+            self.reap(|_| ());
+        }
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({} in flight)", self.flights.len())
+    }
+}
+
+/// Tries the set-up flags of newer kernels first; each refusal (`EINVAL`) leads to an older set.
+fn build(entries: u32) -> std::io::Result<IoUring> {
+    let base = || {
+        let mut b = IoUring::builder();
+        b.setup_clamp().setup_cqsize(entries.max(1).next_power_of_two() * CQ_FACTOR).dontfork();
+        b
+    };
+    let old_kernel = |e: &std::io::Error| e.raw_os_error() == Some(libc::EINVAL);
+    // Linux 6.1: completions run only when this thread asks, and no other thread submits.
+    match base()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .build(entries)
+    {
+        Err(e) if old_kernel(&e) => {}
+        made => return made,
+    }
+    // Linux 5.19: no interrupt to deliver a completion.
+    match base().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries) {
+        Err(e) if old_kernel(&e) => {}
+        made => return made,
+    }
+    base().build(entries)
+}
+
+/// Zeros to write where a range cannot be zeroed by the file system: one buffer per ring.
+const ZERO_CHUNK: usize = 1 << 20;
+
+fn zero_chunk(cache: &mut Option<Shared>) -> Shared {
+    cache.get_or_insert_with(|| Buf::zeroed(ZERO_CHUNK).freeze()).clone()
+}
