@@ -1,1 +1,11 @@
-//! Workloads, runners, statistics, reports
+//! Workloads, runners, statistics, reports.
+
+pub mod child;
+pub mod facts;
+pub mod fio;
+pub mod interrupt;
+pub mod rng;
+pub mod server;
+pub mod stats;
+pub mod table;
+pub mod units;

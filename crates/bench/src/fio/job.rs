@@ -1,0 +1,208 @@
+//! What fio is asked to do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Direction and order of the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rw {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Uniform random reads.
+    RandRead,
+    /// Uniform random writes.
+    RandWrite,
+    /// A random mix with this percentage of reads.
+    RandMix(u8),
+}
+
+/// How fio reaches a local file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileEngine {
+    /// io_uring, at the job's depth.
+    IoUring,
+    /// One synchronous `pread`/`pwrite` at a time.
+    Psync,
+}
+
+/// Where the requests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// An NBD export on a unix socket.
+    Nbd {
+        /// The socket.
+        socket: PathBuf,
+        /// The export's name; empty for the default export.
+        export: String,
+    },
+    /// A file.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// How it is reached.
+        engine: FileEngine,
+        /// O_DIRECT.
+        direct: bool,
+    },
+}
+
+/// Content that is written so that it can be checked later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Each block carries a header with its own address and a CRC32C: finds damage and misplaced blocks.
+    Crc32c,
+    /// Each block holds this word and its own address: finds a block that stepped back to an older version.
+    Version(u32),
+}
+
+/// One fio job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Where to.
+    pub target: Target,
+    /// Direction and order.
+    pub rw: Rw,
+    /// Bytes per request.
+    pub block: u64,
+    /// Requests in flight (per process).
+    pub depth: u32,
+    /// Concurrent workers, each with its own connection.
+    pub workers: u32,
+    /// Run for this long; without it, until the range has been covered once.
+    pub time: Option<Duration>,
+    /// Start of the range, bytes.
+    pub offset: u64,
+    /// Length of the range, bytes; `None` is to the end.
+    pub size: Option<u64>,
+    /// At most this many requests per second, for each worker and direction.
+    pub rate_iops: Option<u32>,
+    /// Content that can be checked later.
+    pub verify: Option<Verify>,
+    /// Seed of addresses and data; the same seed repeats the same run.
+    pub seed: u64,
+}
+
+impl Job {
+    /// A job of one worker over the whole target.
+    pub fn new(target: Target, rw: Rw, block: u64, depth: u32) -> Job {
+        Job {
+            target,
+            rw,
+            block,
+            depth,
+            workers: 1,
+            time: None,
+            offset: 0,
+            size: None,
+            rate_iops: None,
+            verify: None,
+            seed: 1,
+        }
+    }
+
+    /// The same job for this long.
+    pub fn lasting(mut self, time: Duration) -> Job {
+        self.time = Some(time);
+        self
+    }
+
+    /// The same job within `size` bytes from `offset`.
+    pub fn within(mut self, offset: u64, size: u64) -> Job {
+        self.offset = offset;
+        self.size = Some(size);
+        self
+    }
+
+    /// The arguments that say what the job does, without those that say where its results go.
+    pub fn args(&self) -> Vec<String> {
+        let mut args = vec!["--name=loligo".to_owned(), "--thread=1".to_owned()];
+        let mut put = |key: &str, value: String| args.push(format!("--{key}={value}"));
+        match &self.target {
+            Target::Nbd { socket, export } => {
+                put("ioengine", "nbd".to_owned());
+                put("uri", format!("nbd+unix:///{export}?socket={}", socket.display()));
+            }
+            Target::File { path, engine, direct } => {
+                put("ioengine", if *engine == FileEngine::IoUring { "io_uring" } else { "psync" }.to_owned());
+                put("filename", path.display().to_string());
+                put("direct", u8::from(*direct).to_string());
+                put("allow_file_create", "0".to_owned());
+            }
+        }
+        let (rw, mix) = match self.rw {
+            Rw::Read => ("read", None),
+            Rw::Write => ("write", None),
+            Rw::RandRead => ("randread", None),
+            Rw::RandWrite => ("randwrite", None),
+            Rw::RandMix(reads) => ("randrw", Some(reads)),
+        };
+        put("rw", rw.to_owned());
+        if let Some(reads) = mix {
+            put("rwmixread", reads.to_string());
+        }
+        put("bs", self.block.to_string());
+        put("iodepth", self.depth.to_string());
+        if self.workers > 1 {
+            put("numjobs", self.workers.to_string());
+        }
+        if let Some(time) = self.time {
+            put("time_based", "1".to_owned());
+            put("runtime", format!("{}ms", time.as_millis()));
+        }
+        if self.offset > 0 {
+            put("offset", self.offset.to_string());
+        }
+        if let Some(size) = self.size {
+            put("size", size.to_string());
+        }
+        if let Some(rate) = self.rate_iops {
+            put("rate_iops", rate.to_string());
+        }
+        put("randseed", self.seed.to_string());
+        match self.verify {
+            None => {}
+            Some(Verify::Crc32c) => put("verify", "crc32c".to_owned()),
+            Some(Verify::Version(word)) => {
+                put("verify", "pattern".to_owned());
+                put("verify_pattern", format!("0x{word:08x}%o"));
+                put("verify_interval", self.block.to_string());
+            }
+        }
+        args
+    }
+
+    /// The command as a user would type it.
+    pub fn command_line(&self) -> String {
+        let mut line = "fio".to_owned();
+        for arg in self.args() {
+            line.push(' ');
+            if arg.contains(['?', '&', ' ', '%']) {
+                line.push_str(&format!("'{arg}'"));
+            } else {
+                line.push_str(&arg);
+            }
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_reads_as_the_fio_command_it_runs() {
+        let target = Target::Nbd { socket: "/run/a.sock".into(), export: "vol".to_owned() };
+        let mut job = Job::new(target, Rw::RandMix(70), 4096, 32).lasting(Duration::from_millis(2500));
+        job = job.within(1 << 20, 64 << 20);
+        job.rate_iops = Some(500);
+        assert_eq!(
+            job.command_line(),
+            "fio --name=loligo --thread=1 --ioengine=nbd '--uri=nbd+unix:///vol?socket=/run/a.sock' --rw=randrw \
+             --rwmixread=70 --bs=4096 --iodepth=32 --time_based=1 --runtime=2500ms --offset=1048576 \
+             --size=67108864 --rate_iops=500 --randseed=1"
+        );
+    }
+}

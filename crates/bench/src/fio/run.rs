@@ -1,0 +1,181 @@
+//! The fio process.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::hist::seconds;
+use super::parse::{Measured, measured};
+use super::{Job, Rw};
+use crate::child::{Child, describe};
+use crate::interrupt::Interrupt;
+
+/// Says how to get fio where it is missing.
+fn missing(error: std::io::Error) -> anyhow::Error {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        anyhow!("fio missing: apt-get install fio")
+    } else {
+        anyhow::Error::new(error).context("starting fio")
+    }
+}
+
+/// The version of the installed fio, e.g. `fio-3.33`.
+pub fn version() -> Result<String> {
+    let output = Command::new("fio").arg("--version").output().map_err(missing)?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Runs the job to its end, calling `tick` with the elapsed time several times a second. Errors carry fio's own words.
+pub fn run(job: &Job, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
+    let dir = tempfile::Builder::new().prefix("loligo-fio-").tempdir().context("a folder for fio's logs")?;
+    let mut extra = vec![
+        "--unified_rw_reporting=mixed".to_owned(),
+        "--group_reporting=1".to_owned(),
+        "--percentile_list=50:90:99:99.9".to_owned(),
+        "--write_hist_log=log".to_owned(),
+        "--log_hist_msec=1000".to_owned(),
+        "--log_hist_coarseness=0".to_owned(),
+    ];
+    if job.verify.is_some() {
+        extra.push("--do_verify=0".to_owned());
+    }
+    execute(job, &extra, dir.path(), stop, tick)?;
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(dir.path())? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().contains("_clat_hist")) {
+            logs.push(fs::read_to_string(&path)?);
+        }
+    }
+    let (series, _) = seconds(logs.iter().map(String::as_str))?;
+    let json = fs::read_to_string(dir.path().join("out.json")).context("fio's output")?;
+    measured(job.command_line(), &json, series)
+}
+
+/// What a verifying pass found in order.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct Checked {
+    /// The command.
+    pub command: String,
+    /// Bytes read and found right.
+    pub bytes: u64,
+}
+
+/// Reads back what `job` (with [`Job::verify`] set and a size) wrote earlier and checks every block; the first wrong
+/// block is an error with fio's description of it.
+pub fn verify(job: &Job, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> Result<Checked> {
+    let (Some(_), Some(bytes), Rw::Write | Rw::RandWrite) = (job.verify, job.size, job.rw) else {
+        bail!("only a write job with a size and verifiable content can be verified");
+    };
+    let dir = tempfile::Builder::new().prefix("loligo-fio-").tempdir().context("a folder for fio's logs")?;
+    let extra = ["--verify_only=1".to_owned(), "--verify_fatal=1".to_owned()];
+    execute(job, &extra, dir.path(), stop, tick)?;
+    Ok(Checked { command: format!("{} --verify_only=1", job.command_line()), bytes })
+}
+
+fn execute(
+    job: &Job,
+    extra: &[String],
+    dir: &Path,
+    stop: &Interrupt,
+    tick: &mut dyn FnMut(Duration),
+) -> Result<()> {
+    stop.check()?;
+    let stderr = dir.join("stderr");
+    let mut command = Command::new("fio");
+    command
+        .args(job.args())
+        .args(extra)
+        .args(["--output-format=json", "--output=out.json"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&stderr)?);
+    let mut child = Child::spawn(&mut command).map_err(missing)?;
+    let status = child.wait(stop, tick)?;
+    if !status.success() {
+        let text = fs::read_to_string(&stderr).unwrap_or_default();
+        let words: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).take(6).collect();
+        bail!(
+            "fio failed with {}: {}\n  command: {}",
+            describe(status),
+            words.join("\n  "),
+            job.command_line()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FileEngine, Target, Verify};
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    fn file_job(path: &Path, rw: Rw) -> Job {
+        let target = Target::File { path: path.to_owned(), engine: FileEngine::Psync, direct: false };
+        Job::new(target, rw, 4096, 1)
+    }
+
+    fn have_fio() -> bool {
+        let have = version().is_ok();
+        if !have {
+            eprintln!("SKIP: fio is not installed");
+        }
+        have
+    }
+
+    #[test]
+    fn a_run_reports_its_rate_latency_and_seconds() {
+        if !have_fio() {
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let mut job = file_job(file.path(), Rw::RandRead).lasting(Duration::from_millis(2300));
+        job.rate_iops = Some(200);
+        let result = run(&job, &Interrupt::default(), &mut |_| ()).unwrap();
+        assert!((150.0..=210.0).contains(&result.iops), "{}", result.iops);
+        assert_eq!(result.series.len(), 2);
+        assert!(result.latency.p50_ns > 0);
+    }
+
+    #[test]
+    fn a_damaged_or_older_block_fails_the_verification() {
+        if !have_fio() {
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let stop = Interrupt::default();
+        for kind in [Verify::Crc32c, Verify::Version(0x1122_3344)] {
+            let mut job = file_job(file.path(), Rw::RandWrite).within(0, 1 << 20);
+            job.verify = Some(kind);
+            run(&job, &stop, &mut |_| ()).unwrap();
+            assert_eq!(verify(&job, &stop, &mut |_| ()).unwrap().bytes, 1 << 20);
+            if kind != Verify::Crc32c {
+                let mut newer = job.clone();
+                newer.verify = Some(Verify::Version(0x1122_3345));
+                verify(&newer, &stop, &mut |_| ()).unwrap_err();
+            }
+            let mut byte = [0];
+            file.as_file().read_exact_at(&mut byte, 300_000).unwrap();
+            file.as_file().write_all_at(&[!byte[0]], 300_000).unwrap();
+            let error = verify(&job, &stop, &mut |_| ()).unwrap_err().to_string();
+            assert!(error.contains("verify failed") || error.contains("bad pattern"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failure_carries_fios_own_words_and_the_command() {
+        if !have_fio() {
+            return;
+        }
+        let job = file_job(Path::new("/nonexistent/core"), Rw::RandRead).within(0, 4096);
+        let error = run(&job, &Interrupt::default(), &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/core") && error.contains("--rw=randread"), "{error}");
+    }
+}
