@@ -1,0 +1,221 @@
+//! Listening sockets: addresses, modes of files, stale sockets, and what may be reached from outside.
+
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::fmt;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Waiting connections that the kernel keeps.
+const BACKLOG: i32 = 128;
+/// Bytes asked for in each direction of a unix socket: a whole 1 MiB reply leaves in one call.
+const UNIX_BUFFER: usize = 2 << 20;
+
+/// Where to listen: `unix:PATH` or `tcp:ADDR:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddr {
+    /// A path in the file system.
+    Unix(PathBuf),
+    /// An address and a port.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for ListenAddr {
+    type Err = ListenError;
+
+    fn from_str(s: &str) -> Result<ListenAddr, ListenError> {
+        let bad = |why: &str| ListenError::Address { given: s.to_owned(), why: why.to_owned() };
+        if let Some(path) = s.strip_prefix("unix:") {
+            return match path.len() {
+                0 => Err(bad("the path is empty")),
+                1..=107 => Ok(ListenAddr::Unix(path.into())),
+                _ => Err(bad("a socket's path has at most 107 bytes; choose a shorter one")),
+            };
+        }
+        let Some(addr) = s.strip_prefix("tcp:") else {
+            return Err(bad("it starts with neither unix: nor tcp:"));
+        };
+        let mut found = addr.to_socket_addrs().map_err(|e| bad(&e.to_string()))?;
+        found.next().map(ListenAddr::Tcp).ok_or_else(|| bad("the name has no address"))
+    }
+}
+
+impl fmt::Display for ListenAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddr::Unix(p) => write!(f, "unix:{}", p.display()),
+            ListenAddr::Tcp(a) => write!(f, "tcp:{a}"),
+        }
+    }
+}
+
+/// Why nobody listens.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Not an address.
+    #[error(
+        "cannot listen on '{given}': {why}. Give unix:PATH or tcp:ADDR:PORT, for example tcp:127.0.0.1:10809"
+    )]
+    Address {
+        /// What was given.
+        given: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Reachable from outside without TLS.
+    #[error(
+        "refusing to serve {0} without TLS: anybody who reaches it could read and write the volume. \
+         Listen on 127.0.0.1 or on a unix socket, or give --tls-cert and --tls-key, or --tls-psk"
+    )]
+    Exposed(SocketAddr),
+    /// Another process serves this path.
+    #[error("{} is in use: a process is listening there. Stop it, or choose another path", .0.display())]
+    InUse(PathBuf),
+    /// Something else lies there.
+    #[error("{} exists and is not a socket. Remove it, or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// The kernel refused.
+    #[error("cannot listen on {addr}: {source}")]
+    Os {
+        /// Where.
+        addr: ListenAddr,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+}
+
+/// A listening socket; a unix socket's file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    addr: ListenAddr,
+    /// Device and inode of the file, so that a successor's is not removed.
+    file: Option<(u64, u64)>,
+}
+
+impl Listener {
+    /// Listens on `addr`. A socket file that nobody listens on any more is replaced. `tls`: clients must use TLS, so
+    /// that addresses other than loopback may be served.
+    pub fn bind(addr: &ListenAddr, tls: bool) -> Result<Listener, ListenError> {
+        let os = |source: std::io::Error| ListenError::Os { addr: addr.clone(), source };
+        match addr {
+            ListenAddr::Unix(path) => bind_unix(path, addr),
+            ListenAddr::Tcp(a) if !tls && !a.ip().is_loopback() => Err(ListenError::Exposed(*a)),
+            ListenAddr::Tcp(a) => {
+                let l = TcpListener::bind(a).map_err(os)?;
+                l.set_nonblocking(true).map_err(os)?;
+                let addr = ListenAddr::Tcp(l.local_addr().map_err(os)?);
+                Ok(Listener { fd: l.into(), addr, file: None })
+            }
+        }
+    }
+
+    /// Where it listens; the port is the real one where port 0 was asked for.
+    pub fn addr(&self) -> &ListenAddr {
+        &self.addr
+    }
+
+    /// The next waiting client's socket, nonblocking; nothing if none waits.
+    pub fn accept(&self) -> std::io::Result<Option<OwnedFd>> {
+        loop {
+            match net::accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(fd) => {
+                    self.prepare(&fd);
+                    return Ok(Some(fd));
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                // The client left while it waited.
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// Options of a client's socket. None of them is needed for correctness, so a refusal does not matter.
+    fn prepare(&self, fd: &OwnedFd) {
+        match self.addr {
+            ListenAddr::Unix(_) => {
+                if sockopt::set_socket_send_buffer_size_force(fd, UNIX_BUFFER).is_err() {
+                    let _ = sockopt::set_socket_send_buffer_size(fd, UNIX_BUFFER);
+                }
+                let _ = sockopt::set_socket_recv_buffer_size(fd, UNIX_BUFFER);
+            }
+            ListenAddr::Tcp(_) => {
+                let _ = sockopt::set_tcp_nodelay(fd, true);
+                // Finds out about clients that vanished without a word.
+                let _ = sockopt::set_socket_keepalive(fd, true);
+                let _ = sockopt::set_tcp_keepidle(fd, Duration::from_secs(60));
+                let _ = sockopt::set_tcp_keepintvl(fd, Duration::from_secs(10));
+                let _ = sockopt::set_tcp_keepcnt(fd, 6);
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let ListenAddr::Unix(path) = &self.addr
+            && identity(path) == self.file
+        {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Held while looking, removing and binding: two starters could otherwise remove each other's socket. Others may lock
+/// folders for reasons of their own, so after two seconds the start goes on without it.
+fn lock(dir: &Path) -> Option<OwnedFd> {
+    let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    for _ in 0..100 {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(dir),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    None
+}
+
+fn bind_unix(path: &Path, addr: &ListenAddr) -> Result<Listener, ListenError> {
+    let os = |source: std::io::Error| ListenError::Os { addr: addr.clone(), source };
+    let sys = |e: Errno| os(e.into());
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let _lock = lock(parent);
+    let name = SocketAddrUnix::new(path).map_err(sys)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    if let Ok(meta) = std::fs::symlink_metadata(path) {
+        if !meta.file_type().is_socket() {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
+        let probe = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(sys)?;
+        match net::connect(&probe, &name) {
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(os)?,
+            // Somebody answered, or would but for a full backlog.
+            Ok(()) | Err(Errno::AGAIN) => return Err(ListenError::InUse(path.to_owned())),
+            Err(e) => return Err(sys(e)),
+        }
+    }
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(sys)?;
+    // Linux gives the file the mode of the socket less the umask: it is private from its first moment.
+    fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(sys)?;
+    net::bind(&fd, &name).map_err(sys)?;
+    net::listen(&fd, BACKLOG).map_err(sys)?;
+    Ok(Listener { fd, addr: addr.clone(), file: identity(path) })
+}

@@ -1,0 +1,527 @@
+//! One connection without its socket: received bytes become requests, answers become bytes to send.
+//!
+//! Small requests are parsed in batches from a receive buffer; the payload of a large write is received straight into
+//! the aligned buffer that the volume gets. Where a limit is reached the connection stops taking input (back-pressure)
+//! until answers are sent; nothing is allocated for a length that was not checked.
+
+use super::export::Export;
+use super::in_flight::{InFlight, Pending};
+use super::limits::{Budget, Limits};
+use super::negotiate::{Negotiation, Step, Tls};
+use super::output::Output;
+use super::proto::{REQUEST_LEN, RequestHeader, cmd, cmd_flag, errno};
+use super::transmission::{self, Command};
+use super::watch::Watch;
+use loligo_block::{Answer, Buf, ReqError, ReqId, ReqKind, Request, Segments};
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes of the receive buffer.
+const RECEIVE: usize = 128 << 10;
+/// A write that misses at least so many bytes receives them in place rather than through the receive buffer.
+const DIRECT: usize = 16 << 10;
+/// Behind a write of so many bytes the next header is fetched alone, so that no payload follows it into the buffer.
+const LARGE: usize = 64 << 10;
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Closed {
+    /// The client said goodbye, or closed its side.
+    #[error("the client disconnected")]
+    ByClient,
+    /// The stream is out of step.
+    #[error("the client broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// Not in transmission in time.
+    #[error("the client did not finish the handshake in time")]
+    Handshake,
+    /// A transfer under way made no progress.
+    #[error("the client stalled in the middle of a transfer")]
+    Stalled,
+    /// The server stops.
+    #[error("the server is stopping")]
+    Stopping,
+    /// The socket failed.
+    #[error("the socket failed")]
+    Socket,
+    /// TLS failed.
+    #[error("TLS failed")]
+    Tls,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Handshake(Negotiation),
+    Transmission,
+    /// No further input counts; what is accepted is answered.
+    Draining,
+    Closed(Closed),
+}
+
+/// A write whose payload is being received.
+#[derive(Debug)]
+struct Landing {
+    header: RequestHeader,
+    buf: Buf,
+    filled: usize,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Conn {
+    export: Arc<Export>,
+    limits: Arc<Limits>,
+    budget: Budget,
+    id_base: ReqId,
+    phase: Phase,
+    structured: bool,
+    allocation: bool,
+    rx: Box<[u8]>,
+    start: usize,
+    end: usize,
+    window: usize,
+    landing: Option<Landing>,
+    discard: u64,
+    paused: bool,
+    start_tls: bool,
+    stopping: bool,
+    table: InFlight,
+    held: u64,
+    out: Output,
+    handshake_by: Option<Instant>,
+    stop_by: Option<Instant>,
+    receiving: Watch,
+    sending: Watch,
+}
+
+impl Conn {
+    /// Greets a client. Requests get ids from `id_base`, whose low 16 bits must be free.
+    pub fn new(
+        export: Arc<Export>,
+        limits: Arc<Limits>,
+        budget: Budget,
+        tls: bool,
+        id_base: ReqId,
+        now: Instant,
+    ) -> Conn {
+        let mut out = Output::default();
+        let option_data = limits.option_data.min(RECEIVE / 2);
+        let tls = if tls { Tls::Required } else { Tls::Off };
+        Conn {
+            phase: Phase::Handshake(Negotiation::new(tls, option_data, &mut out)),
+            structured: false,
+            allocation: false,
+            rx: vec![0; RECEIVE].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            window: RECEIVE,
+            landing: None,
+            discard: 0,
+            paused: false,
+            start_tls: false,
+            stopping: false,
+            table: InFlight::new(limits.in_flight),
+            held: 0,
+            out,
+            handshake_by: Some(now + limits.negotiation),
+            stop_by: None,
+            receiving: Watch::default(),
+            sending: Watch::default(),
+            export,
+            limits,
+            budget,
+            id_base,
+        }
+    }
+
+    /// Where the next input belongs; nothing while the connection takes none.
+    pub fn recv_target(&mut self) -> Option<&mut [u8]> {
+        if !self.wants_read() {
+            return None;
+        }
+        if let Some(l) = &mut self.landing {
+            return Some(&mut l.buf[l.filled..]);
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 && self.rx.len() - self.end < RECEIVE / 2 {
+            self.rx.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let room = self.rx.len() - self.end;
+        let window = self.window.saturating_sub(self.end - self.start).clamp(1, room);
+        Some(&mut self.rx[self.end..self.end + window])
+    }
+
+    /// Takes `n` bytes that were put into [`Conn::recv_target`]; complete requests go to `requests`.
+    pub fn received(&mut self, n: usize, now: Instant, requests: &mut Vec<Request>) {
+        match &mut self.landing {
+            Some(l) => l.filled += n,
+            None => self.end += n,
+        }
+        self.process(n as u64, now, requests);
+    }
+
+    /// The client sends no more; what is accepted is still answered.
+    pub fn end_of_input(&mut self) {
+        self.drop_landing();
+        (self.start, self.end) = (0, 0);
+        self.receiving.rest();
+        match self.phase {
+            Phase::Handshake(_) => self.close(Closed::ByClient),
+            Phase::Transmission => self.phase = Phase::Draining,
+            Phase::Draining | Phase::Closed(_) => {}
+        }
+    }
+
+    /// Goes on with input that was held back by a limit.
+    pub fn resume(&mut self, now: Instant, requests: &mut Vec<Request>) {
+        if self.paused {
+            self.paused = false;
+            self.process(0, now, requests);
+        }
+    }
+
+    /// The volume's answer to the request with this id.
+    pub fn answer(&mut self, id: ReqId, result: Result<Answer, ReqError>) {
+        let Some(p) = self.table.remove(id as u16) else { return };
+        if matches!(self.phase, Phase::Closed(_)) {
+            return self.give(p.cost);
+        }
+        let (out, structured) = (&mut self.out, self.structured);
+        let failed = match (p.command, result) {
+            (c, Err(e)) => Some(transmission::refusal(c, e)),
+            (Command::Read, Ok(Answer::Data(data))) if total(&data) == p.len as usize => {
+                transmission::send_data(out, structured, (p.cookie, p.offset, p.len), data);
+                return out.release(p.cost);
+            }
+            (Command::Status { one }, Ok(Answer::Extents(e)))
+                if transmission::send_extents(out, p.cookie, p.len, one, &e) =>
+            {
+                None
+            }
+            (Command::Read | Command::Status { .. }, Ok(_)) => {
+                Some((errno::EIO, "the volume answered something else"))
+            }
+            (_, Ok(_)) => {
+                transmission::send_done(out, p.cookie);
+                None
+            }
+        };
+        if let Some(f) = failed {
+            transmission::send_error(out, structured, p.cookie, f);
+        }
+        self.give(p.cost);
+    }
+
+    /// Fills `slices` with what is to be sent next and says how many it used.
+    pub fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.out.gather(slices)
+    }
+
+    /// Notes that `n` bytes of output are sent (0: the client takes none now).
+    pub fn sent(&mut self, n: usize, now: Instant) {
+        let released = self.out.sent(n);
+        self.give(released);
+        if self.out.is_empty() {
+            self.sending.rest();
+        } else {
+            self.sending.moved(n as u64, now, self.limits.stall);
+        }
+    }
+
+    /// Later requests fail with ESHUTDOWN; the connection is finished once the accepted ones are answered.
+    pub fn shutdown(&mut self, now: Instant) {
+        self.stopping = true;
+        self.stop_by = Some(now + self.limits.shutdown);
+    }
+
+    /// Ends the connection now: output is dropped, answers that still come are taken and dropped.
+    pub fn close(&mut self, why: Closed) {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return;
+        }
+        self.phase = Phase::Closed(why);
+        self.drop_landing();
+        (self.start, self.end) = (0, 0);
+        let unsent = self.out.clear();
+        self.give(unsent);
+        self.handshake_by = None;
+        self.stop_by = None;
+        self.receiving.rest();
+        self.sending.rest();
+    }
+
+    /// Closes the connection if one of its deadlines has passed.
+    pub fn tick(&mut self, now: Instant) {
+        let past = |d: Option<Instant>| d.is_some_and(|d| d <= now);
+        if past(self.handshake_by) {
+            self.close(Closed::Handshake);
+        } else if past(self.receiving.deadline()) || past(self.sending.deadline()) {
+            self.close(Closed::Stalled);
+        } else if past(self.stop_by) {
+            self.close(Closed::Stopping);
+        }
+    }
+
+    /// When [`Conn::tick`] has something to decide.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        [self.handshake_by, self.stop_by, self.receiving.deadline(), self.sending.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Why the connection is over, if it is: closed, or nothing left to answer and to send.
+    pub fn finished(&self) -> Option<Closed> {
+        let idle = self.table.len() == 0 && self.out.is_empty();
+        match self.phase {
+            Phase::Closed(why) => Some(why),
+            Phase::Draining if idle => Some(Closed::ByClient),
+            _ if self.stopping && idle => Some(Closed::Stopping),
+            _ => None,
+        }
+    }
+
+    /// Whether it was ended before all was answered and sent.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed(_))
+    }
+
+    /// Whether input is taken.
+    pub fn wants_read(&self) -> bool {
+        !self.paused && !self.start_tls && matches!(self.phase, Phase::Handshake(_) | Phase::Transmission)
+    }
+
+    /// Whether there is something to send.
+    pub fn wants_write(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Whether a limit holds input back.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Requests that the volume has not answered.
+    pub fn in_flight(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Bytes of allowance in use: payloads of writes being received or served, reads being served or sent.
+    pub fn held_bytes(&self) -> u64 {
+        self.held
+    }
+
+    /// Unsent bytes.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.out.queued()
+    }
+
+    /// Whether the client was told to start TLS; asking forgets it. The bytes to send up to then are in the clear.
+    pub fn take_start_tls(&mut self) -> bool {
+        std::mem::take(&mut self.start_tls)
+    }
+
+    fn process(&mut self, arrived: u64, now: Instant, requests: &mut Vec<Request>) {
+        let mut completed = false;
+        while self.one(requests) {
+            completed = true;
+        }
+        if !matches!(self.phase, Phase::Handshake(_)) {
+            self.handshake_by = None;
+        }
+        let partial = self.landing.is_some() || self.discard > 0 || self.start < self.end;
+        if completed || !partial || self.paused {
+            self.receiving.rest();
+        }
+        if partial && !self.paused {
+            self.receiving.moved(arrived, now, self.limits.stall);
+        }
+    }
+
+    /// Deals with one option or request; false when more input or allowance is needed, or none is taken any more.
+    fn one(&mut self, requests: &mut Vec<Request>) -> bool {
+        if matches!(self.phase, Phase::Draining | Phase::Closed(_)) {
+            (self.start, self.end) = (0, 0);
+            return false;
+        }
+        if let Some(l) = self.landing.take_if(|l| l.filled == l.buf.len()) {
+            self.accept(l.header, Command::Write, ReqKind::Write(l.buf.freeze()), l.header.len, requests);
+            return true;
+        }
+        if self.landing.is_some() || self.start_tls {
+            return false;
+        }
+        if self.discard > 0 {
+            let n = self.discard.min((self.end - self.start) as u64);
+            self.discard -= n;
+            self.start += n as usize;
+            return self.discard == 0;
+        }
+        if self.out.queued_heads() > self.limits.output_bytes {
+            self.paused = true;
+            return false;
+        }
+        match &self.phase {
+            Phase::Handshake(_) => self.negotiate(),
+            _ => self.request(requests),
+        }
+    }
+
+    fn negotiate(&mut self) -> bool {
+        let Phase::Handshake(n) = &mut self.phase else { return false };
+        let input = &self.rx[self.start..self.end];
+        match n.step(&self.export, self.stopping, input, &mut self.out) {
+            Step::More => return false,
+            Step::Used(used) => self.start += used,
+            Step::StartTls(used) if self.start + used < self.end => {
+                // Whoever sits in between could otherwise smuggle cleartext into the secured conversation.
+                self.close(Closed::Protocol("cleartext behind STARTTLS"));
+            }
+            Step::StartTls(used) => {
+                self.start += used;
+                self.start_tls = true;
+            }
+            Step::Transmit(used) => {
+                self.start += used;
+                (self.structured, self.allocation) = (n.structured(), n.allocation());
+                self.phase = Phase::Transmission;
+            }
+            Step::Abort(used) => {
+                self.start += used;
+                self.phase = Phase::Draining;
+            }
+            Step::Broken(why) => self.close(Closed::Protocol(why)),
+        }
+        true
+    }
+
+    fn request(&mut self, requests: &mut Vec<Request>) -> bool {
+        let Some((raw, behind)) = self.rx[self.start..self.end].split_first_chunk::<REQUEST_LEN>() else {
+            return false;
+        };
+        if self.table.is_full() {
+            self.paused = true;
+            return false;
+        }
+        let Some(header) = RequestHeader::parse(raw) else {
+            self.close(Closed::Protocol("a request without its magic number"));
+            return true;
+        };
+        if header.command == cmd::DISC {
+            self.phase = Phase::Draining;
+            return true;
+        }
+        let checked = if self.stopping {
+            Err((errno::ESHUTDOWN, "this server is stopping"))
+        } else {
+            transmission::check(&self.export, self.structured, self.allocation, &header)
+        };
+        let command = match checked {
+            Ok(command) => command,
+            Err(refusal) => {
+                self.start += REQUEST_LEN;
+                self.window = RECEIVE;
+                if header.command == cmd::WRITE {
+                    self.discard = u64::from(header.len);
+                }
+                transmission::send_error(&mut self.out, self.structured, header.cookie, refusal);
+                return true;
+            }
+        };
+        let len = header.len as usize;
+        let have = behind.len().min(len);
+        if command == Command::Write && have < len && len - have < DIRECT && REQUEST_LEN + len <= RECEIVE / 2
+        {
+            self.window = RECEIVE;
+            return false;
+        }
+        let asked = transmission::effective_len(&self.export, command, header.len);
+        let cost = cost(command, asked);
+        let own = self.held == 0 || self.held + cost <= self.limits.in_flight_bytes;
+        if !own || !self.budget.take(cost) {
+            self.paused = true;
+            return false;
+        }
+        self.held += cost;
+        let kind = match command {
+            Command::Write => {
+                self.window = if len >= LARGE { REQUEST_LEN } else { RECEIVE };
+                let mut buf = Buf::alloc(len);
+                buf[..have].copy_from_slice(&behind[..have]);
+                self.start += REQUEST_LEN + have;
+                if have < len {
+                    self.landing = Some(Landing { header, buf, filled: have });
+                    return true;
+                }
+                ReqKind::Write(buf.freeze())
+            }
+            Command::Read | Command::Cache => ReqKind::Read,
+            Command::Flush => ReqKind::Flush,
+            Command::Trim => ReqKind::Discard,
+            Command::WriteZeroes { unmap, .. } => ReqKind::WriteZeroes { unmap },
+            Command::Status { .. } => ReqKind::Status,
+        };
+        if command != Command::Write {
+            self.window = RECEIVE;
+            self.start += REQUEST_LEN;
+        }
+        self.accept(header, command, kind, asked, requests);
+        true
+    }
+
+    fn accept(
+        &mut self,
+        header: RequestHeader,
+        command: Command,
+        kind: ReqKind,
+        len: u32,
+        requests: &mut Vec<Request>,
+    ) {
+        if self.stopping {
+            // A write whose payload was under way when the server was told to stop.
+            self.give(cost(command, len));
+            let refusal = (errno::ESHUTDOWN, "this server is stopping");
+            return transmission::send_error(&mut self.out, self.structured, header.cookie, refusal);
+        }
+        let (offset, cookie) = (header.offset, header.cookie);
+        let place = self.table.insert(Pending { cookie, command, offset, len, cost: cost(command, len) });
+        let fua = header.flags & cmd_flag::FUA != 0
+            && matches!(command, Command::Write | Command::Trim | Command::WriteZeroes { .. });
+        let id = self.id_base | u64::from(place);
+        requests.push(Request { id, kind, offset, len: u64::from(len), fua });
+    }
+
+    fn drop_landing(&mut self) {
+        if let Some(l) = self.landing.take() {
+            self.give(u64::from(l.header.len));
+        }
+    }
+
+    fn give(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.held -= bytes;
+            self.budget.give(bytes);
+        }
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.budget.give(self.held);
+    }
+}
+
+/// Bytes of memory that a request may come to hold.
+fn cost(command: Command, len: u32) -> u64 {
+    match command {
+        Command::Read | Command::Write | Command::Cache => u64::from(len),
+        _ => 0,
+    }
+}
+
+fn total(data: &Segments) -> usize {
+    data.iter().map(|s| s.len()).sum()
+}

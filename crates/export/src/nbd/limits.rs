@@ -1,0 +1,88 @@
+//! What one client may hold of the server's memory and time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bounds on one connection, and on all of a server's together.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Requests accepted and not answered; reading stops above it.
+    pub in_flight: usize,
+    /// Bytes of accepted writes and unsent reads; reading stops above it. One request may always proceed.
+    pub in_flight_bytes: u64,
+    /// Bytes of all connections together.
+    pub server_bytes: u64,
+    /// Connections, those included whose client is gone while its requests still run.
+    pub connections: usize,
+    /// Replies without payload that may wait for the client, in bytes.
+    pub output_bytes: usize,
+    /// Longest data of an option, in bytes; longer ones are dropped and refused.
+    pub option_data: usize,
+    /// From connecting to transmission, TLS included.
+    pub negotiation: Duration,
+    /// Longest time in which a client may move less than [`Limits::STALL_BYTES`] of what is under way.
+    pub stall: Duration,
+    /// From the order to stop until connections whose client does not read are cut.
+    pub shutdown: Duration,
+}
+
+impl Limits {
+    /// Bytes that count as progress of a transfer under way.
+    pub const STALL_BYTES: u64 = 1 << 20;
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            in_flight: 128,
+            in_flight_bytes: 64 << 20,
+            server_bytes: 512 << 20,
+            connections: 256,
+            output_bytes: 256 << 10,
+            option_data: 64 << 10,
+            negotiation: Duration::from_secs(10),
+            stall: Duration::from_secs(60),
+            shutdown: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A request of at most so many bytes is small.
+const SMALL: u64 = 128 << 10;
+
+/// The bytes that all connections of a server share.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    used: Arc<AtomicU64>,
+    limit: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Budget {
+        Budget { used: Arc::new(AtomicU64::new(0)), limit }
+    }
+
+    /// Takes `bytes` if they fit, or if nothing at all is taken. A quarter beyond the limit is kept for small
+    /// requests, so that clients that dawdle over large ones do not keep everybody else waiting.
+    pub fn take(&self, bytes: u64) -> bool {
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        let limit = if bytes <= SMALL { self.limit + self.limit / 4 } else { self.limit };
+        let fits = before == 0 || before + bytes <= limit;
+        if !fits {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Gives back what [`Budget::take`] took.
+    pub fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes taken now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,19 @@
+//! The NBD protocol without sockets: everything here turns bytes into requests and answers into bytes.
+
+pub mod conn;
+pub mod export;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod in_flight;
+pub mod limits;
+mod negotiate;
+mod output;
+pub mod proto;
+mod transmission;
+mod watch;
+
+pub use conn::{Closed, Conn};
+pub use export::Export;
+pub use limits::{Budget, Limits};
+pub use output::MAX_SLICES;
+pub use watch::Watch;

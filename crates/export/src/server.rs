@@ -1,0 +1,420 @@
+//! The connections of one volume, with their sockets, for a loop that somebody else runs.
+//!
+//! The loop waits until a socket is ready (poll, epoll or io_uring), calls [`Server::on_readable`] or
+//! [`Server::on_writable`], carries the requests to the volume, brings its replies to [`Server::answer`] and then
+//! calls [`Server::flush`] once, which sends everything that became ready with one call per connection.
+
+use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES};
+use crate::tls::{TlsContext, TlsSession};
+use loligo_block::{Reply, ReqId, Request};
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use slab::Slab;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes taken from one connection before the others get their turn.
+const TURN: usize = 4 << 20;
+
+/// A connection; never given twice, so that late events of a closed one find nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnId {
+    index: u16,
+    generation: u32,
+}
+
+impl ConnId {
+    /// As a number, for the user data of an event loop: 48 bits.
+    pub fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 16 | u64::from(self.index)
+    }
+
+    /// From [`ConnId::to_u64`].
+    pub fn from_u64(n: u64) -> ConnId {
+        ConnId { index: n as u16, generation: (n >> 16) as u32 }
+    }
+
+    fn id_base(self) -> ReqId {
+        self.to_u64() << 16
+    }
+
+    fn of_request(id: ReqId) -> ConnId {
+        ConnId::from_u64(id >> 16)
+    }
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interest {
+    /// Its socket to become readable.
+    pub read: bool,
+    /// Its socket to become writable.
+    pub write: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    generation: u32,
+    conn: Conn,
+    /// Nothing once the client is gone; the entry stays until the volume has answered what was accepted.
+    socket: Option<OwnedFd>,
+    tls: Option<Box<TlsSession>>,
+    /// In the list of connections to flush.
+    dirty: bool,
+    /// The kernel took less than there was.
+    blocked: bool,
+}
+
+/// The connections of one volume.
+#[derive(Debug)]
+pub struct Server {
+    export: Arc<Export>,
+    limits: Arc<Limits>,
+    budget: Budget,
+    tls: Option<TlsContext>,
+    entries: Slab<Entry>,
+    generation: u32,
+    dirty: Vec<usize>,
+    spare: Vec<usize>,
+    /// No deadline lies before this.
+    soonest: Option<Instant>,
+    /// Some connection waits for the common budget.
+    hungry: bool,
+    stopping: bool,
+}
+
+impl Server {
+    /// Serves `export`; with `tls` nothing but TLS is served.
+    pub fn new(export: Export, limits: Limits, tls: Option<TlsContext>) -> Server {
+        Server {
+            budget: Budget::new(limits.server_bytes),
+            export: Arc::new(export),
+            limits: Arc::new(limits),
+            tls,
+            entries: Slab::new(),
+            generation: 0,
+            dirty: Vec::new(),
+            spare: Vec::new(),
+            soonest: None,
+            hungry: false,
+            stopping: false,
+        }
+    }
+
+    /// Takes over a client's nonblocking socket. Nothing (and the socket is closed) when there are too many
+    /// connections, or the server stops.
+    pub fn add(&mut self, socket: OwnedFd, now: Instant) -> Option<ConnId> {
+        if self.stopping {
+            return None;
+        }
+        if self.entries.len() >= self.limits.connections.min(1 << 16) {
+            tracing::warn!(limit = self.limits.connections, "a client was turned away: too many connections");
+            return None;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let slot = self.entries.vacant_entry();
+        let id = ConnId { index: slot.key() as u16, generation: self.generation };
+        let (export, limits) = (self.export.clone(), self.limits.clone());
+        let conn = Conn::new(export, limits, self.budget.clone(), self.tls.is_some(), id.id_base(), now);
+        slot.insert(Entry {
+            generation: id.generation,
+            conn,
+            socket: Some(socket),
+            tls: None,
+            dirty: false,
+            blocked: false,
+        });
+        self.mark(usize::from(id.index));
+        Some(id)
+    }
+
+    /// The socket can be read, or has hung up: takes what is there. Requests go to `requests`.
+    pub fn on_readable(&mut self, id: ConnId, now: Instant, requests: &mut Vec<Request>) {
+        let Some(e) = find(&mut self.entries, id) else { return };
+        e.receive(self.tls.as_ref(), now, requests);
+        self.mark(usize::from(id.index));
+    }
+
+    /// The socket can be written again; the next [`Server::flush`] goes on.
+    pub fn on_writable(&mut self, id: ConnId) {
+        if let Some(e) = find(&mut self.entries, id) {
+            e.blocked = false;
+            self.mark(usize::from(id.index));
+        }
+    }
+
+    /// The volume's answer to a request. It is sent by the next [`Server::flush`].
+    pub fn answer(&mut self, reply: Reply) {
+        let id = ConnId::of_request(reply.id);
+        if let Some(e) = find(&mut self.entries, id) {
+            e.conn.answer(reply.id, reply.result);
+            self.mark(usize::from(id.index));
+        }
+    }
+
+    /// Sends what is ready, takes up input that limits had held back (its requests go to `requests`, so answer them
+    /// and flush again), and closes what is finished. To be called after every batch of events or answers.
+    pub fn flush(&mut self, now: Instant, requests: &mut Vec<Request>) {
+        let mut turn = std::mem::replace(&mut self.dirty, std::mem::take(&mut self.spare));
+        for &at in &turn {
+            if let Some(e) = self.entries.get_mut(at) {
+                e.dirty = false;
+                self.hungry |= e.settle(&self.limits, now, requests);
+                if e.conn.finished() == Some(Closed::Stopping) {
+                    // Requests that came while the last answers were made still get their ESHUTDOWN.
+                    e.receive(self.tls.as_ref(), now, requests);
+                    e.settle(&self.limits, now, requests);
+                }
+            }
+        }
+        if self.hungry {
+            // What one connection gave back to the common budget may be what another waits for.
+            self.hungry = false;
+            for (at, e) in self.entries.iter_mut() {
+                self.hungry |= e.settle(&self.limits, now, requests);
+                turn.push(at);
+            }
+        }
+        for at in turn.drain(..) {
+            self.sweep(at);
+        }
+        self.spare = turn;
+    }
+
+    /// Closes connections that are past a deadline.
+    pub fn tick(&mut self, now: Instant, requests: &mut Vec<Request>) {
+        if self.soonest.is_none_or(|s| s > now) {
+            return;
+        }
+        for at in 0..self.entries.capacity() {
+            if let Some(e) = self.entries.get_mut(at) {
+                e.tick(now);
+                self.mark(at);
+            }
+        }
+        self.soonest = None;
+        self.flush(now, requests);
+        self.soonest = self.entries.iter().filter_map(|(_, e)| e.deadline()).min();
+    }
+
+    /// When [`Server::tick`] should be called at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.soonest
+    }
+
+    /// Stops: new clients are turned away, later requests get ESHUTDOWN, connections close once what they had asked
+    /// before is answered, at the latest after [`Limits::shutdown`]. Over when [`Server::is_empty`].
+    pub fn shutdown(&mut self, now: Instant, requests: &mut Vec<Request>) {
+        self.stopping = true;
+        for at in 0..self.entries.capacity() {
+            if let Some(e) = self.entries.get_mut(at) {
+                e.conn.shutdown(now);
+                e.receive(self.tls.as_ref(), now, requests);
+                self.mark(at);
+            }
+        }
+        self.flush(now, requests);
+    }
+
+    /// What a connection waits for; nothing once it is closed.
+    pub fn interest(&self, id: ConnId) -> Option<Interest> {
+        let e = self.entries.get(usize::from(id.index)).filter(|e| e.generation == id.generation)?;
+        e.socket.as_ref().map(|_| e.interest())
+    }
+
+    /// Open connections with their sockets and what they wait for. A socket that waits for nothing should not be
+    /// polled: a hang-up would be reported again and again.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnId, BorrowedFd<'_>, Interest)> {
+        self.entries.iter().filter_map(|(at, e)| {
+            let fd = e.socket.as_ref()?.as_fd();
+            Some((ConnId { index: at as u16, generation: e.generation }, fd, e.interest()))
+        })
+    }
+
+    /// Whether no connection is left, and no request of one that is gone.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Connections, those included whose client is gone while its requests still run.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of payload that clients hold now, in both directions.
+    pub fn held_bytes(&self) -> u64 {
+        self.budget.used()
+    }
+
+    fn mark(&mut self, at: usize) {
+        let e = &mut self.entries[at];
+        if let Some(d) = e.deadline() {
+            self.soonest = Some(self.soonest.map_or(d, |s| s.min(d)));
+        }
+        if !e.dirty {
+            e.dirty = true;
+            self.dirty.push(at);
+        }
+    }
+
+    /// Notes deadlines that the flush set, and forgets the entry if it is over.
+    fn sweep(&mut self, at: usize) {
+        let Some(e) = self.entries.get_mut(at) else { return };
+        e.finish();
+        if e.socket.is_none() && e.conn.in_flight() == 0 {
+            self.entries.remove(at);
+        } else if let Some(d) = e.deadline() {
+            self.soonest = Some(self.soonest.map_or(d, |s| s.min(d)));
+        }
+    }
+}
+
+fn find(entries: &mut Slab<Entry>, id: ConnId) -> Option<&mut Entry> {
+    entries.get_mut(usize::from(id.index)).filter(|e| e.generation == id.generation)
+}
+
+impl Entry {
+    fn receive(&mut self, tls: Option<&TlsContext>, now: Instant, requests: &mut Vec<Request>) {
+        let Some(socket) = &self.socket else { return };
+        let conn = &mut self.conn;
+        let mut turn = 0;
+        while turn < TURN {
+            let target = match &mut self.tls {
+                Some(t) if t.wants_read(conn) => t.recv_target(),
+                Some(_) => break,
+                None => match conn.recv_target() {
+                    Some(t) => t,
+                    None => break,
+                },
+            };
+            let room = target.len();
+            let got = match net::recv(socket, target, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => {
+                    conn.end_of_input();
+                    break;
+                }
+                Ok((n, _)) => n,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
+                Err(_) => {
+                    conn.close(Closed::Socket);
+                    break;
+                }
+            };
+            turn += got;
+            match &mut self.tls {
+                Some(t) => {
+                    t.received(got);
+                    t.pump(conn, now, requests);
+                }
+                None => conn.received(got, now, requests),
+            }
+            if conn.take_start_tls() {
+                let Some(context) = tls else { return conn.close(Closed::Tls) };
+                match TlsSession::start(context, conn, now) {
+                    Ok(t) => self.tls = Some(Box::new(t)),
+                    Err(_) => conn.close(Closed::Tls),
+                }
+            }
+            // Less than there was room for: the socket is empty, another call would only say so.
+            if got < room && room > crate::nbd::proto::REQUEST_LEN {
+                break;
+            }
+        }
+    }
+
+    /// Sends and resumes until neither goes on. True if the common budget holds the connection back.
+    fn settle(&mut self, limits: &Limits, now: Instant, requests: &mut Vec<Request>) -> bool {
+        loop {
+            self.send(limits, now, requests);
+            if !self.conn.is_paused() {
+                return false;
+            }
+            let before = requests.len();
+            self.conn.resume(now, requests);
+            if let Some(t) = &mut self.tls {
+                t.pump(&mut self.conn, now, requests);
+            }
+            if self.conn.is_paused() && requests.len() == before && (self.blocked || !self.conn.wants_write())
+            {
+                return self.conn.in_flight() == 0 && !self.conn.wants_write();
+            }
+        }
+    }
+
+    fn send(&mut self, limits: &Limits, now: Instant, requests: &mut Vec<Request>) {
+        while !self.blocked {
+            let Some(socket) = &self.socket else { return };
+            let mut control = SendAncillaryBuffer::default();
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let (result, offered) = if let Some(t) = &mut self.tls {
+                t.pump(&mut self.conn, now, requests);
+                if t.unsent() == 0 {
+                    return;
+                }
+                (net::send(socket, t.output(), flags), t.unsent())
+            } else {
+                if !self.conn.wants_write() {
+                    return;
+                }
+                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                let used = self.conn.gather(&mut slices);
+                let offered = slices[..used].iter().map(|s| s.len()).sum();
+                (net::sendmsg(socket, &slices[..used], &mut control, flags), offered)
+            };
+            let n = match result {
+                Ok(n) => n,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => 0,
+                Err(_) => return self.conn.close(Closed::Socket),
+            };
+            match &mut self.tls {
+                Some(t) => t.sent(n, now, limits.stall),
+                None => self.conn.sent(n, now),
+            }
+            self.blocked = n < offered;
+        }
+    }
+
+    /// Closes the socket of a connection that is over.
+    fn finish(&mut self) {
+        let Some(why) = self.conn.finished() else { return };
+        if let (Some(t), Some(socket)) = (&mut self.tls, &self.socket) {
+            if t.unsent() > 0 && !self.conn.is_closed() {
+                return;
+            }
+            t.farewell();
+            // A client that does not take the farewell, or the alert of a failed handshake, goes without.
+            let _ = net::send(socket, t.output(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+        if let Some(socket) = self.socket.take() {
+            tracing::debug!(%why, "connection closed");
+            // A loop may still hold the descriptor in a pending poll; this wakes it, and tells the client.
+            let _ = net::shutdown(&socket, Shutdown::Both);
+        }
+        self.tls = None;
+        self.conn.close(why);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.conn.tick(now);
+        if self.tls.as_ref().and_then(|t| t.deadline()).is_some_and(|d| d <= now) {
+            self.conn.close(Closed::Stalled);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let tls = self.tls.as_ref().and_then(|t| t.deadline());
+        [self.conn.next_deadline(), tls].into_iter().flatten().min()
+    }
+
+    fn interest(&self) -> Interest {
+        let read = match &self.tls {
+            Some(t) => t.wants_read(&self.conn),
+            None => self.conn.wants_read(),
+        };
+        Interest { read, write: self.blocked }
+    }
+}

@@ -1,0 +1,319 @@
+//! TLS without a socket: ciphertext in, ciphertext out, by the system's OpenSSL.
+
+use crate::nbd::{Closed, Conn, MAX_SLICES, Watch};
+use loligo_block::Request;
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    ErrorCode, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslMode, SslOptions, SslStream,
+    SslVerifyMode, SslVersion,
+};
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Ciphertext that may wait to be sent, in bytes; cleartext is not enciphered beyond it.
+const OUTBOUND: usize = 256 << 10;
+/// Ciphertext fetched from the socket at a time, in bytes.
+const INBOUND: usize = 64 << 10;
+/// Longest pre-shared key OpenSSL takes, in bytes.
+const MAX_KEY: usize = 256;
+
+/// How the two sides prove who they are.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// Certificates in PEM files.
+    X509 {
+        /// The server's chain.
+        cert: PathBuf,
+        /// Its private key.
+        key: PathBuf,
+        /// Clients must show a certificate signed by one of these.
+        client_ca: Option<PathBuf>,
+    },
+    /// Pre-shared keys: lines `user:hexkey`, as GnuTLS's psktool writes them.
+    Psk {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// Why TLS cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be used.
+    #[error("cannot use {} for TLS: {why}", .file.display())]
+    File {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The library failed.
+    #[error("cannot set up TLS: {0}")]
+    Library(#[from] ErrorStack),
+}
+
+/// What all TLS connections of a server share.
+#[derive(Clone)]
+pub struct TlsContext {
+    context: SslContext,
+}
+
+impl fmt::Debug for TlsContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsContext")
+    }
+}
+
+impl TlsContext {
+    /// Reads the files. TLS 1.3 with pre-shared keys, 1.2 or 1.3 with certificates.
+    pub fn load(credentials: &Credentials) -> Result<TlsContext, TlsError> {
+        let mut b = SslContextBuilder::new(SslMethod::tls_server())?;
+        b.set_mode(
+            SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::RELEASE_BUFFERS,
+        );
+        b.set_options(
+            SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION | SslOptions::CIPHER_SERVER_PREFERENCE,
+        );
+        // Connections last for days: resuming one is not worth the state.
+        b.set_num_tickets(0)?;
+        match credentials {
+            Credentials::X509 { cert, key, client_ca } => {
+                let file = |file: &Path| {
+                    let file = file.to_owned();
+                    move |e: ErrorStack| TlsError::File { file, why: reason(&e) }
+                };
+                b.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+                b.set_certificate_chain_file(cert).map_err(file(cert))?;
+                b.set_private_key_file(key, SslFiletype::PEM).map_err(file(key))?;
+                b.check_private_key().map_err(|_| TlsError::File {
+                    file: key.clone(),
+                    why: format!("it is not the key of the certificate in {}", cert.display()),
+                })?;
+                if let Some(ca) = client_ca {
+                    b.set_ca_file(ca).map_err(file(ca))?;
+                    b.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+                }
+            }
+            Credentials::Psk { file } => {
+                let keys = read_keys(file)?;
+                b.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+                // OpenSSL ties a key given by this callback to SHA-256; a suite with another hash would drop it.
+                b.set_ciphersuites("TLS_AES_128_GCM_SHA256")?;
+                b.set_psk_server_callback(move |_, user, into| {
+                    let key = user.and_then(|u| keys.get(u)).filter(|k| k.len() <= into.len());
+                    let Some(key) = key else { return Ok(0) };
+                    into[..key.len()].copy_from_slice(key);
+                    Ok(key.len())
+                });
+            }
+        }
+        Ok(TlsContext { context: b.build() })
+    }
+}
+
+fn reason(e: &ErrorStack) -> String {
+    e.errors().first().and_then(|e| e.reason()).unwrap_or("it cannot be read").to_owned()
+}
+
+fn read_keys(file: &Path) -> Result<HashMap<Vec<u8>, Vec<u8>>, TlsError> {
+    let bad = |why: String| TlsError::File { file: file.to_owned(), why };
+    let text = std::fs::read_to_string(file).map_err(|e| bad(e.to_string()))?;
+    let mut keys = HashMap::new();
+    for (n, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let entry = line.rsplit_once(':').and_then(|(user, hex)| Some((user, unhex(hex)?)));
+        match entry {
+            Some((user, key)) if !user.is_empty() && (8..=MAX_KEY).contains(&key.len()) => {
+                keys.insert(user.as_bytes().to_vec(), key);
+            }
+            _ => {
+                return Err(bad(format!(
+                    "line {} is not 'user:hexkey' with 16 to 512 hexadecimal digits (psktool makes such files)",
+                    n + 1
+                )));
+            }
+        }
+    }
+    if keys.is_empty() {
+        return Err(bad("it holds no key; add a line 'user:hexkey'".to_owned()));
+    }
+    Ok(keys)
+}
+
+fn unhex(s: &str) -> Option<Vec<u8>> {
+    if !s.is_ascii() || s.len() % 2 != 0 {
+        return None;
+    }
+    (0..s.len()).step_by(2).map(|i| u8::from_str_radix(&s[i..i + 2], 16).ok()).collect()
+}
+
+/// Ciphertext on its way, both directions.
+#[derive(Debug, Default)]
+struct Pipe {
+    inbound: Vec<u8>,
+    taken: usize,
+    /// Filled part of `inbound`.
+    filled: usize,
+    outbound: Vec<u8>,
+    sent: usize,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let n = into.len().min(self.filled - self.taken);
+        if n == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        into[..n].copy_from_slice(&self.inbound[self.taken..self.taken + n]);
+        self.taken += n;
+        Ok(n)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.outbound.extend_from_slice(from);
+        Ok(from.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The TLS layer of one connection.
+#[derive(Debug)]
+pub struct TlsSession {
+    stream: SslStream<Pipe>,
+    ready: bool,
+    closing: bool,
+    sending: Watch,
+}
+
+impl TlsSession {
+    /// Starts TLS on `conn`, which has just agreed to it: what it still has to send goes out in the clear first.
+    pub fn start(context: &TlsContext, conn: &mut Conn, now: Instant) -> Result<TlsSession, ErrorStack> {
+        let mut pipe = Pipe::default();
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        let used = conn.gather(&mut slices);
+        slices[..used].iter().for_each(|s| pipe.outbound.extend_from_slice(s));
+        let n = pipe.outbound.len();
+        conn.sent(n, now);
+        let stream = SslStream::new(openssl::ssl::Ssl::new(&context.context)?, pipe)?;
+        Ok(TlsSession { stream, ready: false, closing: false, sending: Watch::default() })
+    }
+
+    /// Where received ciphertext belongs.
+    pub fn recv_target(&mut self) -> &mut [u8] {
+        let p = self.stream.get_mut();
+        if p.taken > 0 {
+            p.inbound.copy_within(p.taken..p.filled, 0);
+            p.filled -= p.taken;
+            p.taken = 0;
+        }
+        p.inbound.resize(p.filled + INBOUND, 0);
+        &mut p.inbound[p.filled..]
+    }
+
+    /// Takes `n` bytes that were put into [`TlsSession::recv_target`].
+    pub fn received(&mut self, n: usize) {
+        self.stream.get_mut().filled += n;
+    }
+
+    /// Whether ciphertext is taken: the connection wants input, and what came before is deciphered.
+    pub fn wants_read(&self, conn: &Conn) -> bool {
+        let p = self.stream.get_ref();
+        conn.finished().is_none() && (!self.ready || conn.wants_read()) && p.filled - p.taken < INBOUND
+    }
+
+    /// Moves what can be moved in both directions.
+    pub fn pump(&mut self, conn: &mut Conn, now: Instant, requests: &mut Vec<Request>) {
+        if !self.ready {
+            match self.stream.accept() {
+                Ok(()) => self.ready = true,
+                Err(e) if matches!(e.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => return,
+                Err(e) => {
+                    tracing::debug!(error = %e, "TLS handshake failed");
+                    return conn.close(Closed::Tls);
+                }
+            }
+        }
+        while let Some(target) = conn.recv_target() {
+            match self.stream.ssl_read(target) {
+                Ok(n) => conn.received(n, now, requests),
+                Err(e) if matches!(e.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => break,
+                Err(e) if e.code() == ErrorCode::ZERO_RETURN => conn.end_of_input(),
+                Err(_) => return conn.close(Closed::Tls),
+            }
+        }
+        self.encipher(conn, now);
+    }
+
+    fn encipher(&mut self, conn: &mut Conn, now: Instant) {
+        while conn.wants_write() && self.unsent() < OUTBOUND {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let used = conn.gather(&mut slices);
+            let mut n = 0;
+            for s in &slices[..used] {
+                let mut rest: &[u8] = s;
+                while !rest.is_empty() && self.unsent() < OUTBOUND {
+                    match self.stream.ssl_write(rest) {
+                        Ok(w) => {
+                            rest = &rest[w..];
+                            n += w;
+                        }
+                        Err(_) => return conn.close(Closed::Tls),
+                    }
+                }
+                if !rest.is_empty() {
+                    break;
+                }
+            }
+            conn.sent(n, now);
+        }
+    }
+
+    /// Appends the farewell of TLS to the output, once.
+    pub fn farewell(&mut self) {
+        if self.ready && !self.closing {
+            self.closing = true;
+            // A client that is gone does not miss it.
+            let _ = self.stream.shutdown();
+        }
+    }
+
+    /// Ciphertext to send.
+    pub fn output(&self) -> &[u8] {
+        let p = self.stream.get_ref();
+        &p.outbound[p.sent..]
+    }
+
+    /// Bytes of ciphertext to send.
+    pub fn unsent(&self) -> usize {
+        self.output().len()
+    }
+
+    /// When a client that takes no ciphertext counts as stalled.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.sending.deadline()
+    }
+
+    /// Notes that `n` bytes of ciphertext are sent (0: the client takes none now).
+    pub fn sent(&mut self, n: usize, now: Instant, stall: Duration) {
+        let p = self.stream.get_mut();
+        p.sent += n;
+        if p.sent == p.outbound.len() {
+            p.outbound.clear();
+            p.sent = 0;
+            self.sending.rest();
+        } else {
+            self.sending.moved(n as u64, now, stall);
+        }
+    }
+}
