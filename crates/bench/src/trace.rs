@@ -41,7 +41,8 @@ pub struct Trace {
 impl Trace {
     /// Reads `time_us,op(R|W|U),lba512,sectors` lines, gzipped or not.
     pub fn read(path: &Path) -> anyhow::Result<Trace> {
-        let mut file = BufReader::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?);
+        let mut file =
+            BufReader::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?);
         let gz = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
         let text: Box<dyn Read> = if gz { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -54,7 +55,11 @@ impl Trace {
                 continue;
             }
             let Some((lba, sectors)) = parse(&line) else {
-                bail!("{}:{}: {line:?} is not time_us,op,lba512,sectors with op R, W or U", path.display(), at + 1);
+                bail!(
+                    "{}:{}: {line:?} is not time_us,op,lba512,sectors with op R, W or U",
+                    path.display(),
+                    at + 1
+                );
             };
             for address in lba / LINE_SECTORS..(lba + sectors).div_ceil(LINE_SECTORS) {
                 let number = *numbers.entry(address).or_insert_with(|| {

@@ -1,0 +1,124 @@
+//! Keys that left not long ago, remembered as fingerprints in two bytes each.
+
+use super::hash::below;
+
+/// Fingerprints in a bucket: 16 bytes, four buckets to a cache line of the processor.
+const WAYS: usize = 8;
+/// Bits of a fingerprint; the rest of the two bytes is its age. A full bucket mistakes a stranger for a known key in
+/// one of 256 cases.
+const FP_BITS: u32 = 11;
+const FP_MASK: u16 = (1 << FP_BITS) - 1;
+/// Ages that count as remembered, of the 32 that fit.
+const LIVE_AGES: u16 = 16;
+
+/// A set of the last `limit` hashes put into it, nearly first in, first out. 2.67 bytes for each of `capacity`.
+#[derive(Debug)]
+pub struct Ghost {
+    slots: Vec<[u16; WAYS]>,
+    age: u16,
+    /// Insertions left until the age advances.
+    left: u32,
+    limit: u32,
+    sweep: usize,
+}
+
+impl Ghost {
+    /// An empty set that can be asked to hold up to `capacity` hashes.
+    pub fn new(capacity: u32) -> Ghost {
+        // A third more places than hashes, because hashes fall unevenly into buckets.
+        let buckets = (capacity as usize).div_ceil(WAYS - 2).max(1);
+        let mut g = Ghost { slots: vec![[0; WAYS]; buckets], age: 0, left: 0, limit: 0, sweep: 0 };
+        g.set_limit(capacity);
+        g.left = g.tick();
+        g
+    }
+
+    /// Hashes to remember from now on, at most the capacity given at the start.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit.max(1);
+    }
+
+    fn tick(&self) -> u32 {
+        self.limit.div_ceil(u32::from(LIVE_AGES))
+    }
+
+    #[inline]
+    fn fingerprint(hash: u64) -> u16 {
+        (hash as u16 & FP_MASK).max(1)
+    }
+
+    #[inline]
+    fn age_of(&self, slot: u16) -> u16 {
+        self.age.wrapping_sub(slot >> FP_BITS) & 31
+    }
+
+    #[inline]
+    fn is_live(&self, slot: u16) -> bool {
+        slot & FP_MASK != 0 && self.age_of(slot) <= LIVE_AGES
+    }
+
+    /// Whether `hash` was put in and neither taken nor outlived.
+    pub fn contains(&self, hash: u64) -> bool {
+        let fp = Ghost::fingerprint(hash);
+        self.slots[below(hash, self.slots.len())].iter().any(|&s| s & FP_MASK == fp && self.is_live(s))
+    }
+
+    /// As [`Ghost::contains`], and forgets it.
+    pub fn take(&mut self, hash: u64) -> bool {
+        let fp = Ghost::fingerprint(hash);
+        let b = below(hash, self.slots.len());
+        for way in 0..WAYS {
+            let s = self.slots[b][way];
+            if s & FP_MASK == fp && self.is_live(s) {
+                self.slots[b][way] = 0;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Remembers `hash`, in place of the oldest of its bucket.
+    pub fn put(&mut self, hash: u64) {
+        let fp = Ghost::fingerprint(hash);
+        let b = below(hash, self.slots.len());
+        let mut worst = (0, 0);
+        for way in 0..WAYS {
+            let s = self.slots[b][way];
+            let rank = match s & FP_MASK {
+                0 => 64,
+                own if own == fp => 65,
+                _ => self.age_of(s) + 1,
+            };
+            if rank > worst.0 {
+                worst = (rank, way);
+            }
+        }
+        self.slots[b][worst.1] = fp | self.age << FP_BITS;
+        self.left -= 1;
+        if self.left == 0 {
+            self.advance();
+        }
+    }
+
+    /// Opens a new age and clears a share of the table, so that no fingerprint is still there when its age number
+    /// comes round again.
+    fn advance(&mut self) {
+        self.age = (self.age + 1) & 31;
+        self.left = self.tick();
+        for _ in 0..self.slots.len().div_ceil(usize::from(31 - LIVE_AGES)) {
+            let mut bucket = self.slots[self.sweep];
+            for slot in &mut bucket {
+                if !self.is_live(*slot) {
+                    *slot = 0;
+                }
+            }
+            self.slots[self.sweep] = bucket;
+            self.sweep = (self.sweep + 1) % self.slots.len();
+        }
+    }
+
+    /// RAM held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.slots.len() * size_of::<[u16; WAYS]>()
+    }
+}

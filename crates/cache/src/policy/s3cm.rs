@@ -1,0 +1,116 @@
+//! S3-FIFO whose small queue's share is chosen again and again by what miniatures with other shares would have missed.
+
+use super::hash::mix;
+use super::s3::S3;
+use super::shadow::Shadow;
+
+/// Shares to choose from, in permille.
+const SHARES: [u32; 5] = [10, 100, 300, 600, 900];
+/// The share to start with: S3-FIFO's.
+const START: usize = 1;
+/// Size of a miniature, up to a factor of two, unless the cache is smaller than that.
+const MINI: u32 = 1024;
+/// Part of a miniature's misses that still counts a period later.
+const DECAY: f64 = 0.9;
+/// A share is left only for one with fewer misses than this part of its own.
+const SWITCH: f64 = 0.98;
+
+/// The default replacement policy.
+#[derive(Debug)]
+pub struct S3Cm {
+    real: S3,
+    shadows: Vec<Shadow>,
+    /// Decayed misses of each.
+    score: [f64; SHARES.len()],
+    chosen: usize,
+    seed: u64,
+    mask: u64,
+    /// Sampled accesses until the shares are compared again.
+    left: u32,
+    period: u32,
+}
+
+impl S3Cm {
+    /// Nothing resident.
+    pub fn new(capacity: u32, seed: u64) -> S3Cm {
+        let shift = (capacity / MINI).max(1).ilog2();
+        let mini = (capacity >> shift).max(1);
+        S3Cm {
+            real: S3::new(capacity, SHARES[START]),
+            shadows: SHARES.iter().map(|&s| Shadow::new(mini, s)).collect(),
+            score: [0.0; SHARES.len()],
+            chosen: START,
+            seed,
+            mask: (1 << shift) - 1,
+            left: mini,
+            period: mini,
+        }
+    }
+
+    #[inline]
+    fn sample(&mut self, key: u64) {
+        let h = mix(key ^ self.seed);
+        if h & self.mask == 0 {
+            self.sampled((h >> 32) as u32);
+        }
+    }
+
+    fn sampled(&mut self, key: u32) {
+        for s in &mut self.shadows {
+            s.access(key);
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            self.left = self.period;
+            self.choose();
+        }
+    }
+
+    fn choose(&mut self) {
+        for (score, s) in self.score.iter_mut().zip(&mut self.shadows) {
+            *score = *score * DECAY + f64::from(s.take_misses());
+        }
+        let mut best = self.chosen;
+        for i in 0..SHARES.len() {
+            if self.score[i] < self.score[best] {
+                best = i;
+            }
+        }
+        if self.score[best] < self.score[self.chosen] * SWITCH {
+            self.chosen = best;
+            self.real.set_share(SHARES[best]);
+        }
+    }
+
+    /// `id` became resident with `key`.
+    pub fn insert(&mut self, id: u32, key: u64) {
+        self.real.insert(id, key);
+    }
+
+    /// `id` was used.
+    #[inline]
+    pub fn hit(&mut self, id: u32, key: u64) {
+        self.real.hit(id);
+        self.sample(key);
+    }
+
+    /// An access found nothing resident.
+    pub fn missed(&mut self, key: u64) {
+        self.sample(key);
+    }
+
+    /// The policy proper.
+    pub fn real(&self) -> &S3 {
+        &self.real
+    }
+
+    /// The policy proper.
+    pub fn real_mut(&mut self) -> &mut S3 {
+        &mut self.real
+    }
+
+    /// RAM held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.real.bytes() + self.shadows.iter().map(Shadow::bytes).sum::<usize>() + size_of::<S3Cm>()
+    }
+}
