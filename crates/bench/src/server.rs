@@ -269,7 +269,7 @@ mod tests {
     fn a_missing_server_names_its_package() {
         let dir = tempfile::tempdir().unwrap();
         let error =
-            Server::loligo(Path::new("/nonexistent/loligo"), dir.path(), "vol", &[], &Interrupt::default());
+            Server::loligo(&dir.path().join("missing"), dir.path(), "vol", &[], &Interrupt::default());
         assert!(error.unwrap_err().to_string().contains("missing"), "the cause is named");
     }
 }

@@ -19,6 +19,25 @@ pub fn number(value: f64) -> String {
     if value < 0.0 { format!("-{text}") } else { text }
 }
 
+/// A tick on a logarithmic axis: `100`, `10k`, `1M`.
+pub fn axis(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{}M", v / 1e6),
+        v if v >= 1e3 => format!("{}k", v / 1e3),
+        v => format!("{v}"),
+    }
+}
+
+/// A tick of nanoseconds on a logarithmic axis: `100 µs`, `1 ms`.
+pub fn axis_time(ns: f64) -> String {
+    match ns {
+        ns if ns < 0.999e3 => format!("{ns:.0} ns"),
+        ns if ns < 0.999e6 => format!("{:.0} µs", ns / 1e3),
+        ns if ns < 0.999e9 => format!("{:.0} ms", ns / 1e6),
+        ns => format!("{:.0} s", ns / 1e9),
+    }
+}
+
 /// A time in nanoseconds as µs, ms or s.
 pub fn time(ns: f64) -> String {
     match ns {
@@ -71,6 +90,8 @@ mod tests {
         assert_eq!(number(999.6), "1,000");
         assert_eq!(number(57.84), "57.8");
         assert_eq!(number(1.0), "1.00");
+        assert_eq!(axis(10_000.0), "10k");
+        assert_eq!(axis_time(1e6), "1 ms");
         assert_eq!(times(58.3), "58.3x");
         assert_eq!(time(950.0), "950 ns");
         assert_eq!(time(42_500.0), "42.5 µs");

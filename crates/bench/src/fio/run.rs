@@ -174,8 +174,10 @@ mod tests {
         if !have_fio() {
             return;
         }
-        let job = file_job(Path::new("/nonexistent/core"), Rw::RandRead).within(0, 4096);
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("missing");
+        let job = file_job(&missing, Rw::RandRead).within(0, 4096);
         let error = run(&job, &Interrupt::default(), &mut |_| ()).unwrap_err().to_string();
-        assert!(error.contains("/nonexistent/core") && error.contains("--rw=randread"), "{error}");
+        assert!(error.contains("missing") && error.contains("--rw=randread"), "{error}");
     }
 }

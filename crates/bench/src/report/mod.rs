@@ -1,0 +1,150 @@
+//! The report: one HTML file that holds everything, opens without a network and needs no script.
+
+mod bars;
+mod canvas;
+mod percentiles;
+mod timeline;
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use askama::Template;
+use serde::{Deserialize, Serialize};
+
+use crate::fio::{Measured, Second};
+use crate::units;
+
+/// One kind of load, driven against both sides.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Phase {
+    /// Short name, e.g. `4K random write`.
+    pub name: String,
+    /// Depth, range and length in words.
+    pub detail: String,
+    /// Without the cache.
+    pub before: Measured,
+    /// With it.
+    pub after: Measured,
+}
+
+impl Phase {
+    /// IOPS with the cache over IOPS without.
+    pub fn ratio(&self) -> f64 {
+        self.after.iops / self.before.iops
+    }
+
+    /// The row of the before/after table: name, IOPS, mean and 99th percentile of both sides, ratio.
+    pub fn cells(&self) -> [String; 8] {
+        let [before, after] = [&self.before, &self.after];
+        [
+            self.name.clone(),
+            units::number(before.iops),
+            units::number(after.iops),
+            units::times(self.ratio()),
+            units::time(before.latency.mean_ns),
+            units::time(after.latency.mean_ns),
+            units::time(before.latency.p99_ns as f64),
+            units::time(after.latency.p99_ns as f64),
+        ]
+    }
+
+    /// The heads of those columns.
+    pub const HEADS: [&str; 8] =
+        ["phase", "IOPS bare", "IOPS cached", "ratio", "mean bare", "mean cached", "p99 bare", "p99 cached"];
+}
+
+/// The course of one phase, second by second.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Timeline {
+    /// What was running.
+    pub name: String,
+    /// Without the cache.
+    pub before: Vec<Second>,
+    /// With it.
+    pub after: Vec<Second>,
+    /// Seconds since the start of the cached side's load, and the dirty share of the cache (0..=1).
+    pub dirty: Vec<(f64, f64)>,
+}
+
+/// One thing that was checked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Check {
+    /// What was compared with what.
+    pub what: String,
+    /// Bytes checked.
+    pub bytes: u64,
+    /// Whether every byte was right; the run fails where not.
+    pub passed: bool,
+}
+
+impl Check {
+    /// The bytes checked, as people read them.
+    fn size(&self) -> String {
+        units::bytes(self.bytes as f64)
+    }
+}
+
+/// Everything a report shows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    /// Heading.
+    pub title: String,
+    /// One sentence on what was compared.
+    pub summary: String,
+    /// When it was written.
+    pub written: String,
+    /// Facts about the machine and the setup, name and value.
+    pub facts: Vec<(String, String)>,
+    /// The phases in the order in which they ran.
+    pub phases: Vec<Phase>,
+    /// The course of the phase that fills the cache.
+    pub timeline: Option<Timeline>,
+    /// What was verified.
+    pub checks: Vec<Check>,
+    /// Every command that ran, as typed.
+    pub commands: Vec<String>,
+    /// Remarks on how to read the figures.
+    pub notes: Vec<String>,
+}
+
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    report: &'a Report,
+    timeline: Option<String>,
+    bars: String,
+    percentiles: Vec<String>,
+    all_passed: bool,
+}
+
+impl Report {
+    /// The page.
+    pub fn html(&self) -> Result<String> {
+        let page = Page {
+            report: self,
+            timeline: self.timeline.as_ref().map(timeline::draw).transpose()?,
+            bars: bars::draw(&self.phases)?,
+            percentiles: self.phases.iter().map(percentiles::draw).collect::<Result<_>>()?,
+            all_passed: self.checks.iter().all(|check| check.passed),
+        };
+        page.render().context("the report's template")
+    }
+
+    /// Writes the page to `path`; an interrupted write leaves nothing or the old file.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let html = self.html()?;
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let make = || -> std::io::Result<()> {
+            let mut file = tempfile::NamedTempFile::new_in(dir)?;
+            file.write_all(html.as_bytes())?;
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            file.as_file().set_permissions(mode)?;
+            file.persist(path)?;
+            Ok(())
+        };
+        make().with_context(|| {
+            format!("writing the report {}: choose a folder you can write to", path.display())
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! IOPS, 99th percentile and dirty share over the seconds of one phase.
+
+use anyhow::Result;
+use plotters::prelude::*;
+use plotters::style::FontStyle;
+
+use super::Timeline;
+use super::canvas::{AFTER, Area, BEFORE, DIRTY, FONT, GRID, INK, SOFT, decades, plain, svg};
+use crate::fio::Second;
+use crate::stats::median;
+use crate::units;
+
+const LEFT: u32 = 72;
+
+/// One line: its points, its colour, and whether it is dashed.
+struct Line {
+    points: Vec<(f64, f64)>,
+    colour: RGBColor,
+    dashed: bool,
+}
+
+/// Draws the three panels.
+pub(super) fn draw(timeline: &Timeline) -> Result<String> {
+    let ends = timeline.before.iter().chain(&timeline.after).map(|second| second.at);
+    let end = ends.chain(timeline.dirty.iter().map(|(at, _)| *at)).fold(1.0, f64::max);
+    let label = format!(
+        "{}: requests per second, 99th percentile latency and dirty share of the cache over time, with and without the cache",
+        timeline.name
+    );
+    svg((900, 560), &label, |area| {
+        let (top, rest) = area.split_vertically(225);
+        let (middle, bottom) = rest.split_vertically(165);
+        let iops = lines(timeline, end, |second| second.iops);
+        log_panel(&top, "Requests per second (IOPS, log scale)", end, &iops, &units::axis)?;
+        let p99 = lines(timeline, end, |second| second.p99_ns as f64 / 1e6);
+        log_panel(&middle, "99th percentile latency of each second (log scale)", end, &p99, &|ms| {
+            units::axis_time(ms * 1e6)
+        })?;
+        dirty_panel(&bottom, end, &timeline.dirty)
+    })
+}
+
+/// The lines of both sides; the bare side, where it ran for a shorter time, goes on dashed at its median.
+fn lines(timeline: &Timeline, end: f64, value: impl Fn(&Second) -> f64) -> Vec<Line> {
+    let points = |series: &[Second]| -> Vec<(f64, f64)> {
+        series.iter().map(|second| (second.at, value(second))).filter(|(_, value)| *value > 0.0).collect()
+    };
+    let before = points(&timeline.before);
+    let mut lines = Vec::new();
+    if let Some((last, _)) = before.last().filter(|(last, _)| *last + 2.0 < end) {
+        let level = median(&before.iter().map(|(_, value)| *value).collect::<Vec<_>>());
+        lines.push(Line { points: vec![(*last, level), (end, level)], colour: BEFORE, dashed: true });
+    }
+    lines.push(Line { points: before, colour: BEFORE, dashed: false });
+    lines.push(Line { points: points(&timeline.after), colour: AFTER, dashed: false });
+    lines
+}
+
+fn caption(area: &Area<'_>, text: &str) -> Result<()> {
+    let style = (FONT, 14).into_font().style(FontStyle::Bold).color(&INK);
+    area.draw(&Text::new(text.to_owned(), (LEFT as i32, 4), style)).map_err(plain)
+}
+
+fn log_panel(
+    area: &Area<'_>,
+    title: &str,
+    end: f64,
+    lines: &[Line],
+    format: &dyn Fn(f64) -> String,
+) -> Result<()> {
+    caption(area, title)?;
+    let (low, high) = decades(lines.iter().flat_map(|line| line.points.iter().map(|(_, value)| *value)));
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(28)
+        .margin_right(16)
+        .margin_bottom(8)
+        .x_label_area_size(22)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(0.0..end, (low..high).log_scale())
+        .map_err(plain)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(SOFT)
+        .y_labels(((high / low).log10().round() as usize + 1).max(2))
+        .label_style((FONT, 12).into_font().color(&SOFT))
+        .x_label_formatter(&|x| format!("{x:.0} s"))
+        .y_label_formatter(&|y| format(*y))
+        .draw()
+        .map_err(plain)?;
+    for line in lines {
+        let style = line.colour.stroke_width(2);
+        if line.dashed {
+            chart
+                .draw_series(DashedLineSeries::new(line.points.iter().copied(), 6, 5, style))
+                .map_err(plain)?;
+        } else {
+            chart.draw_series(LineSeries::new(line.points.iter().copied(), style)).map_err(plain)?;
+        }
+    }
+    Ok(())
+}
+
+fn dirty_panel(area: &Area<'_>, end: f64, dirty: &[(f64, f64)]) -> Result<()> {
+    caption(area, "Dirty share of the cache")?;
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(28)
+        .margin_right(16)
+        .x_label_area_size(34)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(0.0..end, 0.0..100.0)
+        .map_err(plain)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(SOFT)
+        .y_labels(5)
+        .label_style((FONT, 12).into_font().color(&SOFT))
+        .axis_desc_style((FONT, 12).into_font().color(&SOFT))
+        .x_desc("time since the load began")
+        .x_label_formatter(&|x| format!("{x:.0} s"))
+        .y_label_formatter(&|y| format!("{y:.0} %"))
+        .draw()
+        .map_err(plain)?;
+    let points: Vec<(f64, f64)> = dirty.iter().map(|(at, share)| (*at, share * 100.0)).collect();
+    let area = AreaSeries::new(points, 0.0, DIRTY.mix(0.25)).border_style(DIRTY.stroke_width(2));
+    chart.draw_series(area).map_err(plain)?;
+    Ok(())
+}
