@@ -1,1 +1,12 @@
-//! A seeded world around the cache engine: faulty devices, crashes and an oracle
+//! A seeded world around the cache engine: devices that reorder, tear, lose, misdirect, rot and fail, clients that
+//! overlap, crashes at any point, and an oracle that knows what every sector may read as.
+//!
+//! One 64-bit seed draws everything; the same seed gives the same run.
+
+pub mod disk;
+pub mod faults;
+pub mod oracle;
+pub mod rng;
+pub mod stamp;
+pub mod store;
+pub mod sync;

@@ -1,0 +1,650 @@
+//! A virtual block device in sectors of 512 B: what is on the medium, what was completed but not flushed, and what is
+//! in flight. Time and chance come from outside; a crash keeps an arbitrary subset of what was not yet durable.
+
+use crate::faults::{Fault, FaultKind, Fired};
+use crate::rng::Rng;
+use crate::store::Store;
+use loligo_block::{Completion, IoError, IoKind, Op, OpKind, SECTOR, Shared};
+use std::collections::VecDeque;
+
+/// Virtual nanoseconds.
+pub type Nanos = u64;
+
+/// How long operations take.
+#[derive(Debug, Clone, Copy)]
+pub struct Latency {
+    /// Least time of an operation, ns.
+    pub base: Nanos,
+    /// Up to this much more, ns, drawn for each operation: what puts completions out of order.
+    pub spread: Nanos,
+    /// Transfer time, ns per KiB; transfers of one device follow each other.
+    pub per_kib: Nanos,
+    /// One operation in this many takes twenty times as long (0: none).
+    pub stall_one_in: u64,
+}
+
+/// What kind of device it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Traits {
+    /// Bytes.
+    pub size: u64,
+    /// Every offset and length is a multiple of this, bytes.
+    pub logical_block: u32,
+    /// Completed writes are lost at power loss until a flush.
+    pub volatile: bool,
+    /// Discarded ranges read as zeros (otherwise: zeros or what was there, by chance).
+    pub can_unmap: bool,
+    /// How long operations take.
+    pub latency: Latency,
+}
+
+/// What ends the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// The devices lose power with it.
+    Power,
+    /// The devices stay up and keep what was completed, in their volatile caches too.
+    Kill,
+}
+
+#[derive(Debug, Clone)]
+enum Payload {
+    Bytes(Shared),
+    Zero,
+}
+
+/// A completed change that a power loss may still undo.
+#[derive(Debug)]
+struct Pending {
+    seq: u64,
+    from: u64,
+    sector: u64,
+    sectors: u64,
+    payload: Payload,
+    durable: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Fine,
+    Fault(FaultKind, u64),
+}
+
+#[derive(Debug)]
+struct Flight {
+    key: u64,
+    due: Nanos,
+    owner: usize,
+    op: Op,
+    /// Sectors that took effect already, because an overlapping operation ended first.
+    early: Vec<bool>,
+    captured: u64,
+    fate: Fate,
+}
+
+impl Flight {
+    fn payload(&self) -> Option<Payload> {
+        match &self.op.kind {
+            OpKind::Write { data, .. } => Some(Payload::Bytes(data.clone())),
+            OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => Some(Payload::Zero),
+            OpKind::Read(_) | OpKind::Flush => None,
+        }
+    }
+
+    fn sectors(&self) -> (u64, u64) {
+        (self.op.offset / SECTOR, self.op.len() / SECTOR)
+    }
+}
+
+/// The device.
+#[derive(Debug)]
+pub struct Disk {
+    traits: Traits,
+    /// What reads see.
+    live: Store,
+    /// What survives power loss; only kept apart from `live` for a volatile device.
+    media: Option<Store>,
+    log: VecDeque<Pending>,
+    next_seq: u64,
+    flight: Vec<Flight>,
+    next_key: u64,
+    bus_free: Nanos,
+    rng: Rng,
+    faults: Vec<Fault>,
+    fired: Vec<Fired>,
+    gone: bool,
+    /// Operations completed.
+    pub completed: u64,
+}
+
+impl Disk {
+    /// A device of zeros.
+    pub fn new(traits: Traits, rng: Rng) -> Disk {
+        let live = Store::new(traits.size);
+        Disk {
+            traits,
+            media: traits.volatile.then(|| live.clone()),
+            live,
+            log: VecDeque::new(),
+            next_seq: 1,
+            flight: Vec::new(),
+            next_key: 0,
+            bus_free: 0,
+            rng,
+            faults: Vec::new(),
+            fired: Vec::new(),
+            gone: false,
+            completed: 0,
+        }
+    }
+
+    /// What kind of device it is.
+    pub fn traits(&self) -> &Traits {
+        &self.traits
+    }
+
+    /// Puts content on the medium before anything runs.
+    pub fn preset(&mut self, offset: u64, data: &[u8]) {
+        self.live.write(offset, data);
+        if let Some(m) = &mut self.media {
+            m.write(offset, data);
+        }
+    }
+
+    /// What a read would see, without an operation.
+    pub fn peek(&self, offset: u64, out: &mut [u8]) {
+        self.live.read(offset, out);
+    }
+
+    /// Inverts a bit on the medium and in what reads see.
+    pub fn rot(&mut self, offset: u64, bit: u32) {
+        self.live.flip(offset, bit);
+        if let Some(m) = &mut self.media {
+            m.flip(offset, bit);
+        }
+    }
+
+    /// Arms a fault.
+    pub fn arm(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// Disarms every fault, and brings a device that was gone back.
+    pub fn heal(&mut self) {
+        self.faults.clear();
+        self.gone = false;
+    }
+
+    /// The faults that have fired since this was last asked.
+    pub fn fired(&mut self) -> Vec<Fired> {
+        std::mem::take(&mut self.fired)
+    }
+
+    /// Operations in flight.
+    pub fn in_flight(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// Whether anything completed would be lost without a flush.
+    pub fn unflushed(&self) -> bool {
+        self.log.iter().any(|p| !p.durable)
+    }
+
+    /// Why `op` is not one that this device can be given, if it is not.
+    pub fn refuses(&self, op: &Op) -> Option<String> {
+        let lb = u64::from(self.traits.logical_block);
+        let flush = matches!(op.kind, OpKind::Flush);
+        let bad = !flush && (op.is_empty() || op.offset % lb != 0 || op.len() % lb != 0);
+        let past = !flush && op.offset.checked_add(op.len()).is_none_or(|end| end > self.traits.size);
+        (bad || past).then(|| format!("{} bytes at {} on a device of {} in blocks of {lb}", op.len(), op.offset, self.traits.size))
+    }
+
+    /// Takes `op` for `owner`; it completes later.
+    pub fn submit(&mut self, now: Nanos, owner: usize, op: Op) {
+        let l = self.traits.latency;
+        let mut took = l.base + self.rng.below(l.spread + 1);
+        if l.stall_one_in > 0 && self.rng.chance(1, l.stall_one_in) {
+            took *= 20;
+        }
+        let transfer = op.len() / 1024 * l.per_kib;
+        self.bus_free = self.bus_free.max(now) + transfer;
+        let due = self.bus_free.max(now + transfer) + took;
+        let fate = self.fate(&op);
+        let key = self.next_key;
+        self.next_key += 1;
+        self.flight.push(Flight { key, due, owner, op, early: Vec::new(), captured: self.next_seq, fate });
+    }
+
+    fn fate(&mut self, op: &Op) -> Fate {
+        if self.gone {
+            return Fate::Fault(FaultKind::Gone, 0);
+        }
+        let Some(at) = self.faults.iter_mut().position(|f| f.hits(op)) else { return Fate::Fine };
+        let fault = self.faults.swap_remove(at);
+        self.gone |= fault.kind == FaultKind::Gone;
+        let blocks = (fault.range.end - fault.range.start).saturating_sub(op.len()) / 4096;
+        let to = fault.range.start + self.rng.below(blocks.max(1)) * 4096;
+        let data = match &op.kind {
+            OpKind::Write { data, .. } => Some(data.clone()),
+            _ => None,
+        };
+        let mut destroyed = Vec::new();
+        if fault.kind == FaultKind::Misdirected {
+            destroyed.resize(op.len() as usize, 0);
+            self.live.read(to, &mut destroyed);
+        }
+        self.fired.push(Fired { kind: fault.kind, offset: op.offset, data, destroyed });
+        Fate::Fault(fault.kind, to)
+    }
+
+    /// When the next operation completes.
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.flight.iter().map(|f| f.due).min()
+    }
+
+    /// Completes the operation that is due first, if it is due by `now`; gives its owner with it.
+    pub fn complete(&mut self, now: Nanos) -> Option<(usize, Completion)> {
+        let at = self.flight.iter().enumerate().filter(|(_, f)| f.due <= now).min_by_key(|(_, f)| (f.due, f.key))?.0;
+        let f = self.flight.remove(at);
+        self.completed += 1;
+        self.mix_overlaps(&f);
+        let result = self.effect(&f);
+        let Flight { owner, op, .. } = f;
+        let buf = match op.kind {
+            OpKind::Read(mut b) => {
+                if result.is_ok() {
+                    self.live.read(op.offset, &mut b);
+                }
+                Some(b)
+            }
+            _ => None,
+        };
+        Some((owner, Completion { tag: op.tag, buf, result }))
+    }
+
+    /// Lets some sectors of writes in flight that overlap `f` take effect before it.
+    fn mix_overlaps(&mut self, f: &Flight) {
+        let (first, count) = f.sectors();
+        if count == 0 {
+            return;
+        }
+        for i in 0..self.flight.len() {
+            let (of, on) = self.flight[i].sectors();
+            let (lo, hi) = (first.max(of), (first + count).min(of + on));
+            if lo >= hi || !self.flight[i].op.is_mutation() || self.flight[i].fate != Fate::Fine {
+                continue;
+            }
+            let Some(payload) = self.flight[i].payload() else { continue };
+            let key = self.flight[i].key;
+            self.flight[i].early.resize(on as usize, false);
+            for s in lo..hi {
+                if !self.flight[i].early[(s - of) as usize] && self.rng.chance(1, 2) {
+                    self.flight[i].early[(s - of) as usize] = true;
+                    self.apply(key, s, 1, slice(&payload, s - of, 1), false);
+                }
+            }
+        }
+    }
+
+    /// What the end of `f` changes.
+    fn effect(&mut self, f: &Flight) -> Result<(), IoError> {
+        let (first, count) = f.sectors();
+        let failed = |kind, what: &str| Err(IoError::new(kind, format!("injected: {what} at {}", f.op.offset)));
+        let at = match f.fate {
+            Fate::Fine => first,
+            Fate::Fault(FaultKind::Gone, _) => return failed(IoKind::Gone, "device gone"),
+            Fate::Fault(FaultKind::Lost, _) => return Ok(()),
+            Fate::Fault(FaultKind::Misdirected, to) => to / SECTOR,
+            Fate::Fault(kind, _) => {
+                if let Some(p) = f.payload() {
+                    self.apply_some(f, &p);
+                }
+                return if kind == FaultKind::Torn { Ok(()) } else { failed(IoKind::Io, "error") };
+            }
+        };
+        match &f.op.kind {
+            OpKind::Flush => self.harden(f.captured),
+            OpKind::Read(_) => {}
+            OpKind::Discard { .. } if !self.traits.can_unmap => self.apply_some(f, &Payload::Zero),
+            OpKind::Discard { .. } | OpKind::WriteZeroes { .. } | OpKind::Write { .. } => {
+                let fua = matches!(f.op.kind, OpKind::Write { fua: true, .. });
+                let Some(payload) = f.payload() else { return Ok(()) };
+                if fua {
+                    self.log.iter_mut().filter(|p| p.from == f.key).for_each(|p| p.durable = true);
+                }
+                let mut s = 0;
+                while s < count {
+                    let late = |s: u64| f.early.get(s as usize).is_none_or(|e| !e);
+                    let run = (s..count).take_while(|s| late(*s)).count() as u64;
+                    if run > 0 {
+                        self.apply(f.key, at + s, run, slice(&payload, s, run), fua);
+                    }
+                    s += run.max(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_some(&mut self, f: &Flight, payload: &Payload) {
+        let (first, count) = f.sectors();
+        let keep = Subset::draw(&mut self.rng, count);
+        for s in 0..count {
+            if keep.holds(&mut self.rng, s) {
+                self.apply(f.key, first + s, 1, slice(payload, s, 1), false);
+            }
+        }
+    }
+
+    fn apply(&mut self, from: u64, sector: u64, sectors: u64, payload: Payload, durable: bool) {
+        put(&mut self.live, sector, sectors, &payload);
+        if self.media.is_some() {
+            self.log.push_back(Pending { seq: self.next_seq, from, sector, sectors, payload, durable });
+            self.next_seq += 1;
+        }
+    }
+
+    /// Everything completed before `captured` reaches the medium.
+    fn harden(&mut self, captured: u64) {
+        let Some(media) = &mut self.media else { return };
+        while let Some(p) = self.log.front().filter(|p| p.seq < captured) {
+            put(media, p.sector, p.sectors, &p.payload);
+            self.log.pop_front();
+        }
+    }
+
+    /// A read outside the event loop (recovery).
+    pub fn read_now(&mut self, offset: u64, out: &mut [u8]) -> Result<(), IoError> {
+        let op = Op { tag: 0, offset, kind: OpKind::Read(loligo_block::Buf::alloc(out.len())) };
+        self.sync_op(op)?;
+        self.live.read(offset, out);
+        Ok(())
+    }
+
+    /// A write outside the event loop.
+    pub fn write_now(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        let data = loligo_block::Buf::copy_of(data).freeze();
+        self.sync_op(Op { tag: 0, offset, kind: OpKind::Write { data, fua: false } })
+    }
+
+    /// A write outside the event loop that has not completed when the process ends.
+    pub fn write_unfinished(&mut self, offset: u64, data: &[u8]) {
+        let data = loligo_block::Buf::copy_of(data).freeze();
+        self.submit(0, 0, Op { tag: 0, offset, kind: OpKind::Write { data, fua: false } });
+    }
+
+    /// A flush outside the event loop.
+    pub fn flush_now(&mut self) -> Result<(), IoError> {
+        self.sync_op(Op { tag: 0, offset: 0, kind: OpKind::Flush })
+    }
+
+    fn sync_op(&mut self, op: Op) -> Result<(), IoError> {
+        if let Some(why) = self.refuses(&op) {
+            return Err(IoError::new(IoKind::Invalid, why));
+        }
+        let fate = self.fate(&op);
+        let key = self.next_key;
+        self.next_key += 1;
+        let f = Flight { key, due: 0, owner: 0, op, early: Vec::new(), captured: self.next_seq, fate };
+        self.effect(&f)
+    }
+
+    /// The process dies. In-flight writes leave any subset of their sectors; with [`Crash::Power`] so do writes that
+    /// were completed and not flushed.
+    pub fn crash(&mut self, crash: Crash) {
+        self.bus_free = 0;
+        let mut flight = std::mem::take(&mut self.flight);
+        shuffle(&mut self.rng, &mut flight);
+        if crash == Crash::Power
+            && let Some(media) = &mut self.media
+        {
+            let style = LossStyle::draw(&mut self.rng, self.log.len() as u64);
+            for (i, p) in self.log.iter().enumerate() {
+                let keep = style.subset(&mut self.rng, i as u64, p.sectors);
+                for s in 0..p.sectors {
+                    if p.durable || keep.holds(&mut self.rng, s) {
+                        put(media, p.sector + s, 1, &slice(&p.payload, s, 1));
+                    }
+                }
+            }
+            for p in self.log.drain(..) {
+                let mut raw = vec![0; (p.sectors * SECTOR) as usize];
+                media.read(p.sector * SECTOR, &mut raw);
+                self.live.write(p.sector * SECTOR, &raw);
+            }
+        }
+        for f in &flight {
+            let unknown = matches!(f.op.kind, OpKind::Discard { .. }) && !self.traits.can_unmap;
+            if let (Some(payload), Fate::Fine) = (f.payload(), f.fate) {
+                let (first, count) = f.sectors();
+                let keep = Subset::draw(&mut self.rng, count);
+                for s in 0..count {
+                    let early = f.early.get(s as usize).is_some_and(|e| *e);
+                    if !early && keep.holds(&mut self.rng, s) && !(unknown && self.rng.chance(1, 2)) {
+                        self.apply(f.key, first + s, 1, slice(&payload, s, 1), false);
+                    }
+                }
+            }
+        }
+        if crash == Crash::Power {
+            self.harden(u64::MAX);
+        }
+    }
+}
+
+fn put(store: &mut Store, sector: u64, sectors: u64, payload: &Payload) {
+    match payload {
+        Payload::Bytes(b) => store.write(sector * SECTOR, b),
+        Payload::Zero => store.zero(sector * SECTOR, sectors * SECTOR),
+    }
+}
+
+fn slice(payload: &Payload, sector: u64, sectors: u64) -> Payload {
+    match payload {
+        Payload::Bytes(b) => Payload::Bytes(b.slice((sector * SECTOR) as usize..((sector + sectors) * SECTOR) as usize)),
+        Payload::Zero => Payload::Zero,
+    }
+}
+
+fn shuffle<T>(rng: &mut Rng, items: &mut [T]) {
+    for i in (1..items.len()).rev() {
+        items.swap(i, rng.below(i as u64 + 1) as usize);
+    }
+}
+
+/// Which sectors of one write reach the medium.
+#[derive(Debug, Clone, Copy)]
+enum Subset {
+    None,
+    All,
+    Before(u64),
+    From(u64),
+    Some,
+}
+
+impl Subset {
+    fn draw(rng: &mut Rng, sectors: u64) -> Subset {
+        match rng.below(5) {
+            0 => Subset::None,
+            1 => Subset::All,
+            2 => Subset::Before(rng.below(sectors + 1)),
+            3 => Subset::From(rng.below(sectors + 1)),
+            _ => Subset::Some,
+        }
+    }
+
+    fn holds(self, rng: &mut Rng, sector: u64) -> bool {
+        match self {
+            Subset::None => false,
+            Subset::All => true,
+            Subset::Before(n) => sector < n,
+            Subset::From(n) => sector >= n,
+            Subset::Some => rng.chance(1, 2),
+        }
+    }
+}
+
+/// Which of the completed but unflushed writes reach the medium at a power loss.
+#[derive(Debug, Clone, Copy)]
+enum LossStyle {
+    None,
+    All,
+    /// Those before the nth, in order of completion.
+    Before(u64),
+    /// Those from the nth on: later ones overtake earlier ones.
+    From(u64),
+    /// One is lost, all others arrive.
+    AllBut(u64),
+    /// Whole writes by chance.
+    Whole,
+    /// Each write torn in its own way.
+    Torn,
+}
+
+impl LossStyle {
+    fn draw(rng: &mut Rng, writes: u64) -> LossStyle {
+        match rng.below(8) {
+            0 => LossStyle::None,
+            1 => LossStyle::All,
+            2 => LossStyle::Before(rng.below(writes + 1)),
+            3 => LossStyle::From(rng.below(writes + 1)),
+            4 => LossStyle::AllBut(rng.below(writes + 1)),
+            5 => LossStyle::Whole,
+            _ => LossStyle::Torn,
+        }
+    }
+
+    fn subset(self, rng: &mut Rng, nth: u64, sectors: u64) -> Subset {
+        let whole = |b| if b { Subset::All } else { Subset::None };
+        match self {
+            LossStyle::None => Subset::None,
+            LossStyle::All => Subset::All,
+            LossStyle::Before(n) => whole(nth < n),
+            LossStyle::From(n) => whole(nth >= n),
+            LossStyle::AllBut(n) => whole(nth != n),
+            LossStyle::Whole => whole(rng.chance(1, 2)),
+            LossStyle::Torn => Subset::draw(rng, sectors),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loligo_block::Buf;
+
+    const T: Traits = Traits {
+        size: 1 << 20,
+        logical_block: 512,
+        volatile: true,
+        can_unmap: true,
+        latency: Latency { base: 10, spread: 1000, per_kib: 1, stall_one_in: 50 },
+    };
+
+    fn write(tag: u64, offset: u64, byte: u8, sectors: usize, fua: bool) -> Op {
+        Op { tag, offset, kind: OpKind::Write { data: Buf::copy_of(&vec![byte; sectors * 512]).freeze(), fua } }
+    }
+
+    fn byte(d: &Disk, offset: u64) -> u8 {
+        let mut b = [0];
+        d.peek(offset, &mut b);
+        b[0]
+    }
+
+    fn finish(d: &mut Disk) -> Vec<u64> {
+        std::iter::from_fn(|| d.complete(u64::MAX)).map(|(_, c)| c.tag).collect()
+    }
+
+    #[test]
+    fn a_flushed_write_survives_power_loss_and_an_unflushed_one_may_be_lost_by_the_sector() {
+        let (mut lost, mut kept, mut torn) = (0, 0, 0);
+        for seed in 0..200 {
+            let mut d = Disk::new(T, Rng::new(seed));
+            d.submit(0, 0, write(1, 0, 1, 8, false));
+            finish(&mut d);
+            d.submit(0, 0, Op { tag: 2, offset: 0, kind: OpKind::Flush });
+            finish(&mut d);
+            d.submit(0, 0, write(3, 0, 2, 8, false));
+            finish(&mut d);
+            assert_eq!(byte(&d, 0), 2);
+            d.crash(Crash::Power);
+            let now: Vec<u8> = (0..8).map(|s| byte(&d, s * 512)).collect();
+            assert!(now.iter().all(|b| *b == 1 || *b == 2), "{now:?}");
+            match now.iter().filter(|b| **b == 2).count() {
+                0 => lost += 1,
+                8 => kept += 1,
+                _ => torn += 1,
+            }
+        }
+        assert!(lost > 20 && kept > 20 && torn > 10, "{lost} {kept} {torn}");
+    }
+
+    #[test]
+    fn a_flush_covers_only_what_had_completed_when_it_was_issued() {
+        let mut escaped = 0;
+        for seed in 0..200 {
+            let mut d = Disk::new(T, Rng::new(seed));
+            d.submit(0, 0, write(1, 0, 1, 1, false));
+            d.submit(0, 0, Op { tag: 2, offset: 0, kind: OpKind::Flush });
+            finish(&mut d);
+            d.crash(Crash::Power);
+            escaped += u32::from(byte(&d, 0) == 0);
+        }
+        assert!(escaped > 20, "{escaped}");
+    }
+
+    #[test]
+    fn a_fua_write_is_durable_and_is_not_undone_by_an_older_one_of_the_same_sector() {
+        for seed in 0..200 {
+            let mut d = Disk::new(T, Rng::new(seed));
+            d.submit(0, 0, write(1, 0, 1, 2, false));
+            finish(&mut d);
+            d.submit(0, 0, write(2, 512, 2, 2, true));
+            finish(&mut d);
+            d.crash(Crash::Power);
+            assert_eq!((byte(&d, 512), byte(&d, 1024)), (2, 2));
+        }
+    }
+
+    #[test]
+    fn a_killed_process_loses_nothing_completed_until_the_power_goes_too() {
+        for seed in 0..100 {
+            let mut d = Disk::new(T, Rng::new(seed));
+            d.submit(0, 0, write(1, 0, 1, 2, false));
+            finish(&mut d);
+            d.submit(0, 0, write(2, 512, 2, 2, false));
+            d.crash(Crash::Kill);
+            assert!(byte(&d, 0) == 1 && byte(&d, 512) >= 1 && d.unflushed());
+        }
+    }
+
+    #[test]
+    fn completions_come_out_of_order_and_overlapping_writes_mix_by_the_sector() {
+        let (mut swapped, mut mixed) = (0, 0);
+        for seed in 0..100 {
+            let mut d = Disk::new(T, Rng::new(seed));
+            d.submit(0, 0, write(1, 0, 1, 8, false));
+            d.submit(0, 0, write(2, 0, 2, 8, false));
+            swapped += u32::from(finish(&mut d) == [2, 1]);
+            let twos = (0..8).filter(|s| byte(&d, s * 512) == 2).count();
+            mixed += u32::from(twos > 0 && twos < 8);
+        }
+        assert!(swapped > 10 && mixed > 30, "{swapped} {mixed}");
+    }
+
+    #[test]
+    fn faults_fire_once_at_the_nth_operation_of_their_kind() {
+        let mut d = Disk::new(T, Rng::new(1));
+        d.arm(Fault { kind: FaultKind::Lost, target: crate::faults::Target::Writes, range: 0..1 << 20, skip: 1 });
+        for tag in 0..3 {
+            d.submit(0, 0, write(tag, tag * 4096, 7, 8, false));
+            finish(&mut d);
+        }
+        assert_eq!([0, 4096, 8192].map(|at| byte(&d, at)), [7, 0, 7]);
+        assert_eq!(d.fired()[0].offset, 4096);
+        d.arm(Fault { kind: FaultKind::Gone, target: crate::faults::Target::Any, range: 0..1 << 20, skip: 0 });
+        assert!(d.write_now(0, &[1; 512]).is_err() && d.write_now(0, &[1; 512]).is_err());
+        d.heal();
+        assert!(d.write_now(0, &[1; 512]).is_ok());
+    }
+}

@@ -1,0 +1,79 @@
+//! What can go wrong with a virtual device beyond losing power: armed in advance, fired at the nth matching operation.
+
+use loligo_block::{Op, OpKind, Shared};
+use std::ops::Range;
+
+/// What happens to the operation that fires a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// It fails; of a write any subset of the sectors may have reached the medium.
+    Error,
+    /// It succeeds and nothing was written.
+    Lost,
+    /// It succeeds and only some of its sectors were written.
+    Torn,
+    /// It succeeds, and the bytes went somewhere else in the fault's range.
+    Misdirected,
+    /// The device stops answering anything but errors.
+    Gone,
+}
+
+/// Which operations a fault counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Reads.
+    Reads,
+    /// Writes, zeroes and discards.
+    Writes,
+    /// Flushes.
+    Flushes,
+    /// Everything.
+    Any,
+}
+
+/// A fault waiting for its operation.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// What will happen.
+    pub kind: FaultKind,
+    /// Which operations count.
+    pub target: Target,
+    /// Only operations wholly inside these bytes count (flushes always do).
+    pub range: Range<u64>,
+    /// Matching operations to let pass first.
+    pub skip: u64,
+}
+
+/// A fault that has fired.
+#[derive(Debug, Clone)]
+pub struct Fired {
+    /// What happened.
+    pub kind: FaultKind,
+    /// Where the operation was meant to go, bytes.
+    pub offset: u64,
+    /// What it carried, if it was a write.
+    pub data: Option<Shared>,
+    /// What a misdirected write destroyed.
+    pub destroyed: Vec<u8>,
+}
+
+impl Fault {
+    /// Counts `op`; true when it is the one.
+    pub fn hits(&mut self, op: &Op) -> bool {
+        let kind = match op.kind {
+            OpKind::Read(_) => Target::Reads,
+            OpKind::Flush => Target::Flushes,
+            _ => Target::Writes,
+        };
+        let counts = self.target == Target::Any || self.target == kind;
+        let inside = kind == Target::Flushes || (op.offset >= self.range.start && op.offset + op.len() <= self.range.end);
+        if !counts || !inside {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        true
+    }
+}
