@@ -67,6 +67,7 @@ impl Drop for Backing {
 }
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "handles point to the box, which therefore must not move")]
     static POOL: RefCell<[Vec<Box<Backing>>; CLASSES]> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
 }
 
@@ -210,7 +211,7 @@ impl Shared {
 
     /// Whether the first byte sits at a multiple of `align`.
     pub fn is_aligned(&self, align: usize) -> bool {
-        self.as_ptr().addr() % align == 0
+        self.as_ptr().addr().is_multiple_of(align)
     }
 }
 

@@ -14,6 +14,7 @@
 //! caller's choice, which is what lets the same code run in virtual time.
 
 use crate::file::{DeviceFile, SyncFile};
+use crate::hdd::HddDevice;
 use crate::ram::RamDevice;
 use crate::uring::{Ring, UringFile};
 use crate::{Completion, Geometry, Op, Submit};
@@ -41,6 +42,8 @@ pub enum AnyDevice {
     File(UringFile),
     /// Memory.
     Ram(RamDevice),
+    /// The spinning-disk model over another device.
+    Hdd(Box<HddDevice<AnyDevice>>),
     /// Any other device, usually a stack of layers.
     Other(Box<dyn Device + Send>),
 }
@@ -50,6 +53,7 @@ impl AnyDevice {
     pub fn file(&self) -> Option<&DeviceFile> {
         match self {
             AnyDevice::File(d) => Some(d.file()),
+            AnyDevice::Hdd(d) => d.inner().file(),
             AnyDevice::Ram(_) | AnyDevice::Other(_) => None,
         }
     }
@@ -65,6 +69,7 @@ impl std::fmt::Debug for AnyDevice {
         match self {
             AnyDevice::File(d) => d.fmt(f),
             AnyDevice::Ram(d) => d.fmt(f),
+            AnyDevice::Hdd(d) => d.fmt(f),
             AnyDevice::Other(d) => write!(f, "Other({:?})", d.geometry()),
         }
     }
@@ -75,6 +80,7 @@ macro_rules! each {
         match $self {
             AnyDevice::File($d) => $e,
             AnyDevice::Ram($d) => $e,
+            AnyDevice::Hdd($d) => $e,
             AnyDevice::Other($d) => $e,
         }
     };

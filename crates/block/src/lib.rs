@@ -7,8 +7,12 @@ mod device;
 mod error;
 mod file;
 mod geometry;
+mod hdd;
+mod layer;
 mod op;
 mod ram;
+mod size;
+mod spec;
 mod sync_io;
 mod uring;
 mod volume;
@@ -19,8 +23,15 @@ pub use device::{AnyDevice, Device};
 pub use error::{IoError, IoKind};
 pub use file::{DeviceFile, DioAlign, Identity, OpenOptions, SIGNATURE_PROBE, SyncFile, foreign_signature};
 pub use geometry::{Geometry, SECTOR};
+pub use hdd::{Finished, HddDevice, HddKind, HddModel, HddParams, Rpm};
+pub use layer::{
+    Delay, DelayDevice, ErrorDevice, ErrorRule, LogDevice, LogEntry, LogHandle, LogOp, OpClass, Pick,
+    TornDevice, TornRule,
+};
 pub use op::{Completion, Op, OpKind, Submit, Tag};
 pub use ram::RamDevice;
+pub use size::parse_size;
+pub use spec::DeviceSpec;
 pub use sync_io::SyncIo;
 pub use uring::{DevId, Foreign, Ring, UringFile};
 pub use volume::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, Segments};

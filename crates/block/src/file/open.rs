@@ -144,8 +144,7 @@ fn dio_align(fd: &OwnedFd) -> Option<DioAlign> {
 fn reads_at(fd: BorrowedFd<'_>, n: u32) -> bool {
     let n = n as usize;
     let mut buf = Buf::alloc(4 * n);
-    let start =
-        (n..=2 * n).find(|s| (buf.as_ptr().addr() + s) % n == 0 && (buf.as_ptr().addr() + s) % (2 * n) != 0);
+    let start = (n..=2 * n).find(|s| (buf.as_ptr().addr() + s).trailing_zeros() == n.trailing_zeros());
     let Some(start) = start else { return false };
     rustix::io::pread(fd, &mut buf[start..start + n], n as u64).is_ok()
 }

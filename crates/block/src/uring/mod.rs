@@ -189,6 +189,10 @@ impl Drop for Ring {
             }
             self.reap(|_| ());
         }
+        // What others pushed may point into their memory: wait for its cancellation too. Kernels before 6.0 cancel
+        // when the descriptor closes, just after this.
+        let limit = types::Timespec::new().sec(1);
+        let _ = self.io.submitter().register_sync_cancel(Some(limit), types::CancelBuilder::any());
     }
 }
 

@@ -26,7 +26,7 @@ fn a_second_opener_is_refused_with_the_first_ones_name_until_that_is_killed() {
     let path = dir.path().join("disk");
     drop(DeviceFile::create(&path, 1 << 20, &OpenOptions::default()).unwrap());
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "holder_child", "--nocapture"])
+        .args(["--exact", "locking::holder_child", "--nocapture"])
         .env(HOLD, &path)
         .stdout(Stdio::piped())
         .spawn()

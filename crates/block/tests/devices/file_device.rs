@@ -1,8 +1,6 @@
 //! Claims about files on a ring, on whatever file system holds the build's temporary directory, and on tmpfs.
 
-mod common;
-
-use common::{Rig, pattern};
+use crate::common::{Rig, pattern};
 use loligo_block::{
     Buf, DevId, Device, DeviceFile, IoKind, Op, OpKind, OpenOptions, Ring, SyncFile, SyncIo, UringFile,
     alignment,
@@ -268,6 +266,10 @@ fn forced_page_size_of_64_kib_is_honoured_by_buffers_and_all_claims_hold() {
         return;
     }
     let me = std::env::current_exe().unwrap();
-    let run = std::process::Command::new(me).env("LOLIGO_FORCE_ALIGN", "65536").output().unwrap();
+    let run = std::process::Command::new(me)
+        .arg("file_device")
+        .env("LOLIGO_FORCE_ALIGN", "65536")
+        .output()
+        .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
 }

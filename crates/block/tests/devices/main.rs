@@ -1,0 +1,9 @@
+//! Claims about the devices, in one program.
+
+mod block_device;
+mod common;
+mod file_device;
+mod hdd_device;
+mod hdd_model;
+mod layers;
+mod locking;
