@@ -1,0 +1,96 @@
+//! The cached server's statistics file, looked at each second.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+/// The part of the statistics that the demo shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub(super) struct Stats {
+    /// Data capacity of the cache.
+    pub(super) cache_bytes: u64,
+    /// Bytes of it in use.
+    pub(super) occupied_bytes: u64,
+    /// Bytes of it newer than the core.
+    pub(super) dirty_bytes: u64,
+}
+
+impl Stats {
+    /// Dirty share of the cache, 0..=1.
+    pub(super) fn dirty(&self) -> f64 {
+        if self.cache_bytes == 0 { 0.0 } else { self.dirty_bytes as f64 / self.cache_bytes as f64 }
+    }
+}
+
+/// Reads the file once a second and keeps what it saw.
+#[derive(Debug)]
+pub(super) struct Watch {
+    path: PathBuf,
+    begun: Instant,
+    next: Instant,
+    last: Option<Stats>,
+    course: Vec<(f64, f64)>,
+}
+
+impl Watch {
+    /// Watches this file.
+    pub(super) fn new(path: &Path) -> Watch {
+        let now = Instant::now();
+        Watch { path: path.to_owned(), begun: now, next: now, last: None, course: Vec::new() }
+    }
+
+    /// Starts the course of the dirty share anew, at time zero.
+    pub(super) fn restart(&mut self) {
+        self.begun = Instant::now();
+        self.next = self.begun;
+        self.course.clear();
+    }
+
+    /// Looks at the file if a second has passed since the last look.
+    pub(super) fn look(&mut self) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + Duration::from_secs(1);
+        let text = fs::read(&self.path).ok();
+        if let Some(stats) = text.and_then(|text| serde_json::from_slice::<Stats>(&text).ok()) {
+            self.last = Some(stats);
+            self.course.push(((now - self.begun).as_secs_f64(), stats.dirty()));
+        }
+    }
+
+    /// What was seen last.
+    pub(super) fn last(&self) -> Option<Stats> {
+        self.last
+    }
+
+    /// Seconds since [`Watch::restart`] and dirty share.
+    pub(super) fn course(&self) -> &[(f64, f64)] {
+        &self.course
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dirty_share_is_read_from_the_file_and_a_missing_file_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stats.json");
+        let mut watch = Watch::new(&path);
+        watch.look();
+        assert_eq!((watch.last(), watch.course().len()), (None, 0));
+        fs::write(&path, r#"{"cache_bytes": 200, "occupied_bytes": 100, "dirty_bytes": 50, "read_hits": 1}"#)
+            .unwrap();
+        watch.look();
+        assert_eq!(watch.last(), None, "not a second later");
+        watch.restart();
+        watch.look();
+        assert_eq!(watch.course()[0].1, 0.25);
+        assert_eq!(watch.last().unwrap().occupied_bytes, 100);
+    }
+}
