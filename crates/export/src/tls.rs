@@ -87,10 +87,13 @@ impl TlsContext {
                 };
                 b.set_min_proto_version(Some(SslVersion::TLS1_2))?;
                 b.set_certificate_chain_file(cert).map_err(file(cert))?;
-                b.set_private_key_file(key, SslFiletype::PEM).map_err(file(key))?;
-                b.check_private_key().map_err(|_| TlsError::File {
+                b.set_private_key_file(key, SslFiletype::PEM).map_err(|e| TlsError::File {
                     file: key.clone(),
-                    why: format!("it is not the key of the certificate in {}", cert.display()),
+                    why: format!(
+                        "{} (it must be the key of the certificate in {})",
+                        reason(&e),
+                        cert.display()
+                    ),
                 })?;
                 if let Some(ca) = client_ca {
                     b.set_ca_file(ca).map_err(file(ca))?;

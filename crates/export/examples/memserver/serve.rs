@@ -6,9 +6,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How long to look for the next event before sleeping.
-const SPIN: Duration = Duration::from_micros(0);
-
 /// Serves until `stop` becomes readable, then until every connection is closed.
 pub fn serve(listeners: &[Listener], server: &mut Server, volume: &mut Volume, stop: BorrowedFd<'_>) {
     let (mut requests, mut ready, mut stopping) = (Vec::new(), Vec::new(), false);
@@ -67,17 +64,9 @@ fn wait(
         }
     }
     let now = Instant::now();
-    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut n = poll(&mut fds, Some(&zero)).unwrap_or(0);
-    while n == 0 && now.elapsed() < SPIN {
-        n = poll(&mut fds, Some(&zero)).unwrap_or(0);
-    }
-    if n == 0 {
-        let left =
-            server.next_deadline().map(|d| d.saturating_duration_since(now) + Duration::from_millis(1));
-        let left = left.and_then(|d| Timespec::try_from(d).ok());
-        let _ = poll(&mut fds, left.as_ref());
-    }
+    let left = server.next_deadline().map(|d| d.saturating_duration_since(now) + Duration::from_millis(1));
+    let left = left.and_then(|d| Timespec::try_from(d).ok());
+    let _ = poll(&mut fds, left.as_ref());
     let behind = 1 + listeners.len();
     for (fd, id) in fds[behind..].iter().zip(ids) {
         let r = fd.revents();

@@ -9,9 +9,11 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-const SIZE: u64 = 64 << 20;
+const SIZE: u64 = 8 << 20;
 /// Bytes that one connection may hold here.
-const HELD: u64 = 1 << 20;
+const HELD: u64 = 256 << 10;
+/// Largest read or write.
+const BLOCK: u32 = 1 << 20;
 
 /// Feeds `bytes` to a fresh connection. The first byte chooses how they are cut into pieces, and whether TLS is on.
 ///
@@ -47,14 +49,21 @@ pub fn fuzz_transmission(bytes: &[u8]) {
 }
 
 fn run(first: u8, hello: &[u8], bytes: &[u8]) {
-    let limits = Limits { in_flight: 8, in_flight_bytes: HELD, output_bytes: 64 << 10, ..Limits::default() };
+    let limits = Limits {
+        in_flight: 8,
+        in_flight_bytes: HELD,
+        output_bytes: 64 << 10,
+        option_data: 4096,
+        ..Limits::default()
+    };
     let mut export = Export::new("disk", SIZE).with_min_block(if first & 2 == 2 { 4096 } else { 512 });
+    export.max_block = BLOCK;
     export.read_only = first & 4 == 4;
     export.fast_zero = first & 8 == 8;
     let (budget, now) = (Budget::new(2 * HELD), Instant::now());
     let mut conn = Conn::new(Arc::new(export), Arc::new(limits), budget.clone(), first & 0x80 != 0, 0, now);
     let mut requests = Vec::new();
-    let piece = [1 << 20, 1, 29, 4096][usize::from(first >> 4 & 3)];
+    let piece = [1 << 20, 7, 29, 4096][usize::from(first >> 4 & 3)];
     for part in hello.chunks(1 << 20).chain(bytes.chunks(piece)) {
         feed(&mut conn, part, now, &mut requests);
     }
@@ -80,7 +89,7 @@ fn feed(conn: &mut Conn, mut part: &[u8], now: Instant, requests: &mut Vec<Reque
         part = &part[n..];
         conn.received(n, now, requests);
         // One request may exceed the allowance when it is alone, up to the export's largest block.
-        assert!(conn.held_bytes() <= HELD.max(32 << 20) && conn.in_flight() <= 8);
+        assert!(conn.held_bytes() <= HELD.max(u64::from(BLOCK)) && conn.in_flight() <= 8);
         if requests.len() > 4 {
             turn(conn, now, requests);
         }
@@ -105,7 +114,7 @@ fn turn(conn: &mut Conn, now: Instant, requests: &mut Vec<Request>) {
             conn.answer(r.id, result);
         }
         while conn.wants_write() {
-            assert!(conn.unsent_bytes() < 40 << 20, "output is bounded");
+            assert!(conn.unsent_bytes() < 4 << 20, "output is bounded");
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let used = conn.gather(&mut slices);
             let n = slices[..used].iter().map(|s| s.len()).sum();

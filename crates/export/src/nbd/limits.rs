@@ -29,7 +29,7 @@ pub struct Limits {
 
 impl Limits {
     /// Bytes that count as progress of a transfer under way.
-    pub const STALL_BYTES: u64 = 1 << 20;
+    pub const STALL_BYTES: u64 = 256 << 10;
 }
 
 impl Default for Limits {

@@ -1,0 +1,10 @@
+//! Claims about the NBD server: protocol, limits, sockets, TLS, real clients, fuzzing.
+
+mod clients;
+mod common;
+mod fuzz;
+mod limits;
+mod listen;
+mod protocol;
+mod server;
+mod tls;

@@ -1,0 +1,224 @@
+//! Many connections with sockets, on one thread, without a real volume's delays in between.
+
+use crate::common::client::{Got, info, option, replies, request, write};
+use crate::common::volume::Volume;
+use crate::common::{Running, SIZE};
+use loligo_block::{Answer, Buf, Reply, Request};
+use loligo_export::{ConnId, Export, Limits, Server};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+struct Desk {
+    server: Server,
+    requests: Vec<Request>,
+    now: Instant,
+}
+
+impl Desk {
+    fn new(limits: Limits) -> Desk {
+        let server = Server::new(Export::new("disk", SIZE as u64), limits, None);
+        Desk { server, requests: Vec::new(), now: Instant::now() }
+    }
+
+    fn connect(&mut self) -> (ConnId, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let id = self.server.add(ours.into(), self.now).unwrap();
+        self.server.flush(self.now, &mut self.requests);
+        (id, theirs)
+    }
+
+    fn connected(&mut self) -> (ConnId, UnixStream) {
+        let (id, mut s) = self.connect();
+        s.write_all(&[&[0, 0, 0, 3][..], &option(7, &info("", &[]))].concat()).unwrap();
+        self.turn(id);
+        let mut hello = [0; 18 + 32 + 34 + 20];
+        s.read_exact(&mut hello).unwrap();
+        (id, s)
+    }
+
+    fn turn(&mut self, id: ConnId) {
+        self.server.on_readable(id, self.now, &mut self.requests);
+        self.server.flush(self.now, &mut self.requests);
+    }
+
+    fn answer(&mut self) {
+        for r in std::mem::take(&mut self.requests) {
+            let bytes = Buf::zeroed(r.len as usize).freeze();
+            let answer = match r.kind {
+                loligo_block::ReqKind::Read => Answer::Data(std::iter::once(bytes).collect()),
+                _ => Answer::Done,
+            };
+            self.server.answer(Reply { id: r.id, result: Ok(answer) });
+        }
+        self.server.flush(self.now, &mut self.requests);
+    }
+}
+
+#[test]
+fn answers_for_a_vanished_client_are_dropped_and_never_reach_its_successor() {
+    let mut d = Desk::new(Limits::default());
+    let (id, mut s) = d.connected();
+    s.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
+    d.turn(id);
+    drop(s);
+    d.turn(id);
+    assert_eq!(d.server.len(), 1, "its request still runs");
+    let late = d.requests.clone();
+    d.answer();
+    assert!(d.server.is_empty() && d.server.interest(id).is_none());
+    let (next, mut s) = d.connected();
+    assert_ne!(next, id);
+    s.write_all(&request(0, 3, 7, 0, 0)).unwrap();
+    d.turn(next);
+    for r in late {
+        d.server.answer(Reply { id: r.id, result: Ok(Answer::Done) });
+    }
+    d.answer();
+    let mut got = [0; 16];
+    s.read_exact(&mut got).unwrap();
+    assert_eq!(replies(&got, 0), [Got::Simple(7, 0, vec![])]);
+}
+
+#[test]
+fn clients_that_come_write_and_vanish_cannot_pile_up_memory() {
+    let limits = Limits { connections: 4, ..Limits::default() };
+    let mut d = Desk::new(limits);
+    for _ in 0..4 {
+        let (id, mut s) = d.connected();
+        s.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
+        d.turn(id);
+        drop(s);
+        d.turn(id);
+    }
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    assert!(d.server.add(ours.into(), d.now).is_none(), "the places are taken until the volume has answered");
+    assert_eq!(d.server.held_bytes(), 4 * 4096);
+    d.answer();
+    assert_eq!((d.server.len(), d.server.held_bytes()), (0, 0));
+}
+
+#[test]
+fn connections_that_share_a_small_budget_all_get_their_turn() {
+    let mut d = Desk::new(Limits { server_bytes: 1 << 20, ..Limits::default() });
+    let mut clients: Vec<_> = (0..8).map(|_| d.connected()).collect();
+    for (id, s) in &mut clients {
+        s.write_all(&request(0, 0, 1, 0, 1 << 20)).unwrap();
+        d.turn(*id);
+    }
+    let readers: Vec<_> = clients
+        .into_iter()
+        .map(|(id, mut s)| {
+            let thread = std::thread::spawn(move || {
+                let mut got = vec![0; 16 + (1 << 20)];
+                s.read_exact(&mut got).map(|()| s)
+            });
+            (id, thread)
+        })
+        .collect();
+    let until = Instant::now() + Duration::from_secs(10);
+    while !readers.iter().all(|(_, t)| t.is_finished()) && Instant::now() < until {
+        assert!(d.server.held_bytes() <= 1 << 20);
+        d.answer();
+        for (id, _) in &readers {
+            d.server.on_writable(*id);
+        }
+        d.server.flush(d.now, &mut d.requests);
+    }
+    for (_, t) in readers {
+        assert!(t.join().unwrap().is_ok());
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_bounded_and_then_cut_and_others_do_not_notice() {
+    let mut d = Desk::new(Limits { in_flight_bytes: 8 << 20, ..Limits::default() });
+    let (lazy, mut l) = d.connected();
+    let flood: Vec<u8> = (0..64).flat_map(|c| request(0, 0, c, 0, 1 << 20)).collect();
+    l.write_all(&flood).unwrap();
+    for _ in 0..20 {
+        d.turn(lazy);
+        d.answer();
+    }
+    assert!(d.server.held_bytes() <= 8 << 20);
+    let want = d.server.interest(lazy).unwrap();
+    assert!(want.write && !want.read);
+    let (other, mut s) = d.connected();
+    s.write_all(&request(0, 3, 7, 0, 0)).unwrap();
+    d.turn(other);
+    d.answer();
+    s.read_exact(&mut [0; 16]).unwrap();
+    d.now += Duration::from_secs(61);
+    assert!(d.server.next_deadline().unwrap() <= d.now);
+    d.server.tick(d.now, &mut d.requests);
+    assert!(d.server.interest(lazy).is_none() && d.server.interest(other).is_some());
+    assert_eq!(d.server.held_bytes(), 0);
+}
+
+#[test]
+fn silent_clients_are_gone_after_the_time_for_the_handshake() {
+    let mut d = Desk::new(Limits::default());
+    let silent: Vec<_> = (0..50).map(|_| d.connect()).collect();
+    let (id, _s) = d.connected();
+    d.now += Duration::from_secs(11);
+    d.server.tick(d.now, &mut d.requests);
+    assert_eq!(d.server.connections().map(|(id, ..)| id).collect::<Vec<_>>(), [id]);
+    for (_, mut s) in silent {
+        let mut rest = Vec::new();
+        assert_eq!(s.read_to_end(&mut rest).unwrap(), 18, "the greeting, then the end");
+    }
+}
+
+#[test]
+fn a_stop_answers_what_was_accepted_and_closes_every_connection() {
+    let mut d = Desk::new(Limits::default());
+    let (_idle, mut i) = d.connected();
+    let (busy, mut b) = d.connected();
+    b.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
+    d.turn(busy);
+    d.server.shutdown(d.now, &mut d.requests);
+    assert_eq!(i.read(&mut [0; 1]).unwrap(), 0, "the idle one is closed at once");
+    b.write_all(&write(0, 2, 0, &[2; 4096])).unwrap();
+    d.turn(busy);
+    d.answer();
+    let mut got = Vec::new();
+    b.read_to_end(&mut got).unwrap();
+    assert_eq!(replies(&got, 0), [Got::Simple(2, 108, vec![]), Got::Simple(1, 0, vec![])]);
+    assert!(d.server.is_empty());
+    assert!(d.server.add(UnixStream::pair().unwrap().0.into(), d.now).is_none());
+}
+
+#[test]
+fn a_client_that_closes_its_sending_side_still_gets_its_answers() {
+    let mut d = Desk::new(Limits::default());
+    let (id, mut s) = d.connected();
+    s.write_all(&request(0, 0, 1, 0, 4096)).unwrap();
+    s.shutdown(std::net::Shutdown::Write).unwrap();
+    d.turn(id);
+    d.turn(id);
+    d.answer();
+    let mut got = Vec::new();
+    s.read_to_end(&mut got).unwrap();
+    assert_eq!(replies(&got, 4096), [Got::Simple(1, 0, vec![0; 4096])]);
+}
+
+#[test]
+fn many_connections_over_tcp_are_served_together() {
+    let s = Running::start("tcp:127.0.0.1:0", Volume::ram(SIZE), Limits::default(), None);
+    let loligo_export::ListenAddr::Tcp(addr) = s.addr else { unreachable!() };
+    let mut clients: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
+    for (i, c) in clients.iter_mut().enumerate() {
+        c.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        c.write_all(&[&[0, 0, 0, 3][..], &option(7, &info("", &[]))].concat()).unwrap();
+        c.write_all(&write(0, 1, i as u64 * 4096, &[i as u8; 4096])).unwrap();
+    }
+    for (i, c) in clients.iter_mut().enumerate() {
+        c.read_exact(&mut [0; 18 + 32 + 34 + 20 + 16]).unwrap();
+        c.write_all(&request(0, 0, 2, i as u64 * 4096, 4096)).unwrap();
+        let mut got = [0; 16 + 4096];
+        c.read_exact(&mut got).unwrap();
+        assert_eq!(replies(&got, 4096), [Got::Simple(2, 0, vec![i as u8; 4096])]);
+    }
+}
