@@ -36,6 +36,7 @@ struct Handle {
     direct: Option<(DioAlign, OwnedFd)>,
     path: PathBuf,
     is_block: bool,
+    in_memory: bool,
     geometry: Geometry,
     identity: Identity,
     warnings: Vec<String>,
@@ -61,6 +62,11 @@ impl DeviceFile {
     /// Whether it is a block device and not a regular file.
     pub fn is_block(&self) -> bool {
         self.handle.is_block
+    }
+
+    /// Whether the file lives in memory (tmpfs), so that I/O on it is a copy and never waits for a device.
+    pub fn is_in_memory(&self) -> bool {
+        self.handle.in_memory
     }
 
     /// What direct I/O demands; `None` when the I/O is buffered.

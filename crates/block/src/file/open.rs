@@ -9,6 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// From the kernel's linux/magic.h.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 /// How to open a [`DeviceFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -67,10 +70,10 @@ impl DeviceFile {
         } else {
             describe_file(&main, path, direct.as_ref().map(|d| d.0), options.read_only, &mut warnings)?
         };
+        let in_memory = !is_block && rustix::fs::fstatfs(&main).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
         let path = path.to_owned();
-        Ok(DeviceFile {
-            handle: Arc::new(Handle { main, direct, path, is_block, geometry, identity, warnings }),
-        })
+        let handle = Handle { main, direct, path, is_block, in_memory, geometry, identity, warnings };
+        Ok(DeviceFile { handle: Arc::new(handle) })
     }
 
     /// Makes a file of `size` bytes, all holes, and opens it. Refuses one that exists.

@@ -86,3 +86,74 @@ fn a_block_device_that_is_in_use_is_refused_with_its_user() {
         DeviceFile::open(path, &soon).unwrap();
     });
 }
+
+/// A file system on 4,096-byte sectors demands that alignment of direct I/O on its files.
+#[test]
+fn a_file_on_4096_byte_sectors_has_a_usable_tail_of_512_byte_sectors() {
+    match Loop::new(64 * MIB, 4096).and_then(Mounted::new) {
+        Err(why) => println!("SKIP: no file system on 4096-byte sectors: {why}"),
+        Ok(mounted) => {
+            let path = mounted.at.path().join("disk");
+            let size = 4 * MIB + 3 * 512;
+            let mut rig = Rig {
+                dev: UringFile::new(
+                    DeviceFile::create(&path, size, &OpenOptions::default()).unwrap(),
+                    DevId(0),
+                ),
+                ring: Ring::new(8).unwrap(),
+            };
+            assert_eq!(rig.dev.file().dio().map(|d| d.offset), Some(4096));
+            assert_eq!((rig.dev.geometry().logical_block, rig.dev.geometry().size), (4096, size));
+            let mut want = pattern(size as usize, 9);
+            rig.write(0, &want, false).unwrap();
+            for (offset, len) in
+                [(4 * MIB, 512), (4 * MIB - 512, 2048), (size - 512, 512), (4096 + 512, 8192)]
+            {
+                let data = pattern(len, offset);
+                rig.write(offset, &data, true).unwrap();
+                want[offset as usize..][..len].copy_from_slice(&data);
+            }
+            rig.one(size - 1024, OpKind::WriteZeroes { len: 1024, unmap: false }).result.unwrap();
+            want[size as usize - 1024..].fill(0);
+            rig.one(0, OpKind::Flush).result.unwrap();
+            assert!(rig.read(0, size as usize) == want);
+            let mut whole = vec![1; size as usize];
+            SyncFile::new(rig.dev.file().clone()).read_at(0, &mut whole).unwrap();
+            assert!(whole == want);
+            assert!(std::fs::read(&path).unwrap() == want);
+        }
+    }
+}
+
+struct Mounted {
+    at: tempfile::TempDir,
+    _device: Loop,
+}
+
+impl Mounted {
+    fn new(device: Loop) -> Result<Mounted, String> {
+        let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
+        for command in [
+            Command::new("mkfs.ext4").arg("-q").arg(&device.path),
+            Command::new("mount").arg(&device.path).arg(at.path()),
+        ] {
+            let ran = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+            if !ran.status.success() {
+                return Err(String::from_utf8_lossy(&ran.stderr).trim().to_owned());
+            }
+        }
+        let refused = DeviceFile::open(
+            &device.path,
+            &OpenOptions { exclusive: Some(Duration::ZERO), ..OpenOptions::default() },
+        );
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains(&format!("mounted at {}", at.path().display())), "{said}");
+        Ok(Mounted { at, _device: device })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.at.path()).status();
+    }
+}
