@@ -150,7 +150,7 @@ fn read_keys(file: &Path) -> Result<HashMap<Vec<u8>, Vec<u8>>, TlsError> {
 }
 
 fn unhex(s: &str) -> Option<Vec<u8>> {
-    if !s.is_ascii() || s.len() % 2 != 0 {
+    if !s.is_ascii() || !s.len().is_multiple_of(2) {
         return None;
     }
     (0..s.len()).step_by(2).map(|i| u8::from_str_radix(&s[i..i + 2], 16).ok()).collect()

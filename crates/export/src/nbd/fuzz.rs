@@ -100,7 +100,7 @@ fn feed(conn: &mut Conn, mut part: &[u8], now: Instant, requests: &mut Vec<Reque
 fn turn(conn: &mut Conn, now: Instant, requests: &mut Vec<Request>) {
     loop {
         for r in requests.drain(..) {
-            assert!(r.offset + r.len <= SIZE && r.offset % 512 == 0 && r.len % 512 == 0);
+            assert!(r.offset + r.len <= SIZE && r.offset.is_multiple_of(512) && r.len.is_multiple_of(512));
             let result = match &r.kind {
                 _ if r.offset & 0x2000 != 0 => Err(ReqError::Unsupported),
                 ReqKind::Read => {
