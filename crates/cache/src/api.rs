@@ -49,8 +49,8 @@ pub type ControlId = u64;
 pub enum Control {
     /// Switch the mode of every request that comes after.
     SetMode(crate::mode::Mode),
-    /// Change a tunable.
-    SetParam(crate::params::Param),
+    /// Change the tunables.
+    SetParams(crate::params::Params),
     /// Destage everything dirty now.
     FlushDirty,
     /// Finish what was accepted, make it durable, checkpoint; refuse what comes after.

@@ -1,4 +1,42 @@
 //! The cache engine as a state machine: events in, effects out. No I/O, no thread, no clock, no entropy.
+//!
+//! * [`Core`] is one shard: [`Core::step`] for every event, [`Core::settle`] after each batch, [`Core::next_deadline`]
+//!   for when to come back.
+//! * [`Router`] splits a volume's requests over shards and joins their answers.
+//! * [`open`] holds what happens before and after service, over `SyncIo`: format, recover, compare, close, inspect.
 
 pub mod api;
+mod back;
+mod bug;
+mod checkpoint;
+mod core;
+mod destage;
+mod huge;
+mod index;
+mod intent;
+mod journal;
+pub mod layout;
+mod locks;
+mod map;
+pub mod mode;
+mod mutation;
+pub mod open;
+pub mod page;
+pub mod params;
 pub mod policy;
+mod read;
+pub mod record;
+pub mod recover;
+mod router;
+mod slots;
+pub mod stats;
+pub mod superblock;
+mod stub;
+mod tag;
+mod through;
+pub mod units;
+
+pub use crate::core::{Config, Core};
+pub use bug::Bug;
+pub use index::Meta;
+pub use router::{Part, Router};

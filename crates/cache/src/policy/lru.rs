@@ -173,14 +173,9 @@ impl Lru {
         None
     }
 
-    /// Whether `key` left or was refused not long ago.
+    /// Whether `key` was evicted not long ago.
     pub fn remembers(&self, key: u64) -> bool {
         self.ghost.contains(mix(key))
-    }
-
-    /// Remembers a key that did not become resident.
-    pub fn remember(&mut self, key: u64) {
-        self.ghost.put(mix(key));
     }
 
     /// Coarse age of `id` in one byte; 0 if it is not resident.

@@ -3,13 +3,18 @@
 //! Replacement works on small integer ids (the places of a shard's lines in its arrays). Nothing here allocates per
 //! call, asks the time, or depends on anything but what it was told.
 
+pub mod admit;
 mod aged;
 mod ghost;
 mod hash;
 mod lru;
+pub mod probation;
 mod s3;
 mod s3cm;
 mod shadow;
+pub mod streams;
+#[cfg(test)]
+mod tests;
 
 use lru::Lru;
 use s3cm::S3Cm;
@@ -133,19 +138,11 @@ impl Replacement {
         }
     }
 
-    /// Whether `key` was evicted (early) or refused not long ago: a second touch.
+    /// Whether `key` was evicted not long ago (S3-CM: without having been hit), so that an access is a second touch.
     pub fn remembers(&self, key: u64) -> bool {
         match &self.policy {
             Policy::S3Cm(p) => p.real().remembers(key),
             Policy::Lru(p) => p.remembers(key),
-        }
-    }
-
-    /// Remembers a key that was read but did not become resident.
-    pub fn remember(&mut self, key: u64) {
-        match &mut self.policy {
-            Policy::S3Cm(p) => p.real_mut().remember(key),
-            Policy::Lru(p) => p.remember(key),
         }
     }
 

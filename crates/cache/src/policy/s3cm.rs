@@ -11,7 +11,7 @@ const START: usize = 1;
 /// Size of a miniature, up to a factor of two, unless the cache is smaller than that.
 const MINI: u32 = 1024;
 /// Part of a miniature's misses that still counts a period later.
-const DECAY: f64 = 0.9;
+const DECAY: f64 = 0.95;
 /// A share is left only for one with fewer misses than this part of its own.
 const SWITCH: f64 = 0.98;
 
@@ -23,6 +23,8 @@ pub struct S3Cm {
     /// Decayed misses of each.
     score: [f64; SHARES.len()],
     chosen: usize,
+    /// The share that did best at the last comparison.
+    favourite: usize,
     seed: u64,
     mask: u64,
     /// Sampled accesses until the shares are compared again.
@@ -40,6 +42,7 @@ impl S3Cm {
             shadows: SHARES.iter().map(|&s| Shadow::new(mini, s)).collect(),
             score: [0.0; SHARES.len()],
             chosen: START,
+            favourite: START,
             seed,
             mask: (1 << shift) - 1,
             left: mini,
@@ -66,17 +69,21 @@ impl S3Cm {
         }
     }
 
+    /// Takes the share with the fewest misses over many periods, if it is clearly better, was so a period ago, and was
+    /// not worse in the last one: a change costs misses of its own, and a burst is over before it pays.
     fn choose(&mut self) {
-        for (score, s) in self.score.iter_mut().zip(&mut self.shadows) {
-            *score = *score * DECAY + f64::from(s.take_misses());
+        let last: [f64; SHARES.len()] = std::array::from_fn(|i| f64::from(self.shadows[i].take_misses()));
+        for (score, last) in self.score.iter_mut().zip(last) {
+            *score = *score * DECAY + last;
         }
         let mut best = self.chosen;
         for i in 0..SHARES.len() {
-            if self.score[i] < self.score[best] {
+            if self.score[i] < self.score[best] && last[i] <= last[self.chosen] {
                 best = i;
             }
         }
-        if self.score[best] < self.score[self.chosen] * SWITCH {
+        let again = std::mem::replace(&mut self.favourite, best) == best;
+        if again && self.score[best] < self.score[self.chosen] * SWITCH {
             self.chosen = best;
             self.real.set_share(SHARES[best]);
         }

@@ -1,0 +1,162 @@
+//! The write-back route: admission, merge, then data and records together.
+
+use crate::api::{Dev, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::{Core, Room, Task};
+use crate::index::Meta;
+use crate::mutation::{Content, Merge, Stage};
+use crate::record::Record;
+use crate::tag::Who;
+use crate::units::{ALL, BLOCK};
+use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
+
+impl Core {
+    /// Starts changes in the order they came, while there are slots, journal room and credit.
+    pub(crate) fn admit_waiting(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        while let Some(key) = self.waiting.front().copied() {
+            if !self.admissible(now, key) {
+                return;
+            }
+            self.waiting.pop_front();
+            self.begin_back(now, key, fx);
+        }
+    }
+
+    /// Whether the change may start now; takes its credit from the pacer if so.
+    fn admissible(&mut self, now: Nanos, key: usize) -> bool {
+        let Task::Mutation(m) = &self.tasks[key] else { unreachable!("only changes wait") };
+        let (first, last) = (m.first, m.last);
+        let blocks = last - first + 1;
+        let fresh = (first..=last).filter(|b| self.index.get(*b).is_none_or(|m| m.dirty == 0)).count() as u64;
+        // Overwrites may use the reserve: they give a slot back for each they take.
+        let spare = if fresh == 0 { 0 } else { self.reserve() };
+        if self.slots.free_count() < blocks + spare || !self.journal_has_room(Room::Client) {
+            return false;
+        }
+        if fresh == 0 {
+            return true;
+        }
+        let dirty = self.index.dirty_blocks() + self.pending_dirty;
+        if dirty + fresh > self.dirty_limit() {
+            return false;
+        }
+        let credit = self.destage.credit(now, fresh, dirty, self.dirty_limit(), self.params.destage_low);
+        let m = self.mutation(key);
+        if !credit && !m.paced {
+            m.paced = true;
+            self.stats.paced += 1;
+        }
+        credit
+    }
+
+    fn begin_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let (first, last) = (self.mutation(key).first, self.mutation(key).last);
+        for block in first..=last {
+            let slot = self.slots.take().expect("admission counted the free slots");
+            self.mutation(key).slots.push(slot);
+            let mask = self.mutation(key).mask(block);
+            if mask == ALL {
+                continue;
+            }
+            if let Some(meta) = self.index.get(block).filter(|old| !Core::covers(mask, *old)) {
+                let ticket = self.tickets.begin();
+                let sub = self.mutation(key).merges.len() as u32;
+                self.mutation(key).merges.push(Merge { block, meta, ticket, buf: None });
+                self.stats.cache_read_bytes += BLOCK;
+                fx.push(Effect::Io(
+                    Dev::Cache,
+                    Op {
+                        tag: Who::Task(key, sub).tag(),
+                        offset: self.cfg.layout.slot(meta.slot),
+                        kind: OpKind::Read(Buf::alloc(BLOCK as usize)),
+                    },
+                ));
+            }
+        }
+        let m = self.mutation(key);
+        m.pending = m.merges.len() as u32;
+        m.stage = Stage::Merging;
+        if m.pending == 0 {
+            self.emit_back(now, key, fx);
+        }
+    }
+
+    /// The old content of a partly written block has come.
+    pub(crate) fn merge_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        buf: Option<Buf>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        let dropped = planted(self.cfg.bug, Bug::CrcCheckDropped);
+        let merge = &mut self.mutation(key).merges[sub as usize];
+        let ticket = merge.ticket;
+        let good = result.is_ok() && buf.as_ref().is_some_and(|b| dropped || crc32c(b) == merge.meta.crc);
+        let dirty = merge.meta.dirty != 0;
+        merge.buf = buf.filter(|_| good);
+        self.tickets.end(ticket);
+        if !good {
+            self.stats.crc_errors += u64::from(result.is_ok());
+            if dirty {
+                self.mutation(key).error = Some(ReqError::Io);
+            }
+        }
+        let m = self.mutation(key);
+        m.pending -= 1;
+        if m.pending > 0 {
+            return;
+        }
+        if m.error.is_some() {
+            // The old dirty sectors are lost; what is not overwritten must not look whole. A full write heals it.
+            for slot in std::mem::take(&mut m.slots) {
+                self.slots.free(slot);
+            }
+            return self.finish(now, key, fx);
+        }
+        self.emit_back(now, key, fx);
+    }
+
+    /// Data to the slots and records to the journal, submitted together.
+    fn emit_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let m = self.mutation(key);
+        m.stage = Stage::Recording;
+        let (first, slots) = (m.first, std::mem::take(&mut m.slots));
+        let merges = std::mem::take(&mut m.merges);
+        for (block, slot) in (first..).zip(slots.iter()) {
+            let old = self.index.get(block);
+            let merged = merges.iter().find(|g| g.block == block).and_then(|g| Some((g.meta, g.buf.as_ref()?)));
+            let (data, meta) = self.compose(key, block, *slot, merged);
+            // A clean part of the old version that could not be read is simply not kept.
+            let fresh = old.is_none_or(|o| o.dirty == 0);
+            self.pending_dirty += u64::from(fresh);
+            self.put_data(*slot, data, fx);
+            let global = self.cfg.stripe.global(block);
+            let record = Record::Put { block: global, slot: *slot, crc: meta.crc, valid: meta.valid, dirty: meta.dirty };
+            self.record(now, record, fresh, true);
+        }
+        let seq = self.journal.notify(key);
+        self.mutation(key).seq = seq;
+    }
+
+    /// The new version of `block`: payload over what is kept of the old one.
+    fn compose(&mut self, key: usize, block: u32, slot: u32, merged: Option<(Meta, &Buf)>) -> (Shared, Meta) {
+        let m = self.mutation(key);
+        let mask = m.mask(block);
+        let (from, to, at) = m.piece(block);
+        let Content::Data(payload) = &m.content else { unreachable!("zeroes go to the core or are data") };
+        let payload = payload.slice(from as usize..to as usize);
+        let (valid, dirty) = merged.map_or((mask, mask), |(old, _)| (mask | old.valid, mask | old.dirty));
+        let data = if mask == ALL {
+            payload
+        } else {
+            let mut whole = merged.map_or_else(|| Buf::zeroed(BLOCK as usize), |(_, old)| Buf::copy_of(old));
+            whole[at..at + payload.len()].copy_from_slice(&payload);
+            whole.freeze()
+        };
+        let crc = crc32c(&data);
+        (data, Meta { slot, crc, valid, dirty })
+    }
+}

@@ -1,0 +1,31 @@
+//! Planted bugs: each breaks one rule of the design, and the simulator must catch it. Only compiled with the feature
+//! `planted-bugs`; without it [`planted`] is `false` for the compiler.
+
+/// A rule to break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// Frames take effect as they complete, not in order.
+    JournalOrderSwapped,
+    /// Data is served without looking at its checksum.
+    CrcCheckDropped,
+    /// A slot is reused before the record that ended its mapping is durable.
+    SlotReusedEarly,
+    /// Blocks are marked clean before the core's flush.
+    CleanBeforeCoreFlush,
+    /// Recovery takes records without comparing their data.
+    RecordWithoutData,
+    /// A stop writes only one superblock, and recovery takes the older one.
+    StaleSuperblock,
+    /// A write goes to the core without an intent.
+    CoreWriteWithoutIntent,
+    /// Recovery keeps the epoch, so that a stale tail counts.
+    StaleTailReplayed,
+    /// FUA and FLUSH are answered at their own frame, whatever is missing before it.
+    FuaPastGap,
+}
+
+/// Whether `bug` is planted.
+#[inline]
+pub(crate) fn planted(have: Option<Bug>, bug: Bug) -> bool {
+    cfg!(feature = "planted-bugs") && have == Some(bug)
+}

@@ -1,0 +1,716 @@
+//! One shard of the cache: the only owner of its state. Events come in one at a time, effects go out; between them no
+//! clock is read, no thread started, no I/O done.
+//!
+//! A 4 KiB write in write-back mode passes: [`Core::step`] → `mutate` (lock, route) → `back` (slot, data and record
+//! out together) → `publish` (completed prefix reaches the frame: the new version is visible, the answer goes out).
+
+use crate::api::{Control, ControlId, Dev, Effect, Event, Hint, Nanos};
+use crate::bug::{Bug, planted};
+use crate::checkpoint::Checkpoint;
+use crate::destage::Destage;
+use crate::index::{Index, Meta};
+use crate::intent::Intents;
+use crate::journal::{Action, ClosedFrame, Journal, Ring};
+use crate::layout::ShardLayout;
+use crate::locks::Locks;
+use crate::mode::Mode;
+use crate::mutation::Mutation;
+use crate::params::Params;
+use crate::policy::Replacement;
+use crate::stub::{Admission, Probation, Verdict};
+use crate::read::ReadTask;
+use crate::record::{JournalId, Record};
+use crate::recover::Recovered;
+use crate::slots::{Slots, Tickets};
+use crate::stats::Stats;
+use crate::tag::Who;
+use crate::units::{BLOCK, Stripe};
+use loligo_block::{Answer, Buf, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// What a shard must know to run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Which windows are this shard's.
+    pub stripe: Stripe,
+    /// Where its parts are on the cache device.
+    pub layout: ShardLayout,
+    /// What its journal and pages carry.
+    pub id: JournalId,
+    /// Journal frames are multiples of this, bytes.
+    pub journal_unit: u32,
+    /// The cache device may lose completed writes at power loss.
+    pub cache_volatile: bool,
+    /// First byte of the core that is exported.
+    pub home_start: u64,
+    /// Bytes exported.
+    pub home_length: u64,
+    /// The core may lose completed writes at power loss.
+    pub core_volatile: bool,
+    /// Discarded space of the core reads as zeros.
+    pub core_unmaps: bool,
+    /// Blocks in a cache line.
+    pub line_blocks: u32,
+    /// Bytes of an intent region.
+    pub region: u64,
+    /// Mode at start.
+    pub mode: Mode,
+    /// Tunables at start.
+    pub params: Params,
+    /// A planted bug (only with the feature `planted-bugs`).
+    pub bug: Option<Bug>,
+}
+
+/// Work in progress for a client.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Read(Box<ReadTask>),
+    Mutation(Box<Mutation>),
+    Flush(FlushTask),
+}
+
+#[derive(Debug)]
+pub(crate) struct FlushTask {
+    pub(crate) id: ReqId,
+    pub(crate) since: Nanos,
+    pub(crate) pending: u32,
+}
+
+/// Who waits for a frame to be durable, or for a flush of the core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    Task(usize),
+    /// A destage job.
+    Job(usize),
+    Intent(u32),
+    /// The open intents are being lifted.
+    Lift,
+    Checkpoint,
+}
+
+/// Flushes of the core: whoever asks while one is under way waits for the next.
+#[derive(Debug, Default)]
+pub(crate) struct CoreFlush {
+    running: bool,
+    captured: u64,
+    now: Vec<Waiter>,
+    next: Vec<Waiter>,
+}
+
+/// Granules of 16 blocks, hashed, that remember their last change.
+const STAMPS: usize = 1 << 16;
+
+/// One shard of a cache, as a state machine.
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) cfg: Config,
+    pub(crate) mode: Mode,
+    pub(crate) params: Params,
+    pub(crate) index: Index,
+    pub(crate) slots: Slots,
+    pub(crate) tickets: Tickets,
+    pub(crate) journal: Journal,
+    pub(crate) locks: Locks,
+    pub(crate) policy: Replacement,
+    pub(crate) admission: Admission,
+    pub(crate) probation: Probation,
+    pub(crate) tasks: Slab<Task>,
+    /// Tasks with a lock that wait for slots, journal room or the pacer, in order.
+    pub(crate) waiting: VecDeque<usize>,
+    /// Blocks on their way to becoming dirty that are not yet.
+    pub(crate) pending_dirty: u64,
+    /// Evictions recorded that have not taken effect.
+    dropping: u32,
+    pub(crate) destage: Destage,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) intents: Intents,
+    durable_waiters: VecDeque<(u64, Waiter)>,
+    cache_flush: Option<u64>,
+    pub(crate) last_flush: Nanos,
+    pub(crate) core_flush: CoreFlush,
+    /// Acknowledged changes that reached the core by another route than destaging.
+    pub(crate) core_acked: u64,
+    /// Of those, how many a core flush has covered.
+    pub(crate) core_flushed: u64,
+    pub(crate) changes: u64,
+    stamps: Vec<u64>,
+    pub(crate) closed: Vec<ClosedFrame>,
+    pub(crate) poisoned: Option<String>,
+    pub(crate) stopping: Option<ControlId>,
+    /// Foreground operations at the core.
+    pub(crate) core_busy: u32,
+    pub(crate) stats: Stats,
+}
+
+impl Core {
+    /// A shard as recovery left it.
+    pub fn new(cfg: Config, rec: Recovered) -> Core {
+        let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
+        let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal_pos, cfg.cache_volatile);
+        let windows = cfg.stripe.windows(cfg.home_length);
+        let slots = cfg.layout.slots;
+        Core {
+            mode: cfg.mode,
+            params: cfg.params,
+            index: rec.index,
+            slots: rec.slots,
+            tickets: Tickets::default(),
+            journal,
+            locks: Locks::new(),
+            policy: rec.policy,
+            admission: Admission::new(cfg.params.admission, slots),
+            probation: Probation::new(slots),
+            tasks: Slab::with_capacity(256),
+            waiting: VecDeque::new(),
+            pending_dirty: 0,
+            dropping: 0,
+            destage: Destage::new(windows, slots),
+            checkpoint: Checkpoint::new(&cfg.layout, rec.directory, rec.root_seq),
+            intents: Intents::new(cfg.home_length, cfg.region),
+            durable_waiters: VecDeque::new(),
+            cache_flush: None,
+            last_flush: 0,
+            core_flush: CoreFlush::default(),
+            core_acked: 0,
+            core_flushed: 0,
+            changes: 0,
+            stamps: vec![0; STAMPS],
+            closed: Vec::new(),
+            poisoned: None,
+            stopping: None,
+            core_busy: 0,
+            stats: Stats { cache_bytes: u64::from(slots) * BLOCK, ..Stats::default() },
+            cfg,
+        }
+    }
+
+    /// The only way in. `fx` receives what the world must do; call [`Core::settle`] after each batch of events.
+    pub fn step(&mut self, now: Nanos, event: Event, fx: &mut Vec<Effect>) {
+        match event {
+            Event::Submit(req, hint) => self.submit(now, req, hint, fx),
+            Event::Done { tag, buf, result } => self.done(now, tag, buf, result, fx),
+            Event::Control(id, control) => self.control(now, id, control, fx),
+            Event::Tick => {}
+        }
+        self.advance(now, fx);
+    }
+
+    /// Ends a batch: closes the journal group, starts what has room, asks for the flushes that somebody waits for.
+    pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_none() {
+            self.admit_waiting(now, fx);
+            self.make_room(now);
+            self.sweep(now, fx);
+            self.checkpoint_if_due(fx);
+            self.lift_intents(now, fx);
+            if self.journal.watermark_due() && now.saturating_sub(self.last_flush) >= WATERMARK_AFTER {
+                self.journal.close(&mut self.closed);
+            }
+            self.journal.close_if_due(now, &mut self.closed);
+        }
+        self.emit_frames(fx);
+        self.flush_if_wanted(now, fx);
+        self.stop_if_idle(now, fx);
+    }
+
+    /// When [`Core::settle`] wants to be called again if nothing else happens.
+    pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        let idle = self.journal.undurable() || self.journal.watermark_due();
+        [
+            self.journal.deadline(),
+            self.pace_deadline(),
+            self.sweep_deadline(now),
+            idle.then_some(self.last_flush + FLUSH_EVERY),
+            self.intents.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .map(|t| t.max(now + 1))
+    }
+
+    fn submit(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
+        if self.stopping.is_some() {
+            return answer(fx, req.id, Err(ReqError::Shutdown));
+        }
+        match req.kind {
+            ReqKind::Read => self.read(now, &req, hint, fx),
+            ReqKind::Status => self.status(&req, fx),
+            _ if self.poisoned.is_some() => answer(fx, req.id, Err(ReqError::Io)),
+            ReqKind::Flush => self.flush(now, req.id, fx),
+            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => self.mutate(now, req, hint, fx),
+        }
+    }
+
+    fn done(&mut self, now: Nanos, tag: u64, buf: Option<Buf>, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+        if result.is_err() {
+            self.stats.io_errors += 1;
+        }
+        match Who::of(tag) {
+            Who::Task(key, sub) => match &self.tasks[key] {
+                Task::Read(_) => self.read_done(now, key, sub, buf, result, fx),
+                Task::Mutation(_) => self.mutation_done(now, key, sub, buf, result, fx),
+                Task::Flush(_) => unreachable!("a flush task issues nothing itself"),
+            },
+            Who::Data(low) => match result {
+                Ok(()) => {
+                    let seq = self.journal.widen(low);
+                    self.journal.settle_one(seq);
+                }
+                Err(e) => self.poison("writing data to the cache", &e, fx),
+            },
+            Who::Frame(low) => match result {
+                Ok(()) => {
+                    let seq = self.journal.widen(low);
+                    self.journal.written(seq);
+                }
+                Err(e) => self.poison("writing the journal", &e, fx),
+            },
+            Who::CacheFlush => {
+                let captured = self.cache_flush.take().unwrap_or(0);
+                self.last_flush = now;
+                match result {
+                    Ok(()) => self.journal.flushed(captured),
+                    Err(e) => self.poison("flushing the cache", &e, fx),
+                }
+            }
+            Who::CoreFlush => self.core_flushed_event(now, result, fx),
+            Who::Destage(key, sub) => self.destage_done(now, key, sub, buf, result, fx),
+            Who::Checkpoint(sub) => self.checkpoint_done(sub, result, fx),
+        }
+    }
+
+    /// Lets everything take effect that the completed and durable prefixes allow.
+    fn advance(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_some() {
+            return;
+        }
+        let swapped = planted(self.cfg.bug, Bug::JournalOrderSwapped);
+        while let Some((seq, actions)) = self.journal.next_completed(swapped) {
+            for action in &actions {
+                match *action {
+                    Action::Apply(record, fresh) => self.apply(now, seq, record, fresh),
+                    Action::Notify(key) => self.published(now, key, seq, fx),
+                    Action::NotifyJob(key) => self.job_over(now, key, fx),
+                }
+            }
+            self.journal.recycle(actions);
+        }
+        self.wake_durable(now, fx);
+        self.free_slots();
+    }
+
+    fn free_slots(&mut self) {
+        let durable = if planted(self.cfg.bug, Bug::SlotReusedEarly) { u64::MAX } else { self.journal.durable() };
+        self.slots.settle(durable, self.tickets.oldest());
+    }
+
+    fn wake_durable(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let past_gap = planted(self.cfg.bug, Bug::FuaPastGap);
+        while let Some((need, who)) = self.durable_waiters.front().copied() {
+            if need > self.journal.durable() && !past_gap {
+                break;
+            }
+            self.durable_waiters.pop_front();
+            self.wake(now, who, fx);
+        }
+    }
+
+    fn wake(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
+        match who {
+            Waiter::Task(key) => self.durability_step(now, key, fx),
+            Waiter::Job(key) => self.job_step(now, key, fx),
+            Waiter::Intent(region) => self.intent_opened(region, fx),
+            Waiter::Lift => self.lift_step(now, fx),
+            Waiter::Checkpoint => self.checkpoint_step(fx),
+        }
+    }
+
+    /// One record takes effect.
+    fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
+        match record {
+            Record::Put { block, slot, crc, valid, dirty } => {
+                let local = self.cfg.stripe.local(block);
+                self.pending_dirty -= u64::from(fresh);
+                self.destage.superseded(local);
+                let old = self.index.put(local, Meta { slot, crc, valid, dirty });
+                match old {
+                    Some(old) => {
+                        self.checkpoint.touch(old);
+                        if self.policy.state(old) != 0 {
+                            self.policy.moved(old, slot);
+                            self.policy.hit(slot, block);
+                        } else {
+                            self.policy.insert(slot, block);
+                        }
+                        self.slots.leave(old, seq, self.tickets.next());
+                    }
+                    None => self.policy.insert(slot, block),
+                }
+                self.checkpoint.touch(slot);
+            }
+            Record::Clean { block, slot } => {
+                if self.index.clean(self.cfg.stripe.local(block), slot) {
+                    self.checkpoint.touch(slot);
+                }
+            }
+            Record::Drop { block, slot } => {
+                let local = self.cfg.stripe.local(block);
+                self.dropping -= u32::from(fresh);
+                if self.index.drop_version(local, slot) {
+                    self.destage.superseded(local);
+                    self.policy.remove(slot);
+                    self.checkpoint.touch(slot);
+                    self.slots.leave(slot, seq, self.tickets.next());
+                }
+            }
+            Record::IntentOpen { .. } => {}
+            Record::IntentClose { region } => {
+                self.intents.closed(region);
+                self.reopen_if_wanted(now, region);
+            }
+        }
+    }
+
+    /// Waits until frame `need` is durable.
+    pub(crate) fn wait_durable(&mut self, need: u64, who: Waiter) {
+        let at = self.durable_waiters.iter().rposition(|(n, _)| *n <= need).map_or(0, |i| i + 1);
+        self.durable_waiters.insert(at, (need, who));
+        self.journal.hurry();
+    }
+
+    /// Asks for a flush of the core that begins from now on. False when none is needed: the core has no volatile cache.
+    pub(crate) fn want_core_flush(&mut self, who: Waiter, fx: &mut Vec<Effect>) -> bool {
+        if !self.cfg.core_volatile {
+            self.core_flushed = self.core_acked;
+            return false;
+        }
+        self.core_flush.next.push(who);
+        self.start_core_flush(fx);
+        true
+    }
+
+    fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {
+        let f = &mut self.core_flush;
+        if f.running || f.next.is_empty() {
+            return;
+        }
+        f.running = true;
+        f.captured = self.core_acked;
+        std::mem::swap(&mut f.now, &mut f.next);
+        self.stats.core_flushes += 1;
+        fx.push(Effect::Io(Dev::Core, Op { tag: Who::CoreFlush.tag(), offset: 0, kind: OpKind::Flush }));
+    }
+
+    fn core_flushed_event(&mut self, now: Nanos, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+        self.core_flush.running = false;
+        let waiters = std::mem::take(&mut self.core_flush.now);
+        match result {
+            Ok(()) => {
+                self.core_flushed = self.core_flushed.max(self.core_flush.captured);
+                for who in waiters {
+                    self.wake(now, who, fx);
+                }
+                self.start_core_flush(fx);
+            }
+            Err(e) => self.poison("flushing the core", &e, fx),
+        }
+    }
+
+    fn flush(&mut self, now: Nanos, id: ReqId, fx: &mut Vec<Effect>) {
+        let key = self.tasks.insert(Task::Flush(FlushTask { id, since: now, pending: 1 }));
+        let need = self.journal.last_seq();
+        self.wait_durable(need, Waiter::Task(key));
+        if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
+            let Task::Flush(f) = &mut self.tasks[key] else { unreachable!("just inserted") };
+            f.pending += 1;
+        }
+    }
+
+    /// One of the things a task's durability waits for has happened.
+    fn durability_step(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        match &mut self.tasks[key] {
+            Task::Flush(f) => {
+                f.pending -= 1;
+                if f.pending == 0 {
+                    let (id, since) = (f.id, f.since);
+                    self.tasks.remove(key);
+                    self.stats.flush_ns.saturating_record(now.saturating_sub(since));
+                    answer(fx, id, Ok(Answer::Done));
+                }
+            }
+            Task::Mutation(_) => self.mutation_durable(now, key, fx),
+            Task::Read(_) => unreachable!("reads wait for no durability"),
+        }
+    }
+
+    /// A durability step failed: nothing is acknowledged any more. What is there stays readable.
+    pub(crate) fn poison(&mut self, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_some() {
+            return;
+        }
+        self.poisoned = Some(format!("{what} failed: {e}"));
+        self.stats.poisoned = true;
+        self.waiting.clear();
+        self.durable_waiters.clear();
+        let mut failed = Vec::new();
+        for (_, task) in &mut self.tasks {
+            match task {
+                Task::Mutation(m) => failed.extend(m.take_id()),
+                Task::Flush(f) => failed.push(std::mem::replace(&mut f.id, ReqId::MAX)),
+                Task::Read(_) => {}
+            }
+        }
+        failed.retain(|id| *id != ReqId::MAX);
+        for id in failed {
+            answer(fx, id, Err(ReqError::Io));
+        }
+        self.fail_controls(fx);
+    }
+
+    /// Why the cache stopped acknowledging, if it did.
+    pub fn poisoned(&self) -> Option<&str> {
+        self.poisoned.as_deref()
+    }
+
+    pub(crate) fn emit_frames(&mut self, fx: &mut Vec<Effect>) {
+        for f in self.closed.drain(..) {
+            self.stats.cache_write_bytes += f.data.len() as u64;
+            let kind = OpKind::Write { data: f.data, fua: false };
+            fx.push(Effect::Io(Dev::Cache, Op { tag: Who::Frame(f.seq as u32).tag(), offset: f.offset, kind }));
+        }
+    }
+
+    /// Starts a flush of the cache device if one is due or somebody waits for what it would make durable.
+    fn flush_if_wanted(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.cache_flush.is_some() || !self.journal.undurable() || self.poisoned.is_some() {
+            return;
+        }
+        let completed = self.journal.completed();
+        let waited = self.durable_waiters.front().is_some_and(|(need, _)| *need <= completed);
+        let short = self.slots.free_count() < self.room_target()
+            && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
+        let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
+        if waited || short || due {
+            self.cache_flush = Some(completed);
+            self.stats.cache_flushes += 1;
+            fx.push(Effect::Io(Dev::Cache, Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush }));
+        }
+    }
+
+    /// Writes `data` (whole blocks) to `slot` and following, as data of the open frame.
+    pub(crate) fn put_data(&mut self, slot: u32, data: Shared, fx: &mut Vec<Effect>) {
+        let seq = self.journal.data_issued();
+        self.stats.cache_write_bytes += data.len() as u64;
+        let op = Op {
+            tag: Who::Data(seq as u32).tag(),
+            offset: self.cfg.layout.slot(slot),
+            kind: OpKind::Write { data, fua: false },
+        };
+        fx.push(Effect::Io(Dev::Cache, op));
+    }
+
+    /// Adds a record to the open frame; somebody waits for it if `urgent`.
+    pub(crate) fn record(&mut self, now: Nanos, record: Record, fresh: bool, urgent: bool) -> u64 {
+        self.journal.append(now, record, fresh, urgent, &mut self.closed)
+    }
+
+    /// Notes that the content of `first..=last` changes about now, so that fills under way are not used.
+    pub(crate) fn changed(&mut self, first: u32, last: u32) {
+        self.changes += 1;
+        for g in first / 16..=last / 16 {
+            self.stamps[g as usize % STAMPS] = self.changes;
+        }
+        for block in first..=last {
+            self.probation.remove(u64::from(block));
+        }
+    }
+
+    /// Whether `block` may have changed since the change counter stood at `stamp`.
+    pub(crate) fn changed_since(&self, block: u32, stamp: u64) -> bool {
+        self.stamps[(block / 16) as usize % STAMPS] > stamp || self.locks.is_locked(block)
+    }
+
+    /// Share of the slots that are mapped, in thousandths.
+    pub(crate) fn occupancy_permille(&self) -> u32 {
+        (self.index.occupied() * 1000 / u64::from(self.slots.count().max(1))) as u32
+    }
+
+    /// Evicts until enough slots are free or on their way. A victim takes the clean blocks of its line along.
+    fn make_room(&mut self, now: Nanos) {
+        let target = self.room_target();
+        let mut budget = 256;
+        while self.slots.free_count() + self.slots.leaving_count() + self.dropping < target
+            && budget > 0
+            && self.journal_has_room(Room::Housekeeping)
+        {
+            budget -= 1;
+            let (index, stripe) = (&self.index, self.cfg.stripe);
+            let evictable = |slot: u32| {
+                let block = index.block_in(slot)?;
+                (!index.slot_is_dirty(slot)).then(|| stripe.global(block))
+            };
+            let Some(victim) = self.policy.victim(evictable) else { break };
+            let Some(block) = self.index.block_in(victim) else { continue };
+            let first = block / self.cfg.line_blocks * self.cfg.line_blocks;
+            for b in first..first + self.cfg.line_blocks {
+                let Some(meta) = self.index.get(b).filter(|m| m.dirty == 0) else { continue };
+                if meta.slot == victim || self.policy.state(meta.slot) != 0 {
+                    self.policy.remove(meta.slot);
+                    self.stats.evictions += 1;
+                    self.dropping += 1;
+                    let record = Record::Drop { block: self.cfg.stripe.global(b), slot: meta.slot };
+                    self.record(now, record, true, true);
+                }
+            }
+        }
+    }
+
+    /// Slots kept for overwrites and housekeeping.
+    pub(crate) fn reserve(&self) -> u32 {
+        (self.slots.count() / 64).max(320)
+    }
+
+    /// Free slots to keep at hand.
+    pub(crate) fn room_target(&self) -> u32 {
+        self.reserve() + (self.slots.count() / 128).clamp(64, 8192)
+    }
+
+    /// Dirty blocks the shard may hold.
+    pub(crate) fn dirty_limit(&self) -> u64 {
+        u64::from(self.slots.count().saturating_sub(self.room_target() + 128))
+    }
+
+    /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
+    pub(crate) fn journal_has_room(&self, who: Room) -> bool {
+        let used = self.journal.used() * 16;
+        let len = self.journal.len();
+        match who {
+            Room::Client => used < len * 11,
+            Room::Housekeeping => used < len * 14,
+        }
+    }
+
+    /// The shard's numbers now.
+    pub fn stats(&self) -> Stats {
+        let mut s = self.stats.clone();
+        s.occupied_bytes = self.index.occupied() * BLOCK;
+        s.dirty_bytes = self.index.dirty_blocks() * BLOCK;
+        s.journal_bytes = self.journal.used();
+        s.destage_rate = self.destage.rate();
+        s
+    }
+
+    /// RAM held for the index and its kin, by part, in bytes.
+    pub fn ram(&self) -> Vec<(&'static str, usize)> {
+        let mut parts = self.index.bytes().to_vec();
+        parts.push(("free slots", self.slots.bytes()));
+        parts.push(("replacement, ghost and shadows", self.policy.bytes()));
+        parts.push(("admission", self.admission.bytes()));
+        parts.push(("checkpoint directory", self.checkpoint.bytes()));
+        parts
+    }
+
+    /// Last journal frame written (for the superblock of a clean stop).
+    pub fn last_seq(&self) -> u64 {
+        self.journal.last_seq()
+    }
+
+    /// Dirty blocks now.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.index.dirty_blocks()
+    }
+
+    /// The mode now.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The tunables now.
+    pub fn params(&self) -> Params {
+        self.params
+    }
+
+    /// Requests and background work under way (0: nothing will happen without an event).
+    pub fn in_flight(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(crate) fn verdict(&mut self, block: u32) -> Verdict {
+        let line = u64::from(block / self.cfg.line_blocks);
+        let occupancy = self.occupancy_permille();
+        self.admission.admit(line, occupancy)
+    }
+
+    pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
+        match control {
+            Control::SetMode(mode) => {
+                self.mode = mode;
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
+            Control::SetParams(params) => {
+                self.set_params(params);
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
+            Control::FlushDirty => self.flush_dirty(now, id, fx),
+            Control::Stop => {
+                if let Some(why) = &self.poisoned {
+                    fx.push(Effect::Controlled(id, Err(why.clone())));
+                } else {
+                    self.stopping = Some(id);
+                }
+            }
+        }
+    }
+
+    fn set_params(&mut self, params: Params) {
+        if params.replacement != self.params.replacement {
+            self.policy = Replacement::new(params.replacement, self.slots.count(), 0);
+            for slot in 0..self.slots.count() {
+                if let Some(block) = self.index.block_in(slot) {
+                    self.policy.insert(slot, self.cfg.stripe.global(block));
+                }
+            }
+        }
+        if params.admission != self.params.admission {
+            self.admission = Admission::new(params.admission, self.slots.count());
+        }
+        self.params = params;
+    }
+
+    /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
+    fn stop_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.stopping.is_none() || !self.tasks.is_empty() || self.poisoned.is_some() || !self.destage.idle() {
+            return;
+        }
+        let id = self.stopping.expect("checked above");
+        if self.journal.last_seq() > self.journal.durable() {
+            self.journal.close(&mut self.closed);
+            self.emit_frames(fx);
+            return self.flush_if_wanted(now, fx);
+        }
+        if !self.checkpoint.finished_at(self.journal.last_seq()) {
+            return self.start_checkpoint(fx);
+        }
+        self.stopping = None;
+        self.poisoned = Some("stopped".into());
+        fx.push(Effect::Controlled(id, Ok(())));
+    }
+}
+
+/// Whose records want journal room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Client,
+    Housekeeping,
+}
+
+/// The engine flushes by itself at least this often while anything is not durable.
+pub(crate) const FLUSH_EVERY: Nanos = 500_000_000;
+/// An idle journal writes its watermark this long after the flush.
+const WATERMARK_AFTER: Nanos = 200_000_000;
+
+pub(crate) fn answer(fx: &mut Vec<Effect>, id: ReqId, result: Result<Answer, ReqError>) {
+    fx.push(Effect::Answer(Reply { id, result }));
+}

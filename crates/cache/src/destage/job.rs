@@ -1,0 +1,468 @@
+//! One window's way to the core.
+
+use super::choose::Way;
+use super::{BACKOFF, DEPTH, DEPTH_BUSY, Destage};
+use crate::api::{Dev, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::{Core, Waiter};
+use crate::index::Meta;
+use crate::record::Record;
+use crate::tag::Who;
+use crate::units::{ALL, BLOCK, WINDOW_BLOCKS};
+use loligo_block::{Buf, IoError, Op, OpKind, Shared, crc32c};
+use std::collections::VecDeque;
+
+/// Gaps of at most this many blocks are bridged.
+const BRIDGE: u32 = 32;
+/// Marks a tag's operation as a core write, and as the core read of a merge.
+const WRITE: u32 = 1 << 22;
+const MERGE: u32 = 1 << 21;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Slots are being read and versions become durable.
+    Reading,
+    /// Everything is at hand; a client writes the core here.
+    Queued,
+    /// The span of the core is ours: its old content is being read.
+    Merging,
+    /// Writes are out or wait for their turn.
+    Writing,
+    /// For the core's flush.
+    Flushing,
+    /// Clean records are in the journal's hands.
+    Recording,
+}
+
+#[derive(Debug)]
+struct Piece {
+    block: u32,
+    meta: Meta,
+    /// Only fills a gap: clean, read from the cache.
+    filler: bool,
+    /// Another version is newest now.
+    superseded: bool,
+    ticket: u64,
+    buf: Option<Buf>,
+    bad: bool,
+}
+
+impl Piece {
+    /// Good, and still the newest version: an older one must not go over what a client has put into the core since.
+    fn usable(&self) -> bool {
+        !self.bad && !self.superseded
+    }
+}
+
+/// A window on its way to the core.
+#[derive(Debug)]
+pub(crate) struct Job {
+    number: u64,
+    window: u32,
+    state: State,
+    way: Way,
+    pieces: Vec<Piece>,
+    dirty: usize,
+    reads: u32,
+    durable: bool,
+    writes: VecDeque<(u64, Shared)>,
+    in_flight: u32,
+    failed: Option<String>,
+    tasks: Vec<usize>,
+    pub(crate) claimants: Vec<usize>,
+}
+
+impl Job {
+    pub(crate) fn superseded(&mut self, block: u32) {
+        if let Ok(i) = self.pieces.binary_search_by_key(&block, |p| p.block) {
+            self.pieces[i].superseded = true;
+        }
+    }
+
+    pub(crate) fn owns_core(&self) -> bool {
+        matches!(self.state, State::Merging | State::Writing)
+    }
+}
+
+impl Destage {
+    /// Core writes in flight, waiting, or soon to come.
+    pub(super) fn backlog(&self) -> u32 {
+        let waiting: usize = self
+            .jobs
+            .iter()
+            .map(|(_, j)| match j.state {
+                State::Reading | State::Queued => j.dirty.min(32),
+                State::Merging => 8,
+                State::Writing => j.writes.len(),
+                _ => 0,
+            })
+            .sum();
+        self.writes + waiting as u32
+    }
+}
+
+impl Core {
+    /// Gathers what is dirty in `window`; returns how many blocks.
+    pub(super) fn start_job(&mut self, now: Nanos, window: u32, tasks: Vec<usize>, fx: &mut Vec<Effect>) -> u64 {
+        let mut dirty = Vec::new();
+        self.index.dirty_in(window, &mut dirty);
+        dirty.retain(|(b, _)| !self.destage.bad.contains(b));
+        if dirty.is_empty() {
+            // Nothing (more) to write, or only what must not be written.
+            for key in tasks {
+                let bad = self.index.window_dirty(window) > 0;
+                self.pass_over(now, key, bad, fx);
+            }
+            return 0;
+        }
+        let count = dirty.len();
+        let (gaps, fillers) = self.known_gaps(&dirty);
+        let way = self.destage.chooser.choose(count, gaps, fillers.len());
+        let mut wanted: Vec<(u32, Meta, bool)> = dirty.into_iter().map(|(b, m)| (b, m, false)).collect();
+        if way == Way::Bridged {
+            wanted.extend(fillers.into_iter().flatten().map(|(b, m)| (b, m, true)));
+            wanted.sort_unstable_by_key(|w| w.0);
+        }
+        let pieces = wanted
+            .into_iter()
+            .map(|(block, meta, filler)| Piece {
+                block,
+                meta,
+                filler,
+                superseded: false,
+                ticket: self.tickets.begin(),
+                buf: None,
+                bad: false,
+            })
+            .collect::<Vec<_>>();
+        self.destage.number += 1;
+        let job = Job {
+            number: self.destage.number,
+            window,
+            state: State::Reading,
+            way,
+            reads: pieces.len() as u32,
+            pieces,
+            dirty: count,
+            durable: false,
+            writes: VecDeque::new(),
+            in_flight: 0,
+            failed: None,
+            tasks,
+            claimants: Vec::new(),
+        };
+        let key = self.destage.jobs.insert(job);
+        self.destage.by_window.insert(window, key);
+        for (i, p) in self.destage.jobs[key].pieces.iter().enumerate() {
+            self.stats.cache_read_bytes += BLOCK;
+            fx.push(Effect::Io(
+                Dev::Cache,
+                Op {
+                    tag: Who::Destage(key, i as u32).tag(),
+                    offset: self.cfg.layout.slot(p.meta.slot),
+                    kind: OpKind::Read(Buf::alloc(BLOCK as usize)),
+                },
+            ));
+        }
+        // Only what is durable on the cache goes to the core: a version that a crash could take back must not be
+        // found there beneath an older one that is believed clean.
+        self.wait_durable(self.journal.completed(), Waiter::Job(key));
+        count as u64
+    }
+
+    /// The gaps between dirty blocks: how many, and those whose every block is clean and whole in the cache.
+    fn known_gaps(&self, dirty: &[(u32, Meta)]) -> (usize, Vec<Vec<(u32, Meta)>>) {
+        let (mut gaps, mut known) = (0, Vec::new());
+        for pair in dirty.windows(2) {
+            let (a, b) = (pair[0].0 + 1, pair[1].0);
+            if a == b {
+                continue;
+            }
+            gaps += 1;
+            if b - a > BRIDGE {
+                continue;
+            }
+            let filler: Vec<(u32, Meta)> = (a..b)
+                .map_while(|x| self.index.get(x).filter(|m| m.valid == ALL && m.dirty == 0).map(|m| (x, m)))
+                .collect();
+            if filler.len() == (b - a) as usize {
+                known.push(filler);
+            }
+        }
+        (gaps, known)
+    }
+
+    /// An operation of job `key` is over.
+    pub(crate) fn destage_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        buf: Option<Buf>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        if sub & WRITE != 0 {
+            self.destage.writes -= 1;
+            let job = &mut self.destage.jobs[key];
+            job.in_flight -= 1;
+            if let Err(e) = result {
+                job.failed = Some(format!("writing to the core failed: {e}"));
+                job.writes.clear();
+            }
+            if job.in_flight == 0 && job.writes.is_empty() {
+                self.writes_over(now, key, fx);
+            }
+        } else if sub & MERGE != 0 {
+            self.destage.writes -= 1;
+            match result {
+                Ok(()) => self.merged(now, key, buf, fx),
+                Err(e) => {
+                    self.destage.jobs[key].failed = Some(format!("reading the core failed: {e}"));
+                    self.writes_over(now, key, fx);
+                }
+            }
+        } else {
+            self.slot_read(now, key, sub as usize, buf, result.is_ok(), fx);
+        }
+    }
+
+    fn slot_read(&mut self, now: Nanos, key: usize, i: usize, buf: Option<Buf>, ok: bool, fx: &mut Vec<Effect>) {
+        let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
+        let job = &mut self.destage.jobs[key];
+        let p = &mut job.pieces[i];
+        let good = ok && buf.as_ref().is_some_and(|b| unchecked || crc32c(b) == p.meta.crc);
+        if !good {
+            p.bad = true;
+            self.stats.crc_errors += u64::from(ok);
+            if !p.filler {
+                self.destage.bad.insert(p.block);
+            }
+        }
+        p.buf = buf;
+        job.reads -= 1;
+        let ticket = p.ticket;
+        let last = job.reads == 0;
+        self.tickets.end(ticket);
+        if last {
+            self.ready_if_all_there(now, key, fx);
+        }
+    }
+
+    /// What the job waited for outside (durability, the core's flush) has come.
+    pub(crate) fn job_step(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        match self.destage.jobs[key].state {
+            State::Reading => {
+                self.destage.jobs[key].durable = true;
+                self.ready_if_all_there(now, key, fx);
+            }
+            State::Flushing => self.record_clean(now, key, fx),
+            s => unreachable!("a job in state {s:?} waits for nothing"),
+        }
+    }
+
+    fn ready_if_all_there(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let job = &mut self.destage.jobs[key];
+        if job.reads > 0 || !job.durable {
+            return;
+        }
+        job.state = State::Queued;
+        self.own_window(now, key, fx);
+    }
+
+    /// No client writes the core in `window` any more.
+    pub(crate) fn window_free(&mut self, now: Nanos, window: u32, fx: &mut Vec<Effect>) {
+        if let Some(key) = self.destage.by_window.get(&window).copied() {
+            if self.destage.jobs[key].state == State::Queued {
+                self.own_window(now, key, fx);
+            }
+        }
+    }
+
+    fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let job = &mut self.destage.jobs[key];
+        if self.destage.claims.contains_key(&job.window) {
+            return;
+        }
+        if job.way == Way::Merge && !job.pieces.iter().any(|p| p.bad) {
+            let (first, last) = (job.pieces[0].block, job.pieces[job.pieces.len() - 1].block);
+            job.state = State::Merging;
+            let at = self.cfg.stripe.global(first) * BLOCK;
+            let len = (u64::from(last - first + 1) * BLOCK).min(self.cfg.home_length - at);
+            self.destage.writes += 1;
+            self.stats.core_read_bytes += len;
+            let kind = OpKind::Read(Buf::alloc(len as usize));
+            let op = Op { tag: Who::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
+            return fx.push(Effect::Io(Dev::Core, op));
+        }
+        self.compose_runs(key);
+        self.begin_writes(now, key, fx);
+    }
+
+    fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let job = &mut self.destage.jobs[key];
+        job.state = State::Writing;
+        if job.writes.is_empty() {
+            return self.writes_over(now, key, fx);
+        }
+        self.destage.ready.push_back(key);
+        self.issue_core_writes(fx);
+    }
+
+    /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
+    fn compose_runs(&mut self, key: usize) {
+        let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
+        let job = &mut self.destage.jobs[key];
+        let mut writes = VecDeque::new();
+        let mut i = 0;
+        while i < job.pieces.len() {
+            let whole = |p: &Piece| p.usable() && (p.meta.valid == ALL || p.filler);
+            let p = &job.pieces[i];
+            let at = stripe.global(p.block) * BLOCK;
+            if !p.usable() {
+                i += 1;
+            } else if whole(p) {
+                let mut j = i + 1;
+                while j < job.pieces.len() && whole(&job.pieces[j]) && job.pieces[j].block == job.pieces[j - 1].block + 1 {
+                    j += 1;
+                }
+                // Fillers at either end bridge nothing (what they led to may have turned out bad).
+                let (mut a, mut b) = (i, j);
+                while a < b && job.pieces[a].filler {
+                    a += 1;
+                }
+                while b > a && job.pieces[b - 1].filler {
+                    b -= 1;
+                }
+                if a < b {
+                    let at = stripe.global(job.pieces[a].block) * BLOCK;
+                    let mut run = Buf::alloc((b - a) * BLOCK as usize);
+                    for (chunk, p) in run.chunks_exact_mut(BLOCK as usize).zip(&job.pieces[a..b]) {
+                        chunk.copy_from_slice(p.buf.as_deref().expect("read and good"));
+                    }
+                    run.truncate((home_length - at).min(run.len() as u64) as usize);
+                    writes.push_back((at, run.freeze()));
+                }
+                i = j;
+            } else {
+                let data = p.buf.as_deref().expect("read and good");
+                let mut s = 0usize;
+                while s < 8 {
+                    let mut e = s;
+                    while e < 8 && p.meta.dirty & (1 << e) != 0 {
+                        e += 1;
+                    }
+                    if e > s {
+                        writes.push_back((at + s as u64 * 512, Buf::copy_of(&data[s * 512..e * 512]).freeze()));
+                    }
+                    s = e.max(s + 1);
+                }
+                i += 1;
+            }
+        }
+        job.writes = writes;
+    }
+
+    /// The old content of the span has come: lay the dirty sectors over it and write it back whole.
+    fn merged(&mut self, now: Nanos, key: usize, buf: Option<Buf>, fx: &mut Vec<Effect>) {
+        let mut span = buf.expect("a successful read returns its buffer");
+        let job = &mut self.destage.jobs[key];
+        let first = job.pieces[0].block;
+        for p in job.pieces.iter().filter(|p| p.usable()) {
+            let data = p.buf.as_deref().expect("read and good");
+            let start = (p.block - first) as usize * BLOCK as usize;
+            for s in (0..8usize).filter(|s| p.meta.dirty & (1 << s) != 0) {
+                let to = start + s * 512;
+                if to + 512 <= span.len() {
+                    span[to..to + 512].copy_from_slice(&data[s * 512..s * 512 + 512]);
+                }
+            }
+        }
+        let at = self.cfg.stripe.global(first) * BLOCK;
+        job.writes.push_back((at, span.freeze()));
+        self.begin_writes(now, key, fx);
+    }
+
+    /// Sends core writes out, oldest job first, as deep as the core's users allow.
+    pub(super) fn issue_core_writes(&mut self, fx: &mut Vec<Effect>) {
+        let depth = if self.core_busy > 0 { DEPTH_BUSY } else { DEPTH };
+        while self.destage.writes < depth {
+            let Some(key) = self.destage.ready.front().copied() else { return };
+            let job = &mut self.destage.jobs[key];
+            let Some((at, data)) = job.writes.pop_front() else {
+                self.destage.ready.pop_front();
+                continue;
+            };
+            job.in_flight += 1;
+            self.destage.writes += 1;
+            self.stats.core_write_bytes += data.len() as u64;
+            let kind = OpKind::Write { data, fua: false };
+            let op = Op { tag: Who::Destage(key, WRITE).tag(), offset: at + self.cfg.home_start, kind };
+            fx.push(Effect::Io(Dev::Core, op));
+        }
+    }
+
+    /// The core has taken (or refused) all of the job's writes: the window is free again.
+    fn writes_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        self.destage.ready.retain(|k| *k != key);
+        let busy = self.destage.writes > 0;
+        let job = &mut self.destage.jobs[key];
+        job.state = State::Flushing;
+        let (way, dirty) = (job.way, job.dirty);
+        let claimants = std::mem::take(&mut job.claimants);
+        for p in &mut job.pieces {
+            p.buf = None;
+        }
+        self.destage.chooser.ended(now, way, dirty, busy);
+        let failed = self.destage.jobs[key].failed.is_some();
+        for task in claimants {
+            self.claim(task, fx);
+        }
+        if failed {
+            self.destage.backoff = now + BACKOFF;
+            return self.job_over(now, key, fx);
+        }
+        if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.want_core_flush(Waiter::Job(key), fx) {
+            self.record_clean(now, key, fx);
+        }
+    }
+
+    fn record_clean(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        self.destage.jobs[key].state = State::Recording;
+        let clean: Vec<(u32, u32)> = self.destage.jobs[key]
+            .pieces
+            .iter()
+            .filter(|p| !p.filler && !p.bad && !p.superseded)
+            .map(|p| (p.block, p.meta.slot))
+            .collect();
+        if clean.is_empty() {
+            return self.job_over(now, key, fx);
+        }
+        self.stats.destaged_blocks += clean.len() as u64;
+        for (block, slot) in clean {
+            let block = self.cfg.stripe.global(block);
+            self.record(now, Record::Clean { block, slot }, false, true);
+        }
+        self.journal.notify_job(key);
+    }
+
+    /// The job's clean records have taken effect, or it ended without any.
+    pub(crate) fn job_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let job = self.destage.jobs.remove(key);
+        self.destage.by_window.remove(&job.window);
+        let busy = self.index.dirty_blocks() > u64::from(DEPTH);
+        self.destage.pacer.destaged(now, job.dirty as u64, busy);
+        let bad = job.pieces.iter().find(|p| p.bad && !p.filler).map(|p| p.block);
+        let why = job.failed.clone().or_else(|| bad.map(|b| self.bad_block_text(b)));
+        for f in self.destage.flushes.iter_mut().filter(|f| f.from < job.number) {
+            f.remaining.remove(&job.window);
+            if f.failed.is_none() {
+                f.failed.clone_from(&why);
+            }
+        }
+        for task in job.tasks {
+            self.pass_over(now, task, why.is_some(), fx);
+        }
+        debug_assert!(u64::from(job.window) * WINDOW_BLOCKS <= u64::from(u32::MAX));
+    }
+}

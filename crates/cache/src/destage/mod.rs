@@ -1,0 +1,290 @@
+//! Destaging: a continuous sweep over the whole dirty set in core order, a window at a time.
+//!
+//! A job takes one window: its slots are read and checked while its versions become durable on the cache; then it owns
+//! the window's span of the core, writes, waits for a core flush, and journals what it wrote as clean. A version that
+//! was replaced meanwhile stays dirty. Order and cost: research in POLICY.md section 3 — the sweep in core order meets
+//! twice the pool's density at the head, which is what removes the cliff.
+
+mod choose;
+mod job;
+mod pace;
+
+pub(crate) use job::Job;
+
+use crate::api::{ControlId, Effect, Nanos};
+use crate::core::{Core, Room};
+use crate::units::WINDOW_BLOCKS;
+use choose::Chooser;
+use pace::Pacer;
+use slab::Slab;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Jobs under way, at most.
+const JOBS: usize = 64;
+/// Core writes in flight while nobody else uses the core; the depth of a disk's own queue.
+const DEPTH: u32 = 32;
+/// The same while clients wait for the core.
+const DEPTH_BUSY: u32 = 4;
+/// Below the low watermark the sweep waits until clients have left the core alone for this long.
+const IDLE: Nanos = 200_000_000;
+/// After a failed core write.
+const BACKOFF: Nanos = 1_000_000_000;
+/// Empty windows looked at per settle.
+const LOOK: u32 = 1 << 16;
+
+/// An operator's wish that everything dirty now be in the core.
+#[derive(Debug)]
+struct FlushAll {
+    id: ControlId,
+    /// Jobs numbered from here on count.
+    from: u64,
+    remaining: BTreeSet<u32>,
+    failed: Option<String>,
+}
+
+/// The sweep's state.
+#[derive(Debug)]
+pub(crate) struct Destage {
+    jobs: Slab<Job>,
+    by_window: BTreeMap<u32, usize>,
+    /// Client writes at the core, by window.
+    claims: BTreeMap<u32, u32>,
+    /// Windows that somebody waits for.
+    first: VecDeque<(u32, usize)>,
+    /// Jobs with writes to issue, in the order they became ready.
+    ready: VecDeque<usize>,
+    cursor: u32,
+    number: u64,
+    writes: u32,
+    flushes: Vec<FlushAll>,
+    backoff: Nanos,
+    last_client: Nanos,
+    /// Dirty blocks whose data does not match its checksum.
+    bad: BTreeSet<u32>,
+    chooser: Chooser,
+    pacer: Pacer,
+    next_job: Nanos,
+}
+
+impl Destage {
+    pub(crate) fn new(windows: u64, slots: u32) -> Destage {
+        let _ = (windows, slots);
+        Destage {
+            jobs: Slab::with_capacity(JOBS),
+            by_window: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            first: VecDeque::new(),
+            ready: VecDeque::new(),
+            cursor: 0,
+            number: 0,
+            writes: 0,
+            flushes: Vec::new(),
+            backoff: 0,
+            last_client: 0,
+            bad: BTreeSet::new(),
+            chooser: Chooser::default(),
+            pacer: Pacer::default(),
+            next_job: 0,
+        }
+    }
+
+    /// The newest version of `block` is another now.
+    #[inline]
+    pub(crate) fn superseded(&mut self, block: u32) {
+        if !self.bad.is_empty() {
+            self.bad.remove(&block);
+        }
+        if self.by_window.is_empty() {
+            return;
+        }
+        if let Some(key) = self.by_window.get(&(block / WINDOW_BLOCKS as u32)) {
+            self.jobs[*key].superseded(block);
+        }
+    }
+
+    /// A client wants to write the core in `window`: true if it may now, else it is remembered by the job there.
+    pub(crate) fn claim(&mut self, window: u32, task: usize) -> bool {
+        if let Some(key) = self.by_window.get(&window) {
+            if self.jobs[*key].owns_core() {
+                self.jobs[*key].claimants.push(task);
+                return false;
+            }
+        }
+        *self.claims.entry(window).or_insert(0) += 1;
+        true
+    }
+
+    /// That write is over.
+    pub(crate) fn unclaim(&mut self, window: u32) {
+        if let Some(n) = self.claims.get_mut(&window) {
+            *n -= 1;
+            if *n == 0 {
+                self.claims.remove(&window);
+            }
+        }
+    }
+
+    /// Whether `fresh` more dirty blocks may be admitted now.
+    pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, dirty: u64, limit: u64, low: u32) -> bool {
+        self.pacer.credit(now, fresh, dirty, limit, low)
+    }
+
+    /// Blocks a second over the last while.
+    pub(crate) fn rate(&self) -> u64 {
+        self.pacer.rate()
+    }
+
+    /// Nothing under way.
+    pub(crate) fn idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+}
+
+impl Core {
+    /// Has the window of `block` destaged before others; `task` is told when a pass over it is over.
+    pub(crate) fn destage_first(&mut self, block: u32, task: usize) {
+        self.destage.first.push_back((block / WINDOW_BLOCKS as u32, task));
+    }
+
+    /// Starts jobs while that is worth while, and issues their writes.
+    pub(crate) fn sweep(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.core_busy > 0 {
+            self.destage.last_client = now;
+        }
+        self.check_flushes(fx);
+        if self.index.dirty_blocks() > 0 && now >= self.destage.backoff && self.journal_has_room(Room::Housekeeping) {
+            self.start_jobs(now, fx);
+        }
+        self.issue_core_writes(fx);
+    }
+
+    fn start_jobs(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        for _ in 0..self.destage.first.len() {
+            let Some((window, task)) = self.destage.first.pop_front() else { break };
+            if self.destage.by_window.contains_key(&window) || self.destage.jobs.len() >= JOBS {
+                self.destage.first.push_back((window, task));
+            } else {
+                self.start_job(now, window, vec![task], fx);
+            }
+        }
+        let low = self.dirty_limit() * u64::from(self.params.destage_low) / 100;
+        let hurried = !self.destage.flushes.is_empty() || !self.destage.first.is_empty();
+        let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
+        let stopping = self.stopping.is_some();
+        if !hurried && (stopping || (self.index.dirty_blocks() <= low && !idle)) {
+            return;
+        }
+        let mut look = LOOK;
+        while self.destage.jobs.len() < JOBS && self.destage.backlog() < 2 * DEPTH && look > 0 {
+            if self.params.destage_rate > 0 && now < self.destage.next_job {
+                return;
+            }
+            let from = self.destage.cursor;
+            match self.index.next_dirty_window(from, look) {
+                Ok(w) => {
+                    let n = self.index.windows();
+                    look = look.saturating_sub((w + n - from) % n + 1);
+                    self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
+                    if !self.destage.by_window.contains_key(&w) {
+                        let blocks = self.start_job(now, w, Vec::new(), fx);
+                        if self.params.destage_rate > 0 {
+                            let gap = blocks * 1_000_000_000 / self.params.destage_rate;
+                            self.destage.next_job = self.destage.next_job.max(now.saturating_sub(gap)) + gap;
+                        }
+                    }
+                }
+                Err(next) => {
+                    self.destage.cursor = next;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// When the sweep wants to look again although nothing else happens.
+    pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
+        if self.index.dirty_blocks() == 0 || (self.stopping.is_some() && self.destage.flushes.is_empty()) {
+            return None;
+        }
+        let d = &self.destage;
+        let idle_at = d.last_client + IDLE;
+        let low = self.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.params.destage_low) / 100;
+        [
+            (d.backoff > now).then_some(d.backoff),
+            (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
+            (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// When the pacer lets the next waiting write in.
+    pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
+        if self.waiting.is_empty() { None } else { self.destage.pacer.deadline() }
+    }
+
+    /// Everything dirty now is to be in the core.
+    pub(crate) fn flush_dirty(&mut self, _now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        if let Some(why) = &self.poisoned {
+            return fx.push(Effect::Controlled(id, Err(why.clone())));
+        }
+        let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
+        let from = self.destage.number;
+        self.destage.flushes.push(FlushAll { id, from, remaining, failed: None });
+    }
+
+    /// Blocks that the oldest flush still has before it, roughly (for progress).
+    pub fn flush_remaining(&self) -> Option<u64> {
+        let f = self.destage.flushes.first()?;
+        Some(f.remaining.iter().map(|w| u64::from(self.index.window_dirty(*w))).sum())
+    }
+
+    fn check_flushes(&mut self, fx: &mut Vec<Effect>) {
+        let mut i = 0;
+        while i < self.destage.flushes.len() {
+            while let Some(w) = self.destage.flushes[i].remaining.first().copied() {
+                if self.index.window_dirty(w) > 0 || self.destage.by_window.contains_key(&w) {
+                    break;
+                }
+                self.destage.flushes[i].remaining.pop_first();
+            }
+            let only_bad = self.destage.flushes[i].remaining.iter().all(|w| {
+                let first = w * WINDOW_BLOCKS as u32;
+                let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).count();
+                bad > 0 && bad == usize::from(self.index.window_dirty(*w)) && !self.destage.by_window.contains_key(w)
+            });
+            if !only_bad && self.destage.flushes[i].failed.is_none() {
+                i += 1;
+                continue;
+            }
+            let f = self.destage.flushes.remove(i);
+            let bad = f.remaining.first().and_then(|w| self.destage.bad.range(w * WINDOW_BLOCKS as u32..).next().copied());
+            let result = match (f.failed, bad.filter(|_| !f.remaining.is_empty())) {
+                (Some(why), _) => Err(why),
+                (None, Some(block)) => Err(self.bad_block_text(block)),
+                (None, None) => Ok(()),
+            };
+            fx.push(Effect::Controlled(f.id, result));
+        }
+    }
+
+    fn bad_block_text(&self, block: u32) -> String {
+        let at = self.cfg.stripe.global(block) * crate::units::BLOCK;
+        format!(
+            "dirty data at byte {at} of the volume does not match its checksum: it stays dirty and was not written; \
+             overwrite the 4 KiB there, or restore it from a backup"
+        )
+    }
+
+    /// Nobody will hear of anything any more: a poisoned cache fails what operators wait for.
+    pub(crate) fn fail_controls(&mut self, fx: &mut Vec<Effect>) {
+        let why = self.poisoned.clone().unwrap_or_default();
+        for f in std::mem::take(&mut self.destage.flushes) {
+            fx.push(Effect::Controlled(f.id, Err(why.clone())));
+        }
+        if let Some(id) = self.stopping.take() {
+            fx.push(Effect::Controlled(id, Err(why)));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Intents: which regions of the core may have been written since its last flush by another route than destaging.
+//!
+//! A region opens before the first such write (the record is durable on the cache), and is lifted when it has been
+//! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
+
+use crate::api::{Effect, Nanos};
+use crate::core::{Core, Waiter};
+use crate::record::Record;
+
+/// A region is lifted after this long without a write.
+const QUIET: Nanos = 5_000_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Closed,
+    Opening,
+    Open,
+    /// A close record is on its way.
+    Closing,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Region {
+    state: State,
+    users: u32,
+    last: Nanos,
+    /// Frames its writes recorded into, at most.
+    seq: u64,
+    waiters: Vec<usize>,
+}
+
+/// The regions of one shard's core.
+#[derive(Debug)]
+pub(crate) struct Intents {
+    size: u64,
+    regions: Vec<Region>,
+    open: u32,
+    /// Being lifted: the regions, and whether the core's flush is over.
+    lifting: Option<Vec<u32>>,
+    next_look: Nanos,
+}
+
+impl Intents {
+    pub(crate) fn new(home_length: u64, size: u64) -> Intents {
+        let n = home_length.div_ceil(size) as usize;
+        Intents { size, regions: vec![Region::default(); n], open: 0, lifting: None, next_look: 0 }
+    }
+
+    pub(crate) fn region_of(&self, offset: u64) -> u32 {
+        (offset / self.size) as u32
+    }
+
+    /// `task` is about to write the core in `region`: true if it may at once, else it is remembered.
+    pub(crate) fn enter(&mut self, region: u32, task: usize) -> bool {
+        let r = &mut self.regions[region as usize];
+        r.users += 1;
+        if r.state == State::Open {
+            return true;
+        }
+        r.waiters.push(task);
+        false
+    }
+
+    /// Whether the caller must write the record that opens `region` (it then is opening).
+    pub(crate) fn must_open(&mut self, region: u32) -> bool {
+        let r = &mut self.regions[region as usize];
+        let first = r.state == State::Closed;
+        if first {
+            r.state = State::Opening;
+        }
+        first
+    }
+
+    /// The opening record is durable; those who waited.
+    pub(crate) fn opened(&mut self, region: u32) -> Vec<usize> {
+        let r = &mut self.regions[region as usize];
+        r.state = State::Open;
+        self.open += 1;
+        std::mem::take(&mut r.waiters)
+    }
+
+    /// A write in `region` is over, with records up to frame `seq`.
+    pub(crate) fn leave(&mut self, region: u32, now: Nanos, seq: u64) {
+        let r = &mut self.regions[region as usize];
+        r.users -= 1;
+        r.last = now;
+        r.seq = r.seq.max(seq);
+    }
+
+    /// The closing record has taken effect.
+    pub(crate) fn closed(&mut self, region: u32) {
+        let r = &mut self.regions[region as usize];
+        r.state = State::Closed;
+        self.open -= 1;
+    }
+
+    /// A bit for each region that recovery must not trust.
+    pub(crate) fn bitmap(&self) -> Vec<u8> {
+        let mut bits = vec![0u8; self.regions.len().div_ceil(8)];
+        for (i, r) in self.regions.iter().enumerate() {
+            if r.state != State::Closed {
+                bits[i / 8] |= 1 << (i % 8);
+            }
+        }
+        bits
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        (self.open > 0 && self.lifting.is_none()).then_some(self.next_look)
+    }
+
+    fn waiting(&self, region: u32) -> bool {
+        !self.regions[region as usize].waiters.is_empty()
+    }
+}
+
+impl Core {
+    /// Starts lifting what has been quiet.
+    pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let i = &mut self.intents;
+        if i.open == 0 || i.lifting.is_some() || now < i.next_look {
+            return;
+        }
+        i.next_look = now + QUIET / 2;
+        let quiet: Vec<u32> = (0u32..)
+            .zip(&i.regions)
+            .filter(|(_, r)| r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET)
+            .map(|(n, _)| n)
+            .collect();
+        if quiet.is_empty() {
+            return;
+        }
+        let need = quiet.iter().map(|n| i.regions[*n as usize].seq).max().unwrap_or(0);
+        i.lifting = Some(quiet);
+        if self.journal.durable() < need {
+            // Their records are published, hence in the completed prefix; the periodic flush covers them.
+            self.intents.lifting = None;
+        } else if !self.want_core_flush(Waiter::Lift, fx) {
+            self.lift_step(now, fx);
+        }
+    }
+
+    /// The core is flushed: regions still quiet are closed.
+    pub(crate) fn lift_step(&mut self, now: Nanos, _fx: &mut Vec<Effect>) {
+        for region in self.intents.lifting.take().unwrap_or_default() {
+            let r = &mut self.intents.regions[region as usize];
+            if r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET {
+                r.state = State::Closing;
+                self.record(now, Record::IntentClose { region }, false, false);
+            }
+        }
+    }
+
+    /// After a close took effect, those who came meanwhile open it again.
+    pub(crate) fn reopen_if_wanted(&mut self, now: Nanos, region: u32) {
+        if self.intents.waiting(region) && self.intents.must_open(region) {
+            let seq = self.record(now, Record::IntentOpen { region }, false, true);
+            self.wait_durable(seq, Waiter::Intent(region));
+        }
+    }
+}

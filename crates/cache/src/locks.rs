@@ -1,0 +1,78 @@
+//! Order among overlapping changes: one change at a time to a block, first come, first served.
+
+use std::collections::VecDeque;
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    first: u32,
+    last: u32,
+    task: usize,
+    active: bool,
+}
+
+/// Range locks over blocks, by window. Only changes lock; reads see the last version that took effect.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    buckets: Vec<VecDeque<Held>>,
+}
+
+const BUCKETS: usize = 4096;
+
+impl Locks {
+    pub(crate) fn new() -> Locks {
+        Locks { buckets: vec![VecDeque::new(); BUCKETS] }
+    }
+
+    fn bucket(first: u32) -> usize {
+        (first as usize / crate::units::WINDOW_BLOCKS as usize) % BUCKETS
+    }
+
+    /// Asks for `first..=last` (within one window) for `task`; true when it has it now.
+    pub(crate) fn acquire(&mut self, first: u32, last: u32, task: usize) -> bool {
+        let b = &mut self.buckets[Self::bucket(first)];
+        let active = !b.iter().any(|h| h.first <= last && first <= h.last);
+        b.push_back(Held { first, last, task, active });
+        active
+    }
+
+    /// Gives up what `task` holds at `first`; adds the tasks that may go now to `woken`.
+    pub(crate) fn release(&mut self, first: u32, task: usize, woken: &mut Vec<usize>) {
+        let b = &mut self.buckets[Self::bucket(first)];
+        let Some(at) = b.iter().position(|h| h.task == task) else { return };
+        b.remove(at);
+        for i in at..b.len() {
+            let h = b[i];
+            if !h.active && !b.iter().take(i).any(|o| o.first <= h.last && h.first <= o.last) {
+                b[i].active = true;
+                woken.push(h.task);
+            }
+        }
+    }
+
+    /// Whether a change of `block` is under way.
+    pub(crate) fn is_locked(&self, block: u32) -> bool {
+        self.buckets[Self::bucket(block)].iter().any(|h| h.active && h.first <= block && block <= h.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlaps_go_in_the_order_they_came_and_others_do_not_wait() {
+        let mut l = Locks::new();
+        let mut woken = Vec::new();
+        assert!(l.acquire(0, 9, 1));
+        assert!(!l.acquire(5, 15, 2));
+        assert!(!l.acquire(12, 20, 3), "behind 2, which it overlaps");
+        assert!(l.acquire(30, 40, 4));
+        l.release(30, 4, &mut woken);
+        assert!(woken.is_empty());
+        l.release(0, 1, &mut woken);
+        assert_eq!(woken, [2]);
+        assert!(l.is_locked(15) && !l.is_locked(18));
+        l.release(5, 2, &mut woken);
+        assert_eq!(woken, [2, 3]);
+    }
+}

@@ -1,0 +1,343 @@
+//! Changes: writes, zeroes and discards. Each takes its lock, is routed, and ends in [`Core::finish`].
+//!
+//! * *Back*: slots, data and records go out together (`back.rs`).
+//! * *Through*: the core is written under an intent, then the cache follows (`through.rs`).
+
+use crate::api::{Effect, Hint, Nanos};
+use crate::core::{Core, Task, Waiter, answer};
+use crate::index::Meta;
+use crate::mode::{Mode, WriteRoute};
+use crate::params::SeqCutoff;
+use crate::stats::Bypass;
+use crate::units::{ALL, BLOCK, WINDOW_BLOCKS, sector_mask};
+use loligo_block::{Answer, Buf, IoError, ReqError, ReqId, ReqKind, Request, Shared};
+use smallvec::SmallVec;
+
+/// Zeroes up to this many bytes are cached as data in write-back mode; longer ones go to the core.
+const ZEROES_CACHED: u64 = 64 << 10;
+
+/// How far a change has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Behind an overlapping change.
+    Locking,
+    /// For slots, journal room or the pacer.
+    Admission,
+    /// Old content of a partly written block is being read.
+    Merging,
+    /// Records are in the journal's hands.
+    Recording,
+    /// For an intent to be durable.
+    Intent,
+    /// For a destage job that owns the window.
+    Claim,
+    /// At the core.
+    Core,
+    /// For the core's flush, before dirty mappings may end.
+    CoreFlush,
+    /// For dirty blocks to reach the core (wt and its kin over dirty data).
+    Destage,
+    /// For its frame to be durable, and the core's flush, before a FUA answer.
+    Durability,
+}
+
+/// What becomes the content.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Data(Shared),
+    Zero { unmap: bool },
+}
+
+/// An old version that a partial write needs.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    pub(crate) block: u32,
+    pub(crate) meta: Meta,
+    pub(crate) ticket: u64,
+    pub(crate) buf: Option<Buf>,
+}
+
+/// A change in progress.
+#[derive(Debug)]
+pub(crate) struct Mutation {
+    id: ReqId,
+    since: Nanos,
+    pub(crate) content: Content,
+    /// First and last block, the shard's numbers.
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    /// First block of the volume.
+    pub(crate) first_global: u64,
+    /// Bytes within the volume.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    fua: bool,
+    pub(crate) route: WriteRoute,
+    /// The answer waits until the dirty blocks are in the core.
+    pub(crate) sync: bool,
+    pub(crate) sequential: bool,
+    pub(crate) stage: Stage,
+    pub(crate) pending: u32,
+    pub(crate) error: Option<ReqError>,
+    pub(crate) slots: SmallVec<[u32; 2]>,
+    pub(crate) merges: SmallVec<[Merge; 2]>,
+    /// The last frame with a record of it.
+    pub(crate) seq: u64,
+    /// It reached the core by itself.
+    pub(crate) core_written: bool,
+    pub(crate) claimed: bool,
+    pub(crate) paced: bool,
+}
+
+impl Mutation {
+    /// Takes the request's id, once: a poisoned cache answers for everybody.
+    pub(crate) fn take_id(&mut self) -> Option<ReqId> {
+        let id = std::mem::replace(&mut self.id, ReqId::MAX);
+        (id != ReqId::MAX).then_some(id)
+    }
+
+    /// The sectors of `block` it covers.
+    pub(crate) fn mask(&self, block: u32) -> u8 {
+        let global = self.first_global + u64::from(block - self.first);
+        sector_mask(global, self.offset, self.offset + self.len)
+    }
+
+    /// Its payload within `block`: the bytes, and where in the block they begin.
+    pub(crate) fn piece(&self, block: u32) -> (u64, u64, usize) {
+        let start = (self.first_global + u64::from(block - self.first)) * BLOCK;
+        let from = self.offset.max(start);
+        let to = (self.offset + self.len).min(start + BLOCK);
+        (from - self.offset, to - self.offset, (from - start) as usize)
+    }
+}
+
+impl Core {
+    pub(crate) fn mutation(&mut self, key: usize) -> &mut Mutation {
+        match &mut self.tasks[key] {
+            Task::Mutation(m) => m,
+            _ => unreachable!("task {key} is a change"),
+        }
+    }
+
+    /// A write, zeroes or discard has come.
+    pub(crate) fn mutate(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
+        let (mut offset, mut len) = (req.offset, req.len);
+        let is_discard = matches!(req.kind, ReqKind::Discard);
+        let content = match req.kind {
+            ReqKind::Write(data) => Content::Data(data),
+            ReqKind::WriteZeroes { unmap } => Content::Zero { unmap },
+            _ => {
+                // A discard is a promise to nobody: whole blocks only, and none where the core could not keep it.
+                let end = (offset + len) / BLOCK * BLOCK;
+                offset = offset.next_multiple_of(BLOCK);
+                len = end.saturating_sub(offset);
+                if len == 0 || !self.cfg.core_unmaps {
+                    return answer(fx, req.id, Ok(Answer::Done));
+                }
+                Content::Zero { unmap: true }
+            }
+        };
+        let first_global = offset / BLOCK;
+        let last_global = (offset + len - 1) / BLOCK;
+        let cutoff = match self.params.seq_cutoff {
+            SeqCutoff::Always => true,
+            SeqCutoff::Full => self.slots.free_count() <= self.room_target() + 512,
+            SeqCutoff::Never => false,
+        };
+        let m = Mutation {
+            id: req.id,
+            since: now,
+            first: self.cfg.stripe.local(first_global),
+            last: self.cfg.stripe.local(last_global),
+            first_global,
+            offset,
+            len,
+            fua: req.fua,
+            route: WriteRoute::Back,
+            sync: false,
+            sequential: cutoff && hint.stream_bytes >= self.params.seq_threshold,
+            stage: Stage::Locking,
+            pending: 0,
+            error: None,
+            slots: SmallVec::new(),
+            merges: SmallVec::new(),
+            seq: 0,
+            core_written: false,
+            claimed: false,
+            paced: false,
+            content: self.as_data_if_small(content, offset, len, is_discard),
+        };
+        let (first, last) = (m.first, m.last);
+        let key = self.tasks.insert(Task::Mutation(Box::new(m)));
+        if self.locks.acquire(first, last, key) {
+            self.route(now, key, fx);
+        }
+    }
+
+    /// Short or unaligned zeroes become data, so that the core's zeroing only ever sees whole blocks.
+    fn as_data_if_small(&self, content: Content, offset: u64, len: u64, is_discard: bool) -> Content {
+        let Content::Zero { .. } = content else { return content };
+        let aligned = offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == self.cfg.home_length);
+        let small = len <= ZEROES_CACHED && self.mode.write_route() == WriteRoute::Back;
+        if !aligned || (small && !is_discard) {
+            return Content::Data(Buf::zeroed(len as usize).freeze());
+        }
+        content
+    }
+
+    /// The lock is held: where does it go?
+    fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let (first, last) = (self.mutation(key).first, self.mutation(key).last);
+        self.changed(first, last);
+        let (mut dirty, mut cached, mut whole) = (false, true, true);
+        for block in first..=last {
+            match self.index.get(block) {
+                Some(meta) => {
+                    dirty |= meta.dirty != 0;
+                    whole &= (meta.valid | self.mutation(key).mask(block)) == meta.valid;
+                }
+                None => (cached, whole) = (false, false),
+            }
+        }
+        let zero = matches!(self.mutation(key).content, Content::Zero { .. });
+        let sequential = self.mutation(key).sequential;
+        match cached {
+            true => self.stats.write_hits += 1,
+            false => self.stats.write_misses += 1,
+        }
+        let mut route = self.mode.write_route();
+        if sequential && !zero {
+            route = WriteRoute::Invalidate;
+        }
+        if route == WriteRoute::Around {
+            route = if whole { WriteRoute::Through } else { WriteRoute::Invalidate };
+        }
+        if zero {
+            self.stats.bypassed(Bypass::Zeroes, 1);
+            self.mutation(key).route = WriteRoute::Invalidate;
+            return self.through(now, key, fx);
+        }
+        let back = route == WriteRoute::Back;
+        if back || dirty {
+            let m = self.mutation(key);
+            m.route = WriteRoute::Back;
+            m.sync = !back;
+            m.stage = Stage::Admission;
+            self.waiting.push_back(key);
+            return self.admit_waiting(now, fx);
+        }
+        if sequential {
+            self.stats.bypassed(Bypass::Sequential, 1);
+        } else if route == WriteRoute::Invalidate && matches!(self.mode, Mode::Pt) {
+            self.stats.bypassed(Bypass::Mode, 1);
+        }
+        self.mutation(key).route = route;
+        self.through(now, key, fx);
+    }
+
+    /// One of a change's operations is over.
+    pub(crate) fn mutation_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        buf: Option<Buf>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        match self.mutation(key).stage {
+            Stage::Merging => self.merge_done(now, key, sub, buf, result, fx),
+            Stage::Core => self.core_done(now, key, result, fx),
+            s => unreachable!("an operation ended in stage {s:?}"),
+        }
+    }
+
+    /// Everything recorded for `key` has taken effect.
+    pub(crate) fn published(&mut self, now: Nanos, key: usize, seq: u64, fx: &mut Vec<Effect>) {
+        let m = self.mutation(key);
+        m.seq = seq;
+        let (sync, first, last) = (m.sync, m.first, m.last);
+        self.changed(first, last);
+        if sync && self.any_dirty(first, last) {
+            self.mutation(key).stage = Stage::Destage;
+            self.destage_first(first, key);
+        } else {
+            self.finish(now, key, fx);
+        }
+    }
+
+    pub(crate) fn any_dirty(&self, first: u32, last: u32) -> bool {
+        (first..=last).any(|b| self.index.get(b).is_some_and(|m| m.dirty != 0))
+    }
+
+    /// A destage pass over the window of a change in stage `Destage` is over.
+    pub(crate) fn pass_over(&mut self, now: Nanos, key: usize, failed: bool, fx: &mut Vec<Effect>) {
+        let m = self.mutation(key);
+        let (first, last) = (m.first, m.last);
+        if failed {
+            m.error = Some(ReqError::Io);
+        } else if self.any_dirty(first, last) {
+            return self.destage_first(first, key);
+        } else {
+            self.mutation(key).core_written = true;
+        }
+        self.finish(now, key, fx);
+    }
+
+    /// The change has taken effect (or failed): unlock, then answer, at once or when it is durable.
+    pub(crate) fn finish(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let m = self.mutation(key);
+        let (first, claimed) = (m.first, std::mem::take(&mut m.claimed));
+        let (fua, failed, seq) = (m.fua, m.error.is_some(), m.seq);
+        if m.core_written {
+            self.core_acked += 1;
+        }
+        if claimed {
+            // Only now: until its records took effect a destage job could have put an older version over it.
+            let window = first / WINDOW_BLOCKS as u32;
+            self.destage.unclaim(window);
+            self.window_free(now, window, fx);
+        }
+        let mut woken = Vec::new();
+        self.locks.release(first, key, &mut woken);
+        if !fua || failed {
+            self.answer_mutation(now, key, fx);
+        } else {
+            let m = self.mutation(key);
+            m.stage = Stage::Durability;
+            m.pending = 1;
+            self.wait_durable(seq, Waiter::Task(key));
+            if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
+                self.mutation(key).pending += 1;
+            }
+        }
+        for key in woken {
+            self.route(now, key, fx);
+        }
+    }
+
+    /// Durability, or the flush of the core that a zeroing waits for, has come one step nearer.
+    pub(crate) fn mutation_durable(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        if self.mutation(key).stage == Stage::CoreFlush {
+            return self.record_drops(now, key, fx);
+        }
+        let m = self.mutation(key);
+        m.pending -= 1;
+        if m.pending == 0 {
+            self.answer_mutation(now, key, fx);
+        }
+    }
+
+    fn answer_mutation(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let Task::Mutation(mut m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
+        self.stats.write_ns.saturating_record(now.saturating_sub(m.since));
+        if let Some(id) = m.take_id() {
+            answer(fx, id, m.error.map_or(Ok(Answer::Done), Err));
+        }
+    }
+
+    /// Whether every sector of block `m` would be overwritten by `mask`.
+    pub(crate) fn covers(mask: u8, meta: Meta) -> bool {
+        mask == ALL || meta.valid & !mask == 0
+    }
+}

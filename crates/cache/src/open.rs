@@ -1,0 +1,493 @@
+//! The life of a cache on its device: format, open (recover every shard, then say so in the superblocks), compare with
+//! the core, close, release, inspect. What spans the shards is decided here, over [`SyncIo`], so that the simulator
+//! crashes it at every step.
+
+use crate::bug::{Bug, planted};
+use crate::core::{Config, Core};
+use crate::index::Meta;
+use crate::layout::{Layout, LayoutError, SUPERBLOCKS};
+use crate::mode::Mode;
+use crate::page::{Directory, Root, decode_page};
+use crate::params::Params;
+use crate::record::JournalId;
+use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
+use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
+use crate::units::{BLOCK, Stripe, WINDOW};
+use loligo_block::{IoError, SyncIo, crc32c};
+use std::collections::BTreeSet;
+use thiserror::Error;
+
+/// Why a cache cannot be made, opened or closed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// The superblock.
+    #[error("{0}")]
+    Super(#[from] SuperError),
+    /// A geometry that cannot be.
+    #[error("{0}")]
+    Layout(#[from] LayoutError),
+    /// A shard.
+    #[error("shard {0}: {1}")]
+    Shard(u16, RecoverError),
+    /// A device failed.
+    #[error("{0}")]
+    Io(#[from] IoError),
+    /// A value that cannot be.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// How a new cache is to be.
+#[derive(Debug, Clone)]
+pub struct FormatOptions {
+    /// Names the cache; 16 random bytes.
+    pub uuid: [u8; 16],
+    /// The volume's name.
+    pub name: String,
+    /// Bytes of the device to use.
+    pub cache_size: u64,
+    /// The core.
+    pub core: CoreIdentity,
+    /// Cache line, bytes: 4, 8, 16, 32 or 64 KiB.
+    pub line_size: u32,
+    /// Shards.
+    pub shards: u16,
+    /// First mode.
+    pub mode: Mode,
+    /// Percent of the core left unexported, 0 to 50.
+    pub core_reserve: u8,
+    /// Bytes of each journal ring; 0: chosen by size.
+    pub journal_len: u64,
+}
+
+/// Makes a new, empty cache. The superblocks are wiped first and written last.
+///
+/// # Errors
+/// [`OpenError`] for values that cannot be, or those of the device.
+pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, OpenError> {
+    if !valid_line_size(o.line_size) {
+        return Err(OpenError::Invalid(format!("line size {} is not 4k, 8k, 16k, 32k or 64k", o.line_size)));
+    }
+    if o.core_reserve > 50 || o.core.size == 0 || o.core.size % 512 != 0 {
+        return Err(OpenError::Invalid("the core's size must be a multiple of 512, its reserve at most 50 %".into()));
+    }
+    let layout = Layout::new(o.cache_size.min(dev.size()), o.shards, o.journal_len)?;
+    let home_length = if o.core_reserve == 0 {
+        o.core.size
+    } else {
+        o.core.size / 100 * (100 - u64::from(o.core_reserve)) / WINDOW * WINDOW
+    };
+    let windows = home_length.div_ceil(WINDOW).div_ceil(u64::from(o.shards));
+    if windows * (WINDOW / BLOCK) >= u64::from(u32::MAX) {
+        return Err(LayoutError::CoreTooLarge((home_length >> 44) as u16 + 1).into());
+    }
+    wipe(dev)?;
+    let mut sb = Superblock {
+        generation: 0,
+        uuid: o.uuid,
+        name: o.name.clone(),
+        core: o.core.clone(),
+        home_start: 0,
+        home_length,
+        line_size: o.line_size,
+        mode: o.mode,
+        core_reserve: o.core_reserve,
+        clean: true,
+        finals: vec![0; usize::from(o.shards)],
+        dirty_blocks: 0,
+        region: region_size(home_length),
+        layout,
+    };
+    for shard in 0..o.shards {
+        format_shard(dev, &sb.layout.shard(shard), JournalId { cache: sb.cache_id(), shard })?;
+    }
+    sb.store(dev)?;
+    Ok(sb)
+}
+
+/// Makes the device no cache any more: both superblocks become zeros, durably.
+///
+/// # Errors
+/// Those of the device.
+pub fn wipe(dev: &mut dyn SyncIo) -> Result<(), IoError> {
+    for at in SUPERBLOCKS {
+        dev.write_at(at, &vec![0; SUPERBLOCK])?;
+        dev.flush()?;
+    }
+    Ok(())
+}
+
+/// How to open.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenOptions {
+    /// Give up what is damaged instead of refusing.
+    pub force: bool,
+    /// Tunables (replacement policy among them).
+    pub params: Params,
+    /// A planted bug.
+    pub bug: Option<Bug>,
+}
+
+/// An opened cache: every shard recovered, not yet running.
+#[derive(Debug)]
+pub struct Opened {
+    /// As it is on the device now.
+    pub superblock: Superblock,
+    /// Each shard.
+    pub shards: Vec<Recovered>,
+    /// What recovery did, all shards together.
+    pub report: Report,
+    /// It had been stopped cleanly.
+    pub was_clean: bool,
+}
+
+fn plan(sb: &Superblock, shard: u16, o: &OpenOptions) -> Plan {
+    Plan {
+        stripe: Stripe { shard, shards: sb.layout.shards },
+        layout: sb.layout.shard(shard),
+        id: JournalId { cache: sb.cache_id(), shard },
+        home_length: sb.home_length,
+        region: sb.region,
+        final_seq: sb.clean.then(|| sb.finals[usize::from(shard)]),
+        force: o.force,
+        replacement: o.params.replacement,
+        bug: o.bug,
+    }
+}
+
+/// Recovers every shard under a new epoch and marks the cache in use. Idempotent: it may be cut off anywhere and run
+/// again.
+///
+/// # Errors
+/// [`OpenError`]; nothing that was acknowledged is lost by the attempt.
+pub fn open(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, mut sb: Superblock, o: &OpenOptions) -> Result<Opened, OpenError> {
+    let of = |shard| move |e: RecoverError| OpenError::Shard(shard, e);
+    let plans: Vec<Plan> = (0..sb.layout.shards).map(|s| plan(&sb, s, o)).collect();
+    let mut roots = Vec::new();
+    for p in &plans {
+        roots.push(load_root(cache, p).map_err(of(p.stripe.shard))?);
+    }
+    let epoch = roots.iter().map(|r| r.epoch).max().unwrap_or(0) + 1;
+    let mut shards = Vec::new();
+    let mut report = Report::default();
+    for (p, root) in plans.iter().zip(&roots) {
+        let rec = recover(cache, core, p, root, epoch).map_err(of(p.stripe.shard))?;
+        report.merge(&rec.report);
+        shards.push(rec);
+    }
+    let was_clean = sb.clean;
+    sb.clean = false;
+    sb.store(cache)?;
+    Ok(Opened { superblock: sb, shards, report, was_clean })
+}
+
+impl Opened {
+    /// The configuration of shard `shard`; what only the devices know is passed in.
+    pub fn config(&self, shard: u16, mode: Mode, o: &OpenOptions, devices: &Devices) -> Config {
+        let sb = &self.superblock;
+        let p = plan(sb, shard, o);
+        Config {
+            stripe: p.stripe,
+            layout: p.layout,
+            id: p.id,
+            journal_unit: devices.journal_unit,
+            cache_volatile: devices.cache_volatile,
+            home_start: sb.home_start,
+            home_length: sb.home_length,
+            core_volatile: devices.core_volatile,
+            core_unmaps: devices.core_unmaps,
+            line_blocks: sb.line_size / BLOCK as u32,
+            region: sb.region,
+            mode,
+            params: o.params,
+            bug: o.bug,
+        }
+    }
+
+    /// Shards ready to run.
+    pub fn into_cores(mut self, mode: Mode, o: &OpenOptions, devices: &Devices) -> (Superblock, Vec<Core>) {
+        let configs: Vec<Config> = (0..self.superblock.layout.shards).map(|s| self.config(s, mode, o, devices)).collect();
+        let cores = configs.into_iter().zip(self.shards.drain(..)).map(|(c, r)| Core::new(c, r)).collect();
+        (self.superblock, cores)
+    }
+
+    /// Dirty blocks in all shards.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.shards.iter().map(Recovered::dirty_blocks).sum()
+    }
+
+    /// Compares up to `samples` clean blocks with the core, those of its first and last MiB first.
+    ///
+    /// # Errors
+    /// Those of the core.
+    pub fn compare(&self, core: &mut dyn SyncIo, samples: usize) -> Result<Comparison, IoError> {
+        let home = &self.superblock;
+        let mut edge: Vec<(u64, Meta)> = Vec::new();
+        let mut middle: Vec<(u64, Meta)> = Vec::new();
+        for (shard, rec) in (0u16..).zip(&self.shards) {
+            let stripe = Stripe { shard, shards: home.layout.shards };
+            let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
+            let all = rec.blocks(stripe).filter(|(_, m)| clean(m));
+            for (block, meta) in all {
+                let at = block * BLOCK;
+                if at < WINDOW || at + WINDOW >= home.home_length {
+                    edge.push((block, meta));
+                } else {
+                    middle.push((block, meta));
+                }
+            }
+        }
+        let step = (middle.len() / samples.max(1)).max(1);
+        let mut c = Comparison::default();
+        let mut raw = vec![0u8; BLOCK as usize];
+        for (block, meta) in edge.into_iter().chain(middle.into_iter().step_by(step)) {
+            let at = block * BLOCK;
+            let len = BLOCK.min(home.home_length - at) as usize;
+            raw.fill(0);
+            core.read_at(home.home_start + at, &mut raw[..len])?;
+            for s in (0..8).filter(|s| meta.valid & (1 << s) == 0) {
+                raw[s * 512..s * 512 + 512].fill(0);
+            }
+            c.compared += 1;
+            c.different += u64::from(crc32c(&raw) != meta.crc);
+        }
+        Ok(c)
+    }
+
+    /// Forgets every clean block, durably: the core was changed without its cache.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn drop_clean(&mut self, cache: &mut dyn SyncIo, o: &OpenOptions) -> Result<u64, OpenError> {
+        let mut dropped = 0;
+        for shard in 0..self.superblock.layout.shards {
+            let p = plan(&self.superblock, shard, o);
+            let rec = &mut self.shards[usize::from(shard)];
+            let mut touched = BTreeSet::new();
+            let before = rec.report.clean_dropped;
+            rec.drop_clean(&mut touched);
+            dropped += rec.report.clean_dropped - before;
+            commit(cache, &p, rec, &touched).map_err(|e| OpenError::Shard(shard, e))?;
+        }
+        Ok(dropped)
+    }
+}
+
+/// What the engine must know of the devices.
+#[derive(Debug, Clone, Copy)]
+pub struct Devices {
+    /// Journal frames are multiples of this: 512, or the cache's logical block if larger.
+    pub journal_unit: u32,
+    /// The cache may lose completed writes at power loss.
+    pub cache_volatile: bool,
+    /// The core may.
+    pub core_volatile: bool,
+    /// Discarded space of the core reads as zeros.
+    pub core_unmaps: bool,
+}
+
+/// Result of [`Opened::compare`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Clean blocks compared.
+    pub compared: u64,
+    /// Of those, how many the core has other content for.
+    pub different: u64,
+}
+
+/// Marks the cache cleanly stopped. `finals`: each shard's last frame, as [`Core::last_seq`] gives it after its stop.
+///
+/// # Errors
+/// Those of the device.
+pub fn close(dev: &mut dyn SyncIo, sb: &mut Superblock, finals: &[u64], mode: Mode, dirty_blocks: u64, bug: Option<Bug>) -> Result<(), IoError> {
+    sb.clean = true;
+    sb.finals = finals.to_vec();
+    sb.mode = mode;
+    sb.dirty_blocks = dirty_blocks;
+    if planted(bug, Bug::StaleSuperblock) {
+        sb.generation = 1;
+    }
+    sb.store(dev)
+}
+
+/// One thing found by [`inspect`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// What.
+    pub what: String,
+    /// Dirty data is hit (it cannot be had from the core).
+    pub dirty: bool,
+}
+
+/// What [`inspect`] found.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// The superblock.
+    pub superblock: Superblock,
+    /// Blocks mapped and dirty, from a replay that writes nothing.
+    pub occupied_blocks: u64,
+    /// Blocks with a dirty sector.
+    pub dirty_blocks: u64,
+    /// Journal frames behind the checkpoints.
+    pub frames: u64,
+    /// Blocks whose data was checked.
+    pub checked_blocks: u64,
+    /// Everything that does not match.
+    pub damage: Vec<Damage>,
+}
+
+/// A device that is read through but never written: writes stay in memory.
+struct Shadow<'a> {
+    under: &'a mut dyn SyncIo,
+    over: std::collections::BTreeMap<u64, Vec<u8>>,
+}
+
+impl SyncIo for Shadow<'_> {
+    fn size(&self) -> u64 {
+        self.under.size()
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        self.under.read_at(offset, buf)?;
+        let end = offset + buf.len() as u64;
+        for (at, data) in self.over.range(..end).filter(|(at, d)| **at + d.len() as u64 > offset) {
+            let (from, to) = ((*at).max(offset), (at + data.len() as u64).min(end));
+            buf[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&data[(from - at) as usize..(to - at) as usize]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        self.over.insert(offset, data.to_vec());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+struct NoCore(u64);
+
+impl SyncIo for NoCore {
+    fn size(&self) -> u64 {
+        self.0
+    }
+    fn read_at(&mut self, _: u64, _: &mut [u8]) -> Result<(), IoError> {
+        Err(IoError::new(loligo_block::IoKind::Gone, "no core is open"))
+    }
+    fn write_at(&mut self, _: u64, _: &[u8]) -> Result<(), IoError> {
+        Err(IoError::new(loligo_block::IoKind::Gone, "no core is open"))
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// Checks every checksum of a stopped cache without changing a byte. `progress` gets blocks done and in all.
+///
+/// # Errors
+/// Where there is no superblock to start from, or the device fails.
+pub fn inspect(dev: &mut dyn SyncIo, mut progress: impl FnMut(u64, u64)) -> Result<Inspection, OpenError> {
+    let superblock = Superblock::load(dev)?;
+    let mut damage = Vec::new();
+    for at in SUPERBLOCKS {
+        let mut raw = vec![0; SUPERBLOCK];
+        dev.read_at(at, &mut raw)?;
+        match Superblock::decode(&raw) {
+            Ok(sb) if sb == superblock => {}
+            Ok(sb) => damage.push(Damage {
+                what: format!("superblock at byte {at} is of generation {}, the other of {}", sb.generation, superblock.generation),
+                dirty: false,
+            }),
+            Err(e) => damage.push(Damage { what: format!("superblock at byte {at}: {e}"), dirty: false }),
+        }
+    }
+    let options = OpenOptions { force: false, params: Params::default(), bug: None };
+    let mut out = Inspection {
+        occupied_blocks: 0,
+        dirty_blocks: 0,
+        frames: 0,
+        checked_blocks: 0,
+        damage,
+        superblock: superblock.clone(),
+    };
+    for shard in 0..superblock.layout.shards {
+        inspect_shard(dev, &superblock, shard, &options, &mut out, &mut progress)?;
+    }
+    Ok(out)
+}
+
+fn inspect_shard(
+    dev: &mut dyn SyncIo,
+    sb: &Superblock,
+    shard: u16,
+    o: &OpenOptions,
+    out: &mut Inspection,
+    progress: &mut impl FnMut(u64, u64),
+) -> Result<(), OpenError> {
+    let mut p = plan(sb, shard, o);
+    for at in p.layout.roots {
+        let mut raw = vec![0; BLOCK as usize];
+        dev.read_at(at, &mut raw)?;
+        if let Err(e) = Root::decode(&raw, p.id) {
+            out.damage.push(Damage { what: format!("shard {shard}, root at byte {at}: {e}"), dirty: false });
+        }
+    }
+    let root = match load_root(dev, &p) {
+        Ok(root) => root,
+        Err(e) => {
+            out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
+            return Ok(());
+        }
+    };
+    inspect_pages(dev, &p, &root, out)?;
+    let mut shadow = Shadow { under: dev, over: Default::default() };
+    let mut recovered = recover(&mut shadow, &mut NoCore(sb.core.size), &p, &root, root.epoch + 1);
+    if let Err(e) = &recovered {
+        out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
+        p.force = true;
+        recovered = recover(&mut shadow, &mut NoCore(sb.core.size), &p, &root, root.epoch + 1);
+    }
+    let Ok(rec) = recovered else { return Ok(()) };
+    out.occupied_blocks += rec.occupied();
+    out.dirty_blocks += rec.dirty_blocks();
+    out.frames += rec.report.frames;
+    let mut raw = vec![0u8; BLOCK as usize];
+    for (done, (block, meta)) in (0u64..).zip(rec.blocks(p.stripe)) {
+        dev.read_at(p.layout.slot(meta.slot), &mut raw)?;
+        out.checked_blocks += 1;
+        if crc32c(&raw) != meta.crc {
+            let kind = if meta.dirty != 0 { "dirty" } else { "clean" };
+            let what = format!("{kind} data of byte {} of the volume (slot {} of shard {shard})", block * BLOCK, meta.slot);
+            out.damage.push(Damage { what, dirty: meta.dirty != 0 });
+        }
+        if done % 1024 == 0 {
+            progress(done, rec.occupied());
+        }
+    }
+    Ok(())
+}
+
+fn inspect_pages(dev: &mut dyn SyncIo, p: &Plan, root: &Root, out: &mut Inspection) -> Result<(), OpenError> {
+    let mut raw = vec![0; p.layout.dir_len as usize];
+    dev.read_at(p.layout.dirs[usize::from(root.dir)], &mut raw)?;
+    let shard = p.stripe.shard;
+    let directory = match Directory::decode(&raw, p.id, p.layout.page_count, root.dir_crc) {
+        Ok(d) => d,
+        Err(e) => {
+            out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
+            return Ok(());
+        }
+    };
+    let mut raw = vec![0; BLOCK as usize];
+    for page in 0..p.layout.page_count {
+        let Some(which) = directory.current(page) else { continue };
+        dev.read_at(p.layout.page(page, which), &mut raw)?;
+        if let Err(e) = decode_page(&raw, p.id, page, p.layout.slots, directory.crc[page as usize], |_| ()) {
+            out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
+        }
+    }
+    Ok(())
+}

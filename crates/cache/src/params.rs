@@ -1,0 +1,179 @@
+//! Tunables that change live, with their ranges and defaults.
+
+use crate::policy::Kind;
+use std::fmt;
+use std::str::FromStr;
+
+/// When sequential streams bypass the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeqCutoff {
+    /// From the threshold on.
+    Always,
+    /// From the threshold on, once the cache is full.
+    Full,
+    /// Never.
+    Never,
+}
+
+/// Which read misses are promoted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdmissionKind {
+    /// Second touch, seen through a queue in memory and a ghost.
+    Probation,
+    /// The third touch, as Open CAS's nhit.
+    Nhit,
+    /// Every one.
+    Always,
+}
+
+/// The tunables of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Params {
+    /// When sequential streams bypass the cache.
+    pub seq_cutoff: SeqCutoff,
+    /// Bytes of a stream from which it is sequential.
+    pub seq_threshold: u64,
+    /// Requests after which a run counts as a stream.
+    pub seq_promotion: u32,
+    /// Which line makes room.
+    pub replacement: Kind,
+    /// Which read misses are promoted.
+    pub admission: AdmissionKind,
+    /// Percent dirty below which destaging waits for an idle core, and writes are not paced.
+    pub destage_low: u32,
+    /// Most blocks destaged a second; 0: no limit.
+    pub destage_rate: u64,
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params {
+            seq_cutoff: SeqCutoff::Full,
+            seq_threshold: 1 << 20,
+            seq_promotion: 8,
+            replacement: Kind::S3Cm,
+            admission: AdmissionKind::Probation,
+            destage_low: 10,
+            destage_rate: 0,
+        }
+    }
+}
+
+/// One row of `param get`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamRow {
+    /// Key as typed.
+    pub key: &'static str,
+    /// Current value.
+    pub value: String,
+    /// What it accepts.
+    pub range: &'static str,
+    /// Default value.
+    pub default: String,
+}
+
+/// Keys and ranges, in the order shown.
+const KEYS: [(&str, &str); 7] = [
+    ("seq-cutoff", "always | full | never"),
+    ("seq-threshold", "4096 to 4294966272 bytes"),
+    ("seq-promotion", "1 to 65535 requests"),
+    ("replacement", "s3cm | lru | fifo"),
+    ("admission", "probation | nhit | always"),
+    ("destage-low", "0 to 90 percent dirty"),
+    ("destage-rate", "0 (no limit) to 10000000 blocks of 4 KiB a second"),
+];
+
+macro_rules! words {
+    ($t:ty { $($v:ident = $s:literal),+ }) => {
+        impl fmt::Display for $t {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(<$t>::$v => $s),+ })
+            }
+        }
+        impl FromStr for $t {
+            type Err = ();
+            fn from_str(s: &str) -> Result<Self, ()> {
+                match s { $($s => Ok(<$t>::$v),)+ _ => Err(()) }
+            }
+        }
+    };
+}
+words!(SeqCutoff { Always = "always", Full = "full", Never = "never" });
+words!(AdmissionKind { Probation = "probation", Nhit = "nhit", Always = "always" });
+
+fn number(s: &str, lo: u64, hi: u64) -> Result<u64, ()> {
+    s.parse::<u64>().ok().filter(|n| (lo..=hi).contains(n)).ok_or(())
+}
+
+impl Params {
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<String> {
+        Some(match key {
+            "seq-cutoff" => self.seq_cutoff.to_string(),
+            "seq-threshold" => self.seq_threshold.to_string(),
+            "seq-promotion" => self.seq_promotion.to_string(),
+            "replacement" => self.replacement.name().to_string(),
+            "admission" => self.admission.to_string(),
+            "destage-low" => self.destage_low.to_string(),
+            "destage-rate" => self.destage_rate.to_string(),
+            _ => return None,
+        })
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// A sentence that names the keys or the range.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let Some((_, range)) = KEYS.iter().find(|(k, _)| *k == key) else {
+            let keys: Vec<&str> = KEYS.iter().map(|(k, _)| *k).collect();
+            return Err(format!("unknown parameter '{key}': use one of {}", keys.join(", ")));
+        };
+        let mut p = *self;
+        let done = (|| {
+            match key {
+                "seq-cutoff" => p.seq_cutoff = value.parse()?,
+                "seq-threshold" => p.seq_threshold = number(value, 4096, 4_294_966_272)?,
+                "seq-promotion" => p.seq_promotion = number(value, 1, 65_535)? as u32,
+                "replacement" => p.replacement = value.parse().map_err(drop)?,
+                "admission" => p.admission = value.parse()?,
+                "destage-low" => p.destage_low = number(value, 0, 90)? as u32,
+                _ => p.destage_rate = number(value, 0, 10_000_000)?,
+            }
+            Ok::<(), ()>(())
+        })();
+        done.map_err(|()| format!("'{value}' is no value for {key}: it takes {range}"))?;
+        *self = p;
+        Ok(())
+    }
+
+    /// Every tunable with its value, range and default.
+    pub fn rows(&self) -> Vec<ParamRow> {
+        let defaults = Params::default();
+        KEYS.iter()
+            .map(|(key, range)| ParamRow {
+                key,
+                value: self.get(key).unwrap_or_default(),
+                range,
+                default: defaults.get(key).unwrap_or_default(),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_takes_its_own_default_back_and_refuses_nonsense_with_its_range() {
+        let mut p = Params::default();
+        for row in Params::default().rows() {
+            p.set(row.key, &row.default).unwrap();
+            let err = p.set(row.key, "nonsense").unwrap_err();
+            assert!(err.contains(row.range), "{err}");
+        }
+        assert_eq!(p, Params::default());
+        assert!(p.set("seq-cutof", "full").unwrap_err().contains("seq-cutoff"));
+    }
+}

@@ -1,0 +1,435 @@
+//! Reads: planned as pieces in block order (slots, core, memory), checked, overlaid, answered, and perhaps promoted.
+//!
+//! Reads take no lock: they see the last version that took effect. A slot is safe under a read by its ticket.
+
+use crate::api::{Dev, Effect, Hint, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::{Core, Room, Task, answer};
+use crate::index::Meta;
+use crate::params::SeqCutoff;
+use crate::stub::Verdict;
+use crate::record::Record;
+use crate::stats::Bypass;
+use crate::tag::Who;
+use crate::units::{ALL, BLOCK, sector_mask};
+use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c};
+use smallvec::SmallVec;
+
+/// Misses with at most this many cached blocks between them are read in one go.
+const BRIDGE: u32 = 32;
+
+#[derive(Debug)]
+enum Source {
+    /// Neighbouring slots; what each block must look like.
+    Slots { metas: SmallVec<[Meta; 1]>, ticket: u64 },
+    /// The core.
+    Core,
+    /// One dirty block that lies over a piece from the core.
+    Overlay { meta: Meta, ticket: u64 },
+    /// Already in memory.
+    Memory,
+}
+
+#[derive(Debug)]
+struct Piece {
+    first: u32,
+    blocks: u32,
+    source: Source,
+    buf: Option<Buf>,
+    ready: Option<Shared>,
+}
+
+/// A read in progress.
+#[derive(Debug)]
+pub(crate) struct ReadTask {
+    id: ReqId,
+    since: Nanos,
+    offset: u64,
+    len: u64,
+    first: u32,
+    first_global: u64,
+    /// The change counter when it was planned.
+    stamp: u64,
+    promote: bool,
+    pieces: SmallVec<[Piece; 1]>,
+    pending: u32,
+    error: Option<ReqError>,
+}
+
+impl ReadTask {
+    fn global(&self, block: u32) -> u64 {
+        self.first_global + u64::from(block - self.first)
+    }
+}
+
+impl Core {
+    /// A read has come.
+    pub(crate) fn read(&mut self, now: Nanos, req: &Request, hint: Hint, fx: &mut Vec<Effect>) {
+        let first_global = req.offset / BLOCK;
+        let first = self.cfg.stripe.local(first_global);
+        let last = self.cfg.stripe.local((req.offset + req.len - 1) / BLOCK);
+        let cutoff = match self.params.seq_cutoff {
+            SeqCutoff::Always => true,
+            SeqCutoff::Full => self.slots.free_count() <= self.room_target() + 512,
+            SeqCutoff::Never => false,
+        };
+        let sequential = cutoff && hint.stream_bytes >= self.params.seq_threshold;
+        let mut task = ReadTask {
+            id: req.id,
+            since: now,
+            offset: req.offset,
+            len: req.len,
+            first,
+            first_global,
+            stamp: self.changes,
+            promote: self.mode.promotes_reads() && !sequential && self.poisoned.is_none(),
+            pieces: SmallVec::new(),
+            pending: 0,
+            error: None,
+        };
+        let missed = self.plan(&mut task, last);
+        if missed == 0 {
+            self.stats.read_hits += 1;
+        } else {
+            self.stats.read_misses += 1;
+            if sequential {
+                self.stats.bypassed(Bypass::Sequential, u64::from(missed));
+            } else if !self.mode.promotes_reads() {
+                self.stats.bypassed(Bypass::Mode, u64::from(missed));
+            }
+        }
+        let key = self.tasks.insert(Task::Read(Box::new(task)));
+        for sub in 0..self.read_task(key).pieces.len() {
+            self.issue_piece(key, sub as u32, fx);
+        }
+        if self.read_task(key).pending == 0 {
+            self.answer_read(now, key, fx);
+        }
+    }
+
+    fn read_task(&mut self, key: usize) -> &mut ReadTask {
+        match &mut self.tasks[key] {
+            Task::Read(r) => r,
+            _ => unreachable!("task {key} is a read"),
+        }
+    }
+
+    /// Divides the blocks into pieces; returns how many blocks must come from the core.
+    fn plan(&mut self, task: &mut ReadTask, last: u32) -> u32 {
+        let end = task.offset + task.len;
+        let mut missed = 0;
+        // The piece of the core that a further miss may join, and the dirty blocks met since.
+        let mut core: Option<usize> = None;
+        let mut block = task.first;
+        while block <= last {
+            let need = sector_mask(task.global(block), task.offset, end);
+            let found = self.index.get(block);
+            let served = found.filter(|m| m.valid & need == need && (m.dirty != 0 || self.mode.serves_clean()));
+            let Some(meta) = served else {
+                let memory = if found.is_none() { self.probation.get(u64::from(block)) } else { None };
+                if let Some(data) = memory {
+                    task.pieces.push(Piece { first: block, blocks: 1, source: Source::Memory, buf: None, ready: Some(data) });
+                    core = None;
+                } else {
+                    missed += 1;
+                    self.policy.missed(self.cfg.stripe.global(block));
+                    match core.filter(|c| block - (task.pieces[*c].first + task.pieces[*c].blocks) <= BRIDGE) {
+                        Some(c) => self.extend_core(task, c, block),
+                        None => {
+                            task.pieces.push(Piece { first: block, blocks: 1, source: Source::Core, buf: None, ready: None });
+                            core = Some(task.pieces.len() - 1);
+                        }
+                    }
+                    if let Some(meta) = found.filter(|m| m.dirty != 0) {
+                        self.push_overlay(task, block, meta);
+                    }
+                }
+                block += 1;
+                continue;
+            };
+            self.policy.hit(meta.slot, task.global(block));
+            match task.pieces.last_mut() {
+                Some(Piece { first, blocks, source: Source::Slots { metas, .. }, .. })
+                    if *first + *blocks == block && metas[metas.len() - 1].slot + 1 == meta.slot =>
+                {
+                    *blocks += 1;
+                    metas.push(meta);
+                }
+                _ => {
+                    let ticket = self.tickets.begin();
+                    let source = Source::Slots { metas: SmallVec::from_slice(&[meta]), ticket };
+                    task.pieces.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+                }
+            }
+            block += 1;
+        }
+        missed
+    }
+
+    /// Lets piece `c` of the core reach `block`: what was planned from slots in between stays if dirty (as overlays),
+    /// and is dropped if clean, for the core has the same.
+    fn extend_core(&mut self, task: &mut ReadTask, c: usize, block: u32) {
+        let between: SmallVec<[Piece; 4]> = task.pieces.drain(c + 1..).collect();
+        task.pieces[c].blocks = block - task.pieces[c].first + 1;
+        for piece in between {
+            match piece.source {
+                Source::Slots { metas, ticket } => {
+                    self.tickets.end(ticket);
+                    for (b, meta) in (piece.first..).zip(metas) {
+                        if meta.dirty != 0 {
+                            self.push_overlay(task, b, meta);
+                        }
+                    }
+                }
+                Source::Overlay { .. } => task.pieces.push(piece),
+                Source::Core | Source::Memory => unreachable!("a bridge spans only slots"),
+            }
+        }
+    }
+
+    fn push_overlay(&mut self, task: &mut ReadTask, block: u32, meta: Meta) {
+        let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+        task.pieces.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+    }
+
+    fn issue_piece(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) {
+        let (home, home_length, data) = (self.cfg.home_start, self.cfg.home_length, self.cfg.layout.data);
+        let task = self.read_task(key);
+        let piece = &task.pieces[sub as usize];
+        let whole = u64::from(piece.blocks) * BLOCK;
+        let (dev, offset, len) = match &piece.source {
+            Source::Memory => return,
+            Source::Slots { metas, .. } => (Dev::Cache, data + u64::from(metas[0].slot) * BLOCK, whole),
+            Source::Overlay { meta, .. } => (Dev::Cache, data + u64::from(meta.slot) * BLOCK, whole),
+            Source::Core => {
+                let at = task.global(piece.first) * BLOCK;
+                (Dev::Core, at + home, whole.min(home_length - at))
+            }
+        };
+        task.pending += 1;
+        match dev {
+            Dev::Cache => self.stats.cache_read_bytes += len,
+            Dev::Core => {
+                self.stats.core_read_bytes += len;
+                self.core_busy += 1;
+            }
+        }
+        let kind = OpKind::Read(Buf::alloc(len as usize));
+        fx.push(Effect::Io(dev, Op { tag: Who::Task(key, sub).tag(), offset, kind }));
+    }
+
+    /// One piece has come.
+    pub(crate) fn read_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        buf: Option<Buf>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
+        let task = self.read_task(key);
+        task.pending -= 1;
+        let piece = &mut task.pieces[sub as usize];
+        let (from_core, ticket) = match &piece.source {
+            Source::Core => (true, None),
+            Source::Slots { ticket, .. } | Source::Overlay { ticket, .. } => (false, Some(*ticket)),
+            Source::Memory => unreachable!("memory is not read"),
+        };
+        let ok = result.is_ok();
+        let good = match (&piece.source, buf.as_ref().filter(|_| ok)) {
+            (_, None) => false,
+            (Source::Slots { metas, .. }, Some(b)) => {
+                unchecked || b.chunks_exact(BLOCK as usize).zip(metas).all(|(c, m)| crc32c(c) == m.crc)
+            }
+            (Source::Overlay { meta, .. }, Some(b)) => unchecked || crc32c(b) == meta.crc,
+            (_, Some(_)) => true,
+        };
+        if good {
+            piece.buf = buf;
+        }
+        if let Some(t) = ticket {
+            self.tickets.end(t);
+        }
+        if from_core {
+            self.core_busy -= 1;
+        }
+        if !good {
+            self.piece_failed(now, key, sub, from_core, ok, fx);
+        }
+        if self.read_task(key).pending == 0 {
+            self.answer_read(now, key, fx);
+        }
+    }
+
+    /// A piece could not be used: clean data is read from the core instead, dirty data is lost.
+    fn piece_failed(&mut self, now: Nanos, key: usize, sub: u32, from_core: bool, mismatch: bool, fx: &mut Vec<Effect>) {
+        if mismatch && !from_core {
+            self.stats.crc_errors += 1;
+        }
+        let stamp = self.read_task(key).stamp;
+        let piece = &mut self.read_task(key).pieces[sub as usize];
+        let dirty = match &piece.source {
+            Source::Slots { metas, .. } if metas.len() > 1 => {
+                // One of several: read each by itself, to lose or repair only what must be.
+                let (first, metas) = (piece.first, metas.clone());
+                return self.split_piece(key, sub, first, &metas, fx);
+            }
+            Source::Slots { metas, .. } => metas[0].dirty != 0,
+            _ => true,
+        };
+        if from_core || dirty {
+            self.read_task(key).error = Some(ReqError::Io);
+            return;
+        }
+        let block = piece.first;
+        piece.source = Source::Core;
+        if let Some(meta) = self.index.get(block).filter(|m| m.dirty == 0 && !self.changed_since(block, stamp)) {
+            if self.poisoned.is_none() {
+                let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
+                self.record(now, record, false, false);
+            }
+        }
+        self.stats.crc_repaired += u64::from(mismatch);
+        self.issue_piece(key, sub, fx);
+    }
+
+    fn split_piece(&mut self, key: usize, sub: u32, first: u32, metas: &[Meta], fx: &mut Vec<Effect>) {
+        let at = sub as usize;
+        let mut singles: SmallVec<[Piece; 4]> = SmallVec::new();
+        for (block, meta) in (first..).zip(metas) {
+            // The version may have been replaced since: then the newest is read.
+            let meta = self.index.get(block).unwrap_or(*meta);
+            let source = Source::Slots { metas: SmallVec::from_slice(&[meta]), ticket: self.tickets.begin() };
+            singles.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+        }
+        let task = self.read_task(key);
+        task.pieces[at] = singles.remove(0);
+        let next = task.pieces.len();
+        task.pieces.extend(singles);
+        let end = self.read_task(key).pieces.len();
+        self.issue_piece(key, sub, fx);
+        for s in next..end {
+            self.issue_piece(key, s as u32, fx);
+        }
+    }
+
+    /// All pieces are here: overlay, answer, promote.
+    fn answer_read(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let Task::Read(mut task) = self.tasks.remove(key) else { unreachable!("task {key} is a read") };
+        self.stats.read_ns.saturating_record(now.saturating_sub(task.since));
+        if let Some(e) = task.error {
+            return answer(fx, task.id, Err(e));
+        }
+        overlay(&mut task);
+        task.pieces.sort_by_key(|p| p.first);
+        let mut segments = Segments::new();
+        for i in 0..task.pieces.len() {
+            let p = &mut task.pieces[i];
+            if matches!(p.source, Source::Overlay { .. }) {
+                continue;
+            }
+            let data = p.ready.take().or_else(|| p.buf.take().map(Buf::freeze)).expect("a piece without error has its data");
+            p.ready = Some(data.clone());
+            let start = task.global(task.pieces[i].first) * BLOCK;
+            let from = task.offset.max(start);
+            let to = (task.offset + task.len).min(start + data.len() as u64);
+            segments.push(data.slice((from - start) as usize..(to - start) as usize));
+        }
+        answer(fx, task.id, Ok(Answer::Data(segments)));
+        if task.promote && self.poisoned.is_none() {
+            for p in &task.pieces {
+                if let (Source::Core | Source::Memory, Some(data)) = (&p.source, &p.ready) {
+                    self.promote(now, p.first, task.stamp, data, fx);
+                }
+            }
+        }
+    }
+
+    /// Offers what came from the core to the admission policy, and writes what it takes into slots.
+    fn promote(&mut self, now: Nanos, first: u32, stamp: u64, data: &Shared, fx: &mut Vec<Effect>) {
+        for (block, from) in (first..).zip((0..data.len()).step_by(BLOCK as usize)) {
+            if self.index.get(block).is_some_and(|m| m.valid == ALL || m.dirty != 0) {
+                continue;
+            }
+            if self.changed_since(block, stamp) {
+                self.stats.bypassed(Bypass::Raced, 1);
+                continue;
+            }
+            let to = data.len().min(from + BLOCK as usize);
+            let piece = data.slice(from..to);
+            match self.verdict(block) {
+                Verdict::Refuse => self.stats.bypassed(Bypass::Admission, 1),
+                Verdict::Probation => {
+                    self.stats.bypassed(Bypass::Admission, 1);
+                    if piece.len() == BLOCK as usize {
+                        // A block of its own, so that a small one does not keep a large buffer alive.
+                        self.probation.insert(u64::from(block), Buf::copy_of(&piece).freeze());
+                    }
+                }
+                Verdict::Admit => self.fill(now, block, piece, fx),
+            }
+        }
+    }
+
+    fn fill(&mut self, now: Nanos, block: u32, piece: Shared, fx: &mut Vec<Effect>) {
+        if self.slots.free_count() <= self.reserve() || !self.journal_has_room(Room::Client) {
+            return self.stats.bypassed(Bypass::NoSlot, 1);
+        }
+        let slot = self.slots.take().expect("more than the reserve is free");
+        let (data, valid) = if piece.len() == BLOCK as usize {
+            (piece, ALL)
+        } else {
+            let mut whole = Buf::zeroed(BLOCK as usize);
+            whole[..piece.len()].copy_from_slice(&piece);
+            (whole.freeze(), ((1u16 << (piece.len() / 512)) - 1) as u8)
+        };
+        let crc = crc32c(&data);
+        self.probation.remove(u64::from(block));
+        self.put_data(slot, data, fx);
+        let record = Record::Put { block: self.cfg.stripe.global(block), slot, crc, valid, dirty: 0 };
+        self.record(now, record, false, false);
+        self.stats.fills += 1;
+    }
+
+    /// Which parts are cached; the world adds what it knows of the core.
+    pub(crate) fn status(&mut self, req: &Request, fx: &mut Vec<Effect>) {
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = req.offset;
+        let end = req.offset + req.len;
+        while at < end {
+            let next = (at / BLOCK + 1) * BLOCK;
+            let len = next.min(end) - at;
+            let local = self.cfg.stripe.local(at / BLOCK);
+            let allocated = self.index.get(local).is_some();
+            match extents.last_mut() {
+                Some(e) if e.allocated == allocated => e.len += len,
+                _ => extents.push(Extent { len, allocated, zero: false }),
+            }
+            at += len;
+        }
+        answer(fx, req.id, Ok(Answer::Extents(extents)));
+    }
+}
+
+/// Lays dirty blocks over the pieces from the core they belong to.
+fn overlay(task: &mut ReadTask) {
+    for i in 0..task.pieces.len() {
+        let Source::Overlay { meta, .. } = task.pieces[i].source else { continue };
+        let (block, Some(over)) = (task.pieces[i].first, task.pieces[i].buf.take()) else { continue };
+        let under = task
+            .pieces
+            .iter_mut()
+            .find(|p| matches!(p.source, Source::Core) && p.first <= block && block < p.first + p.blocks);
+        let Some(base) = under.and_then(|p| p.buf.as_mut().map(|b| (p.first, b))) else { continue };
+        let (first, buf) = base;
+        let start = (block - first) as usize * BLOCK as usize;
+        for s in (0..8usize).filter(|s| meta.valid & (1 << s) != 0) {
+            let to = start + s * 512;
+            if to + 512 <= buf.len() {
+                buf[to..to + 512].copy_from_slice(&over[s * 512..s * 512 + 512]);
+            }
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! Recovery of one shard: the newest image, the journal behind its cut, and every decision made durable before the
+//! first request. Replay is bounded by the journal ring; no data is scanned but what the watermark does not vouch for.
+
+use crate::bug::{Bug, planted};
+use crate::index::{Index, Meta};
+use crate::layout::ShardLayout;
+use crate::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, decode_page, encode_page};
+use crate::policy::{Kind, Replacement};
+use crate::record::{FRAME_HEADER, FRAME_MAX, FrameError, FrameHeader, JournalId, Record, parse};
+use crate::slots::Slots;
+use crate::units::{BLOCK, Stripe};
+use loligo_block::{IoError, SyncIo, crc32c};
+use std::collections::{BTreeMap, BTreeSet};
+use thiserror::Error;
+
+/// Bytes of the image read at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Why a shard cannot be recovered.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RecoverError {
+    /// A device failed.
+    #[error("{0}")]
+    Io(#[from] IoError),
+    /// Part of a checkpoint is damaged or too new.
+    #[error("{0}")]
+    Checkpoint(#[from] PageError),
+    /// A journal record of a later version, or one that does not parse.
+    #[error("{0}")]
+    Journal(#[from] FrameError),
+    /// The journal ends before something that is known to have been durable.
+    #[error("the journal ends at frame {found} but frame {known} was durable: acknowledged writes are missing")]
+    Shorter {
+        /// Last frame found.
+        found: u64,
+        /// A frame known to have been durable.
+        known: u64,
+    },
+}
+
+/// What recovery found and decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Journal frames replayed.
+    pub frames: u64,
+    /// Records dropped because their data never became durable.
+    pub records_dropped: u64,
+    /// Clean blocks dropped because a write to the core beside them may have been under way.
+    pub clean_dropped: u64,
+    /// Image pages given up (only when forced).
+    pub pages_lost: u64,
+    /// Acknowledged frames given up (only when forced).
+    pub frames_lost: u64,
+}
+
+impl Report {
+    /// Adds another shard's numbers.
+    pub fn merge(&mut self, o: &Report) {
+        self.frames += o.frames;
+        self.records_dropped += o.records_dropped;
+        self.clean_dropped += o.clean_dropped;
+        self.pages_lost += o.pages_lost;
+        self.frames_lost += o.frames_lost;
+    }
+}
+
+/// A shard's state after recovery, ready for [`crate::Core::new`].
+#[derive(Debug)]
+pub struct Recovered {
+    pub(crate) epoch: u64,
+    pub(crate) last_seq: u64,
+    pub(crate) journal_pos: u64,
+    pub(crate) index: Index,
+    pub(crate) slots: Slots,
+    pub(crate) policy: Replacement,
+    pub(crate) directory: Directory,
+    pub(crate) root_seq: u64,
+    /// What was found and decided.
+    pub report: Report,
+}
+
+impl Recovered {
+    /// Dirty blocks.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.index.dirty_blocks()
+    }
+
+    /// Blocks mapped.
+    pub fn occupied(&self) -> u64 {
+        self.index.occupied()
+    }
+
+    /// Sequence of the last frame replayed.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// The newest version of every block: block of the volume and where its data is.
+    pub fn blocks(&self, stripe: Stripe) -> impl Iterator<Item = (u64, Meta)> + '_ {
+        (0..self.slots.count()).filter_map(move |s| self.index.entry(s).map(|(b, m)| (stripe.global(b), m)))
+    }
+
+    /// Forgets every clean block (the core was changed without its cache). Call [`Recovered::commit`] afterwards.
+    pub fn drop_clean(&mut self, touched: &mut BTreeSet<u32>) {
+        for slot in 0..self.slots.count() {
+            if let Some((block, meta)) = self.index.entry(slot) {
+                if meta.dirty == 0 {
+                    self.index.drop_version(block, slot);
+                    self.policy.remove(slot);
+                    self.slots.free(slot);
+                    touched.insert(slot / PER_PAGE as u32);
+                    self.report.clean_dropped += 1;
+                }
+            }
+        }
+    }
+}
+
+/// What recovery needs to know.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Which shard.
+    pub stripe: Stripe,
+    /// Where its parts are.
+    pub layout: ShardLayout,
+    /// What they carry.
+    pub id: JournalId,
+    /// Bytes exported.
+    pub home_length: u64,
+    /// Bytes of an intent region.
+    pub region: u64,
+    /// The last frame of a clean stop, if there was one.
+    pub final_seq: Option<u64>,
+    /// Give up what is damaged instead of refusing.
+    pub force: bool,
+    /// Replacement policy to fill.
+    pub replacement: Kind,
+    /// A planted bug.
+    pub bug: Option<Bug>,
+}
+
+/// The newest valid root of a shard, both copies made equal.
+///
+/// # Errors
+/// Where neither copy is valid, or the device fails.
+pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError> {
+    let mut roots = Vec::new();
+    for at in plan.layout.roots {
+        let mut raw = vec![0; PAGE];
+        dev.read_at(at, &mut raw)?;
+        roots.push(Root::decode(&raw, plan.id));
+    }
+    if let Some(Err(e @ PageError::UnknownSection(_))) = roots.iter().find(|r| matches!(r, Err(PageError::UnknownSection(_)))) {
+        return Err(e.clone().into());
+    }
+    let best = roots.iter().filter_map(|r| r.as_ref().ok()).max_by_key(|r| r.seq).cloned();
+    let Some(best) = best else { return Err(PageError::Damaged("both copies of the checkpoint root".into()).into()) };
+    Ok(best)
+}
+
+/// Makes both copies of the root `best`, so that space only the other named may be used again.
+fn mend_roots(dev: &mut dyn SyncIo, plan: &Plan, best: &Root) -> Result<(), RecoverError> {
+    let raw = best.encode(plan.id);
+    for at in plan.layout.roots {
+        let mut have = vec![0; PAGE];
+        dev.read_at(at, &mut have)?;
+        if have != raw {
+            dev.write_at(at, &raw)?;
+            dev.flush()?;
+        }
+    }
+    Ok(())
+}
+
+/// Walks the frames of a ring in order.
+struct Frames<'a> {
+    dev: &'a mut dyn SyncIo,
+    plan: &'a Plan,
+    /// A stretch of the ring in memory.
+    from: u64,
+    bytes: Vec<u8>,
+}
+
+impl Frames<'_> {
+    fn at(&mut self, pos: u64) -> Result<&[u8], IoError> {
+        let len = self.plan.layout.journal_len;
+        let want = (FRAME_MAX as u64).min(len - pos);
+        let have = self.from + self.bytes.len() as u64;
+        if pos < self.from || pos + want > have {
+            self.from = pos;
+            self.bytes.resize((CHUNK as u64).min(len - pos) as usize, 0);
+            self.dev.read_at(self.plan.layout.journal + pos, &mut self.bytes)?;
+        }
+        Ok(&self.bytes[(pos - self.from) as usize..])
+    }
+
+    /// The frame `seq` at `pos` or, where none fits there any more, at the start of the ring.
+    fn read(&mut self, pos: u64, seq: u64, epoch: Option<u64>, records: &mut Vec<Record>) -> Result<Option<(u64, FrameHeader)>, RecoverError> {
+        for at in [pos % self.plan.layout.journal_len, 0] {
+            records.clear();
+            let id = self.plan.id;
+            match parse(self.at(at)?, id, |r| records.push(r)) {
+                Ok(h) if h.seq == seq && epoch.is_none_or(|e| e == h.epoch) => return Ok(Some((at, h))),
+                Ok(_) | Err(FrameError::NotAFrame) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        records.clear();
+        Ok(None)
+    }
+
+    /// A frame of this epoch that says that frame `missing` was durable.
+    fn witness(&mut self, missing: u64, epoch: u64) -> Result<Option<u64>, RecoverError> {
+        let len = self.plan.layout.journal_len;
+        let mut pos = 0;
+        while pos + FRAME_HEADER as u64 <= len {
+            let id = self.plan.id;
+            match parse(self.at(pos)?, id, |_| ()) {
+                Ok(h) => {
+                    if h.epoch == epoch && h.seq > missing && h.watermark >= missing {
+                        return Ok(Some(h.watermark));
+                    }
+                    pos += u64::from(h.total);
+                }
+                Err(_) => pos += 512,
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// State while replaying.
+struct Replay {
+    index: Index,
+    policy: Replacement,
+    /// Image pages that no longer match.
+    touched: BTreeSet<u32>,
+    /// For blocks put above the watermark: the slots put, each with what it replaced.
+    undo: BTreeMap<u32, Vec<(u32, Option<Meta>)>>,
+    intents: BTreeSet<u32>,
+}
+
+impl Replay {
+    fn touch(&mut self, slot: u32) {
+        self.touched.insert(slot / PER_PAGE as u32);
+    }
+
+    fn apply(&mut self, record: Record, stripe: Stripe, tentative: bool) {
+        match record {
+            Record::Put { block, slot, crc, valid, dirty } => {
+                let local = stripe.local(block);
+                let before = self.index.get(local).filter(|m| m.slot != slot);
+                if tentative {
+                    self.undo.entry(local).or_default().push((slot, before));
+                }
+                if let Some(other) = self.index.block_in(slot) {
+                    if other != local {
+                        self.policy.remove(slot);
+                    }
+                }
+                self.put(local, Meta { slot, crc, valid, dirty }, block);
+            }
+            Record::Clean { block, slot } => {
+                if self.index.clean(stripe.local(block), slot) {
+                    self.touch(slot);
+                }
+            }
+            Record::Drop { block, slot } => self.forget(stripe.local(block), slot),
+            Record::IntentOpen { region } => {
+                self.intents.insert(region);
+            }
+            Record::IntentClose { region } => {
+                self.intents.remove(&region);
+            }
+        }
+    }
+
+    fn put(&mut self, local: u32, meta: Meta, key: u64) {
+        if let Some(old) = self.index.replay(local, meta) {
+            self.policy.remove(old);
+            self.touch(old);
+        }
+        if self.policy.state(meta.slot) == 0 {
+            self.policy.insert(meta.slot, key);
+        }
+        self.touch(meta.slot);
+    }
+
+    fn forget(&mut self, local: u32, slot: u32) {
+        if self.index.drop_version(local, slot) {
+            self.policy.remove(slot);
+            self.touch(slot);
+        }
+    }
+}
+
+/// Brings a shard back: image, replay, verification, and a checkpoint of it all under `epoch`.
+///
+/// # Errors
+/// [`RecoverError`]; the devices are then as they were, or hold an older, still valid root.
+pub fn recover(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, plan: &Plan, root: &Root, epoch: u64) -> Result<Recovered, RecoverError> {
+    mend_roots(cache, plan, root)?;
+    let mut report = Report::default();
+    let mut r = Replay {
+        index: Index::new(plan.layout.slots, plan.stripe.windows(plan.home_length)),
+        policy: Replacement::new(plan.replacement, plan.layout.slots, 0),
+        touched: BTreeSet::new(),
+        undo: BTreeMap::new(),
+        intents: (0u32..).zip(&root.intents).flat_map(|(i, b)| (0..8).filter(move |k| b >> k & 1 == 1).map(move |k| i * 8 + k)).collect(),
+    };
+    let directory = load_image(cache, plan, root, &mut r, &mut report)?;
+    let (last_seq, pos) = replay(cache, plan, root, &mut r, &mut report)?;
+    if !planted(plan.bug, Bug::RecordWithoutData) {
+        verify(cache, plan, &mut r, &mut report)?;
+    }
+    if !r.intents.is_empty() {
+        // What the core holds there may not be durable yet: it must be before anything read from it is trusted.
+        core.flush()?;
+        drop_distrusted(plan, &mut r, &mut report);
+    }
+    let mut slots = Slots::new(plan.layout.slots);
+    (0..plan.layout.slots).filter(|s| r.index.block_in(*s).is_none()).for_each(|s| slots.free(s));
+    let epoch = if planted(plan.bug, Bug::StaleTailReplayed) { root.epoch } else { epoch };
+    let mut rec = Recovered {
+        epoch,
+        last_seq,
+        journal_pos: pos,
+        index: r.index,
+        slots,
+        policy: r.policy,
+        directory,
+        root_seq: root.seq,
+        report,
+    };
+    commit(cache, plan, &mut rec, &r.touched)?;
+    Ok(rec)
+}
+
+fn load_image(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report: &mut Report) -> Result<Directory, RecoverError> {
+    let l = &plan.layout;
+    let mut raw = vec![0; l.dir_len as usize];
+    dev.read_at(l.dirs[usize::from(root.dir)], &mut raw)?;
+    let directory = Directory::decode(&raw, plan.id, l.page_count, root.dir_crc)?;
+    let per_chunk = (CHUNK / PAGE) as u32;
+    let mut chunk = [vec![0u8; CHUNK], vec![0u8; CHUNK]];
+    let mut entries: Vec<Entry> = Vec::with_capacity(PER_PAGE);
+    for first in (0..l.page_count).step_by(per_chunk as usize) {
+        let pages = first..l.page_count.min(first + per_chunk);
+        for which in 0..2u8 {
+            let wanted: Vec<u32> = pages.clone().filter(|p| directory.current(*p) == Some(which)).collect();
+            if let (Some(a), Some(b)) = (wanted.first(), wanted.last()) {
+                let from = ((a - first) as usize) * PAGE;
+                let to = ((b - first) as usize + 1) * PAGE;
+                dev.read_at(l.page(*a, which), &mut chunk[usize::from(which)][from..to])?;
+            }
+        }
+        for page in pages {
+            let Some(which) = directory.current(page) else { continue };
+            let at = ((page - first) as usize) * PAGE;
+            entries.clear();
+            let raw = &chunk[usize::from(which)][at..at + PAGE];
+            let crc = directory.crc[page as usize];
+            if let Err(e) = decode_page(raw, plan.id, page, l.slots, crc, |e| entries.push(e)) {
+                if !plan.force {
+                    return Err(e.into());
+                }
+                report.pages_lost += 1;
+                r.touched.insert(page);
+                continue;
+            }
+            entries.retain(|e| e.block * BLOCK < plan.home_length);
+            for e in &entries {
+                r.index.prefetch(plan.stripe.local(e.block));
+            }
+            for e in &entries {
+                // The image is fuzzy: a block may stand in two slots. The record that moved it will be replayed.
+                if let Some(old) = r.index.replay(plan.stripe.local(e.block), e.meta) {
+                    r.policy.remove(old);
+                }
+                r.policy.restore(e.meta.slot, e.policy);
+            }
+        }
+    }
+    Ok(directory)
+}
+
+fn replay(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report: &mut Report) -> Result<(u64, u64), RecoverError> {
+    let epoch = (!planted(plan.bug, Bug::StaleTailReplayed)).then_some(root.epoch);
+    let mut frames = Frames { dev, plan, from: 0, bytes: Vec::new() };
+    let mut records = Vec::new();
+    let (mut seq, mut pos, mut watermark) = (root.cut, root.journal_pos, root.durable.max(root.cut));
+    let mut above: Vec<(u64, Vec<Record>)> = Vec::new();
+    // Two passes over what the watermark of a later frame may still vouch for: first all frames, then their records.
+    while let Some((at, h)) = frames.read(pos, seq + 1, epoch, &mut records)? {
+        watermark = watermark.max(h.watermark);
+        above.push((h.seq, std::mem::take(&mut records)));
+        (seq, pos) = (h.seq, at + u64::from(h.total));
+        report.frames += 1;
+        let sure = above.iter().take_while(|(s, _)| *s <= watermark).count();
+        for (_, known) in above.drain(..sure) {
+            known.into_iter().for_each(|rec| r.apply(rec, plan.stripe, false));
+        }
+    }
+    for (_, unsure) in above {
+        unsure.into_iter().for_each(|rec| r.apply(rec, plan.stripe, true));
+    }
+    let known = match frames.witness(seq + 1, root.epoch)? {
+        Some(w) => Some(w),
+        None => plan.final_seq.filter(|f| *f > seq),
+    };
+    if let Some(known) = known {
+        if !plan.force {
+            return Err(RecoverError::Shorter { found: seq, known });
+        }
+        report.frames_lost += known - seq;
+    }
+    Ok((seq, pos % plan.layout.journal_len))
+}
+
+/// Compares what no watermark vouches for with its checksum; a mismatch is a write that never became durable, and the
+/// version before it counts.
+fn verify(dev: &mut dyn SyncIo, plan: &Plan, r: &mut Replay, report: &mut Report) -> Result<(), RecoverError> {
+    let mut raw = vec![0u8; BLOCK as usize];
+    for (block, mut puts) in std::mem::take(&mut r.undo) {
+        while let Some((slot, before)) = puts.pop() {
+            // Dropped or zeroed afterwards: nothing of it is left to verify.
+            let Some(meta) = r.index.get(block).filter(|m| m.slot == slot) else { break };
+            dev.read_at(plan.layout.slot(slot), &mut raw)?;
+            if crc32c(&raw) == meta.crc {
+                break;
+            }
+            report.records_dropped += 1;
+            r.forget(block, slot);
+            if let Some(meta) = before {
+                r.put(block, meta, plan.stripe.global(block));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {
+    for slot in 0..plan.layout.slots {
+        let Some((block, meta)) = r.index.entry(slot) else { continue };
+        let region = (plan.stripe.global(block) * BLOCK / plan.region) as u32;
+        if meta.dirty == 0 && r.intents.contains(&region) {
+            r.forget(block, slot);
+            report.clean_dropped += 1;
+        }
+    }
+}
+
+/// Makes the recovered state durable: the touched pages, the directory, both roots.
+///
+/// # Errors
+/// Those of the device.
+pub fn commit(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered, touched: &BTreeSet<u32>) -> Result<(), RecoverError> {
+    let l = &plan.layout;
+    let mut next = rec.directory.clone();
+    let mut page_bytes = vec![0u8; PAGE];
+    // Neighbouring pages with the same place go out in one write.
+    let mut run: Vec<u8> = Vec::with_capacity(CHUNK);
+    let mut run_at = 0;
+    for page in touched {
+        let place = rec.directory.other(*page);
+        let crc = encode_page(&mut page_bytes, plan.id, *page, l.slots, |slot| {
+            let (block, meta) = rec.index.entry(slot)?;
+            Some(Entry { block: plan.stripe.global(block), meta, policy: rec.policy.state(slot) })
+        });
+        next.set(*page, place, crc);
+        let at = l.page(*page, place);
+        if run.len() >= CHUNK || run_at + run.len() as u64 != at {
+            if !run.is_empty() {
+                dev.write_at(run_at, &run)?;
+            }
+            run.clear();
+            run_at = at;
+        }
+        run.extend_from_slice(&page_bytes);
+    }
+    if !run.is_empty() {
+        dev.write_at(run_at, &run)?;
+    }
+    dev.flush()?;
+    let seq = rec.root_seq + 1;
+    let mut raw = vec![0u8; l.dir_len as usize];
+    let dir = (seq % 2) as u8;
+    let dir_crc = next.encode(plan.id, seq, &mut raw);
+    dev.write_at(l.dirs[usize::from(dir)], &raw)?;
+    dev.flush()?;
+    let root = Root {
+        seq,
+        epoch: rec.epoch,
+        cut: rec.last_seq,
+        durable: rec.last_seq,
+        journal_pos: rec.journal_pos,
+        dir,
+        dir_crc,
+        intents: Vec::new(),
+    };
+    let raw = root.encode(plan.id);
+    for at in l.roots {
+        dev.write_at(at, &raw)?;
+        dev.flush()?;
+    }
+    rec.root_seq = seq;
+    rec.directory = next;
+    Ok(())
+}
+
+/// Writes an empty checkpoint: a shard with nothing in it.
+///
+/// # Errors
+/// Those of the device.
+pub fn format_shard(dev: &mut dyn SyncIo, layout: &ShardLayout, id: JournalId) -> Result<(), IoError> {
+    let directory = Directory::new(layout.page_count);
+    let mut raw = vec![0u8; layout.dir_len as usize];
+    let dir_crc = directory.encode(id, 0, &mut raw);
+    dev.write_at(layout.dirs[0], &raw)?;
+    let root = Root { seq: 0, epoch: 1, cut: 0, durable: 0, journal_pos: 0, dir: 0, dir_crc, intents: Vec::new() };
+    let raw = root.encode(id);
+    for at in layout.roots {
+        dev.write_at(at, &raw)?;
+        dev.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! The router: a volume's request becomes one part per window, each for the shard that owns it, and the parts' answers
+//! become one. A flush goes to every shard. One router a thread; ids it makes are unique in that thread.
+
+use crate::api::Hint;
+use crate::stub::Streams;
+use crate::units::{Stripe, WINDOW};
+use loligo_block::{Answer, Extent, Reply, ReqError, ReqKind, Request, SECTOR, Segments};
+use slab::Slab;
+
+/// Low bits of a part's id that number it within its request.
+const PART_BITS: u32 = 24;
+
+/// Where a part goes.
+#[derive(Debug)]
+pub struct Part {
+    /// The shard.
+    pub shard: u16,
+    /// The part; its id is the router's.
+    pub request: Request,
+    /// What the shard cannot see.
+    pub hint: Hint,
+}
+
+#[derive(Debug)]
+struct Parent {
+    request: Request,
+    left: u32,
+    error: Option<ReqError>,
+    /// Answers of the parts, in order, where there is more than one.
+    answers: Vec<Option<Answer>>,
+}
+
+/// Splits requests and joins answers.
+#[derive(Debug)]
+pub struct Router {
+    shards: u16,
+    size: u64,
+    block: u64,
+    streams: Streams,
+    parents: Slab<Parent>,
+}
+
+impl Router {
+    /// For a volume of `size` bytes in blocks of `logical_block` bytes over `shards` shards.
+    pub fn new(size: u64, logical_block: u32, shards: u16, promotion: u32) -> Router {
+        let block = u64::from(logical_block).max(SECTOR);
+        Router { shards, size, block, streams: Streams::new(promotion), parents: Slab::with_capacity(256) }
+    }
+
+    /// Splits `request`; its parts are added to `out`. A request that cannot be is answered at once.
+    pub fn route(&mut self, request: Request, out: &mut Vec<Part>) -> Option<Reply> {
+        let refused = |e| Some(Reply { id: request.id, result: Err(e) });
+        let flush = matches!(request.kind, ReqKind::Flush);
+        let inside = request.offset.checked_add(request.len).is_some_and(|end| end <= self.size);
+        let aligned = request.offset % self.block == 0 && (request.len % self.block == 0 || request.offset + request.len == self.size);
+        if let ReqKind::Write(data) = &request.kind {
+            if data.len() as u64 != request.len {
+                return refused(ReqError::Invalid);
+            }
+        }
+        if !flush && (!inside || !aligned) {
+            return refused(ReqError::Invalid);
+        }
+        if !flush && request.len == 0 {
+            return Some(Reply { id: request.id, result: Ok(Answer::Done) });
+        }
+        let stream_bytes = match request.kind {
+            ReqKind::Read => self.streams.observe(request.offset, request.len, false),
+            ReqKind::Write(_) => self.streams.observe(request.offset, request.len, true),
+            _ => 0,
+        };
+        let hint = Hint { stream_bytes };
+        let (offset, len) = (request.offset, request.len);
+        let parts = if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
+        let key = self.parents.insert(Parent { request, left: parts as u32, error: None, answers: Vec::new() });
+        let parent = &mut self.parents[key];
+        if parts > 1 {
+            parent.answers.resize_with(parts as usize, || None);
+        }
+        let mut at = offset;
+        for n in 0..parts {
+            let id = (key as u64) << PART_BITS | n;
+            let (kind, fua) = (&parent.request.kind, parent.request.fua);
+            if flush {
+                let request = Request { id, kind: ReqKind::Flush, offset: 0, len: 0, fua };
+                out.push(Part { shard: n as u16, request, hint });
+                continue;
+            }
+            let end = ((at / WINDOW + 1) * WINDOW).min(offset + len);
+            let kind = match kind {
+                ReqKind::Write(data) => ReqKind::Write(data.slice((at - offset) as usize..(end - offset) as usize)),
+                other => other.clone(),
+            };
+            let request = Request { id, kind, offset: at, len: end - at, fua };
+            out.push(Part { shard: Stripe::owner(at, self.shards), request, hint });
+            at = end;
+        }
+        None
+    }
+
+    /// A part is answered; the whole request's answer once it was the last.
+    pub fn answered(&mut self, reply: Reply) -> Option<Reply> {
+        let (key, n) = ((reply.id >> PART_BITS) as usize, (reply.id & ((1 << PART_BITS) - 1)) as usize);
+        let parent = self.parents.get_mut(key)?;
+        parent.left -= 1;
+        let mut single = None;
+        match reply.result {
+            Ok(answer) if parent.answers.is_empty() => single = Some(answer),
+            Ok(answer) => parent.answers[n] = Some(answer),
+            Err(e) => parent.error = parent.error.or(Some(e)),
+        }
+        if parent.left > 0 {
+            return None;
+        }
+        let parent = self.parents.remove(key);
+        let result = match (parent.error, single) {
+            (Some(e), _) => Err(e),
+            (None, Some(answer)) => Ok(answer),
+            (None, None) => Ok(join(parent.answers)),
+        };
+        Some(Reply { id: parent.request.id, result })
+    }
+
+    /// Requests under way.
+    pub fn in_flight(&self) -> usize {
+        self.parents.len()
+    }
+
+    /// Changes after how many requests a run counts as a stream.
+    pub fn set_promotion(&mut self, requests: u32) {
+        self.streams = Streams::new(requests);
+    }
+}
+
+fn join(answers: Vec<Option<Answer>>) -> Answer {
+    let mut segments = Segments::new();
+    let mut extents: Vec<Extent> = Vec::new();
+    for a in answers.into_iter().flatten() {
+        match a {
+            Answer::Done => {}
+            Answer::Data(mut s) => segments.append(&mut s),
+            Answer::Extents(more) => {
+                for e in more {
+                    match extents.last_mut() {
+                        Some(l) if l.allocated == e.allocated && l.zero == e.zero => l.len += e.len,
+                        _ => extents.push(e),
+                    }
+                }
+            }
+        }
+    }
+    match (segments.is_empty(), extents.is_empty()) {
+        (false, _) => Answer::Data(segments),
+        (true, false) => Answer::Extents(extents),
+        (true, true) => Answer::Done,
+    }
+}

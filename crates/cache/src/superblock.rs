@@ -1,0 +1,288 @@
+//! The superblock: what cache this is, of which core, and how it was left. Two copies, written one after the other
+//! with a flush between; the valid one of the higher generation counts.
+
+use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
+use crate::mode::Mode;
+use crate::record::{u32_at, u64_at};
+use loligo_block::{IoError, SyncIo, crc32c};
+use thiserror::Error;
+
+const MAGIC: &[u8; 8] = b"LOLIGOSB";
+const VERSION: u32 = 1;
+/// Bytes of one copy.
+pub const SUPERBLOCK: usize = 4096;
+/// Incompatible features this version knows (none yet).
+const KNOWN_INCOMPAT: u64 = 0;
+const FINALS_AT: usize = 1024;
+const CORE_ID_AT: usize = 512;
+const NAME_AT: usize = 768;
+const TEXT: usize = 252;
+
+/// What the core was when the cache was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoreIdentity {
+    /// Bytes of the core device.
+    pub size: u64,
+    /// WWN or serial and offset of a device, empty for a file.
+    pub id: String,
+}
+
+/// The superblock's fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superblock {
+    /// One up with every write of it.
+    pub generation: u64,
+    /// Names the cache.
+    pub uuid: [u8; 16],
+    /// The volume's name when the cache was made.
+    pub name: String,
+    /// The core it belongs to.
+    pub core: CoreIdentity,
+    /// First byte of the core that is exported.
+    pub home_start: u64,
+    /// Bytes exported.
+    pub home_length: u64,
+    /// Cache line, bytes.
+    pub line_size: u32,
+    /// The mode it was last in.
+    pub mode: Mode,
+    /// Percent of the core left unexported.
+    pub core_reserve: u8,
+    /// Division of the device.
+    pub layout: Layout,
+    /// Cleanly stopped: `finals` hold.
+    pub clean: bool,
+    /// Last journal frame of each shard at a clean stop.
+    pub finals: Vec<u64>,
+    /// Dirty blocks at a clean stop (what would be lost with the cache).
+    pub dirty_blocks: u64,
+    /// Regions of intents: bytes each.
+    pub region: u64,
+}
+
+/// Why a device holds no usable superblock.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SuperError {
+    /// Neither place holds the magic: not a cache.
+    #[error("no Loligo superblock")]
+    Absent,
+    /// The magic is there and both copies are damaged.
+    #[error("both superblocks are damaged: {0}")]
+    Damaged(String),
+    /// Made by a later version.
+    #[error("the cache was made by a later version ({0}): upgrade before opening it")]
+    TooNew(String),
+    /// The device failed.
+    #[error("cannot read the superblock: {0}")]
+    Io(#[from] IoError),
+}
+
+fn put_text(out: &mut [u8], at: usize, text: &str) {
+    let mut n = text.len().min(TEXT);
+    while !text.is_char_boundary(n) {
+        n -= 1;
+    }
+    out[at..at + 4].copy_from_slice(&(n as u32).to_le_bytes());
+    out[at + 4..at + 4 + n].copy_from_slice(&text.as_bytes()[..n]);
+}
+
+fn get_text(raw: &[u8], at: usize) -> Option<String> {
+    let n = u32_at(raw, at)? as usize;
+    if n > TEXT {
+        return None;
+    }
+    String::from_utf8(raw.get(at + 4..at + 4 + n)?.to_vec()).ok()
+}
+
+impl Superblock {
+    /// What journals, pages and roots carry to show whose they are.
+    pub fn cache_id(&self) -> u64 {
+        u64_at(&self.uuid, 0).unwrap_or(0)
+    }
+
+    /// The 4,096 bytes of one copy.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut o = vec![0u8; SUPERBLOCK];
+        o[0..8].copy_from_slice(MAGIC);
+        o[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        // 12: checksum. 16, 24, 32: compatible, read-only compatible and incompatible feature words.
+        o[40..48].copy_from_slice(&self.generation.to_le_bytes());
+        o[48..64].copy_from_slice(&self.uuid);
+        let words: [(usize, u64); 8] = [
+            (64, self.core.size),
+            (72, self.home_start),
+            (80, self.home_length),
+            (88, self.layout.cache_size),
+            (96, self.layout.shard_len),
+            (104, self.layout.journal_len),
+            (112, self.dirty_blocks),
+            (120, self.region),
+        ];
+        for (at, v) in words {
+            o[at..at + 8].copy_from_slice(&v.to_le_bytes());
+        }
+        o[128..132].copy_from_slice(&self.line_size.to_le_bytes());
+        o[132..134].copy_from_slice(&self.layout.shards.to_le_bytes());
+        o[134] = self.mode as u8;
+        o[135] = self.core_reserve;
+        o[136] = u8::from(self.clean);
+        // 140: number of entries of the extent table (none yet), 144: exponent of the staging partitions (none yet).
+        put_text(&mut o, CORE_ID_AT, &self.core.id);
+        put_text(&mut o, NAME_AT, &self.name);
+        for (i, f) in self.finals.iter().take(usize::from(MAX_SHARDS)).enumerate() {
+            o[FINALS_AT + i * 8..FINALS_AT + i * 8 + 8].copy_from_slice(&f.to_le_bytes());
+        }
+        let crc = crc32c(&o);
+        o[12..16].copy_from_slice(&crc.to_le_bytes());
+        o
+    }
+
+    /// Reads one copy.
+    ///
+    /// # Errors
+    /// [`SuperError`]; `raw` may be anything.
+    pub fn decode(raw: &[u8]) -> Result<Superblock, SuperError> {
+        let raw = raw.get(..SUPERBLOCK).ok_or(SuperError::Absent)?;
+        if &raw[0..8] != MAGIC {
+            return Err(SuperError::Absent);
+        }
+        let mut zeroed = raw.to_vec();
+        zeroed[12..16].fill(0);
+        if u32_at(raw, 12) != Some(crc32c(&zeroed)) {
+            return Err(SuperError::Damaged("checksum".into()));
+        }
+        let version = u32_at(raw, 8).unwrap_or(0);
+        let word = |at| u64_at(raw, at).unwrap_or(0);
+        if version != VERSION {
+            return Err(SuperError::TooNew(format!("format {version}")));
+        }
+        if word(32) & !KNOWN_INCOMPAT != 0 {
+            return Err(SuperError::TooNew(format!("incompatible features {:#x}", word(32))));
+        }
+        let bad = |what: &str| SuperError::Damaged(what.into());
+        if u32_at(raw, 140) != Some(0) {
+            return Err(SuperError::TooNew("an extent table".into()));
+        }
+        let shards = u16::from_le_bytes([raw[132], raw[133]]);
+        let layout = Layout::new(word(88), shards, word(104)).map_err(|e| bad(&e.to_string()))?;
+        if layout.shard_len != word(96) || layout.journal_len != word(104) {
+            return Err(bad("layout"));
+        }
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&raw[48..64]);
+        let finals = (0..usize::from(shards)).map(|i| word(FINALS_AT + i * 8)).collect();
+        let sb = Superblock {
+            generation: word(40),
+            uuid,
+            name: get_text(raw, NAME_AT).ok_or_else(|| bad("name"))?,
+            core: CoreIdentity { size: word(64), id: get_text(raw, CORE_ID_AT).ok_or_else(|| bad("core id"))? },
+            home_start: word(72),
+            home_length: word(80),
+            line_size: u32_at(raw, 128).unwrap_or(0),
+            mode: Mode::from_number(raw[134]).ok_or_else(|| bad("mode"))?,
+            core_reserve: raw[135],
+            layout,
+            clean: raw[136] != 0,
+            finals,
+            dirty_blocks: word(112),
+            region: word(120),
+        };
+        let fits = sb.home_start.checked_add(sb.home_length).is_some_and(|end| end <= sb.core.size);
+        if !fits || !valid_line_size(sb.line_size) || !sb.region.is_power_of_two() {
+            return Err(bad("geometry"));
+        }
+        Ok(sb)
+    }
+
+    /// The newest valid copy on the device.
+    ///
+    /// # Errors
+    /// [`SuperError::Absent`] only where neither place holds the magic.
+    pub fn load(dev: &mut dyn SyncIo) -> Result<Superblock, SuperError> {
+        let mut best: Result<Superblock, SuperError> = Err(SuperError::Absent);
+        for at in SUPERBLOCKS {
+            if at + SUPERBLOCK as u64 > dev.size() {
+                continue;
+            }
+            let mut raw = vec![0; SUPERBLOCK];
+            dev.read_at(at, &mut raw)?;
+            match (Superblock::decode(&raw), &best) {
+                (Ok(sb), Ok(have)) if sb.generation <= have.generation => {}
+                (Ok(sb), _) => best = Ok(sb),
+                (Err(SuperError::Absent), _) | (Err(_), Ok(_)) => {}
+                (Err(e), Err(SuperError::Absent)) => best = Err(e),
+                (Err(_), Err(_)) => {}
+            }
+        }
+        best
+    }
+
+    /// Writes both copies, one after the other with a flush behind each; the generation goes up by one.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn store(&mut self, dev: &mut dyn SyncIo) -> Result<(), IoError> {
+        self.generation += 1;
+        let raw = self.encode();
+        for at in SUPERBLOCKS {
+            dev.write_at(at, &raw)?;
+            dev.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether `n` is a cache line size: 4, 8, 16, 32 or 64 KiB.
+pub fn valid_line_size(n: u32) -> bool {
+    n.is_power_of_two() && (4096..=65536).contains(&n)
+}
+
+/// Bytes of an intent region for an exported length: a power of two so that at most 8,192 cover it.
+pub fn region_size(home_length: u64) -> u64 {
+    home_length.div_ceil(8192).max(1 << 20).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sb() -> Superblock {
+        Superblock {
+            generation: 3,
+            uuid: *b"0123456789abcdef",
+            name: "vol".into(),
+            core: CoreIdentity { size: 1 << 30, id: "wwn".into() },
+            home_start: 0,
+            home_length: 1 << 30,
+            line_size: 4096,
+            mode: Mode::Wb,
+            core_reserve: 0,
+            layout: Layout::new(64 << 20, 2, 0).unwrap(),
+            clean: true,
+            finals: vec![5, 6],
+            dirty_blocks: 9,
+            region: region_size(1 << 30),
+        }
+    }
+
+    #[test]
+    fn reads_back_what_was_written_and_refuses_every_flipped_bit() {
+        let raw = sb().encode();
+        assert_eq!(Superblock::decode(&raw).unwrap(), sb());
+        for bit in 0..SUPERBLOCK * 8 {
+            let mut bad = raw.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&bad).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_refused_by_name_not_taken_for_damage() {
+        let mut raw = sb().encode();
+        raw[32] = 1;
+        raw[12..16].fill(0);
+        let crc = crc32c(&raw);
+        raw[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(Superblock::decode(&raw), Err(SuperError::TooNew(_))));
+    }
+}

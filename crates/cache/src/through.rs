@@ -1,0 +1,136 @@
+//! Changes that go to the core first: write-through and its kin, sequential bypass, zeroes and discards.
+//!
+//! Before the core is touched an intent for the region is durable on the cache; clean blocks of a region with an open
+//! intent are not trusted after a crash. Dirty mappings end only after the core's flush.
+
+use crate::api::{Dev, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::{Core, Waiter};
+use crate::mode::WriteRoute;
+use crate::mutation::{Content, Stage};
+use crate::record::Record;
+use crate::tag::Who;
+use crate::units::{BLOCK, WINDOW_BLOCKS};
+use loligo_block::{Buf, IoError, IoKind, Op, OpKind, ReqError, Shared, crc32c};
+
+impl Core {
+    /// First an intent.
+    pub(crate) fn through(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let offset = self.mutation(key).offset;
+        let region = self.intents.region_of(offset);
+        self.mutation(key).stage = Stage::Intent;
+        if self.intents.enter(region, key) || planted(self.cfg.bug, Bug::CoreWriteWithoutIntent) {
+            return self.claim(key, fx);
+        }
+        if self.intents.must_open(region) {
+            let seq = self.record(now, Record::IntentOpen { region }, false, true);
+            self.wait_durable(seq, Waiter::Intent(region));
+        }
+    }
+
+    /// An intent is durable: those who waited for it go on.
+    pub(crate) fn intent_opened(&mut self, region: u32, fx: &mut Vec<Effect>) {
+        for key in self.intents.opened(region) {
+            self.claim(key, fx);
+        }
+    }
+
+    /// Then the window, which a destage job may own for the moment.
+    pub(crate) fn claim(&mut self, key: usize, fx: &mut Vec<Effect>) {
+        let window = self.mutation(key).first / WINDOW_BLOCKS as u32;
+        if !self.destage.claim(window, key) {
+            self.mutation(key).stage = Stage::Claim;
+            return;
+        }
+        let home = self.cfg.home_start;
+        let m = self.mutation(key);
+        m.claimed = true;
+        m.stage = Stage::Core;
+        let kind = match &m.content {
+            Content::Data(data) => OpKind::Write { data: data.clone(), fua: false },
+            Content::Zero { unmap } => OpKind::WriteZeroes { len: m.len, unmap: *unmap },
+        };
+        let (offset, len) = (home + m.offset, m.len);
+        self.core_busy += 1;
+        self.stats.core_write_bytes += len;
+        fx.push(Effect::Io(Dev::Core, Op { tag: Who::Task(key, 0).tag(), offset, kind }));
+    }
+
+    /// The core has it, or has failed.
+    pub(crate) fn core_done(&mut self, now: Nanos, key: usize, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+        self.core_busy -= 1;
+        let m = self.mutation(key);
+        let (first, last) = (m.first, m.last);
+        match result {
+            Ok(()) => m.core_written = true,
+            Err(e) => {
+                m.error = Some(match e.kind {
+                    IoKind::NoSpace => ReqError::NoSpace,
+                    IoKind::Unsupported => ReqError::Unsupported,
+                    _ => ReqError::Io,
+                });
+                m.route = WriteRoute::Invalidate;
+            }
+        }
+        let zeroed = matches!(m.content, Content::Zero { .. }) && m.error.is_none();
+        if zeroed && self.any_dirty(first, last) {
+            self.mutation(key).stage = Stage::CoreFlush;
+            if self.want_core_flush(Waiter::Task(key), fx) {
+                return;
+            }
+        }
+        self.record_drops(now, key, fx);
+    }
+
+    /// The cache follows: new clean versions where the route says so, no version elsewhere.
+    pub(crate) fn record_drops(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let m = self.mutation(key);
+        m.stage = Stage::Recording;
+        let (first, last, route, offset) = (m.first, m.last, m.route, m.offset);
+        let zero = matches!(m.content, Content::Zero { .. });
+        let failed = m.error.is_some();
+        let blocks = last - first + 1;
+        let keep = route == WriteRoute::Through
+            && self.slots.free_count() > blocks + self.reserve()
+            && self.journal_has_room(crate::core::Room::Client);
+        let mut recorded = false;
+        for block in first..=last {
+            let global = self.cfg.stripe.global(block);
+            let old = self.index.get(block);
+            if keep {
+                let slot = self.slots.take().expect("counted above");
+                let mask = self.mutation(key).mask(block);
+                let data = self.clean_block(key, block);
+                let crc = crc32c(&data);
+                self.put_data(slot, data, fx);
+                self.record(now, Record::Put { block: global, slot, crc, valid: mask, dirty: 0 }, false, true);
+                recorded = true;
+            } else if let Some(old) = old.filter(|o| o.dirty == 0 || (zero && !failed)) {
+                self.record(now, Record::Drop { block: global, slot: old.slot }, false, true);
+                recorded = true;
+            }
+        }
+        let seq = if recorded { self.journal.notify(key) } else { 0 };
+        self.mutation(key).seq = seq;
+        let region = self.intents.region_of(offset);
+        self.intents.leave(region, now, seq);
+        if !recorded {
+            self.changed(first, last);
+            self.finish(now, key, fx);
+        }
+    }
+
+    /// The payload within `block` as a whole block, zeros around it.
+    fn clean_block(&mut self, key: usize, block: u32) -> Shared {
+        let m = self.mutation(key);
+        let (from, to, at) = m.piece(block);
+        let Content::Data(payload) = &m.content else { unreachable!("zeroes are never put") };
+        let payload = payload.slice(from as usize..to as usize);
+        if payload.len() == BLOCK as usize {
+            return payload;
+        }
+        let mut whole = Buf::zeroed(BLOCK as usize);
+        whole[at..at + payload.len()].copy_from_slice(&payload);
+        whole.freeze()
+    }
+}

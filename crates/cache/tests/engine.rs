@@ -1,0 +1,224 @@
+//! One shard over two vectors that complete everything at once: what a client sees, mode by mode.
+
+use loligo_block::{Answer, Buf, IoError, OpKind, ReqError, ReqKind, Request, SyncIo};
+use loligo_cache::api::{Control, Dev, Effect, Event};
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_cache::params::Params;
+use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_cache::{Core, Router};
+use std::collections::VecDeque;
+
+struct Ram(Vec<u8>);
+
+impl SyncIo for Ram {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
+        Ok(())
+    }
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// A cache over two arrays, driven until nothing is left to do.
+struct Rig {
+    cache: Ram,
+    core: Ram,
+    sb: Superblock,
+    cores: Vec<Core>,
+    router: Router,
+    now: u64,
+    id: u64,
+}
+
+const CORE: usize = (48 << 20) + 512;
+
+fn options() -> OpenOptions {
+    OpenOptions { force: false, params: Params::default(), bug: None }
+}
+
+const DEVICES: Devices = Devices { journal_unit: 512, cache_volatile: true, core_volatile: true, core_unmaps: true };
+
+impl Rig {
+    fn new(mode: Mode, shards: u16, line_size: u32) -> Rig {
+        let mut cache = Ram(vec![0; 32 << 20]);
+        let core = Ram((0..CORE).map(|i| (i / 512 % 251) as u8).collect());
+        let o = FormatOptions {
+            uuid: [7; 16],
+            name: "t".into(),
+            cache_size: 32 << 20,
+            core: CoreIdentity { size: CORE as u64, id: String::new() },
+            line_size,
+            shards,
+            mode,
+            core_reserve: 0,
+            journal_len: 0,
+        };
+        open::format(&mut cache, &o).unwrap();
+        Rig::start(cache, core, mode)
+    }
+
+    fn start(mut cache: Ram, mut core: Ram, mode: Mode) -> Rig {
+        let sb = Superblock::load(&mut cache).unwrap();
+        let shards = sb.layout.shards;
+        let opened = open::open(&mut cache, &mut core, sb, &options()).unwrap();
+        let (sb, cores) = opened.into_cores(mode, &options(), &DEVICES);
+        Rig { cache, core, sb, cores, router: Router::new(CORE as u64, 512, shards, 8), now: 1, id: 0 }
+    }
+
+    /// Feeds `events` and everything that follows from them; returns the first whole answer.
+    fn run(&mut self, mut events: VecDeque<(usize, Event)>) -> Vec<Result<Answer, ReqError>> {
+        let mut out = Vec::new();
+        let mut controlled = 0;
+        loop {
+            let mut fx = Vec::new();
+            let mut by_shard = Vec::new();
+            while let Some((s, e)) = events.pop_front() {
+                self.cores[s].step(self.now, e, &mut fx);
+                by_shard.extend(fx.drain(..).map(|f| (s, f)));
+            }
+            for s in 0..self.cores.len() {
+                self.cores[s].settle(self.now, &mut fx);
+                by_shard.extend(fx.drain(..).map(|f| (s, f)));
+            }
+            self.now += 1000;
+            for (s, f) in by_shard {
+                match f {
+                    Effect::Io(dev, op) => {
+                        let d = if dev == Dev::Cache { &mut self.cache } else { &mut self.core };
+                        let buf = match op.kind {
+                            OpKind::Read(mut b) => {
+                                d.read_at(op.offset, &mut b).unwrap();
+                                Some(b)
+                            }
+                            OpKind::Write { data, .. } => {
+                                d.write_at(op.offset, &data).unwrap();
+                                None
+                            }
+                            OpKind::WriteZeroes { len, .. } => {
+                                d.write_at(op.offset, &vec![0; len as usize]).unwrap();
+                                None
+                            }
+                            _ => None,
+                        };
+                        events.push_back((s, Event::Done { tag: op.tag, buf, result: Ok(()) }));
+                    }
+                    Effect::Answer(r) => out.extend(self.router.answered(r).map(|r| r.result)),
+                    Effect::Controlled(_, r) => {
+                        r.unwrap();
+                        controlled += 1;
+                    }
+                }
+            }
+            if events.is_empty() {
+                let Some(t) = self.cores.iter().filter_map(|c| c.next_deadline(self.now)).min() else { break };
+                if !out.is_empty() || controlled == self.cores.len() {
+                    break;
+                }
+                self.now = self.now.max(t);
+                events.extend((0..self.cores.len()).map(|s| (s, Event::Tick)));
+            }
+        }
+        out
+    }
+
+    fn ask(&mut self, kind: ReqKind, offset: u64, len: u64, fua: bool) -> Result<Answer, ReqError> {
+        self.id += 1;
+        let mut parts = Vec::new();
+        let req = Request { id: self.id, kind, offset, len, fua };
+        if let Some(r) = self.router.route(req, &mut parts) {
+            return r.result;
+        }
+        let events = parts.into_iter().map(|p| (usize::from(p.shard), Event::Submit(p.request, p.hint))).collect();
+        self.run(events).pop().expect("every request is answered")
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        let kind = ReqKind::Write(Buf::copy_of(data).freeze());
+        self.ask(kind, offset, data.len() as u64, false).unwrap();
+    }
+
+    fn read(&mut self, offset: u64, len: u64) -> Vec<u8> {
+        match self.ask(ReqKind::Read, offset, len, false).unwrap() {
+            Answer::Data(segments) => segments.iter().flat_map(|s| s.to_vec()).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn control(&mut self, c: Control) {
+        let events = (0..self.cores.len()).map(|s| (s, Event::Control(1, c.clone()))).collect();
+        self.run(events);
+    }
+
+    fn stop(mut self) -> (Ram, Ram) {
+        self.control(Control::Stop);
+        let finals: Vec<u64> = self.cores.iter().map(Core::last_seq).collect();
+        let dirty = self.cores.iter().map(Core::dirty_blocks).sum();
+        open::close(&mut self.cache, &mut self.sb, &finals, Mode::Wb, dirty, None).unwrap();
+        (self.cache, self.core)
+    }
+}
+
+/// A small deterministic generator for offsets and lengths.
+fn next(x: &mut u64) -> u64 {
+    *x ^= *x << 13;
+    *x ^= *x >> 7;
+    *x ^= *x << 17;
+    *x
+}
+
+#[test]
+fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_restart() {
+    for (i, mode) in Mode::ALL.into_iter().enumerate() {
+        for (shards, line) in [(1, 4096), (3, 65536)] {
+            let mut rig = Rig::new(mode, shards, line);
+            let mut model = rig.core.0.clone();
+            let mut x = 88172645463325252 + i as u64;
+            for n in 0..1500u64 {
+                let sectors = match next(&mut x) % 8 {
+                    0 => 1 + next(&mut x) % 600,
+                    1..=3 => 1 + next(&mut x) % 15,
+                    _ => 8,
+                };
+                let hot = if next(&mut x) % 2 == 0 { 4096 } else { CORE as u64 / 512 };
+                let at = next(&mut x) % (hot - sectors);
+                let (offset, len) = (at * 512, sectors * 512);
+                let range = offset as usize..(offset + len) as usize;
+                match next(&mut x) % 10 {
+                    0..=4 => {
+                        let data: Vec<u8> = (0..len).map(|b| (n * 31 + b / 512) as u8).collect();
+                        model[range].copy_from_slice(&data);
+                        rig.write(offset, &data);
+                    }
+                    5 => {
+                        model[range].fill(0);
+                        rig.ask(ReqKind::WriteZeroes { unmap: true }, offset, len, n % 3 == 0).unwrap();
+                    }
+                    6 if n % 5 == 0 => drop(rig.ask(ReqKind::Flush, 0, 0, false).unwrap()),
+                    _ => assert_eq!(rig.read(offset, len), model[range], "{mode} {shards} {line} read {n} at {offset}"),
+                }
+            }
+            if i % 2 == 0 {
+                rig.control(Control::FlushDirty);
+                assert_eq!(rig.cores.iter().map(Core::dirty_blocks).sum::<u64>(), 0);
+                assert!(rig.core.0 == model, "{mode}: the core alone has everything after a flush");
+            }
+            let (cache, core) = rig.stop();
+            let mut rig = Rig::start(cache, core, mode);
+            for at in (0..CORE as u64 - 512).step_by(1 << 20) {
+                let len = (1u64 << 20).min(CORE as u64 - at);
+                assert!(rig.read(at, len) == model[at as usize..(at + len) as usize], "{mode} {shards} after restart at {at}");
+            }
+            let inspection = open::inspect(&mut rig.cache, |_, _| ()).unwrap();
+            assert_eq!(inspection.damage, []);
+        }
+    }
+}
