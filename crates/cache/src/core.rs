@@ -27,7 +27,7 @@ use crate::tag::Who;
 use crate::units::{BLOCK, Stripe};
 use loligo_block::{Answer, Buf, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a shard must know to run.
 #[derive(Debug, Clone)]
@@ -120,6 +120,8 @@ pub struct Core {
     pub(crate) waiting: VecDeque<usize>,
     /// Blocks on their way to becoming dirty that are not yet.
     pub(crate) pending_dirty: u64,
+    /// Fills recorded that have not taken effect: what changes such a block without a new version must end them.
+    pub(crate) filling: BTreeMap<u32, u32>,
     /// Evictions recorded that have not taken effect.
     dropping: u32,
     pub(crate) destage: Destage,
@@ -165,6 +167,7 @@ impl Core {
             waiting: VecDeque::new(),
             pending_dirty: 0,
             dropping: 0,
+            filling: BTreeMap::new(),
             destage: Destage::new(windows, slots),
             checkpoint: Checkpoint::new(&cfg.layout, rec.directory, rec.root_seq),
             intents: Intents::new(cfg.home_length, cfg.region),
@@ -333,6 +336,9 @@ impl Core {
             Record::Put { block, slot, crc, valid, dirty } => {
                 let local = self.cfg.stripe.local(block);
                 self.pending_dirty -= u64::from(fresh);
+                if self.filling.get(&local) == Some(&slot) {
+                    self.filling.remove(&local);
+                }
                 self.destage.superseded(local);
                 let old = self.index.put(local, Meta { slot, crc, valid, dirty });
                 match old {
@@ -686,7 +692,8 @@ impl Core {
         }
         let id = self.stopping.expect("checked above");
         if self.journal.last_seq() > self.journal.durable() {
-            self.journal.close(&mut self.closed);
+            self.journal.hurry();
+            self.journal.close_if_due(now, &mut self.closed);
             self.emit_frames(fx);
             return self.flush_if_wanted(now, fx);
         }

@@ -350,7 +350,8 @@ impl Core {
     /// Offers what came from the core to the admission policy, and writes what it takes into slots.
     fn promote(&mut self, now: Nanos, first: u32, stamp: u64, data: &Shared, fx: &mut Vec<Effect>) {
         for (block, from) in (first..).zip((0..data.len()).step_by(BLOCK as usize)) {
-            if self.index.get(block).is_some_and(|m| m.valid == ALL || m.dirty != 0) {
+            let there = self.index.get(block).is_some_and(|m| m.valid == ALL || m.dirty != 0);
+            if there || self.filling.contains_key(&block) {
                 continue;
             }
             if self.changed_since(block, stamp) {
@@ -390,6 +391,7 @@ impl Core {
         self.put_data(slot, data, fx);
         let record = Record::Put { block: self.cfg.stripe.global(block), slot, crc, valid, dirty: 0 };
         self.record(now, record, false, false);
+        self.filling.insert(block, slot);
         self.stats.fills += 1;
     }
 

@@ -105,8 +105,11 @@ impl Core {
                 self.put_data(slot, data, fx);
                 self.record(now, Record::Put { block: global, slot, crc, valid: mask, dirty: 0 }, false, true);
                 recorded = true;
-            } else if let Some(old) = old.filter(|o| o.dirty == 0 || (zero && !failed)) {
-                self.record(now, Record::Drop { block: global, slot: old.slot }, false, true);
+                continue;
+            }
+            let old = old.filter(|o| o.dirty == 0 || (zero && !failed)).map(|o| o.slot);
+            for slot in old.into_iter().chain(self.filling.get(&block).copied()) {
+                self.record(now, Record::Drop { block: global, slot }, false, true);
                 recorded = true;
             }
         }
