@@ -3,6 +3,9 @@
 //! The loop waits until a socket is ready (poll, epoll or io_uring), calls [`Server::on_readable`] or
 //! [`Server::on_writable`], carries the requests to the volume, brings its replies to [`Server::answer`] and then
 //! calls [`Server::flush`] once, which sends everything that became ready with one call per connection.
+//!
+//! Readiness must be level-triggered (or asked for anew each time, as one-shot polls are): a turn may end before a socket
+//! is empty. After a flush the loop looks at [`Server::connections`] for what each socket is to be watched for.
 
 use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES};
 use crate::tls::{TlsContext, TlsSession};

@@ -2,7 +2,7 @@
 
 use crate::common::client::{Got, info, meta, option, option_replies, replies, request, write};
 use crate::common::{SIZE, Talk};
-use loligo_block::{ReqKind, alignment};
+use loligo_block::{Answer, Buf, ReqKind, alignment};
 use loligo_export::nbd::Closed;
 use loligo_export::{Export, Limits};
 
@@ -276,4 +276,19 @@ fn a_stopping_server_answers_what_it_accepted_and_refuses_the_rest() {
     let got = replies(&t.take_output(), 0);
     assert_eq!(got, [Got::Simple(2, 108, vec![]), Got::Simple(3, 108, vec![]), Got::Simple(1, 0, vec![])]);
     assert_eq!((t.conn.finished(), t.conn.held_bytes()), (Some(Closed::Stopping), 0));
+}
+
+#[test]
+fn an_answer_that_does_not_fit_its_request_becomes_an_error_and_not_a_stream_out_of_step() {
+    let mut t = simple();
+    let short = || std::iter::once(Buf::zeroed(512).freeze()).collect();
+    for answer in [Answer::Done, Answer::Data(short()), Answer::Extents(vec![])] {
+        t.hand_in(&request(0, 0, 1, 0, 4096));
+        let r = t.requests.pop().unwrap();
+        t.conn.answer(r.id, Ok(answer.clone()));
+        // A second answer to the same request finds nothing.
+        t.conn.answer(r.id, Ok(answer));
+        assert_eq!(replies(&t.take_output(), 0), error(1, 5));
+    }
+    assert_eq!(t.conn.held_bytes(), 0);
 }
