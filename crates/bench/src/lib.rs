@@ -1,11 +1,16 @@
 //! Workloads, runners, statistics, reports.
 
+pub mod bed;
 pub mod child;
+pub mod cliff;
 pub mod demo;
 pub mod facts;
 pub mod fio;
+pub mod foreground;
 pub mod interrupt;
+pub mod latency;
 pub mod nbd;
+pub mod nbd_ab;
 pub mod report;
 pub mod rng;
 pub mod server;
@@ -13,3 +18,4 @@ pub mod stats;
 pub mod table;
 pub mod trace;
 pub mod units;
+mod watch;

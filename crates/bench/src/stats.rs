@@ -49,6 +49,13 @@ pub struct Ratio {
     pub pairs: usize,
 }
 
+impl Ratio {
+    /// `0.98-1.04`.
+    pub fn interval(&self) -> String {
+        format!("{}-{}", crate::units::number(self.low), crate::units::number(self.high))
+    }
+}
+
 /// The median of `a / b` over paired runs with its 95 % bootstrap interval (percentile method, 10,000 resamples of the
 /// pairs). The same seed gives the same interval.
 ///

@@ -1,7 +1,9 @@
 //! One table, two forms: aligned text for a terminal, Markdown for `docs/results`.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
+
+/// A line under the head, none between rows.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// A table whose first column is text and whose other columns are numbers.
 #[derive(Debug, Clone)]
@@ -26,7 +28,7 @@ impl Table {
     /// For a terminal.
     pub fn text(&self) -> String {
         let mut table = comfy_table::Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(&self.head);
         for row in &self.rows {
             table.add_row(row);

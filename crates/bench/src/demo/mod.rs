@@ -4,7 +4,6 @@ mod plan;
 mod progress;
 mod scratch;
 mod verify;
-mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,6 +17,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::report::{Check, Phase, Report, Timeline};
 use crate::server::{Server, Volume, bare_args, disk_model};
 use crate::table::Table;
+use crate::watch::Watch;
 use crate::{fio, units};
 
 use plan::Load;
@@ -25,7 +25,6 @@ pub use plan::{Sizes, Times};
 use progress::Progress;
 use scratch::Scratch;
 use verify::Digests;
-use watch::Watch;
 
 /// Seed of the content of both cores.
 const SEED: u64 = 0x0007_2000;
@@ -106,6 +105,7 @@ pub fn run(opts: DemoOptions) -> Result<()> {
 struct Demo<'a> {
     opts: &'a DemoOptions,
     stop: &'a Interrupt,
+    dir: &'a Path,
     progress: Progress,
     watch: Watch,
     commands: Vec<String>,
@@ -126,6 +126,7 @@ fn measure(opts: &DemoOptions, stop: &Interrupt) -> Result<Report> {
     let mut demo = Demo {
         opts,
         stop,
+        dir,
         progress: Progress::new(times.expected()),
         watch: Watch::new(&stats),
         commands: Vec::new(),
@@ -271,7 +272,7 @@ impl Demo<'_> {
         self.progress.stage(stage);
         self.commands.push(job.command_line());
         let (progress, watch) = (&self.progress, &mut self.watch);
-        fio::run(job, self.stop, &mut |_| {
+        fio::run(job, self.dir, self.stop, &mut |_| {
             watch.look();
             progress.tick(stage, &dirty(watch));
         })
@@ -328,7 +329,7 @@ impl Demo<'_> {
     /// Verifies what a job wrote; a failure is shown and noted, so that the report tells of it.
     fn verify(&mut self, what: &str, job: &Job) -> Result<()> {
         self.progress.stage(&format!("verifying {what}"));
-        let result = fio::verify(job, self.stop, &mut |_| ());
+        let result = fio::verify(job, self.dir, self.stop, &mut |_| ());
         match &result {
             Ok(checked) => self.commands.push(checked.command.clone()),
             Err(error) if error.is::<Interrupted>() => return Err(Interrupted.into()),

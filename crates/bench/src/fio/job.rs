@@ -76,6 +76,8 @@ pub struct Job {
     pub offset: u64,
     /// Length of the range, bytes; `None` is to the end.
     pub size: Option<u64>,
+    /// Stop after this many bytes, where that is less than the range.
+    pub total: Option<u64>,
     /// At most this many requests per second, for each worker and direction.
     pub rate_iops: Option<u32>,
     /// Content that can be checked later.
@@ -96,6 +98,7 @@ impl Job {
             time: None,
             offset: 0,
             size: None,
+            total: None,
             rate_iops: None,
             verify: None,
             seed: 1,
@@ -148,6 +151,10 @@ impl Job {
             put("numjobs", self.workers.to_string());
         }
         if let Some(time) = self.time {
+            if self.verify.is_none() && !matches!(self.rw, Rw::Read | Rw::Write) {
+                // Every address independent of the last ones, instead of fio's default of each block once a pass.
+                put("norandommap", "1".to_owned());
+            }
             put("time_based", "1".to_owned());
             put("runtime", format!("{}ms", time.as_millis()));
         }
@@ -156,6 +163,9 @@ impl Job {
         }
         if let Some(size) = self.size {
             put("size", size.to_string());
+        }
+        if let Some(total) = self.total {
+            put("io_size", total.to_string());
         }
         if let Some(rate) = self.rate_iops {
             put("rate_iops", rate.to_string());
@@ -201,7 +211,7 @@ mod tests {
         assert_eq!(
             job.command_line(),
             "fio --name=loligo --thread=1 --ioengine=nbd '--uri=nbd+unix:///vol?socket=/run/a.sock' --rw=randrw \
-             --rwmixread=70 --bs=4096 --iodepth=32 --time_based=1 --runtime=2500ms --offset=1048576 \
+             --rwmixread=70 --bs=4096 --iodepth=32 --norandommap=1 --time_based=1 --runtime=2500ms --offset=1048576 \
              --size=67108864 --rate_iops=500 --randseed=1"
         );
     }

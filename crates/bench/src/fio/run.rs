@@ -28,9 +28,10 @@ pub fn version() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Runs the job to its end, calling `tick` with the elapsed time several times a second. Errors carry fio's own words.
-pub fn run(job: &Job, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
-    let dir = tempfile::Builder::new().prefix("loligo-fio-").tempdir().context("a folder for fio's logs")?;
+/// Runs the job to its end, calling `tick` with the elapsed time several times a second. fio's logs pass through a
+/// folder in `scratch` that is gone afterwards. Errors carry fio's own words.
+pub fn run(job: &Job, scratch: &Path, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
+    let dir = logs(scratch)?;
     let mut extra = vec![
         "--unified_rw_reporting=mixed".to_owned(),
         "--group_reporting=1".to_owned(),
@@ -66,14 +67,24 @@ pub struct Checked {
 
 /// Reads back what `job` (with [`Job::verify`] set and a size) wrote earlier and checks every block; the first wrong
 /// block is an error with fio's description of it.
-pub fn verify(job: &Job, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> Result<Checked> {
+pub fn verify(
+    job: &Job,
+    scratch: &Path,
+    stop: &Interrupt,
+    tick: &mut dyn FnMut(Duration),
+) -> Result<Checked> {
     let (Some(_), Some(bytes), Rw::Write | Rw::RandWrite) = (job.verify, job.size, job.rw) else {
         bail!("only a write job with a size and verifiable content can be verified");
     };
-    let dir = tempfile::Builder::new().prefix("loligo-fio-").tempdir().context("a folder for fio's logs")?;
+    let dir = logs(scratch)?;
     let extra = ["--verify_only=1".to_owned(), "--verify_fatal=1".to_owned()];
     execute(job, &extra, dir.path(), stop, tick)?;
     Ok(Checked { command: format!("{} --verify_only=1", job.command_line()), bytes })
+}
+
+fn logs(scratch: &Path) -> Result<tempfile::TempDir> {
+    let dir = tempfile::Builder::new().prefix("fio-").tempdir_in(scratch);
+    dir.with_context(|| format!("a folder for fio's logs in {}", scratch.display()))
 }
 
 fn execute(
@@ -137,7 +148,7 @@ mod tests {
         file.as_file().set_len(1 << 20).unwrap();
         let mut job = file_job(file.path(), Rw::RandRead).lasting(Duration::from_millis(2300));
         job.rate_iops = Some(200);
-        let result = run(&job, &Interrupt::default(), &mut |_| ()).unwrap();
+        let result = run(&job, &std::env::temp_dir(), &Interrupt::default(), &mut |_| ()).unwrap();
         assert!((150.0..=210.0).contains(&result.iops), "{}", result.iops);
         assert_eq!(result.series.len(), 2);
         assert!(result.latency.p50_ns > 0);
@@ -154,17 +165,17 @@ mod tests {
         for kind in [Verify::Crc32c, Verify::Version(0x1122_3344)] {
             let mut job = file_job(file.path(), Rw::RandWrite).within(0, 1 << 20);
             job.verify = Some(kind);
-            run(&job, &stop, &mut |_| ()).unwrap();
-            assert_eq!(verify(&job, &stop, &mut |_| ()).unwrap().bytes, 1 << 20);
+            run(&job, &std::env::temp_dir(), &stop, &mut |_| ()).unwrap();
+            assert_eq!(verify(&job, &std::env::temp_dir(), &stop, &mut |_| ()).unwrap().bytes, 1 << 20);
             if kind != Verify::Crc32c {
                 let mut newer = job.clone();
                 newer.verify = Some(Verify::Version(0x1122_3345));
-                verify(&newer, &stop, &mut |_| ()).unwrap_err();
+                verify(&newer, &std::env::temp_dir(), &stop, &mut |_| ()).unwrap_err();
             }
             let mut byte = [0];
             file.as_file().read_exact_at(&mut byte, 300_000).unwrap();
             file.as_file().write_all_at(&[!byte[0]], 300_000).unwrap();
-            let error = verify(&job, &stop, &mut |_| ()).unwrap_err().to_string();
+            let error = verify(&job, &std::env::temp_dir(), &stop, &mut |_| ()).unwrap_err().to_string();
             assert!(error.contains("verify failed") || error.contains("bad pattern"), "{error}");
         }
     }
@@ -177,7 +188,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let missing = dir.path().join("missing");
         let job = file_job(&missing, Rw::RandRead).within(0, 4096);
-        let error = run(&job, &Interrupt::default(), &mut |_| ()).unwrap_err().to_string();
+        let error =
+            run(&job, &std::env::temp_dir(), &Interrupt::default(), &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("missing") && error.contains("--rw=randread"), "{error}");
     }
 }

@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-/// The part of the statistics that the demo shows.
+/// The part of the statistics that experiments use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-pub(super) struct Stats {
+pub(crate) struct Stats {
     /// Data capacity of the cache.
-    pub(super) cache_bytes: u64,
+    pub(crate) cache_bytes: u64,
     /// Bytes of it in use.
-    pub(super) occupied_bytes: u64,
+    pub(crate) occupied_bytes: u64,
     /// Bytes of it newer than the core.
-    pub(super) dirty_bytes: u64,
+    pub(crate) dirty_bytes: u64,
 }
 
 impl Stats {
     /// Dirty share of the cache, 0..=1.
-    pub(super) fn dirty(&self) -> f64 {
+    pub(crate) fn dirty(&self) -> f64 {
         if self.cache_bytes == 0 { 0.0 } else { self.dirty_bytes as f64 / self.cache_bytes as f64 }
     }
 }
 
 /// Reads the file once a second and keeps what it saw.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     path: PathBuf,
     begun: Instant,
     next: Instant,
@@ -36,20 +36,20 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Watches this file.
-    pub(super) fn new(path: &Path) -> Watch {
+    pub(crate) fn new(path: &Path) -> Watch {
         let now = Instant::now();
         Watch { path: path.to_owned(), begun: now, next: now, last: None, course: Vec::new() }
     }
 
     /// Starts the course of the dirty share anew, at time zero.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.begun = Instant::now();
         self.next = self.begun;
         self.course.clear();
     }
 
     /// Looks at the file if a second has passed since the last look.
-    pub(super) fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let now = Instant::now();
         if now < self.next {
             return;
@@ -63,12 +63,12 @@ impl Watch {
     }
 
     /// What was seen last.
-    pub(super) fn last(&self) -> Option<Stats> {
+    pub(crate) fn last(&self) -> Option<Stats> {
         self.last
     }
 
     /// Seconds since [`Watch::restart`] and dirty share.
-    pub(super) fn course(&self) -> &[(f64, f64)] {
+    pub(crate) fn course(&self) -> &[(f64, f64)] {
         &self.course
     }
 }

@@ -1,0 +1,157 @@
+//! What every experiment needs: the program under test, a scratch folder, and files to serve.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::facts::{Facts, free_bytes};
+use crate::fio::{self, FileEngine, Job, Measured, Target};
+use crate::interrupt::Interrupt;
+use crate::server::{Server, Volume};
+use crate::units;
+use crate::watch::{Stats, Watch};
+
+/// How long a server may take to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a cache may take to write its dirty data to the core.
+const DRAIN_LIMIT: Duration = Duration::from_secs(180);
+
+/// Where and with what an experiment runs.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The `loligo` program.
+    pub binary: PathBuf,
+    /// Parent of the scratch folder: its file system holds caches and cores.
+    pub dir: PathBuf,
+    /// Stops the experiment.
+    pub stop: Interrupt,
+    /// Say on stderr what runs.
+    pub verbose: bool,
+}
+
+impl Place {
+    /// The running program, in the system's temporary folder, stopped by SIGINT, SIGTERM and SIGHUP.
+    pub fn here() -> Result<Place> {
+        Ok(Place {
+            binary: std::env::current_exe().context("the path of this program")?,
+            dir: std::env::temp_dir(),
+            stop: Interrupt::on_signals().context("catching Ctrl-C")?,
+            verbose: true,
+        })
+    }
+}
+
+/// A scratch folder in a place; removed when dropped, so declare it before the servers that use it.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    place: Place,
+    dir: TempDir,
+}
+
+impl Bed {
+    /// Makes one where `need` bytes are free.
+    pub(crate) fn new(place: &Place, need: u64) -> Result<Bed> {
+        Bed::in_folder(place, &place.dir, need)
+    }
+
+    /// Makes one in another folder than the place's own.
+    pub(crate) fn in_folder(place: &Place, parent: &Path, need: u64) -> Result<Bed> {
+        let free = free_bytes(parent).with_context(|| format!("free space of {}", parent.display()))?;
+        if free < need {
+            let [free, need] = [free, need].map(|bytes| units::bytes(bytes as f64));
+            bail!("{} has {free} free, this needs {need}: name another folder with --dir", parent.display());
+        }
+        let dir = tempfile::Builder::new().prefix("loligo-bench-").tempdir_in(parent)?;
+        Ok(Bed { place: place.clone(), dir })
+    }
+
+    pub(crate) fn stop(&self) -> &Interrupt {
+        &self.place.stop
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        Facts::of(self.dir.path())
+    }
+
+    /// A file of `size` bytes, written whole, so that no run pays for its allocation.
+    pub(crate) fn file(&self, name: &str, size: u64) -> Result<PathBuf> {
+        let path = self.path(name);
+        let mut file = File::create_new(&path)?;
+        let piece = vec![0xa5; 1 << 20];
+        for at in (0..size).step_by(piece.len()) {
+            self.stop().check()?;
+            file.write_all(&piece[..(size - at).min(piece.len() as u64) as usize])
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
+        file.sync_all()?;
+        Ok(path)
+    }
+
+    /// Serves a cached volume.
+    pub(crate) fn serve(&self, name: &str, volume: &Volume) -> Result<Server> {
+        self.loligo(name, &volume.args())
+    }
+
+    /// Starts `loligo serve` with these arguments.
+    pub(crate) fn loligo(&self, name: &str, args: &[String]) -> Result<Server> {
+        Server::loligo(&self.place.binary, self.dir.path(), name, args, self.stop())
+    }
+
+    /// Starts nbdkit.
+    pub(crate) fn nbdkit(&self, name: &str, args: &[&str]) -> Result<Server> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Server::nbdkit(self.dir.path(), name, &args, self.stop())
+    }
+
+    /// Starts qemu-nbd without its page cache, on io_uring.
+    pub(crate) fn qemu_nbd(&self, name: &str, file: &Path) -> Result<Server> {
+        let args = ["--cache=none", "--aio=io_uring"].map(str::to_owned);
+        Server::qemu_nbd(self.dir.path(), name, file, &args, self.stop())
+    }
+
+    /// Stops a server cleanly.
+    pub(crate) fn end(&self, server: Server) -> Result<()> {
+        server.stop(self.stop(), STOP_LIMIT)
+    }
+
+    /// Runs a load.
+    pub(crate) fn run(&self, job: &Job) -> Result<Measured> {
+        if self.place.verbose {
+            eprintln!("{}", job.command_line());
+        }
+        fio::run(job, self.dir.path(), self.stop(), &mut |_| ())
+    }
+
+    /// Statistics of a volume that are newer than this call.
+    pub(crate) fn look(&self, watch: &mut Watch) -> Result<Stats> {
+        // The file is rewritten each second.
+        self.stop().sleep(Duration::from_millis(1100))?;
+        watch.look();
+        watch.last().context("the server wrote no statistics")
+    }
+
+    /// Waits until a volume holds no dirty data, so that its destage does not disturb the next run.
+    pub(crate) fn drained(&self, watch: &mut Watch) -> Result<()> {
+        let begun = Instant::now();
+        while self.look(watch)?.dirty_bytes > 0 {
+            if begun.elapsed() > DRAIN_LIMIT {
+                bail!("the cache did not drain within {} s", DRAIN_LIMIT.as_secs());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file reached past the page cache.
+pub(crate) fn direct(path: &Path, engine: FileEngine) -> Target {
+    Target::File { path: path.to_owned(), engine, direct: true }
+}

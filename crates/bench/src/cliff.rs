@@ -1,0 +1,193 @@
+//! Figure 1: no cliff. Uniform 4K random writes at depth 32 for much longer than it takes to fill the cache, against the
+//! bare disk model at the same depth, second by second.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::bed::{Bed, Place};
+use crate::facts::Facts;
+use crate::fio::{Job, Measured, Rw, Second, Target};
+use crate::server::{Volume, bare_args, disk_model};
+use crate::stats::median;
+use crate::table::Table;
+use crate::units;
+
+/// How the experiment runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Program, folder, interrupt.
+    pub place: Place,
+    /// Size of the core, bytes.
+    pub core: u64,
+    /// Sizes of the cache in percent of the core.
+    pub percents: Vec<u32>,
+    /// Length of the load.
+    pub time: Duration,
+    /// The last part of it that counts as the steady state.
+    pub steady: Duration,
+}
+
+impl Options {
+    /// A 1 GiB core, caches of 5, 25 and 50 %, 140 s of load of which the last 60 s count.
+    pub fn new(place: Place) -> Options {
+        Options {
+            place,
+            core: 1 << 30,
+            percents: vec![5, 25, 50],
+            time: Duration::from_secs(140),
+            steady: Duration::from_secs(60),
+        }
+    }
+}
+
+/// One side's course.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Course {
+    /// Mean requests per second of the steady part.
+    pub steady_iops: f64,
+    /// Median of its seconds' 99th percentile latencies, nanoseconds.
+    pub steady_p99_ns: f64,
+    /// Every second from an empty cache on.
+    pub series: Vec<Second>,
+}
+
+/// One cache size against the bare disk.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Size {
+    /// Cache size in percent of the core.
+    pub percent: u32,
+    /// Its course.
+    pub course: Course,
+    /// Steady requests per second over the bare disk's.
+    pub ratio: f64,
+    /// The slowest second of the whole run over the bare disk's steady rate: below 1 is a cliff.
+    pub worst_second: f64,
+    /// The highest 99th percentile of any second over the bare disk's own 99th percentile: above 1 is a latency step.
+    pub worst_p99: f64,
+}
+
+/// The whole experiment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cliff {
+    /// The machine.
+    pub facts: Facts,
+    /// The bare disk model.
+    pub bare: Course,
+    /// 99th percentile latency of the bare model's whole run, nanoseconds.
+    pub bare_p99_ns: u64,
+    /// The cache sizes.
+    pub sizes: Vec<Size>,
+}
+
+/// Runs the bare side and then each cache size, every one with fresh files.
+pub fn run(opts: &Options) -> Result<Cliff> {
+    let largest = opts.percents.iter().max().copied().unwrap_or(0);
+    let bed = Bed::new(&opts.place, opts.core + cache_bytes(opts.core, largest) + (64 << 20))?;
+    let core = disk_model(&bed.file("core", opts.core)?);
+    let load = |target: Target| Job::new(target, Rw::RandWrite, 4096, 32).lasting(opts.time);
+    let server = bed.loligo("bare", &bare_args(&core))?;
+    let measured = bed.run(&load(server.target()))?;
+    bed.end(server)?;
+    let bare_p99_ns = measured.latency.p99_ns;
+    let bare = course(measured, opts.steady)?;
+    let mut sizes = Vec::new();
+    for percent in &opts.percents {
+        let volume = Volume {
+            cache: bed.path(&format!("cache-{percent}")),
+            cache_bytes: cache_bytes(opts.core, *percent),
+            core: core.clone(),
+            mode: "wb",
+            stats: None,
+            flush_on_stop: false,
+        };
+        let server = bed.serve("cached", &volume)?;
+        let measured = bed.run(&load(server.target()))?;
+        bed.end(server)?;
+        std::fs::remove_file(&volume.cache).context("removing the cache file")?;
+        sizes.push(compare(*percent, course(measured, opts.steady)?, &bare, bare_p99_ns));
+    }
+    Ok(Cliff { facts: bed.facts(), bare, bare_p99_ns, sizes })
+}
+
+/// Whole MiB, so that the size reads well.
+fn cache_bytes(core: u64, percent: u32) -> u64 {
+    let mib = 1 << 20;
+    core * u64::from(percent) / 100 / mib * mib
+}
+
+fn course(measured: Measured, steady: Duration) -> Result<Course> {
+    let (steady_iops, _) =
+        measured.tail(steady.as_secs_f64()).context("the run was shorter than a second")?;
+    let from = measured.series.last().map_or(0.0, |last| last.at) - steady.as_secs_f64();
+    let p99: Vec<f64> =
+        measured.series.iter().filter(|second| second.at > from).map(|second| second.p99_ns as f64).collect();
+    Ok(Course { steady_iops, steady_p99_ns: median(&p99), series: measured.series })
+}
+
+fn compare(percent: u32, course: Course, bare: &Course, bare_p99_ns: u64) -> Size {
+    let slowest = course.series.iter().map(|second| second.iops).fold(f64::MAX, f64::min);
+    let longest = course.series.iter().map(|second| second.p99_ns).max().unwrap_or(0);
+    Size {
+        percent,
+        ratio: course.steady_iops / bare.steady_iops,
+        worst_second: slowest / bare.steady_iops,
+        worst_p99: longest as f64 / bare_p99_ns as f64,
+        course,
+    }
+}
+
+impl Cliff {
+    /// One line per cache size.
+    pub fn table(&self) -> Table {
+        let heads =
+            ["cache", "steady IOPS", "ratio to bare", "slowest second", "steady p99", "worst p99 / bare p99"];
+        let mut table = Table::new(heads);
+        let bare = &self.bare;
+        table.row([
+            "none (bare)".to_owned(),
+            units::number(bare.steady_iops),
+            units::times(1.0),
+            String::new(),
+            units::time(bare.steady_p99_ns),
+            String::new(),
+        ]);
+        for size in &self.sizes {
+            table.row([
+                format!("{} %", size.percent),
+                units::number(size.course.steady_iops),
+                units::times(size.ratio),
+                units::times(size.worst_second),
+                units::time(size.course.steady_p99_ns),
+                units::number(size.worst_p99),
+            ]);
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flat(iops: f64, p99_ns: u64) -> Course {
+        let series = (1..=10).map(|at| Second { at: f64::from(at), iops, p50_ns: 1, p99_ns }).collect();
+        Course { steady_iops: iops, steady_p99_ns: p99_ns as f64, series }
+    }
+
+    #[test]
+    fn one_slow_second_shows_however_good_the_rest_is() {
+        let bare = flat(200.0, 400);
+        let mut cached = flat(10_000.0, 5);
+        cached.series[3] = Second { at: 4.0, iops: 100.0, p50_ns: 1, p99_ns: 800 };
+        let size = compare(25, cached, &bare, 400);
+        assert_eq!((size.ratio, size.worst_second, size.worst_p99), (50.0, 0.5, 2.0));
+    }
+
+    #[test]
+    fn caches_are_whole_mebibytes() {
+        assert_eq!(cache_bytes(1 << 30, 5), 51 << 20);
+        assert_eq!(cache_bytes(1 << 30, 25), 256 << 20);
+    }
+}
