@@ -17,7 +17,8 @@ use crate::mode::Mode;
 use crate::mutation::Mutation;
 use crate::params::Params;
 use crate::policy::Replacement;
-use crate::stub::{Admission, Probation, Verdict};
+use crate::policy::admit::{Admission, Verdict};
+use crate::policy::probation::Probation;
 use crate::read::ReadTask;
 use crate::record::{JournalId, Record};
 use crate::recover::Recovered;
@@ -161,7 +162,7 @@ impl Core {
             journal,
             locks: Locks::new(),
             policy: rec.policy,
-            admission: Admission::new(cfg.params.admission, slots),
+            admission: Admission::new(cfg.params.admission.kind(), slots),
             probation: Probation::new(slots),
             tasks: Slab::with_capacity(256),
             waiting: VecDeque::new(),
@@ -358,6 +359,7 @@ impl Core {
             }
             Record::Clean { block, slot } => {
                 if self.index.clean(self.cfg.stripe.local(block), slot) {
+                    self.policy.cleaned(slot);
                     self.checkpoint.touch(slot);
                 }
             }
@@ -528,8 +530,10 @@ impl Core {
         for g in first / 16..=last / 16 {
             self.stamps[g as usize % STAMPS] = self.changes;
         }
-        for block in first..=last {
-            self.probation.remove(u64::from(block));
+        if !self.probation.is_empty() {
+            for block in first..=last {
+                self.probation.remove(u64::from(block));
+            }
         }
     }
 
@@ -613,7 +617,7 @@ impl Core {
         let mut parts = self.index.bytes().to_vec();
         parts.push(("free slots", self.slots.bytes()));
         parts.push(("replacement, ghost and shadows", self.policy.bytes()));
-        parts.push(("admission", self.admission.bytes()));
+        parts.push(("admission", self.admission.bytes() + self.probation.bytes()));
         parts.push(("checkpoint directory", self.checkpoint.bytes()));
         parts
     }
@@ -646,7 +650,8 @@ impl Core {
     pub(crate) fn verdict(&mut self, block: u32) -> Verdict {
         let line = u64::from(block / self.cfg.line_blocks);
         let occupancy = self.occupancy_permille();
-        self.admission.admit(line, occupancy)
+        let known = self.policy.remembers(self.cfg.stripe.global(block));
+        self.admission.admit(line, occupancy, known)
     }
 
     pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
@@ -680,7 +685,7 @@ impl Core {
             }
         }
         if params.admission != self.params.admission {
-            self.admission = Admission::new(params.admission, self.slots.count());
+            self.admission = Admission::new(params.admission.kind(), self.slots.count());
         }
         self.params = params;
     }

@@ -31,7 +31,6 @@ mod router;
 mod slots;
 pub mod stats;
 pub mod superblock;
-mod stub;
 mod tag;
 mod through;
 pub mod units;

@@ -1,6 +1,7 @@
 //! Tunables that change live, with their ranges and defaults.
 
 use crate::policy::Kind;
+use crate::policy::admit::AdmitKind;
 use std::fmt;
 use std::str::FromStr;
 
@@ -43,6 +44,17 @@ pub struct Params {
     pub destage_low: u32,
     /// Most blocks destaged a second; 0: no limit.
     pub destage_rate: u64,
+}
+
+impl AdmissionKind {
+    /// The policy behind the name, with Open CAS's defaults where it has parameters.
+    pub fn kind(self) -> AdmitKind {
+        match self {
+            AdmissionKind::Probation => AdmitKind::Probation,
+            AdmissionKind::Nhit => AdmitKind::Nhit { threshold: 3, trigger_permille: 800 },
+            AdmissionKind::Always => AdmitKind::Always,
+        }
+    }
 }
 
 impl Default for Params {

@@ -7,7 +7,7 @@ use crate::bug::{Bug, planted};
 use crate::core::{Core, Room, Task, answer};
 use crate::index::Meta;
 use crate::params::SeqCutoff;
-use crate::stub::Verdict;
+use crate::policy::admit::Verdict;
 use crate::record::Record;
 use crate::stats::Bypass;
 use crate::tag::Who;
@@ -126,7 +126,7 @@ impl Core {
             let found = self.index.get(block);
             let served = found.filter(|m| m.valid & need == need && (m.dirty != 0 || self.mode.serves_clean()));
             let Some(meta) = served else {
-                let memory = if found.is_none() { self.probation.get(u64::from(block)) } else { None };
+                let memory = if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
                 if let Some(data) = memory {
                     task.pieces.push(Piece { first: block, blocks: 1, source: Source::Memory, buf: None, ready: Some(data) });
                     core = None;

@@ -2,7 +2,7 @@
 //! become one. A flush goes to every shard. One router a thread; ids it makes are unique in that thread.
 
 use crate::api::Hint;
-use crate::stub::Streams;
+use crate::policy::streams::Streams;
 use crate::units::{Stripe, WINDOW};
 use loligo_block::{Answer, Extent, Reply, ReqError, ReqKind, Request, SECTOR, Segments};
 use slab::Slab;
@@ -128,7 +128,7 @@ impl Router {
 
     /// Changes after how many requests a run counts as a stream.
     pub fn set_promotion(&mut self, requests: u32) {
-        self.streams = Streams::new(requests);
+        self.streams.set_promotion(requests);
     }
 }
 

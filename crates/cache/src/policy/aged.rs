@@ -1,16 +1,18 @@
 //! Two first-in-first-out queues over small ids at one byte an id, without links.
 //!
-//! The byte names the id's queue and the *batch* it joined the queue with. Batches form a ring; their order is the
+//! The byte (beside one for the user) names the id's queue and the *batch* it joined the queue with. Batches form a ring; their order is the
 //! order of the queue, and inside a batch the order is lost (for queues up to some dozens of entries a batch is one
 //! entry and nothing is). The oldest entry is found by scanning the bytes for the oldest batch's label; counts per
 //! batch and stretch of ids let the scan skip stretches that hold none, so it reads a few hundred bytes an entry.
 
+use crate::huge::HugeVec;
+
 /// Batches a queue can have at a time.
 const RING: u8 = 126;
-/// Label of ids set aside because they could not be evicted when their turn came.
-const ASIDE: u8 = 126;
+/// In place of a batch: ids set aside because they could not be evicted when their turn came.
+const ASIDE: u8 = RING;
 /// Label of ids in no queue.
-const NONE: u8 = 0xff;
+const NONE: u8 = 0;
 /// Batches that a queue of its usual length has.
 const USUAL: u32 = 80;
 /// A batch is not made smaller than this share of all ids: it is what bounds the scan for one entry.
@@ -31,8 +33,17 @@ pub enum Queue {
 
 impl Queue {
     fn label(self, batch: u8) -> u8 {
-        (self as u8) << 7 | batch
+        (self as u8) << 7 | (batch + 1)
     }
+
+    fn of(label: u8) -> Queue {
+        if label & 0x80 == 0 { Queue::Small } else { Queue::Main }
+    }
+}
+
+/// The batch in a label other than `NONE`, or `ASIDE`.
+fn batch(label: u8) -> u8 {
+    (label & 0x7f) - 1
 }
 
 #[derive(Debug)]
@@ -65,10 +76,12 @@ impl Fifo {
 /// Two queues over the ids `0..capacity`, each id in at most one of them.
 #[derive(Debug)]
 pub struct Aged {
-    place: Vec<u8>,
+    place: HugeVec<u8>,
+    /// A byte of each id for the user of the queues; brought near when the id's turn comes.
+    marks: HugeVec<u8>,
     totals: [u32; 256],
     /// Entries per label and stretch, the stretches of a label side by side.
-    counts: Vec<u16>,
+    counts: HugeVec<u16>,
     stretches: usize,
     fifos: [Fifo; 2],
 }
@@ -92,9 +105,10 @@ impl Aged {
             ahead_len: 0,
         };
         Aged {
-            place: vec![NONE; capacity as usize],
+            place: HugeVec::zeroed(capacity as usize),
+            marks: HugeVec::zeroed(capacity as usize),
             totals: [0; 256],
-            counts: vec![0; 256 * stretches],
+            counts: HugeVec::zeroed(256 * stretches),
             stretches,
             fifos: [fifo(), fifo()],
         }
@@ -115,6 +129,18 @@ impl Aged {
         self.fifos[q as usize].usual = len;
     }
 
+    /// The byte kept for an id.
+    #[inline]
+    pub fn mark(&self, id: u32) -> u8 {
+        self.marks[id as usize]
+    }
+
+    /// Changes the byte kept for an id.
+    #[inline]
+    pub fn set_mark(&mut self, id: u32, mark: u8) {
+        self.marks[id as usize] = mark;
+    }
+
     /// The queue an id is in, and whether it was set aside.
     #[inline]
     pub fn queue(&self, id: u32) -> Option<(Queue, bool)> {
@@ -122,18 +148,18 @@ impl Aged {
         if p == NONE {
             return None;
         }
-        Some((if p & 0x80 == 0 { Queue::Small } else { Queue::Main }, p & 0x7f == ASIDE))
+        Some((Queue::of(p), batch(p) == ASIDE))
     }
 
     /// Entries that joined the queue of `id` since it did, to the precision of its batch.
     #[inline]
     pub fn joined_since(&self, id: u32) -> u32 {
         let p = self.place[id as usize];
-        let f = &self.fifos[usize::from(p >> 7)];
-        match p & 0x7f {
-            b if b < RING => f.joined.wrapping_sub(f.opened[usize::from(b)]),
-            _ => u32::MAX,
+        if p == NONE || batch(p) == ASIDE {
+            return u32::MAX;
         }
+        let f = &self.fifos[usize::from(p >> 7)];
+        f.joined.wrapping_sub(f.opened[usize::from(batch(p))])
     }
 
     fn put(&mut self, id: u32, label: u8) {
@@ -141,7 +167,7 @@ impl Aged {
         self.totals[usize::from(label)] += 1;
         self.counts[usize::from(label) * self.stretches + id as usize / STRETCH] += 1;
         let f = &mut self.fifos[usize::from(label >> 7)];
-        if label & 0x7f == ASIDE { f.aside += 1 } else { f.len += 1 }
+        if batch(label) == ASIDE { f.aside += 1 } else { f.len += 1 }
     }
 
     /// Takes an id out of its queue; nothing happens if it is in none.
@@ -154,7 +180,7 @@ impl Aged {
         self.totals[usize::from(label)] -= 1;
         self.counts[usize::from(label) * self.stretches + id as usize / STRETCH] -= 1;
         let f = &mut self.fifos[usize::from(label >> 7)];
-        if label & 0x7f == ASIDE { f.aside -= 1 } else { f.len -= 1 }
+        if batch(label) == ASIDE { f.aside -= 1 } else { f.len -= 1 }
     }
 
     /// Adds an id that is in no queue as the youngest.
@@ -182,9 +208,9 @@ impl Aged {
 
     /// Sets an id aside: it keeps its queue but is no longer found by [`Aged::oldest`].
     pub fn set_aside(&mut self, id: u32) {
-        let label = self.place[id as usize];
+        let q = Queue::of(self.place[id as usize]);
         self.detach(id);
-        self.put(id, label & 0x80 | ASIDE);
+        self.put(id, q.label(ASIDE));
     }
 
     /// Puts `to` where `from` is, and takes `from` out.
@@ -220,6 +246,7 @@ impl Aged {
         let f = &mut self.fifos[q as usize];
         f.hand = hand;
         f.ahead_len = n - 1;
+        found[1..n].iter().for_each(|&id| self.marks.prefetch(id as usize));
         // The first found goes first: the list is consumed from its end.
         for (to, from) in f.ahead[..n - 1].iter_mut().zip(found[1..n].iter().rev()) {
             *to = *from;
@@ -259,11 +286,11 @@ impl Aged {
     /// Age of an id in sixteenths of its queue's batches: 0 the youngest, 15 the oldest or set aside.
     pub fn age16(&self, id: u32) -> u8 {
         let p = self.place[id as usize];
-        let f = &self.fifos[usize::from(p >> 7)];
-        if p & 0x7f >= RING {
+        if p == NONE || batch(p) == ASIDE {
             return 15;
         }
-        let age = u32::from((f.head + RING - (p & 0x7f)) % RING);
+        let f = &self.fifos[usize::from(p >> 7)];
+        let age = u32::from((f.head + RING - batch(p)) % RING);
         (age * 16 / u32::from(f.used())).min(15) as u8
     }
 
@@ -282,7 +309,7 @@ impl Aged {
 
     /// RAM held, in bytes.
     pub fn bytes(&self) -> usize {
-        self.place.len() + self.counts.len() * 2 + size_of::<Aged>()
+        2 * self.place.len() + self.counts.len() * 2 + size_of::<Aged>()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Keys that left not long ago, remembered as fingerprints in two bytes each.
 
 use super::hash::below;
+use crate::huge::HugeVec;
 
 /// Fingerprints in a bucket: 16 bytes, four buckets to a cache line of the processor.
 const WAYS: usize = 8;
@@ -14,7 +15,7 @@ const LIVE_AGES: u16 = 16;
 /// A set of the last `limit` hashes put into it, nearly first in, first out. 2.67 bytes for each of `capacity`.
 #[derive(Debug)]
 pub struct Ghost {
-    slots: Vec<[u16; WAYS]>,
+    slots: HugeVec<[u16; WAYS]>,
     age: u16,
     /// Insertions left until the age advances.
     left: u32,
@@ -27,7 +28,7 @@ impl Ghost {
     pub fn new(capacity: u32) -> Ghost {
         // A third more places than hashes, because hashes fall unevenly into buckets.
         let buckets = (capacity as usize).div_ceil(WAYS - 2).max(1);
-        let mut g = Ghost { slots: vec![[0; WAYS]; buckets], age: 0, left: 0, limit: 0, sweep: 0 };
+        let mut g = Ghost { slots: HugeVec::zeroed(buckets), age: 0, left: 0, limit: 0, sweep: 0 };
         g.set_limit(capacity);
         g.left = g.tick();
         g
@@ -57,6 +58,12 @@ impl Ghost {
         slot & FP_MASK != 0 && self.age_of(slot) <= LIVE_AGES
     }
 
+    /// Brings the bucket of `hash` towards the processor.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.slots.prefetch(below(hash, self.slots.len()));
+    }
+
     /// Whether `hash` was put in and neither taken nor outlived.
     pub fn contains(&self, hash: u64) -> bool {
         let fp = Ghost::fingerprint(hash);
@@ -81,19 +88,16 @@ impl Ghost {
     pub fn put(&mut self, hash: u64) {
         let fp = Ghost::fingerprint(hash);
         let b = below(hash, self.slots.len());
-        let mut worst = (0, 0);
-        for way in 0..WAYS {
-            let s = self.slots[b][way];
-            let rank = match s & FP_MASK {
-                0 => 64,
-                own if own == fp => 65,
-                _ => self.age_of(s) + 1,
-            };
-            if rank > worst.0 {
-                worst = (rank, way);
-            }
-        }
-        self.slots[b][worst.1] = fp | self.age << FP_BITS;
+        // The same fingerprint goes first, then a free place, then the oldest; without branches that guess wrong.
+        let rank = |s: u16| {
+            let own = u16::from(s & FP_MASK == fp) << 7;
+            let free = u16::from(s & FP_MASK == 0) << 6;
+            own | free | self.age_of(s)
+        };
+        let slots = &self.slots[b];
+        let worst =
+            (0..WAYS).map(|way| (rank(slots[way]) << 3) as usize | way).max().unwrap_or(0) & (WAYS - 1);
+        self.slots[b][worst] = fp | self.age << FP_BITS;
         self.left -= 1;
         if self.left == 0 {
             self.advance();

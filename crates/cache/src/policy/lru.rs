@@ -2,6 +2,7 @@
 
 use super::ghost::Ghost;
 use super::hash::mix;
+use crate::huge::HugeVec;
 
 const NIL: u32 = u32::MAX;
 /// Where an id is.
@@ -26,9 +27,9 @@ struct Ends {
 /// A list of the ids `0..capacity` by last use (or by insertion), and one of those that could not be evicted.
 #[derive(Debug)]
 pub struct Lru {
-    links: Vec<[u32; 2]>,
+    links: HugeVec<[u32; 2]>,
     /// List in the upper bits, clock of the last use in the lower six.
-    at: Vec<u8>,
+    at: HugeVec<u8>,
     lists: [Ends; 2],
     /// Whether a hit makes an entry young again.
     by_use: bool,
@@ -44,8 +45,8 @@ impl Lru {
     pub fn new(capacity: u32, by_use: bool) -> Lru {
         let none = Ends { front: NIL, back: NIL, len: 0 };
         Lru {
-            links: vec![[NIL; 2]; capacity as usize],
-            at: vec![OUT; capacity as usize],
+            links: HugeVec::zeroed(capacity as usize),
+            at: HugeVec::zeroed(capacity as usize),
             lists: [none; 2],
             by_use,
             clock: 0,

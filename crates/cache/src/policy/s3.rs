@@ -21,7 +21,7 @@ const RETRY: u32 = 2;
 /// Replacement state of the ids `0..capacity` for one share of the small queue.
 #[derive(Debug)]
 pub struct S3 {
-    freq: Vec<u8>,
+    /// Their marks are the hits that count.
     queues: Aged,
     ghost: Ghost,
     capacity: u32,
@@ -37,7 +37,6 @@ impl S3 {
     /// Nothing resident.
     pub fn new(capacity: u32, share_permille: u32) -> S3 {
         let mut s = S3 {
-            freq: vec![0; capacity as usize],
             queues: Aged::new(capacity),
             ghost: Ghost::new(capacity / GHOST),
             capacity,
@@ -67,20 +66,20 @@ impl S3 {
         let q = if self.ghost.take(mix(key)) { Queue::Main } else { Queue::Small };
         self.queues.detach(id);
         self.queues.push(q, id);
-        self.freq[id as usize] = 0;
+        self.queues.set_mark(id, 0);
     }
 
     /// `id` was used.
     #[inline]
     pub fn hit(&mut self, id: u32) {
-        let freq = self.freq[id as usize];
+        let freq = self.queues.mark(id);
         if freq == MAX_FREQ {
             return;
         }
         match self.queues.queue(id) {
             None => {}
             Some((Queue::Small, false)) if self.queues.joined_since(id) <= self.window => {}
-            Some(_) => self.freq[id as usize] = freq + 1,
+            Some(_) => self.queues.set_mark(id, freq + 1),
         }
     }
 
@@ -92,7 +91,7 @@ impl S3 {
     /// What is known of `from` now belongs to `to`.
     pub fn moved(&mut self, from: u32, to: u32) {
         self.queues.moved(from, to);
-        self.freq[to as usize] = self.freq[from as usize];
+        self.queues.set_mark(to, self.queues.mark(from));
     }
 
     /// `id` can be evicted again: spares a search among those set aside.
@@ -155,13 +154,13 @@ impl S3 {
         protect: bool,
         evictable: &mut impl FnMut(u32) -> Option<u64>,
     ) -> Option<u32> {
-        let freq = self.freq[id as usize];
+        let freq = self.queues.mark(id);
         if freq > 0 && protect {
             let aside = matches!(self.queues.queue(id), Some((_, true)));
             if aside && evictable(id).is_none() {
                 return None;
             }
-            self.freq[id as usize] = if q == Queue::Small { 0 } else { freq - 1 };
+            self.queues.set_mark(id, if q == Queue::Small { 0 } else { freq - 1 });
             self.queues.detach(id);
             self.queues.push(Queue::Main, id);
             return None;
@@ -177,6 +176,12 @@ impl S3 {
         Some(id)
     }
 
+    /// Brings what [`S3::insert`] will ask of a key with this hash towards the processor.
+    #[inline]
+    pub fn expect(&self, hash: u64) {
+        self.ghost.prefetch(hash);
+    }
+
     /// Whether `key` was evicted not long ago.
     pub fn remembers(&self, key: u64) -> bool {
         self.ghost.contains(mix(key))
@@ -186,7 +191,7 @@ impl S3 {
     pub fn state(&self, id: u32) -> u8 {
         match self.queues.queue(id) {
             None => 0,
-            Some((q, _)) => 0x80 | (q as u8) << 6 | self.freq[id as usize] << 4 | self.queues.age16(id),
+            Some((q, _)) => 0x80 | (q as u8) << 6 | self.queues.mark(id) << 4 | self.queues.age16(id),
         }
     }
 
@@ -198,15 +203,11 @@ impl S3 {
         self.queues.detach(id);
         let q = if state & 0x40 == 0 { Queue::Small } else { Queue::Main };
         self.queues.restore(q, id, state & 15);
-        self.freq[id as usize] = state >> 4 & MAX_FREQ;
+        self.queues.set_mark(id, state >> 4 & MAX_FREQ);
     }
 
     /// RAM held, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<S3>()
-            + self.freq.len()
-            + self.queues.bytes()
-            + self.ghost.bytes()
-            + self.ready.capacity() * 4
+        size_of::<S3>() + self.queues.bytes() + self.ghost.bytes() + self.ready.capacity() * 4
     }
 }

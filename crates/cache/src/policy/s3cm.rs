@@ -43,7 +43,7 @@ impl S3Cm {
             score: [0.0; SHARES.len()],
             chosen: START,
             favourite: START,
-            seed,
+            seed: mix(seed),
             mask: (1 << shift) - 1,
             left: mini,
             period: mini,
@@ -51,10 +51,9 @@ impl S3Cm {
     }
 
     #[inline]
-    fn sample(&mut self, key: u64) {
-        let h = mix(key ^ self.seed);
-        if h & self.mask == 0 {
-            self.sampled((h >> 32) as u32);
+    fn sample(&mut self, hash: u64) {
+        if (hash ^ self.seed) & self.mask == 0 {
+            self.sampled((hash >> 32) as u32);
         }
     }
 
@@ -98,12 +97,14 @@ impl S3Cm {
     #[inline]
     pub fn hit(&mut self, id: u32, key: u64) {
         self.real.hit(id);
-        self.sample(key);
+        self.sample(mix(key));
     }
 
     /// An access found nothing resident.
     pub fn missed(&mut self, key: u64) {
-        self.sample(key);
+        let hash = mix(key);
+        self.real.expect(hash);
+        self.sample(hash);
     }
 
     /// The policy proper.
