@@ -1,7 +1,7 @@
 //! A virtual block device in sectors of 512 B: what is on the medium, what was completed but not flushed, and what is
 //! in flight. Time and chance come from outside; a crash keeps an arbitrary subset of what was not yet durable.
 
-use crate::faults::{Fault, FaultKind, Fired};
+use crate::faults::{Fault, FaultKind, Fired, is_stamped};
 use crate::rng::Rng;
 use crate::store::Store;
 use loligo_block::{Completion, IoError, IoKind, Op, OpKind, SECTOR, Shared};
@@ -196,7 +196,14 @@ impl Disk {
         let flush = matches!(op.kind, OpKind::Flush);
         let bad = !flush && (op.is_empty() || op.offset % lb != 0 || op.len() % lb != 0);
         let past = !flush && op.offset.checked_add(op.len()).is_none_or(|end| end > self.traits.size);
-        (bad || past).then(|| format!("{} bytes at {} on a device of {} in blocks of {lb}", op.len(), op.offset, self.traits.size))
+        (bad || past).then(|| {
+            format!(
+                "{} bytes at {} on a device of {} in blocks of {lb}",
+                op.len(),
+                op.offset,
+                self.traits.size
+            )
+        })
     }
 
     /// Takes `op` for `owner`; it completes later.
@@ -224,16 +231,6 @@ impl Disk {
         self.gone |= fault.kind == FaultKind::Gone;
         let blocks = (fault.range.end - fault.range.start).saturating_sub(op.len()) / 4096;
         let to = fault.range.start + self.rng.below(blocks.max(1)) * 4096;
-        let data = match &op.kind {
-            OpKind::Write { data, .. } => Some(data.clone()),
-            _ => None,
-        };
-        let mut destroyed = Vec::new();
-        if fault.kind == FaultKind::Misdirected {
-            destroyed.resize(op.len() as usize, 0);
-            self.live.read(to, &mut destroyed);
-        }
-        self.fired.push(Fired { kind: fault.kind, offset: op.offset, data, destroyed });
         Fate::Fault(fault.kind, to)
     }
 
@@ -244,7 +241,13 @@ impl Disk {
 
     /// Completes the operation that is due first, if it is due by `now`; gives its owner with it.
     pub fn complete(&mut self, now: Nanos) -> Option<(usize, Completion)> {
-        let at = self.flight.iter().enumerate().filter(|(_, f)| f.due <= now).min_by_key(|(_, f)| (f.due, f.key))?.0;
+        let at = self
+            .flight
+            .iter()
+            .enumerate()
+            .filter(|(_, f)| f.due <= now)
+            .min_by_key(|(_, f)| (f.due, f.key))?
+            .0;
         let f = self.flight.remove(at);
         self.completed += 1;
         self.mix_overlaps(&f);
@@ -289,8 +292,9 @@ impl Disk {
     /// What the end of `f` changes.
     fn effect(&mut self, f: &Flight) -> Result<(), IoError> {
         let (first, count) = f.sectors();
-        let failed = |kind, what: &str| Err(IoError::new(kind, format!("injected: {what} at {}", f.op.offset)));
-        let at = match f.fate {
+        let failed =
+            |kind, what: &str| Err(IoError::new(kind, format!("injected: {what} at {}", f.op.offset)));
+        let at = match self.fire(f) {
             Fate::Fine => first,
             Fate::Fault(FaultKind::Gone, _) => return failed(IoKind::Gone, "device gone"),
             Fate::Fault(FaultKind::Lost, _) => return Ok(()),
@@ -324,6 +328,26 @@ impl Disk {
             }
         }
         Ok(())
+    }
+
+    /// Reports the fault of `f`, if it has one. A misdirected write that would destroy what cannot be told is lost.
+    fn fire(&mut self, f: &Flight) -> Fate {
+        let Fate::Fault(mut kind, to) = f.fate else { return f.fate };
+        let data = match &f.op.kind {
+            OpKind::Write { data, .. } => Some(data.clone()),
+            _ => None,
+        };
+        let mut destroyed = Vec::new();
+        if kind == FaultKind::Misdirected {
+            destroyed.resize(f.op.len() as usize, 0);
+            self.live.read(to, &mut destroyed);
+            if !is_stamped(&destroyed) {
+                kind = FaultKind::Lost;
+                destroyed.clear();
+            }
+        }
+        self.fired.push(Fired { kind, offset: f.op.offset, data, destroyed });
+        Fate::Fault(kind, to)
     }
 
     fn apply_some(&mut self, f: &Flight, payload: &Payload) {
@@ -441,7 +465,9 @@ fn put(store: &mut Store, sector: u64, sectors: u64, payload: &Payload) {
 
 fn slice(payload: &Payload, sector: u64, sectors: u64) -> Payload {
     match payload {
-        Payload::Bytes(b) => Payload::Bytes(b.slice((sector * SECTOR) as usize..((sector + sectors) * SECTOR) as usize)),
+        Payload::Bytes(b) => {
+            Payload::Bytes(b.slice((sector * SECTOR) as usize..((sector + sectors) * SECTOR) as usize))
+        }
         Payload::Zero => Payload::Zero,
     }
 }
@@ -542,7 +568,11 @@ mod tests {
     };
 
     fn write(tag: u64, offset: u64, byte: u8, sectors: usize, fua: bool) -> Op {
-        Op { tag, offset, kind: OpKind::Write { data: Buf::copy_of(&vec![byte; sectors * 512]).freeze(), fua } }
+        Op {
+            tag,
+            offset,
+            kind: OpKind::Write { data: Buf::copy_of(&vec![byte; sectors * 512]).freeze(), fua },
+        }
     }
 
     fn byte(d: &Disk, offset: u64) -> u8 {
@@ -635,14 +665,27 @@ mod tests {
     #[test]
     fn faults_fire_once_at_the_nth_operation_of_their_kind() {
         let mut d = Disk::new(T, Rng::new(1));
-        d.arm(Fault { kind: FaultKind::Lost, target: crate::faults::Target::Writes, range: 0..1 << 20, skip: 1 });
+        d.arm(Fault {
+            kind: FaultKind::Lost,
+            target: crate::faults::Target::Writes,
+            range: 0..1 << 20,
+            skip: 1,
+        });
         for tag in 0..3 {
-            d.submit(0, 0, write(tag, tag * 4096, 7, 8, false));
+            let mut data = Buf::alloc(4096);
+            data.chunks_exact_mut(512).for_each(|s| crate::stamp::fill(s, 7, 0));
+            let kind = OpKind::Write { data: data.freeze(), fua: false };
+            d.submit(0, 0, Op { tag, offset: tag * 4096, kind });
             finish(&mut d);
         }
-        assert_eq!([0, 4096, 8192].map(|at| byte(&d, at)), [7, 0, 7]);
+        assert_eq!([4, 4100, 8196].map(|at| byte(&d, at)), [7, 0, 7]);
         assert_eq!(d.fired()[0].offset, 4096);
-        d.arm(Fault { kind: FaultKind::Gone, target: crate::faults::Target::Any, range: 0..1 << 20, skip: 0 });
+        d.arm(Fault {
+            kind: FaultKind::Gone,
+            target: crate::faults::Target::Any,
+            range: 0..1 << 20,
+            skip: 0,
+        });
         assert!(d.write_now(0, &[1; 512]).is_err() && d.write_now(0, &[1; 512]).is_err());
         d.heal();
         assert!(d.write_now(0, &[1; 512]).is_ok());

@@ -1,5 +1,6 @@
 //! What can go wrong with a virtual device beyond losing power: armed in advance, fired at the nth matching operation.
 
+use crate::stamp::{self, Content};
 use loligo_block::{Op, OpKind, Shared};
 use std::ops::Range;
 
@@ -16,6 +17,26 @@ pub enum FaultKind {
     Misdirected,
     /// The device stops answering anything but errors.
     Gone,
+}
+
+impl FaultKind {
+    /// Whether the device says so.
+    pub fn is_loud(self) -> bool {
+        matches!(self, FaultKind::Error | FaultKind::Gone)
+    }
+}
+
+/// Whether every block of `data` names a write, so that whose it is can be told.
+pub fn is_stamped(data: &[u8]) -> bool {
+    data.chunks(4096).all(|block| block_of(block).is_some())
+}
+
+/// The first sector of the volume's block whose content `block` is, if it holds any write.
+pub fn block_of(block: &[u8]) -> Option<u32> {
+    block.chunks(stamp::SECTOR).find_map(|s| match stamp::read(s) {
+        Content::Write { sector, .. } => Some(sector / 8 * 8),
+        _ => None,
+    })
 }
 
 /// Which operations a fault counts.
@@ -66,8 +87,10 @@ impl Fault {
             _ => Target::Writes,
         };
         let counts = self.target == Target::Any || self.target == kind;
-        let inside = kind == Target::Flushes || (op.offset >= self.range.start && op.offset + op.len() <= self.range.end);
-        if !counts || !inside {
+        let inside = kind == Target::Flushes
+            || (op.offset >= self.range.start && op.offset + op.len() <= self.range.end);
+        let told = self.kind.is_loud() || matches!(&op.kind, OpKind::Write { data, .. } if is_stamped(data));
+        if !counts || !inside || !told {
             return false;
         }
         if self.skip > 0 {

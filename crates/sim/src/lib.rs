@@ -3,10 +3,21 @@
 //!
 //! One 64-bit seed draws everything; the same seed gives the same run.
 
+pub mod clients;
+pub mod config;
 pub mod disk;
+pub mod engine;
 pub mod faults;
+pub mod life;
+pub mod loligo;
+pub mod marks;
 pub mod oracle;
 pub mod rng;
+pub mod seeds;
 pub mod stamp;
 pub mod store;
 pub mod sync;
+pub mod trace;
+pub mod world;
+
+pub use life::{Failure, Summary, run_seed};

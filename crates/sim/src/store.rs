@@ -71,7 +71,11 @@ mod tests {
         s.write(16_000, &data);
         let mut got = vec![9; 60_000];
         s.read(10_000, &mut got);
-        assert!(got[..6000].iter().all(|b| *b == 0) && got[6000..46_000] == data[..] && got[46_000..].iter().all(|b| *b == 0));
+        assert!(
+            got[..6000].iter().all(|b| *b == 0)
+                && got[6000..46_000] == data[..]
+                && got[46_000..].iter().all(|b| *b == 0)
+        );
         s.zero(16_384, 20_000);
         s.read(10_000, &mut got);
         assert!(got[6384..26_384].iter().all(|b| *b == 0) && got[6000..6384] == data[..384]);

@@ -1,0 +1,166 @@
+//! What kind of cache, devices and clients one seed gets.
+
+use crate::disk::{Latency, Traits};
+use crate::rng::Rng;
+use loligo_cache::Bug;
+use loligo_cache::mode::Mode;
+use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
+use loligo_cache::policy::Kind;
+
+/// The constants of a run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The flash.
+    pub cache: Traits,
+    /// The slow device.
+    pub core: Traits,
+    /// Mode at creation.
+    pub mode: Mode,
+    /// Cache line, bytes.
+    pub line_size: u32,
+    /// Shards.
+    pub shards: u16,
+    /// Percent of the core left unexported.
+    pub core_reserve: u8,
+    /// Bytes of each journal ring (0: the engine's choice).
+    pub journal_len: u64,
+    /// Tunables at start.
+    pub params: Params,
+    /// A rule the engine is to break.
+    pub bug: Option<Bug>,
+    /// How the clients behave.
+    pub load: Load,
+    /// Whether devices fail, lie and rot in this run.
+    pub faults: bool,
+}
+
+/// How the clients of a run behave.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// Requests under way at most.
+    pub depth: usize,
+    /// Percent of requests that read.
+    pub reads: u64,
+    /// Percent of changes that are discards or zeroes.
+    pub holes: u64,
+    /// Percent of changes with FUA.
+    pub fua: u64,
+    /// One request in this many is a flush (0: the clients never flush).
+    pub flush_one_in: u64,
+    /// Largest request, sectors.
+    pub largest: u64,
+    /// Percent of requests at the hot spots.
+    pub hot: u64,
+    /// Bytes of a hot spot.
+    pub hot_span: u64,
+    /// Percent of requests that continue a sequential stream.
+    pub streams: u64,
+    /// Mean time between two requests of a client, ns.
+    pub think: u64,
+    /// One request in this many is followed by a pause of up to 4 s.
+    pub pause_one_in: u64,
+    /// One request in this many is followed by a management request.
+    pub control_one_in: u64,
+}
+
+/// Tunables by chance.
+pub fn draw_params(rng: &mut Rng) -> Params {
+    Params {
+        seq_cutoff: rng.pick(&[SeqCutoff::Always, SeqCutoff::Full, SeqCutoff::Never]),
+        seq_threshold: rng.pick(&[64 << 10, 256 << 10, 1 << 20]),
+        seq_promotion: rng.pick(&[1, 2, 8]),
+        replacement: rng.pick(&Kind::ALL),
+        admission: rng.pick(&[
+            AdmissionKind::Probation,
+            AdmissionKind::Nhit,
+            AdmissionKind::Always,
+            AdmissionKind::Always,
+        ]),
+        destage_low: rng.pick(&[0, 10, 50, 90]),
+        destage_rate: rng.pick(&[0, 0, 0, 2000]),
+    }
+}
+
+impl Load {
+    fn draw(rng: &mut Rng, mode: Mode) -> Load {
+        let flush_one_in = rng.pick(&[0, 5, 20, 60]);
+        Load {
+            depth: rng.pick(&[1, 4, 16, 32]),
+            reads: rng.pick(&[10, 30, 50]),
+            holes: rng.pick(&[0, 5, 20]),
+            fua: rng.pick(&[0, 10, 40]),
+            flush_one_in,
+            largest: rng.pick(&[8, 64, 256, 520]),
+            hot: rng.pick(&[20, 60, 90]),
+            hot_span: rng.pick(&[8 << 10, 64 << 10, 512 << 10]),
+            streams: rng.pick(&[0, 10, 40]),
+            think: rng.pick(&[1_000, 50_000, 2_000_000]),
+            pause_one_in: rng.pick(&[40, 150, 1000]),
+            control_one_in: if mode == Mode::Wb { 100 } else { 50 },
+        }
+    }
+}
+
+impl Config {
+    /// The configuration of a seed.
+    pub fn draw(rng: &mut Rng, bug: Option<Bug>) -> Config {
+        let mode = rng.pick(&[
+            Mode::Wb,
+            Mode::Wb,
+            Mode::Wb,
+            Mode::Wb,
+            Mode::Wt,
+            Mode::Wa,
+            Mode::Wi,
+            Mode::Wo,
+            Mode::Pt,
+        ]);
+        let cache_block = rng.pick(&[512, 512, 4096]);
+        let core_block = rng.pick(&[512, 512, 512, 4096]);
+        let shards = rng.pick(&[1, 1, 2, 3]) as u16;
+        let slow_core = rng.chance(3, 4);
+        let core_latency = if slow_core {
+            Latency {
+                base: 500_000,
+                spread: rng.pick(&[100_000, 8_000_000]),
+                per_kib: 8_000,
+                stall_one_in: rng.pick(&[0, 50]),
+            }
+        } else {
+            Latency { base: 5_000, spread: 20_000, per_kib: 100, stall_one_in: 0 }
+        };
+        let cache_latency = Latency {
+            base: 10_000,
+            spread: rng.pick(&[2_000, 100_000, 2_000_000]),
+            per_kib: 400,
+            stall_one_in: rng.pick(&[0, 20, 100]),
+        };
+        let core_size = rng.pick(&[3 << 20, 8 << 20, 8 << 20, 16 << 20, 36 << 20])
+            + rng.below(512) * u64::from(core_block as u32);
+        Config {
+            cache: Traits {
+                size: (24 << 20) + rng.pick(&[0, 0, 0, 1 << 20, 9 << 20]),
+                logical_block: cache_block,
+                volatile: rng.chance(3, 4),
+                can_unmap: rng.chance(1, 2),
+                latency: cache_latency,
+            },
+            core: Traits {
+                size: core_size,
+                logical_block: core_block,
+                volatile: rng.chance(2, 3),
+                can_unmap: rng.chance(1, 2),
+                latency: core_latency,
+            },
+            mode,
+            line_size: rng.pick(&[4096, 4096, 8192, 16_384, 65_536]),
+            shards,
+            core_reserve: rng.pick(&[0, 0, 0, 10]),
+            journal_len: rng.pick(&[0, 128 << 10, 128 << 10, 192 << 10]),
+            params: draw_params(rng),
+            bug,
+            load: Load::draw(rng, mode),
+            faults: bug.is_none() && rng.chance(1, 4),
+        }
+    }
+}

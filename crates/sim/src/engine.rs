@@ -1,0 +1,86 @@
+//! What the world drives: the seam between the simulated runtime and an engine.
+
+use crate::config::Config;
+use loligo_block::{Reply, Request, SyncIo};
+use loligo_cache::api::{Effect, Event, Hint, Nanos};
+use std::ops::Range;
+
+/// Why an engine did not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Whether it says that something on a device is damaged (against: a device failed, or a bug).
+    pub damage: bool,
+    /// Its words.
+    pub text: String,
+}
+
+/// What an engine counts, for the marks.
+pub type Counters = Vec<(&'static str, u64)>;
+
+/// Where things lie on the cache device, for faults that must hit one kind of them.
+#[derive(Debug, Clone, Default)]
+pub struct Parts {
+    /// Data.
+    pub data: Vec<Range<u64>>,
+    /// Journals.
+    pub journals: Vec<Range<u64>>,
+    /// Structures of which there are two copies; any one may be lost.
+    pub doubled: Vec<Range<u64>>,
+    /// Other metadata.
+    pub image: Vec<Range<u64>>,
+}
+
+/// An engine of one or more shards.
+pub trait Engine: Sized {
+    /// Makes a new cache.
+    ///
+    /// # Errors
+    /// Where a device failed.
+    fn format(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<(), String>;
+
+    /// Opens what [`Engine::format`] made, or what an earlier life left.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn open(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<Self, Refusal>;
+
+    /// After every shard has answered a stop: marks the cache as cleanly closed.
+    ///
+    /// # Errors
+    /// Where a device failed.
+    fn close(self, cfg: &Config, cache: &mut dyn SyncIo) -> Result<(), String>;
+
+    /// Bytes exported, from the core's first byte on.
+    fn size(&self) -> u64;
+
+    /// Shards.
+    fn shards(&self) -> usize;
+
+    /// Splits a request into parts for shards.
+    fn route(&mut self, now: Nanos, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply>;
+
+    /// A part is answered; the client's answer once the last one is.
+    fn join(&mut self, now: Nanos, part: Reply) -> Option<Reply>;
+
+    /// One event for one shard.
+    fn step(&mut self, shard: usize, now: Nanos, event: Event, fx: &mut Vec<Effect>);
+
+    /// The end of a batch of events.
+    fn settle(&mut self, shard: usize, now: Nanos, fx: &mut Vec<Effect>);
+
+    /// When the shard wants to be called again if nothing happens.
+    fn next_deadline(&self, shard: usize, now: Nanos) -> Option<Nanos>;
+
+    /// Whether it has stopped acknowledging.
+    fn poisoned(&self) -> bool {
+        false
+    }
+
+    /// What it counts, summed over shards.
+    fn counters(&self) -> Counters {
+        Vec::new()
+    }
+
+    /// Where things lie on the cache device.
+    fn parts(cfg: &Config) -> Parts;
+}

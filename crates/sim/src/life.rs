@@ -1,0 +1,523 @@
+//! A run: several lives of one cache, each with its load, its faults and its end, and a check of every sector between.
+
+use crate::clients::FIRST_WRITE;
+use crate::config::{Config, draw_params};
+use crate::disk::Crash;
+use crate::engine::Engine;
+use crate::faults::{Fault, FaultKind, Target, block_of};
+use crate::loligo::Loligo;
+use crate::marks::Marks;
+use crate::rng::Rng;
+use crate::stamp;
+use crate::sync::Fuse;
+use crate::world::{SETTLED, World, Wrong};
+use loligo_cache::Bug;
+use loligo_cache::api::Control;
+use loligo_cache::mode::Mode;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Sectors that one life changes at most, so that a run ends in time.
+const MOST_SECTORS: u64 = 60_000;
+/// Largest read of a check, sectors.
+const CHECK: u64 = 256;
+
+/// A run in which nothing went against the rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The event log as a number.
+    pub hash: u64,
+    /// Events in it.
+    pub events: u64,
+    /// What was reached.
+    pub marks: Marks,
+}
+
+/// A run in which something did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The seed that shows it again.
+    pub seed: u64,
+    /// What was wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LOLIGO_SEED={}: {}", self.seed, self.what)
+    }
+}
+
+/// Runs the real engine through everything that `seed` draws, with `bug` planted.
+///
+/// # Errors
+/// The first thing that went against the rules, a panic of the engine included.
+pub fn run_seed(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
+    run::<Loligo>(seed, bug)
+}
+
+/// [`run_seed`] for any engine.
+///
+/// # Errors
+/// As there.
+pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
+    let mut rng = Rng::new(seed);
+    let cfg = Config::draw(&mut rng, bug);
+    run_config::<E>(seed, cfg, rng)
+}
+
+/// [`run`] with a configuration of the caller's choice.
+///
+/// # Errors
+/// As there.
+pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut run = Run { w: World::<E>::new(cfg, rng.fork()), rng, rotted: false };
+        run.all().map(|()| Summary {
+            hash: run.w.trace.hash(),
+            events: run.w.trace.events(),
+            marks: run.w.marks,
+        })
+    }));
+    match outcome {
+        Ok(result) => result.map_err(|what| Failure { seed, what }),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(Failure { seed, what: format!("panic: {}", text.unwrap_or_default()) })
+        }
+    }
+}
+
+struct Run<E> {
+    w: World<E>,
+    rng: Rng,
+    /// Metadata on the cache was damaged before this start: it may refuse.
+    rotted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    None,
+    Loud,
+    Silent,
+    RotData,
+    RotClean,
+    RotCopy,
+    RotMeta,
+}
+
+impl<E: Engine> Run<E> {
+    fn all(&mut self) -> Result<(), Wrong> {
+        self.preset();
+        loop {
+            let fuse = if self.rng.chance(1, 8) { Fuse::after(self.rng.below(12)) } else { Fuse::never() };
+            if self.w.format(&fuse)? {
+                break;
+            }
+            self.w.marks.hit("crash in format");
+            self.crash();
+        }
+        for _ in 0..2 + self.rng.below(4) {
+            if !self.start()? {
+                return Ok(());
+            }
+            self.live()?;
+        }
+        if self.start()? {
+            self.farewell()?;
+        }
+        Ok(())
+    }
+
+    /// The core has a past.
+    fn preset(&mut self) {
+        let sectors = u64::from(self.w.oracle.sectors());
+        let mut raw = [0; stamp::SECTOR];
+        for _ in 0..self.rng.below(12) {
+            let first = self.rng.below(sectors);
+            for s in first..sectors.min(first + self.rng.skewed(1..4000)) {
+                stamp::fill(&mut raw, FIRST_WRITE - 1, s as u32);
+                self.w.core.preset(s * 512, &raw);
+                self.w.oracle.preset(s as u32, FIRST_WRITE - 1);
+            }
+        }
+    }
+
+    fn crash(&mut self) -> Crash {
+        let crash = if self.rng.chance(2, 3) { Crash::Power } else { Crash::Kill };
+        self.w.crash(crash);
+        crash
+    }
+
+    /// Opens the cache, with crashes in the middle of it. False where it refuses, with reason.
+    fn start(&mut self) -> Result<bool, Wrong> {
+        if self.rng.chance(1, 4) {
+            self.w.cfg.mode = self.rng.pick(&Mode::ALL);
+        }
+        let mut tries = 0;
+        loop {
+            let nested = tries < 3 && self.rng.chance(1, 3);
+            let fuse = if nested { Fuse::after(self.rng.below(40)) } else { Fuse::never() };
+            let failing = tries < 3 && self.w.cfg.faults && self.rng.chance(1, 6);
+            if failing {
+                let (target, skip) =
+                    (self.rng.pick(&[Target::Reads, Target::Writes, Target::Flushes]), self.rng.below(30));
+                self.w.cache.arm(Fault { kind: FaultKind::Error, target, range: 0..u64::MAX, skip });
+            }
+            let opened = self.w.open(&fuse);
+            let fired = !self.w.cache.fired().is_empty();
+            self.w.heal();
+            match opened {
+                _ if fuse.blown() => {
+                    self.w.marks.hit("crash in recovery");
+                    self.crash();
+                }
+                Ok(()) => break,
+                Err(_) if fired => {
+                    self.w.marks.hit("device error in recovery");
+                    self.crash();
+                }
+                Err(r) if self.rotted && r.damage => {
+                    self.w.marks.hit("damage refused");
+                    return Ok(false);
+                }
+                Err(r) => return Err(format!("refused to start: {}", r.text)),
+            }
+            tries += 1;
+        }
+        self.rotted = false;
+        self.w.marks.hit("recoveries");
+        Ok(true)
+    }
+
+    fn stalled(&self) -> Wrong {
+        format!("stalled: {:?} has no answer and nothing is left to happen", self.w.clients.oldest())
+    }
+
+    /// Waits until every request is answered.
+    fn drain(&mut self) -> Result<(), Wrong> {
+        while self.w.clients.under_way() > 0 || self.w.is_controlling() {
+            if !self.w.pump(None)? {
+                return Err(self.stalled());
+            }
+        }
+        Ok(())
+    }
+
+    fn idle(&mut self, ns: u64) -> Result<(), Wrong> {
+        let until = self.w.now + ns;
+        while self.w.now < until {
+            self.w.pump(Some(until))?;
+        }
+        Ok(())
+    }
+
+    /// Reads every sector that was ever changed.
+    fn verify(&mut self) -> Result<(), Wrong> {
+        let (all, mut at) = (self.w.clients.sectors(), 0);
+        while at < all {
+            if !self.w.oracle.is_interesting(at as u32) {
+                at += 1;
+                continue;
+            }
+            let align = self.w.clients.align();
+            let first = at / align * align;
+            let most = (first + CHECK).min(all);
+            let end = (first..most)
+                .find(|s| s % align == 0 && *s > at && !self.w.oracle.is_interesting(*s as u32))
+                .unwrap_or(most);
+            while self.w.clients.under_way() >= 32 {
+                if !self.w.pump(None)? {
+                    return Err(self.stalled());
+                }
+            }
+            let req = self.w.clients.read(self.w.now, &mut self.w.oracle, first, end - first);
+            self.w.ask(req);
+            at = end;
+        }
+        self.drain()?;
+        self.w.marks.hit("every sector checked");
+        Ok(())
+    }
+
+    /// The workload, until `requests` were asked.
+    fn drive(&mut self, requests: u64) -> Result<(), Wrong> {
+        let (mut left, mut next) = (requests, self.w.now);
+        let changed = self.w.marks.get("sectors changed");
+        while left > 0 && self.w.marks.get("sectors changed") - changed < MOST_SECTORS {
+            let room = self.w.clients.has_room();
+            if room && self.w.now >= next {
+                let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);
+                self.w.ask(req);
+                left -= 1;
+                next = self.w.now + self.w.clients.pause();
+                if !self.w.is_controlling() && self.w.clients.wants_control() {
+                    self.manage()?;
+                }
+                continue;
+            }
+            let wake = room.then_some(next);
+            if !self.w.pump(wake)? {
+                return Err(self.stalled());
+            }
+            self.check_control("management")?;
+        }
+        Ok(())
+    }
+
+    fn check_control(&mut self, what: &str) -> Result<bool, Wrong> {
+        match self.w.controlled() {
+            Some(Err(e)) if !(self.w.broken || self.w.lied) => {
+                Err(format!("{what} failed and nothing is wrong: {e}"))
+            }
+            Some(result) => Ok(result.is_ok()),
+            None => Ok(false),
+        }
+    }
+
+    fn manage(&mut self) -> Result<(), Wrong> {
+        let control = match self.rng.below(4) {
+            0 | 1 => {
+                self.w.cfg.mode = self.rng.pick(&Mode::ALL);
+                self.w.marks.hit("live mode switch");
+                Control::SetMode(self.w.cfg.mode)
+            }
+            2 => {
+                self.w.cfg.params = draw_params(&mut self.rng);
+                Control::SetParams(self.w.cfg.params)
+            }
+            _ => {
+                self.w.marks.hit("live flush of dirty data");
+                Control::FlushDirty
+            }
+        };
+        self.w.control(&control);
+        Ok(())
+    }
+
+    /// A management request with nothing else under way; whether it succeeded.
+    fn command(&mut self, control: &Control) -> Result<bool, Wrong> {
+        self.drain()?;
+        self.check_control("management")?;
+        self.w.control(control);
+        self.drain()?;
+        self.check_control(&format!("{control:?}"))
+    }
+
+    /// One life, from a start to its end.
+    fn live(&mut self) -> Result<(), Wrong> {
+        let fate = if self.w.cfg.faults {
+            self.rng.pick(&[
+                Fate::None,
+                Fate::Loud,
+                Fate::Loud,
+                Fate::Silent,
+                Fate::Silent,
+                Fate::RotData,
+                Fate::RotClean,
+                Fate::RotCopy,
+                Fate::RotMeta,
+            ])
+        } else {
+            Fate::None
+        };
+        if self.rng.chance(3, 4) {
+            self.verify()?;
+        }
+        self.arm(fate);
+        let requests = self.rng.skewed(10..1200);
+        self.drive(requests)?;
+        match fate {
+            Fate::RotData | Fate::RotClean => self.rot_data(fate == Fate::RotClean)?,
+            Fate::RotCopy | Fate::RotMeta => return self.rot_meta(fate == Fate::RotCopy),
+            Fate::None | Fate::Loud | Fate::Silent => {}
+        }
+        self.end()
+    }
+
+    fn arm(&mut self, fate: Fate) {
+        match fate {
+            Fate::Loud => {
+                let kind =
+                    self.rng.pick(&[FaultKind::Error, FaultKind::Error, FaultKind::Error, FaultKind::Gone]);
+                let target = self.rng.pick(&[Target::Reads, Target::Writes, Target::Writes, Target::Flushes]);
+                let skip = self.rng.skewed(0..300);
+                let disk = if self.rng.chance(1, 2) { &mut self.w.cache } else { &mut self.w.core };
+                disk.arm(Fault { kind, target, range: 0..u64::MAX, skip });
+            }
+            Fate::Silent => {
+                let kind = self.rng.pick(&[FaultKind::Lost, FaultKind::Torn, FaultKind::Misdirected]);
+                for range in self.w.parts.data.clone() {
+                    let skip = self.rng.skewed(0..100);
+                    self.w.cache.arm(Fault { kind, target: Target::Writes, range, skip });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How a life ends.
+    fn end(&mut self) -> Result<(), Wrong> {
+        match self.rng.below(8) {
+            0 => {
+                self.drain()?;
+                let ns = self.rng.range(SETTLED..2 * SETTLED);
+                self.idle(ns)?;
+                self.w.marks.hit("crash after idling");
+                self.crash();
+            }
+            1 => {
+                let flush = self.w.clients.flush(self.w.now, &mut self.w.oracle);
+                self.w.ask(flush);
+                self.drain()?;
+                self.w.marks.hit("crash after a flush");
+                self.crash();
+            }
+            2 => self.stop()?,
+            3 => {
+                self.drain()?;
+                self.check_control("management")?;
+                if self.command(&Control::FlushDirty)? {
+                    self.w.check_core()?;
+                }
+                if self.rng.chance(1, 2) {
+                    self.stop()?;
+                } else {
+                    self.crash();
+                }
+            }
+            _ => {
+                for _ in 0..self.rng.skewed(1..100) {
+                    if !self.w.pump(None)? {
+                        break;
+                    }
+                }
+                if self.w.clients.under_way() > 0 {
+                    self.w.marks.hit("crash with requests under way");
+                }
+                if self.crash() == Crash::Kill {
+                    self.w.marks.hit("killed");
+                } else {
+                    self.w.marks.hit("power lost");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A clean stop, perhaps with requests under way, perhaps cut off.
+    fn stop(&mut self) -> Result<(), Wrong> {
+        while self.w.is_controlling() {
+            if !self.w.pump(None)? {
+                return Err(self.stalled());
+            }
+        }
+        self.check_control("management")?;
+        let since = self.w.oracle.begin_flush();
+        self.w.control(&Control::Stop);
+        if self.rng.chance(1, 6) {
+            for _ in 0..self.rng.below(40) {
+                self.w.pump(None)?;
+            }
+            self.w.marks.hit("crash while stopping");
+            self.crash();
+            return Ok(());
+        }
+        self.drain()?;
+        if !self.check_control("stop")? {
+            self.crash();
+            return Ok(());
+        }
+        let fuse = if self.rng.chance(1, 5) { Fuse::after(self.rng.below(4)) } else { Fuse::never() };
+        match self.w.close(&fuse) {
+            _ if fuse.blown() => self.w.marks.hit("crash in close"),
+            Ok(()) => self.w.marks.hit("clean stop"),
+            Err(e) if !self.w.broken => return Err(format!("close: {e}")),
+            Err(_) => {}
+        }
+        self.w.oracle.end_flush(since);
+        self.crash();
+        Ok(())
+    }
+
+    /// Bits of data on the cache flip, long after it was written.
+    fn rot_data(&mut self, clean: bool) -> Result<(), Wrong> {
+        self.drain()?;
+        self.check_control("management")?;
+        let clean = clean && self.command(&Control::FlushDirty)?;
+        self.idle(SETTLED)?;
+        let mut hit = Vec::new();
+        for _ in 0..40 {
+            let range = self.rng.below(self.w.parts.data.len() as u64) as usize;
+            let range = self.w.parts.data[range].clone();
+            // Slots are taken from the front: most data lies there.
+            let slots = (range.end - range.start) / 4096;
+            let at = range.start + self.rng.skewed(0..slots) * 4096;
+            let mut raw = [0; 4096];
+            self.w.cache.peek(at, &mut raw);
+            if let Some(block) = block_of(&raw).filter(|_| hit.len() < 4) {
+                self.w.cache.rot(at + self.rng.below(4096), self.rng.below(8) as u32);
+                hit.push(block);
+            }
+        }
+        self.w.marks.add(if clean { "clean data rotted" } else { "data rotted" }, hit.len() as u64);
+        if !clean {
+            self.w.let_loose(&hit);
+        }
+        if self.rng.chance(2, 3) {
+            self.verify()?;
+        }
+        Ok(())
+    }
+
+    /// A bit of metadata flips, and the process ends: in one of two copies, or in what there is one of.
+    fn rot_meta(&mut self, copy: bool) -> Result<(), Wrong> {
+        self.drain()?;
+        self.check_control("management")?;
+        self.idle(SETTLED)?;
+        let parts = if copy {
+            self.w.parts.doubled.clone()
+        } else {
+            self.w.parts.journals.iter().chain(&self.w.parts.image).cloned().collect()
+        };
+        for _ in 0..200 {
+            let range = parts[self.rng.below(parts.len() as u64) as usize].clone();
+            let at = range.start + self.rng.below(range.end - range.start);
+            let mut raw = [0];
+            self.w.cache.peek(at, &mut raw);
+            if raw[0] != 0 {
+                self.w.cache.rot(at, self.rng.below(8) as u32);
+                self.w.marks.hit(if copy { "a copy rotted" } else { "metadata rotted" });
+                self.rotted = !copy;
+                break;
+            }
+        }
+        self.crash();
+        Ok(())
+    }
+
+    /// The last life: everything is destaged, the core alone must hold it, and a clean stop must keep it.
+    fn farewell(&mut self) -> Result<(), Wrong> {
+        self.verify()?;
+        let requests = self.rng.skewed(1..200);
+        self.drive(requests)?;
+        let flushed = self.command(&Control::FlushDirty)?;
+        if flushed {
+            self.w.check_core()?;
+        }
+        let since = self.w.oracle.begin_flush();
+        if self.command(&Control::Stop)? {
+            self.w.close(&Fuse::never())?;
+            self.w.oracle.end_flush(since);
+            self.w.marks.hit("clean stop");
+        }
+        self.w.crash(Crash::Power);
+        if flushed {
+            self.w.check_core()?;
+        }
+        if self.start()? {
+            self.verify()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Which seeds a test runs: those of the environment, or its own.
+
+use crate::{Failure, Summary};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The seeds to run: `LOLIGO_SEED=n` for that one, `LOLIGO_SEEDS=n` for the first n, `default` otherwise.
+pub fn seeds(default: u64) -> Vec<u64> {
+    let number = |key| std::env::var(key).ok().and_then(|v| v.parse::<u64>().ok());
+    match (number("LOLIGO_SEED"), number("LOLIGO_SEEDS")) {
+        (Some(one), _) => vec![one],
+        (None, many) => (0..many.unwrap_or(default)).collect(),
+    }
+}
+
+/// Runs `seeds` on every processor, in order of their numbers, until `enough` says so; outcomes are in order of the
+/// seeds.
+pub fn run_all(
+    seeds: &[u64],
+    run: impl Fn(u64) -> Result<Summary, Failure> + Sync,
+    enough: impl Fn(&Result<Summary, Failure>) -> bool + Sync,
+) -> Vec<Result<Summary, Failure>> {
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            scope.spawn(|| {
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = run(*seed);
+                    if enough(&outcome) {
+                        next.store(seeds.len(), Ordering::Relaxed);
+                    }
+                    let mut all = outcomes.lock().unwrap_or_else(|e| e.into_inner());
+                    all.push((*seed, outcome));
+                }
+            });
+        }
+    });
+    let mut all = outcomes.into_inner().unwrap_or_else(|e| e.into_inner());
+    all.sort_by_key(|(seed, _)| *seed);
+    all.into_iter().map(|(_, outcome)| outcome).collect()
+}

@@ -1,0 +1,492 @@
+//! The simulated runtime: two devices, shards with mailboxes, clients, one virtual clock. It carries out what the
+//! engine asks, in seeded order, and shows every answer to the oracle.
+
+use crate::clients::{Asked, Clients};
+use crate::config::Config;
+use crate::disk::{Crash, Disk, Nanos};
+use crate::engine::{Engine, Parts, Refusal};
+use crate::faults::{FaultKind, block_of};
+use crate::marks::Marks;
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::stamp;
+use crate::sync::{Fuse, SyncDisk};
+use crate::trace::Trace;
+use loligo_block::{Reply, Request};
+use loligo_cache::api::{Control, ControlId, Dev, Effect, Event};
+use std::collections::VecDeque;
+
+/// What went against the rules, in words.
+pub type Wrong = String;
+
+/// Events delivered in one life before it counts as a livelock.
+const MOST_PUMPS: u64 = 400_000;
+/// A request older than this is stuck, ns.
+const STUCK: Nanos = 900_000_000_000;
+/// From then on a silent fault is at or below the watermark on disk: two idle flushes and a margin, ns.
+pub const SETTLED: Nanos = 4_000_000_000;
+
+/// The first shard answer still missing for a management request.
+#[derive(Debug)]
+struct Controlling {
+    id: ControlId,
+    left: usize,
+    errors: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Out {
+    Reply(Reply),
+    Controlled(ControlId, Result<(), String>),
+}
+
+/// One engine and everything around it.
+#[derive(Debug)]
+pub struct World<E> {
+    /// The constants of the run (the mode changes with the lives).
+    pub cfg: Config,
+    /// Chance for the schedule.
+    pub rng: Rng,
+    /// The virtual clock, ns.
+    pub now: Nanos,
+    /// The flash.
+    pub cache: Disk,
+    /// The slow device.
+    pub core: Disk,
+    /// What every sector may be.
+    pub oracle: Oracle,
+    /// Who asks.
+    pub clients: Clients,
+    /// What was reached.
+    pub marks: Marks,
+    /// What happened, as a number.
+    pub trace: Trace,
+    /// A fault that the engine was told of has fired in this life: errors are in order.
+    pub broken: bool,
+    /// When a silent fault last fired.
+    pub silent: Option<Nanos>,
+    /// Blocks let loose by silent faults since the last start.
+    pub loose: Vec<u32>,
+    /// A silent fault has fired in this run.
+    pub lied: bool,
+    /// A stop was asked for: refusals are in order.
+    pub stopping: bool,
+    engine: Option<E>,
+    inbox: Vec<VecDeque<(Nanos, Event)>>,
+    outbox: Vec<VecDeque<(Nanos, Out)>>,
+    deadlines: Vec<Option<Nanos>>,
+    controlling: Option<Controlling>,
+    controlled: Option<Result<(), String>>,
+    pumps: u64,
+    /// Where things lie on the cache.
+    pub parts: Parts,
+    /// Where each journal was last written.
+    heads: Vec<u64>,
+    /// Sectors exported, from the core's first on.
+    exported: u32,
+}
+
+impl<E: Engine> World<E> {
+    /// Devices and clients of `cfg`, nothing formatted.
+    pub fn new(cfg: Config, mut rng: Rng) -> World<E> {
+        let cache = Disk::new(cfg.cache, rng.fork());
+        let core = Disk::new(cfg.core, rng.fork());
+        let clients = Clients::new(&cfg, rng.fork());
+        let parts = E::parts(&cfg);
+        World {
+            oracle: Oracle::new((cfg.core.size / 512) as u32),
+            cache,
+            core,
+            clients,
+            now: 1_000_000,
+            marks: Marks::default(),
+            trace: Trace::from_env(),
+            broken: false,
+            silent: None,
+            loose: Vec::new(),
+            lied: false,
+            stopping: false,
+            engine: None,
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            deadlines: Vec::new(),
+            controlling: None,
+            controlled: None,
+            pumps: 0,
+            heads: vec![0; parts.journals.len()],
+            parts,
+            exported: 0,
+            rng,
+            cfg,
+        }
+    }
+
+    /// The engine, while one runs.
+    pub fn engine(&self) -> Option<&E> {
+        self.engine.as_ref()
+    }
+
+    /// Makes the cache; false where the fuse blew before it was done.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub fn format(&mut self, fuse: &Fuse) -> Result<bool, Wrong> {
+        let (mut cache, mut core) =
+            (SyncDisk::new(&mut self.cache, fuse), SyncDisk::new(&mut self.core, fuse));
+        match E::format(&self.cfg, &mut cache, &mut core) {
+            _ if fuse.blown() => Ok(false),
+            Ok(()) => Ok(true),
+            Err(e) => Err(format!("format: {e}")),
+        }
+    }
+
+    /// Starts the engine on what the devices hold.
+    ///
+    /// # Errors
+    /// What the engine said; meaningless where the fuse blew.
+    pub fn open(&mut self, fuse: &Fuse) -> Result<(), Refusal> {
+        let (mut cache, mut core) =
+            (SyncDisk::new(&mut self.cache, fuse), SyncDisk::new(&mut self.core, fuse));
+        let engine = E::open(&self.cfg, &mut cache, &mut core)?;
+        let n = engine.shards();
+        self.inbox = (0..n).map(|_| VecDeque::new()).collect();
+        self.outbox = (0..n).map(|_| VecDeque::new()).collect();
+        self.deadlines = (0..n).map(|s| engine.next_deadline(s, self.now)).collect();
+        self.clients.resize(engine.size());
+        self.exported = (engine.size() / 512) as u32;
+        self.engine = Some(engine);
+        self.stopping = false;
+        self.pumps = 0;
+        Ok(())
+    }
+
+    /// Marks the stopped engine's cache as clean.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub fn close(&mut self, fuse: &Fuse) -> Result<(), Wrong> {
+        self.note_counters();
+        let engine = self.engine.take().ok_or("nothing to close")?;
+        engine.close(&self.cfg, &mut SyncDisk::new(&mut self.cache, fuse))
+    }
+
+    fn note_counters(&mut self) {
+        for (name, n) in self.engine.as_ref().map(Engine::counters).unwrap_or_default() {
+            self.marks.add(name, n);
+        }
+    }
+
+    /// The process dies, now.
+    pub fn crash(&mut self, crash: Crash) {
+        self.note_counters();
+        self.engine = None;
+        self.trace.note(self.now, "crash", (crash == Crash::Power) as u64, 0);
+        self.take_fired();
+        if self.silent.is_some_and(|at| self.now < at + SETTLED) {
+            for block in std::mem::take(&mut self.loose) {
+                (block..block + 8).for_each(|s| self.oracle.forgive(s));
+            }
+        }
+        self.cache.crash(crash);
+        self.core.crash(crash);
+        self.oracle.crash(crash == Crash::Power);
+        self.clients.forget();
+        self.controlling = None;
+        self.heal();
+    }
+
+    /// Disarms every fault and forgets that one has fired.
+    pub fn heal(&mut self) {
+        self.cache.heal();
+        self.core.heal();
+        self.broken = false;
+        self.silent = None;
+        self.loose.clear();
+    }
+
+    /// Hands a request to the engine.
+    pub fn ask(&mut self, req: Request) {
+        let Some(engine) = &mut self.engine else { return };
+        self.trace.note(self.now, "ask", req.id, req.offset ^ (req.len << 40));
+        let mut parts = Vec::new();
+        let reply = engine.route(self.now, req, &mut parts);
+        for (shard, part, hint) in parts {
+            let due = self.hop(shard);
+            self.inbox[shard].push_back((due, Event::Submit(part, hint)));
+        }
+        if let Some(reply) = reply {
+            self.outbox[0].push_back((self.now, Out::Reply(reply)));
+        }
+    }
+
+    /// Asks every shard for `control`; the outcome comes out of [`World::controlled`].
+    pub fn control(&mut self, control: &Control) {
+        let Some(engine) = &mut self.engine else { return };
+        let left = engine.shards();
+        let id = self.clients.next_id();
+        self.trace.note(self.now, "control", id, left as u64);
+        self.stopping |= *control == Control::Stop;
+        self.controlling = Some(Controlling { id, left, errors: Vec::new() });
+        self.controlled = None;
+        for shard in 0..left {
+            let due = self.hop(shard);
+            self.inbox[shard].push_back((due, Event::Control(id, control.clone())));
+        }
+    }
+
+    /// Whether a management request is under way.
+    pub fn is_controlling(&self) -> bool {
+        self.controlling.is_some()
+    }
+
+    /// The outcome of the last management request, once.
+    pub fn controlled(&mut self) -> Option<Result<(), String>> {
+        self.controlled.take()
+    }
+
+    /// When a message to `shard` sent now arrives: messages of one queue stay in order.
+    fn hop(&mut self, shard: usize) -> Nanos {
+        let delay = if self.rng.chance(1, 2) { 0 } else { self.rng.below(30_000) };
+        let last = self.inbox[shard].back().map_or(0, |(at, _)| *at);
+        last.max(self.now + delay)
+    }
+
+    fn next_event(&self, wake: Option<Nanos>) -> Option<Nanos> {
+        let queues = self.inbox.iter().filter_map(|q| q.front().map(|f| f.0));
+        let backs = self.outbox.iter().filter_map(|q| q.front().map(|f| f.0));
+        let deadlines = self.deadlines.iter().copied().flatten();
+        queues
+            .chain(backs)
+            .chain(deadlines)
+            .chain(self.cache.next_due())
+            .chain(self.core.next_due())
+            .chain(wake)
+            .min()
+    }
+
+    /// Lets time go on to whatever happens next (or to `wake`). False when nothing ever will.
+    ///
+    /// # Errors
+    /// What went against the rules.
+    pub fn pump(&mut self, wake: Option<Nanos>) -> Result<bool, Wrong> {
+        let Some(next) = self.next_event(wake) else { return Ok(false) };
+        // Several events fall into one batch, as they do when a ring is reaped.
+        let slack = if self.rng.chance(1, 3) { self.rng.below(200_000) } else { 0 };
+        self.now = self.now.max(next) + slack;
+        self.pumps += 1;
+        if self.pumps > MOST_PUMPS {
+            return Err("livelock: the engine goes on without getting anywhere".into());
+        }
+        if let Some((id, since)) = self.clients.oldest().filter(|(_, since)| since + STUCK < self.now) {
+            return Err(format!(
+                "request {id} has been waiting for {} s",
+                (self.now - since) / 1_000_000_000
+            ));
+        }
+        self.deliver()?;
+        self.hear()?;
+        Ok(true)
+    }
+
+    fn deliver(&mut self) -> Result<(), Wrong> {
+        let shards = self.inbox.len();
+        let mut events: Vec<Vec<Event>> = (0..shards).map(|_| Vec::new()).collect();
+        let cache_first = self.rng.chance(1, 2);
+        for cache in [cache_first, !cache_first] {
+            let disk = if cache { &mut self.cache } else { &mut self.core };
+            while let Some((owner, c)) = disk.complete(self.now) {
+                self.trace.note(
+                    self.now,
+                    if cache { "cache" } else { "core" },
+                    c.tag,
+                    u64::from(c.result.is_ok()) << 8 | owner as u64,
+                );
+                events[owner].push(Event::Done { tag: c.tag, buf: c.buf, result: c.result });
+            }
+        }
+        self.take_fired();
+        let first = self.rng.below(shards as u64) as usize;
+        for i in 0..shards {
+            let shard = (first + i) % shards;
+            let mut done: VecDeque<Event> = std::mem::take(&mut events[shard]).into();
+            let mut batch = Vec::new();
+            // Mail and completions come in any order between them, each in its own.
+            loop {
+                let mail = self.inbox[shard].front().is_some_and(|(due, _)| *due <= self.now);
+                let next = match (mail, done.is_empty()) {
+                    (false, true) => break,
+                    (true, false) if self.rng.chance(1, 2) => self.inbox[shard].pop_front().map(|m| m.1),
+                    (true, true) => self.inbox[shard].pop_front().map(|m| m.1),
+                    _ => done.pop_front(),
+                };
+                batch.extend(next);
+            }
+            if batch.is_empty() {
+                match self.deadlines[shard] {
+                    Some(due) if due <= self.now => batch.push(Event::Tick),
+                    _ => continue,
+                }
+            }
+            self.run(shard, batch)?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, shard: usize, batch: Vec<Event>) -> Result<(), Wrong> {
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        let mut fx = Vec::new();
+        let often = self.rng.chance(1, 4);
+        for event in batch {
+            engine.step(shard, self.now, event, &mut fx);
+            if often {
+                engine.settle(shard, self.now, &mut fx);
+            }
+        }
+        engine.settle(shard, self.now, &mut fx);
+        self.deadlines[shard] = engine.next_deadline(shard, self.now);
+        for effect in fx {
+            match effect {
+                Effect::Io(dev, op) => {
+                    let disk = if dev == Dev::Cache { &mut self.cache } else { &mut self.core };
+                    if let Some(why) = disk.refuses(&op) {
+                        return Err(format!("the engine asked {dev:?} for what it cannot do: {why}"));
+                    }
+                    self.trace.io(self.now, shard, dev, &op);
+                    if dev == Dev::Cache && op.is_mutation() {
+                        watch_wrap(&self.parts, &mut self.heads, op.offset, &mut self.marks);
+                    }
+                    disk.submit(self.now, shard, op);
+                }
+                Effect::Answer(reply) => self.send_back(shard, Out::Reply(reply)),
+                Effect::Controlled(id, result) => self.send_back(shard, Out::Controlled(id, result)),
+            }
+        }
+        Ok(())
+    }
+
+    fn send_back(&mut self, shard: usize, out: Out) {
+        let delay = if self.rng.chance(1, 2) { 0 } else { self.rng.below(20_000) };
+        let last = self.outbox[shard].back().map_or(0, |(at, _)| *at);
+        self.outbox[shard].push_back((last.max(self.now + delay), out));
+    }
+
+    /// Hands to the clients what has come back by now.
+    fn hear(&mut self) -> Result<(), Wrong> {
+        for shard in 0..self.outbox.len() {
+            while self.outbox[shard].front().is_some_and(|(due, _)| *due <= self.now) {
+                match self.outbox[shard].pop_front() {
+                    Some((_, Out::Reply(part))) => {
+                        let whole = self.engine.as_mut().and_then(|e| e.join(self.now, part));
+                        if let Some(reply) = whole {
+                            self.answered(reply)?;
+                        }
+                    }
+                    Some((_, Out::Controlled(id, result))) => self.heard_control(id, result)?,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn heard_control(&mut self, id: ControlId, result: Result<(), String>) -> Result<(), Wrong> {
+        let Some(c) = self.controlling.as_mut().filter(|c| c.id == id) else {
+            return Err(format!("management request {id} was answered and is not under way"));
+        };
+        self.trace.note(self.now, "controlled", id, u64::from(result.is_ok()));
+        c.left -= 1;
+        c.errors.extend(result.err());
+        if c.left == 0 {
+            let errors = std::mem::take(&mut c.errors);
+            self.controlling = None;
+            self.controlled = Some(if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) });
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, reply: Reply) -> Result<(), Wrong> {
+        self.trace.note(self.now, "answer", reply.id, u64::from(reply.result.is_ok()));
+        let Some(asked) = self.clients.take(reply.id) else {
+            return Err(format!("request {} was answered and is not under way", reply.id));
+        };
+        let Asked { first, count, .. } = asked;
+        if let Err(e) = &reply.result {
+            let refused = self.stopping && *e == loligo_block::ReqError::Shutdown;
+            // A block is checked as a whole.
+            let (lo, hi) = (first / 8 * 8, (first + count).next_multiple_of(8).min(self.oracle.sectors()));
+            let allowed = self.broken || refused || self.oracle.may_fail(lo, hi - lo);
+            if !allowed {
+                return Err(format!(
+                    "request {} failed with {e:?} and nothing is wrong: {asked:?}",
+                    reply.id
+                ));
+            }
+            self.marks.hit(if refused { "refused while stopping" } else { "failed by a fault" });
+        }
+        asked.settle(&mut self.oracle, reply.result, &mut self.marks)
+    }
+
+    /// Looks at the faults that have fired.
+    fn take_fired(&mut self) {
+        let fired: Vec<_> = self.cache.fired().into_iter().chain(self.core.fired()).collect();
+        for f in fired {
+            self.marks.hit(match f.kind {
+                FaultKind::Error => "fault: error",
+                FaultKind::Gone => "fault: gone",
+                FaultKind::Lost => "fault: lost write",
+                FaultKind::Torn => "fault: torn write",
+                FaultKind::Misdirected => "fault: misdirected write",
+            });
+            if f.kind.is_loud() {
+                self.broken = true;
+                continue;
+            }
+            self.silent = Some(self.now);
+            let data = f.data.as_deref().unwrap_or(&[]);
+            let blocks: Vec<u32> =
+                data.chunks(4096).chain(f.destroyed.chunks(4096)).filter_map(block_of).collect();
+            self.let_loose(&blocks);
+        }
+    }
+
+    /// Blocks that a silent fault has hit may fail until they are written anew.
+    pub fn let_loose(&mut self, blocks: &[u32]) {
+        self.lied = true;
+        for block in blocks {
+            (*block..*block + 8).for_each(|s| self.oracle.suspect(s));
+            self.loose.push(*block);
+        }
+    }
+
+    /// Compares the core alone with the oracle; nothing may be under way.
+    ///
+    /// # Errors
+    /// The first sector that is not as it may be.
+    pub fn check_core(&mut self) -> Result<(), Wrong> {
+        let mut raw = [0; 512];
+        for s in 0..self.exported {
+            if self.oracle.is_interesting(s) {
+                self.core.peek(u64::from(s) * 512, &mut raw);
+                if let Some(v) = self.oracle.see(s, stamp::read(&raw)) {
+                    return Err(format!(
+                        "the core alone holds {} in sector {}: {}",
+                        v.got, v.sector, v.history
+                    ));
+                }
+            }
+        }
+        self.marks.hit("core alone checked");
+        Ok(())
+    }
+}
+
+fn watch_wrap(parts: &Parts, heads: &mut [u64], offset: u64, marks: &mut Marks) {
+    for (ring, head) in parts.journals.iter().zip(heads) {
+        if ring.contains(&offset) {
+            if offset < *head {
+                marks.hit("journal wrapped");
+            }
+            *head = offset;
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Crashes, faults and switches over thousands of seeds. `LOLIGO_SEEDS=n` runs the first n, `LOLIGO_SEED=n` only that one.
+
+use loligo_sim::marks::Marks;
+use loligo_sim::run_seed;
+use loligo_sim::seeds::{run_all, seeds};
+
+const SEEDS: u64 = 2_000;
+
+/// What the default seeds must reach, for the claim to mean anything.
+const PATHS: [&str; 24] = [
+    "clean data rotted",
+    "clean stop",
+    "core alone checked",
+    "crash after a flush",
+    "crash after idling",
+    "crash in close",
+    "crash in format",
+    "crash in recovery",
+    "crash while stopping",
+    "crash with requests under way",
+    "damage refused",
+    "device error in recovery",
+    "engine: blocks filled",
+    "engine: checkpoints",
+    "engine: checksum errors repaired",
+    "engine: evictions",
+    "fault: error",
+    "fault: gone",
+    "fault: lost write",
+    "fault: misdirected write",
+    "fault: torn write",
+    "journal wrapped",
+    "live mode switch",
+    "recovery: clean blocks dropped",
+];
+
+#[test]
+fn every_sector_reads_as_it_may_after_crashes_faults_and_switches_at_any_point() {
+    let seeds = seeds(SEEDS);
+    let outcomes = run_all(&seeds, |seed| run_seed(seed, None), |_| false);
+    let mut marks = Marks::default();
+    let mut failures = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Ok(s) => marks.merge(&s.marks),
+            Err(f) => failures.push(f.to_string()),
+        }
+    }
+    println!("{marks}");
+    assert!(
+        failures.is_empty(),
+        "{} of {} seeds failed:\n{}",
+        failures.len(),
+        seeds.len(),
+        failures.join("\n")
+    );
+    if seeds.len() as u64 >= SEEDS {
+        let missed: Vec<_> = PATHS.into_iter().filter(|p| marks.get(p) == 0).collect();
+        assert!(missed.is_empty(), "never reached: {missed:?}");
+    }
+}
