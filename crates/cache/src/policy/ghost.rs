@@ -9,6 +9,8 @@ const WAYS: usize = 8;
 /// one of 256 cases.
 const FP_BITS: u32 = 11;
 const FP_MASK: u16 = (1 << FP_BITS) - 1;
+/// Hashes that wait for their bucket to be near before they are put in.
+const LATE: usize = 4;
 /// Ages that count as remembered, of the 32 that fit.
 const LIVE_AGES: u16 = 16;
 
@@ -21,6 +23,9 @@ pub struct Ghost {
     left: u32,
     limit: u32,
     sweep: usize,
+    /// Hashes put last, whose buckets are still on their way to the processor; `late_at` is the oldest.
+    late: [Option<u64>; LATE],
+    late_at: usize,
 }
 
 impl Ghost {
@@ -28,7 +33,15 @@ impl Ghost {
     pub fn new(capacity: u32) -> Ghost {
         // A third more places than hashes, because hashes fall unevenly into buckets.
         let buckets = (capacity as usize).div_ceil(WAYS - 2).max(1);
-        let mut g = Ghost { slots: HugeVec::zeroed(buckets), age: 0, left: 0, limit: 0, sweep: 0 };
+        let mut g = Ghost {
+            slots: HugeVec::zeroed(buckets),
+            age: 0,
+            left: 0,
+            limit: 0,
+            sweep: 0,
+            late: [None; LATE],
+            late_at: 0,
+        };
         g.set_limit(capacity);
         g.left = g.tick();
         g
@@ -67,11 +80,16 @@ impl Ghost {
     /// Whether `hash` was put in and neither taken nor outlived.
     pub fn contains(&self, hash: u64) -> bool {
         let fp = Ghost::fingerprint(hash);
-        self.slots[below(hash, self.slots.len())].iter().any(|&s| s & FP_MASK == fp && self.is_live(s))
+        self.late.contains(&Some(hash))
+            || self.slots[below(hash, self.slots.len())].iter().any(|&s| s & FP_MASK == fp && self.is_live(s))
     }
 
     /// As [`Ghost::contains`], and forgets it.
     pub fn take(&mut self, hash: u64) -> bool {
+        if let Some(late) = self.late.iter_mut().find(|l| **l == Some(hash)) {
+            *late = None;
+            return true;
+        }
         let fp = Ghost::fingerprint(hash);
         let b = below(hash, self.slots.len());
         for way in 0..WAYS {
@@ -86,6 +104,15 @@ impl Ghost {
 
     /// Remembers `hash`, in place of the oldest of its bucket.
     pub fn put(&mut self, hash: u64) {
+        self.prefetch(hash);
+        let due = self.late[self.late_at].replace(hash);
+        self.late_at = (self.late_at + 1) % LATE;
+        if let Some(hash) = due {
+            self.put_now(hash);
+        }
+    }
+
+    fn put_now(&mut self, hash: u64) {
         let fp = Ghost::fingerprint(hash);
         let b = below(hash, self.slots.len());
         // The same fingerprint goes first, then a free place, then the oldest; without branches that guess wrong.
