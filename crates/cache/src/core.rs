@@ -221,12 +221,15 @@ impl Core {
     /// When [`Core::settle`] wants to be called again if nothing else happens.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         let idle = self.journal.undurable() || self.journal.watermark_due();
+        // Somebody began to wait, while settling, for what is durable already.
+        let due = self.durable_waiters.front().is_some_and(|(need, _)| *need <= self.journal.durable());
         [
             self.journal.deadline(),
             self.pace_deadline(),
             self.sweep_deadline(now),
             idle.then_some(self.last_flush + FLUSH_EVERY),
             self.intents.deadline(),
+            due.then_some(now),
         ]
         .into_iter()
         .flatten()

@@ -208,6 +208,7 @@ impl<E: Engine> World<E> {
     pub fn ask(&mut self, req: Request) {
         let Some(engine) = &mut self.engine else { return };
         self.trace.note(self.now, "ask", req.id, req.offset ^ (req.len << 40));
+        self.trace.say(|| format!("{:?} fua {} at {} +{}", req.kind, req.fua, req.offset, req.len));
         let mut parts = Vec::new();
         let reply = engine.route(self.now, req, &mut parts);
         for (shard, part, hint) in parts {
@@ -225,6 +226,7 @@ impl<E: Engine> World<E> {
         let left = engine.shards();
         let id = self.clients.next_id();
         self.trace.note(self.now, "control", id, left as u64);
+        self.trace.say(|| format!("{control:?}"));
         self.stopping |= *control == Control::Stop;
         self.controlling = Some(Controlling { id, left, errors: Vec::new() });
         self.controlled = None;

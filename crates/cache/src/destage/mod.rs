@@ -152,7 +152,9 @@ impl Core {
             self.destage.last_client = now;
         }
         self.check_flushes(fx);
-        if self.index.dirty_blocks() > 0 && now >= self.destage.backoff && self.journal_has_room(Room::Housekeeping) {
+        // Whoever waits for a window hears of it also when nothing in it is dirty any more.
+        let wanted = self.index.dirty_blocks() > 0 || !self.destage.first.is_empty();
+        if wanted && now >= self.destage.backoff && self.journal_has_room(Room::Housekeeping) {
             self.start_jobs(now, fx);
         }
         self.issue_core_writes(fx);
@@ -203,10 +205,11 @@ impl Core {
 
     /// When the sweep wants to look again although nothing else happens.
     pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
-        if self.index.dirty_blocks() == 0 || (self.stopping.is_some() && self.destage.flushes.is_empty()) {
+        let d = &self.destage;
+        let waited = !d.flushes.is_empty() || !d.first.is_empty();
+        if !waited && (self.index.dirty_blocks() == 0 || self.stopping.is_some()) {
             return None;
         }
-        let d = &self.destage;
         let idle_at = d.last_client + IDLE;
         let low = self.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.params.destage_low) / 100;
         [
