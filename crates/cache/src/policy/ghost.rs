@@ -153,3 +153,33 @@ impl Ghost {
         self.slots.len() * size_of::<[u16; WAYS]>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::hash::mix;
+
+    #[test]
+    fn most_of_the_last_limit_are_remembered_older_ones_and_strangers_are_not() {
+        let n = 60_000;
+        let mut g = Ghost::new(n);
+        (0..10 * u64::from(n)).for_each(|k| g.put(mix(k)));
+        let known = |from: u64, to: u64| {
+            (from..to).filter(|&k| g.contains(mix(k))).count() as f64 / (to - from) as f64
+        };
+        let n = u64::from(n);
+        assert!(known(9 * n, 10 * n) > 0.8, "{}", known(9 * n, 10 * n));
+        assert!(known(9 * n + n / 2, 10 * n) > 0.95, "{}", known(9 * n + n / 2, 10 * n));
+        assert!(known(0, 8 * n) < 0.01, "{}", known(0, 8 * n));
+        assert!(known(100 * n, 101 * n) < 0.01, "{}", known(100 * n, 101 * n));
+    }
+
+    #[test]
+    fn what_was_taken_is_forgotten_at_once_also_when_put_last() {
+        let mut g = Ghost::new(1000);
+        for k in 0..100 {
+            g.put(mix(k));
+            assert!(g.take(mix(k)) && !g.contains(mix(k)) && !g.take(mix(k)), "{k}");
+        }
+    }
+}

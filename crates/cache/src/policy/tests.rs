@@ -253,6 +253,22 @@ fn without_hits_lines_leave_in_the_order_they_came() {
 }
 
 #[test]
+fn a_line_evicted_unproven_that_comes_back_soon_outlives_newcomers() {
+    let mut m = Model::new(Kind::S3Cm, 100);
+    (0..150).for_each(|k| {
+        m.access(k, false);
+    });
+    assert!(!m.ids.contains_key(&40) && m.policy.remembers(40) && !m.policy.remembers(140));
+    m.access(40, false);
+    assert!(!m.policy.remembers(40));
+    (1000..1500).for_each(|k| {
+        m.access(k, false);
+    });
+    assert!(m.ids.contains_key(&40), "it went to the main queue");
+    assert!(!m.ids.contains_key(&1000));
+}
+
+#[test]
 fn in_a_large_cache_the_order_is_kept_to_an_eightieth() {
     let n = 50_000;
     let mut p = Replacement::new(Kind::S3Cm, n, 1);
