@@ -87,6 +87,8 @@ pub(crate) enum Waiter {
     Intent(u32),
     /// The open intents are being lifted.
     Lift,
+    /// The last flush of a stop; [`Core::settle`] goes on from there.
+    Stop,
     Checkpoint,
 }
 
@@ -330,6 +332,7 @@ impl Core {
             Waiter::Job(key) => self.job_step(now, key, fx),
             Waiter::Intent(region) => self.intent_opened(region, fx),
             Waiter::Lift => self.lift_step(now, fx),
+            Waiter::Stop => {}
             Waiter::Checkpoint => self.checkpoint_step(fx),
         }
     }
@@ -704,6 +707,12 @@ impl Core {
             self.journal.close_if_due(now, &mut self.closed);
             self.emit_frames(fx);
             return self.flush_if_wanted(now, fx);
+        }
+        if self.core_acked > self.core_flushed {
+            let asked = self.core_flush.now.contains(&Waiter::Stop) || self.core_flush.next.contains(&Waiter::Stop);
+            if asked || self.want_core_flush(Waiter::Stop, fx) {
+                return;
+            }
         }
         if !self.checkpoint.finished_at(self.journal.last_seq()) {
             return self.start_checkpoint(fx);
