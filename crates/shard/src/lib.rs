@@ -1,1 +1,17 @@
-//! One thread, one ring: reap, step, carry out, submit
+//! One thread, one ring: reap, step, carry out, submit.
+//!
+//! [`start`] takes an opened volume and its listening sockets and runs it on one thread per shard; [`Handle`] is how
+//! everybody else talks to these threads. A request travels: socket → `export` → router → the shard that owns its
+//! window (this thread, or another's mailbox) → engine → devices, and back the same way.
+
+mod bare;
+mod cached;
+mod looper;
+mod mail;
+mod port;
+mod sockets;
+mod start;
+mod status;
+
+pub use mail::{Ask, Handle, Said, Snapshot};
+pub use start::{Backend, Ended, Plan, Running, start};

@@ -1,0 +1,217 @@
+//! One shard of a cache at work: events to the engine, its effects to devices, clients and other threads.
+
+use crate::mail::{Ask, Mail, Mailbox, Said, Snapshot};
+use crate::port::Port;
+use crate::status;
+use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
+use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
+use loligo_cache::{Core, Part, Router};
+use loligo_export::Server;
+use slab::Slab;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// The top byte of a part's id names the thread that asks.
+const ORIGIN_SHIFT: u32 = 56;
+
+/// The engine of one thread with everything it works on.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    me: u16,
+    core: Core,
+    router: Router,
+    cache: Port,
+    disk: Port,
+    /// First byte of the core that is exported.
+    home_start: u64,
+    boxes: Arc<[Mailbox]>,
+    /// Letters of this turn, by receiver.
+    outgoing: Vec<Vec<Mail>>,
+    events: VecDeque<Event>,
+    effects: Vec<Effect>,
+    parts: Vec<Part>,
+    done: Vec<Completion>,
+    /// Status parts under way: id and offset on the volume.
+    status: Vec<(ReqId, u64)>,
+    asked: Slab<Sender<Said>>,
+    seq_promotion: u32,
+}
+
+/// What [`Cached`] is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) me: u16,
+    pub(crate) core: Core,
+    pub(crate) router: Router,
+    pub(crate) cache: Port,
+    pub(crate) disk: Port,
+    pub(crate) home_start: u64,
+    pub(crate) boxes: Arc<[Mailbox]>,
+}
+
+impl Cached {
+    pub(crate) fn new(p: Parts) -> Cached {
+        Cached {
+            me: p.me,
+            seq_promotion: p.core.params().seq_promotion,
+            core: p.core,
+            router: p.router,
+            cache: p.cache,
+            disk: p.disk,
+            home_start: p.home_start,
+            outgoing: p.boxes.iter().map(|_| Vec::new()).collect(),
+            boxes: p.boxes,
+            events: VecDeque::new(),
+            effects: Vec::new(),
+            parts: Vec::new(),
+            done: Vec::new(),
+            status: Vec::new(),
+            asked: Slab::new(),
+        }
+    }
+
+    /// A client's request: its parts go to the shards that own their windows.
+    pub(crate) fn request(&mut self, req: Request, server: &mut Server) {
+        let mut parts = std::mem::take(&mut self.parts);
+        if let Some(refused) = self.router.route(req, &mut parts) {
+            server.answer(refused);
+        }
+        for mut part in parts.drain(..) {
+            part.request.id |= u64::from(self.me) << ORIGIN_SHIFT;
+            if part.shard == self.me {
+                self.part(part.request, part.hint);
+            } else {
+                self.outgoing[usize::from(part.shard)].push(Mail::Part(part.request, part.hint));
+            }
+        }
+        self.parts = parts;
+    }
+
+    /// A part for this shard.
+    pub(crate) fn part(&mut self, req: Request, hint: Hint) {
+        if matches!(req.kind, ReqKind::Status) {
+            self.status.push((req.id, req.offset));
+        }
+        self.events.push_back(Event::Submit(req, hint));
+    }
+
+    /// The answer of another shard to a part that went out from here.
+    pub(crate) fn answered(&mut self, reply: Reply, server: &mut Server) {
+        if let Some(whole) = self.router.answered(reply) {
+            server.answer(whole);
+        }
+    }
+
+    /// Takes completions, feeds the engine everything there is and carries out what it wants, until it is quiet.
+    pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, server: &mut Server) {
+        let mut done = std::mem::take(&mut self.done);
+        self.cache.poll(ring, now, &mut done);
+        self.disk.poll(ring, now, &mut done);
+        self.events.extend(done.drain(..).map(event));
+        self.done = done;
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                self.core.step(now, event, &mut self.effects);
+                self.carry_out(ring, now, server);
+            }
+            self.core.settle(now, &mut self.effects);
+            self.carry_out(ring, now, server);
+            if self.events.is_empty() {
+                break;
+            }
+        }
+        for (to, letters) in self.outgoing.iter_mut().enumerate() {
+            if !letters.is_empty() {
+                self.boxes[to].put(letters.drain(..));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, ring: &mut Ring, now: u64, server: &mut Server) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Io(dev, op) => {
+                    let port = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
+                    self.events.extend(port.submit(ring, now, op).map(event));
+                }
+                Effect::Answer(reply) => self.answer(reply, server),
+                Effect::Controlled(id, result) => {
+                    if let Some(said) = self.asked.try_remove(id as usize) {
+                        // Nobody may be waiting any more.
+                        let _ = said.send(Said::Done(result));
+                    }
+                }
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn answer(&mut self, mut reply: Reply, server: &mut Server) {
+        if let Ok(Answer::Extents(runs)) = &mut reply.result
+            && let Some(at) = self.status.iter().position(|(id, _)| *id == reply.id)
+        {
+            let (_, offset) = self.status.swap_remove(at);
+            *runs = status::refine(&self.disk, self.home_start + offset, std::mem::take(runs));
+        }
+        let origin = (reply.id >> ORIGIN_SHIFT) as u16;
+        reply.id &= (1 << ORIGIN_SHIFT) - 1;
+        if origin == self.me {
+            self.answered(reply, server);
+        } else {
+            self.outgoing[usize::from(origin)].push(Mail::Answered(reply));
+        }
+    }
+
+    pub(crate) fn ask(&mut self, ask: Ask, said: Sender<Said>, connections: usize) {
+        match ask {
+            Ask::Control(control) => {
+                if let Control::SetParams(p) = &control
+                    && p.seq_promotion != self.seq_promotion
+                {
+                    self.seq_promotion = p.seq_promotion;
+                    self.router.set_promotion(p.seq_promotion);
+                }
+                let id = self.asked.insert(said) as u64;
+                self.events.push_back(Event::Control(id, control));
+            }
+            Ask::Snapshot => {
+                let snapshot = Snapshot {
+                    stats: self.core.stats(),
+                    mode: Some(self.core.mode()),
+                    params: self.core.params(),
+                    poisoned: self.core.poisoned().map(str::to_owned),
+                    flush_remaining: self.core.flush_remaining(),
+                    connections,
+                    ram: self.core.ram(),
+                };
+                // Nobody may be waiting any more.
+                let _ = said.send(Said::Snapshot(Box::new(snapshot)));
+            }
+            Ask::Drain | Ask::End => {
+                let _ = said.send(Said::Done(Ok(())));
+            }
+        }
+    }
+
+    pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
+        [self.core.next_deadline(now), self.cache.next_deadline(), self.disk.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Requests of this thread's clients that are not answered.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.router.in_flight()
+    }
+
+    pub(crate) fn engine(&self) -> &Core {
+        &self.core
+    }
+}
+
+fn event(c: Completion) -> Event {
+    Event::Done { tag: c.tag, buf: c.buf, result: c.result }
+}

@@ -1,0 +1,228 @@
+//! The loop of one thread. One turn: everything that has happened goes to the engine, everything it wants goes to the
+//! ring, all answers of the turn leave with one call per connection, and one system call submits and waits.
+
+use crate::bare::Bare;
+use crate::cached::Cached;
+use crate::mail::{Ask, Mail, Mailbox, Said};
+use crate::sockets::{Ready, Sockets};
+use loligo_block::{Foreign, IoError, Request, Ring};
+use loligo_export::{Listener, Server};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// How long nobody is accepted after the process ran out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What answers requests.
+#[derive(Debug)]
+pub(crate) enum Engine {
+    Cached(Box<Cached>),
+    Bare(Box<Bare>),
+}
+
+/// One thread's state.
+#[derive(Debug)]
+pub(crate) struct Looper {
+    pub(crate) me: usize,
+    pub(crate) ring: Ring,
+    pub(crate) server: Server,
+    pub(crate) engine: Engine,
+    pub(crate) boxes: Arc<[Mailbox]>,
+    pub(crate) listeners: Vec<Listener>,
+    origin: Instant,
+    sockets: Sockets,
+    fired: Vec<Foreign>,
+    requests: Vec<Request>,
+    mail: VecDeque<Mail>,
+    /// Whose turn it is to get the next client.
+    next_shard: usize,
+    accept_again: Option<Instant>,
+    draining: Option<Sender<Said>>,
+    ending: bool,
+}
+
+impl Looper {
+    pub(crate) fn new(
+        me: usize,
+        ring: Ring,
+        server: Server,
+        engine: Engine,
+        boxes: Arc<[Mailbox]>,
+        listeners: Vec<Listener>,
+    ) -> Looper {
+        Looper {
+            me,
+            ring,
+            server,
+            engine,
+            boxes,
+            listeners,
+            origin: Instant::now(),
+            sockets: Sockets::default(),
+            fired: Vec::new(),
+            requests: Vec::new(),
+            mail: VecDeque::new(),
+            next_shard: 0,
+            accept_again: None,
+            draining: None,
+            ending: false,
+        }
+    }
+
+    /// Runs until [`Ask::End`].
+    ///
+    /// # Errors
+    /// Where the ring fails, which no operation of a client can bring about.
+    pub(crate) fn run(&mut self) -> Result<(), IoError> {
+        Sockets::arm_bell(&mut self.ring, self.boxes[self.me].bell());
+        for (i, l) in self.listeners.iter().enumerate() {
+            Sockets::arm_listener(&mut self.ring, l, i);
+        }
+        while !self.ending {
+            let clock = Instant::now();
+            self.turn(clock);
+            let timeout = self.timeout(clock);
+            self.ring.submit_and_wait(1, timeout)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, clock: Instant) {
+        let now = self.nanos(clock);
+        let fired = &mut self.fired;
+        self.ring.reap(|f| fired.push(f));
+        let mut fired = std::mem::take(&mut self.fired);
+        for event in fired.drain(..) {
+            if let Some(ready) = self.sockets.fired(event) {
+                self.ready(clock, ready);
+            }
+        }
+        self.fired = fired;
+        if self.accept_again.is_some_and(|t| t <= clock) {
+            self.accept_again = None;
+            for i in 0..self.listeners.len() {
+                self.accept(clock, i);
+            }
+        }
+        self.server.tick(clock, &mut self.requests);
+        loop {
+            for req in self.requests.drain(..) {
+                match &mut self.engine {
+                    Engine::Cached(e) => e.request(req, &mut self.server),
+                    Engine::Bare(e) => e.request(&mut self.ring, now, req, &mut self.server),
+                }
+            }
+            match &mut self.engine {
+                Engine::Cached(e) => e.run(&mut self.ring, now, &mut self.server),
+                Engine::Bare(e) => e.run(&mut self.ring, now, &mut self.server),
+            }
+            self.server.flush(clock, &mut self.requests);
+            if self.requests.is_empty() {
+                break;
+            }
+        }
+        self.sockets.arm(&mut self.ring, &self.server);
+        self.drained();
+    }
+
+    fn nanos(&self, clock: Instant) -> u64 {
+        // The engine takes 0 for "never".
+        (clock - self.origin).as_nanos() as u64 + 1
+    }
+
+    fn timeout(&self, clock: Instant) -> Option<u64> {
+        let now = self.nanos(clock);
+        let engine = match &self.engine {
+            Engine::Cached(e) => e.next_deadline(now),
+            Engine::Bare(e) => e.core.next_deadline(),
+        };
+        let server = [self.server.next_deadline(), self.accept_again].into_iter().flatten().min();
+        let server = server.map(|t| self.nanos(t.max(clock)));
+        let passed = self.nanos(Instant::now());
+        [engine, server].into_iter().flatten().min().map(|t| t.saturating_sub(passed).max(1))
+    }
+
+    fn ready(&mut self, clock: Instant, ready: Ready) {
+        match ready {
+            Ready::Read(id) => self.server.on_readable(id, clock, &mut self.requests),
+            Ready::Write(id) => self.server.on_writable(id),
+            Ready::Listener(i) => self.accept(clock, i),
+            Ready::Bell => {
+                let mut mail = std::mem::take(&mut self.mail);
+                self.boxes[self.me].take(&mut mail);
+                for letter in mail.drain(..) {
+                    self.open(clock, letter);
+                }
+                self.mail = mail;
+                Sockets::arm_bell(&mut self.ring, self.boxes[self.me].bell());
+            }
+        }
+    }
+
+    fn open(&mut self, clock: Instant, letter: Mail) {
+        match (letter, &mut self.engine) {
+            (Mail::Part(req, hint), Engine::Cached(e)) => e.part(req, hint),
+            (Mail::Answered(reply), Engine::Cached(e)) => e.answered(reply, &mut self.server),
+            (Mail::Part(..) | Mail::Answered(_), Engine::Bare(_)) => {
+                unreachable!("a bare volume has one thread")
+            }
+            (Mail::Socket(socket), _) => drop(self.server.add(socket, clock)),
+            (Mail::Ask(Ask::Drain, said), _) => {
+                self.listeners.clear();
+                self.accept_again = None;
+                self.draining = Some(said);
+                self.server.shutdown(clock, &mut self.requests);
+            }
+            (Mail::Ask(ask, said), engine) => {
+                self.ending |= matches!(ask, Ask::End);
+                let connections = self.server.len();
+                match engine {
+                    Engine::Cached(e) => e.ask(ask, said, connections),
+                    Engine::Bare(e) => e.ask(ask, said, connections),
+                }
+            }
+        }
+    }
+
+    /// Says that nobody is left, once that is so.
+    fn drained(&mut self) {
+        let left = match &self.engine {
+            Engine::Cached(e) => e.in_flight(),
+            Engine::Bare(e) => e.in_flight(),
+        };
+        if self.server.is_empty()
+            && left == 0
+            && let Some(said) = self.draining.take()
+        {
+            // Nobody may be waiting any more.
+            let _ = said.send(Said::Done(Ok(())));
+        }
+    }
+
+    /// Takes in whoever waits at listener `index`, and gives the clients to the threads in turn.
+    fn accept(&mut self, clock: Instant, index: usize) {
+        let Some(listener) = self.listeners.get(index) else { return };
+        loop {
+            match listener.accept() {
+                Ok(Some(socket)) => {
+                    let to = self.next_shard;
+                    self.next_shard = (to + 1) % self.boxes.len();
+                    if to == self.me {
+                        self.server.add(socket, clock);
+                    } else {
+                        self.boxes[to].put([Mail::Socket(socket)]);
+                    }
+                }
+                Ok(None) => break,
+                Err(e) => {
+                    tracing::warn!(error = %e, "cannot accept clients for a moment");
+                    self.accept_again = Some(clock + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+        Sockets::arm_listener(&mut self.ring, listener, index);
+    }
+}

@@ -1,0 +1,169 @@
+//! What threads say to each other, and to whoever manages them.
+
+use loligo_block::{IoError, Reply, Request};
+use loligo_cache::api::{Control, Hint};
+use loligo_cache::mode::Mode;
+use loligo_cache::params::Params;
+use loligo_cache::stats::Stats;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A management request to one thread.
+#[derive(Debug)]
+pub enum Ask {
+    /// For the engine.
+    Control(Control),
+    /// A copy of the numbers.
+    Snapshot,
+    /// Turn clients away: accepted requests are answered, later ones refused, connections closed. Answered when no
+    /// connection and no request is left.
+    Drain,
+    /// End the thread.
+    End,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Debug)]
+pub enum Said {
+    /// Carried out, or why not.
+    Done(Result<(), String>),
+    /// The numbers.
+    Snapshot(Box<Snapshot>),
+}
+
+/// What a thread says of itself.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Its counters and histograms.
+    pub stats: Stats,
+    /// Its mode; nothing without a cache.
+    pub mode: Option<Mode>,
+    /// Its tunables.
+    pub params: Params,
+    /// Why it stopped acknowledging, if it did.
+    pub poisoned: Option<String>,
+    /// Blocks that a flush under way still has before it.
+    pub flush_remaining: Option<u64>,
+    /// Open connections.
+    pub connections: usize,
+    /// RAM of the index and its kin, by part, bytes.
+    pub ram: Vec<(&'static str, usize)>,
+}
+
+/// One message.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// Part of a request for a window of the receiver's. The top byte of its id names the thread that asks.
+    Part(Request, Hint),
+    /// The answer to such a part.
+    Answered(Reply),
+    /// A client that the listening thread accepted.
+    Socket(OwnedFd),
+    /// Management.
+    Ask(Ask, Sender<Said>),
+}
+
+/// A thread's letter box. What lies in it is bounded by what connections may have in flight (`export::Limits`).
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    queue: Mutex<VecDeque<Mail>>,
+    bell: OwnedFd,
+    /// The bell was rung and the owner has not looked since.
+    rung: AtomicBool,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> Result<Mailbox, IoError> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| IoError::from_errno(e.raw_os_error(), "creating an event descriptor"))?;
+        Ok(Mailbox { queue: Mutex::default(), bell, rung: AtomicBool::new(false) })
+    }
+
+    /// Readable when there is mail.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    pub(crate) fn put(&self, mail: impl IntoIterator<Item = Mail>) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(mail);
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // A counter at its limit is rung already.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes everything. The bell is silenced first, so that mail put meanwhile rings it again.
+    pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        self.rung.store(false, Ordering::Release);
+        into.append(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// How to talk to the threads of a running volume, from any thread.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    boxes: Arc<[Mailbox]>,
+}
+
+impl Handle {
+    pub(crate) fn new(boxes: Arc<[Mailbox]>) -> Handle {
+        Handle { boxes }
+    }
+
+    /// Threads of the volume.
+    pub fn shards(&self) -> usize {
+        self.boxes.len()
+    }
+
+    /// Asks one thread. The channel is cut without an answer where the thread has ended.
+    pub fn ask(&self, shard: usize, ask: Ask) -> Receiver<Said> {
+        let (send, said) = channel();
+        self.boxes[shard].put([Mail::Ask(ask, send)]);
+        said
+    }
+
+    /// Asks all threads.
+    pub fn ask_all(&self, ask: impl Fn() -> Ask) -> Vec<Receiver<Said>> {
+        (0..self.shards()).map(|s| self.ask(s, ask())).collect()
+    }
+
+    /// Has every thread carry out `control`, and waits for all.
+    ///
+    /// # Errors
+    /// What the first that failed said.
+    pub fn control(&self, control: &Control) -> Result<(), String> {
+        self.wait_all(self.ask_all(|| Ask::Control(control.clone())))
+    }
+
+    /// Waits for the answers to [`Handle::ask_all`].
+    ///
+    /// # Errors
+    /// What the first that failed said.
+    pub fn wait_all(&self, said: Vec<Receiver<Said>>) -> Result<(), String> {
+        let mut result = Ok(());
+        for said in said {
+            let one = match said.recv() {
+                Ok(Said::Done(r)) => r,
+                Ok(Said::Snapshot(_)) => Ok(()),
+                Err(_) => Err("a thread of the volume has ended".to_owned()),
+            };
+            result = result.and(one);
+        }
+        result
+    }
+
+    /// The numbers of every thread that still runs.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        let all = self.ask_all(|| Ask::Snapshot);
+        let taken = all.into_iter().filter_map(|said| match said.recv() {
+            Ok(Said::Snapshot(s)) => Some(*s),
+            _ => None,
+        });
+        taken.collect()
+    }
+}

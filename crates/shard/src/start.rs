@@ -1,0 +1,201 @@
+//! From an opened volume to running threads, and back.
+
+use crate::bare::Bare;
+use crate::cached::{Cached, Parts};
+use crate::looper::{Engine, Looper};
+use crate::mail::{Ask, Handle, Mailbox};
+use crate::port::Port;
+use loligo_block::{AnyDevice, DevId, DeviceFile, DeviceSpec, IoError, IoKind, Ring, UringFile};
+use loligo_cache::mode::Mode;
+use loligo_cache::{Core, Router};
+use loligo_export::{Export, Limits, Listener, Server, TlsContext};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+/// Submissions the ring takes per system call.
+const RING_ENTRIES: u32 = 256;
+const CACHE_ID: DevId = DevId(0);
+const CORE_ID: DevId = DevId(1);
+
+/// What answers the clients of a volume.
+#[derive(Debug)]
+pub enum Backend {
+    /// A cache: one engine per shard.
+    Cached {
+        /// The open cache device.
+        cache: DeviceFile,
+        /// The shards, recovered.
+        cores: Vec<Core>,
+        /// First byte of the core that is exported.
+        home_start: u64,
+    },
+    /// Nothing: the core is exported as it is.
+    Bare,
+}
+
+/// A volume, ready to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// What clients see.
+    pub export: Export,
+    /// What they may hold, all threads together.
+    pub limits: Limits,
+    /// With it, nothing but TLS is served.
+    pub tls: Option<TlsContext>,
+    /// Where they come from.
+    pub listeners: Vec<Listener>,
+    /// The core as it was named.
+    pub core_spec: DeviceSpec,
+    /// The open core.
+    pub core: DeviceFile,
+    /// Cached or not.
+    pub backend: Backend,
+}
+
+/// How a thread's shard was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Its last journal frame.
+    pub last_seq: u64,
+    /// Dirty blocks.
+    pub dirty_blocks: u64,
+    /// Its mode.
+    pub mode: Mode,
+}
+
+/// The threads of a volume.
+#[derive(Debug)]
+pub struct Running {
+    handle: Handle,
+    threads: Vec<JoinHandle<Result<Option<Ended>, IoError>>>,
+}
+
+impl Running {
+    /// How to talk to the threads.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Whether a thread has ended by itself; [`Running::join`] says why.
+    pub fn has_failed(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Ends the threads and waits for them. How each shard was left; nothing for a bare volume.
+    ///
+    /// # Errors
+    /// Why the first that failed did.
+    pub fn join(self) -> Result<Vec<Ended>, IoError> {
+        drop(self.handle.ask_all(|| Ask::End));
+        let mut ended = Vec::new();
+        let mut result = Ok(());
+        for thread in self.threads {
+            match thread.join() {
+                Ok(Ok(end)) => ended.extend(end),
+                Ok(Err(e)) => result = result.and(Err(e)),
+                Err(_) => {
+                    result = result.and(Err(IoError::new(IoKind::Io, "a thread of the volume panicked")))
+                }
+            }
+        }
+        result.map(|()| ended)
+    }
+}
+
+/// What one thread starts with.
+struct Seat {
+    me: usize,
+    export: Export,
+    limits: Limits,
+    tls: Option<TlsContext>,
+    listeners: Vec<Listener>,
+    core: AnyDevice,
+    engine: Option<(Core, DeviceFile, u64)>,
+    shards: u16,
+    boxes: Arc<[Mailbox]>,
+}
+
+/// Starts the threads; returns when all of them serve.
+///
+/// # Errors
+/// Where a thread or its ring cannot be had.
+pub fn start(plan: Plan) -> Result<Running, IoError> {
+    let (engines, shards): (Vec<Option<_>>, usize) = match plan.backend {
+        Backend::Bare => (vec![None], 1),
+        Backend::Cached { cache, cores, home_start } => {
+            let n = cores.len();
+            (cores.into_iter().map(|c| Some((c, cache.clone(), home_start))).collect(), n)
+        }
+    };
+    if shards > 1 && matches!(plan.core_spec, DeviceSpec::Hdd { .. }) {
+        let text = "a modelled disk has one set of heads: use it with --shards 1";
+        return Err(IoError::new(IoKind::Invalid, text));
+    }
+    let boxes: Vec<Mailbox> = (0..shards).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
+    let boxes: Arc<[Mailbox]> = boxes.into();
+    let limits = Limits {
+        server_bytes: plan.limits.server_bytes / shards as u64,
+        connections: plan.limits.connections.div_ceil(shards),
+        ..plan.limits
+    };
+    let mut listeners = plan.listeners;
+    let mut threads = Vec::new();
+    let (started, starts) = channel();
+    for (me, engine) in engines.into_iter().enumerate() {
+        let seat = Seat {
+            me,
+            export: plan.export.clone(),
+            limits: limits.clone(),
+            tls: plan.tls.clone(),
+            listeners: std::mem::take(&mut listeners),
+            core: plan.core_spec.device(plan.core.clone(), CORE_ID),
+            engine,
+            shards: shards as u16,
+            boxes: boxes.clone(),
+        };
+        let started = started.clone();
+        let thread =
+            std::thread::Builder::new().name(format!("shard-{me}")).spawn(move || run(seat, &started));
+        threads.push(thread.map_err(|e| IoError::new(IoKind::Io, format!("starting a thread: {e}")))?);
+    }
+    drop(started);
+    let running = Running { handle: Handle::new(boxes), threads };
+    if starts.iter().take(shards).count() < shards {
+        // One has ended without saying that it runs: joining says why.
+        return Err(running
+            .join()
+            .err()
+            .unwrap_or_else(|| IoError::new(IoKind::Io, "a thread did not start")));
+    }
+    Ok(running)
+}
+
+fn run(seat: Seat, started: &Sender<()>) -> Result<Option<Ended>, IoError> {
+    let ring = Ring::new(RING_ENTRIES)?;
+    let size = seat.export.size;
+    let block = seat.export.min_block;
+    let engine = match seat.engine {
+        None => Engine::Bare(Box::new(Bare::new(Port::new(seat.core), size))),
+        Some((core, cache, home_start)) => Engine::Cached(Box::new(Cached::new(Parts {
+            me: seat.me as u16,
+            router: Router::new(size, block, seat.shards, core.params().seq_promotion),
+            core,
+            cache: Port::new(AnyDevice::File(UringFile::new(cache, CACHE_ID))),
+            disk: Port::new(seat.core),
+            home_start,
+            boxes: seat.boxes.clone(),
+        }))),
+    };
+    let server = Server::new(seat.export, seat.limits, seat.tls);
+    let mut looper = Looper::new(seat.me, ring, server, engine, seat.boxes, seat.listeners);
+    let _ = started.send(());
+    looper.run()?;
+    Ok(match &looper.engine {
+        Engine::Bare(_) => None,
+        Engine::Cached(e) => {
+            let core = e.engine();
+            Some(Ended { last_seq: core.last_seq(), dirty_blocks: core.dirty_blocks(), mode: core.mode() })
+        }
+    })
+}
