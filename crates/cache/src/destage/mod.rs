@@ -177,7 +177,8 @@ impl Core {
             return;
         }
         let mut look = LOOK;
-        while self.destage.jobs.len() < JOBS && self.destage.backlog() < 2 * DEPTH && look > 0 {
+        let mut backlog = self.destage.backlog();
+        while self.destage.jobs.len() < JOBS && backlog < 2 * DEPTH && look > 0 {
             if self.params.destage_rate > 0 && now < self.destage.next_job {
                 return;
             }
@@ -189,6 +190,7 @@ impl Core {
                     self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
                     if !self.destage.by_window.contains_key(&w) {
                         let blocks = self.start_job(now, w, Vec::new(), fx);
+                        backlog += blocks.min(32) as u32;
                         if self.params.destage_rate > 0 {
                             let gap = blocks * 1_000_000_000 / self.params.destage_rate;
                             self.destage.next_job = self.destage.next_job.max(now.saturating_sub(gap)) + gap;
@@ -255,7 +257,7 @@ impl Core {
             let only_bad = self.destage.flushes[i].remaining.iter().all(|w| {
                 let first = w * WINDOW_BLOCKS as u32;
                 let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).count();
-                bad > 0 && bad == usize::from(self.index.window_dirty(*w)) && !self.destage.by_window.contains_key(w)
+                bad == usize::from(self.index.window_dirty(*w)) && !self.destage.by_window.contains_key(w)
             });
             if !only_bad && self.destage.flushes[i].failed.is_none() {
                 i += 1;
