@@ -18,7 +18,7 @@ enum State {
     Flight,
     /// Answered with success, or seen after a crash.
     Acked,
-    /// Answered with an error: it may or may not have happened.
+    /// Answered with an error: it may or may not have happened, or still happen until a later write is acknowledged.
     Failed,
     /// Unanswered when the process died, or not flushed when the power went.
     Lost,
@@ -331,7 +331,7 @@ impl Oracle {
         if !discard && s.versions[seen].state != State::Failed {
             let token = s.versions[seen].token;
             s.kill(token, now, |x| {
-                x.end < if x.discard { since } else { rs.max(since) } && !(x.id == id && x.dead_at >= rs)
+                x.state != State::Failed && x.end < if x.discard { since } else { rs.max(since) } && !(x.id == id && x.dead_at >= rs)
             });
         }
         if count == 1 && s.versions[seen].survived && !s.versions[seen].durable {
@@ -597,7 +597,7 @@ mod tests {
         put(&mut o, 1);
         let w = o.begin_change(0, 1, Change::Write(2));
         o.end_change(w, false, false);
-        assert!(may_be(&mut o, 2) && may_be(&mut o, 1));
+        assert!(may_be(&mut o, 1) && may_be(&mut o, 2) && may_be(&mut o, 1));
         put(&mut o, 3);
         assert!(!may_be(&mut o, 2) && may_be(&mut o, 3));
     }
