@@ -106,7 +106,9 @@ fn give_back(b: Box<Backing>) {
 fn release(b: NonNull<Backing>) {
     // SAFETY: `b` came from `Box::leak` in `Buf::alloc` and this handle still counts in `refs`.
     let backing = unsafe { b.as_ref() };
-    if backing.refs.fetch_sub(1, Ordering::Release) == 1 {
+    // The last handle needs no read-modify-write: nobody is left who could clone it. That matters: a locked operation
+    // would first wait for all the stores of the copy that just filled or emptied the buffer.
+    if backing.refs.load(Ordering::Acquire) == 1 || backing.refs.fetch_sub(1, Ordering::Release) == 1 {
         fence(Ordering::Acquire);
         // SAFETY: the count has reached zero, so no other handle exists and the box is ours again.
         give_back(unsafe { Box::from_raw(b.as_ptr()) });
@@ -207,6 +209,17 @@ impl Shared {
         s.off += range.start;
         s.len = range.end - range.start;
         s
+    }
+
+    /// The part `range` of these bytes, given up for it: no second handle.
+    ///
+    /// # Panics
+    /// When `range` reaches past the end.
+    pub fn into_slice(mut self, range: Range<usize>) -> Shared {
+        assert!(range.start <= range.end && range.end <= self.len, "slice {range:?} of {} bytes", self.len);
+        self.off += range.start;
+        self.len = range.end - range.start;
+        self
     }
 
     /// Whether the first byte sits at a multiple of `align`.

@@ -1,6 +1,6 @@
 //! The index: which block is in which slot, what of it is valid and dirty, and its checksum.
 //!
-//! One entry a slot, in flat arrays: 4 B block number, 4 B CRC32C, 2 B sector masks, and 6.3 B in the [`Map`].
+//! One entry a slot in a flat array: 4 B block number, 4 B CRC32C, 2 B sector masks; and 6.3 B in the [`Map`].
 //! What is here is what the journal's contiguous, completed prefix says, no more and no less: recovery and
 //! checkpoints rest on that.
 
@@ -21,15 +21,34 @@ pub struct Meta {
     pub dirty: u8,
 }
 
+/// What is kept of one slot: ten bytes, together, for they are wanted together.
+#[derive(Clone, Copy)]
+#[repr(C, packed(2))]
+struct Line {
+    /// Block + 1; 0: the slot holds no newest version.
+    owner: u32,
+    crc: u32,
+    valid: u8,
+    dirty: u8,
+}
+
+const _: () = assert!(size_of::<Line>() == 10);
+
+impl Line {
+    fn block(&self) -> u32 {
+        self.owner.wrapping_sub(1)
+    }
+
+    fn meta(&self, slot: u32) -> Meta {
+        Meta { slot, crc: self.crc, valid: self.valid, dirty: self.dirty }
+    }
+}
+
 /// Block to slot and back, for one shard. Blocks are the shard's own numbers.
 #[derive(Debug)]
 pub struct Index {
     map: Map,
-    /// Block + 1; 0: the slot holds no newest version.
-    owner: HugeVec<u32>,
-    crc: HugeVec<u32>,
-    valid: HugeVec<u8>,
-    dirty: HugeVec<u8>,
+    lines: HugeVec<Line>,
     /// Per window: dirty blocks, and a hint which sixteenths of it may hold them.
     windows: Vec<WindowDirt>,
     dirty_blocks: u64,
@@ -49,10 +68,7 @@ impl Index {
         let n = slots as usize;
         Index {
             map: Map::new(n),
-            owner: HugeVec::zeroed(n),
-            crc: HugeVec::zeroed(n),
-            valid: HugeVec::zeroed(n),
-            dirty: HugeVec::zeroed(n),
+            lines: HugeVec::zeroed(n),
             windows: vec![WindowDirt::default(); windows as usize],
             dirty_blocks: 0,
         }
@@ -67,45 +83,40 @@ impl Index {
     /// What is known of `block`.
     #[inline]
     pub fn get(&self, block: u32) -> Option<Meta> {
-        let slot = self.map.get(block, |s| self.owner[s as usize].wrapping_sub(1))?;
-        let s = slot as usize;
-        Some(Meta { slot, crc: self.crc[s], valid: self.valid[s], dirty: self.dirty[s] })
+        let slot = self.map.get(block, |s| self.lines[s as usize].block())?;
+        Some(self.lines[slot as usize].meta(slot))
     }
 
     /// The block whose newest version is in `slot`.
     pub fn block_in(&self, slot: u32) -> Option<u32> {
-        self.owner[slot as usize].checked_sub(1)
+        { self.lines[slot as usize].owner }.checked_sub(1)
     }
 
     /// What `slot` holds, for a checkpoint.
     pub fn entry(&self, slot: u32) -> Option<(u32, Meta)> {
         let block = self.block_in(slot)?;
-        let s = slot as usize;
-        Some((block, Meta { slot, crc: self.crc[s], valid: self.valid[s], dirty: self.dirty[s] }))
+        Some((block, self.lines[slot as usize].meta(slot)))
     }
 
     /// Whether the block in `slot` has a dirty sector.
     pub fn slot_is_dirty(&self, slot: u32) -> bool {
-        self.dirty[slot as usize] != 0
+        self.lines[slot as usize].dirty != 0
     }
 
     /// Makes `meta` the newest version of `block`; returns the slot it replaces.
     pub fn put(&mut self, block: u32, meta: Meta) -> Option<u32> {
-        let old = self.map.get(block, |s| self.owner[s as usize].wrapping_sub(1));
+        let old = self.map.get(block, |s| self.lines[s as usize].block());
         match old {
             Some(old) => {
                 self.undirty(block, old);
-                let owner = &self.owner;
-                self.map.replace(block, meta.slot, |s| owner[s as usize].wrapping_sub(1));
-                self.owner[old as usize] = 0;
+                let lines = &self.lines;
+                self.map.replace(block, meta.slot, |s| lines[s as usize].block());
+                self.lines[old as usize].owner = 0;
             }
             None => self.map.insert(block, meta.slot),
         }
-        let s = meta.slot as usize;
-        self.owner[s] = block + 1;
-        self.crc[s] = meta.crc;
-        self.valid[s] = meta.valid;
-        self.dirty[s] = meta.dirty;
+        self.lines[meta.slot as usize] =
+            Line { owner: block + 1, crc: meta.crc, valid: meta.valid, dirty: meta.dirty };
         if meta.dirty != 0 {
             self.dirty_blocks += 1;
             let w = &mut self.windows[(u64::from(block) / WINDOW_BLOCKS) as usize];
@@ -124,8 +135,8 @@ impl Index {
     }
 
     fn undirty(&mut self, block: u32, slot: u32) {
-        if self.dirty[slot as usize] != 0 {
-            self.dirty[slot as usize] = 0;
+        if self.lines[slot as usize].dirty != 0 {
+            self.lines[slot as usize].dirty = 0;
             self.dirty_blocks -= 1;
             self.windows[(u64::from(block) / WINDOW_BLOCKS) as usize].count -= 1;
         }
@@ -146,9 +157,9 @@ impl Index {
             return false;
         }
         self.undirty(block, slot);
-        let owner = &self.owner;
-        self.map.remove(block, |s| owner[s as usize].wrapping_sub(1));
-        self.owner[slot as usize] = 0;
+        let lines = &self.lines;
+        self.map.remove(block, |s| lines[s as usize].block());
+        self.lines[slot as usize].owner = 0;
         true
     }
 
@@ -208,11 +219,10 @@ impl Index {
     }
 
     /// RAM held, in bytes, by part.
-    pub fn bytes(&self) -> [(&'static str, usize); 4] {
+    pub fn bytes(&self) -> [(&'static str, usize); 3] {
         [
             ("map", self.map.bytes()),
-            ("block numbers and checksums", self.owner.len() * 8),
-            ("sector masks", self.valid.len() * 2),
+            ("block numbers, checksums, sector masks", self.lines.len() * size_of::<Line>()),
             ("dirty counts by window", self.windows.len() * size_of::<WindowDirt>()),
         ]
     }

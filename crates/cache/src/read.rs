@@ -323,7 +323,9 @@ impl Core {
             return answer(fx, task.id, Err(e));
         }
         overlay(&mut task);
-        task.pieces.sort_by_key(|p| p.first);
+        if task.pieces.len() > 1 {
+            task.pieces.sort_by_key(|p| p.first);
+        }
         let mut segments = Segments::new();
         for i in 0..task.pieces.len() {
             let p = &mut task.pieces[i];
@@ -331,11 +333,13 @@ impl Core {
                 continue;
             }
             let data = p.ready.take().or_else(|| p.buf.take().map(Buf::freeze)).expect("a piece without error has its data");
-            p.ready = Some(data.clone());
+            // Only what may be promoted is kept beyond the answer.
+            let keep = task.promote && !matches!(p.source, Source::Slots { .. });
+            p.ready = keep.then(|| data.clone());
             let start = task.global(task.pieces[i].first) * BLOCK;
             let from = task.offset.max(start);
             let to = (task.offset + task.len).min(start + data.len() as u64);
-            segments.push(data.slice((from - start) as usize..(to - start) as usize));
+            segments.push(data.into_slice((from - start) as usize..(to - start) as usize));
         }
         answer(fx, task.id, Ok(Answer::Data(segments)));
         if task.promote && self.poisoned.is_none() {
