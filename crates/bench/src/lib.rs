@@ -4,6 +4,7 @@ pub mod bed;
 pub mod child;
 pub mod cliff;
 pub mod demo;
+pub mod engine;
 pub mod facts;
 pub mod fio;
 pub mod foreground;
