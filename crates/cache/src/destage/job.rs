@@ -452,7 +452,9 @@ impl Core {
         self.destage.by_window.remove(&job.window);
         let busy = self.index.dirty_blocks() > u64::from(DEPTH);
         self.destage.pacer.destaged(now, job.dirty as u64, busy);
-        let bad = job.pieces.iter().find(|p| p.bad && !p.filler).map(|p| p.block);
+        // Those found bad earlier were left out of the job, and are still dirty.
+        let first = job.window * WINDOW_BLOCKS as u32;
+        let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied();
         let why = job.failed.clone().or_else(|| bad.map(|b| self.bad_block_text(b)));
         for f in self.destage.flushes.iter_mut().filter(|f| f.from < job.number) {
             f.remaining.remove(&job.window);
