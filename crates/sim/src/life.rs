@@ -456,6 +456,7 @@ impl<E: Engine> Run<E> {
             let mut raw = [0; 4096];
             self.w.cache.peek(at, &mut raw);
             if let Some(block) = block_of(&raw).filter(|_| hit.len() < 4) {
+                self.w.trace.say(|| format!("rot at {at}, block {block}"));
                 self.w.cache.rot(at + self.rng.below(4096), self.rng.below(8) as u32);
                 hit.push(block);
             }

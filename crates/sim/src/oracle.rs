@@ -69,8 +69,8 @@ struct Sector {
     initial: WriteId,
     /// On the list of sectors with something a flush would make durable.
     listed: bool,
-    /// A fault was let loose on it: it may fail with EIO.
-    suspect: bool,
+    /// When a fault was let loose on it: since then it may fail with EIO (0: never).
+    suspect: Time,
     /// A fault that cannot be told from power loss: it may read as anything it once held.
     forgiven: bool,
 }
@@ -201,8 +201,10 @@ impl Oracle {
             let me = s.versions[at];
             if !me.discard {
                 s.kill(me.token, now, |x| x.end < me.start);
-                s.suspect = false;
-                s.forgiven = false;
+                if s.suspect < me.start {
+                    s.suspect = 0;
+                    s.forgiven = false;
+                }
             }
             if durable {
                 s.harden(at);
@@ -265,7 +267,7 @@ impl Oracle {
 
     /// Whether a fault was let loose on any of the sectors.
     pub fn may_fail(&self, first: u32, count: u32) -> bool {
-        self.sectors[first as usize..(first + count) as usize].iter().any(|s| s.suspect)
+        self.sectors[first as usize..(first + count) as usize].iter().any(|s| s.suspect > 0)
     }
 
     fn forget_read(&mut self, start: Time) {
@@ -276,15 +278,17 @@ impl Oracle {
 
     /// Lets the sector fail with EIO until it is written anew.
     pub fn suspect(&mut self, sector: u32) {
+        let now = self.now;
         if let Some(s) = self.sectors.get_mut(sector as usize) {
-            s.suspect = true;
+            s.suspect = now;
         }
     }
 
     /// Lets the sector read as anything it ever held, or fail, until it is written anew.
     pub fn forgive(&mut self, sector: u32) {
+        let now = self.now;
         if let Some(s) = self.sectors.get_mut(sector as usize) {
-            s.suspect = true;
+            s.suspect = now;
             s.forgiven = true;
         }
     }
@@ -600,6 +604,17 @@ mod tests {
         assert!(may_be(&mut o, 1) && may_be(&mut o, 2) && may_be(&mut o, 1));
         put(&mut o, 3);
         assert!(!may_be(&mut o, 2) && may_be(&mut o, 3));
+    }
+
+    #[test]
+    fn a_fault_is_forgotten_only_with_a_write_that_began_after_it() {
+        let mut o = Oracle::new(1);
+        let w = o.begin_change(0, 1, Change::Write(1));
+        o.suspect(0);
+        o.end_change(w, true, false);
+        assert!(o.may_fail(0, 1));
+        put(&mut o, 2);
+        assert!(!o.may_fail(0, 1));
     }
 
     #[test]

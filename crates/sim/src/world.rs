@@ -432,6 +432,7 @@ impl<E: Engine> World<E> {
     fn take_fired(&mut self) {
         let fired: Vec<_> = self.cache.fired().into_iter().chain(self.core.fired()).collect();
         for f in fired {
+            self.trace.say(|| format!("fault {:?} at {}", f.kind, f.offset));
             self.marks.hit(match f.kind {
                 FaultKind::Error => "fault: error",
                 FaultKind::Gone => "fault: gone",
