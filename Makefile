@@ -1,0 +1,40 @@
+# Loligo. `make help` lists what there is. Each target installs what it needs and is missing (with apt; as root or
+# with sudo), so a bare Debian 12 with a Rust toolchain is enough.
+
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+BIN = $(or $(CARGO_TARGET_DIR),target)/release/loligo
+
+.PHONY: help demo test build install lint fmt deny clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: ## build, then show a slow disk before and after (under 4 minutes once built)
+	@scripts/build.sh fio
+	@exec $(BIN) demo
+
+test: ## every test; the last line counts them. FUZZ_S=60 and LOLIGO_SEEDS=N run longer
+	@scripts/test.sh
+
+build: ## the program, in target/release/loligo
+	@scripts/build.sh
+
+install: build ## build, and copy the program to PREFIX/bin (default /usr/local/bin)
+	@d=$(DESTDIR)$(PREFIX)/bin; \
+	if [ -w "$$d" ] || { [ ! -e "$$d" ] && [ "$$(id -u)" = 0 ]; } || [ -n "$(DESTDIR)" ]; \
+	then install -D -m 755 $(BIN) "$$d/loligo"; else sudo install -D -m 755 $(BIN) "$$d/loligo"; fi; \
+	echo "$$d/loligo"
+
+lint: ## format check and clippy, warnings are errors
+	@. scripts/need.sh; need_build; cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## format all code
+	@cargo fmt --all
+
+deny: ## licences and advisories of all dependencies (needs cargo-deny)
+	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	@cargo deny check
+
+clean: ## remove everything that was built
+	@cargo clean

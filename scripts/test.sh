@@ -1,0 +1,64 @@
+#!/bin/bash
+# Every test of Loligo; what `make test` and `.ci/run` run. The last line is `N passed, N failed, N skipped`, and the
+# exit status is 0 only where nothing failed. Works without a terminal, as root or with sudo, in a fresh clone.
+#
+# Longer forms, by environment:
+#   FUZZ_S=60            seconds for every fuzzer (10 without it)
+#   LOLIGO_SEEDS=100000  seeds of the simulation (2,000 without it); LOLIGO_SEED=N runs that one alone
+#   LOLIGO_TRACES=DIR    folder with the published block traces, for the miss ratios (skipped without it)
+#   TEST_MINUTES=120     the most that the tests may take once compiled (40 without it)
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+. scripts/need.sh
+
+need_build
+# Clients and file systems that tests use. A test whose program is missing says SKIP and is counted as skipped.
+need fio qemu-utils libnbd-bin nbdkit fuse3 chromium e2fsprogs ||
+    say "Going on without: some tests will be skipped."
+for part in rustfmt clippy; do
+    cargo "${part/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$part" >&2 ||
+        die "Rust's $part is missing: rustup component add $part"
+done
+
+dir=$(target_dir)
+mkdir -p "$dir"
+log=$dir/test.log
+: >"$log"
+lock=()
+[ -z "${CI:-}" ] || lock=(--locked)
+# The shipped program, for the tests that drive it from outside.
+LOLIGO_BIN=$(realpath "$dir")/release/loligo
+export LOLIGO_BIN
+
+# step NAME COMMAND...: runs it, shows and logs what it says; a failure is counted and the rest still runs.
+step() {
+    local name=$1 began=$SECONDS
+    shift
+    printf '== %s\n' "$name" | tee -a "$log"
+    "$@" </dev/null 2>&1 | tee -a "$log"
+    local status=${PIPESTATUS[0]}
+    if [ "$status" -ne 0 ]; then
+        printf '== %s failed with status %s after %s s\n' "$name" "$status" $((SECONDS - began)) | tee -a "$log"
+    else
+        printf '== %s: %s s\n' "$name" $((SECONDS - began)) | tee -a "$log"
+    fi
+    return "$status"
+}
+counted() { step "$@" || printf 'FAILED STEP: %s\n' "$1" | tee -a "$log"; }
+
+counted format cargo fmt --all --check
+counted clippy cargo clippy "${lock[@]}" --workspace --all-targets -- -D warnings
+counted documentation env RUSTDOCFLAGS="-D warnings" cargo doc "${lock[@]}" --workspace --no-deps
+counted "release build" cargo build "${lock[@]}" --release -p loligo
+if step "compile tests" cargo test "${lock[@]}" --workspace --no-run; then
+    step tests timeout --kill-after=30 "${TEST_MINUTES:-40}m" \
+        cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output
+    # 101 is cargo's own for failed tests, which are counted one by one; anything else ended the run early.
+    case $? in 0 | 101) ;; *) echo "FAILED STEP: tests" | tee -a "$log" ;; esac
+else
+    echo "FAILED STEP: compile tests" | tee -a "$log"
+fi
+
+say "The whole output is in $log"
+grep -h '^SKIP' "$log" | sort | uniq -c >&2
+awk -f scripts/tally.awk "$log"
