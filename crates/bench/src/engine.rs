@@ -201,9 +201,7 @@ impl<W: World> Driver<W> {
                 sent += 1;
             }
             now += 10_000;
-            for p in &parts {
-            core.prefetch(p.request.offset);
-        }
+            core.prefetch(parts.iter().map(|p| p.request.offset));
         for p in parts.drain(..) {
                 core.step(now, Event::Submit(p.request, p.hint), &mut fx);
             }

@@ -239,10 +239,13 @@ impl Core {
         .map(|t| t.max(now + 1))
     }
 
-    /// Brings what a request for `offset` will look up towards the processor; worth calling for a batch before its steps.
-    #[inline]
-    pub fn prefetch(&self, offset: u64) {
-        self.index.prefetch(self.cfg.stripe.local(offset / BLOCK));
+    /// Brings what requests at `offsets` will look up towards the processor; worth calling for a batch before its steps.
+    pub fn prefetch(&self, offsets: impl Iterator<Item = u64> + Clone) {
+        let blocks = offsets.map(|o| self.cfg.stripe.local(o / BLOCK));
+        blocks.clone().for_each(|b| self.index.prefetch(b));
+        for slot in blocks.filter_map(|b| self.index.prefetch_line(b)) {
+            self.policy.prefetch(slot);
+        }
     }
 
     fn submit(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {

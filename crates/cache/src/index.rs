@@ -80,6 +80,14 @@ impl Index {
         self.map.prefetch(block);
     }
 
+    /// Brings the line of `block` towards the processor, once its bucket is there; returns the likely slot.
+    #[inline]
+    pub fn prefetch_line(&self, block: u32) -> Option<u32> {
+        let slot = self.map.likely(block)?;
+        self.lines.prefetch(slot as usize);
+        Some(slot)
+    }
+
     /// What is known of `block`.
     #[inline]
     pub fn get(&self, block: u32) -> Option<Meta> {

@@ -69,6 +69,14 @@ impl Map {
         self.buckets.prefetch(b);
     }
 
+    /// An id that may be stored under `key` (its tag matches), for prefetching what belongs to it.
+    #[inline]
+    pub fn likely(&self, key: u32) -> Option<u32> {
+        let (b, tag) = self.place(key);
+        let bucket = &self.buckets[b];
+        bucket.tags.iter().position(|t| *t == tag).map(|w| bucket.ids[w])
+    }
+
     /// The id stored under `key`.
     #[inline]
     pub fn get(&self, key: u32, key_of: impl Fn(u32) -> u32) -> Option<u32> {

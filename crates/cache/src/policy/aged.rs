@@ -129,6 +129,12 @@ impl Aged {
         self.fifos[q as usize].usual = len;
     }
 
+    /// Brings the bytes of `id` towards the processor.
+    #[inline]
+    pub fn prefetch(&self, id: u32) {
+        self.marks.prefetch(id as usize);
+    }
+
     /// The byte kept for an id.
     #[inline]
     pub fn mark(&self, id: u32) -> u8 {

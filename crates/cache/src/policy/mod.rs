@@ -97,6 +97,14 @@ impl Replacement {
         }
     }
 
+    /// Brings what [`Replacement::hit`] on `id` will touch towards the processor.
+    #[inline]
+    pub fn prefetch(&self, id: u32) {
+        if let Policy::S3Cm(p) = &self.policy {
+            p.real().prefetch(id);
+        }
+    }
+
     /// An access to `key` found no resident line, whether it is inserted now or not.
     pub fn missed(&mut self, key: u64) {
         if let Policy::S3Cm(p) = &mut self.policy {

@@ -187,6 +187,12 @@ impl S3 {
         self.ghost.contains(mix(key))
     }
 
+    /// Brings the mark of `id` towards the processor.
+    #[inline]
+    pub fn prefetch(&self, id: u32) {
+        self.queues.prefetch(id);
+    }
+
     /// Queue, frequency and coarse age of `id` in one byte; 0 if it is not resident.
     pub fn state(&self, id: u32) -> u8 {
         match self.queues.queue(id) {
