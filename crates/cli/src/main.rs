@@ -1,3 +1,68 @@
-//! `loligo`: the command line.
+//! `loligo`: the command line. One file per subcommand; each calls the room that does the work.
 
-fn main() {}
+mod bench;
+mod demo;
+mod flush;
+mod inspect;
+mod mode;
+mod param;
+mod release;
+mod serve;
+mod stats;
+mod values;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Loligo puts flash in front of slow block devices: safely, and without a cliff.
+///
+/// 'loligo serve' runs one volume in the foreground: a core (the slow device) seen through a cache (the fast one), exported
+/// over NBD. The other commands look at, tune, empty and dissolve such volumes. 'loligo demo' shows it all on this
+/// machine in a few minutes.
+#[derive(Debug, Parser)]
+#[command(name = "loligo", version, propagate_version = true)]
+#[command(after_long_help = "Environment:
+  LOLIGO_RUNTIME_DIR  where control sockets lie; default /run/loligo for root,
+                      $XDG_RUNTIME_DIR/loligo for others
+  LOLIGO_LOG          what is logged on stderr: error, warn (default), info, debug
+
+Exit status: 0 on success, 1 on every refusal and failure (with cause and mend on
+stderr), 2 where the command line is not understood.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<serve::Args>),
+    Stats(stats::Args),
+    Flush(flush::Args),
+    Mode(mode::Args),
+    Param(param::Args),
+    Release(release::Args),
+    Inspect(inspect::Args),
+    Demo(demo::Args),
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("LOLIGO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).without_time().init();
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(*args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Flush(args) => flush::run(&args),
+        Command::Mode(args) => mode::run(&args),
+        Command::Param(args) => param::run(args),
+        Command::Release(args) => release::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,52 @@
+//! `loligo bench trace`.
+
+use anyhow::Result;
+use loligo_bench::table::Table;
+use loligo_bench::trace;
+use loligo_cache::policy::Kind;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Miss ratios of the engine's replacement policies on recorded block traces
+///
+/// Lines are 4 KiB; reads and writes both allocate; a cache's size is a fraction of the trace's footprint. Runs the very code
+/// that the engine runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Which policies
+    #[arg(long, value_delimiter = ',', default_value = "s3cm,lru", value_parser = kind)]
+    policies: Vec<Kind>,
+    /// Cache sizes, as fractions of the footprint
+    #[arg(long, value_delimiter = ',', default_value = "0.01,0.03,0.1,0.3")]
+    fractions: Vec<f64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    text.parse().map_err(|_| "use s3cm, lru or fifo".to_owned())
+}
+
+/// Replays.
+pub(crate) fn run(a: &Args) -> Result<ExitCode> {
+    let rows = trace::run(&a.files, &a.policies, &a.fractions, |done, all| eprintln!("{done} of {all}"))?;
+    if a.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        let mut table = Table::new(["trace", "policy", "fraction", "miss ratio"]);
+        for r in &rows {
+            table.row([
+                r.trace.clone(),
+                r.policy.to_string(),
+                r.fraction.to_string(),
+                format!("{:.4}", r.miss_ratio),
+            ]);
+        }
+        println!("{}", table.text());
+    }
+    Ok(ExitCode::SUCCESS)
+}

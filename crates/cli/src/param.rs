@@ -1,0 +1,74 @@
+//! `loligo param get` and `loligo param set`.
+
+use anyhow::{Result, anyhow};
+use clap::Subcommand;
+use loligo_bench::table::Table;
+use loligo_service::client::{Client, Param};
+use std::process::ExitCode;
+
+/// Show or change the tunables of a running volume
+///
+/// They hold until the service ends. 'param get NAME' lists all with their ranges and defaults.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show one, or all with range and default
+    Get {
+        /// The volume
+        name: String,
+        /// Which one
+        key: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change one, from the next request on
+    Set {
+        /// The volume
+        name: String,
+        /// Which one
+        key: String,
+        /// To what
+        value: String,
+    },
+}
+
+/// Shows or changes.
+pub(crate) fn run(a: Args) -> Result<ExitCode> {
+    match a.what {
+        What::Get { name, key: None, json } => {
+            let rows = Client::new(&name)?.params()?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&rows.iter().map(fields).collect::<Vec<_>>())?);
+            } else {
+                let mut table = Table::new(["parameter", "value", "range", "default"]);
+                for r in rows {
+                    table.row([r.key, r.value, r.range, r.default]);
+                }
+                println!("{}", table.text());
+            }
+        }
+        What::Get { name, key: Some(key), json } => {
+            let rows = Client::new(&name)?.params()?;
+            let keys: Vec<&str> = rows.iter().map(|r| r.key.as_str()).collect();
+            let unknown = || anyhow!("unknown parameter '{key}': use one of {}", keys.join(", "));
+            let row = rows.iter().find(|r| r.key == key).ok_or_else(unknown)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&fields(row))?);
+            } else {
+                println!("{}", row.value);
+            }
+        }
+        What::Set { name, key, value } => drop(Client::new(&name)?.set_param(&key, &value)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn fields(p: &Param) -> serde_json::Value {
+    serde_json::json!({ "key": p.key, "value": p.value, "range": p.range, "default": p.default })
+}

@@ -1,0 +1,23 @@
+//! `loligo release`.
+
+use anyhow::Result;
+use loligo_service::offline;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Let go of a stopped cache: its core can be used alone from then on
+///
+/// Refused while the cache is served, or holds anything its core does not have: flush it and stop it first. Afterwards no
+/// later start trusts what is on the device.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The cache: a file or block device
+    path: PathBuf,
+}
+
+/// Lets go.
+pub(crate) fn run(a: &Args) -> Result<ExitCode> {
+    offline::release(&a.path)?;
+    eprintln!("{} is no cache any more; its core has everything", a.path.display());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,136 @@
+//! `loligo serve`.
+
+use crate::values;
+use anyhow::Result;
+use clap::ArgGroup;
+use loligo_block::DeviceSpec;
+use loligo_cache::mode::Mode;
+use loligo_export::{Credentials, ListenAddr};
+use loligo_service::serve::{CacheOptions, ServeOptions};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Serve one volume in the foreground
+///
+/// Opens (or makes) the cache, recovers what a crash left, and exports the core through it over NBD, under its name and as
+/// the default export. Prints the line 'ready' on stdout when clients may come; everything else goes to stderr.
+///
+/// SIGTERM or SIGINT ends it without waiting for clients: what was accepted is answered, later requests get ESHUTDOWN,
+/// everything acknowledged is made durable. Dirty data stays on the cache and is there at the next start; with
+/// --flush-on-stop it is written to the core first (a second signal gives that up).
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("how").required(true).args(["cache", "bare"]))]
+#[command(
+    after_long_help = "Sizes are bytes, or k, m, g, t in either case, optionally followed by iB: powers of 1024.
+
+Examples:
+  A file in front of a disk, made at the first start:
+    loligo serve --name vol --cache /ssd/vol.cache --cache-size 64g \\
+      --core /dev/sdb --mode wb --listen unix:/run/vol.sock
+  The same for clients elsewhere, with TLS:
+    loligo serve --name vol --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
+      --listen tcp:0.0.0.0:10809 --tls-cert srv.pem --tls-key srv.key --tls-ca ca.pem
+  A client:
+    nbdinfo 'nbd+unix:///vol?socket=/run/vol.sock'"
+)]
+pub(crate) struct Args {
+    /// Name of the volume, of its export and of its control socket
+    #[arg(long)]
+    name: String,
+    /// The cache: a file or block device
+    ///
+    /// A file that does not exist is made with --cache-size. Whatever is on it that is not a Loligo cache is refused
+    /// without --force.
+    #[arg(long, value_name = "PATH")]
+    cache: Option<PathBuf>,
+    /// Bytes of a new cache, 24 MiB or more (default: the whole device)
+    #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "bare")]
+    cache_size: Option<u64>,
+    /// Do not write a new cache file whole: it grows as it is used, and may find no room then
+    #[arg(long, conflicts_with = "bare")]
+    sparse: bool,
+    /// Export the core as it is, without a cache
+    #[arg(long)]
+    bare: bool,
+    /// The core: file:PATH, a device's path, or hdd:PATH?rpm=7200&track=1MiB (a disk modelled over a file)
+    #[arg(long, value_name = "SPEC", value_parser = values::core)]
+    core: DeviceSpec,
+    /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt
+    ///
+    /// wt: write-through. wb: write-back. wa: write-around. wi: write-invalidate. wo: write-only. pt: pass-through. The
+    /// mode given here counts, whatever it was before.
+    #[arg(long, value_parser = values::mode, required_unless_present = "bare", conflicts_with = "bare")]
+    mode: Option<Mode>,
+    /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
+    #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
+    line_size: Option<u32>,
+    /// Where clients come from: unix:PATH or tcp:ADDR:PORT; may be given several times
+    ///
+    /// TCP addresses other than loopback are refused without TLS.
+    #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
+    listen: Vec<ListenAddr>,
+    /// Serve TLS only, with this certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_psk")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Clients must show a certificate signed by one of these (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_ca: Option<PathBuf>,
+    /// Serve TLS only, with pre-shared keys: lines user:hexkey
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tls_key", "tls_ca"])]
+    tls_psk: Option<PathBuf>,
+    /// Serve Prometheus text at http://ADDR:PORT/metrics; loopback, or 0.0.0.0 for everybody
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Rewrite this file with the statistics every second, all at once
+    #[arg(long, value_name = "FILE")]
+    stats_json: Option<PathBuf>,
+    /// Insist on a new cache: refuse one that exists (with --force: replace it)
+    #[arg(long, conflicts_with = "bare")]
+    create: bool,
+    /// Overwrite foreign data, give up what is damaged, use a core whose content differs
+    #[arg(long, conflicts_with = "bare")]
+    force: bool,
+    /// Threads of a new cache, each with a part of core and cache (default 1)
+    #[arg(long, value_name = "N", conflicts_with = "bare")]
+    shards: Option<u16>,
+    /// Percent of the core that a new cache leaves unexported, 0 to 50 (default 0)
+    #[arg(long, value_name = "PCT", conflicts_with = "bare")]
+    core_reserve: Option<u8>,
+    /// Write everything dirty to the core before the end
+    #[arg(long, conflicts_with = "bare")]
+    flush_on_stop: bool,
+}
+
+/// Serves.
+pub(crate) fn run(a: Args) -> Result<ExitCode> {
+    let tls = match (a.tls_cert, a.tls_key, a.tls_psk) {
+        (Some(cert), Some(key), _) => Some(Credentials::X509 { cert, key, client_ca: a.tls_ca }),
+        (_, _, Some(file)) => Some(Credentials::Psk { file }),
+        _ => None,
+    };
+    let cache = a.cache.zip(a.mode).map(|(path, mode)| CacheOptions {
+        path,
+        size: a.cache_size,
+        sparse: a.sparse,
+        mode,
+        line_size: a.line_size,
+        shards: a.shards,
+        core_reserve: a.core_reserve,
+        create: a.create,
+        force: a.force,
+    });
+    loligo_service::serve::run(ServeOptions {
+        name: a.name,
+        core: a.core,
+        cache,
+        listen: a.listen,
+        tls,
+        metrics: a.metrics,
+        stats_json: a.stats_json,
+        flush_on_stop: a.flush_on_stop,
+    })
+}

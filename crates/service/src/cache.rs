@@ -1,0 +1,354 @@
+//! The cache device at start: made, formatted, recovered or refused.
+
+use crate::core::{self, OpenCore};
+use crate::progress::Progress;
+use crate::serve::CacheOptions;
+use anyhow::{Context, Result, bail};
+use loligo_block::{
+    DeviceFile, DeviceSpec, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
+};
+use loligo_cache::Core;
+use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
+use loligo_cache::open::{self as engine, Devices, FormatOptions, Opened};
+use loligo_cache::params::Params;
+use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
+use loligo_cache::units::{BLOCK, WINDOW};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Instant;
+
+/// Clean blocks compared with the core at start, beside those of its first and last MiB.
+const COMPARED: usize = 256;
+
+/// A cache ready to run.
+#[derive(Debug)]
+pub(crate) struct OpenCache {
+    pub(crate) file: DeviceFile,
+    pub(crate) superblock: Superblock,
+    pub(crate) cores: Vec<Core>,
+}
+
+/// What lies on the device.
+enum Found {
+    Cache(Box<Superblock>),
+    Blank,
+    Foreign(&'static str),
+    Damaged(String),
+}
+
+/// Opens the cache of `core`, making it first where it does not exist.
+///
+/// # Errors
+/// Every refusal, with cause and mend.
+pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
+    refuse_same_device(&o.path, core.spec.path())?;
+    let file = open_file(o)?;
+    for warning in file.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let mut dev = SyncFile::new(file.clone());
+    let path = o.path.display();
+    let superblock = match look(&mut dev)? {
+        Found::Cache(sb) if o.create && !o.force => bail!(
+            "{path} holds the cache of volume '{}' already: leave out --create to use it, or add --force to replace it",
+            sb.name
+        ),
+        Found::Cache(sb) if o.create => {
+            eprintln!("{}", what_is_lost(&o.path, &sb));
+            format(name, o, core, &mut dev)?
+        }
+        Found::Cache(sb) => {
+            refuse_differing(o, &sb, dev.size())?;
+            accept_core(*sb, core, &mut dev)?
+        }
+        Found::Damaged(why) if o.create && o.force => {
+            eprintln!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
+            format(name, o, core, &mut dev)?
+        }
+        Found::Damaged(why) => bail!(
+            "{path}: {why}. Look at it with 'loligo inspect {path}'; --create --force replaces it, and loses what it holds"
+        ),
+        Found::Foreign(what) if !o.force => {
+            bail!("{path} holds {what}: if it is to be overwritten, add --force; else give another --cache")
+        }
+        Found::Foreign(what) => {
+            eprintln!("{path} held {what}: overwritten, as --force ordered");
+            dev.write_at(0, &vec![0; (SHARD_BASE.min(dev.size())) as usize])?;
+            format(name, o, core, &mut dev)?
+        }
+        Found::Blank => format(name, o, core, &mut dev)?,
+    };
+    recover(o, core, file, dev, superblock)
+}
+
+fn refuse_same_device(cache: &Path, core: &Path) -> Result<()> {
+    if let (Ok(a), Ok(b)) = (std::fs::metadata(cache), std::fs::metadata(core)) {
+        let same = if a.rdev() != 0 || b.rdev() != 0 {
+            a.rdev() == b.rdev()
+        } else {
+            (a.dev(), a.ino()) == (b.dev(), b.ino())
+        };
+        if same {
+            bail!("--cache and --core name the same device: a core cannot be its own cache");
+        }
+    }
+    Ok(())
+}
+
+/// Opens and locks the cache device; a file that does not exist is made.
+fn open_file(o: &CacheOptions) -> Result<DeviceFile> {
+    let path = o.path.display();
+    if o.path.exists() {
+        return DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened");
+    }
+    let Some(size) = o.size else {
+        bail!("{path} does not exist: give --cache-size SIZE to make it");
+    };
+    if o.path.starts_with("/dev") && !o.path.starts_with("/dev/shm") {
+        bail!("{path} does not exist, and a file there would live in memory: check the device's name");
+    }
+    Layout::new(size, o.shards.unwrap_or(1), 0).map_err(|e| size_refused(&e))?;
+    DeviceFile::create(&o.path, size / BLOCK * BLOCK, &OpenOptions::default())
+        .context("the cache cannot be made")
+}
+
+fn size_refused(e: &LayoutError) -> anyhow::Error {
+    anyhow::anyhow!("no cache can be made like that: {e}")
+}
+
+fn look(dev: &mut SyncFile) -> Result<Found> {
+    match Superblock::load(dev) {
+        Ok(sb) => return Ok(Found::Cache(Box::new(sb))),
+        Err(SuperError::Damaged(why)) => {
+            let mut untouched = false;
+            for at in SUPERBLOCKS {
+                let mut raw = vec![0; SUPERBLOCK];
+                dev.read_at(at, &mut raw)?;
+                untouched |= raw.iter().all(|b| *b == 0);
+            }
+            // The two copies are written one after the other: a torn one beside one never written is a format cut off.
+            return Ok(if untouched {
+                Found::Blank
+            } else {
+                Found::Damaged(format!("both superblocks are damaged: {why}"))
+            });
+        }
+        Err(e @ SuperError::TooNew(_)) => return Ok(Found::Damaged(e.to_string())),
+        Err(SuperError::Absent) => {}
+        Err(e @ SuperError::Io(_)) => return Err(e).context("the cache cannot be read"),
+    }
+    let mut head = vec![0; (SIGNATURE_PROBE as u64).min(dev.size()) as usize];
+    dev.read_at(0, &mut head)?;
+    Ok(foreign_signature(&head).map_or(Found::Blank, Found::Foreign))
+}
+
+fn what_is_lost(path: &Path, sb: &Superblock) -> String {
+    let lost = match (sb.clean, sb.dirty_blocks) {
+        (true, 0) => "it was stopped cleanly and held nothing that its core does not have".to_owned(),
+        (true, n) => format!("{} bytes of dirty data, newer than its core, are lost", n * BLOCK),
+        (false, _) => "it was not stopped cleanly: whatever dirty data it held is lost".to_owned(),
+    };
+    format!(
+        "{}: replacing the cache of volume '{}', of core {}: {lost}",
+        path.display(),
+        sb.name,
+        core::describe(&sb.core)
+    )
+}
+
+/// The geometry of a cache is fixed when it is made.
+fn refuse_differing(o: &CacheOptions, sb: &Superblock, device: u64) -> Result<()> {
+    let path = o.path.display();
+    let check = |what: &str, given: Option<u64>, have: u64| match given {
+        Some(n) if n != have => bail!(
+            "{path} was made with {what} {have}, {n} was given: leave {what} out, or make a new cache \
+             (flush and release this one, then --create --force)"
+        ),
+        _ => Ok(()),
+    };
+    check("--line-size", o.line_size.map(u64::from), sb.line_size.into())?;
+    check("--shards", o.shards.map(u64::from), sb.layout.shards.into())?;
+    check("--core-reserve", o.core_reserve.map(u64::from), sb.core_reserve.into())?;
+    check("--cache-size", o.size.map(|n| n / BLOCK * BLOCK), sb.layout.cache_size)?;
+    if device < sb.layout.cache_size {
+        bail!(
+            "{path} has {device} bytes, its cache was made with {}: part of it is missing",
+            sb.layout.cache_size
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a core that is another one or that shrank; writes down one that grew.
+fn accept_core(mut sb: Superblock, core: &OpenCore, dev: &mut SyncFile) -> Result<Superblock> {
+    let (was, is) = (&sb.core, &core.identity);
+    if was.id != is.id {
+        bail!(
+            "this cache belongs to another core ({}); the one given is {}: give the right --core or the right --cache",
+            core::describe(was),
+            core::describe(is)
+        );
+    }
+    if is.size < was.size {
+        bail!(
+            "the core has {} bytes, but had {} when it was last served: it shrank, or it is another one. Give the \
+             right --core, or grow it back",
+            is.size,
+            was.size
+        );
+    }
+    if is.size > was.size {
+        eprintln!("the core grew from {} to {} bytes: the volume grows with it", was.size, is.size);
+        sb.core.size = is.size;
+        sb.home_length = if sb.core_reserve == 0 {
+            is.size
+        } else {
+            is.size / 100 * (100 - u64::from(sb.core_reserve)) / WINDOW * WINDOW
+        }
+        .max(sb.home_length);
+        let windows = sb.home_length.div_ceil(WINDOW).div_ceil(u64::from(sb.layout.shards));
+        if windows * (WINDOW / BLOCK) >= u64::from(u32::MAX) {
+            bail!(
+                "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
+            );
+        }
+        sb.store(dev).context("the superblock cannot be written")?;
+    }
+    Ok(sb)
+}
+
+fn format(name: &str, o: &CacheOptions, core: &OpenCore, dev: &mut SyncFile) -> Result<Superblock> {
+    let path = o.path.display();
+    let size = o.size.unwrap_or(dev.size());
+    if size > dev.size() {
+        bail!(
+            "--cache-size {size} is more than the {} bytes {path} has: give a smaller one, or a larger device",
+            dev.size()
+        );
+    }
+    if size < MIN_CACHE {
+        return Err(size_refused(&LayoutError::TooSmall(size)));
+    }
+    let shards = o.shards.unwrap_or(1);
+    if shards > 1 && matches!(core.spec, DeviceSpec::Hdd { .. }) {
+        bail!("a modelled disk (hdd:) has one set of heads: use it with --shards 1");
+    }
+    let meta = std::fs::metadata(&o.path)?;
+    if meta.is_file() && !o.sparse && meta.blocks() * 512 < meta.len() {
+        let mut progress = Progress::new(format!("writing {path} whole"));
+        let all = dev.size();
+        if let Err(e) = dev.fill(|done| progress.show(done, all)) {
+            bail!("{path} cannot be written whole: {e}. Make room, give a smaller --cache-size, or --sparse");
+        }
+        progress.end("done");
+    }
+    let mut uuid = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut uuid))
+        .context("reading /dev/urandom")?;
+    let format = FormatOptions {
+        uuid,
+        name: name.to_owned(),
+        cache_size: size,
+        core: core.identity.clone(),
+        line_size: o.line_size.unwrap_or(4096),
+        shards,
+        mode: o.mode,
+        core_reserve: o.core_reserve.unwrap_or(0),
+        journal_len: 0,
+    };
+    let sb = engine::format(dev, &format).with_context(|| format!("{path} cannot be made a cache"))?;
+    eprintln!(
+        "{path}: made a new cache of {} bytes, lines of {}, {} shard(s)",
+        sb.layout.cache_size, sb.line_size, shards
+    );
+    Ok(sb)
+}
+
+/// Recovers, compares with the core, and makes the engines.
+fn recover(
+    o: &CacheOptions,
+    core: &OpenCore,
+    file: DeviceFile,
+    mut dev: SyncFile,
+    sb: Superblock,
+) -> Result<OpenCache> {
+    let path = o.path.display();
+    if sb.layout.shards > 1 && matches!(core.spec, DeviceSpec::Hdd { .. }) {
+        bail!(
+            "a modelled disk (hdd:) has one set of heads, but {path} was made with {} shards",
+            sb.layout.shards
+        );
+    }
+    let mut disk = SyncFile::new(core.file.clone());
+    let options = engine::OpenOptions { force: o.force, params: Params::default(), bug: None };
+    let begun = Instant::now();
+    // A block that ended inside the core's old last 4 KiB would hide what lies behind its end now.
+    let mut opened = engine::open(&mut dev, &mut disk, sb, &options).with_context(|| {
+        format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
+    })?;
+    say_recovered(&opened, begun);
+    compare(&mut opened, &mut dev, &mut disk, o, &options)?;
+    let (cache, disk) = (file.geometry(), core.file.geometry());
+    let devices = Devices {
+        journal_unit: cache.logical_block.max(512),
+        cache_volatile: cache.volatile_cache,
+        core_volatile: disk.volatile_cache,
+        core_unmaps: disk.can_unmap,
+    };
+    let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
+    Ok(OpenCache { file, superblock, cores })
+}
+
+fn say_recovered(opened: &Opened, begun: Instant) {
+    let r = &opened.report;
+    if !opened.was_clean {
+        eprintln!(
+            "recovered in {} ms: {} journal frames replayed, {} unfinished writes dropped, {} clean blocks dropped, \
+             {} bytes dirty",
+            begun.elapsed().as_millis(),
+            r.frames,
+            r.records_dropped,
+            r.clean_dropped,
+            opened.dirty_blocks() * BLOCK
+        );
+    }
+    if r.pages_lost > 0 || r.frames_lost > 0 {
+        eprintln!(
+            "warning: given up by --force: {} index pages, {} journal frames",
+            r.pages_lost, r.frames_lost
+        );
+    }
+}
+
+/// Whether the core is still what the clean blocks say.
+fn compare(
+    opened: &mut Opened,
+    dev: &mut SyncFile,
+    disk: &mut SyncFile,
+    o: &CacheOptions,
+    options: &engine::OpenOptions,
+) -> Result<()> {
+    let c = opened.compare(disk, COMPARED).context("the core cannot be read to compare it with the cache")?;
+    if c.different == 0 {
+        return Ok(());
+    }
+    let dirty = opened.dirty_blocks() * BLOCK;
+    if c.different * 2 > c.compared && dirty > 0 && !o.force {
+        bail!(
+            "{} of {} clean blocks compared differ from the core, and the cache holds {dirty} dirty bytes: this is \
+             another core, or its content was replaced. Give the right --core; --force uses this one all the same, and \
+             writes the dirty data to it",
+            c.different,
+            c.compared
+        );
+    }
+    let dropped = opened.drop_clean(dev, options).context("clean lines cannot be dropped")?;
+    eprintln!(
+        "warning: {} of {} clean blocks compared differ from the core: somebody wrote to it without its cache. All {} \
+         clean blocks were dropped; {dirty} dirty bytes are kept",
+        c.different, c.compared, dropped
+    );
+    Ok(())
+}

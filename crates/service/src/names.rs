@@ -1,0 +1,83 @@
+//! Names of volumes, and the control socket that stands for a name in use.
+
+use anyhow::{Context, Result, bail};
+use loligo_export::{ListenAddr, ListenError, Listener};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Where control sockets lie: `$LOLIGO_RUNTIME_DIR`, else `/run/loligo` for root and `$XDG_RUNTIME_DIR/loligo` for others.
+///
+/// # Errors
+/// Where none of them is known.
+pub(crate) fn runtime_dir() -> Result<PathBuf> {
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = from("LOLIGO_RUNTIME_DIR") {
+        return Ok(dir);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/run/loligo"));
+    }
+    match from("XDG_RUNTIME_DIR") {
+        Some(dir) => Ok(dir.join("loligo")),
+        None => bail!("no place for control sockets: set LOLIGO_RUNTIME_DIR to a folder of yours"),
+    }
+}
+
+/// Refuses what cannot name a volume.
+///
+/// # Errors
+/// A sentence that says what can.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
+        bail!(
+            "'{name}' cannot name a volume: use 1 to 64 letters, digits, dots, dashes and underscores, no dot first"
+        );
+    }
+    Ok(())
+}
+
+/// The control socket of the volume `name`.
+pub(crate) fn socket_of(name: &str) -> Result<PathBuf> {
+    Ok(runtime_dir()?.join(format!("{name}.sock")))
+}
+
+/// Takes `name` for this process: binds its control socket, replacing one that nobody listens on.
+///
+/// # Errors
+/// Where the name is in use, or the folder cannot be used.
+pub(crate) fn claim(name: &str) -> Result<Listener> {
+    check_name(name)?;
+    let path = socket_of(name)?;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
+        format!(
+            "cannot make the folder {} for control sockets: set LOLIGO_RUNTIME_DIR to another",
+            dir.display()
+        )
+    })?;
+    let addr: ListenAddr = format!("unix:{}", path.display()).parse()?;
+    match Listener::bind(&addr, false) {
+        Ok(l) => Ok(l),
+        Err(ListenError::InUse(_)) => bail!(
+            "a volume named '{name}' is being served (it answers on {}): stop it first, or choose another --name",
+            path.display()
+        ),
+        Err(e) => Err(e).context("the control socket"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_name;
+
+    #[test]
+    fn a_name_is_a_plain_file_name() {
+        for good in ["vol", "osd.3", "a-b_c", "9"] {
+            check_name(good).unwrap();
+        }
+        for bad in ["", ".", "../x", "a/b", "a b", "é", &"x".repeat(65)] {
+            assert!(check_name(bad).unwrap_err().to_string().contains("letters"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How far something long has come, on stderr.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
+
+/// A line that is rewritten on a terminal, and repeated every few seconds elsewhere.
+#[derive(Debug)]
+pub struct Progress {
+    what: String,
+    terminal: bool,
+    next: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    /// Names what is under way.
+    pub fn new(what: impl Into<String>) -> Progress {
+        Progress { what: what.into(), terminal: stderr().is_terminal(), next: Instant::now(), shown: false }
+    }
+
+    /// `done` of `all` bytes (or blocks) are done; shown when it is time to.
+    pub fn show(&mut self, done: u64, all: u64) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(2) };
+        self.shown = true;
+        let percent = if all == 0 { 100 } else { done.min(all) * 100 / all };
+        let end = if self.terminal { '\r' } else { '\n' };
+        let mut err = stderr().lock();
+        let _ = write!(err, "{}: {percent} %{end}", self.what);
+        let _ = err.flush();
+    }
+
+    /// It is over, with this outcome.
+    pub fn end(self, outcome: &str) {
+        let clear = if self.terminal && self.shown { "\x1b[K" } else { "" };
+        let _ = writeln!(stderr(), "{clear}{}: {outcome}", self.what);
+    }
+}

@@ -1,0 +1,171 @@
+//! `loligo serve`: one volume in the foreground, from its options to its end.
+
+use crate::app::{App, Info};
+use crate::signals::StopSignals;
+use crate::{cache, control, core, metrics, names, stats, stop};
+use anyhow::{Context, Result, bail, ensure};
+use loligo_block::{DeviceFile, DeviceSpec};
+use loligo_cache::mode::Mode;
+use loligo_cache::superblock::{Superblock, valid_line_size};
+use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext};
+use loligo_shard::{Backend, Plan, Running};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
+/// cache.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// The volume's name.
+    pub name: String,
+    /// The core.
+    pub core: DeviceSpec,
+    /// The cache; `None` exports the core as it is.
+    pub cache: Option<CacheOptions>,
+    /// Where clients come from.
+    pub listen: Vec<ListenAddr>,
+    /// With it, clients must use TLS.
+    pub tls: Option<Credentials>,
+    /// Where Prometheus text is served.
+    pub metrics: Option<SocketAddr>,
+    /// The file that is rewritten every second.
+    pub stats_json: Option<PathBuf>,
+    /// Destage everything before the end.
+    pub flush_on_stop: bool,
+}
+
+/// The cache of a volume.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// File or device.
+    pub path: PathBuf,
+    /// Bytes of it.
+    pub size: Option<u64>,
+    /// Do not write a new file whole.
+    pub sparse: bool,
+    /// The mode from now on.
+    pub mode: Mode,
+    /// Bytes of a cache line.
+    pub line_size: Option<u32>,
+    /// Threads.
+    pub shards: Option<u16>,
+    /// Percent of the core that is not exported.
+    pub core_reserve: Option<u8>,
+    /// Insist on a new cache.
+    pub create: bool,
+    /// Overwrite, or give up, what stands in the way.
+    pub force: bool,
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Every refusal, with cause and mend.
+pub fn run(options: ServeOptions) -> Result<ExitCode> {
+    check(&options)?;
+    let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
+    let control = names::claim(&options.name)?;
+    let mut listeners = Vec::new();
+    for addr in &options.listen {
+        listeners.push(Listener::bind(addr, tls.is_some())?);
+    }
+    let metrics = options.metrics.map(metrics::bind).transpose()?;
+    let signals = StopSignals::catch()?;
+    let core = core::open(options.core.clone())?;
+    let geometry = core.file.geometry();
+    let mut export = Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
+    export.fast_zero = geometry.can_unmap;
+
+    let (backend, held) = match &options.cache {
+        None => {
+            export.rotational = geometry.rotational || matches!(core.spec, DeviceSpec::Hdd { .. });
+            (Backend::Bare, None)
+        }
+        Some(cache) => {
+            let opened = cache::open(&options.name, cache, &core)?;
+            export.size = opened.superblock.home_length;
+            export = export.with_min_block(geometry.logical_block);
+            let backend = Backend::Cached {
+                cache: opened.file.clone(),
+                cores: opened.cores,
+                home_start: opened.superblock.home_start,
+            };
+            (backend, Some(HeldCache { file: opened.file, superblock: opened.superblock }))
+        }
+    };
+    let info = Info::new(&options, held.as_ref(), &listeners, export.size);
+    let core_file = core.file.clone();
+    let plan = Plan {
+        export,
+        limits: Limits::default(),
+        tls,
+        listeners,
+        core_spec: core.spec,
+        core: core.file,
+        backend,
+    };
+    let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
+    let app = Arc::new(App::new(info, running.handle().clone()));
+    let _name = control::start(app.clone(), control, metrics)?;
+    if let Some(path) = &options.stats_json {
+        stats::write_file(path, &app)?;
+    }
+    let mut out = std::io::stdout();
+    // Whoever started this may have closed the pipe; the volume is served all the same.
+    let _ = writeln!(out, "ready").and_then(|()| out.flush());
+    watch(&options, &signals, &running, &app)?;
+    stop::stop(&options, &signals, running, &app, &core_file, held)
+}
+
+/// The cache device while the engine has it, and what its superblock says.
+#[derive(Debug)]
+pub(crate) struct HeldCache {
+    pub(crate) file: DeviceFile,
+    pub(crate) superblock: Superblock,
+}
+
+/// Waits for a signal, rewriting the statistics every second.
+fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: &App) -> Result<()> {
+    let mut next = Instant::now() + Duration::from_secs(1);
+    let mut poisoned = false;
+    while !signals.within(next.saturating_duration_since(Instant::now())) {
+        next += Duration::from_secs(1);
+        if running.has_failed() {
+            return Ok(());
+        }
+        let snapshots = app.handle.snapshots();
+        if let Some(why) = snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !poisoned) {
+            poisoned = true;
+            eprintln!(
+                "error: the cache no longer acknowledges anything: {why}. What it holds stays readable; stop the \
+                 service, mend the device and start it again"
+            );
+        }
+        if let Some(path) = &options.stats_json
+            && let Err(e) = stats::write_file(path, app)
+        {
+            tracing::warn!(error = %e, "cannot rewrite the statistics");
+        }
+    }
+    Ok(())
+}
+
+fn check(o: &ServeOptions) -> Result<()> {
+    names::check_name(&o.name)?;
+    ensure!(!o.listen.is_empty(), "nobody could reach the volume: give --listen unix:PATH or tcp:ADDR:PORT");
+    let Some(c) = &o.cache else { return Ok(()) };
+    if let Some(n) = c.line_size.filter(|n| !valid_line_size(*n)) {
+        bail!("--line-size {n} is none: use 4k, 8k, 16k, 32k or 64k");
+    }
+    if let Some(n) = c.core_reserve.filter(|n| *n > 50) {
+        bail!("--core-reserve {n}: 0 to 50 percent of the core can be kept back");
+    }
+    if let Some(n) = c.shards.filter(|n| !(1..=loligo_cache::layout::MAX_SHARDS).contains(n)) {
+        bail!("--shards {n}: 1 to {} threads can share a cache", loligo_cache::layout::MAX_SHARDS);
+    }
+    Ok(())
+}

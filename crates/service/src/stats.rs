@@ -1,0 +1,81 @@
+//! The numbers of a volume as JSON.
+
+use crate::app::App;
+use anyhow::{Context, Result};
+use loligo_cache::stats::{Bypass, Stats};
+use loligo_shard::Snapshot;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// All threads' numbers as one.
+pub(crate) fn merged(snapshots: &[Snapshot]) -> Stats {
+    let mut all = Stats::default();
+    for s in snapshots {
+        all.merge(&s.stats);
+    }
+    all
+}
+
+/// The histograms of `stats` by name; values in nanoseconds.
+macro_rules! histograms {
+    ($stats:expr) => {
+        [("read", &$stats.read_ns), ("write", &$stats.write_ns), ("flush", &$stats.flush_ns)]
+    };
+}
+pub(crate) use histograms;
+
+/// What `GET /v1/stats` answers.
+pub(crate) fn json(app: &App) -> Value {
+    let snapshots = app.handle.snapshots();
+    let stats = merged(&snapshots);
+    let mut out = Map::new();
+    out.insert("name".into(), json!(app.info.name));
+    out.insert("mode".into(), json!(snapshots.first().and_then(|s| s.mode).map_or("bare", |m| m.name())));
+    out.insert("uptime_s".into(), json!(app.started.elapsed().as_secs_f64()));
+    out.insert("poisoned".into(), json!(snapshots.iter().find_map(|s| s.poisoned.clone())));
+    out.insert("connections".into(), json!(snapshots.iter().map(|s| s.connections).sum::<usize>()));
+    for (name, value) in stats.counters() {
+        out.insert(name.into(), json!(value));
+    }
+    let bypass: Map<String, Value> =
+        Bypass::ALL.iter().map(|(b, name)| ((*name).to_owned(), json!(stats.bypass[*b as usize]))).collect();
+    out.insert("bypass".into(), Value::Object(bypass));
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let histograms: Map<String, Value> = histograms!(stats)
+        .into_iter()
+        .map(|(name, h)| {
+            let value = json!({
+                "count": h.len(),
+                "mean_us": h.mean() / 1000.0,
+                "p50_us": us(h.value_at_quantile(0.5)),
+                "p90_us": us(h.value_at_quantile(0.9)),
+                "p99_us": us(h.value_at_quantile(0.99)),
+                "p999_us": us(h.value_at_quantile(0.999)),
+                "max_us": us(h.max()),
+            });
+            (name.to_owned(), value)
+        })
+        .collect();
+    out.insert("histograms".into(), Value::Object(histograms));
+    let mut ram: Map<String, Value> = Map::new();
+    for (part, bytes) in snapshots.iter().flat_map(|s| s.ram.iter()) {
+        let sum = ram.get(*part).and_then(Value::as_u64).unwrap_or(0) + *bytes as u64;
+        ram.insert((*part).to_owned(), json!(sum));
+    }
+    out.insert("ram_bytes".into(), Value::Object(ram));
+    Value::Object(out)
+}
+
+/// Replaces `path` by the numbers of now, all at once.
+///
+/// # Errors
+/// Where its folder cannot be written to.
+pub(crate) fn write_file(path: &Path, app: &App) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(&json(app))?;
+    text.push('\n');
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", std::process::id()));
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .with_context(|| format!("cannot write the statistics to {}: check --stats-json", path.display()))
+}

@@ -1,0 +1,97 @@
+//! The stop: clients first, then what they were promised, then the word "clean".
+
+use crate::app::App;
+use crate::progress::Progress;
+use crate::serve::{HeldCache, ServeOptions};
+use crate::signals::StopSignals;
+use anyhow::{Context, Result, bail};
+use loligo_block::{DeviceFile, SyncFile, SyncIo};
+use loligo_cache::api::Control;
+use loligo_cache::open;
+use loligo_cache::units::BLOCK;
+use loligo_shard::{Ask, Running, Said};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+/// Between two looks at a flush under way.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Ends a volume: accepted requests are answered, connections closed, everything acknowledged made durable.
+///
+/// # Errors
+/// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
+pub(crate) fn stop(
+    options: &ServeOptions,
+    signals: &StopSignals,
+    running: Running,
+    app: &App,
+    core: &DeviceFile,
+    held: Option<HeldCache>,
+) -> Result<ExitCode> {
+    let handle = running.handle().clone();
+    let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
+    let mut flushed = Ok(());
+    if options.flush_on_stop && held.is_some() && drained.is_ok() {
+        flushed = flush(app, signals);
+    }
+    let stopped = drained.and_then(|()| handle.control(&Control::Stop));
+    let ended = running.join().context("a thread of the volume failed")?;
+    SyncFile::new(core.clone()).flush().context("the core could not be flushed")?;
+    if let Err(why) = stopped {
+        bail!(
+            "the cache could not be stopped cleanly: {why}. Everything acknowledged before that is on it; mend the \
+             device, then start again: that recovers"
+        );
+    }
+    if let Some(HeldCache { file, mut superblock }) = held {
+        let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
+        let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
+        let mode = ended.first().map_or(superblock.mode, |e| e.mode);
+        open::close(&mut SyncFile::new(file), &mut superblock, &finals, mode, dirty, None)
+            .context("the superblock could not be written: the next start recovers")?;
+        match dirty {
+            0 => eprintln!("stopped: the core has everything"),
+            n => eprintln!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
+        }
+    }
+    flushed.context("the flush failed; what is dirty is safe on the cache")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Destages everything, until that is done or another signal comes.
+fn flush(app: &App, signals: &StopSignals) -> Result<()> {
+    let dirty = || app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum::<u64>();
+    let total = dirty();
+    let mut progress = Progress::new("flushing to the core");
+    let mut waiting: Vec<Receiver<Said>> = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
+    let mut failed = None;
+    while !waiting.is_empty() {
+        waiting.retain(|said| match said.try_recv() {
+            Ok(Said::Done(Err(why))) => {
+                failed = Some(why);
+                false
+            }
+            Ok(_) | Err(TryRecvError::Disconnected) => false,
+            Err(TryRecvError::Empty) => true,
+        });
+        if waiting.is_empty() {
+            break;
+        }
+        if signals.within(LOOK) {
+            progress.end(&format!("given up on a second signal, {} bytes stay dirty on the cache", dirty()));
+            return Ok(());
+        }
+        progress.show(total.saturating_sub(dirty()), total);
+    }
+    match failed {
+        None => {
+            progress.end("done");
+            Ok(())
+        }
+        Some(why) => {
+            progress.end("failed");
+            bail!("{why}")
+        }
+    }
+}
