@@ -14,7 +14,7 @@ pub enum Bug {
     CleanBeforeCoreFlush,
     /// Recovery takes records without comparing their data.
     RecordWithoutData,
-    /// A stop writes only one superblock, and recovery takes the older one.
+    /// A stop writes only one superblock and leaves its generation, so that recovery takes the older one.
     StaleSuperblock,
     /// A write goes to the core without an intent.
     CoreWriteWithoutIntent,

@@ -260,6 +260,10 @@ impl Clients {
             self.next_write += 1;
             Change::Write(self.next_write)
         };
+        self.change(now, oracle, at, len, change, fua)
+    }
+
+    fn change(&mut self, now: Nanos, oracle: &mut Oracle, at: u64, len: u64, change: Change, fua: bool) -> Request {
         let ticket = oracle.begin_change(at as u32, len as u32, change);
         let kind = match change {
             Change::Write(id) => {
@@ -273,6 +277,19 @@ impl Clients {
             Change::Discard => ReqKind::Discard,
         };
         self.request(now, at, len, kind, fua, Sense::Change { fua }, ticket)
+    }
+
+    /// The next request of a sequential write that fills a cache.
+    pub fn draw_fill(&mut self, now: Nanos, oracle: &mut Oracle) -> Request {
+        let len = 512.min(self.size);
+        if self.streams[0] + len > self.size {
+            self.streams[0] = 0;
+        }
+        let at = self.streams[0];
+        self.streams[0] = at + len;
+        self.next_write += 1;
+        let change = Change::Write(self.next_write);
+        self.change(now, oracle, at, len, change, false)
     }
 
     /// A read of `len` sectors at `at`.

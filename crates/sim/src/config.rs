@@ -61,6 +61,8 @@ pub struct Load {
     pub pause_one_in: u64,
     /// One request in this many is followed by a management request.
     pub control_one_in: u64,
+    /// The first life begins by writing more than the cache holds.
+    pub fill: bool,
 }
 
 /// Tunables by chance.
@@ -96,6 +98,7 @@ impl Load {
             streams: rng.pick(&[0, 10, 40]),
             think: rng.pick(&[1_000, 50_000, 2_000_000]),
             pause_one_in: rng.pick(&[40, 150, 1000]),
+            fill: false,
             control_one_in: if mode == Mode::Wb { 100 } else { 50 },
         }
     }
@@ -137,7 +140,7 @@ impl Config {
         };
         let core_size = rng.pick(&[3 << 20, 8 << 20, 8 << 20, 16 << 20, 36 << 20])
             + rng.below(512) * u64::from(core_block as u32);
-        Config {
+        let mut cfg = Config {
             cache: Traits {
                 size: (24 << 20) + rng.pick(&[0, 0, 0, 1 << 20, 9 << 20]),
                 logical_block: cache_block,
@@ -160,7 +163,21 @@ impl Config {
             params: draw_params(rng),
             bug,
             load: Load::draw(rng, mode),
-            faults: bug.is_none() && rng.chance(1, 4),
+            faults: rng.chance(1, 4) && bug.is_none() || bug == Some(Bug::CrcCheckDropped),
+        };
+        if rng.chance(1, 8) {
+            cfg.fill(rng);
         }
+        cfg
+    }
+
+    /// Makes it a run with a full cache.
+    fn fill(&mut self, rng: &mut Rng) {
+        self.load.fill = true;
+        self.mode = Mode::Wb;
+        self.cache.size = 24 << 20;
+        self.core.size = (36 << 20) + rng.below(512) * u64::from(self.core.logical_block);
+        self.params.seq_cutoff = SeqCutoff::Never;
+        self.params.destage_low = rng.pick(&[0, 90]);
     }
 }

@@ -71,6 +71,11 @@ pub trait Engine: Sized {
     /// When the shard wants to be called again if nothing happens.
     fn next_deadline(&self, shard: usize, now: Nanos) -> Option<Nanos>;
 
+    /// Whether it found that the last life ended with a clean stop, if it can tell.
+    fn after_clean_stop(&self) -> Option<bool> {
+        None
+    }
+
     /// Whether it has stopped acknowledging.
     fn poisoned(&self) -> bool {
         false

@@ -71,7 +71,7 @@ pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
 /// As there.
 pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut run = Run { w: World::<E>::new(cfg, rng.fork()), rng, rotted: false };
+        let mut run = Run { w: World::<E>::new(cfg, rng.fork()), rng, rotted: false, stopped: false };
         run.all().map(|()| Summary {
             hash: run.w.trace.hash(),
             events: run.w.trace.events(),
@@ -93,6 +93,8 @@ struct Run<E> {
     rng: Rng,
     /// Metadata on the cache was damaged before this start: it may refuse.
     rotted: bool,
+    /// The last life ended with a clean stop.
+    stopped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,6 +167,7 @@ impl<E: Engine> Run<E> {
                 self.w.cache.arm(Fault { kind: FaultKind::Error, target, range: 0..u64::MAX, skip });
             }
             let opened = self.w.open(&fuse);
+            let expected = std::mem::take(&mut self.stopped);
             let fired = !self.w.cache.fired().is_empty();
             self.w.heal();
             match opened {
@@ -172,7 +175,13 @@ impl<E: Engine> Run<E> {
                     self.w.marks.hit("crash in recovery");
                     self.crash();
                 }
-                Ok(()) => break,
+                Ok(()) => {
+                    let clean = self.w.engine().and_then(Engine::after_clean_stop);
+                    if expected && clean == Some(false) {
+                        return Err("a clean stop was not known as one at the next start".into());
+                    }
+                    break;
+                }
                 Err(_) if fired => {
                     self.w.marks.hit("device error in recovery");
                     self.crash();
@@ -265,6 +274,23 @@ impl<E: Engine> Run<E> {
         Ok(())
     }
 
+    /// Writes somewhat more than the cache holds, in long requests and without a flush.
+    fn fill(&mut self) -> Result<(), Wrong> {
+        let room: u64 = self.w.parts.data.iter().map(|r| r.end - r.start).sum();
+        let mut left = room / 512 * self.rng.range(90..115) / 100;
+        while left > 0 {
+            if self.w.clients.under_way() < 8 {
+                let req = self.w.clients.draw_fill(self.w.now, &mut self.w.oracle);
+                left = left.saturating_sub(req.len / 512);
+                self.w.ask(req);
+            } else if !self.w.pump(None)? {
+                return Err(self.stalled());
+            }
+        }
+        self.w.marks.hit("cache filled");
+        Ok(())
+    }
+
     fn check_control(&mut self, what: &str) -> Result<bool, Wrong> {
         match self.w.controlled() {
             Some(Err(e)) if !(self.w.broken || self.w.lied) => {
@@ -323,6 +349,9 @@ impl<E: Engine> Run<E> {
         };
         if self.rng.chance(3, 4) {
             self.verify()?;
+        }
+        if std::mem::take(&mut self.w.cfg.load.fill) {
+            self.fill()?;
         }
         self.arm(fate);
         let requests = self.rng.skewed(10..1200);
@@ -431,7 +460,10 @@ impl<E: Engine> Run<E> {
         let fuse = if self.rng.chance(1, 5) { Fuse::after(self.rng.below(4)) } else { Fuse::never() };
         match self.w.close(&fuse) {
             _ if fuse.blown() => self.w.marks.hit("crash in close"),
-            Ok(()) => self.w.marks.hit("clean stop"),
+            Ok(()) => {
+                self.w.marks.hit("clean stop");
+                self.stopped = true;
+            }
             Err(e) if !self.w.broken => return Err(format!("close: {e}")),
             Err(_) => {}
         }
@@ -511,6 +543,7 @@ impl<E: Engine> Run<E> {
             self.w.close(&Fuse::never())?;
             self.w.oracle.end_flush(since);
             self.w.marks.hit("clean stop");
+            self.stopped = true;
         }
         self.w.crash(Crash::Power);
         if flushed {

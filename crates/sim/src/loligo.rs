@@ -107,6 +107,10 @@ impl Engine for Loligo {
         self.cores[shard].next_deadline(now)
     }
 
+    fn after_clean_stop(&self) -> Option<bool> {
+        Some(self.was_clean)
+    }
+
     fn poisoned(&self) -> bool {
         self.cores.iter().any(|c| c.poisoned().is_some())
     }
