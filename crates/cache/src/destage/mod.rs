@@ -124,6 +124,11 @@ impl Destage {
         }
     }
 
+    /// Whether any of the blocks is dirty and does not match its checksum.
+    pub(crate) fn any_bad(&self, first: u32, last: u32) -> bool {
+        self.bad.range(first..=last).next().is_some()
+    }
+
     /// Whether `fresh` more dirty blocks may be admitted now.
     pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, dirty: u64, limit: u64, low: u32) -> bool {
         self.pacer.credit(now, fresh, dirty, limit, low)
@@ -134,6 +139,7 @@ impl Destage {
         self.pacer.rate()
     }
 
+    pub(crate) fn summary(&self) -> String { format!("{} writes {} ready {} {}", self.jobs.len(), self.writes, self.ready.len(), self.jobs.iter().map(|(_, j)| j.brief()).collect::<Vec<_>>().join(" ")) }
     /// Nothing under way.
     pub(crate) fn idle(&self) -> bool {
         self.jobs.is_empty()
@@ -148,7 +154,8 @@ impl Core {
 
     /// Starts jobs while that is worth while, and issues their writes.
     pub(crate) fn sweep(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.core_busy > 0 {
+        // A core without clients is not idle while they are served from the cache: destaging shares the cache's flushes.
+        if self.core_busy > 0 || !self.tasks.is_empty() {
             self.destage.last_client = now;
         }
         self.check_flushes(fx);
@@ -246,6 +253,11 @@ impl Core {
     }
 
     fn check_flushes(&mut self, fx: &mut Vec<Effect>) {
+        if self.stopping.is_some() {
+            for f in std::mem::take(&mut self.destage.flushes) {
+                fx.push(Effect::Controlled(f.id, Err("given up: the cache is being stopped".into())));
+            }
+        }
         let mut i = 0;
         while i < self.destage.flushes.len() {
             while let Some(w) = self.destage.flushes[i].remaining.first().copied() {
