@@ -274,12 +274,13 @@ impl Core {
     pub(crate) fn pass_over(&mut self, now: Nanos, key: usize, failed: bool, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         let (first, last) = (m.first, m.last);
-        if failed {
-            m.error = Some(ReqError::Io);
-        } else if self.any_dirty(first, last) {
-            return self.destage_first(first, key);
-        } else {
+        // A bad block elsewhere in the window is none of its business.
+        if !self.any_dirty(first, last) {
             self.mutation(key).core_written = true;
+        } else if failed || self.destage.any_bad(first, last) {
+            self.mutation(key).error = Some(ReqError::Io);
+        } else {
+            return self.destage_first(first, key);
         }
         self.finish(now, key, fx);
     }

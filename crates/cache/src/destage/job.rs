@@ -110,8 +110,7 @@ impl Core {
         if dirty.is_empty() {
             // Nothing (more) to write, or only what must not be written.
             for key in tasks {
-                let bad = self.index.window_dirty(window) > 0;
-                self.pass_over(now, key, bad, fx);
+                self.pass_over(now, key, false, fx);
             }
             return 0;
         }
@@ -463,7 +462,7 @@ impl Core {
             }
         }
         for task in job.tasks {
-            self.pass_over(now, task, why.is_some(), fx);
+            self.pass_over(now, task, job.failed.is_some(), fx);
         }
         debug_assert!(u64::from(job.window) * WINDOW_BLOCKS <= u64::from(u32::MAX));
     }
