@@ -71,6 +71,11 @@ pub(crate) struct Journal {
     open_since: Option<Nanos>,
     urgent: bool,
     flight: VecDeque<Frame>,
+    /// Frames closed but without a place in the ring: sequence, records, bytes before padding.
+    unplaced: VecDeque<(u64, u32, Vec<u8>)>,
+    unplaced_len: u64,
+    /// Emptied frames, to be filled again.
+    spare_bytes: Vec<Vec<u8>>,
     writing: usize,
     completed: u64,
     completed_end: u64,
@@ -100,6 +105,9 @@ impl Journal {
             open_since: None,
             urgent: false,
             flight: VecDeque::new(),
+            unplaced: VecDeque::new(),
+            unplaced_len: 0,
+            spare_bytes: Vec::new(),
             writing: 0,
             completed: last,
             completed_end: pos,
@@ -113,7 +121,7 @@ impl Journal {
 
     /// Bytes of the ring that recovery would read, the open frame included.
     pub(crate) fn used(&self) -> u64 {
-        self.head - self.tail + self.open.len() as u64 + 2 * FRAME_MAX as u64
+        self.head - self.tail + self.open.len() as u64 + self.unplaced_len + 2 * FRAME_MAX as u64
     }
 
     /// Bytes of the ring.
@@ -177,7 +185,8 @@ impl Journal {
 
     /// Closes the open frame if it is due.
     pub(crate) fn close_if_due(&mut self, now: Nanos, out: &mut Vec<ClosedFrame>) {
-        if self.open_records == 0 || self.writing >= DEPTH {
+        self.place(out);
+        if self.open_records == 0 || self.writing >= DEPTH || !self.unplaced.is_empty() {
             return;
         }
         let age = self.open_since.map_or(0, |t| now.saturating_sub(t));
@@ -196,43 +205,58 @@ impl Journal {
         self.open_since.filter(|_| self.open_records > 0).map(|t| t + LAZY)
     }
 
-    /// Closes the open frame, also an empty one (which then only carries the watermark).
+    /// Closes the open frame, also an empty one (which then only carries the watermark). It goes out as soon as the
+    /// ring has a place for it: at once, but for a ring that a checkpoint must free first.
     pub(crate) fn close(&mut self, out: &mut Vec<ClosedFrame>) {
-        let used = self.open.len() - FRAME_HEADER;
-        let total = self.open.len().next_multiple_of(self.ring.unit as usize);
-        let mut at = self.head % self.ring.len;
-        if at + total as u64 > self.ring.len {
-            // A frame never wraps: the reader looks at the start when it finds none here.
-            self.head += self.ring.len - at;
-            at = 0;
-        }
-        assert!(self.head + total as u64 - self.tail <= self.ring.len, "the journal ring is over-full");
-        let mut buf = Buf::alloc(total);
-        buf[..self.open.len()].copy_from_slice(&self.open);
-        buf[self.open.len()..].fill(0);
-        let header = FrameHeader {
-            total: total as u32,
-            epoch: self.epoch,
-            seq: self.seq,
-            watermark: self.durable,
-            records: self.open_records,
-        };
-        seal(&mut buf, self.id, header, used);
-        self.stamped = self.durable;
         if self.open_records > 0 {
             self.last_record = self.seq;
         }
-        self.head += total as u64;
         let actions = std::mem::replace(&mut self.open_actions, self.spare.pop().unwrap_or_default());
-        self.flight.push_back(Frame { seq: self.seq, pending: self.open_pending + 1, actions, end: self.head });
-        self.writing += 1;
-        out.push(ClosedFrame { seq: self.seq, offset: self.ring.base + at, data: buf.freeze() });
+        self.flight.push_back(Frame { seq: self.seq, pending: self.open_pending + 1, actions, end: 0 });
+        let next = self.spare_bytes.pop().unwrap_or_else(|| vec![0; FRAME_HEADER]);
+        let bytes = std::mem::replace(&mut self.open, next);
+        self.unplaced_len += bytes.len() as u64;
+        self.unplaced.push_back((self.seq, self.open_records, bytes));
         self.seq += 1;
-        self.open.truncate(FRAME_HEADER);
         self.open_records = 0;
         self.open_pending = 0;
         self.open_since = None;
         self.urgent = false;
+        self.place(out);
+    }
+
+    /// Sends closed frames out while the ring has places for them.
+    fn place(&mut self, out: &mut Vec<ClosedFrame>) {
+        while let Some((seq, records, bytes)) = self.unplaced.front() {
+            let (seq, records, len) = (*seq, *records, bytes.len());
+            let total = len.next_multiple_of(self.ring.unit as usize);
+            let (mut head, mut at) = (self.head, self.head % self.ring.len);
+            if at + total as u64 > self.ring.len {
+                // A frame never wraps: the reader looks at the start when it finds none here.
+                head += self.ring.len - at;
+                at = 0;
+            }
+            if head + total as u64 - self.tail > self.ring.len {
+                return;
+            }
+            let Some((_, _, mut bytes)) = self.unplaced.pop_front() else { return };
+            self.unplaced_len -= len as u64;
+            let used = len - FRAME_HEADER;
+            let mut buf = Buf::alloc(total);
+            buf[..len].copy_from_slice(&bytes);
+            bytes.truncate(FRAME_HEADER);
+            self.spare_bytes.push(bytes);
+            buf[len..].fill(0);
+            let header =
+                FrameHeader { total: total as u32, epoch: self.epoch, seq, watermark: self.durable, records };
+            seal(&mut buf, self.id, header, used);
+            self.stamped = self.durable;
+            self.head = head + total as u64;
+            let first = self.flight.front().map_or(seq, |f| f.seq);
+            self.flight[(seq - first) as usize].end = self.head;
+            self.writing += 1;
+            out.push(ClosedFrame { seq, offset: self.ring.base + at, data: buf.freeze() });
+        }
     }
 
     /// A frame's own write is over.
@@ -298,7 +322,7 @@ impl Journal {
 
     /// Records are durable that no frame on the device says so of.
     pub(crate) fn watermark_due(&self) -> bool {
-        self.open_records == 0 && self.writing == 0 && self.durable >= self.last_record && self.stamped < self.last_record
+        self.open_records == 0 && self.writing == 0 && self.unplaced.is_empty() && self.durable >= self.last_record && self.stamped < self.last_record
     }
 
     /// Whether a flush would make anything more durable.
