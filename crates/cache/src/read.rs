@@ -169,7 +169,7 @@ impl Core {
     /// Whether the cached version goes over what the core says: where it is dirty, and where a change is under way that
     /// may be in the core already but not yet in what other reads get from the cache.
     fn overlays(&self, block: u32, meta: &Meta) -> bool {
-        meta.dirty != 0 || (self.mode.serves_clean() && self.locks.is_locked(block))
+        meta.dirty != 0 || self.locks.is_locked(block)
     }
 
     /// Lets piece `c` of the core reach `block`: what was planned from slots in between stays as overlays where it
@@ -326,8 +326,34 @@ impl Core {
         }
     }
 
+    /// Where a change came while the core was read, the core may have shown it before other reads see it: what they get
+    /// goes over it. True when something is to be read first.
+    fn overlay_late(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
+        let Task::Read(task) = &self.tasks[key] else { return false };
+        let mut late: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
+        for p in task.pieces.iter().filter(|p| matches!(p.source, Source::Core) && task.error.is_none()) {
+            for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
+                let over = |o: &Piece| matches!(o.source, Source::Overlay { .. }) && o.first == block;
+                if let Some(meta) = self.index.get(block).filter(|_| !task.pieces.iter().any(over)) {
+                    late.push((block, meta));
+                }
+            }
+        }
+        for (block, meta) in late.iter().copied() {
+            let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+            let task = self.read_task(key);
+            task.pieces.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+            let sub = task.pieces.len() as u32 - 1;
+            self.issue_piece(key, sub, fx);
+        }
+        !late.is_empty()
+    }
+
     /// All pieces are here: overlay, answer, promote.
     fn answer_read(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        if self.overlay_late(key, fx) {
+            return;
+        }
         let Task::Read(mut task) = self.tasks.remove(key) else { unreachable!("task {key} is a read") };
         self.stats.read_ns.saturating_record(now.saturating_sub(task.since));
         if let Some(e) = task.error {
