@@ -1,0 +1,39 @@
+//! Tests that need what a machine may not have say so, once and in one form, and are counted as skipped by that line.
+
+use std::process::{Command, Stdio};
+
+/// Prints that `what` is skipped and why.
+pub fn skip(what: &str, why: &str) {
+    println!("SKIP: {what}: {why}");
+}
+
+/// Whether `program` can be run.
+pub fn installed(program: &str) -> bool {
+    Command::new("sh")
+        .args(["-c", "command -v \"$0\"", program])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
+}
+
+/// Whether this process is root.
+pub fn root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Whether this process can mount through FUSE.
+///
+/// # Errors
+/// The reason, for a person to read.
+pub fn fuse() -> Result<(), String> {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        return Err("/dev/fuse is missing (modprobe fuse)".to_owned());
+    }
+    if installed("fusermount3") || root() {
+        Ok(())
+    } else {
+        Err("fusermount3 is missing (apt-get install fuse3), and this is not root".to_owned())
+    }
+}
