@@ -1,1 +1,4 @@
-//! Helpers for the tests that cross rooms.
+//! What crosses rooms: the house rules as a test, and tests with real clients, fuzzed decoders and power loss.
+
+pub mod fuzz;
+pub mod tidy;

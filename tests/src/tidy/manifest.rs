@@ -1,0 +1,129 @@
+//! Who may depend on whom.
+
+/// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
+pub const MAY_USE: [(&str, &[&str]); 8] = [
+    ("loligo-block", &[]),
+    ("loligo-cache", &["loligo-block"]),
+    ("loligo-sim", &["loligo-block", "loligo-cache"]),
+    ("loligo-export", &["loligo-block"]),
+    ("loligo-shard", &["loligo-block", "loligo-cache", "loligo-export"]),
+    ("loligo-service", &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export"]),
+    ("loligo-bench", &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export", "loligo-service"]),
+    ("loligo", &["loligo-block", "loligo-cache", "loligo-export", "loligo-bench", "loligo-service"]),
+];
+
+/// The crates that may run an async runtime.
+const ASYNC_ROOMS: [&str; 3] = ["loligo-service", "loligo", "loligo-tests"];
+/// Parts of names that give an async runtime or what is built on one away.
+const ASYNC: [&str; 7] = ["tokio", "axum", "hyper", "async-std", "smol", "futures", "reqwest"];
+
+/// What a Cargo.toml says, as far as the rules ask.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// The package's name.
+    pub name: String,
+    /// Dependencies of the code itself and of its build script: name and the rest of the line.
+    pub uses: Vec<(String, String)>,
+    /// Dependencies of tests, examples and benchmarks only.
+    pub dev: Vec<(String, String)>,
+}
+
+/// Reads the lines of a manifest that matter here.
+pub fn parse(text: &str) -> Manifest {
+    let mut m = Manifest::default();
+    let mut section = String::new();
+    for line in text.lines().map(|l| l.split(" #").next().unwrap_or(l).trim()) {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']).to_owned();
+            // [dependencies.NAME] is a dependency by itself.
+            if let Some((head, name)) = section.rsplit_once("dependencies.") {
+                let to = if head.ends_with("dev-") { &mut m.dev } else { &mut m.uses };
+                to.push((name.to_owned(), String::new()));
+            }
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let name = key.trim().split('.').next().unwrap_or_default().trim_matches('"').to_owned();
+        if section == "package" && name == "name" {
+            m.name = value.trim().trim_matches('"').to_owned();
+        } else if section.ends_with("dev-dependencies") {
+            m.dev.push((name, line.to_owned()));
+        } else if section.ends_with("dependencies") {
+            m.uses.push((name, line.to_owned()));
+        }
+    }
+    m
+}
+
+/// What is wrong with one crate's manifest.
+pub fn check(text: &str) -> Vec<String> {
+    let m = parse(text);
+    let mut wrong = Vec::new();
+    let rule = MAY_USE.iter().find(|(n, _)| *n == m.name);
+    if rule.is_none() && m.name != "loligo-tests" {
+        wrong.push(format!(
+            "{} has no place in the order of the house: give it one in tests/src/tidy/manifest.rs",
+            m.name
+        ));
+    }
+    for (name, line) in &m.uses {
+        let ours = name == "loligo" || name.starts_with("loligo-");
+        if ours && rule.is_some_and(|(_, may)| !may.contains(&name.as_str())) {
+            wrong.push(format!("{} may not depend on {name}", m.name));
+        }
+        if ASYNC.iter().any(|a| name == a || name.starts_with(&format!("{a}-")))
+            && !ASYNC_ROOMS.contains(&m.name.as_str())
+        {
+            wrong.push(format!(
+                "{} may not run an async runtime ({name}): that lives in the service and above",
+                m.name
+            ));
+        }
+        if !line.contains("workspace") {
+            wrong.push(format!("{}: {name} must come from [workspace.dependencies]", m.name));
+        }
+    }
+    for (name, _) in &m.dev {
+        if name == "loligo" || (m.name == "loligo-block" && name.starts_with("loligo-")) {
+            wrong.push(format!("{}: tests may not depend on {name}", m.name));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(name: &str, dependency: &str) -> Vec<String> {
+        check(&format!("[package]\nname = \"{name}\"\n\n[dependencies]\n{dependency}\n"))
+    }
+
+    #[test]
+    fn a_room_that_reaches_up_is_found() {
+        assert!(complaints("loligo-cache", "loligo-sim.workspace = true")[0].contains("may not depend"));
+        assert!(
+            complaints("loligo-block", "loligo-cache = { workspace = true }")[0].contains("may not depend")
+        );
+        assert!(complaints("loligo-sim", "loligo-shard.workspace = true")[0].contains("may not depend"));
+        assert_eq!(complaints("loligo-cache", "loligo-block.workspace = true"), [""; 0]);
+        let split = "[package]\nname = \"loligo-export\"\n[target.'cfg(unix)'.dependencies.loligo-cache]\nworkspace = true\n";
+        assert!(check(split).iter().any(|w| w.contains("may not depend on loligo-cache")));
+    }
+
+    #[test]
+    fn an_async_runtime_below_the_service_is_found() {
+        for bad in ["tokio.workspace = true", "hyper-util.workspace = true", "axum.workspace = true"] {
+            assert!(complaints("loligo-shard", bad)[0].contains("async"), "{bad}");
+            assert_eq!(complaints("loligo-service", bad), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn versions_beside_the_workspace_and_unknown_crates_are_found() {
+        assert!(complaints("loligo-cache", "slab = \"0.4\"")[0].contains("workspace.dependencies"));
+        assert!(complaints("loligo-new", "")[0].contains("no place"));
+        let dev = "[package]\nname = \"loligo-block\"\n[dev-dependencies]\nloligo-cache.workspace = true\n";
+        assert!(check(dev)[0].contains("tests may not"));
+    }
+}

@@ -1,0 +1,82 @@
+//! The house is in order: direction of dependencies, length of files, banned calls, reasons for `unsafe`, no leftovers.
+
+use loligo_tests::tidy::rules::{self, MEDIAN};
+use loligo_tests::tidy::source::Source;
+use loligo_tests::tidy::{files, manifest, root};
+
+fn sources() -> Vec<Source> {
+    let root = root();
+    let mut all = Vec::new();
+    for dir in ["crates", "tests"] {
+        for path in files(&root.join(dir), ".rs") {
+            let text = std::fs::read_to_string(&path).expect("a source is text");
+            let name = path.strip_prefix(&root).expect("below the root").display().to_string();
+            all.push(Source::new(&name, &text));
+        }
+    }
+    assert!(all.len() > 50, "only {} sources found", all.len());
+    all
+}
+
+fn none_wrong(wrong: Vec<String>) {
+    assert!(wrong.is_empty(), "{} found:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn dependencies_point_downwards_and_async_stays_in_the_service() {
+    let all = files(&root().join("crates"), "Cargo.toml");
+    assert!(all.len() >= 8);
+    none_wrong(
+        all.iter().flat_map(|p| manifest::check(&std::fs::read_to_string(p).expect("text"))).collect(),
+    );
+}
+
+#[test]
+fn files_are_short() {
+    let all = sources();
+    none_wrong(all.iter().flat_map(rules::length).collect());
+    let mut lengths: Vec<usize> = all.iter().map(Source::length).filter(|n| *n > 0).collect();
+    let median = rules::median(&mut lengths);
+    println!(
+        "{} files with code, median {median} lines, longest {}",
+        lengths.len(),
+        lengths.last().unwrap_or(&0)
+    );
+    assert!(median <= MEDIAN, "the median file has {median} lines of code");
+}
+
+#[test]
+fn engine_and_simulator_depend_on_nothing_but_what_they_are_told() {
+    none_wrong(sources().iter().flat_map(rules::deterministic).collect());
+}
+
+#[test]
+fn the_engine_knows_no_device() {
+    none_wrong(sources().iter().flat_map(rules::plain_types).collect());
+}
+
+#[test]
+fn unsafe_says_why_it_is_sound() {
+    none_wrong(sources().iter().flat_map(rules::safety).collect());
+}
+
+#[test]
+fn nothing_is_left_over() {
+    none_wrong(
+        sources().iter().filter(|s| !s.path.ends_with("tidy/rules.rs")).flat_map(rules::leftovers).collect(),
+    );
+}
+
+#[test]
+fn nothing_speaks_of_places_that_only_its_author_has() {
+    let root = root();
+    let mut wrong = Vec::new();
+    for suffix in [".rs", ".md", ".toml", ".sh", ".html", "Makefile", "/run"] {
+        for path in files(&root, suffix.trim_start_matches('/')) {
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let name = path.strip_prefix(&root).expect("below the root").display().to_string();
+            wrong.extend(rules::elsewhere(&name, &text));
+        }
+    }
+    none_wrong(wrong);
+}

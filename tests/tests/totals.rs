@@ -1,0 +1,73 @@
+//! The last line of `make test` is right: what was skipped is not called passed, and what crashed is not forgotten.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// What the counter says of `output`, and whether it calls it a success.
+fn tally(output: &str) -> (String, bool) {
+    let script = loligo_tests::tidy::root().join("scripts/tally.awk");
+    let mut awk = Command::new("awk")
+        .arg("-f")
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("awk is part of every Debian");
+    awk.stdin.take().expect("piped").write_all(output.as_bytes()).expect("awk reads");
+    let out = awk.wait_with_output().expect("awk ends");
+    (String::from_utf8_lossy(&out.stdout).trim().to_owned(), out.status.success())
+}
+
+const GOOD: &str = "
+running 3 tests
+test a ... ok
+
+successes:
+
+---- a stdout ----
+SKIP: fio is not installed
+SKIP a: twice in one test
+
+---- b stdout ----
+the word SKIP inside a line is none
+
+successes:
+    a
+    b
+
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+#[test]
+fn tests_that_skipped_or_were_ignored_are_not_called_passed() {
+    assert_eq!(tally(GOOD), ("6 passed, 0 failed, 2 skipped".into(), true));
+}
+
+#[test]
+fn failures_are_counted_and_a_skip_in_a_failed_test_is_a_failure() {
+    let bad = "
+failures:
+
+---- c stdout ----
+SKIP: half of it
+
+failures:
+    c
+
+test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+error: test failed, to rerun pass `-p x --test y`
+";
+    assert_eq!(tally(&format!("{GOOD}{bad}")), ("9 passed, 1 failed, 2 skipped".into(), false));
+}
+
+#[test]
+fn a_program_that_crashed_and_a_failed_step_count_as_failures() {
+    let crash = "error: test failed, to rerun pass `-p x --test y`\nFAILED STEP: clippy\n";
+    assert_eq!(tally(&format!("{GOOD}{crash}")), ("6 passed, 2 failed, 2 skipped".into(), false));
+}
+
+#[test]
+fn no_test_at_all_is_no_success() {
+    assert!(!tally("").1);
+}
