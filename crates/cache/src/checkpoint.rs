@@ -151,6 +151,10 @@ impl Core {
         if self.checkpoint.in_flight == 0 && self.checkpoint.todo.is_empty() {
             self.checkpoint.highest = self.journal.completed();
             self.checkpoint.step = Step::Journal;
+            if self.checkpoint.highest <= self.journal.durable() {
+                // Nothing further would happen to an idle cache, so nobody would wake this.
+                return self.checkpoint_step(fx);
+            }
             self.wait_durable(self.checkpoint.highest, Waiter::Checkpoint);
         }
     }

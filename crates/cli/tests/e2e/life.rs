@@ -1,0 +1,133 @@
+//! Start, stop, and start again.
+
+use crate::nbd::Client;
+use crate::rig::{MIB, Rig};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+fn pattern(i: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|b| (i * 131 + b / 512 + 1) as u8).collect()
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_stop_and_the_core_gets_it_only_when_asked() {
+    for shards in ["1", "3"] {
+        let rig = Rig::new(64 * MIB + 512);
+        let served = rig.serve(&["--shards", shards]);
+        let mut c = Client::connect(&rig.path("sock"), "").unwrap();
+        assert_eq!(c.size, 64 * MIB + 512);
+        for i in 0..300 {
+            assert_eq!(c.write(i * 200 * 1024, &pattern(i, 4096)).unwrap(), 0);
+        }
+        assert_eq!(c.write(64 * MIB, &pattern(7, 512)).unwrap(), 0, "the last half block");
+        let said = served.stop();
+        assert!(said.contains("dirty bytes are safe on the cache"), "{said}");
+        assert!(
+            !rig.path("sock").exists() && !rig.path("run/vol.sock").exists(),
+            "sockets go with the service"
+        );
+
+        let served = rig.serve(&["--flush-on-stop", "--mode", "wt"]);
+        let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+        for i in 0..300 {
+            assert_eq!(c.read(i * 200 * 1024, 4096).unwrap(), pattern(i, 4096), "{i}");
+        }
+        assert_eq!(rig.stats()["mode"], "wt", "the command line's mode counts");
+        assert_ne!(rig.stats()["dirty_bytes"], 0);
+        let said = served.stop();
+        assert!(
+            said.contains("flushing to the core: done") && said.contains("the core has everything"),
+            "{said}"
+        );
+        let core = fs::File::open(rig.path("core")).unwrap();
+        for i in 0..300 {
+            let mut have = vec![0; 4096];
+            core.read_exact_at(&mut have, i * 200 * 1024).unwrap();
+            assert_eq!(have, pattern(i, 4096), "{i} with {shards} shards");
+        }
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_clients_and_sockets_are_private() {
+    let rig = Rig::new(16 * MIB);
+    let mut served = rig.serve(&[]);
+    for socket in ["sock", "run/vol.sock"] {
+        let mode = fs::metadata(rig.path(socket)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{socket}");
+    }
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    assert_eq!(c.write(0, &[1; 512]).unwrap(), 0);
+    served.signal(Signal::INT);
+    served.ended(0);
+    // ESHUTDOWN (108), or the connection is closed already.
+    assert!(c.write(0, &[2; 512]).map_or(true, |e| e == 108));
+}
+
+#[test]
+fn stale_sockets_are_replaced_and_a_later_start_recovers() {
+    let rig = Rig::new(16 * MIB);
+    let served = rig.serve(&[]);
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    assert_eq!(c.write(MIB, &pattern(3, 8192)).unwrap(), 0);
+    served.kill();
+    assert!(rig.path("sock").exists() && rig.path("run/vol.sock").exists());
+    let served = rig.serve(&[]);
+    assert!(served.said().contains("recovered in"), "{}", served.said());
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    assert_eq!(c.read(MIB, 8192).unwrap(), pattern(3, 8192));
+    served.stop();
+}
+
+#[test]
+fn a_format_that_was_cut_off_counts_as_blank() {
+    let rig = Rig::new(16 * MIB);
+    rig.serve(&[]).stop();
+    let cache = fs::File::options().write(true).open(rig.path("cache")).unwrap();
+    // As it is before the superblocks are written: all the rest is there.
+    cache.write_all_at(&[0; 4096], 0).unwrap();
+    cache.write_all_at(&[0; 4096], 512 << 10).unwrap();
+    let served = rig.serve(&["--cache-size", "32m"]);
+    assert!(served.said().contains("made a new cache"), "{}", served.said());
+    served.stop();
+}
+
+#[test]
+fn a_new_cache_file_is_written_whole_unless_sparse() {
+    use std::os::unix::fs::MetadataExt;
+    for (more, whole) in [(&[][..], true), (&["--sparse"][..], false)] {
+        let rig = Rig::new(16 * MIB);
+        let served = rig.serve(more);
+        let blocks = fs::metadata(rig.path("cache")).unwrap().blocks() * 512;
+        assert_eq!(blocks >= 32 * MIB, whole, "{blocks} with {more:?}");
+        served.stop();
+    }
+}
+
+#[test]
+fn a_core_that_grew_is_accepted_and_one_changed_behind_the_cache_is_noticed() {
+    let rig = Rig::new(16 * MIB);
+    let core = fs::File::options().write(true).open(rig.path("core")).unwrap();
+    let served = rig.serve(&["--mode", "wt"]);
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    for i in 0..400 {
+        assert_eq!(c.write(i * 4096, &pattern(i, 4096)).unwrap(), 0);
+    }
+    served.stop();
+    core.set_len(20 * MIB).unwrap();
+    let served = rig.serve(&["--mode", "wt"]);
+    assert!(served.said().contains("the core grew"), "{}", served.said());
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    assert_eq!(c.size, 20 * MIB);
+    assert_eq!(c.write(19 * MIB, &pattern(1, 4096)).unwrap(), 0);
+    assert_eq!(c.read(4096, 4096).unwrap(), pattern(1, 4096));
+    served.stop();
+
+    core.write_all_at(&pattern(99, 4096), 8192).unwrap();
+    let served = rig.serve(&["--mode", "wt"]);
+    assert!(served.said().contains("clean blocks were dropped"), "{}", served.said());
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    assert_eq!(c.read(8192, 4096).unwrap(), pattern(99, 4096), "the core's content counts");
+    served.stop();
+}
