@@ -1,4 +1,10 @@
 //! What crosses rooms: the house rules as a test, and tests with real clients, fuzzed decoders and power loss.
 
 pub mod fuzz;
+pub mod history;
+pub mod load;
+pub mod lossy;
+pub mod nbd;
+pub mod server;
+pub mod skip;
 pub mod tidy;
