@@ -9,12 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Waiting connections that the kernel keeps.
 const BACKLOG: i32 = 128;
 /// Bytes asked for in each direction of a unix socket: a whole 1 MiB reply leaves in one call.
 const UNIX_BUFFER: usize = 2 << 20;
+/// How long the socket of a process that has ended is waited for, and how long between two looks.
+const ENDING: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Where to listen: `unix:PATH` or `tcp:ADDR:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,6 +193,14 @@ fn lock(dir: &Path) -> Option<OwnedFd> {
     None
 }
 
+/// Whether the process that listens at the other end of `probe` is dead, reaped or not.
+fn has_ended(probe: &OwnedFd) -> bool {
+    let Ok(listener) = sockopt::socket_peercred(probe) else { return false };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", listener.pid.as_raw_nonzero()));
+    // The state follows the name, which may itself hold any character.
+    stat.map_or(true, |s| s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+}
+
 fn bind_unix(path: &Path, addr: &ListenAddr) -> Result<Listener, ListenError> {
     let os = |source: std::io::Error| ListenError::Os { addr: addr.clone(), source };
     let sys = |e: Errno| os(e.into());
@@ -204,12 +215,18 @@ fn bind_unix(path: &Path, addr: &ListenAddr) -> Result<Listener, ListenError> {
         if !meta.file_type().is_socket() {
             return Err(ListenError::NotASocket(path.to_owned()));
         }
-        let probe = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(sys)?;
-        match net::connect(&probe, &name) {
-            Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(os)?,
-            // Somebody answered, or would but for a full backlog.
-            Ok(()) | Err(Errno::AGAIN) => return Err(ListenError::InUse(path.to_owned())),
-            Err(e) => return Err(sys(e)),
+        let deadline = Instant::now() + ENDING;
+        loop {
+            let probe =
+                net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(sys)?;
+            match net::connect(&probe, &name) {
+                Err(Errno::CONNREFUSED) => break std::fs::remove_file(path).map_err(os)?,
+                // The socket of a killed process listens on until its last I/O has ended.
+                Ok(()) if has_ended(&probe) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+                // Somebody answered, or would but for a full backlog.
+                Ok(()) | Err(Errno::AGAIN) => return Err(ListenError::InUse(path.to_owned())),
+                Err(e) => return Err(sys(e)),
+            }
         }
     }
     let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(sys)?;
