@@ -19,4 +19,5 @@ pub mod stats;
 pub mod table;
 pub mod trace;
 pub mod units;
+pub mod virtual_cliff;
 mod watch;

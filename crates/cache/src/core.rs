@@ -152,7 +152,8 @@ impl Core {
     /// A shard as recovery left it.
     pub fn new(cfg: Config, rec: Recovered) -> Core {
         let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
-        let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal_pos, cfg.cache_volatile);
+        let journal =
+            Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal_pos, cfg.cache_volatile);
         let windows = cfg.stripe.windows(cfg.home_length);
         let slots = cfg.layout.slots;
         Core {
@@ -231,12 +232,13 @@ impl Core {
             self.sweep_deadline(now),
             idle.then_some(self.last_flush + FLUSH_EVERY),
             self.intents.deadline(),
-            due.then_some(now),
+            due.then_some(now + 1),
         ]
         .into_iter()
         .flatten()
+        // What is due already was looked at by the last settle; if it could not go, a completion will bring it up again.
+        .filter(|t| *t > now)
         .min()
-        .map(|t| t.max(now + 1))
     }
 
     /// Brings what requests at `offsets` will look up towards the processor; worth calling for a batch before its steps.
@@ -257,11 +259,20 @@ impl Core {
             ReqKind::Status => self.status(&req, fx),
             _ if self.poisoned.is_some() => answer(fx, req.id, Err(ReqError::Io)),
             ReqKind::Flush => self.flush(now, req.id, fx),
-            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => self.mutate(now, req, hint, fx),
+            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => {
+                self.mutate(now, req, hint, fx)
+            }
         }
     }
 
-    fn done(&mut self, now: Nanos, tag: u64, buf: Option<Buf>, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+    fn done(
+        &mut self,
+        now: Nanos,
+        tag: u64,
+        buf: Option<Buf>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
         if result.is_err() {
             self.stats.io_errors += 1;
         }
@@ -320,7 +331,8 @@ impl Core {
     }
 
     fn free_slots(&mut self) {
-        let durable = if planted(self.cfg.bug, Bug::SlotReusedEarly) { u64::MAX } else { self.journal.durable() };
+        let durable =
+            if planted(self.cfg.bug, Bug::SlotReusedEarly) { u64::MAX } else { self.journal.durable() };
         self.slots.settle(durable, self.tickets.oldest());
     }
 
@@ -506,7 +518,10 @@ impl Core {
         for f in self.closed.drain(..) {
             self.stats.cache_write_bytes += f.data.len() as u64;
             let kind = OpKind::Write { data: f.data, fua: false };
-            fx.push(Effect::Io(Dev::Cache, Op { tag: Who::Frame(f.seq as u32).tag(), offset: f.offset, kind }));
+            fx.push(Effect::Io(
+                Dev::Cache,
+                Op { tag: Who::Frame(f.seq as u32).tag(), offset: f.offset, kind },
+            ));
         }
     }
 
@@ -523,7 +538,10 @@ impl Core {
         if waited || short || due {
             self.cache_flush = Some(completed);
             self.stats.cache_flushes += 1;
-            fx.push(Effect::Io(Dev::Cache, Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush }));
+            fx.push(Effect::Io(
+                Dev::Cache,
+                Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush },
+            ));
         }
     }
 
@@ -609,7 +627,7 @@ impl Core {
 
     /// Dirty blocks the shard may hold.
     pub(crate) fn dirty_limit(&self) -> u64 {
-        u64::from(self.slots.count().saturating_sub(self.room_target() + 128))
+        u64::from(self.slots.count().saturating_sub(self.room_target() + 32))
     }
 
     /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
@@ -712,7 +730,11 @@ impl Core {
 
     /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
     fn stop_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.stopping.is_none() || !self.tasks.is_empty() || self.poisoned.is_some() || !self.destage.idle() {
+        if self.stopping.is_none()
+            || !self.tasks.is_empty()
+            || self.poisoned.is_some()
+            || !self.destage.idle()
+        {
             return;
         }
         let id = self.stopping.expect("checked above");
@@ -723,7 +745,8 @@ impl Core {
             return self.flush_if_wanted(now, fx);
         }
         if self.core_acked > self.core_flushed {
-            let asked = self.core_flush.now.contains(&Waiter::Stop) || self.core_flush.next.contains(&Waiter::Stop);
+            let asked =
+                self.core_flush.now.contains(&Waiter::Stop) || self.core_flush.next.contains(&Waiter::Stop);
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;
             }

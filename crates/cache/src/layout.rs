@@ -95,7 +95,7 @@ impl Layout {
         let cache_size = cache_size / BLOCK * BLOCK;
         let shard_len = (cache_size - SHARD_BASE) / u64::from(shards) / BLOCK * BLOCK;
         let journal_len = match journal_len {
-            0 => (shard_len / 32).clamp(JOURNAL_MIN, JOURNAL_MAX),
+            0 => (shard_len / 64).clamp(JOURNAL_MIN, JOURNAL_MAX),
             n => n.clamp(128 << 10, shard_len / 4),
         } / BLOCK
             * BLOCK;

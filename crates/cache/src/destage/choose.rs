@@ -22,8 +22,13 @@ const CLASSES: usize = 8;
 const STREAK: u32 = 24;
 /// Of those, the first ones only settle the pipeline.
 const SETTLE: u32 = 8;
+/// A try of the merge is shorter: each reads and writes a whole window, and clients wait meanwhile.
+const MERGE_STREAK: u32 = 5;
+const MERGE_SETTLE: u32 = 2;
 /// One streak in so many tries another way.
 const EXPLORE: u32 = 24;
+/// A way this much dearer than the best one is tried again only every eighth time.
+const HOPELESS: f64 = 1.5;
 
 #[derive(Debug, Default)]
 pub(crate) struct Chooser {
@@ -43,10 +48,12 @@ impl Chooser {
     /// The way for a window with `dirty` dirty blocks in `runs` runs; `bridges`: gaps with known content, `gaps` in all.
     pub(crate) fn choose(&mut self, dirty: usize, gaps: usize, bridges: usize) -> Way {
         self.streak += 1;
-        if self.streak > STREAK {
+        let merging = self.trying == Some(Way::Merge as usize);
+        if self.streak > if merging { MERGE_STREAK } else { STREAK } {
             self.streak = 0;
             self.streaks += 1;
-            self.trying = (self.streaks % EXPLORE == EXPLORE - 1).then_some((self.streaks / EXPLORE) as usize % 3);
+            self.trying =
+                (self.streaks % EXPLORE == EXPLORE - 1).then_some((self.streaks / EXPLORE) as usize % 3);
         }
         if gaps == 0 {
             return Way::Runs;
@@ -58,7 +65,10 @@ impl Chooser {
             // Reading what is mostly not wanted is tried only where at least an eighth of the window is dirty.
             Way::Merge => dirty >= 32,
         };
-        if let Some(w) = self.trying.filter(|w| possible(*w)) {
+        let cheapest = row.iter().copied().filter(|c| *c > 0.0).fold(f64::MAX, f64::min);
+        let rare = self.streaks / EXPLORE / 3 % 8 != 0;
+        let hopeless = |w: usize| row[w] > cheapest * HOPELESS && rare;
+        if let Some(w) = self.trying.filter(|w| possible(*w) && !hopeless(*w)) {
             return WAYS[w];
         }
         // A bridge saves a command and costs only bytes that pass under the head anyway: the way until measured.
@@ -73,7 +83,8 @@ impl Chooser {
     /// A job's core writes are over. `busy`: others were in flight all the time, so the time since the last end is its.
     pub(crate) fn ended(&mut self, now: Nanos, way: Way, dirty: usize, busy: bool) {
         let took = now.saturating_sub(self.last_end);
-        let measured = busy && self.last_end > 0 && self.streak > SETTLE && dirty > 0;
+        let settle = if way == Way::Merge { MERGE_SETTLE } else { SETTLE };
+        let measured = busy && self.last_end > 0 && self.streak > settle && dirty > 0;
         self.last_end = now;
         if !measured {
             return;

@@ -1,7 +1,7 @@
 //! One window's way to the core.
 
 use super::choose::Way;
-use super::{BACKOFF, DEPTH, DEPTH_BUSY, Destage};
+use super::{BACKOFF, DEPTH_BUSY, Destage};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::{Core, Waiter};
@@ -103,7 +103,13 @@ impl Destage {
 
 impl Core {
     /// Gathers what is dirty in `window`; returns how many blocks.
-    pub(super) fn start_job(&mut self, now: Nanos, window: u32, tasks: Vec<usize>, fx: &mut Vec<Effect>) -> u64 {
+    pub(super) fn start_job(
+        &mut self,
+        now: Nanos,
+        window: u32,
+        tasks: Vec<usize>,
+        fx: &mut Vec<Effect>,
+    ) -> u64 {
         let mut dirty = Vec::new();
         self.index.dirty_in(window, &mut dirty);
         dirty.retain(|(b, _)| !self.destage.bad.contains(b));
@@ -226,7 +232,15 @@ impl Core {
         }
     }
 
-    fn slot_read(&mut self, now: Nanos, key: usize, i: usize, buf: Option<Buf>, ok: bool, fx: &mut Vec<Effect>) {
+    fn slot_read(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        i: usize,
+        buf: Option<Buf>,
+        ok: bool,
+        fx: &mut Vec<Effect>,
+    ) {
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let job = &mut self.destage.jobs[key];
         let p = &mut job.pieces[i];
@@ -322,7 +336,10 @@ impl Core {
                 i += 1;
             } else if whole(p) {
                 let mut j = i + 1;
-                while j < job.pieces.len() && whole(&job.pieces[j]) && job.pieces[j].block == job.pieces[j - 1].block + 1 {
+                while j < job.pieces.len()
+                    && whole(&job.pieces[j])
+                    && job.pieces[j].block == job.pieces[j - 1].block + 1
+                {
                     j += 1;
                 }
                 // Fillers at either end bridge nothing (what they led to may have turned out bad).
@@ -352,7 +369,8 @@ impl Core {
                         e += 1;
                     }
                     if e > s {
-                        writes.push_back((at + s as u64 * 512, Buf::copy_of(&data[s * 512..e * 512]).freeze()));
+                        writes
+                            .push_back((at + s as u64 * 512, Buf::copy_of(&data[s * 512..e * 512]).freeze()));
                     }
                     s = e.max(s + 1);
                 }
@@ -384,7 +402,7 @@ impl Core {
 
     /// Sends core writes out, oldest job first, as deep as the core's users allow.
     pub(super) fn issue_core_writes(&mut self, fx: &mut Vec<Effect>) {
-        let depth = if self.core_busy > 0 { DEPTH_BUSY } else { DEPTH };
+        let depth = if self.core_busy > 0 { DEPTH_BUSY } else { self.destage.depth.now() };
         while self.destage.writes < depth {
             let Some(key) = self.destage.ready.front().copied() else { return };
             let job = &mut self.destage.jobs[key];
@@ -449,8 +467,10 @@ impl Core {
     pub(crate) fn job_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = self.destage.jobs.remove(key);
         self.destage.by_window.remove(&job.window);
-        let busy = self.index.dirty_blocks() > u64::from(DEPTH);
-        self.destage.pacer.destaged(now, job.dirty as u64, busy);
+        let busy = self.index.dirty_blocks() > 256;
+        if let Some(rate) = self.destage.pacer.destaged(now, job.dirty as u64, busy) {
+            self.destage.depth.measured(rate);
+        }
         // Those found bad earlier were left out of the job, and are still dirty.
         let first = job.window * WINDOW_BLOCKS as u32;
         let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied();

@@ -6,6 +6,7 @@
 //! twice the pool's density at the head, which is what removes the cliff.
 
 mod choose;
+mod depth;
 mod job;
 mod pace;
 
@@ -15,15 +16,16 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::core::{Core, Room};
 use crate::units::WINDOW_BLOCKS;
 use choose::Chooser;
+use depth::Depth;
 use pace::Pacer;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Jobs under way, at most.
 const JOBS: usize = 64;
-/// Core writes in flight while nobody else uses the core; the depth of a disk's own queue.
-const DEPTH: u32 = 32;
-/// The same while clients wait for the core.
+/// Core writes gathered ahead.
+const AHEAD: u32 = 64;
+/// Core writes in flight while clients wait for the core.
 const DEPTH_BUSY: u32 = 4;
 /// Below the low watermark the sweep waits until clients have left the core alone for this long.
 const IDLE: Nanos = 200_000_000;
@@ -63,6 +65,7 @@ pub(crate) struct Destage {
     bad: BTreeSet<u32>,
     chooser: Chooser,
     pacer: Pacer,
+    depth: Depth,
     next_job: Nanos,
 }
 
@@ -84,6 +87,7 @@ impl Destage {
             bad: BTreeSet::new(),
             chooser: Chooser::default(),
             pacer: Pacer::default(),
+            depth: Depth::default(),
             next_job: 0,
         }
     }
@@ -139,7 +143,6 @@ impl Destage {
         self.pacer.rate()
     }
 
-    pub(crate) fn summary(&self) -> String { format!("{} writes {} ready {} {}", self.jobs.len(), self.writes, self.ready.len(), self.jobs.iter().map(|(_, j)| j.brief()).collect::<Vec<_>>().join(" ")) }
     /// Nothing under way.
     pub(crate) fn idle(&self) -> bool {
         self.jobs.is_empty()
@@ -185,7 +188,7 @@ impl Core {
         }
         let mut look = LOOK;
         let mut backlog = self.destage.backlog();
-        while self.destage.jobs.len() < JOBS && backlog < 2 * DEPTH && look > 0 {
+        while self.destage.jobs.len() < JOBS && backlog < AHEAD && look > 0 {
             if self.params.destage_rate > 0 && now < self.destage.next_job {
                 return;
             }
@@ -276,7 +279,10 @@ impl Core {
                 continue;
             }
             let f = self.destage.flushes.remove(i);
-            let bad = f.remaining.first().and_then(|w| self.destage.bad.range(w * WINDOW_BLOCKS as u32..).next().copied());
+            let bad = f
+                .remaining
+                .first()
+                .and_then(|w| self.destage.bad.range(w * WINDOW_BLOCKS as u32..).next().copied());
             let result = match (f.failed, bad.filter(|_| !f.remaining.is_empty())) {
                 (Some(why), _) => Err(why),
                 (None, Some(block)) => Err(self.bad_block_text(block)),

@@ -21,12 +21,13 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// `blocks` were destaged; `busy`: there was more to do all the time.
-    pub(crate) fn destaged(&mut self, now: Nanos, blocks: u64, busy: bool) {
+    /// `blocks` were destaged; `busy`: there was more to do all the time. The rate of a span that has just ended, if it
+    /// was busy throughout.
+    pub(crate) fn destaged(&mut self, now: Nanos, blocks: u64, busy: bool) -> Option<f64> {
         self.blocks += blocks;
         let span = now.saturating_sub(self.since);
         if span < SPAN {
-            return;
+            return None;
         }
         let rate = self.blocks as f64 * 1e9 / span as f64;
         if span < 8 * SPAN && (busy || rate > self.rate) {
@@ -34,6 +35,7 @@ impl Pacer {
         }
         self.since = now;
         self.blocks = 0;
+        (busy && span < 8 * SPAN).then_some(rate)
     }
 
     pub(crate) fn rate(&self) -> u64 {

@@ -1,0 +1,289 @@
+//! Figure 1 on a virtual clock: the engine over the spinning-disk model, minutes of load in seconds of computing.
+//!
+//! What it leaves out is everything but the disk and the cache device's latency: no transport, no processor time. It is
+//! for trying out destage decisions; the figure that counts is measured in real time by `bench cliff`.
+
+use crate::rng::SplitMix64 as Rng;
+use anyhow::{Result, ensure};
+use loligo_block::{
+    Buf, Finished, HddKind, HddModel, HddParams, IoError, Op, OpKind, ReqKind, Request, Rpm, SyncIo,
+};
+use loligo_cache::api::{Dev, Effect, Event};
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_cache::params::Params;
+use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_cache::{Core, Router};
+use serde::Serialize;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// A run's settings.
+#[derive(Debug, Clone)]
+pub struct VirtualOptions {
+    /// Bytes of the core.
+    pub core: u64,
+    /// Bytes of the cache; 0: the bare disk.
+    pub cache: u64,
+    /// Requests in flight.
+    pub depth: u64,
+    /// Virtual seconds of load.
+    pub seconds: u64,
+    /// Of those, the last ones that count.
+    pub tail: u64,
+    /// Tunables.
+    pub params: Params,
+    /// A cache write, ns.
+    pub cache_write: u64,
+    /// A cache flush, ns.
+    pub cache_flush: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct VirtualResult {
+    /// Writes a second over the tail.
+    pub iops: f64,
+    /// The slowest whole second.
+    pub worst_second: u64,
+    /// The highest p99 of any second, ms.
+    pub worst_p99_ms: f64,
+    /// Writes in each second.
+    pub per_second: Vec<u64>,
+    /// Dirty share at the end of each second, percent.
+    pub dirty_percent: Vec<u64>,
+    /// p99 of each second, ms.
+    pub p99_ms: Vec<f64>,
+    /// Blocks destaged a second over the tail.
+    pub destaged: f64,
+}
+
+struct Memory(Vec<u8>);
+
+impl SyncIo for Memory {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
+        Ok(())
+    }
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// A completion due at a time; the earliest first.
+struct Due(u64, u64, Event);
+
+impl PartialEq for Due {
+    fn eq(&self, o: &Due) -> bool {
+        (self.0, self.1) == (o.0, o.1)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, o: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(o))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, o: &Due) -> std::cmp::Ordering {
+        (o.0, o.1).cmp(&(self.0, self.1))
+    }
+}
+
+struct World {
+    cache: Memory,
+    disk: HddModel,
+    core_ops: BTreeMap<u64, (u64, Option<Buf>)>,
+    next_op: u64,
+    due: BinaryHeap<Due>,
+    order: u64,
+    o: VirtualOptions,
+}
+
+impl World {
+    fn later(&mut self, at: u64, e: Event) {
+        self.order += 1;
+        self.due.push(Due(at, self.order, e));
+    }
+
+    fn carry_out(&mut self, now: u64, dev: Dev, op: Op) -> Result<()> {
+        let len = op.len();
+        if dev == Dev::Cache {
+            let (after, buf) = match op.kind {
+                OpKind::Read(mut b) => {
+                    self.cache.read_at(op.offset, &mut b)?;
+                    (self.o.cache_write, Some(b))
+                }
+                OpKind::Write { data, .. } => {
+                    self.cache.write_at(op.offset, &data)?;
+                    (self.o.cache_write, None)
+                }
+                _ => (self.o.cache_flush, None),
+            };
+            self.later(now + after, Event::Done { tag: op.tag, buf, result: Ok(()) });
+            return Ok(());
+        }
+        let (kind, buf) = match op.kind {
+            OpKind::Read(b) => (HddKind::Read, Some(b)),
+            OpKind::Write { .. } => (HddKind::Write, None),
+            OpKind::Flush => (HddKind::Flush, None),
+            _ => (HddKind::Metadata, None),
+        };
+        self.next_op += 1;
+        self.core_ops.insert(self.next_op, (op.tag, buf));
+        self.disk.submit(now, self.next_op, op.offset, len, kind);
+        Ok(())
+    }
+
+    fn reap_disk(&mut self, now: u64) {
+        let mut done: Vec<Finished> = Vec::new();
+        self.disk.advance(now, &mut done);
+        for f in done {
+            let (tag, buf) = self.core_ops.remove(&f.id).expect("submitted once");
+            self.later(f.at, Event::Done { tag, buf, result: Ok(()) });
+        }
+    }
+}
+
+/// The raw disk at the same depth: 4 KiB random writes a second.
+pub fn bare(o: &VirtualOptions) -> f64 {
+    let mut disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core);
+    let (mut rng, mut done, mut id, mut count, mut now) = (Rng::new(7), Vec::new(), 0, 0u64, 0u64);
+    let end = 60_000_000_000;
+    for _ in 0..o.depth {
+        id += 1;
+        disk.submit(0, id, rng.below(o.core / 4096) * 4096, 4096, HddKind::Write);
+    }
+    while now < end {
+        now = disk.next_deadline().unwrap_or(end);
+        disk.advance(now, &mut done);
+        for f in done.drain(..) {
+            count += 1;
+            id += 1;
+            disk.submit(f.at, id, rng.below(o.core / 4096) * 4096, 4096, HddKind::Write);
+        }
+    }
+    count as f64 / 60.0
+}
+
+/// Runs uniform 4 KiB random writes against the cached volume.
+///
+/// # Errors
+/// When the engine refuses its configuration or fails a write.
+pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
+    let mut cache = Memory(vec![0; o.cache as usize]);
+    let fo = FormatOptions {
+        uuid: *b"loligo-benchmark",
+        name: "bench".into(),
+        cache_size: o.cache,
+        core: CoreIdentity { size: o.core, id: String::new() },
+        line_size: 4096,
+        shards: 1,
+        mode: Mode::Wb,
+        core_reserve: 0,
+        journal_len: 0,
+    };
+    open::format(&mut cache, &fo)?;
+    let oo = OpenOptions { force: false, params: o.params, bug: None };
+    let sb = Superblock::load(&mut cache)?;
+    let opened = open::open(&mut cache, &mut Memory(Vec::new()), sb, &oo)?;
+    let devices =
+        Devices { journal_unit: 512, cache_volatile: true, core_volatile: false, core_unmaps: true };
+    let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);
+    let mut core: Core = cores.remove(0);
+    let mut router = Router::new(o.core, 512, 1, 8);
+    let disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core);
+    let mut w = World {
+        cache,
+        disk,
+        core_ops: BTreeMap::new(),
+        next_op: 0,
+        due: BinaryHeap::new(),
+        order: 0,
+        o: o.clone(),
+    };
+    let (mut rng, mut now, mut sent, mut answered) = (Rng::new(1), 1u64, 0u64, 0u64);
+    let mut started: BTreeMap<u64, u64> = BTreeMap::new();
+    let payload = Buf::zeroed(4096).freeze();
+    let second = 1_000_000_000u64;
+    let mut r = VirtualResult {
+        iops: 0.0,
+        worst_second: u64::MAX,
+        worst_p99_ms: 0.0,
+        per_second: Vec::new(),
+        dirty_percent: Vec::new(),
+        p99_ms: Vec::new(),
+        destaged: 0.0,
+    };
+    let (mut lat, mut destaged_at_tail): (Vec<u64>, u64) = (Vec::new(), 0);
+    let (mut parts, mut fx) = (Vec::new(), Vec::new());
+    while r.per_second.len() < o.seconds as usize {
+        while sent - answered < o.depth {
+            sent += 1;
+            started.insert(sent, now);
+            let offset = rng.below(o.core / 4096) * 4096;
+            let req =
+                Request { id: sent, kind: ReqKind::Write(payload.clone()), offset, len: 4096, fua: false };
+            ensure!(router.route(req, &mut parts).is_none(), "refused");
+        }
+        for p in parts.drain(..) {
+            core.step(now, Event::Submit(p.request, p.hint), &mut fx);
+        }
+        while w.due.peek().is_some_and(|d| d.0 <= now) {
+            let Some(Due(_, _, e)) = w.due.pop() else { break };
+            core.step(now, e, &mut fx);
+        }
+        core.settle(now, &mut fx);
+        for f in fx.drain(..) {
+            match f {
+                Effect::Io(dev, op) => w.carry_out(now, dev, op)?,
+                Effect::Answer(a) => {
+                    if let Some(whole) = router.answered(a) {
+                        ensure!(whole.result.is_ok(), "a write failed");
+                        answered += 1;
+                        lat.push(now - started.remove(&whole.id).unwrap_or(now));
+                    }
+                }
+                Effect::Controlled(..) => {}
+            }
+        }
+        if sent - answered < o.depth {
+            now += 2_000;
+            w.reap_disk(now);
+            continue;
+        }
+        let end_of_second = (r.per_second.len() as u64 + 1) * second;
+        let next = [w.due.peek().map(|d| d.0), w.disk.next_deadline(), core.next_deadline(now)]
+            .into_iter()
+            .flatten()
+            .min();
+        now = next.unwrap_or(end_of_second).max(now + 1).min(end_of_second);
+        w.reap_disk(now);
+        if now == end_of_second {
+            lat.sort_unstable();
+            let p99 = lat.get(lat.len() * 99 / 100).map_or(0.0, |n| *n as f64 / 1e6);
+            let s = core.stats();
+            r.per_second.push(lat.len() as u64);
+            r.dirty_percent.push(s.dirty_bytes * 100 / s.cache_bytes);
+            r.p99_ms.push(p99);
+            lat.clear();
+            if r.per_second.len() as u64 == o.seconds - o.tail {
+                destaged_at_tail = s.destaged_blocks;
+            }
+            if r.per_second.len() as u64 == o.seconds {
+                r.destaged = (s.destaged_blocks - destaged_at_tail) as f64 / o.tail as f64;
+            }
+        }
+    }
+    let tail = &r.per_second[(o.seconds - o.tail) as usize..];
+    r.iops = tail.iter().sum::<u64>() as f64 / o.tail as f64;
+    r.worst_second = r.per_second.iter().copied().min().unwrap_or(0);
+    r.worst_p99_ms = r.p99_ms.iter().copied().fold(0.0, f64::max);
+    Ok(r)
+}
