@@ -28,7 +28,7 @@ use crate::tag::Who;
 use crate::units::{BLOCK, Stripe};
 use loligo_block::{Answer, Buf, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
 use slab::Slab;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a shard must know to run.
 #[derive(Debug, Clone)]
@@ -125,6 +125,8 @@ pub struct Core {
     pub(crate) pending_dirty: u64,
     /// Fills recorded that have not taken effect: what changes such a block without a new version must end them.
     pub(crate) filling: BTreeMap<u32, u32>,
+    /// Blocks whose fill came after a change had begun: the core may have shown newer content already.
+    pub(crate) hidden: BTreeSet<u32>,
     /// Evictions recorded that have not taken effect.
     dropping: u32,
     pub(crate) destage: Destage,
@@ -172,6 +174,7 @@ impl Core {
             pending_dirty: 0,
             dropping: 0,
             filling: BTreeMap::new(),
+            hidden: BTreeSet::new(),
             destage: Destage::new(windows, slots),
             checkpoint: Checkpoint::new(&cfg.layout, rec.directory, rec.root_seq),
             intents: Intents::new(cfg.home_length, cfg.region),
@@ -364,8 +367,12 @@ impl Core {
             Record::Put { block, slot, crc, valid, dirty } => {
                 let local = self.cfg.stripe.local(block);
                 self.pending_dirty -= u64::from(fresh);
+                self.hidden.remove(&local);
                 if self.filling.get(&local) == Some(&slot) {
                     self.filling.remove(&local);
+                    if self.locks.is_locked(local) {
+                        self.hidden.insert(local);
+                    }
                 }
                 self.destage.superseded(local);
                 let old = self.index.put(local, Meta { slot, crc, valid, dirty });
@@ -399,6 +406,7 @@ impl Core {
                 let local = self.cfg.stripe.local(block);
                 self.dropping -= u32::from(fresh);
                 if self.index.drop_version(local, slot) {
+                    self.hidden.remove(&local);
                     self.destage.superseded(local);
                     self.policy.remove(slot);
                     self.checkpoint.touch(slot);

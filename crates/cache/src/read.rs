@@ -124,7 +124,7 @@ impl Core {
         while block <= last {
             let need = sector_mask(task.global(block), task.offset, end);
             let found = self.index.get(block);
-            let served = found.filter(|m| m.valid & need == need && (m.dirty != 0 || self.mode.serves_clean()));
+            let served = found.filter(|m| m.valid & need == need && (m.dirty != 0 || (self.mode.serves_clean() && !self.hidden.contains(&block))));
             let Some(meta) = served else {
                 let memory = if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
                 if let Some(data) = memory {
@@ -169,7 +169,7 @@ impl Core {
     /// Whether the cached version goes over what the core says: where it is dirty, and where a change is under way that
     /// may be in the core already but not yet in what other reads get from the cache.
     fn overlays(&self, block: u32, meta: &Meta) -> bool {
-        meta.dirty != 0 || self.locks.is_locked(block)
+        meta.dirty != 0 || (self.locks.is_locked(block) && !self.hidden.contains(&block))
     }
 
     /// Lets piece `c` of the core reach `block`: what was planned from slots in between stays as overlays where it
@@ -334,7 +334,8 @@ impl Core {
         for p in task.pieces.iter().filter(|p| matches!(p.source, Source::Core) && task.error.is_none()) {
             for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
                 let over = |o: &Piece| matches!(o.source, Source::Overlay { .. }) && o.first == block;
-                if let Some(meta) = self.index.get(block).filter(|_| !task.pieces.iter().any(over)) {
+                let seen = |m: &Meta| m.dirty != 0 || !self.hidden.contains(&block);
+                if let Some(meta) = self.index.get(block).filter(|m| seen(m) && !task.pieces.iter().any(over)) {
                     late.push((block, meta));
                 }
             }

@@ -192,6 +192,7 @@ impl<E: Engine> World<E> {
         self.oracle.crash(crash == Crash::Power);
         self.clients.forget();
         self.controlling = None;
+        self.controlled = None;
         self.heal();
     }
 

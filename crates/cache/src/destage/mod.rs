@@ -181,6 +181,8 @@ impl Core {
         }
         let low = self.dirty_limit() * u64::from(self.params.destage_low) / 100;
         let hurried = !self.destage.flushes.is_empty() || !self.destage.first.is_empty();
+        // A stop lets nothing new in, but those who wait for room get it.
+        let hurried = hurried || (self.stopping.is_some() && !self.waiting.is_empty());
         let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
         let stopping = self.stopping.is_some();
         if !hurried && (stopping || (self.index.dirty_blocks() <= low && !idle)) {
@@ -218,7 +220,7 @@ impl Core {
     /// When the sweep wants to look again although nothing else happens.
     pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
         let d = &self.destage;
-        let waited = !d.flushes.is_empty() || !d.first.is_empty();
+        let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.waiting.is_empty();
         if !waited && (self.index.dirty_blocks() == 0 || self.stopping.is_some()) {
             return None;
         }
