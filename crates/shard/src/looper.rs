@@ -80,13 +80,15 @@ impl Looper {
         for (i, l) in self.listeners.iter().enumerate() {
             Sockets::arm_listener(&mut self.ring, l, i);
         }
-        while !self.ending {
+        loop {
             let clock = Instant::now();
             self.turn(clock);
+            if self.ending {
+                return Ok(());
+            }
             let timeout = self.timeout(clock);
             self.ring.submit_and_wait(1, timeout)?;
         }
-        Ok(())
     }
 
     fn turn(&mut self, clock: Instant) {
