@@ -45,7 +45,7 @@ impl Server {
         args: &[String],
         stop: &Interrupt,
     ) -> Result<Server> {
-        let socket = dir.join(format!("{name}.sock"));
+        let socket = dir.join(format!("{name}.nbd"));
         let mut command = Command::new(binary);
         command.args(["serve", "--name", name]).args(args);
         command.arg("--listen").arg(format!("unix:{}", socket.display()));
@@ -55,7 +55,7 @@ impl Server {
 
     /// Starts nbdkit with these arguments (plugin and its parameters) on a socket in `dir`.
     pub fn nbdkit(dir: &Path, name: &str, args: &[String], stop: &Interrupt) -> Result<Server> {
-        let socket = dir.join(format!("{name}.sock"));
+        let socket = dir.join(format!("{name}.nbd"));
         let mut command = Command::new("nbdkit");
         command.arg("--foreground").arg("--unix").arg(&socket).args(args);
         Server::start(command, dir, name, socket, "", Ready::Socket, stop)
@@ -69,7 +69,7 @@ impl Server {
         args: &[String],
         stop: &Interrupt,
     ) -> Result<Server> {
-        let socket = dir.join(format!("{name}.sock"));
+        let socket = dir.join(format!("{name}.nbd"));
         let mut command = Command::new("qemu-nbd");
         command.args(["--format=raw", "--persistent", "--shared=0", "--discard=unmap"]).args(args);
         command.arg(format!("--socket={}", socket.display())).arg(file);

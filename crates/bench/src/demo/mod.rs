@@ -197,7 +197,7 @@ fn measure(opts: &DemoOptions, stop: &Interrupt) -> Result<Report> {
         &newest,
     )?;
     let seen = demo.digest("reading the whole volume through NBD", |demo, tick| {
-        Digests::of_export(&dir.join("cached.sock"), "cached", demo.stop, tick)
+        Digests::of_export(&dir.join("cached.nbd"), "cached", demo.stop, tick)
     })?;
 
     demo.progress.stage("stopping with --flush-on-stop: all dirty data goes to the core");
