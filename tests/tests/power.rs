@@ -86,7 +86,9 @@ impl Rig {
     /// One life, from start to power cut.
     fn life(&mut self) -> Result<()> {
         self.volume.mode = self.rng.pick(&["wb", "wb", "wb", "wt", "wt", "wo", "wa", "wi", "pt"]);
-        let (when, survives) = (self.rng.skewed(1..6_000), self.rng.next());
+        let soon = self.rng.chance(1, 2);
+        let when = if soon { self.rng.skewed(1..2_000) } else { self.rng.range(2_000..12_000) };
+        let survives = self.rng.next();
         let during_start = self.rng.chance(1, 5);
         if during_start {
             let n = self.rng.skewed(1..60);
