@@ -218,10 +218,12 @@ impl Core {
             return self.through(now, key, fx);
         }
         let back = route == WriteRoute::Back;
+        let synchronous = self.mode.write_route() != WriteRoute::Back;
         if back || dirty {
             let m = self.mutation(key);
             m.route = WriteRoute::Back;
-            m.sync = !back;
+            // A sequential bypass over dirty data is an ordinary cached write; only the mode can ask for the core.
+            m.sync = synchronous;
             m.stage = Stage::Admission;
             self.waiting.push_back(key);
             return self.admit_waiting(now, fx);

@@ -305,7 +305,7 @@ pub fn close(dev: &mut dyn SyncIo, sb: &mut Superblock, finals: &[u64], mode: Mo
     sb.mode = mode;
     sb.dirty_blocks = dirty_blocks;
     if planted(bug, Bug::StaleSuperblock) {
-        return dev.write_at(SUPERBLOCKS[0], &sb.encode()).and_then(|()| dev.flush());
+        return dev.write_at(SUPERBLOCKS[1], &sb.encode()).and_then(|()| dev.flush());
     }
     sb.store(dev)
 }

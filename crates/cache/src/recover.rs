@@ -384,6 +384,19 @@ fn load_image(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, re
     Ok(directory)
 }
 
+/// Whether a record speaks of a slot, a block and a region that there are.
+fn in_range(record: &Record, plan: &Plan) -> bool {
+    let block = |b: u64| b < plan.home_length.div_ceil(BLOCK) && Stripe::owner(b * BLOCK, plan.stripe.shards) == plan.stripe.shard;
+    match *record {
+        Record::Put { block: b, slot, .. } | Record::Clean { block: b, slot } | Record::Drop { block: b, slot } => {
+            block(b) && slot < plan.layout.slots
+        }
+        Record::IntentOpen { region } | Record::IntentClose { region } => {
+            u64::from(region) < plan.home_length.div_ceil(plan.region)
+        }
+    }
+}
+
 fn replay(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report: &mut Report) -> Result<(u64, u64), RecoverError> {
     let epoch = (!planted(plan.bug, Bug::StaleTailReplayed)).then_some(root.epoch);
     let mut frames = Frames { dev, plan, from: 0, bytes: Vec::new() };
@@ -392,6 +405,9 @@ fn replay(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report
     let mut above: Vec<(u64, Vec<Record>)> = Vec::new();
     // Two passes over what the watermark of a later frame may still vouch for: first all frames, then their records.
     while let Some((at, h)) = frames.read(pos, seq + 1, epoch, &mut records)? {
+        if !records.iter().all(|rec| in_range(rec, plan)) {
+            return Err(FrameError::Malformed(h.seq).into());
+        }
         watermark = watermark.max(h.watermark);
         above.push((h.seq, std::mem::take(&mut records)));
         (seq, pos) = (h.seq, at + u64::from(h.total));
@@ -406,7 +422,8 @@ fn replay(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report
     }
     let known = match frames.witness(seq + 1, root.epoch)? {
         Some(w) => Some(w),
-        None => plan.final_seq.filter(|f| *f > seq),
+        // The root vouches for frames too, and so do the final sequences of a clean stop.
+        None => Some(plan.final_seq.unwrap_or(0).max(root.durable)).filter(|known| *known > seq),
     };
     if let Some(known) = known {
         if !plan.force {

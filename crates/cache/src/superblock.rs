@@ -11,6 +11,8 @@ const MAGIC: &[u8; 8] = b"LOLIGOSB";
 const VERSION: u32 = 1;
 /// Bytes of one copy.
 pub const SUPERBLOCK: usize = 4096;
+/// Most intent regions that a checkpoint root has room for; new caches have at most 8,192.
+pub const MAX_REGIONS: u64 = 31_000;
 /// Incompatible features this version knows (none yet).
 const KNOWN_INCOMPAT: u64 = 0;
 const FINALS_AT: usize = 1024;
@@ -156,6 +158,9 @@ impl Superblock {
         if version != VERSION {
             return Err(SuperError::TooNew(format!("format {version}")));
         }
+        if word(24) != 0 {
+            return Err(SuperError::TooNew(format!("features this version must not write with {:#x}", word(24))));
+        }
         if word(32) & !KNOWN_INCOMPAT != 0 {
             return Err(SuperError::TooNew(format!("incompatible features {:#x}", word(32))));
         }
@@ -217,14 +222,15 @@ impl Superblock {
         best
     }
 
-    /// Writes both copies, one after the other with a flush behind each; the generation goes up by one.
+    /// Writes both copies, one after the other with a flush behind each; the generation goes up by one. The one at the
+    /// start of the device comes last: a format cut off while the first is written leaves a start without a trace.
     ///
     /// # Errors
     /// Those of the device.
     pub fn store(&mut self, dev: &mut dyn SyncIo) -> Result<(), IoError> {
         self.generation += 1;
         let raw = self.encode();
-        for at in SUPERBLOCKS {
+        for at in SUPERBLOCKS.into_iter().rev() {
             dev.write_at(at, &raw)?;
             dev.flush()?;
         }
@@ -274,6 +280,36 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&bad).is_err(), "bit {bit}");
         }
+    }
+
+    /// A device that fails at its first flush.
+    struct CutOff(Vec<u8>);
+
+    impl SyncIo for CutOff {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+            buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
+            Ok(())
+        }
+        fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+            self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+            Ok(())
+        }
+        fn flush(&mut self) -> Result<(), IoError> {
+            Err(IoError::new(loligo_block::IoKind::Gone, "power"))
+        }
+    }
+
+    #[test]
+    fn a_format_cut_off_in_its_first_superblock_leaves_the_start_of_the_device_blank() {
+        let mut dev = CutOff(vec![0; 1 << 20]);
+        assert!(sb().store(&mut dev).is_err());
+        assert!(dev.0[..256 << 10].iter().all(|b| *b == 0));
+        // Without the sector that holds its magic nothing is left that could be taken for anything.
+        dev.0[512 << 10..(512 << 10) + 512].fill(0);
+        assert_eq!(Superblock::load(&mut dev), Err(SuperError::Absent));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, Devices, FormatOptions, Opened};
 use loligo_cache::params::Params;
-use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
+use loligo_cache::superblock::{MAX_REGIONS, SUPERBLOCK, SuperError, Superblock};
 use loligo_cache::units::{BLOCK, WINDOW};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -211,6 +211,12 @@ fn accept_core(mut sb: Superblock, core: &OpenCore, dev: &mut SyncFile) -> Resul
         if windows * (WINDOW / BLOCK) >= u64::from(u32::MAX) {
             bail!(
                 "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
+            );
+        }
+        if sb.home_length.div_ceil(sb.region) > MAX_REGIONS {
+            bail!(
+                "the core grew more than a cache of its first size can follow: flush and release the cache with the \
+                 core at its old size, and make a new one"
             );
         }
         sb.store(dev).context("the superblock cannot be written")?;

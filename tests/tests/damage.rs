@@ -1,0 +1,92 @@
+//! Damage that a checksum alone does not show.
+
+use loligo_block::{IoError, IoKind, SyncIo, crc32c};
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{FormatOptions, OpenOptions, format, open};
+use loligo_cache::page::{Directory, Root};
+use loligo_cache::params::Params;
+use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
+use loligo_cache::superblock::CoreIdentity;
+
+struct Ram(Vec<u8>);
+
+impl SyncIo for Ram {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        let at = offset as usize;
+        let part =
+            self.0.get(at..at + buf.len()).ok_or_else(|| IoError::new(IoKind::Invalid, "past the end"))?;
+        buf.copy_from_slice(part);
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// A checkpoint cut at frame 10 that vouches for frames up to 20, of which those behind 10 are damaged.
+#[test]
+fn a_journal_that_ends_before_what_its_checkpoint_vouches_for_is_refused() {
+    let (mut cache, mut core) = (Ram(vec![0; 24 << 20]), Ram(vec![0; 64 << 20]));
+    let options = FormatOptions {
+        uuid: *b"0123456789abcdef",
+        name: "volume".into(),
+        cache_size: 24 << 20,
+        core: CoreIdentity { size: 64 << 20, id: String::new() },
+        line_size: 4096,
+        shards: 1,
+        mode: Mode::Wb,
+        core_reserve: 0,
+        journal_len: 0,
+    };
+    let mut sb = format(&mut cache, &options).expect("fits");
+    sb.clean = false;
+    sb.store(&mut cache).expect("written");
+    let shard = sb.layout.shard(0);
+    let id = JournalId { cache: sb.cache_id(), shard: 0 };
+    for seq in 1..=20u64 {
+        let data = vec![seq as u8; 4096];
+        cache.write_at(shard.slot(seq as u32), &data).expect("written");
+        let mut f = vec![0; FRAME_HEADER];
+        Record::Put { block: seq, slot: seq as u32, crc: crc32c(&data), valid: 0xff, dirty: 0xff }
+            .encode(&mut f);
+        let used = f.len() - FRAME_HEADER;
+        f.resize(512, 0);
+        seal(&mut f, id, FrameHeader { total: 512, epoch: 1, seq, watermark: seq - 1, records: 1 }, used);
+        if seq > 10 {
+            f.fill(0xaa);
+        }
+        cache.write_at(shard.journal + (seq - 1) * 512, &f).expect("written");
+    }
+    let mut raw = vec![0; shard.dir_len as usize];
+    let dir_crc = Directory::new(shard.page_count).encode(id, 1, &mut raw);
+    cache.write_at(shard.dirs[1], &raw).expect("written");
+    let root = Root {
+        seq: 1,
+        epoch: 1,
+        cut: 10,
+        durable: 20,
+        journal_pos: 10 * 512,
+        dir: 1,
+        dir_crc,
+        intents: Vec::new(),
+    };
+    for at in shard.roots {
+        cache.write_at(at, &root.encode(id)).expect("written");
+    }
+    let o = OpenOptions { force: false, params: Params::default(), bug: None };
+    let refused =
+        open(&mut cache, &mut core, sb.clone(), &o).expect_err("ten durable frames are gone").to_string();
+    assert!(refused.contains("ends at frame 10 but frame 20 was durable"), "{refused}");
+    let forced = open(&mut cache, &mut core, sb, &OpenOptions { force: true, ..o }).expect("forced");
+    assert_eq!(forced.report.frames_lost, 10);
+}
