@@ -1,6 +1,6 @@
 //! The vocabulary between the engine and the world around it: events in, effects out.
 
-use loligo_block::{IoError, Buf, Op, Reply, Request, Tag};
+use loligo_block::{Buf, IoError, Op, Reply, Request, Tag};
 
 /// Nanoseconds on the runtime's monotonic clock; the engine never reads one itself.
 pub type Nanos = u64;

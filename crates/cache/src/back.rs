@@ -2,10 +2,11 @@
 
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Room, Task};
+use crate::core::{Core, Task};
 use crate::index::Meta;
 use crate::mutation::{Content, Merge, Stage};
 use crate::record::Record;
+use crate::room::Room;
 use crate::tag::Who;
 use crate::units::{ALL, BLOCK};
 use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
@@ -127,14 +128,21 @@ impl Core {
         let merges = std::mem::take(&mut m.merges);
         for (block, slot) in (first..).zip(slots.iter()) {
             let old = self.index.get(block);
-            let merged = merges.iter().find(|g| g.block == block).and_then(|g| Some((g.meta, g.buf.as_ref()?)));
+            let merged =
+                merges.iter().find(|g| g.block == block).and_then(|g| Some((g.meta, g.buf.as_ref()?)));
             let (data, meta) = self.compose(key, block, *slot, merged);
             // A clean part of the old version that could not be read is simply not kept.
             let fresh = old.is_none_or(|o| o.dirty == 0);
             self.pending_dirty += u64::from(fresh);
             self.put_data(*slot, data, fx);
             let global = self.cfg.stripe.global(block);
-            let record = Record::Put { block: global, slot: *slot, crc: meta.crc, valid: meta.valid, dirty: meta.dirty };
+            let record = Record::Put {
+                block: global,
+                slot: *slot,
+                crc: meta.crc,
+                valid: meta.valid,
+                dirty: meta.dirty,
+            };
             self.record(now, record, fresh, true);
         }
         let seq = self.journal.notify(key);

@@ -5,9 +5,11 @@
 //! changes nothing. It commits only after the journal is durable through the highest frame any page may contain.
 
 use crate::api::{Dev, Effect};
-use crate::core::{Core, Room, Waiter};
+use crate::core::Core;
+use crate::durability::Waiter;
 use crate::layout::ShardLayout;
 use crate::page::{Directory, Entry, PAGE, PER_PAGE, Root, encode_page};
+use crate::room::Room;
 use crate::tag::Who;
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 

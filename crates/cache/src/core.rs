@@ -4,10 +4,11 @@
 //! A 4 KiB write in write-back mode passes: [`Core::step`] → `mutate` (lock, route) → `back` (slot, data and record
 //! out together) → `publish` (completed prefix reaches the frame: the new version is visible, the answer goes out).
 
-use crate::api::{Control, ControlId, Dev, Effect, Event, Hint, Nanos};
+use crate::api::{ControlId, Dev, Effect, Event, Hint, Nanos};
 use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::destage::Destage;
+use crate::durability::{CoreFlush, FLUSH_EVERY, Waiter};
 use crate::index::{Index, Meta};
 use crate::intent::Intents;
 use crate::journal::{Action, ClosedFrame, Journal, Ring};
@@ -78,29 +79,6 @@ pub(crate) struct FlushTask {
     pub(crate) pending: u32,
 }
 
-/// Who waits for a frame to be durable, or for a flush of the core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waiter {
-    Task(usize),
-    /// A destage job.
-    Job(usize),
-    Intent(u32),
-    /// The open intents are being lifted.
-    Lift,
-    /// The last flush of a stop; [`Core::settle`] goes on from there.
-    Stop,
-    Checkpoint,
-}
-
-/// Flushes of the core: whoever asks while one is under way waits for the next.
-#[derive(Debug, Default)]
-pub(crate) struct CoreFlush {
-    running: bool,
-    captured: u64,
-    now: Vec<Waiter>,
-    next: Vec<Waiter>,
-}
-
 /// Granules of 16 blocks, hashed, that remember their last change.
 const STAMPS: usize = 1 << 16;
 
@@ -128,12 +106,12 @@ pub struct Core {
     /// Blocks whose fill came after a change had begun: the core may have shown newer content already.
     pub(crate) hidden: BTreeSet<u32>,
     /// Evictions recorded that have not taken effect.
-    dropping: u32,
+    pub(crate) dropping: u32,
     pub(crate) destage: Destage,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) intents: Intents,
-    durable_waiters: VecDeque<(u64, Waiter)>,
-    cache_flush: Option<u64>,
+    pub(crate) durable_waiters: VecDeque<(u64, Waiter)>,
+    pub(crate) cache_flush: Option<u64>,
     pub(crate) last_flush: Nanos,
     pub(crate) core_flush: CoreFlush,
     /// Acknowledged changes that reached the core by another route than destaging.
@@ -226,6 +204,9 @@ impl Core {
 
     /// When [`Core::settle`] wants to be called again if nothing else happens.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        if self.poisoned.is_some() {
+            return None;
+        }
         let idle = self.journal.undurable() || self.journal.watermark_due();
         // Somebody began to wait, while settling, for what is durable already.
         let due = self.durable_waiters.front().is_some_and(|(need, _)| *need <= self.journal.durable());
@@ -333,34 +314,6 @@ impl Core {
         self.free_slots();
     }
 
-    fn free_slots(&mut self) {
-        let durable =
-            if planted(self.cfg.bug, Bug::SlotReusedEarly) { u64::MAX } else { self.journal.durable() };
-        self.slots.settle(durable, self.tickets.oldest());
-    }
-
-    fn wake_durable(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let past_gap = planted(self.cfg.bug, Bug::FuaPastGap);
-        while let Some((need, who)) = self.durable_waiters.front().copied() {
-            if need > self.journal.durable() && !past_gap {
-                break;
-            }
-            self.durable_waiters.pop_front();
-            self.wake(now, who, fx);
-        }
-    }
-
-    fn wake(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
-        match who {
-            Waiter::Task(key) => self.durability_step(now, key, fx),
-            Waiter::Job(key) => self.job_step(now, key, fx),
-            Waiter::Intent(region) => self.intent_opened(region, fx),
-            Waiter::Lift => self.lift_step(now, fx),
-            Waiter::Stop => {}
-            Waiter::Checkpoint => self.checkpoint_step(fx),
-        }
-    }
-
     /// One record takes effect.
     fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
         match record {
@@ -421,102 +374,6 @@ impl Core {
         }
     }
 
-    /// Waits until frame `need` is durable.
-    pub(crate) fn wait_durable(&mut self, need: u64, who: Waiter) {
-        let at = self.durable_waiters.iter().rposition(|(n, _)| *n <= need).map_or(0, |i| i + 1);
-        self.durable_waiters.insert(at, (need, who));
-        self.journal.hurry();
-    }
-
-    /// Asks for a flush of the core that begins from now on. False when none is needed: the core has no volatile cache.
-    pub(crate) fn want_core_flush(&mut self, who: Waiter, fx: &mut Vec<Effect>) -> bool {
-        if !self.cfg.core_volatile {
-            self.core_flushed = self.core_acked;
-            return false;
-        }
-        self.core_flush.next.push(who);
-        self.start_core_flush(fx);
-        true
-    }
-
-    fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {
-        let f = &mut self.core_flush;
-        if f.running || f.next.is_empty() {
-            return;
-        }
-        f.running = true;
-        f.captured = self.core_acked;
-        std::mem::swap(&mut f.now, &mut f.next);
-        self.stats.core_flushes += 1;
-        fx.push(Effect::Io(Dev::Core, Op { tag: Who::CoreFlush.tag(), offset: 0, kind: OpKind::Flush }));
-    }
-
-    fn core_flushed_event(&mut self, now: Nanos, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
-        self.core_flush.running = false;
-        let waiters = std::mem::take(&mut self.core_flush.now);
-        match result {
-            Ok(()) => {
-                self.core_flushed = self.core_flushed.max(self.core_flush.captured);
-                for who in waiters {
-                    self.wake(now, who, fx);
-                }
-                self.start_core_flush(fx);
-            }
-            Err(e) => self.poison("flushing the core", &e, fx),
-        }
-    }
-
-    fn flush(&mut self, now: Nanos, id: ReqId, fx: &mut Vec<Effect>) {
-        let key = self.tasks.insert(Task::Flush(FlushTask { id, since: now, pending: 1 }));
-        let need = self.journal.last_seq();
-        self.wait_durable(need, Waiter::Task(key));
-        if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
-            let Task::Flush(f) = &mut self.tasks[key] else { unreachable!("just inserted") };
-            f.pending += 1;
-        }
-    }
-
-    /// One of the things a task's durability waits for has happened.
-    fn durability_step(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        match &mut self.tasks[key] {
-            Task::Flush(f) => {
-                f.pending -= 1;
-                if f.pending == 0 {
-                    let (id, since) = (f.id, f.since);
-                    self.tasks.remove(key);
-                    self.stats.flush_ns.saturating_record(now.saturating_sub(since));
-                    answer(fx, id, Ok(Answer::Done));
-                }
-            }
-            Task::Mutation(_) => self.mutation_durable(now, key, fx),
-            Task::Read(_) => unreachable!("reads wait for no durability"),
-        }
-    }
-
-    /// A durability step failed: nothing is acknowledged any more. What is there stays readable.
-    pub(crate) fn poison(&mut self, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() {
-            return;
-        }
-        self.poisoned = Some(format!("{what} failed: {e}"));
-        self.stats.poisoned = true;
-        self.waiting.clear();
-        self.durable_waiters.clear();
-        let mut failed = Vec::new();
-        for (_, task) in &mut self.tasks {
-            match task {
-                Task::Mutation(m) => failed.extend(m.take_id()),
-                Task::Flush(f) => failed.push(std::mem::replace(&mut f.id, ReqId::MAX)),
-                Task::Read(_) => {}
-            }
-        }
-        failed.retain(|id| *id != ReqId::MAX);
-        for id in failed {
-            answer(fx, id, Err(ReqError::Io));
-        }
-        self.fail_controls(fx);
-    }
-
     /// Why the cache stopped acknowledging, if it did.
     pub fn poisoned(&self) -> Option<&str> {
         self.poisoned.as_deref()
@@ -529,26 +386,6 @@ impl Core {
             fx.push(Effect::Io(
                 Dev::Cache,
                 Op { tag: Who::Frame(f.seq as u32).tag(), offset: f.offset, kind },
-            ));
-        }
-    }
-
-    /// Starts a flush of the cache device if one is due or somebody waits for what it would make durable.
-    fn flush_if_wanted(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.cache_flush.is_some() || !self.journal.undurable() || self.poisoned.is_some() {
-            return;
-        }
-        let completed = self.journal.completed();
-        let waited = self.durable_waiters.front().is_some_and(|(need, _)| *need <= completed);
-        let short = self.slots.free_count() < self.room_target()
-            && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
-        let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
-        if waited || short || due {
-            self.cache_flush = Some(completed);
-            self.stats.cache_flushes += 1;
-            fx.push(Effect::Io(
-                Dev::Cache,
-                Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush },
             ));
         }
     }
@@ -591,61 +428,6 @@ impl Core {
     /// Share of the slots that are mapped, in thousandths.
     pub(crate) fn occupancy_permille(&self) -> u32 {
         (self.index.occupied() * 1000 / u64::from(self.slots.count().max(1))) as u32
-    }
-
-    /// Evicts until enough slots are free or on their way. A victim takes the clean blocks of its line along.
-    fn make_room(&mut self, now: Nanos) {
-        let target = self.room_target();
-        let mut budget = 256;
-        while self.slots.free_count() + self.slots.leaving_count() + self.dropping < target
-            && budget > 0
-            && self.journal_has_room(Room::Housekeeping)
-        {
-            budget -= 1;
-            let (index, stripe) = (&self.index, self.cfg.stripe);
-            let evictable = |slot: u32| {
-                let block = index.block_in(slot)?;
-                (!index.slot_is_dirty(slot)).then(|| stripe.global(block))
-            };
-            let Some(victim) = self.policy.victim(evictable) else { break };
-            let Some(block) = self.index.block_in(victim) else { continue };
-            let first = block / self.cfg.line_blocks * self.cfg.line_blocks;
-            for b in first..first + self.cfg.line_blocks {
-                let Some(meta) = self.index.get(b).filter(|m| m.dirty == 0) else { continue };
-                if meta.slot == victim || self.policy.state(meta.slot) != 0 {
-                    self.policy.remove(meta.slot);
-                    self.stats.evictions += 1;
-                    self.dropping += 1;
-                    let record = Record::Drop { block: self.cfg.stripe.global(b), slot: meta.slot };
-                    self.record(now, record, true, true);
-                }
-            }
-        }
-    }
-
-    /// Slots kept for overwrites and housekeeping.
-    pub(crate) fn reserve(&self) -> u32 {
-        (self.slots.count() / 64).max(320)
-    }
-
-    /// Free slots to keep at hand.
-    pub(crate) fn room_target(&self) -> u32 {
-        self.reserve() + (self.slots.count() / 128).clamp(64, 8192)
-    }
-
-    /// Dirty blocks the shard may hold.
-    pub(crate) fn dirty_limit(&self) -> u64 {
-        u64::from(self.slots.count().saturating_sub(self.room_target() + 32))
-    }
-
-    /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
-    pub(crate) fn journal_has_room(&self, who: Room) -> bool {
-        let used = self.journal.used() * 16;
-        let len = self.journal.len();
-        match who {
-            Room::Client => used < len * 11,
-            Room::Housekeeping => used < len * 14,
-        }
     }
 
     /// The shard's numbers now.
@@ -699,84 +481,8 @@ impl Core {
         let known = self.policy.remembers(self.cfg.stripe.global(block));
         self.admission.admit(line, occupancy, known)
     }
-
-    pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
-        match control {
-            Control::SetMode(mode) => {
-                self.mode = mode;
-                fx.push(Effect::Controlled(id, Ok(())));
-            }
-            Control::SetParams(params) => {
-                self.set_params(params);
-                fx.push(Effect::Controlled(id, Ok(())));
-            }
-            Control::FlushDirty => self.flush_dirty(now, id, fx),
-            Control::Stop => {
-                if let Some(why) = &self.poisoned {
-                    fx.push(Effect::Controlled(id, Err(why.clone())));
-                } else {
-                    self.stopping = Some(id);
-                }
-            }
-        }
-    }
-
-    fn set_params(&mut self, params: Params) {
-        if params.replacement != self.params.replacement {
-            self.policy = Replacement::new(params.replacement, self.slots.count(), 0);
-            for slot in 0..self.slots.count() {
-                if let Some(block) = self.index.block_in(slot) {
-                    self.policy.insert(slot, self.cfg.stripe.global(block));
-                }
-            }
-        }
-        if params.admission != self.params.admission {
-            self.admission = Admission::new(params.admission.kind(), self.slots.count());
-        }
-        self.params = params;
-    }
-
-    /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
-    fn stop_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.stopping.is_none()
-            || !self.tasks.is_empty()
-            || self.poisoned.is_some()
-            || !self.destage.idle()
-        {
-            return;
-        }
-        let id = self.stopping.expect("checked above");
-        if self.journal.last_seq() > self.journal.durable() {
-            self.journal.hurry();
-            self.journal.close_if_due(now, &mut self.closed);
-            self.emit_frames(fx);
-            return self.flush_if_wanted(now, fx);
-        }
-        if self.core_acked > self.core_flushed {
-            let asked =
-                self.core_flush.now.contains(&Waiter::Stop) || self.core_flush.next.contains(&Waiter::Stop);
-            if asked || self.want_core_flush(Waiter::Stop, fx) {
-                return;
-            }
-        }
-        if !self.checkpoint.finished_at(self.journal.last_seq()) {
-            return self.start_checkpoint(fx);
-        }
-        self.stopping = None;
-        self.poisoned = Some("stopped".into());
-        fx.push(Effect::Controlled(id, Ok(())));
-    }
 }
 
-/// Whose records want journal room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
-    Client,
-    Housekeeping,
-}
-
-/// The engine flushes by itself at least this often while anything is not durable.
-pub(crate) const FLUSH_EVERY: Nanos = 500_000_000;
 /// An idle journal writes its watermark this long after the flush.
 const WATERMARK_AFTER: Nanos = 200_000_000;
 

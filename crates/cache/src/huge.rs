@@ -31,7 +31,8 @@ impl<T: Copy> HugeVec<T> {
         let Some(ptr) = NonNull::new(raw.cast::<T>()) else { handle_alloc_error(layout) };
         if layout.size() >= HUGE {
             // SAFETY: the range was just allocated and is advised, not changed. Failure costs speed only.
-            let _ = unsafe { rustix::mm::madvise(raw.cast(), layout.size(), rustix::mm::Advice::LinuxHugepage) };
+            let _ =
+                unsafe { rustix::mm::madvise(raw.cast(), layout.size(), rustix::mm::Advice::LinuxHugepage) };
         }
         HugeVec { ptr, len }
     }

@@ -4,7 +4,8 @@
 //! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
 
 use crate::api::{Effect, Nanos};
-use crate::core::{Core, Waiter};
+use crate::core::Core;
+use crate::durability::Waiter;
 use crate::record::Record;
 
 /// A region is lifted after this long without a write.

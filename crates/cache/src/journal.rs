@@ -152,7 +152,14 @@ impl Journal {
     }
 
     /// Adds a record; returns the frame it is in. With `urgent` somebody waits for it.
-    pub(crate) fn append(&mut self, now: Nanos, record: Record, fresh: bool, urgent: bool, out: &mut Vec<ClosedFrame>) -> u64 {
+    pub(crate) fn append(
+        &mut self,
+        now: Nanos,
+        record: Record,
+        fresh: bool,
+        urgent: bool,
+        out: &mut Vec<ClosedFrame>,
+    ) -> u64 {
         if self.open.len() + RECORD_MAX > FRAME_MAX {
             self.close(out);
         }
@@ -322,7 +329,11 @@ impl Journal {
 
     /// Records are durable that no frame on the device says so of.
     pub(crate) fn watermark_due(&self) -> bool {
-        self.open_records == 0 && self.writing == 0 && self.unplaced.is_empty() && self.durable >= self.last_record && self.stamped < self.last_record
+        self.open_records == 0
+            && self.writing == 0
+            && self.unplaced.is_empty()
+            && self.durable >= self.last_record
+            && self.stamped < self.last_record
     }
 
     /// Whether a flush would make anything more durable.

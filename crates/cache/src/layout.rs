@@ -144,7 +144,9 @@ mod tests {
 
     #[test]
     fn regions_never_overlap_and_stay_inside_the_device() {
-        for (size, shards) in [(24 << 20, 1), (24 << 20, 4), (256 << 20, 1), (64u64 << 30, 3), (25_165_824 + 4096 * 7, 2)] {
+        for (size, shards) in
+            [(24 << 20, 1), (24 << 20, 4), (256 << 20, 1), (64u64 << 30, 3), (25_165_824 + 4096 * 7, 2)]
+        {
             let l = Layout::new(size, shards, 0).unwrap();
             let mut end = SHARD_BASE;
             for s in 0..shards {

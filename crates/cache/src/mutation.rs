@@ -4,7 +4,8 @@
 //! * *Through*: the core is written under an intent, then the cache follows (`through.rs`).
 
 use crate::api::{Effect, Hint, Nanos};
-use crate::core::{Core, Task, Waiter, answer};
+use crate::core::{Core, Task, answer};
+use crate::durability::Waiter;
 use crate::index::Meta;
 use crate::mode::{Mode, WriteRoute};
 use crate::params::SeqCutoff;
@@ -177,7 +178,8 @@ impl Core {
     /// Short or unaligned zeroes become data, so that the core's zeroing only ever sees whole blocks.
     fn as_data_if_small(&self, content: Content, offset: u64, len: u64, is_discard: bool) -> Content {
         let Content::Zero { .. } = content else { return content };
-        let aligned = offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == self.cfg.home_length);
+        let aligned = offset.is_multiple_of(BLOCK)
+            && (len.is_multiple_of(BLOCK) || offset + len == self.cfg.home_length);
         let small = len <= ZEROES_CACHED && self.mode.write_route() == WriteRoute::Back;
         if !aligned || (small && !is_discard) {
             return Content::Data(Buf::zeroed(len as usize).freeze());

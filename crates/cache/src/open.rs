@@ -68,8 +68,10 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
     if !valid_line_size(o.line_size) {
         return Err(OpenError::Invalid(format!("line size {} is not 4k, 8k, 16k, 32k or 64k", o.line_size)));
     }
-    if o.core_reserve > 50 || o.core.size == 0 || o.core.size % 512 != 0 {
-        return Err(OpenError::Invalid("the core's size must be a multiple of 512, its reserve at most 50 %".into()));
+    if o.core_reserve > 50 || o.core.size == 0 || !o.core.size.is_multiple_of(512) {
+        return Err(OpenError::Invalid(
+            "the core's size must be a multiple of 512, its reserve at most 50 %".into(),
+        ));
     }
     let layout = Layout::new(o.cache_size.min(dev.size()), o.shards, o.journal_len)?;
     let home_length = if o.core_reserve == 0 {
@@ -160,7 +162,12 @@ fn plan(sb: &Superblock, shard: u16, o: &OpenOptions) -> Plan {
 ///
 /// # Errors
 /// [`OpenError`]; nothing that was acknowledged is lost by the attempt.
-pub fn open(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, mut sb: Superblock, o: &OpenOptions) -> Result<Opened, OpenError> {
+pub fn open(
+    cache: &mut dyn SyncIo,
+    core: &mut dyn SyncIo,
+    mut sb: Superblock,
+    o: &OpenOptions,
+) -> Result<Opened, OpenError> {
     let of = |shard| move |e: RecoverError| OpenError::Shard(shard, e);
     let plans: Vec<Plan> = (0..sb.layout.shards).map(|s| plan(&sb, s, o)).collect();
     let mut roots = Vec::new();
@@ -206,7 +213,8 @@ impl Opened {
 
     /// Shards ready to run.
     pub fn into_cores(mut self, mode: Mode, o: &OpenOptions, devices: &Devices) -> (Superblock, Vec<Core>) {
-        let configs: Vec<Config> = (0..self.superblock.layout.shards).map(|s| self.config(s, mode, o, devices)).collect();
+        let configs: Vec<Config> =
+            (0..self.superblock.layout.shards).map(|s| self.config(s, mode, o, devices)).collect();
         let cores = configs.into_iter().zip(self.shards.drain(..)).map(|(c, r)| Core::new(c, r)).collect();
         (self.superblock, cores)
     }
@@ -299,7 +307,14 @@ pub struct Comparison {
 ///
 /// # Errors
 /// Those of the device.
-pub fn close(dev: &mut dyn SyncIo, sb: &mut Superblock, finals: &[u64], mode: Mode, dirty_blocks: u64, bug: Option<Bug>) -> Result<(), IoError> {
+pub fn close(
+    dev: &mut dyn SyncIo,
+    sb: &mut Superblock,
+    finals: &[u64],
+    mode: Mode,
+    dirty_blocks: u64,
+    bug: Option<Bug>,
+) -> Result<(), IoError> {
     sb.clean = true;
     sb.finals = finals.to_vec();
     sb.mode = mode;
@@ -398,7 +413,10 @@ pub fn inspect(dev: &mut dyn SyncIo, mut progress: impl FnMut(u64, u64)) -> Resu
         match Superblock::decode(&raw) {
             Ok(sb) if sb == superblock => {}
             Ok(sb) => damage.push(Damage {
-                what: format!("superblock at byte {at} is of generation {}, the other of {}", sb.generation, superblock.generation),
+                what: format!(
+                    "superblock at byte {at} is of generation {}, the other of {}",
+                    sb.generation, superblock.generation
+                ),
                 dirty: false,
             }),
             Err(e) => damage.push(Damage { what: format!("superblock at byte {at}: {e}"), dirty: false }),
@@ -460,7 +478,11 @@ fn inspect_shard(
         out.checked_blocks += 1;
         if crc32c(&raw) != meta.crc {
             let kind = if meta.dirty != 0 { "dirty" } else { "clean" };
-            let what = format!("{kind} data of byte {} of the volume (slot {} of shard {shard})", block * BLOCK, meta.slot);
+            let what = format!(
+                "{kind} data of byte {} of the volume (slot {} of shard {shard})",
+                block * BLOCK,
+                meta.slot
+            );
             out.damage.push(Damage { what, dirty: meta.dirty != 0 });
         }
         if done % 1024 == 0 {

@@ -46,7 +46,13 @@ pub struct Entry {
 }
 
 /// Fills `page` with the entries of page `number`; `entry(slot)` gives each slot's. Returns the page's checksum.
-pub fn encode_page(page: &mut [u8], id: JournalId, number: u32, slots: u32, entry: impl Fn(u32) -> Option<Entry>) -> u32 {
+pub fn encode_page(
+    page: &mut [u8],
+    id: JournalId,
+    number: u32,
+    slots: u32,
+    entry: impl Fn(u32) -> Option<Entry>,
+) -> u32 {
     page.fill(0);
     page[0..4].copy_from_slice(&PAGE_MAGIC.to_le_bytes());
     page[4..8].copy_from_slice(&number.to_le_bytes());
@@ -70,7 +76,14 @@ pub fn encode_page(page: &mut [u8], id: JournalId, number: u32, slots: u32, entr
 ///
 /// # Errors
 /// [`PageError::Damaged`] for anything but the page that was written.
-pub fn decode_page(page: &[u8], id: JournalId, number: u32, slots: u32, crc: u32, mut each: impl FnMut(Entry)) -> Result<(), PageError> {
+pub fn decode_page(
+    page: &[u8],
+    id: JournalId,
+    number: u32,
+    slots: u32,
+    crc: u32,
+    mut each: impl FnMut(Entry),
+) -> Result<(), PageError> {
     let ours = id.cache as u32 ^ u32::from(id.shard);
     let ok = page.len() == PAGE
         && crc32c(page) == crc
@@ -279,7 +292,16 @@ mod tests {
     const ID: JournalId = JournalId { cache: 1, shard: 0 };
 
     fn root() -> Root {
-        Root { seq: 4, epoch: 2, cut: 99, durable: 101, journal_pos: 512, dir: 1, dir_crc: 5, intents: vec![1, 0, 0x80] }
+        Root {
+            seq: 4,
+            epoch: 2,
+            cut: 99,
+            durable: 101,
+            journal_pos: 512,
+            dir: 1,
+            dir_crc: 5,
+            intents: vec![1, 0, 0x80],
+        }
     }
 
     #[test]
@@ -293,7 +315,9 @@ mod tests {
         assert_eq!(Directory::decode(&d, ID, 3, dcrc).unwrap(), dir);
         let meta = Meta { slot: 300, crc: 7, valid: 0xff, dirty: 1 };
         let mut p = vec![0; PAGE];
-        let pcrc = encode_page(&mut p, ID, 1, 400, |s| (s == 300).then_some(Entry { block: 1 << 33, meta, policy: 3 }));
+        let pcrc = encode_page(&mut p, ID, 1, 400, |s| {
+            (s == 300).then_some(Entry { block: 1 << 33, meta, policy: 3 })
+        });
         let mut got = Vec::new();
         decode_page(&p, ID, 1, 400, pcrc, |e| got.push(e)).unwrap();
         assert_eq!(got, [Entry { block: 1 << 33, meta, policy: 3 }]);

@@ -4,15 +4,18 @@
 
 use crate::api::{Dev, Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Room, Task, answer};
+use crate::core::{Core, Task, answer};
 use crate::index::Meta;
 use crate::params::SeqCutoff;
 use crate::policy::admit::Verdict;
 use crate::record::Record;
+use crate::room::Room;
 use crate::stats::Bypass;
 use crate::tag::Who;
 use crate::units::{ALL, BLOCK, sector_mask};
-use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c};
+use loligo_block::{
+    Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c,
+};
 use smallvec::SmallVec;
 
 /// Misses with at most this many cached blocks between them are read in one go.
@@ -124,19 +127,36 @@ impl Core {
         while block <= last {
             let need = sector_mask(task.global(block), task.offset, end);
             let found = self.index.get(block);
-            let served = found.filter(|m| m.valid & need == need && (m.dirty != 0 || (self.mode.serves_clean() && !self.hidden.contains(&block))));
+            let served = found.filter(|m| {
+                m.valid & need == need
+                    && (m.dirty != 0 || (self.mode.serves_clean() && !self.hidden.contains(&block)))
+            });
             let Some(meta) = served else {
-                let memory = if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
+                let memory =
+                    if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
                 if let Some(data) = memory {
-                    task.pieces.push(Piece { first: block, blocks: 1, source: Source::Memory, buf: None, ready: Some(data) });
+                    task.pieces.push(Piece {
+                        first: block,
+                        blocks: 1,
+                        source: Source::Memory,
+                        buf: None,
+                        ready: Some(data),
+                    });
                     core = None;
                 } else {
                     missed += 1;
                     self.policy.missed(self.cfg.stripe.global(block));
-                    match core.filter(|c| block - (task.pieces[*c].first + task.pieces[*c].blocks) <= BRIDGE) {
+                    match core.filter(|c| block - (task.pieces[*c].first + task.pieces[*c].blocks) <= BRIDGE)
+                    {
                         Some(c) => self.extend_core(task, c, block),
                         None => {
-                            task.pieces.push(Piece { first: block, blocks: 1, source: Source::Core, buf: None, ready: None });
+                            task.pieces.push(Piece {
+                                first: block,
+                                blocks: 1,
+                                source: Source::Core,
+                                buf: None,
+                                ready: None,
+                            });
                             core = Some(task.pieces.len() - 1);
                         }
                     }
@@ -270,7 +290,15 @@ impl Core {
     }
 
     /// A piece could not be used: clean data is read from the core instead, dirty data is lost.
-    fn piece_failed(&mut self, now: Nanos, key: usize, sub: u32, from_core: bool, mismatch: bool, fx: &mut Vec<Effect>) {
+    fn piece_failed(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        from_core: bool,
+        mismatch: bool,
+        fx: &mut Vec<Effect>,
+    ) {
         if mismatch && !from_core {
             self.stats.crc_errors += 1;
         }
@@ -296,11 +324,12 @@ impl Core {
         }
         let block = piece.first;
         piece.source = Source::Core;
-        if let Some(meta) = self.index.get(block).filter(|m| m.dirty == 0 && !self.changed_since(block, stamp)) {
-            if self.poisoned.is_none() {
-                let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
-                self.record(now, record, false, false);
-            }
+        if let Some(meta) =
+            self.index.get(block).filter(|m| m.dirty == 0 && !self.changed_since(block, stamp))
+            && self.poisoned.is_none()
+        {
+            let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
+            self.record(now, record, false, false);
         }
         self.stats.crc_repaired += u64::from(mismatch);
         self.issue_piece(key, sub, fx);
@@ -335,7 +364,8 @@ impl Core {
             for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
                 let over = |o: &Piece| matches!(o.source, Source::Overlay { .. }) && o.first == block;
                 let seen = |m: &Meta| m.dirty != 0 || !self.hidden.contains(&block);
-                if let Some(meta) = self.index.get(block).filter(|m| seen(m) && !task.pieces.iter().any(over)) {
+                if let Some(meta) = self.index.get(block).filter(|m| seen(m) && !task.pieces.iter().any(over))
+                {
                     late.push((block, meta));
                 }
             }
@@ -370,7 +400,11 @@ impl Core {
             if matches!(p.source, Source::Overlay { .. }) {
                 continue;
             }
-            let data = p.ready.take().or_else(|| p.buf.take().map(Buf::freeze)).expect("a piece without error has its data");
+            let data = p
+                .ready
+                .take()
+                .or_else(|| p.buf.take().map(Buf::freeze))
+                .expect("a piece without error has its data");
             // Only what may be promoted is kept beyond the answer.
             let keep = task.promote && !matches!(p.source, Source::Slots { .. });
             p.ready = keep.then(|| data.clone());

@@ -211,7 +211,8 @@ pub fn parse(bytes: &[u8], id: JournalId, mut each: impl FnMut(Record)) -> Resul
     let header = header(bytes, id).ok_or(FrameError::NotAFrame)?;
     let frame = &bytes[..header.total as usize];
     let record_bytes = u32_at(frame, 12).unwrap_or(0) as usize;
-    let mut rest = frame.get(FRAME_HEADER..FRAME_HEADER + record_bytes).ok_or(FrameError::Malformed(header.seq))?;
+    let mut rest =
+        frame.get(FRAME_HEADER..FRAME_HEADER + record_bytes).ok_or(FrameError::Malformed(header.seq))?;
     let mut seen = 0;
     while !rest.is_empty() {
         let malformed = FrameError::Malformed(header.seq);
@@ -271,7 +272,13 @@ mod tests {
         f.extend_from_slice(extra);
         let used = f.len() - FRAME_HEADER;
         f.resize(f.len().next_multiple_of(512), 0);
-        let h = FrameHeader { total: f.len() as u32, epoch: 3, seq: 9, watermark: 8, records: records.len() as u32 + u32::from(!extra.is_empty()) };
+        let h = FrameHeader {
+            total: f.len() as u32,
+            epoch: 3,
+            seq: 9,
+            watermark: 8,
+            records: records.len() as u32 + u32::from(!extra.is_empty()),
+        };
         seal(&mut f, ID, h, used);
         f
     }

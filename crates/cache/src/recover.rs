@@ -29,7 +29,9 @@ pub enum RecoverError {
     #[error("{0}")]
     Journal(#[from] FrameError),
     /// The journal ends before something that is known to have been durable.
-    #[error("the journal ends at frame {found} but frame {known} was durable: acknowledged writes are missing")]
+    #[error(
+        "the journal ends at frame {found} but frame {known} was durable: acknowledged writes are missing"
+    )]
     Shorter {
         /// Last frame found.
         found: u64,
@@ -103,14 +105,14 @@ impl Recovered {
     /// Forgets every clean block (the core was changed without its cache). Call [`Recovered::commit`] afterwards.
     pub fn drop_clean(&mut self, touched: &mut BTreeSet<u32>) {
         for slot in 0..self.slots.count() {
-            if let Some((block, meta)) = self.index.entry(slot) {
-                if meta.dirty == 0 {
-                    self.index.drop_version(block, slot);
-                    self.policy.remove(slot);
-                    self.slots.free(slot);
-                    touched.insert(slot / PER_PAGE as u32);
-                    self.report.clean_dropped += 1;
-                }
+            if let Some((block, meta)) = self.index.entry(slot)
+                && meta.dirty == 0
+            {
+                self.index.drop_version(block, slot);
+                self.policy.remove(slot);
+                self.slots.free(slot);
+                touched.insert(slot / PER_PAGE as u32);
+                self.report.clean_dropped += 1;
             }
         }
     }
@@ -150,11 +152,15 @@ pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError
         dev.read_at(at, &mut raw)?;
         roots.push(Root::decode(&raw, plan.id));
     }
-    if let Some(Err(e @ PageError::UnknownSection(_))) = roots.iter().find(|r| matches!(r, Err(PageError::UnknownSection(_)))) {
+    if let Some(Err(e @ PageError::UnknownSection(_))) =
+        roots.iter().find(|r| matches!(r, Err(PageError::UnknownSection(_))))
+    {
         return Err(e.clone().into());
     }
     let best = roots.iter().filter_map(|r| r.as_ref().ok()).max_by_key(|r| r.seq).cloned();
-    let Some(best) = best else { return Err(PageError::Damaged("both copies of the checkpoint root".into()).into()) };
+    let Some(best) = best else {
+        return Err(PageError::Damaged("both copies of the checkpoint root".into()).into());
+    };
     Ok(best)
 }
 
@@ -195,7 +201,13 @@ impl Frames<'_> {
     }
 
     /// The frame `seq` at `pos` or, where none fits there any more, at the start of the ring.
-    fn read(&mut self, pos: u64, seq: u64, epoch: Option<u64>, records: &mut Vec<Record>) -> Result<Option<(u64, FrameHeader)>, RecoverError> {
+    fn read(
+        &mut self,
+        pos: u64,
+        seq: u64,
+        epoch: Option<u64>,
+        records: &mut Vec<Record>,
+    ) -> Result<Option<(u64, FrameHeader)>, RecoverError> {
         for at in [pos % self.plan.layout.journal_len, 0] {
             records.clear();
             let id = self.plan.id;
@@ -253,10 +265,10 @@ impl Replay {
                 if tentative {
                     self.undo.entry(local).or_default().push((slot, before));
                 }
-                if let Some(other) = self.index.block_in(slot) {
-                    if other != local {
-                        self.policy.remove(slot);
-                    }
+                if let Some(other) = self.index.block_in(slot)
+                    && other != local
+                {
+                    self.policy.remove(slot);
                 }
                 self.put(local, Meta { slot, crc, valid, dirty }, block);
             }
@@ -298,7 +310,13 @@ impl Replay {
 ///
 /// # Errors
 /// [`RecoverError`]; the devices are then as they were, or hold an older, still valid root.
-pub fn recover(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, plan: &Plan, root: &Root, epoch: u64) -> Result<Recovered, RecoverError> {
+pub fn recover(
+    cache: &mut dyn SyncIo,
+    core: &mut dyn SyncIo,
+    plan: &Plan,
+    root: &Root,
+    epoch: u64,
+) -> Result<Recovered, RecoverError> {
     mend_roots(cache, plan, root)?;
     let mut report = Report::default();
     let mut r = Replay {
@@ -306,7 +324,10 @@ pub fn recover(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, plan: &Plan, root:
         policy: Replacement::new(plan.replacement, plan.layout.slots, 0),
         touched: BTreeSet::new(),
         undo: BTreeMap::new(),
-        intents: (0u32..).zip(&root.intents).flat_map(|(i, b)| (0..8).filter(move |k| b >> k & 1 == 1).map(move |k| i * 8 + k)).collect(),
+        intents: (0u32..)
+            .zip(&root.intents)
+            .flat_map(|(i, b)| (0..8).filter(move |k| b >> k & 1 == 1).map(move |k| i * 8 + k))
+            .collect(),
     };
     let directory = load_image(cache, plan, root, &mut r, &mut report)?;
     let (last_seq, pos) = replay(cache, plan, root, &mut r, &mut report)?;
@@ -336,7 +357,13 @@ pub fn recover(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, plan: &Plan, root:
     Ok(rec)
 }
 
-fn load_image(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report: &mut Report) -> Result<Directory, RecoverError> {
+fn load_image(
+    dev: &mut dyn SyncIo,
+    plan: &Plan,
+    root: &Root,
+    r: &mut Replay,
+    report: &mut Report,
+) -> Result<Directory, RecoverError> {
     let l = &plan.layout;
     let mut raw = vec![0; l.dir_len as usize];
     dev.read_at(l.dirs[usize::from(root.dir)], &mut raw)?;
@@ -386,18 +413,27 @@ fn load_image(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, re
 
 /// Whether a record speaks of a slot, a block and a region that there are.
 fn in_range(record: &Record, plan: &Plan) -> bool {
-    let block = |b: u64| b < plan.home_length.div_ceil(BLOCK) && Stripe::owner(b * BLOCK, plan.stripe.shards) == plan.stripe.shard;
+    let block = |b: u64| {
+        b < plan.home_length.div_ceil(BLOCK)
+            && Stripe::owner(b * BLOCK, plan.stripe.shards) == plan.stripe.shard
+    };
     match *record {
-        Record::Put { block: b, slot, .. } | Record::Clean { block: b, slot } | Record::Drop { block: b, slot } => {
-            block(b) && slot < plan.layout.slots
-        }
+        Record::Put { block: b, slot, .. }
+        | Record::Clean { block: b, slot }
+        | Record::Drop { block: b, slot } => block(b) && slot < plan.layout.slots,
         Record::IntentOpen { region } | Record::IntentClose { region } => {
             u64::from(region) < plan.home_length.div_ceil(plan.region)
         }
     }
 }
 
-fn replay(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report: &mut Report) -> Result<(u64, u64), RecoverError> {
+fn replay(
+    dev: &mut dyn SyncIo,
+    plan: &Plan,
+    root: &Root,
+    r: &mut Replay,
+    report: &mut Report,
+) -> Result<(u64, u64), RecoverError> {
     let epoch = (!planted(plan.bug, Bug::StaleTailReplayed)).then_some(root.epoch);
     let mut frames = Frames { dev, plan, from: 0, bytes: Vec::new() };
     let mut records = Vec::new();
@@ -436,7 +472,12 @@ fn replay(dev: &mut dyn SyncIo, plan: &Plan, root: &Root, r: &mut Replay, report
 
 /// Compares what no watermark vouches for with its checksum; a mismatch is a write that never became durable, and the
 /// version before it counts.
-fn verify(dev: &mut dyn SyncIo, plan: &Plan, r: &mut Replay, report: &mut Report) -> Result<(), RecoverError> {
+fn verify(
+    dev: &mut dyn SyncIo,
+    plan: &Plan,
+    r: &mut Replay,
+    report: &mut Report,
+) -> Result<(), RecoverError> {
     let mut raw = vec![0u8; BLOCK as usize];
     for (block, mut puts) in std::mem::take(&mut r.undo) {
         while let Some((slot, before)) = puts.pop() {
@@ -471,7 +512,12 @@ fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {
 ///
 /// # Errors
 /// Those of the device.
-pub fn commit(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered, touched: &BTreeSet<u32>) -> Result<(), RecoverError> {
+pub fn commit(
+    dev: &mut dyn SyncIo,
+    plan: &Plan,
+    rec: &mut Recovered,
+    touched: &BTreeSet<u32>,
+) -> Result<(), RecoverError> {
     let l = &plan.layout;
     let mut next = rec.directory.clone();
     let mut page_bytes = vec![0u8; PAGE];
@@ -534,7 +580,8 @@ pub fn format_shard(dev: &mut dyn SyncIo, layout: &ShardLayout, id: JournalId) -
     let mut raw = vec![0u8; layout.dir_len as usize];
     let dir_crc = directory.encode(id, 0, &mut raw);
     dev.write_at(layout.dirs[0], &raw)?;
-    let root = Root { seq: 0, epoch: 1, cut: 0, durable: 0, journal_pos: 0, dir: 0, dir_crc, intents: Vec::new() };
+    let root =
+        Root { seq: 0, epoch: 1, cut: 0, durable: 0, journal_pos: 0, dir: 0, dir_crc, intents: Vec::new() };
     let raw = root.encode(id);
     for at in layout.roots {
         dev.write_at(at, &raw)?;

@@ -52,11 +52,12 @@ impl Router {
         let refused = |e| Some(Reply { id: request.id, result: Err(e) });
         let flush = matches!(request.kind, ReqKind::Flush);
         let inside = request.offset.checked_add(request.len).is_some_and(|end| end <= self.size);
-        let aligned = request.offset % self.block == 0 && (request.len % self.block == 0 || request.offset + request.len == self.size);
-        if let ReqKind::Write(data) = &request.kind {
-            if data.len() as u64 != request.len {
-                return refused(ReqError::Invalid);
-            }
+        let aligned = request.offset.is_multiple_of(self.block)
+            && (request.len.is_multiple_of(self.block) || request.offset + request.len == self.size);
+        if let ReqKind::Write(data) = &request.kind
+            && data.len() as u64 != request.len
+        {
+            return refused(ReqError::Invalid);
         }
         if !flush && (!inside || !aligned) {
             return refused(ReqError::Invalid);
@@ -71,8 +72,10 @@ impl Router {
         };
         let hint = Hint { stream_bytes };
         let (offset, len) = (request.offset, request.len);
-        let parts = if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
-        let key = self.parents.insert(Parent { request, left: parts as u32, error: None, answers: Vec::new() });
+        let parts =
+            if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
+        let key =
+            self.parents.insert(Parent { request, left: parts as u32, error: None, answers: Vec::new() });
         let parent = &mut self.parents[key];
         if parts > 1 {
             parent.answers.resize_with(parts as usize, || None);
@@ -88,7 +91,9 @@ impl Router {
             }
             let end = ((at / WINDOW + 1) * WINDOW).min(offset + len);
             let kind = match kind {
-                ReqKind::Write(data) => ReqKind::Write(data.slice((at - offset) as usize..(end - offset) as usize)),
+                ReqKind::Write(data) => {
+                    ReqKind::Write(data.slice((at - offset) as usize..(end - offset) as usize))
+                }
                 other => other.clone(),
             };
             let request = Request { id, kind, offset: at, len: end - at, fua };

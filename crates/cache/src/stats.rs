@@ -147,9 +147,29 @@ macro_rules! counters {
     };
 }
 counters!(
-    cache_bytes, occupied_bytes, dirty_bytes, read_hits, read_misses, write_hits, write_misses, crc_errors,
-    crc_repaired, io_errors, cache_read_bytes, cache_write_bytes, core_read_bytes, core_write_bytes, cache_flushes,
-    core_flushes, destaged_blocks, evictions, fills, checkpoints, paced, journal_bytes, destage_rate,
+    cache_bytes,
+    occupied_bytes,
+    dirty_bytes,
+    read_hits,
+    read_misses,
+    write_hits,
+    write_misses,
+    crc_errors,
+    crc_repaired,
+    io_errors,
+    cache_read_bytes,
+    cache_write_bytes,
+    core_read_bytes,
+    core_write_bytes,
+    cache_flushes,
+    core_flushes,
+    destaged_blocks,
+    evictions,
+    fills,
+    checkpoints,
+    paced,
+    journal_bytes,
+    destage_rate,
 );
 
 impl Stats {

@@ -159,7 +159,10 @@ impl Superblock {
             return Err(SuperError::TooNew(format!("format {version}")));
         }
         if word(24) != 0 {
-            return Err(SuperError::TooNew(format!("features this version must not write with {:#x}", word(24))));
+            return Err(SuperError::TooNew(format!(
+                "features this version must not write with {:#x}",
+                word(24)
+            )));
         }
         if word(32) & !KNOWN_INCOMPAT != 0 {
             return Err(SuperError::TooNew(format!("incompatible features {:#x}", word(32))));
@@ -180,7 +183,10 @@ impl Superblock {
             generation: word(40),
             uuid,
             name: get_text(raw, NAME_AT).ok_or_else(|| bad("name"))?,
-            core: CoreIdentity { size: word(64), id: get_text(raw, CORE_ID_AT).ok_or_else(|| bad("core id"))? },
+            core: CoreIdentity {
+                size: word(64),
+                id: get_text(raw, CORE_ID_AT).ok_or_else(|| bad("core id"))?,
+            },
             home_start: word(72),
             home_length: word(80),
             line_size: u32_at(raw, 128).unwrap_or(0),

@@ -5,7 +5,8 @@
 
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Waiter};
+use crate::core::Core;
+use crate::durability::Waiter;
 use crate::mode::WriteRoute;
 use crate::mutation::{Content, Stage};
 use crate::record::Record;
@@ -57,7 +58,13 @@ impl Core {
     }
 
     /// The core has it, or has failed.
-    pub(crate) fn core_done(&mut self, now: Nanos, key: usize, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+    pub(crate) fn core_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
         self.core_busy -= 1;
         let m = self.mutation(key);
         let (first, last) = (m.first, m.last);
@@ -92,7 +99,7 @@ impl Core {
         let blocks = last - first + 1;
         let keep = route == WriteRoute::Through
             && self.slots.free_count() > blocks + self.reserve()
-            && self.journal_has_room(crate::core::Room::Client);
+            && self.journal_has_room(crate::room::Room::Client);
         let mut recorded = false;
         for block in first..=last {
             let global = self.cfg.stripe.global(block);
@@ -103,7 +110,12 @@ impl Core {
                 let data = self.clean_block(key, block);
                 let crc = crc32c(&data);
                 self.put_data(slot, data, fx);
-                self.record(now, Record::Put { block: global, slot, crc, valid: mask, dirty: 0 }, false, true);
+                self.record(
+                    now,
+                    Record::Put { block: global, slot, crc, valid: mask, dirty: 0 },
+                    false,
+                    true,
+                );
                 recorded = true;
                 continue;
             }

@@ -45,7 +45,8 @@ fn options() -> OpenOptions {
     OpenOptions { force: false, params: Params::default(), bug: None }
 }
 
-const DEVICES: Devices = Devices { journal_unit: 512, cache_volatile: true, core_volatile: true, core_unmaps: true };
+const DEVICES: Devices =
+    Devices { journal_unit: 512, cache_volatile: true, core_volatile: true, core_unmaps: true };
 
 impl Rig {
     fn new(mode: Mode, shards: u16, line_size: u32) -> Rig {
@@ -119,7 +120,9 @@ impl Rig {
                 }
             }
             if events.is_empty() {
-                let Some(t) = self.cores.iter().filter_map(|c| c.next_deadline(self.now)).min() else { break };
+                let Some(t) = self.cores.iter().filter_map(|c| c.next_deadline(self.now)).min() else {
+                    break;
+                };
                 if !out.is_empty() || controlled == self.cores.len() {
                     break;
                 }
@@ -137,7 +140,8 @@ impl Rig {
         if let Some(r) = self.router.route(req, &mut parts) {
             return r.result;
         }
-        let events = parts.into_iter().map(|p| (usize::from(p.shard), Event::Submit(p.request, p.hint))).collect();
+        let events =
+            parts.into_iter().map(|p| (usize::from(p.shard), Event::Submit(p.request, p.hint))).collect();
         self.run(events).pop().expect("every request is answered")
     }
 
@@ -188,7 +192,7 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
                     1..=3 => 1 + next(&mut x) % 15,
                     _ => 8,
                 };
-                let hot = if next(&mut x) % 2 == 0 { 4096 } else { CORE as u64 / 512 };
+                let hot = if next(&mut x).is_multiple_of(2) { 4096 } else { CORE as u64 / 512 };
                 let at = next(&mut x) % (hot - sectors);
                 let (offset, len) = (at * 512, sectors * 512);
                 let range = offset as usize..(offset + len) as usize;
@@ -203,7 +207,10 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
                         rig.ask(ReqKind::WriteZeroes { unmap: true }, offset, len, n % 3 == 0).unwrap();
                     }
                     6 if n % 5 == 0 => drop(rig.ask(ReqKind::Flush, 0, 0, false).unwrap()),
-                    _ => assert!(rig.read(offset, len) == model[range], "{mode} {shards} {line} read {n} at {offset}"),
+                    _ => assert!(
+                        rig.read(offset, len) == model[range],
+                        "{mode} {shards} {line} read {n} at {offset}"
+                    ),
                 }
             }
             if i % 2 == 0 {
@@ -215,7 +222,10 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
             let mut rig = Rig::start(cache, core, mode);
             for at in (0..CORE as u64 - 512).step_by(1 << 20) {
                 let len = (1u64 << 20).min(CORE as u64 - at);
-                assert!(rig.read(at, len) == model[at as usize..(at + len) as usize], "{mode} {shards} after restart at {at}");
+                assert!(
+                    rig.read(at, len) == model[at as usize..(at + len) as usize],
+                    "{mode} {shards} after restart at {at}"
+                );
             }
             let inspection = open::inspect(&mut rig.cache, |_, _| ()).unwrap();
             assert_eq!(inspection.damage, []);

@@ -49,6 +49,7 @@ pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<Open
     }
     let mut dev = SyncFile::new(file.clone());
     let path = o.path.display();
+    let mut drop_clean = false;
     let superblock = match look(&mut dev)? {
         Found::Cache(sb) if o.create && !o.force => bail!(
             "{path} holds the cache of volume '{}' already: leave out --create to use it, or add --force to replace it",
@@ -60,6 +61,8 @@ pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<Open
         }
         Found::Cache(sb) => {
             refuse_differing(o, &sb, dev.size())?;
+            // The last 4 KiB of a core that was no multiple of them are cached with zeros behind its end.
+            drop_clean = core.identity.size > sb.core.size && sb.home_length % BLOCK != 0;
             accept_core(*sb, core, &mut dev)?
         }
         Found::Damaged(why) if o.create && o.force => {
@@ -79,7 +82,7 @@ pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<Open
         }
         Found::Blank => format(name, o, core, &mut dev)?,
     };
-    recover(o, core, file, dev, superblock)
+    recover(o, core, file, superblock, drop_clean)
 }
 
 fn refuse_same_device(cache: &Path, core: &Path) -> Result<()> {
@@ -277,9 +280,10 @@ fn recover(
     o: &CacheOptions,
     core: &OpenCore,
     file: DeviceFile,
-    mut dev: SyncFile,
     sb: Superblock,
+    drop_clean: bool,
 ) -> Result<OpenCache> {
+    let mut dev = SyncFile::new(file.clone());
     let path = o.path.display();
     if sb.layout.shards > 1 && matches!(core.spec, DeviceSpec::Hdd { .. }) {
         bail!(
@@ -290,12 +294,14 @@ fn recover(
     let mut disk = SyncFile::new(core.file.clone());
     let options = engine::OpenOptions { force: o.force, params: Params::default(), bug: None };
     let begun = Instant::now();
-    // A block that ended inside the core's old last 4 KiB would hide what lies behind its end now.
     let mut opened = engine::open(&mut dev, &mut disk, sb, &options).with_context(|| {
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
     })?;
     say_recovered(&opened, begun);
     compare(&mut opened, &mut dev, &mut disk, o, &options)?;
+    if drop_clean {
+        opened.drop_clean(&mut dev, &options).context("clean lines cannot be dropped")?;
+    }
     let (cache, disk) = (file.geometry(), core.file.geometry());
     let devices = Devices {
         journal_unit: cache.logical_block.max(512),

@@ -66,7 +66,7 @@ impl Chooser {
             Way::Merge => dirty >= 32,
         };
         let cheapest = row.iter().copied().filter(|c| *c > 0.0).fold(f64::MAX, f64::min);
-        let rare = self.streaks / EXPLORE / 3 % 8 != 0;
+        let rare = !(self.streaks / EXPLORE / 3).is_multiple_of(8);
         let hopeless = |w: usize| row[w] > cheapest * HOPELESS && rare;
         if let Some(w) = self.trying.filter(|w| possible(*w) && !hopeless(*w)) {
             return WAYS[w];

@@ -4,7 +4,8 @@ use super::choose::Way;
 use super::{BACKOFF, DEPTH_BUSY, Destage};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Waiter};
+use crate::core::Core;
+use crate::durability::Waiter;
 use crate::index::Meta;
 use crate::record::Record;
 use crate::tag::Who;
@@ -285,10 +286,10 @@ impl Core {
 
     /// No client writes the core in `window` any more.
     pub(crate) fn window_free(&mut self, now: Nanos, window: u32, fx: &mut Vec<Effect>) {
-        if let Some(key) = self.destage.by_window.get(&window).copied() {
-            if self.destage.jobs[key].state == State::Queued {
-                self.own_window(now, key, fx);
-            }
+        if let Some(key) = self.destage.by_window.get(&window).copied()
+            && self.destage.jobs[key].state == State::Queued
+        {
+            self.own_window(now, key, fx);
         }
     }
 

@@ -13,7 +13,8 @@ mod pace;
 pub(crate) use job::Job;
 
 use crate::api::{ControlId, Effect, Nanos};
-use crate::core::{Core, Room};
+use crate::core::Core;
+use crate::room::Room;
 use crate::units::WINDOW_BLOCKS;
 use choose::Chooser;
 use depth::Depth;
@@ -108,11 +109,11 @@ impl Destage {
 
     /// A client wants to write the core in `window`: true if it may now, else it is remembered by the job there.
     pub(crate) fn claim(&mut self, window: u32, task: usize) -> bool {
-        if let Some(key) = self.by_window.get(&window) {
-            if self.jobs[*key].owns_core() {
-                self.jobs[*key].claimants.push(task);
-                return false;
-            }
+        if let Some(key) = self.by_window.get(&window)
+            && self.jobs[*key].owns_core()
+        {
+            self.jobs[*key].claimants.push(task);
+            return false;
         }
         *self.claims.entry(window).or_insert(0) += 1;
         true
@@ -203,8 +204,7 @@ impl Core {
                     if !self.destage.by_window.contains_key(&w) {
                         let blocks = self.start_job(now, w, Vec::new(), fx);
                         backlog += blocks.min(32) as u32;
-                        if self.params.destage_rate > 0 {
-                            let gap = blocks * 1_000_000_000 / self.params.destage_rate;
+                        if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.params.destage_rate) {
                             self.destage.next_job = self.destage.next_job.max(now.saturating_sub(gap)) + gap;
                         }
                     }

@@ -1,0 +1,77 @@
+//! Management of a running shard: mode, tunables, flush, stop.
+
+use crate::api::{Control, ControlId, Effect, Nanos};
+use crate::core::Core;
+use crate::durability::Waiter;
+use crate::params::Params;
+use crate::policy::Replacement;
+use crate::policy::admit::Admission;
+
+impl Core {
+    pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
+        match control {
+            Control::SetMode(mode) => {
+                self.mode = mode;
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
+            Control::SetParams(params) => {
+                self.set_params(params);
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
+            Control::FlushDirty => self.flush_dirty(now, id, fx),
+            Control::Stop => {
+                if let Some(why) = &self.poisoned {
+                    fx.push(Effect::Controlled(id, Err(why.clone())));
+                } else {
+                    self.stopping = Some(id);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn set_params(&mut self, params: Params) {
+        if params.replacement != self.params.replacement {
+            self.policy = Replacement::new(params.replacement, self.slots.count(), 0);
+            for slot in 0..self.slots.count() {
+                if let Some(block) = self.index.block_in(slot) {
+                    self.policy.insert(slot, self.cfg.stripe.global(block));
+                }
+            }
+        }
+        if params.admission != self.params.admission {
+            self.admission = Admission::new(params.admission.kind(), self.slots.count());
+        }
+        self.params = params;
+    }
+
+    /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
+    pub(crate) fn stop_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.stopping.is_none()
+            || !self.tasks.is_empty()
+            || self.poisoned.is_some()
+            || !self.destage.idle()
+        {
+            return;
+        }
+        let id = self.stopping.expect("checked above");
+        if self.journal.last_seq() > self.journal.durable() {
+            self.journal.hurry();
+            self.journal.close_if_due(now, &mut self.closed);
+            self.emit_frames(fx);
+            return self.flush_if_wanted(now, fx);
+        }
+        if self.core_acked > self.core_flushed {
+            let asked =
+                self.core_flush.now.contains(&Waiter::Stop) || self.core_flush.next.contains(&Waiter::Stop);
+            if asked || self.want_core_flush(Waiter::Stop, fx) {
+                return;
+            }
+        }
+        if !self.checkpoint.finished_at(self.journal.last_seq()) {
+            return self.start_checkpoint(fx);
+        }
+        self.stopping = None;
+        self.poisoned = Some("stopped".into());
+        fx.push(Effect::Controlled(id, Ok(())));
+    }
+}

@@ -1,0 +1,178 @@
+//! Durability: who waits for which frame, the flushes of both devices, and what happens when one fails.
+
+use crate::api::{Dev, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::{Core, FlushTask, Task, answer};
+use crate::tag::Who;
+use loligo_block::{Answer, IoError, Op, OpKind, ReqError, ReqId};
+
+/// The engine flushes by itself at least this often while anything is not durable.
+pub(crate) const FLUSH_EVERY: Nanos = 500_000_000;
+
+/// Who waits for a frame to be durable, or for a flush of the core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    Task(usize),
+    /// A destage job.
+    Job(usize),
+    Intent(u32),
+    /// The open intents are being lifted.
+    Lift,
+    /// The last flush of a stop; [`Core::settle`] goes on from there.
+    Stop,
+    Checkpoint,
+}
+
+/// Flushes of the core: whoever asks while one is under way waits for the next.
+#[derive(Debug, Default)]
+pub(crate) struct CoreFlush {
+    pub(crate) running: bool,
+    captured: u64,
+    pub(crate) now: Vec<Waiter>,
+    pub(crate) next: Vec<Waiter>,
+}
+
+impl Core {
+    pub(crate) fn wake_durable(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let past_gap = planted(self.cfg.bug, Bug::FuaPastGap);
+        while let Some((need, who)) = self.durable_waiters.front().copied() {
+            if need > self.journal.durable() && !past_gap {
+                break;
+            }
+            self.durable_waiters.pop_front();
+            self.wake(now, who, fx);
+        }
+    }
+
+    pub(crate) fn wake(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
+        match who {
+            Waiter::Task(key) => self.durability_step(now, key, fx),
+            Waiter::Job(key) => self.job_step(now, key, fx),
+            Waiter::Intent(region) => self.intent_opened(region, fx),
+            Waiter::Lift => self.lift_step(now, fx),
+            Waiter::Stop => {}
+            Waiter::Checkpoint => self.checkpoint_step(fx),
+        }
+    }
+
+    /// Waits until frame `need` is durable.
+    pub(crate) fn wait_durable(&mut self, need: u64, who: Waiter) {
+        let at = self.durable_waiters.iter().rposition(|(n, _)| *n <= need).map_or(0, |i| i + 1);
+        self.durable_waiters.insert(at, (need, who));
+        self.journal.hurry();
+    }
+
+    /// Asks for a flush of the core that begins from now on. False when none is needed: the core has no volatile cache.
+    pub(crate) fn want_core_flush(&mut self, who: Waiter, fx: &mut Vec<Effect>) -> bool {
+        if !self.cfg.core_volatile {
+            self.core_flushed = self.core_acked;
+            return false;
+        }
+        self.core_flush.next.push(who);
+        self.start_core_flush(fx);
+        true
+    }
+
+    pub(crate) fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {
+        let f = &mut self.core_flush;
+        if f.running || f.next.is_empty() {
+            return;
+        }
+        f.running = true;
+        f.captured = self.core_acked;
+        std::mem::swap(&mut f.now, &mut f.next);
+        self.stats.core_flushes += 1;
+        fx.push(Effect::Io(Dev::Core, Op { tag: Who::CoreFlush.tag(), offset: 0, kind: OpKind::Flush }));
+    }
+
+    pub(crate) fn core_flushed_event(
+        &mut self,
+        now: Nanos,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        self.core_flush.running = false;
+        let waiters = std::mem::take(&mut self.core_flush.now);
+        match result {
+            Ok(()) => {
+                self.core_flushed = self.core_flushed.max(self.core_flush.captured);
+                for who in waiters {
+                    self.wake(now, who, fx);
+                }
+                self.start_core_flush(fx);
+            }
+            Err(e) => self.poison("flushing the core", &e, fx),
+        }
+    }
+
+    pub(crate) fn flush(&mut self, now: Nanos, id: ReqId, fx: &mut Vec<Effect>) {
+        let key = self.tasks.insert(Task::Flush(FlushTask { id, since: now, pending: 1 }));
+        let need = self.journal.last_seq();
+        self.wait_durable(need, Waiter::Task(key));
+        if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
+            let Task::Flush(f) = &mut self.tasks[key] else { unreachable!("just inserted") };
+            f.pending += 1;
+        }
+    }
+
+    /// One of the things a task's durability waits for has happened.
+    pub(crate) fn durability_step(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        match &mut self.tasks[key] {
+            Task::Flush(f) => {
+                f.pending -= 1;
+                if f.pending == 0 {
+                    let (id, since) = (f.id, f.since);
+                    self.tasks.remove(key);
+                    self.stats.flush_ns.saturating_record(now.saturating_sub(since));
+                    answer(fx, id, Ok(Answer::Done));
+                }
+            }
+            Task::Mutation(_) => self.mutation_durable(now, key, fx),
+            Task::Read(_) => unreachable!("reads wait for no durability"),
+        }
+    }
+
+    /// Starts a flush of the cache device if one is due or somebody waits for what it would make durable.
+    pub(crate) fn flush_if_wanted(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.cache_flush.is_some() || !self.journal.undurable() || self.poisoned.is_some() {
+            return;
+        }
+        let completed = self.journal.completed();
+        let waited = self.durable_waiters.front().is_some_and(|(need, _)| *need <= completed);
+        let short = self.slots.free_count() < self.room_target()
+            && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
+        let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
+        if waited || short || due {
+            self.cache_flush = Some(completed);
+            self.stats.cache_flushes += 1;
+            fx.push(Effect::Io(
+                Dev::Cache,
+                Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush },
+            ));
+        }
+    }
+
+    /// A durability step failed: nothing is acknowledged any more. What is there stays readable.
+    pub(crate) fn poison(&mut self, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_some() {
+            return;
+        }
+        self.poisoned = Some(format!("{what} failed: {e}"));
+        self.stats.poisoned = true;
+        self.waiting.clear();
+        self.durable_waiters.clear();
+        let mut failed = Vec::new();
+        for (_, task) in &mut self.tasks {
+            match task {
+                Task::Mutation(m) => failed.extend(m.take_id()),
+                Task::Flush(f) => failed.push(std::mem::replace(&mut f.id, ReqId::MAX)),
+                Task::Read(_) => {}
+            }
+        }
+        failed.retain(|id| *id != ReqId::MAX);
+        for id in failed {
+            answer(fx, id, Err(ReqError::Io));
+        }
+        self.fail_controls(fx);
+    }
+}

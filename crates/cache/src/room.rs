@@ -1,0 +1,76 @@
+//! Room: slots kept free by eviction, the reserve, and who may still write into the journal.
+
+use crate::api::Nanos;
+use crate::bug::{Bug, planted};
+use crate::core::Core;
+use crate::record::Record;
+
+/// Whose records want journal room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Client,
+    Housekeeping,
+}
+
+impl Core {
+    pub(crate) fn free_slots(&mut self) {
+        let durable =
+            if planted(self.cfg.bug, Bug::SlotReusedEarly) { u64::MAX } else { self.journal.durable() };
+        self.slots.settle(durable, self.tickets.oldest());
+    }
+
+    /// Evicts until enough slots are free or on their way. A victim takes the clean blocks of its line along.
+    pub(crate) fn make_room(&mut self, now: Nanos) {
+        let target = self.room_target();
+        let mut budget = 256;
+        while self.slots.free_count() + self.slots.leaving_count() + self.dropping < target
+            && budget > 0
+            && self.journal_has_room(Room::Housekeeping)
+        {
+            budget -= 1;
+            let (index, stripe) = (&self.index, self.cfg.stripe);
+            let evictable = |slot: u32| {
+                let block = index.block_in(slot)?;
+                (!index.slot_is_dirty(slot)).then(|| stripe.global(block))
+            };
+            let Some(victim) = self.policy.victim(evictable) else { break };
+            let Some(block) = self.index.block_in(victim) else { continue };
+            let first = block / self.cfg.line_blocks * self.cfg.line_blocks;
+            for b in first..first + self.cfg.line_blocks {
+                let Some(meta) = self.index.get(b).filter(|m| m.dirty == 0) else { continue };
+                if meta.slot == victim || self.policy.state(meta.slot) != 0 {
+                    self.policy.remove(meta.slot);
+                    self.stats.evictions += 1;
+                    self.dropping += 1;
+                    let record = Record::Drop { block: self.cfg.stripe.global(b), slot: meta.slot };
+                    self.record(now, record, true, true);
+                }
+            }
+        }
+    }
+
+    /// Slots kept for overwrites and housekeeping.
+    pub(crate) fn reserve(&self) -> u32 {
+        (self.slots.count() / 64).max(320)
+    }
+
+    /// Free slots to keep at hand.
+    pub(crate) fn room_target(&self) -> u32 {
+        self.reserve() + (self.slots.count() / 128).clamp(64, 8192)
+    }
+
+    /// Dirty blocks the shard may hold.
+    pub(crate) fn dirty_limit(&self) -> u64 {
+        u64::from(self.slots.count().saturating_sub(self.room_target() + 32))
+    }
+
+    /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
+    pub(crate) fn journal_has_room(&self, who: Room) -> bool {
+        let used = self.journal.used() * 16;
+        let len = self.journal.len();
+        match who {
+            Room::Client => used < len * 11,
+            Room::Housekeeping => used < len * 14,
+        }
+    }
+}
