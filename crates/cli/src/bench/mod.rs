@@ -1,9 +1,12 @@
 //! `loligo bench`: one file per experiment.
 
+mod engine;
+mod figures;
 mod trace;
 
 use anyhow::Result;
 use clap::Subcommand;
+use figures::Figure;
 use std::process::ExitCode;
 
 /// Measure
@@ -16,11 +19,27 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     Trace(trace::Args),
+    Engine(engine::Args),
+    Model(engine::ModelArgs),
+    /// 4 KiB random writes at depth 32 past a full cache, against the bare 7,200 rpm model (four loads of 140 s)
+    Cliff(figures::Args),
+    /// Write-back 4 KiB latency at depth 1 and rate at depth 32, against raw O_DIRECT writes
+    Latency(figures::Args),
+    /// A pass-through volume beside nbdkit and qemu-nbd, alternated
+    Nbd(figures::Args),
+    /// Cached reads at a fixed rate, with and without destaging at full rate
+    Foreground(figures::Args),
 }
 
 /// Measures.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.what {
         What::Trace(args) => trace::run(&args),
+        What::Engine(args) => engine::run(&args),
+        What::Model(args) => engine::run_model(&args),
+        What::Cliff(args) => figures::run(Figure::Cliff, &args),
+        What::Latency(args) => figures::run(Figure::Latency, &args),
+        What::Nbd(args) => figures::run(Figure::Nbd, &args),
+        What::Foreground(args) => figures::run(Figure::Foreground, &args),
     }
 }

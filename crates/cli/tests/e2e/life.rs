@@ -109,11 +109,12 @@ fn a_new_cache_file_is_written_whole_unless_sparse() {
 fn a_core_that_grew_is_accepted_and_one_changed_behind_the_cache_is_noticed() {
     let rig = Rig::new(16 * MIB);
     let core = fs::File::options().write(true).open(rig.path("core")).unwrap();
-    let served = rig.serve(&["--mode", "wt"]);
+    let served = rig.serve(&[]);
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
     for i in 0..400 {
         assert_eq!(c.write(i * 4096, &pattern(i, 4096)).unwrap(), 0);
     }
+    rig.ok(&["flush", "vol"]);
     served.stop();
     core.set_len(20 * MIB).unwrap();
     let served = rig.serve(&["--mode", "wt"]);

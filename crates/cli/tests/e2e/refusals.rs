@@ -114,12 +114,12 @@ fn a_name_a_socket_and_devices_in_use_are_refused() {
 #[test]
 fn another_core_a_shrunken_one_and_replaced_content_are_refused() {
     let rig = Rig::new(16 * MIB);
-    let served = rig.serve(&["--mode", "wt"]);
+    let served = rig.serve(&[]);
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
     for i in 0..300u64 {
         assert_eq!(c.write(i * 4096, &[(i % 250) as u8 + 1; 4096]).unwrap(), 0);
     }
-    rig.ok(&["mode", "vol", "wb"]);
+    rig.ok(&["flush", "vol"]);
     assert_eq!(c.write(8 * MIB, &[1; 4096]).unwrap(), 0);
     served.stop();
     let core = fs::File::options().write(true).open(rig.path("core")).unwrap();

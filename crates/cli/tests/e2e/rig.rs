@@ -34,9 +34,18 @@ impl Rig {
         c
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to its end, which it must reach within a minute.
     pub fn run(&self, args: &[&str]) -> Output {
-        self.loligo(args).output().unwrap()
+        let mut child = self.loligo(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                panic!("{args:?} goes on: {:?}", child.wait_with_output().unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.wait_with_output().unwrap()
     }
 
     /// Runs a command that must succeed; its stdout.

@@ -1,0 +1,102 @@
+//! `loligo bench engine` and `loligo bench model`: the engine alone, on memory and on a virtual clock.
+
+use anyhow::Result;
+use loligo_bench::engine::{EngineOptions, run as measure};
+use loligo_bench::virtual_cliff::{VirtualOptions, bare, run as cliff};
+use std::process::ExitCode;
+
+/// CPU cost of the engine on devices of memory, one shard, and memory per line of a 64 GiB cache
+///
+/// Figures are requests per second of thread CPU time. Needs about 6 GiB of free memory.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Bytes that the requests go over (a power of two)
+    #[arg(long, default_value = "4g", value_parser = loligo_block::parse_size)]
+    working_set: u64,
+    /// Requests in each measurement
+    #[arg(long, default_value_t = 2_000_000)]
+    requests: u64,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Cache whose index is filled for the memory figure; 0 skips it
+    #[arg(long, default_value = "64g", value_parser = loligo_block::parse_size)]
+    index_cache: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures.
+pub(crate) fn run(a: &Args) -> Result<ExitCode> {
+    let o = EngineOptions {
+        working_set: a.working_set,
+        requests: a.requests,
+        rounds: a.rounds,
+        index_cache: a.index_cache,
+        ..EngineOptions::default()
+    };
+    let r = measure(&o, |what| eprintln!("{what}"))?;
+    if a.json {
+        println!("{}", serde_json::to_string_pretty(&r)?);
+    } else {
+        println!("read hit    {:>10.0} /s of CPU", r.read_hit_iops);
+        println!("write hit   {:>10.0} /s of CPU", r.write_hit_iops);
+        println!("write miss  {:>10.0} /s of CPU", r.write_miss_iops);
+        if r.lines > 0 {
+            println!("memory      {:>10.2} B a line ({} lines)", r.bytes_per_line, r.lines);
+            for (what, bytes) in &r.ram {
+                println!("            {bytes:>10.2} B {what}");
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The cliff on a virtual clock: 140 s of 4 KiB random writes at depth 32 on a 7,200 rpm disk model, in seconds
+///
+/// Leaves out transport and processor time; `bench cliff` measures the same in real time.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelArgs {
+    /// Cache sizes in percent of the 1 GiB core
+    #[arg(long, value_delimiter = ',', default_value = "5,25,50")]
+    percents: Vec<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the model.
+pub(crate) fn run_model(a: &ModelArgs) -> Result<ExitCode> {
+    let o = VirtualOptions {
+        core: 1 << 30,
+        cache: 0,
+        depth: 32,
+        seconds: 140,
+        tail: 60,
+        params: Default::default(),
+        cache_write: 40_000,
+        cache_flush: 400_000,
+    };
+    let raw = bare(&o);
+    let mut rows = Vec::new();
+    for percent in &a.percents {
+        let r = cliff(&VirtualOptions { cache: (1u64 << 30) * percent / 100, ..o.clone() })?;
+        if !a.json {
+            println!(
+                "cache {percent:>3} %: {:>6.0} IOPS = {:>5.1}x the bare disk's {raw:.0}; worst second {}, worst p99 {:.1} ms",
+                r.iops,
+                r.iops / raw,
+                r.worst_second,
+                r.worst_p99_ms
+            );
+        }
+        rows.push(
+            serde_json::json!({ "percent": percent, "bare_iops": raw, "ratio": r.iops / raw, "result": r }),
+        );
+    }
+    if a.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
