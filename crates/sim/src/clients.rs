@@ -163,6 +163,11 @@ impl Clients {
         self.align
     }
 
+    /// Keeps requests within the first `sectors`, until [`Clients::resize`].
+    pub fn focus(&mut self, sectors: u64) {
+        self.size = self.size.min(sectors / self.align * self.align).max(self.align);
+    }
+
     /// A name not used before.
     pub fn next_id(&mut self) -> u64 {
         self.next += 1;
@@ -229,7 +234,7 @@ impl Clients {
             at
         } else if self.rng.chance(self.load.hot, 100) {
             let i = self.rng.below(self.hot.len() as u64) as usize;
-            self.hot[i] + self.rng.below(self.load.hot_span / 512)
+            self.hot[i] % self.size + self.rng.below(self.load.hot_span / 512)
         } else {
             self.rng.below(self.size)
         };
@@ -263,7 +268,15 @@ impl Clients {
         self.change(now, oracle, at, len, change, fua)
     }
 
-    fn change(&mut self, now: Nanos, oracle: &mut Oracle, at: u64, len: u64, change: Change, fua: bool) -> Request {
+    fn change(
+        &mut self,
+        now: Nanos,
+        oracle: &mut Oracle,
+        at: u64,
+        len: u64,
+        change: Change,
+        fua: bool,
+    ) -> Request {
         let ticket = oracle.begin_change(at as u32, len as u32, change);
         let kind = match change {
             Change::Write(id) => {

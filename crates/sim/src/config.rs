@@ -63,6 +63,8 @@ pub struct Load {
     pub control_one_in: u64,
     /// The first life begins by writing more than the cache holds.
     pub fill: bool,
+    /// Every life overwrites dirty data in bursts and mostly ends in the middle of one.
+    pub burst: bool,
 }
 
 /// Tunables by chance.
@@ -99,6 +101,7 @@ impl Load {
             think: rng.pick(&[1_000, 50_000, 2_000_000]),
             pause_one_in: rng.pick(&[40, 150, 1000]),
             fill: false,
+            burst: false,
             control_one_in: if mode == Mode::Wb { 100 } else { 50 },
         }
     }
@@ -179,5 +182,24 @@ impl Config {
         self.core.size = (36 << 20) + rng.below(512) * u64::from(self.core.logical_block);
         self.params.seq_cutoff = SeqCutoff::Never;
         self.params.destage_low = rng.pick(&[0, 90]);
+        if rng.chance(2, 3) {
+            // Overwrites in bursts, without a flush: slots are as short as they get.
+            self.cache.volatile = true;
+            self.params.destage_rate = 50;
+            self.load = Load {
+                depth: 32,
+                reads: 10,
+                holes: 0,
+                fua: 0,
+                flush_one_in: rng.pick(&[0, 60]),
+                largest: 520,
+                hot: 20,
+                hot_span: 512 << 10,
+                streams: 0,
+                think: 1_000,
+                burst: true,
+                ..self.load.clone()
+            };
+        }
     }
 }

@@ -71,7 +71,8 @@ pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
 /// As there.
 pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut run = Run { w: World::<E>::new(cfg, rng.fork()), rng, rotted: false, stopped: false };
+        let mut run =
+            Run { w: World::<E>::new(cfg, rng.fork()), rng, rotted: false, stopped: false, filled: 0 };
         run.all().map(|()| Summary {
             hash: run.w.trace.hash(),
             events: run.w.trace.events(),
@@ -95,6 +96,8 @@ struct Run<E> {
     rotted: bool,
     /// The last life ended with a clean stop.
     stopped: bool,
+    /// Sectors that a full cache was filled with.
+    filled: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -277,7 +280,8 @@ impl<E: Engine> Run<E> {
     /// Writes somewhat more than the cache holds, in long requests and without a flush.
     fn fill(&mut self) -> Result<(), Wrong> {
         let room: u64 = self.w.parts.data.iter().map(|r| r.end - r.start).sum();
-        let mut left = room / 512 * self.rng.range(90..115) / 100;
+        let mut left = room / 512 * self.rng.range(80..105) / 100;
+        let filled = left;
         while left > 0 {
             if self.w.clients.under_way() < 8 {
                 let req = self.w.clients.draw_fill(self.w.now, &mut self.w.oracle);
@@ -288,6 +292,12 @@ impl<E: Engine> Run<E> {
             }
         }
         self.w.marks.hit("cache filled");
+        if self.w.cfg.load.burst {
+            // What follows overwrites durable dirty data, and hardly anything else.
+            self.drain()?;
+            self.idle(SETTLED / 4)?;
+            self.filled = filled;
+        }
         Ok(())
     }
 
@@ -353,6 +363,9 @@ impl<E: Engine> Run<E> {
         if std::mem::take(&mut self.w.cfg.load.fill) {
             self.fill()?;
         }
+        if self.filled > 0 {
+            self.w.clients.focus(self.filled);
+        }
         self.arm(fate);
         let requests = self.rng.skewed(10..1200);
         self.drive(requests)?;
@@ -387,7 +400,8 @@ impl<E: Engine> Run<E> {
 
     /// How a life ends.
     fn end(&mut self) -> Result<(), Wrong> {
-        match self.rng.below(8) {
+        let how = if self.filled > 0 && self.rng.chance(3, 4) { 7 } else { self.rng.below(8) };
+        match how {
             0 => {
                 self.drain()?;
                 let ns = self.rng.range(SETTLED..2 * SETTLED);
@@ -416,7 +430,8 @@ impl<E: Engine> Run<E> {
                 }
             }
             _ => {
-                for _ in 0..self.rng.skewed(1..100) {
+                let most = if self.filled > 0 { 10 } else { 100 };
+                for _ in 0..self.rng.skewed(1..most) {
                     if !self.w.pump(None)? {
                         break;
                     }

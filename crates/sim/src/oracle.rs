@@ -335,7 +335,9 @@ impl Oracle {
         if !discard && s.versions[seen].state != State::Failed {
             let token = s.versions[seen].token;
             s.kill(token, now, |x| {
-                x.state != State::Failed && x.end < if x.discard { since } else { rs.max(since) } && !(x.id == id && x.dead_at >= rs)
+                x.state != State::Failed
+                    && x.end < if x.discard { since } else { rs.max(since) }
+                    && !(x.id == id && x.dead_at >= rs)
             });
         }
         if count == 1 && s.versions[seen].survived && !s.versions[seen].durable {
