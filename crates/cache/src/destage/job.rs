@@ -401,9 +401,22 @@ impl Core {
         self.begin_writes(now, key, fx);
     }
 
+    /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
+    /// in between would cost a stream two seeks.
+    fn write_depth(&self) -> u32 {
+        let d = &self.destage;
+        let wanted = !self.waiting.is_empty() || d.blocked > 0 || !d.flushes.is_empty() || !d.first.is_empty();
+        let tasks = || d.jobs.iter().any(|(_, j)| !j.tasks.is_empty());
+        match (self.core_busy > 0, wanted || (self.core_busy > 0 && tasks())) {
+            (false, _) => d.depth.now(),
+            (true, true) => DEPTH_BUSY,
+            (true, false) => 0,
+        }
+    }
+
     /// Sends core writes out, oldest job first, as deep as the core's users allow.
     pub(super) fn issue_core_writes(&mut self, fx: &mut Vec<Effect>) {
-        let depth = if self.core_busy > 0 { DEPTH_BUSY } else { self.destage.depth.now() };
+        let depth = self.write_depth();
         while self.destage.writes < depth {
             let Some(key) = self.destage.ready.front().copied() else { return };
             let job = &mut self.destage.jobs[key];
@@ -428,6 +441,7 @@ impl Core {
         job.state = State::Flushing;
         let (way, dirty) = (job.way, job.dirty);
         let claimants = std::mem::take(&mut job.claimants);
+        self.destage.blocked -= claimants.len() as u32;
         for p in &mut job.pieces {
             p.buf = None;
         }

@@ -60,6 +60,8 @@ pub(crate) struct Destage {
     number: u64,
     writes: u32,
     flushes: Vec<FlushAll>,
+    /// Clients that wait for a job to give its window up.
+    blocked: u32,
     backoff: Nanos,
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
@@ -83,6 +85,7 @@ impl Destage {
             number: 0,
             writes: 0,
             flushes: Vec::new(),
+            blocked: 0,
             backoff: 0,
             last_client: 0,
             bad: BTreeSet::new(),
@@ -113,6 +116,7 @@ impl Destage {
             && self.jobs[*key].owns_core()
         {
             self.jobs[*key].claimants.push(task);
+            self.blocked += 1;
             return false;
         }
         *self.claims.entry(window).or_insert(0) += 1;
