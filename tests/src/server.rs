@@ -118,11 +118,14 @@ impl Volume {
     /// # Errors
     /// Where the program does not run.
     pub fn loligo(&self, args: &[&str]) -> Result<Output> {
-        Ok(Command::new(program())
-            .args(args)
-            .env("LOLIGO_RUNTIME_DIR", &self.dir)
-            .stdin(Stdio::null())
-            .output()?)
+        Ok(self.command(args).output()?)
+    }
+
+    /// `loligo` with `args`, to be run beside other things.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(args).env("LOLIGO_RUNTIME_DIR", &self.dir).stdin(Stdio::null());
+        command
     }
 }
 
@@ -172,13 +175,18 @@ impl Server {
         Ok(())
     }
 
+    /// Asks it to stop, as SIGTERM does, and returns at once.
+    pub fn terminate(&self) {
+        // SAFETY: the child is ours and not yet waited for, so the number is still its own.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+    }
+
     /// Asks it to stop and waits.
     ///
     /// # Errors
     /// Where it does not.
     pub fn stop(mut self) -> Result<ExitStatus> {
-        // SAFETY: the child is ours and not yet waited for, so the number is still its own.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        self.terminate();
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {

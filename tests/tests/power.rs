@@ -8,8 +8,10 @@ use loligo_sim::rng::Rng;
 use loligo_tests::history::{Crash, History};
 use loligo_tests::load::{End, Load, Mix};
 use loligo_tests::lossy::Mounted;
-use loligo_tests::server::{Server, Volume};
+use loligo_tests::server::{Server, Volume, program};
 use loligo_tests::skip;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const CORE: u64 = 64 << 20;
@@ -104,8 +106,12 @@ impl Rig {
             Err(_) if !self.fs.power().is_on() => return self.outage(server),
             entered => entered?,
         };
+        if end == End::Done && self.rng.chance(1, 6) {
+            return self.cut_while_stopping(server, load);
+        }
         if end == End::Done {
             self.fs.power().power_cut_after(when, survives);
+            let _beside = self.disturbance()?;
             let mix = Mix {
                 flush: self.rng.pick(&[0, 1, 3, 10]),
                 fua: self.rng.pick(&[0, 5, 30]),
@@ -127,6 +133,36 @@ impl Rig {
                 server.words()
             );
         }
+        self.answered += load.answered;
+        self.outage(server)
+    }
+
+    /// Now and then something is asked of the service under load: to destage everything, or to change its mode.
+    fn disturbance(&mut self) -> Result<Option<Beside>> {
+        let modes = ["wb", "wt", "wo", "wa", "wi", "pt"];
+        let (a, b) = (self.rng.pick(&modes), self.rng.pick(&modes));
+        let script = match self.rng.below(4) {
+            0 => "\"$0\" flush vol".to_owned(),
+            1 => format!("\"$0\" mode vol {a}; sleep 0.1; \"$0\" mode vol {b}"),
+            2 => format!("\"$0\" mode vol {a} --flush"),
+            _ => return Ok(None),
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(program()).env("LOLIGO_RUNTIME_DIR", &self.volume.dir);
+        // Most of these are cut off by the power and complain.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Ok(Some(Beside(command.spawn()?)))
+    }
+
+    /// The power goes while the service flushes before it ends.
+    fn cut_while_stopping(&mut self, server: Server, mut load: Load) -> Result<()> {
+        let until = Instant::now() + Duration::from_millis(200);
+        let mut rng = Rng::new(self.rng.next());
+        let end = load.run(&mut self.history, &mut rng, &Mix::default(), || Instant::now() > until)?;
+        ensure!(end == End::Done, "requests failed: {}", server.words());
+        self.fs.power().power_cut_after(self.rng.skewed(1..40), self.rng.next());
+        server.terminate();
+        std::thread::sleep(Duration::from_millis(self.rng.range(1..60)));
         self.answered += load.answered;
         self.outage(server)
     }
@@ -159,6 +195,17 @@ impl Rig {
         let (_, end) = self.enter(&server)?;
         ensure!(end == End::Done, "requests failed: {}", server.words());
         server.stop().map(drop)
+    }
+}
+
+/// A command beside the load, ended with all it started.
+struct Beside(Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // SAFETY: the child leads a group of its own and is not yet waited for, so the number is still its own.
+        unsafe { libc::kill(-(self.0.id() as libc::pid_t), libc::SIGKILL) };
+        let _ = self.0.wait();
     }
 }
 
