@@ -137,7 +137,11 @@ fn format_options(cache: u64, core: u64) -> FormatOptions {
 
 /// Nothing is destaged or paced while the cache fills: the engine's own cost is what is measured.
 fn open_options() -> OpenOptions {
-    OpenOptions { force: false, params: Params { destage_low: 90, destage_rate: 1, ..Params::default() }, bug: None }
+    OpenOptions {
+        force: false,
+        params: Params { destage_low: 90, destage_rate: 1, ..Params::default() },
+        bug: None,
+    }
 }
 
 const DEVICES: Devices =
@@ -202,7 +206,7 @@ impl<W: World> Driver<W> {
             }
             now += 10_000;
             core.prefetch(parts.iter().map(|p| p.request.offset));
-        for p in parts.drain(..) {
+            for p in parts.drain(..) {
                 core.step(now, Event::Submit(p.request, p.hint), &mut fx);
             }
             while let Some(e) = events.pop_front() {

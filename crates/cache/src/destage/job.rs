@@ -405,7 +405,8 @@ impl Core {
     /// in between would cost a stream two seeks.
     fn write_depth(&self) -> u32 {
         let d = &self.destage;
-        let wanted = !self.waiting.is_empty() || d.blocked > 0 || !d.flushes.is_empty() || !d.first.is_empty();
+        let wanted =
+            !self.waiting.is_empty() || d.blocked > 0 || !d.flushes.is_empty() || !d.first.is_empty();
         let tasks = || d.jobs.iter().any(|(_, j)| !j.tasks.is_empty());
         match (self.core_busy > 0, wanted || (self.core_busy > 0 && tasks())) {
             (false, _) => d.depth.now(),
