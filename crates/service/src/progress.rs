@@ -26,7 +26,7 @@ impl Progress {
         }
         self.next = now + if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(2) };
         self.shown = true;
-        let percent = if all == 0 { 100 } else { done.min(all) * 100 / all };
+        let percent = (done.min(all) * 100).checked_div(all).unwrap_or(100);
         let end = if self.terminal { '\r' } else { '\n' };
         let mut err = stderr().lock();
         let _ = write!(err, "{}: {percent} %{end}", self.what);
