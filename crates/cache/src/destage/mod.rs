@@ -193,7 +193,8 @@ impl Core {
         if !hurried && (stopping || (self.index.dirty_blocks() <= low && !idle)) {
             return;
         }
-        let mut look = LOOK;
+        // Once round at most: windows that have a job already are met again.
+        let mut look = LOOK.min(self.index.windows());
         let mut backlog = self.destage.backlog();
         while self.destage.jobs.len() < JOBS && backlog < AHEAD && look > 0 {
             if self.params.destage_rate > 0 && now < self.destage.next_job {
