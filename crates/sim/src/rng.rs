@@ -16,17 +16,17 @@ impl Rng {
 
     /// A stream of its own, so that one part's draws do not shift another's.
     pub fn fork(&mut self) -> Rng {
-        Rng::new(self.next())
+        Rng::new(self.draw())
     }
 
     /// 64 fair bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// A number below `n`; 0 for `n` = 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(n)) >> 64) as u64
     }
 
     /// A number in `range`, which must not be empty.
@@ -66,6 +66,6 @@ mod tests {
             let s = a.skewed(3..3 + n);
             assert!(s >= 3 && s < 3 + n && s == b.skewed(3..3 + n));
         }
-        assert_ne!(Rng::new(7).next(), Rng::new(8).next());
+        assert_ne!(Rng::new(7).draw(), Rng::new(8).draw());
     }
 }

@@ -37,7 +37,7 @@ pub fn fill(out: &mut [u8], id: WriteId, sector: u32) {
 
 /// Reads what one sector holds.
 pub fn read(raw: &[u8]) -> Content {
-    let at = |i: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|b| raw[i * 8 + b]));
+    let at = |i: usize| raw[i * 8..i * 8 + 8].try_into().map_or(0, u64::from_le_bytes);
     let head = at(0);
     let words = raw.len() / 8;
     if head == 0 {
