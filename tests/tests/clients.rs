@@ -79,7 +79,7 @@ fn sample(path: &Path, size: u64) {
     for at in (0..size).step_by(1 << 20) {
         if rng.chance(2, 3) {
             let len = rng.skewed(512..1 << 20) as usize;
-            let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
+            let data: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();
             file.write_all_at(&data, at).expect("its data");
         }
     }
@@ -278,7 +278,7 @@ fn populate(at: &Path, round: u64) {
         let dir = at.join(format!("d{round}-{}", i % 5));
         std::fs::create_dir_all(&dir).expect("a directory");
         let len = rng.skewed(1..2 << 20) as usize;
-        let data: Vec<u8> = (0..len).map(|j| (j as u64 ^ rng.next() >> 60) as u8).collect();
+        let data: Vec<u8> = (0..len).map(|j| (j as u64 ^ rng.draw() >> 60) as u8).collect();
         std::fs::write(dir.join(format!("f{i}")), data).expect("a file");
     }
 }

@@ -45,7 +45,7 @@ impl Rig {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         let at = dir.path().join("fs");
         std::fs::create_dir(&at)?;
-        let fs = Mounted::new(&at, rng.next()).context("mounting the lossy file system")?;
+        let fs = Mounted::new(&at, rng.draw()).context("mounting the lossy file system")?;
         let core = fs.make("core", CORE);
         let volume = Volume {
             dir: dir.path().to_owned(),
@@ -75,7 +75,7 @@ impl Rig {
 
     /// The power is off: the service dies with it, and both come back.
     fn outage(&mut self, server: Server) -> Result<()> {
-        self.fs.power().power_cut(self.rng.next());
+        self.fs.power().power_cut(self.rng.draw());
         // It may have given up by itself when its devices failed; that is its right.
         let words = server.words();
         server.kill().or_else(|e| if words.contains("panicked") { Err(e) } else { Ok(()) })?;
@@ -90,7 +90,7 @@ impl Rig {
         self.volume.mode = self.rng.pick(&["wb", "wb", "wb", "wt", "wt", "wo", "wa", "wi", "pt"]);
         let soon = self.rng.chance(1, 2);
         let when = if soon { self.rng.skewed(1..2_000) } else { self.rng.range(2_000..12_000) };
-        let survives = self.rng.next();
+        let survives = self.rng.draw();
         let during_start = self.rng.chance(1, 5);
         if during_start {
             let n = self.rng.skewed(1..60);
@@ -119,7 +119,7 @@ impl Rig {
             };
             let late = Instant::now() + Duration::from_millis(self.rng.range(300..2_500));
             let fs = self.fs.power().clone();
-            let mut rng = Rng::new(self.rng.next());
+            let mut rng = Rng::new(self.rng.draw());
             let end = load.run(&mut self.history, &mut rng, &mix, || {
                 if Instant::now() > late {
                     fs.power_cut(survives);
@@ -157,12 +157,12 @@ impl Rig {
     /// The power goes while the service flushes before it ends.
     fn cut_while_stopping(&mut self, server: Server, mut load: Load) -> Result<()> {
         let until = Instant::now() + Duration::from_millis(200);
-        let mut rng = Rng::new(self.rng.next());
+        let mut rng = Rng::new(self.rng.draw());
         let end = load.run(&mut self.history, &mut rng, &Mix::default(), || Instant::now() > until)?;
         self.answered += load.answered;
         // A countdown that the start did not use up may end here.
         ensure!(end == End::Done || !self.fs.power().is_on(), "requests failed: {}", server.words());
-        self.fs.power().power_cut_after(self.rng.skewed(1..40), self.rng.next());
+        self.fs.power().power_cut_after(self.rng.skewed(1..40), self.rng.draw());
         server.terminate();
         std::thread::sleep(Duration::from_millis(self.rng.range(1..60)));
         self.outage(server)
@@ -175,13 +175,13 @@ impl Rig {
         let (mut load, end) = self.enter(&server)?;
         ensure!(end == End::Done, "requests failed: {}", server.words());
         let until = Instant::now() + Duration::from_millis(300);
-        let mut rng = Rng::new(self.rng.next());
+        let mut rng = Rng::new(self.rng.draw());
         let end = load.run(&mut self.history, &mut rng, &Mix::default(), || Instant::now() > until)?;
         ensure!(end == End::Done, "requests failed: {}", server.words());
         server.stop()?;
         let everything = self.history.flush_issued();
         self.history.flush_done(everything);
-        self.fs.power().power_cut(self.rng.next());
+        self.fs.power().power_cut(self.rng.draw());
         self.history.crashed(Crash::PowerLoss);
         self.fs.power().power_on();
         let cache = self.volume.cache.to_string_lossy().into_owned();
@@ -221,7 +221,7 @@ fn whatever_a_power_cut_takes_of_cache_and_core_every_flushed_write_is_there() {
     let mut seeds = Rng::new(seed);
     let (mut done, mut answered, mut lost) = (0, 0, 0);
     while done < cuts {
-        let mut rig = Rig::new(seeds.next()).expect("a volume on a lossy file system");
+        let mut rig = Rig::new(seeds.draw()).expect("a volume on a lossy file system");
         for _ in 0..CUTS_PER_VOLUME.min(cuts - done) {
             done += 1;
             if let Err(e) = rig.life() {

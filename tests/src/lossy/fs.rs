@@ -8,10 +8,11 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
 use loligo_sim::rng::Rng;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Requests served at once.
 const THREADS: usize = 12;
@@ -444,8 +445,39 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
+        if let Err(e) = self.unmount() {
+            // The threads end with the mount, whenever that is; waiting for them could take for ever.
+            return eprintln!("unmounting {}: {e}", self.dir.display());
+        }
         if let Err(e) = session.umount_and_join() {
             eprintln!("unmounting {}: {e}", self.dir.display());
+        }
+    }
+}
+
+impl Mounted {
+    /// A killed user holds its files until its last I/O has ended: waits for that, then detaches.
+    fn unmount(&self) -> std::io::Result<()> {
+        let dir = CString::new(self.dir.as_os_str().as_bytes())?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let flags = if Instant::now() < deadline { 0 } else { libc::MNT_DETACH };
+            // SAFETY: `dir` is a string that outlives the call.
+            if unsafe { libc::umount2(dir.as_ptr(), flags) } == 0 {
+                return if flags == 0 {
+                    Ok(())
+                } else {
+                    Err(std::io::Error::other("still in use, detached"))
+                };
+            }
+            match std::io::Error::last_os_error() {
+                e if e.raw_os_error() == Some(libc::EBUSY) && flags == 0 => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                // Not root: the session unmounts through its helper.
+                e if e.raw_os_error() == Some(libc::EPERM) => return Ok(()),
+                e => return Err(e),
+            }
         }
     }
 }
