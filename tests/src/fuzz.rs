@@ -27,7 +27,7 @@ impl Dice {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -36,7 +36,7 @@ impl Dice {
 
     /// A number below `n` (0 where `n` is 0).
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        ((u128::from(self.draw()) * n as u128) >> 64) as usize
     }
 
     /// Damages `bytes` in one to eight places: flipped bits, telling numbers, moved, repeated and lost stretches.
@@ -45,14 +45,14 @@ impl Dice {
             [0, 1, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
         for _ in 0..=self.below(8) {
             if bytes.is_empty() {
-                bytes.push(self.next() as u8);
+                bytes.push(self.draw() as u8);
             }
             // Most of what matters stands in the first bytes.
             let reach = if self.below(2) == 0 { bytes.len().min(160) } else { bytes.len() };
             let at = self.below(reach);
             match self.below(8) {
                 0 | 1 => bytes[at] ^= 1 << self.below(8),
-                2 => bytes[at] = self.next() as u8,
+                2 => bytes[at] = self.draw() as u8,
                 3 | 4 => {
                     let word =
                         TELLING[self.below(TELLING.len())].wrapping_add(self.below(3) as u64).wrapping_sub(1);

@@ -336,8 +336,11 @@ fn resident() -> Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
+/// Bytes per line, lines, and where the bytes are.
+type IndexFigure = (f64, u64, Vec<(String, f64)>);
+
 /// Fills the index of a cache of `o.index_cache` bytes over devices that keep nothing.
-fn index(o: &EngineOptions) -> Result<(f64, u64, Vec<(String, f64)>)> {
+fn index(o: &EngineOptions) -> Result<IndexFigure> {
     let before = resident()?;
     let mut cache = Nothing { size: o.index_cache, kept: Default::default() };
     let mut none = Nothing { size: o.index_core, kept: Default::default() };

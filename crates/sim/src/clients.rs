@@ -239,7 +239,7 @@ impl Clients {
             self.rng.below(self.size)
         };
         let mut at = at.min(self.size - len) / self.align * self.align;
-        if self.rng.chance(1, 2) && at % 8 != 0 && at / 8 * 8 + len <= self.size {
+        if self.rng.chance(1, 2) && !at.is_multiple_of(8) && at / 8 * 8 + len <= self.size {
             at = at / 8 * 8;
         }
         (at, len)

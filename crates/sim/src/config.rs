@@ -142,7 +142,7 @@ impl Config {
             stall_one_in: rng.pick(&[0, 20, 100]),
         };
         let core_size = rng.pick(&[3 << 20, 8 << 20, 8 << 20, 16 << 20, 36 << 20])
-            + rng.below(512) * u64::from(core_block as u32);
+            + rng.below(512) * u64::from(core_block);
         let mut cfg = Config {
             cache: Traits {
                 size: (24 << 20) + rng.pick(&[0, 0, 0, 1 << 20, 9 << 20]),

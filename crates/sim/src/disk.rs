@@ -194,7 +194,7 @@ impl Disk {
     pub fn refuses(&self, op: &Op) -> Option<String> {
         let lb = u64::from(self.traits.logical_block);
         let flush = matches!(op.kind, OpKind::Flush);
-        let bad = !flush && (op.is_empty() || op.offset % lb != 0 || op.len() % lb != 0);
+        let bad = !flush && (op.is_empty() || !op.offset.is_multiple_of(lb) || !op.len().is_multiple_of(lb));
         let past = !flush && op.offset.checked_add(op.len()).is_none_or(|end| end > self.traits.size);
         (bad || past).then(|| {
             format!(
