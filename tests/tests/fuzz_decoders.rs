@@ -120,7 +120,7 @@ fn damaged_directories_and_pages_are_refused_and_never_panic() {
             assert!(Directory::decode(&bytes, ID, 40, dir_crc).is_err(), "damage was taken for a directory");
         }
         let crc = crc32c(&bytes);
-        let pages = if dice.below(4) == 0 { dice.next() as u32 } else { 40 };
+        let pages = if dice.below(4) == 0 { dice.draw() as u32 } else { 40 };
         taken[0] += u64::from(Directory::decode(&bytes, ID, pages, crc).is_ok());
 
         let mut bytes = page.clone();
@@ -132,7 +132,7 @@ fn damaged_directories_and_pages_are_refused_and_never_panic() {
             );
         }
         let crc = crc32c(&bytes);
-        let slots = if dice.below(4) == 0 { dice.next() as u32 } else { 400 };
+        let slots = if dice.below(4) == 0 { dice.draw() as u32 } else { 400 };
         taken[1] +=
             u64::from(decode_page(&bytes, ID, 1, slots, crc, |e| assert!(e.meta.slot < slots)).is_ok());
     });
