@@ -170,7 +170,12 @@ impl<F: Flaw> Engine for PassThrough<F> {
     }
 
     fn parts(_: &Config) -> Parts {
-        Parts { data: vec![0..4096], doubled: vec![0..512], image: vec![0..512], journals: vec![] }
+        Parts {
+            data: std::iter::once(0..4096).collect(),
+            doubled: std::iter::once(0..512).collect(),
+            image: std::iter::once(0..512).collect(),
+            journals: vec![],
+        }
     }
 }
 
