@@ -445,19 +445,22 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
-        if let Err(e) = self.unmount() {
+        let ended = match self.unmount() {
+            Ok(true) => session.join(),
+            Ok(false) => session.umount_and_join(),
             // The threads end with the mount, whenever that is; waiting for them could take for ever.
-            return eprintln!("unmounting {}: {e}", self.dir.display());
-        }
-        if let Err(e) = session.umount_and_join() {
+            Err(e) => Err(e),
+        };
+        if let Err(e) = ended {
             eprintln!("unmounting {}: {e}", self.dir.display());
         }
     }
 }
 
 impl Mounted {
-    /// A killed user holds its files until its last I/O has ended: waits for that, then detaches.
-    fn unmount(&self) -> std::io::Result<()> {
+    /// A killed user holds its files until its last I/O has ended: waits for that, then detaches. False where only a
+    /// helper may unmount.
+    fn unmount(&self) -> std::io::Result<bool> {
         let dir = CString::new(self.dir.as_os_str().as_bytes())?;
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
@@ -474,8 +477,7 @@ impl Mounted {
                 e if e.raw_os_error() == Some(libc::EBUSY) && flags == 0 => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                // Not root: the session unmounts through its helper.
-                e if e.raw_os_error() == Some(libc::EPERM) => return Ok(()),
+                e if e.raw_os_error() == Some(libc::EPERM) => return Ok(false),
                 e => return Err(e),
             }
         }
