@@ -102,7 +102,7 @@ impl Recovered {
         (0..self.slots.count()).filter_map(move |s| self.index.entry(s).map(|(b, m)| (stripe.global(b), m)))
     }
 
-    /// Forgets every clean block (the core was changed without its cache). Call [`Recovered::commit`] afterwards.
+    /// Forgets every clean block (the core was changed without its cache). Call [`commit`] afterwards.
     pub fn drop_clean(&mut self, touched: &mut BTreeSet<u32>) {
         for slot in 0..self.slots.count() {
             if let Some((block, meta)) = self.index.entry(slot)
