@@ -468,7 +468,7 @@ impl Mounted {
             // SAFETY: `dir` is a string that outlives the call.
             if unsafe { libc::umount2(dir.as_ptr(), flags) } == 0 {
                 return if flags == 0 {
-                    Ok(())
+                    Ok(true)
                 } else {
                     Err(std::io::Error::other("still in use, detached"))
                 };
