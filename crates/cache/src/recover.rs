@@ -501,9 +501,16 @@ fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {
     for slot in 0..plan.layout.slots {
         let Some((block, meta)) = r.index.entry(slot) else { continue };
         let region = (plan.stripe.global(block) * BLOCK / plan.region) as u32;
-        if meta.dirty == 0 && r.intents.contains(&region) {
+        if !r.intents.contains(&region) {
+            continue;
+        }
+        if meta.dirty == 0 {
             r.forget(block, slot);
             report.clean_dropped += 1;
+        } else if meta.valid != meta.dirty {
+            // The core may have lost what its clean sectors hold: they are written again with the others.
+            r.index.put(block, Meta { dirty: meta.valid, ..meta });
+            r.touch(slot);
         }
     }
 }
