@@ -27,8 +27,9 @@ pub struct Asked {
     pub first: u32,
     /// Sectors.
     pub count: u32,
+    /// What the oracle knows it by.
+    pub ticket: Ticket,
     sense: Sense,
-    ticket: Ticket,
     since: Nanos,
 }
 
@@ -47,9 +48,7 @@ impl Asked {
         let wrong =
             |v: crate::oracle::Violation| format!("sector {} read as {}: {}", v.sector, v.got, v.history);
         match (sense, result) {
-            (Sense::Read | Sense::Status, Err(_)) => {
-                oracle.end_read_failed(ticket);
-            }
+            (Sense::Read | Sense::Status, Err(_)) => oracle.end_read_failed(ticket),
             (Sense::Change { .. }, Err(_)) => oracle.end_change(ticket, false, false),
             (Sense::Flush, Err(_)) => {}
             (Sense::Read, Ok(Answer::Data(segments))) => {

@@ -71,6 +71,8 @@ struct Sector {
     listed: bool,
     /// When a fault was let loose on it: since then it may fail with EIO (0: never).
     suspect: Time,
+    /// When it was last written anew after that.
+    healed: Time,
     /// A fault that cannot be told from power loss: it may read as anything it once held.
     forgiven: bool,
 }
@@ -201,8 +203,9 @@ impl Oracle {
             let me = s.versions[at];
             if !me.discard {
                 s.kill(me.token, now, |x| x.end < me.start);
-                if s.suspect < me.start {
+                if s.suspect > 0 && s.suspect < me.start {
                     s.suspect = 0;
+                    s.healed = now;
                     s.forgiven = false;
                 }
             }
@@ -259,15 +262,16 @@ impl Oracle {
         })
     }
 
-    /// A read is answered with an error. The sectors allow it when a fault touched any of them.
-    pub fn end_read_failed(&mut self, t: Ticket) -> bool {
+    /// A read is answered with an error.
+    pub fn end_read_failed(&mut self, t: Ticket) {
+        self.tick();
         self.forget_read(t.start);
-        self.may_fail(t.span.first, t.span.count)
     }
 
-    /// Whether a fault was let loose on any of the sectors.
-    pub fn may_fail(&self, first: u32, count: u32) -> bool {
-        self.sectors[first as usize..(first + count) as usize].iter().any(|s| s.suspect > 0)
+    /// Whether a fault was let loose on any of the sectors, and was not healed before `ticket` was given out.
+    pub fn may_fail(&self, first: u32, count: u32, ticket: &Ticket) -> bool {
+        let loose = |s: &Sector| s.suspect > 0 || s.healed > ticket.start;
+        self.sectors[first as usize..(first + count) as usize].iter().any(loose)
     }
 
     fn forget_read(&mut self, start: Time) {
@@ -614,9 +618,11 @@ mod tests {
         let w = o.begin_change(0, 1, Change::Write(1));
         o.suspect(0);
         o.end_change(w, true, false);
-        assert!(o.may_fail(0, 1));
+        let during = o.begin_read(0, 1);
+        assert!(o.may_fail(0, 1, &during));
         put(&mut o, 2);
-        assert!(!o.may_fail(0, 1));
+        let after = o.begin_read(0, 1);
+        assert!(o.may_fail(0, 1, &during) && !o.may_fail(0, 1, &after));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The simulated runtime: two devices, shards with mailboxes, clients, one virtual clock. It carries out what the
 //! engine asks, in seeded order, and shows every answer to the oracle.
 
-use crate::clients::{Asked, Clients};
+use crate::clients::Clients;
 use crate::config::Config;
 use crate::disk::{Crash, Disk, Nanos};
 use crate::engine::{Engine, Parts, Refusal};
@@ -167,7 +167,9 @@ impl<E: Engine> World<E> {
     pub fn close(&mut self, fuse: &Fuse) -> Result<(), Wrong> {
         self.note_counters();
         let engine = self.engine.take().ok_or("nothing to close")?;
-        engine.close(&self.cfg, &mut SyncDisk::new(&mut self.cache, fuse))
+        let closed = engine.close(&self.cfg, &mut SyncDisk::new(&mut self.cache, fuse));
+        self.take_fired();
+        closed
     }
 
     fn note_counters(&mut self) {
@@ -412,12 +414,12 @@ impl<E: Engine> World<E> {
         let Some(asked) = self.clients.take(reply.id) else {
             return Err(format!("request {} was answered and is not under way", reply.id));
         };
-        let Asked { first, count, .. } = asked;
+        let (first, count) = (asked.first, asked.count);
         if let Err(e) = &reply.result {
             let refused = self.stopping && *e == loligo_block::ReqError::Shutdown;
             // A block is checked as a whole.
             let (lo, hi) = (first / 8 * 8, (first + count).next_multiple_of(8).min(self.oracle.sectors()));
-            let allowed = self.broken || refused || self.oracle.may_fail(lo, hi - lo);
+            let allowed = self.broken || refused || self.oracle.may_fail(lo, hi - lo, &asked.ticket);
             if !allowed {
                 return Err(format!(
                     "request {} failed with {e:?} and nothing is wrong: {asked:?}",
