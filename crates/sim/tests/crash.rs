@@ -7,7 +7,8 @@ use loligo_sim::seeds::{run_all, seeds};
 const SEEDS: u64 = 2_000;
 
 /// What the default seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 24] = [
+const PATHS: [&str; 27] = [
+    "cache filled",
     "clean data rotted",
     "clean stop",
     "core alone checked",
@@ -31,7 +32,9 @@ const PATHS: [&str; 24] = [
     "fault: torn write",
     "journal wrapped",
     "live mode switch",
+    "mostly dirty at the end of a life",
     "recovery: clean blocks dropped",
+    "recovery: records dropped",
 ];
 
 #[test]
