@@ -139,7 +139,7 @@ impl Core {
         }
         let completed = self.journal.completed();
         let waited = self.durable_waiters.front().is_some_and(|(need, _)| *need <= completed);
-        let short = self.slots.free_count() < self.room_target()
+        let short = self.slots.free_count() < self.room_wanted()
             && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
         let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
         if waited || short || due {

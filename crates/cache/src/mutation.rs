@@ -133,6 +133,10 @@ impl Core {
                 offset = offset.next_multiple_of(BLOCK);
                 len = end.saturating_sub(offset);
                 if len == 0 || !self.cfg.core_unmaps {
+                    if req.fua {
+                        // What it leaves in place must not step back behind it.
+                        return self.flush(now, req.id, fx);
+                    }
                     return answer(fx, req.id, Ok(Answer::Done));
                 }
                 Content::Zero { unmap: true }
@@ -311,7 +315,9 @@ impl Core {
             let m = self.mutation(key);
             m.stage = Stage::Durability;
             m.pending = 1;
-            self.wait_durable(seq, Waiter::Task(key));
+            // Without a record of its own it still comes after all that was recorded before it.
+            let need = if seq == 0 { self.journal.last_seq() } else { seq };
+            self.wait_durable(need, Waiter::Task(key));
             if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
                 self.mutation(key).pending += 1;
             }

@@ -362,10 +362,10 @@ impl Core {
         let mut late: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
         for p in task.pieces.iter().filter(|p| matches!(p.source, Source::Core) && task.error.is_none()) {
             for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
-                let over = |o: &Piece| matches!(o.source, Source::Overlay { .. }) && o.first == block;
-                let seen = |m: &Meta| m.dirty != 0 || !self.hidden.contains(&block);
-                if let Some(meta) = self.index.get(block).filter(|m| seen(m) && !task.pieces.iter().any(over))
-                {
+                let Some(meta) = self.index.get(block) else { continue };
+                let over = |o: &Piece| o.first == block && matches!(&o.source, Source::Overlay { meta: m, .. } if m.slot == meta.slot);
+                let seen = meta.dirty != 0 || !self.hidden.contains(&block);
+                if seen && !task.pieces.iter().any(over) {
                     late.push((block, meta));
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::api::Nanos;
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::core::{Core, Task};
 use crate::record::Record;
 
 /// Whose records want journal room.
@@ -21,7 +21,7 @@ impl Core {
 
     /// Evicts until enough slots are free or on their way. A victim takes the clean blocks of its line along.
     pub(crate) fn make_room(&mut self, now: Nanos) {
-        let target = self.room_target();
+        let target = self.room_wanted();
         let mut budget = 256;
         while self.slots.free_count() + self.slots.leaving_count() + self.dropping < target
             && budget > 0
@@ -57,6 +57,13 @@ impl Core {
     /// Free slots to keep at hand.
     pub(crate) fn room_target(&self) -> u32 {
         self.reserve() + (self.slots.count() / 128).clamp(64, 8192)
+    }
+
+    /// Free slots to bring about now: more than usual where the first in the queue would not fit.
+    pub(crate) fn room_wanted(&self) -> u32 {
+        let first = self.waiting.front().map(|key| &self.tasks[*key]);
+        let blocks = if let Some(Task::Mutation(m)) = first { m.last - m.first + 1 } else { 0 };
+        self.room_target().max(self.reserve() + blocks)
     }
 
     /// Dirty blocks the shard may hold.
