@@ -203,14 +203,9 @@ impl Oracle {
             let me = s.versions[at];
             if !me.discard {
                 s.kill(me.token, now, |x| x.end < me.start);
-                if s.suspect > 0 && s.suspect < me.start {
-                    s.suspect = 0;
-                    s.healed = now;
-                    s.forgiven = false;
-                }
             }
             if durable {
-                s.harden(at);
+                s.harden(at, now);
                 s.prune(oldest);
             } else if !s.listed {
                 s.listed = true;
@@ -226,7 +221,7 @@ impl Oracle {
 
     /// A flush is answered with success: whatever was acknowledged before it came is durable.
     pub fn end_flush(&mut self, t: Ticket) {
-        self.tick();
+        let now = self.tick();
         let oldest = self.reads.iter().copied().min().unwrap_or(NEVER);
         let mut list = std::mem::take(&mut self.undurable);
         list.retain(|n| {
@@ -234,7 +229,7 @@ impl Oracle {
             for i in 0..s.versions.len() {
                 let v = s.versions[i];
                 if v.state == State::Acked && v.end < t.start && !v.durable {
-                    s.harden(i);
+                    s.harden(i, now);
                 }
             }
             s.prune(oldest);
@@ -280,7 +275,7 @@ impl Oracle {
         }
     }
 
-    /// Lets the sector fail with EIO until it is written anew.
+    /// Lets the sector fail with EIO until it is durably written anew.
     pub fn suspect(&mut self, sector: u32) {
         let now = self.now;
         if let Some(s) = self.sectors.get_mut(sector as usize) {
@@ -288,7 +283,7 @@ impl Oracle {
         }
     }
 
-    /// Lets the sector read as anything it ever held, or fail, until it is written anew.
+    /// Lets the sector read as anything it ever held, or fail, until it is durably written anew.
     pub fn forgive(&mut self, sector: u32) {
         let now = self.now;
         if let Some(s) = self.sectors.get_mut(sector as usize) {
@@ -345,7 +340,7 @@ impl Oracle {
             });
         }
         if count == 1 && s.versions[seen].survived && !s.versions[seen].durable {
-            s.harden(seen);
+            s.harden(seen, now);
         }
         s.prune(oldest);
         None
@@ -393,9 +388,15 @@ impl Sector {
     }
 
     /// Version `at` is durable, and so is whatever it replaced.
-    fn harden(&mut self, at: usize) {
+    fn harden(&mut self, at: usize, now: Time) {
         let me = self.versions[at];
         self.versions[at].durable = true;
+        if !me.discard && self.suspect > 0 && self.suspect < me.start {
+            // Only now: power loss could have brought back what the fault had hit.
+            self.suspect = 0;
+            self.forgiven = false;
+            self.healed = now;
+        }
         if me.discard {
             // Older than what it may have left in place: gone for good.
             let ended: Vec<u64> = self
@@ -613,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_forgotten_only_with_a_write_that_began_after_it() {
+    fn a_fault_is_forgotten_only_with_a_durable_write_that_began_after_it() {
         let mut o = Oracle::new(1);
         let w = o.begin_change(0, 1, Change::Write(1));
         o.suspect(0);
@@ -621,6 +622,8 @@ mod tests {
         let during = o.begin_read(0, 1);
         assert!(o.may_fail(0, 1, &during));
         put(&mut o, 2);
+        assert!(o.may_fail(0, 1, &during));
+        flush(&mut o);
         let after = o.begin_read(0, 1);
         assert!(o.may_fail(0, 1, &during) && !o.may_fail(0, 1, &after));
     }
