@@ -140,7 +140,7 @@ mod tests {
             }
             other => other.unwrap(),
         };
-        let mut client = Client::connect(&dir.path().join("nk.sock"), "").unwrap();
+        let mut client = Client::connect(&dir.path().join("nk.nbd"), "").unwrap();
         assert_eq!(client.size(), 1 << 18);
         let mut part = vec![0; 5000];
         client.read(4096, &mut part).unwrap();
