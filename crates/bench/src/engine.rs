@@ -229,7 +229,7 @@ impl<W: World> Driver<W> {
                             answered += 1;
                         }
                     }
-                    Effect::Controlled(..) => {}
+                    Effect::Missed(_) | Effect::Controlled(..) => {}
                 }
             }
         }

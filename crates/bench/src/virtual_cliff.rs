@@ -250,7 +250,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
                         lat.push(now - started.remove(&whole.id).unwrap_or(now));
                     }
                 }
-                Effect::Controlled(..) => {}
+                Effect::Missed(_) | Effect::Controlled(..) => {}
             }
         }
         if sent - answered < o.depth {

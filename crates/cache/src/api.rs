@@ -1,6 +1,6 @@
 //! The vocabulary between the engine and the world around it: events in, effects out.
 
-use loligo_block::{Buf, IoError, Op, Reply, Request, Tag};
+use loligo_block::{Buf, IoError, Op, Reply, ReqId, Request, Tag};
 
 /// Nanoseconds on the runtime's monotonic clock; the engine never reads one itself.
 pub type Nanos = u64;
@@ -39,6 +39,8 @@ pub enum Event {
 pub struct Hint {
     /// Bytes of the sequential stream this request continues, itself included; 0: not sequential.
     pub stream_bytes: u64,
+    /// The request has other parts: whether it hit is for the router to say, which is told with [`Effect::Missed`].
+    pub split: bool,
 }
 
 /// Names a management request until its answer.
@@ -64,6 +66,8 @@ pub enum Effect {
     Io(Dev, Op),
     /// Hand this to the client.
     Answer(Reply),
+    /// A part of a split request was not wholly in the cache; comes before its answer.
+    Missed(ReqId),
     /// A management request is done.
     Controlled(ControlId, Result<(), String>),
 }

@@ -52,6 +52,8 @@ pub(crate) struct Checkpoint {
     highest: u64,
     root: Option<Shared>,
     committed: u64,
+    /// The intents have changed without a record, so the last commit is not the last word.
+    stale: bool,
 }
 
 impl Checkpoint {
@@ -70,6 +72,7 @@ impl Checkpoint {
             highest: 0,
             root: None,
             committed: 0,
+            stale: false,
         }
     }
 
@@ -86,7 +89,12 @@ impl Checkpoint {
 
     /// Whether the last commit holds everything through frame `seq`.
     pub(crate) fn finished_at(&self, seq: u64) -> bool {
-        self.step == Step::Idle && self.committed >= seq && self.touched_count == 0
+        self.step == Step::Idle && self.committed >= seq && self.touched_count == 0 && !self.stale
+    }
+
+    /// The next commit is needed even if no page changes.
+    pub(crate) fn renew(&mut self) {
+        self.stale = true;
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -212,6 +220,7 @@ impl Core {
                 c.root_seq += 1;
                 let which = (c.root_seq % 2) as u8;
                 let mut buf = Buf::alloc(layout.dir_len as usize);
+                c.stale = false;
                 let dir_crc = c.next_directory.encode(id, c.root_seq, &mut buf);
                 let root = Root {
                     seq: c.root_seq,

@@ -60,12 +60,13 @@ impl Core {
             self.emit_frames(fx);
             return self.flush_if_wanted(now, fx);
         }
-        if self.core_acked > self.core_flushed {
+        if self.core_acked > self.core_flushed || self.intents.open() > 0 {
             let asked =
                 self.core_flush.now.contains(&Waiter::Stop) || self.core_flush.next.contains(&Waiter::Stop);
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;
             }
+            self.lift_for_stop();
         }
         if !self.checkpoint.finished_at(self.journal.last_seq()) {
             return self.start_checkpoint(fx);

@@ -18,7 +18,7 @@ pub(crate) enum Waiter {
     Intent(u32),
     /// The open intents are being lifted.
     Lift,
-    /// The last flush of a stop; [`Core::settle`] goes on from there.
+    /// The last flush of a stop: it closes the intents, and [`Core::settle`] goes on from there.
     Stop,
     Checkpoint,
 }
@@ -50,7 +50,7 @@ impl Core {
             Waiter::Job(key) => self.job_step(now, key, fx),
             Waiter::Intent(region) => self.intent_opened(region, fx),
             Waiter::Lift => self.lift_step(now, fx),
-            Waiter::Stop => {}
+            Waiter::Stop => self.lift_for_stop(),
             Waiter::Checkpoint => self.checkpoint_step(fx),
         }
     }

@@ -107,6 +107,22 @@ impl Intents {
         bits
     }
 
+    pub(crate) fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// Closes every open region; whether there was one. Only for a stop: nobody writes the core any more, it is flushed,
+    /// and the checkpoint that follows says so instead of records.
+    fn close_all(&mut self) -> bool {
+        let any = self.open > 0;
+        for r in self.regions.iter_mut().filter(|r| r.state == State::Open) {
+            debug_assert_eq!(r.users, 0, "an idle shard writes no core");
+            r.state = State::Closed;
+            self.open -= 1;
+        }
+        any
+    }
+
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         (self.open > 0 && self.lifting.is_none()).then_some(self.next_look)
     }
@@ -120,7 +136,7 @@ impl Core {
     /// Starts lifting what has been quiet.
     pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let i = &mut self.intents;
-        if i.open == 0 || i.lifting.is_some() || now < i.next_look {
+        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.stopping.is_some() {
             return;
         }
         i.next_look = now + QUIET / 2;
@@ -150,6 +166,13 @@ impl Core {
                 r.state = State::Closing;
                 self.record(now, Record::IntentClose { region }, false, false);
             }
+        }
+    }
+
+    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
+    pub(crate) fn lift_for_stop(&mut self) {
+        if self.intents.close_all() {
+            self.checkpoint.renew();
         }
     }
 

@@ -73,6 +73,7 @@ pub(crate) struct Mutation {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     fua: bool,
+    split: bool,
     pub(crate) route: WriteRoute,
     /// The answer waits until the dirty blocks are in the core.
     pub(crate) sync: bool,
@@ -158,6 +159,7 @@ impl Core {
             offset,
             len,
             fua: req.fua,
+            split: hint.split,
             route: WriteRoute::Back,
             sync: false,
             sequential: cutoff && hint.stream_bytes >= self.params.seq_threshold,
@@ -207,9 +209,15 @@ impl Core {
         }
         let zero = matches!(self.mutation(key).content, Content::Zero { .. });
         let sequential = self.mutation(key).sequential;
-        match cached {
-            true => self.stats.write_hits += 1,
-            false => self.stats.write_misses += 1,
+        let m = self.mutation(key);
+        match (m.split, cached, m.id) {
+            (false, true, _) => self.stats.write_hits += 1,
+            (false, false, _) => self.stats.write_misses += 1,
+            (true, true, _) => {}
+            (true, false, id) => fx.push(Effect::Missed(id)),
+        }
+        for line in first / self.cfg.line_blocks..=last / self.cfg.line_blocks {
+            self.admission.touched(u64::from(line));
         }
         let mut route = self.mode.write_route();
         if sequential && !zero {

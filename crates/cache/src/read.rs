@@ -91,10 +91,13 @@ impl Core {
             error: None,
         };
         let missed = self.plan(&mut task, last);
-        if missed == 0 {
-            self.stats.read_hits += 1;
-        } else {
-            self.stats.read_misses += 1;
+        match (hint.split, missed) {
+            (false, 0) => self.stats.read_hits += 1,
+            (false, _) => self.stats.read_misses += 1,
+            (true, 0) => {}
+            (true, _) => fx.push(Effect::Missed(req.id)),
+        }
+        if missed > 0 {
             if sequential {
                 self.stats.bypassed(Bypass::Sequential, u64::from(missed));
             } else if !self.mode.promotes_reads() {
@@ -168,6 +171,7 @@ impl Core {
                 continue;
             };
             self.policy.hit(meta.slot, task.global(block));
+            self.admission.touched(u64::from(block / self.cfg.line_blocks));
             match task.pieces.last_mut() {
                 Some(Piece { first, blocks, source: Source::Slots { metas, .. }, .. })
                     if *first + *blocks == block && metas[metas.len() - 1].slot + 1 == meta.slot =>
@@ -363,7 +367,10 @@ impl Core {
         for p in task.pieces.iter().filter(|p| matches!(p.source, Source::Core) && task.error.is_none()) {
             for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
                 let Some(meta) = self.index.get(block) else { continue };
-                let over = |o: &Piece| o.first == block && matches!(&o.source, Source::Overlay { meta: m, .. } if m.slot == meta.slot);
+                let over = |o: &Piece| {
+                    o.first == block
+                        && matches!(&o.source, Source::Overlay { meta: m, .. } if m.slot == meta.slot)
+                };
                 let seen = meta.dirty != 0 || !self.hidden.contains(&block);
                 if seen && !task.pieces.iter().any(over) {
                     late.push((block, meta));
@@ -425,6 +432,8 @@ impl Core {
 
     /// Offers what came from the core to the admission policy, and writes what it takes into slots.
     fn promote(&mut self, now: Nanos, first: u32, stamp: u64, data: &Shared, fx: &mut Vec<Effect>) {
+        // One request is one access to a line, however many of its blocks it reads.
+        let mut judged: Option<(u32, Verdict)> = None;
         for (block, from) in (first..).zip((0..data.len()).step_by(BLOCK as usize)) {
             let there = self.index.get(block).is_some_and(|m| m.valid == ALL || m.dirty != 0);
             if there || self.filling.contains_key(&block) {
@@ -436,7 +445,13 @@ impl Core {
             }
             let to = data.len().min(from + BLOCK as usize);
             let piece = data.slice(from..to);
-            match self.verdict(block) {
+            let line = block / self.cfg.line_blocks;
+            let verdict = match judged {
+                Some((of, verdict)) if of == line => verdict,
+                _ => self.verdict(block),
+            };
+            judged = Some((line, verdict));
+            match verdict {
                 Verdict::Refuse => self.stats.bypassed(Bypass::Admission, 1),
                 Verdict::Probation => {
                     self.stats.bypassed(Bypass::Admission, 1);

@@ -3,8 +3,9 @@
 
 use crate::api::Hint;
 use crate::policy::streams::Streams;
+use crate::stats::Stats;
 use crate::units::{Stripe, WINDOW};
-use loligo_block::{Answer, Extent, Reply, ReqError, ReqKind, Request, SECTOR, Segments};
+use loligo_block::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, SECTOR, Segments};
 use slab::Slab;
 
 /// Low bits of a part's id that number it within its request.
@@ -25,6 +26,8 @@ pub struct Part {
 struct Parent {
     request: Request,
     left: u32,
+    /// Some part was not wholly in the cache.
+    missed: bool,
     error: Option<ReqError>,
     /// Answers of the parts, in order, where there is more than one.
     answers: Vec<Option<Answer>>,
@@ -38,13 +41,30 @@ pub struct Router {
     block: u64,
     streams: Streams,
     parents: Slab<Parent>,
+    /// Hits and misses of requests that had several parts.
+    reads: Tally,
+    writes: Tally,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    hits: u64,
+    misses: u64,
 }
 
 impl Router {
     /// For a volume of `size` bytes in blocks of `logical_block` bytes over `shards` shards.
     pub fn new(size: u64, logical_block: u32, shards: u16, promotion: u32) -> Router {
         let block = u64::from(logical_block).max(SECTOR);
-        Router { shards, size, block, streams: Streams::new(promotion), parents: Slab::with_capacity(256) }
+        Router {
+            shards,
+            size,
+            block,
+            streams: Streams::new(promotion),
+            parents: Slab::with_capacity(256),
+            reads: Tally::default(),
+            writes: Tally::default(),
+        }
     }
 
     /// Splits `request`; its parts are added to `out`. A request that cannot be is answered at once.
@@ -70,12 +90,17 @@ impl Router {
             ReqKind::Write(_) => self.streams.observe(request.offset, request.len, true),
             _ => 0,
         };
-        let hint = Hint { stream_bytes };
         let (offset, len) = (request.offset, request.len);
         let parts =
             if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
-        let key =
-            self.parents.insert(Parent { request, left: parts as u32, error: None, answers: Vec::new() });
+        let hint = Hint { stream_bytes, split: parts > 1 };
+        let key = self.parents.insert(Parent {
+            request,
+            left: parts as u32,
+            missed: false,
+            error: None,
+            answers: Vec::new(),
+        });
         let parent = &mut self.parents[key];
         if parts > 1 {
             parent.answers.resize_with(parts as usize, || None);
@@ -118,12 +143,42 @@ impl Router {
             return None;
         }
         let parent = self.parents.remove(key);
+        if parent.answers.len() > 1 {
+            self.count(&parent);
+        }
         let result = match (parent.error, single) {
             (Some(e), _) => Err(e),
             (None, Some(answer)) => Ok(answer),
             (None, None) => Ok(join(parent.answers)),
         };
         Some(Reply { id: parent.request.id, result })
+    }
+
+    fn count(&mut self, parent: &Parent) {
+        let tally = match parent.request.kind {
+            ReqKind::Read => &mut self.reads,
+            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => &mut self.writes,
+            ReqKind::Flush | ReqKind::Status => return,
+        };
+        match parent.missed {
+            true => tally.misses += 1,
+            false => tally.hits += 1,
+        }
+    }
+
+    /// Part `id` of a request was not wholly in the cache.
+    pub fn missed(&mut self, id: ReqId) {
+        if let Some(parent) = self.parents.get_mut((id >> PART_BITS) as usize) {
+            parent.missed = true;
+        }
+    }
+
+    /// Adds the requests that had several parts to what the shards counted of the others.
+    pub fn add_to(&self, stats: &mut Stats) {
+        stats.read_hits += self.reads.hits;
+        stats.read_misses += self.reads.misses;
+        stats.write_hits += self.writes.hits;
+        stats.write_misses += self.writes.misses;
     }
 
     /// Requests under way.

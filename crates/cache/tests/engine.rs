@@ -5,6 +5,7 @@ use loligo_cache::api::{Control, Dev, Effect, Event};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
+use loligo_cache::stats::Stats;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::{Core, Router};
 use std::collections::VecDeque;
@@ -113,6 +114,7 @@ impl Rig {
                         events.push_back((s, Event::Done { tag: op.tag, buf, result: Ok(()) }));
                     }
                     Effect::Answer(r) => out.extend(self.router.answered(r).map(|r| r.result)),
+                    Effect::Missed(id) => self.router.missed(id),
                     Effect::Controlled(_, r) => {
                         r.unwrap();
                         controlled += 1;
@@ -231,4 +233,65 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
             assert_eq!(inspection.damage, []);
         }
     }
+}
+
+#[test]
+fn a_clean_stop_closes_every_intent_so_that_the_next_start_trusts_what_was_written_through() {
+    for core_volatile in [true, false] {
+        let devices = Devices { core_volatile, ..DEVICES };
+        let mut rig = Rig::new(Mode::Wt, 2, 4096);
+        let opened = open::open(&mut rig.cache, &mut rig.core, rig.sb.clone(), &options()).unwrap();
+        (rig.sb, rig.cores) = opened.into_cores(Mode::Wt, &options(), &devices);
+        for n in 0..64u64 {
+            rig.write(n * 400_384, &[n as u8 + 1; 4096]);
+        }
+        let stored = rig.cores.iter().map(|c| c.stats().occupied_bytes).sum::<u64>();
+        let (cache, core) = rig.stop();
+        let rig = Rig::start(cache, core, Mode::Wt);
+        assert_eq!(rig.cores.iter().map(|c| c.stats().occupied_bytes).sum::<u64>(), stored);
+    }
+}
+
+#[test]
+fn a_request_over_several_windows_counts_once_and_a_partial_hit_is_a_miss() {
+    let counted = |rig: &Rig| {
+        let mut s = rig.cores.iter().fold(Stats::default(), |mut all, c| {
+            all.merge(&c.stats());
+            all
+        });
+        rig.router.add_to(&mut s);
+        (s.read_hits, s.read_misses, s.write_hits, s.write_misses)
+    };
+    let mut rig = Rig::new(Mode::Wb, 2, 4096);
+    let len = 3 << 20;
+    rig.write(1 << 20, &vec![1; len]);
+    assert_eq!(counted(&rig), (0, 0, 0, 1));
+    rig.write(1 << 20, &vec![2; len]);
+    assert_eq!(counted(&rig), (0, 0, 1, 1));
+    rig.read(1 << 20, len as u64);
+    assert_eq!(counted(&rig), (1, 0, 1, 1));
+    rig.read(1 << 20, len as u64 + 4096);
+    assert_eq!(counted(&rig), (1, 1, 1, 1), "the last block comes from the core");
+}
+
+#[test]
+fn one_long_read_is_one_access_to_a_line_and_a_write_is_another() {
+    let mut params = Params::default();
+    params.set("admission", "nhit").unwrap();
+    let mut rig = Rig::new(Mode::Wb, 1, 65536);
+    rig.control(Control::SetParams(params));
+    // Past the occupancy below which everything is admitted.
+    for n in 0..28u64 {
+        rig.write(n << 20, &vec![3; 1 << 20]);
+    }
+    let fills = |rig: &Rig| rig.cores[0].stats().fills;
+    rig.control(Control::FlushDirty);
+    let before = fills(&rig);
+    let at = 40 << 20;
+    rig.read(at, 65536);
+    assert_eq!(fills(&rig), before, "sixteen blocks of one line are one access, and three are wanted");
+    rig.read(at, 65536);
+    assert_eq!(fills(&rig), before);
+    rig.read(at, 65536);
+    assert!(fills(&rig) > before, "the third access is enough");
 }

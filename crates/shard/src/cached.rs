@@ -103,6 +103,11 @@ impl Cached {
         }
     }
 
+    /// A part of a split request was not wholly in the cache of its shard.
+    pub(crate) fn missed(&mut self, id: ReqId) {
+        self.router.missed(id);
+    }
+
     /// Takes completions, feeds the engine everything there is and carries out what it wants, until it is quiet.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, server: &mut Server) {
         let mut done = std::mem::take(&mut self.done);
@@ -137,6 +142,10 @@ impl Cached {
                     self.events.extend(port.submit(ring, now, op).map(event));
                 }
                 Effect::Answer(reply) => self.answer(reply, server),
+                Effect::Missed(id) => match own(id) {
+                    (origin, id) if origin == self.me => self.missed(id),
+                    (origin, id) => self.outgoing[usize::from(origin)].push(Mail::Missed(id)),
+                },
                 Effect::Controlled(id, result) => {
                     if let Some(said) = self.asked.try_remove(id as usize) {
                         // Nobody may be waiting any more.
@@ -155,8 +164,8 @@ impl Cached {
             let (_, offset) = self.status.swap_remove(at);
             *runs = status::refine(&self.disk, self.home_start + offset, std::mem::take(runs));
         }
-        let origin = (reply.id >> ORIGIN_SHIFT) as u16;
-        reply.id &= (1 << ORIGIN_SHIFT) - 1;
+        let (origin, id) = own(reply.id);
+        reply.id = id;
         if origin == self.me {
             self.answered(reply, server);
         } else {
@@ -177,8 +186,10 @@ impl Cached {
                 self.events.push_back(Event::Control(id, control));
             }
             Ask::Snapshot => {
+                let mut stats = self.core.stats();
+                self.router.add_to(&mut stats);
                 let snapshot = Snapshot {
-                    stats: self.core.stats(),
+                    stats,
                     mode: Some(self.core.mode()),
                     params: self.core.params(),
                     poisoned: self.core.poisoned().map(str::to_owned),
@@ -210,6 +221,11 @@ impl Cached {
     pub(crate) fn engine(&self) -> &Core {
         &self.core
     }
+}
+
+/// The thread that asked for a part, and the part's id there.
+fn own(id: ReqId) -> (u16, ReqId) {
+    ((id >> ORIGIN_SHIFT) as u16, id & ((1 << ORIGIN_SHIFT) - 1))
 }
 
 fn event(c: Completion) -> Event {

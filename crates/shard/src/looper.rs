@@ -167,7 +167,8 @@ impl Looper {
         match (letter, &mut self.engine) {
             (Mail::Part(req, hint), Engine::Cached(e)) => e.part(req, hint),
             (Mail::Answered(reply), Engine::Cached(e)) => e.answered(reply, &mut self.server),
-            (Mail::Part(..) | Mail::Answered(_), Engine::Bare(_)) => {
+            (Mail::Missed(id), Engine::Cached(e)) => e.missed(id),
+            (Mail::Part(..) | Mail::Answered(_) | Mail::Missed(_), Engine::Bare(_)) => {
                 unreachable!("a bare volume has one thread")
             }
             (Mail::Socket(socket), _) => drop(self.server.add(socket, clock)),

@@ -1,6 +1,6 @@
 //! What threads say to each other, and to whoever manages them.
 
-use loligo_block::{IoError, Reply, Request};
+use loligo_block::{IoError, Reply, ReqId, Request};
 use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
@@ -61,6 +61,8 @@ pub(crate) enum Mail {
     Part(Request, Hint),
     /// The answer to such a part.
     Answered(Reply),
+    /// Such a part was not wholly in the cache; comes before its answer.
+    Missed(ReqId),
     /// A client that the listening thread accepted.
     Socket(OwnedFd),
     /// Management.

@@ -362,6 +362,8 @@ impl<E: Engine> World<E> {
                     }
                     disk.submit(self.now, shard, op);
                 }
+                // Statistics only.
+                Effect::Missed(_) => {}
                 Effect::Answer(reply) => self.send_back(shard, Out::Reply(reply)),
                 Effect::Controlled(id, result) => self.send_back(shard, Out::Controlled(id, result)),
             }

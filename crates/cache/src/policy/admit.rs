@@ -86,6 +86,7 @@ impl Admission {
     }
 
     /// Counts an access to `key` that needs no decision (a hit, or a write): only `nhit` counts those.
+    #[inline]
     pub fn touched(&mut self, key: u64) {
         if let Some(c) = &mut self.nhit {
             c.count(mix(key));
