@@ -1,5 +1,6 @@
 //! What crosses rooms: the house rules as a test, and tests with real clients, fuzzed decoders and power loss.
 
+pub mod fixture;
 pub mod fuzz;
 pub mod history;
 pub mod load;
