@@ -70,6 +70,9 @@ pub fn unpack(from: &Path, to: &[&Path]) -> Result<()> {
     Ok(())
 }
 
+/// A sector whose content is not asked for.
+const ANY: u64 = u64::MAX;
+
 /// What a volume holds: per sector the number of the write that it shows, 0 for none or zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content(Vec<u64>);
@@ -85,6 +88,12 @@ impl Content {
         (self.0.len() * SECTOR) as u64
     }
 
+    /// The same in a volume that grew to `size` bytes.
+    pub fn grown(mut self, size: u64) -> Content {
+        self.0.resize(size as usize / SECTOR, 0);
+        self
+    }
+
     /// The bytes of write `stamp` to `len` bytes from `offset`, which are its now.
     pub fn write(&mut self, offset: u64, len: usize, stamp: u64) -> Vec<u8> {
         let first = offset as usize / SECTOR;
@@ -96,6 +105,12 @@ impl Content {
         data
     }
 
+    /// What these bytes show is no longer asked for.
+    pub fn forget(&mut self, offset: u64, len: usize) {
+        let first = offset as usize / SECTOR;
+        self.0[first..first + len / SECTOR].fill(ANY);
+    }
+
     /// Compares `data` with what the volume holds from `offset` on.
     ///
     /// # Errors
@@ -104,7 +119,7 @@ impl Content {
         for (sector, have) in (offset / SECTOR as u64..).zip(data.chunks(SECTOR)) {
             let stamp = self.0[sector as usize];
             ensure!(
-                have == shown(stamp, sector),
+                stamp == ANY || have == shown(stamp, sector),
                 "sector {sector} does not show write {stamp}: it begins {:02x?}",
                 &have[..16]
             );
@@ -177,5 +192,8 @@ mod tests {
         assert!(content.check(1536, &data[..512]).is_err(), "the sector before it");
         assert!(content.check(1024, &content.clone().write(1024, 512, 4)).is_err(), "another write");
         content.check(4096, &[0; 4096]).expect("never written");
+        content.forget(1024, 512);
+        content.check(1024, &[9; 512]).expect("anything");
+        assert!(content.check(1536, &[9; 512]).is_err());
     }
 }

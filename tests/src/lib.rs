@@ -3,7 +3,9 @@
 pub mod fixture;
 pub mod fuzz;
 pub mod history;
+pub mod line;
 pub mod load;
+pub mod loops;
 pub mod lossy;
 pub mod nbd;
 pub mod server;

@@ -34,11 +34,13 @@ pub struct Mix {
     pub zeroes: u64,
     /// Bytes at the start of the volume that take two thirds of the requests.
     pub hot: u64,
+    /// Every request begins and ends at a multiple of this, bytes.
+    pub unit: u64,
 }
 
 impl Default for Mix {
     fn default() -> Mix {
-        Mix { write: 60, fua: 10, flush: 3, discard: 3, zeroes: 4, hot: 12 << 20 }
+        Mix { write: 60, fua: 10, flush: 3, discard: 3, zeroes: 4, hot: 12 << 20, unit: 512 }
     }
 }
 
@@ -142,11 +144,8 @@ impl Load {
                 let len = rng.skewed(1..LONGEST + 1);
                 let start = rng.below(end - len + 1);
                 // Half of them whole blocks, as a file system sends them.
-                if rng.chance(1, 2) {
-                    start / 8 * 8..(start / 8 * 8 + len.next_multiple_of(8)).min(end)
-                } else {
-                    start..start + len
-                }
+                let unit = if rng.chance(1, 2) { 8 } else { mix.unit / SECTOR as u64 };
+                start / unit * unit..((start + len).next_multiple_of(unit)).min(end)
             })
             .find(|s| self.free(s, read))
         else {

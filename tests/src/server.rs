@@ -187,10 +187,19 @@ impl Server {
     /// Where it does not.
     pub fn stop(mut self) -> Result<ExitStatus> {
         self.terminate();
+        let status = self.ended()?;
+        ensure!(status.success(), "stopped with {status}: {}", self.words());
+        Ok(status)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// Where it does not come.
+    pub fn ended(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
-                ensure!(status.success(), "stopped with {status}: {}", self.words());
                 return Ok(status);
             }
             std::thread::sleep(Duration::from_millis(5));

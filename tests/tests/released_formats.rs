@@ -9,48 +9,14 @@ use loligo_cache::open;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
 use loligo_tests::fixture::{Content, folder, pack, unpack};
-use loligo_tests::nbd::{Answer, Client, Command};
+use loligo_tests::line::Line;
+use loligo_tests::nbd::Command;
 use loligo_tests::server::{Server, Volume};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-/// Bytes read at a time.
-const CHUNK: u64 = 512 << 10;
-
-/// A connection with one request at a time.
-struct Line {
-    client: Client,
-    answers: Receiver<Answer>,
-    sent: u64,
-}
-
-impl Line {
-    fn to(volume: &Volume) -> Result<Line> {
-        let (tell, answers) = channel();
-        Ok(Line { client: Client::connect(&volume.socket(), Volume::NAME, tell)?, answers, sent: 0 })
-    }
-
-    fn ask(&mut self, offset: u64, command: &Command) -> Result<Vec<u8>> {
-        self.sent += 1;
-        self.client.send(self.sent, offset, command)?;
-        let answer = self.answers.recv_timeout(Duration::from_secs(30)).context("no answer")?;
-        answer.result.map_err(|e| anyhow::anyhow!("{command:?} at {offset}: NBD error {e}"))
-    }
-
-    /// Reads everything and compares it.
-    fn check(&mut self, content: &Content) -> Result<()> {
-        let size = self.client.size;
-        ensure!(size == content.size(), "the volume has {size} bytes, not {}", content.size());
-        for at in (0..size).step_by(CHUNK as usize) {
-            let data = self.ask(at, &Command::Read(CHUNK.min(size - at) as u32))?;
-            content.check(at, &data)?;
-        }
-        Ok(())
-    }
-}
 
 fn inspection(volume: &Volume) -> Result<Value> {
     let out = volume.loligo(&["inspect", "--json", &volume.cache.display().to_string()])?;
@@ -149,7 +115,7 @@ impl Making {
         std::fs::File::create(&volume.core)?.set_len(core)?;
         let server = volume.serve()?;
         let line = Line::to(&volume)?;
-        let content = Content::new(line.client.size);
+        let content = Content::new(line.size());
         let mut made = Making { volume, server, line, content, stamp: 0 };
         // Destaging waits for a command.
         made.set("destage-rate", "1")?;
@@ -173,17 +139,13 @@ impl Making {
         self.run(&["flush", Volume::NAME])?;
         self.set("destage-rate", "1")?;
         std::thread::sleep(Duration::from_millis(1_500));
-        self.line.ask(0, &Command::Flush).map(drop)
+        self.line.flush()
     }
 
     /// `n` writes of `len` bytes, `step` apart.
     fn writes(&mut self, first: u64, step: u64, n: u64, len: usize) -> Result<()> {
-        for i in 0..n {
-            self.stamp += 1;
-            let at = first + i * step;
-            let data = self.content.write(at, len, self.stamp);
-            self.line.ask(at, &Command::Write { data, fua: false })?;
-        }
+        self.line.writes(&mut self.content, self.stamp + 1, (first, step, n), len)?;
+        self.stamp += n;
         Ok(())
     }
 
@@ -267,7 +229,7 @@ fn make(to: &Path) -> Result<()> {
     let d = dir()?;
     let mut m = Making::new(d.path(), 32 * MIB, &[])?;
     m.writes(MIB, 36 << 10, 60, 4096)?;
-    m.line.ask(0, &Command::Flush)?;
+    m.line.flush()?;
     m.writes(MIB + 512, 72 << 10, 30, 1024)?;
     m.zeroes(2 * MIB, 64 << 10)?;
     m.writes(2 * MIB + (30 << 10), 512, 5, 512)?;

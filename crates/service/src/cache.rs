@@ -222,12 +222,6 @@ fn accept_core(mut sb: Superblock, core: &OpenCore, dev: &mut SyncFile) -> Resul
                  core at its old size, and make a new one"
             );
         }
-        if sb.home_length.div_ceil(sb.region) > MAX_REGIONS {
-            bail!(
-                "the core grew to more than three times what the cache was made for: flush and release the cache, and \
-                 make a new one"
-            );
-        }
         sb.store(dev).context("the superblock cannot be written")?;
     }
     Ok(sb)

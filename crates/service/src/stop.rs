@@ -37,13 +37,20 @@ pub(crate) fn stop(
     }
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
     let ended = running.join().context("a thread of the volume failed")?;
-    SyncFile::new(core.clone()).flush().context("the core could not be flushed")?;
+    let core_flushed = SyncFile::new(core.clone()).flush();
     if let Err(why) = stopped {
         bail!(
             "the cache could not be stopped cleanly: {why}. Everything acknowledged before that is on it; mend the \
              device, then start again: that recovers"
         );
     }
+    core_flushed.context(match &held {
+        Some(_) => {
+            "the core could not be flushed: what is dirty is safe on the cache, what went past it since the last flush \
+             may be lost; mend the core, then start again: that recovers"
+        }
+        None => "the core could not be flushed: what was written since the last flush may be lost",
+    })?;
     if let Some(HeldCache { file, mut superblock }) = held {
         let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
         let dirty = ended.iter().map(|e| e.dirty_blocks).sum();

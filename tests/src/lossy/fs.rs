@@ -35,6 +35,19 @@ struct State {
     delays: Rng,
     /// Flushes are acknowledged and do nothing.
     lies: bool,
+    /// What fails with EIO, by file.
+    broken: Vec<(String, Part)>,
+    /// Opening for direct I/O is refused, and all I/O goes through the kernel's page cache.
+    buffered: bool,
+}
+
+/// What of a file can fail by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Its writes; nothing of them is taken.
+    Writes,
+    /// Its flushes.
+    Flushes,
 }
 
 impl State {
@@ -48,6 +61,16 @@ impl State {
     /// Whether the power is on for this handle.
     fn alive(&self, handle: FileHandle) -> bool {
         self.on && handle.0 == self.boot
+    }
+
+    fn fails(&self, ino: INodeNo, part: Part) -> bool {
+        let name = ino.0.checked_sub(2).and_then(|at| self.files.get(at as usize)).map(|f| &f.0);
+        self.broken.iter().any(|(of, p)| Some(of) == name && *p == part)
+    }
+
+    /// How files are opened.
+    fn flags(&self) -> FopenFlags {
+        if self.buffered { FopenFlags::empty() } else { DIRECT }
     }
 
     /// Counts a write or flush; the one that uses the countdown up is itself in flight when the power goes.
@@ -91,6 +114,21 @@ impl Lossy {
         self.lock().lies = true;
     }
 
+    /// From now on `part` of the file `name` fails with EIO, until [`Lossy::mend`].
+    pub fn fail(&self, name: &str, part: Part) {
+        self.lock().broken.push((name.to_owned(), part));
+    }
+
+    /// Nothing fails any more.
+    pub fn mend(&self) {
+        self.lock().broken.clear();
+    }
+
+    /// Refuses direct I/O from now on.
+    pub fn refuse_direct_io(&self) {
+        self.lock().buffered = true;
+    }
+
     /// Whether the power is on.
     pub fn is_on(&self) -> bool {
         self.lock().on
@@ -113,7 +151,7 @@ impl Lossy {
     fn put(&self, ino: INodeNo, fh: FileHandle, offset: u64, data: &[u8], sync: bool) -> Result<(), Errno> {
         let number = {
             let mut s = self.lock();
-            if !s.alive(fh) {
+            if !s.alive(fh) || s.fails(ino, Part::Writes) {
                 return Err(Errno::EIO);
             }
             let number = s.image(ino)?.write(offset, data);
@@ -137,7 +175,7 @@ impl Lossy {
     fn sync(&self, ino: INodeNo, fh: FileHandle) -> Result<(), Errno> {
         let covered = {
             let mut s = self.lock();
-            if !s.alive(fh) {
+            if !s.alive(fh) || s.fails(ino, Part::Flushes) {
                 return Err(Errno::EIO);
             }
             let covered = if s.lies { Vec::new() } else { s.image(ino)?.flush_begins() };
@@ -247,10 +285,13 @@ impl Filesystem for Lossy {
         }
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let mut s = self.lock();
+        if s.buffered && flags.0 & libc::O_DIRECT != 0 {
+            return reply.error(Errno::EINVAL);
+        }
         match s.image(ino).map(|_| ()) {
-            Ok(()) if s.on => reply.opened(FileHandle(s.boot), DIRECT),
+            Ok(()) if s.on => reply.opened(FileHandle(s.boot), s.flags()),
             Ok(()) => reply.error(Errno::EIO),
             Err(e) => reply.error(e),
         }
@@ -271,7 +312,7 @@ impl Filesystem for Lossy {
         s.files.push((text.to_owned(), Image::default()));
         let ino = INodeNo(s.files.len() as u64 + 1);
         match s.attr(ino) {
-            Ok(a) => reply.created(&TTL, &a, Generation(0), FileHandle(s.boot), DIRECT),
+            Ok(a) => reply.created(&TTL, &a, Generation(0), FileHandle(s.boot), s.flags()),
             Err(e) => reply.error(e),
         }
     }
@@ -408,6 +449,8 @@ impl Mounted {
             countdown: None,
             delays: Rng::new(seed),
             lies: false,
+            broken: Vec::new(),
+            buffered: false,
         };
         let fs = Lossy { state: Arc::new(Mutex::new(state)) };
         let mut config = fuser::Config::default();

@@ -3,4 +3,4 @@
 mod fs;
 mod image;
 
-pub use fs::{Lossy, Mounted};
+pub use fs::{Lossy, Mounted, Part};

@@ -5,6 +5,7 @@ use crate::rig::{MIB, Rig};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::time::{Duration, Instant};
 
 fn pattern(i: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|b| (i * 131 + b / 512 + 1) as u8).collect()
@@ -130,5 +131,39 @@ fn a_core_that_grew_is_accepted_and_one_changed_behind_the_cache_is_noticed() {
     assert!(served.said().contains("clean blocks were dropped"), "{}", served.said());
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
     assert_eq!(c.read(8192, 4096).unwrap(), pattern(99, 4096), "the core's content counts");
+    served.stop();
+}
+
+#[test]
+fn a_second_signal_gives_up_flushing_and_leaves_the_rest_dirty_on_the_cache() {
+    let rig = Rig::new(256 * MIB);
+    let mut args = rig.args(&["--flush-on-stop", "--cache-size", "64m"]);
+    // A disk that needs seconds for what follows.
+    let core = args.iter().position(|a| *a == "file:core").unwrap();
+    args[core] = "hdd:core?rpm=7200";
+    let mut served = rig.serve_args(&args);
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    for i in 0..2000 {
+        assert_eq!(c.write(i * 128 * 1024, &pattern(i, 4096)).unwrap(), 0);
+    }
+    served.signal(Signal::TERM);
+    let begun = Instant::now();
+    while !served.said().contains("flushing to the core: ") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", served.said());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    served.signal(Signal::TERM);
+    let again = Instant::now();
+    let said = served.ended(0);
+    assert!(again.elapsed() < Duration::from_secs(5), "it does not finish the flush first");
+    assert!(said.contains("given up on a second signal"), "{said}");
+    assert!(said.contains("dirty bytes are safe on the cache"), "{said}");
+    args.retain(|a| *a != "--flush-on-stop");
+    let served = rig.serve_args(&args);
+    assert!(rig.stats()["dirty_bytes"].as_u64() > Some(0));
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    for i in (0..2000).step_by(37) {
+        assert_eq!(c.read(i * 128 * 1024, 4096).unwrap(), pattern(i, 4096), "{i}");
+    }
     served.stop();
 }

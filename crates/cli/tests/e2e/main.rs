@@ -8,3 +8,4 @@ mod nbd;
 mod offline;
 mod refusals;
 mod rig;
+mod tls;

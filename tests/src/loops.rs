@@ -1,0 +1,56 @@
+//! Loop devices: block devices of any sector size, over a file.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A loop device; dropping it detaches it.
+#[derive(Debug)]
+pub struct Loop {
+    path: PathBuf,
+    backing: PathBuf,
+}
+
+fn run(command: &mut Command) -> Result<String, String> {
+    let ran = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    if !ran.status.success() {
+        return Err(String::from_utf8_lossy(&ran.stderr).trim().to_owned());
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+}
+
+impl Loop {
+    /// Over the new file `backing` of `size` bytes, with sectors of `sector` bytes.
+    ///
+    /// # Errors
+    /// Why there can be none (not root, no loop driver), for a person to read.
+    pub fn new(backing: &Path, size: u64, sector: u32) -> Result<Loop, String> {
+        std::fs::File::create(backing).and_then(|f| f.set_len(size)).map_err(|e| e.to_string())?;
+        let sector = sector.to_string();
+        let path =
+            run(Command::new("losetup").args(["--find", "--show", "--sector-size", &sector]).arg(backing))?;
+        Ok(Loop { path: path.into(), backing: backing.to_owned() })
+    }
+
+    /// The device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it as long as its file is to be.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn resize(&self, size: u64) -> Result<(), String> {
+        let file = std::fs::File::options().write(true).open(&self.backing).map_err(|e| e.to_string())?;
+        file.set_len(size).map_err(|e| e.to_string())?;
+        run(Command::new("losetup").arg("--set-capacity").arg(&self.path)).map(drop)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if let Err(e) = run(Command::new("losetup").arg("--detach").arg(&self.path)) {
+            eprintln!("detaching {}: {e}", self.path.display());
+        }
+    }
+}
