@@ -1,5 +1,6 @@
 //! What crosses rooms: the house rules as a test, and tests with real clients, fuzzed decoders and power loss.
 
+pub mod decoders;
 pub mod fixture;
 pub mod fuzz;
 pub mod history;
@@ -8,6 +9,7 @@ pub mod load;
 pub mod loops;
 pub mod lossy;
 pub mod nbd;
+pub mod ram;
 pub mod server;
 pub mod skip;
 pub mod tidy;

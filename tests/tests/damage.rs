@@ -1,42 +1,18 @@
 //! Damage that a checksum alone does not show.
 
-use loligo_block::{IoError, IoKind, SyncIo, crc32c};
+use loligo_block::{SyncIo, crc32c};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{FormatOptions, OpenOptions, format, open};
 use loligo_cache::page::{Directory, Root};
 use loligo_cache::params::Params;
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
 use loligo_cache::superblock::CoreIdentity;
-
-struct Ram(Vec<u8>);
-
-impl SyncIo for Ram {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        let at = offset as usize;
-        let part =
-            self.0.get(at..at + buf.len()).ok_or_else(|| IoError::new(IoKind::Invalid, "past the end"))?;
-        buf.copy_from_slice(part);
-        Ok(())
-    }
-
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
+use loligo_tests::ram::Ram;
 
 /// A checkpoint cut at frame 10 that vouches for frames up to 20, of which those behind 10 are damaged.
 #[test]
 fn a_journal_that_ends_before_what_its_checkpoint_vouches_for_is_refused() {
-    let (mut cache, mut core) = (Ram(vec![0; 24 << 20]), Ram(vec![0; 64 << 20]));
+    let (mut cache, mut core) = (Ram::new(24 << 20), Ram::new(64 << 20));
     let options = FormatOptions {
         uuid: *b"0123456789abcdef",
         name: "volume".into(),

@@ -5,8 +5,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The seeds to run: `LOLIGO_SEED=n` for that one, `LOLIGO_SEEDS=n` for the first n, `default` otherwise.
+///
+/// # Panics
+/// Where one of them is no number: fewer seeds than were asked for would look like all of them.
 pub fn seeds(default: u64) -> Vec<u64> {
-    let number = |key| std::env::var(key).ok().and_then(|v| v.parse::<u64>().ok());
+    let number = |key| {
+        let text = std::env::var(key).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{key}={text} is no number")))
+    };
     match (number("LOLIGO_SEED"), number("LOLIGO_SEEDS")) {
         (Some(one), _) => vec![one],
         (None, many) => (0..many.unwrap_or(default)).collect(),

@@ -49,7 +49,7 @@ fn every_sector_reads_as_it_may_after_crashes_faults_and_switches_at_any_point()
             Err(f) => failures.push(f.to_string()),
         }
     }
-    println!("{marks}");
+    println!("{} seeds: {marks}", seeds.len());
     assert!(
         failures.is_empty(),
         "{} of {} seeds failed:\n{}",

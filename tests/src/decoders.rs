@@ -1,0 +1,319 @@
+//! Every decoder of bytes on disk as something to be fuzzed: good bytes, and what is asked of any others. The fuzzer in
+//! `tests/fuzz_decoders.rs` and the targets in `fuzz/` share it.
+//!
+//! Each input is tried as it is and again with its checksum made right, since otherwise the checksum alone would meet
+//! nearly all of it.
+
+use crate::ram::Ram;
+use loligo_block::{SyncIo, crc32c};
+use loligo_cache::Meta;
+use loligo_cache::layout::Layout;
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
+use loligo_cache::page::{Directory, Entry, PAGE, Root, decode_page, encode_page};
+use loligo_cache::params::Params;
+use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, parse, seal};
+use loligo_cache::superblock::{CoreIdentity, Superblock, region_size};
+
+const ID: JournalId = JournalId { cache: 0x1122_3344_5566_7788, shard: 1 };
+/// Where the checksum of each stands.
+const SUPERBLOCK_CRC: usize = 12;
+const ROOT_CRC: usize = 8;
+const FRAME_CRC: usize = 60;
+/// Pages of [`directory`].
+pub const PAGES: u32 = 40;
+/// Slots that [`page`] may speak of.
+pub const SLOTS: u32 = 400;
+
+/// Puts the right CRC32C of `bytes` at `at` (the field itself counts as zero).
+fn mend(bytes: &mut [u8], at: usize) {
+    if bytes.len() >= at + 4 {
+        bytes[at..at + 4].fill(0);
+        let crc = crc32c(bytes);
+        bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// `good` where `input` is zero, something else where it is not: so that a fuzzer begins with what is right.
+pub fn differing(good: &[u8], input: &[u8]) -> Vec<u8> {
+    let mut bytes = good.to_vec();
+    bytes.iter_mut().zip(input).for_each(|(b, i)| *b ^= i);
+    bytes
+}
+
+/// A good superblock.
+pub fn superblock() -> Vec<u8> {
+    let superblock = Superblock {
+        generation: 9,
+        uuid: *b"0123456789abcdef",
+        name: "volume".into(),
+        core: CoreIdentity { size: 1 << 30, id: "wwn-0x5000".into() },
+        home_start: 0,
+        home_length: 1 << 30,
+        line_size: 4096,
+        mode: Mode::Wb,
+        core_reserve: 0,
+        layout: Layout::new(64 << 20, 2, 0).expect("fits"),
+        clean: true,
+        finals: vec![5, 6],
+        dirty_blocks: 9,
+        region: region_size(1 << 30),
+    };
+    superblock.encode()
+}
+
+/// Whether these bytes are taken for a superblock.
+pub fn takes_superblock(bytes: &[u8]) -> bool {
+    Superblock::decode(bytes).is_ok()
+}
+
+/// Anything for a superblock; whether it is taken once its checksum is right.
+///
+/// # Panics
+/// Where what is taken does not say the same when written again.
+pub fn fuzz_superblock(mut bytes: Vec<u8>) -> bool {
+    takes_superblock(&bytes);
+    mend(&mut bytes, SUPERBLOCK_CRC);
+    let Ok(sb) = Superblock::decode(&bytes) else { return false };
+    assert_eq!(Superblock::decode(&sb.encode()).expect("what was read can be written"), sb);
+    true
+}
+
+/// A good root.
+pub fn root() -> Vec<u8> {
+    let root = Root {
+        seq: 4,
+        epoch: 2,
+        cut: 99,
+        durable: 101,
+        journal_pos: 512,
+        dir: 1,
+        dir_crc: 5,
+        intents: vec![1, 0, 0x80],
+    };
+    root.encode(ID)
+}
+
+/// Whether these bytes are taken for a root.
+pub fn takes_root(bytes: &[u8]) -> bool {
+    Root::decode(bytes, ID).is_ok()
+}
+
+/// Anything for a root; whether it is taken once its checksum is right.
+pub fn fuzz_root(mut bytes: Vec<u8>) -> bool {
+    takes_root(&bytes);
+    mend(&mut bytes, ROOT_CRC);
+    takes_root(&bytes)
+}
+
+/// A good directory of [`PAGES`] pages, and its checksum.
+pub fn directory() -> (Vec<u8>, u32) {
+    let mut directory = Directory::new(PAGES);
+    (0..PAGES).for_each(|p| directory.set(p, (p % 2) as u8, p * 7));
+    let mut bytes = vec![0; 512];
+    let crc = directory.encode(ID, 4, &mut bytes);
+    (bytes, crc)
+}
+
+/// Whether these bytes, that should have this checksum, are taken for a directory of `pages`.
+pub fn takes_directory(bytes: &[u8], pages: u32, crc: u32) -> bool {
+    Directory::decode(bytes, ID, pages, crc).is_ok()
+}
+
+/// Anything for a directory of `pages`; whether it is taken once its checksum is right.
+pub fn fuzz_directory(bytes: &[u8], pages: u32) -> bool {
+    takes_directory(bytes, pages, crc32c(bytes))
+}
+
+/// A good index page, number 1 of a shard of [`SLOTS`], and its checksum.
+pub fn page() -> (Vec<u8>, u32) {
+    let mut bytes = vec![0; PAGE];
+    let entry = |slot: u32| {
+        let meta = Meta { slot, crc: slot * 3, valid: 0xff, dirty: slot as u8 };
+        Some(Entry { block: u64::from(slot) << 20, meta, policy: 1 })
+    };
+    let crc = encode_page(&mut bytes, ID, 1, SLOTS, entry);
+    (bytes, crc)
+}
+
+/// Whether these bytes, that should have this checksum, are taken for page 1 of a shard of `slots`.
+///
+/// # Panics
+/// Where an entry speaks of a slot that is not there.
+pub fn takes_page(bytes: &[u8], slots: u32, crc: u32) -> bool {
+    decode_page(bytes, ID, 1, slots, crc, |e| assert!(e.meta.slot < slots)).is_ok()
+}
+
+/// Anything for a page; whether it is taken once its checksum is right.
+///
+/// # Panics
+/// As [`takes_page`].
+pub fn fuzz_page(bytes: &[u8], slots: u32) -> bool {
+    takes_page(bytes, slots, crc32c(bytes))
+}
+
+/// A good journal frame with a record of every kind.
+pub fn frame() -> Vec<u8> {
+    let mut f = vec![0; FRAME_HEADER];
+    let records = [
+        Record::Put { block: 1 << 40, slot: 7, crc: 0xdead_beef, valid: 0xff, dirty: 3 },
+        Record::Clean { block: 5, slot: 6 },
+        Record::Drop { block: 5, slot: 6 },
+        Record::IntentOpen { region: 12 },
+        Record::IntentClose { region: 12 },
+    ];
+    records.iter().for_each(|r| r.encode(&mut f));
+    let used = f.len() - FRAME_HEADER;
+    f.resize(f.len().next_multiple_of(512), 0);
+    let h =
+        FrameHeader { total: f.len() as u32, epoch: 3, seq: 9, watermark: 8, records: records.len() as u32 };
+    seal(&mut f, ID, h, used);
+    f
+}
+
+/// Whether these bytes are taken for a journal frame.
+pub fn takes_frame(bytes: &[u8]) -> bool {
+    parse(bytes, ID, |_| ()).is_ok()
+}
+
+/// Anything for a journal frame; whether it is taken once its checksum is right.
+pub fn fuzz_frame(mut bytes: Vec<u8>) -> bool {
+    takes_frame(&bytes);
+    mend(&mut bytes, FRAME_CRC);
+    takes_frame(&bytes)
+}
+
+fn options(force: bool) -> OpenOptions {
+    OpenOptions { force, params: Params::default(), bug: None }
+}
+
+/// A whole cache that was in use, with 20 frames of 8 blocks behind its checkpoint, to be damaged again and again.
+#[derive(Debug)]
+pub struct UsedCache {
+    good: Ram,
+    /// The same, damaged and put back: only what was written since differs.
+    damaged: Ram,
+    core: Ram,
+    /// Offset, length, and where in it a checksum of its own stands.
+    places: [(u64, usize, Option<usize>); 8],
+    metadata: usize,
+}
+
+impl Default for UsedCache {
+    fn default() -> UsedCache {
+        UsedCache::new()
+    }
+}
+
+impl UsedCache {
+    /// Makes it.
+    pub fn new() -> UsedCache {
+        let (mut cache, core) = (Ram::new(24 << 20), Ram::new(64 << 20));
+        let options = FormatOptions {
+            uuid: *b"0123456789abcdef",
+            name: "volume".into(),
+            cache_size: 24 << 20,
+            core: CoreIdentity { size: 64 << 20, id: String::new() },
+            line_size: 4096,
+            shards: 1,
+            mode: Mode::Wb,
+            core_reserve: 0,
+            journal_len: 0,
+        };
+        let mut sb = format(&mut cache, &options).expect("the cache fits");
+        sb.clean = false;
+        sb.store(&mut cache).expect("written");
+        let shard = sb.layout.shard(0);
+        let id = JournalId { cache: sb.cache_id(), shard: 0 };
+        let mut at = shard.journal;
+        for seq in 1..=20u64 {
+            let mut f = vec![0; FRAME_HEADER];
+            for slot in 0..8u32 {
+                let block = seq * 8 + u64::from(slot);
+                let slot = seq as u32 * 8 + slot;
+                let data = vec![slot as u8; 4096];
+                cache.write_at(shard.slot(slot), &data).expect("written");
+                Record::Put { block, slot, crc: crc32c(&data), valid: 0xff, dirty: 0xff }.encode(&mut f);
+            }
+            let used = f.len() - FRAME_HEADER;
+            f.resize(f.len().next_multiple_of(512), 0);
+            let h = FrameHeader { total: f.len() as u32, epoch: 1, seq, watermark: seq - 1, records: 8 };
+            seal(&mut f, id, h, used);
+            cache.write_at(at, &f).expect("written");
+            at += f.len() as u64;
+        }
+        // Superblocks, roots, the head of the directories, the first page and the first frames; with their checksums.
+        let places = [
+            (0, 4096, Some(SUPERBLOCK_CRC)),
+            (512 << 10, 4096, Some(SUPERBLOCK_CRC)),
+            (shard.roots[0], 4096, Some(ROOT_CRC)),
+            (shard.roots[1], 4096, Some(ROOT_CRC)),
+            (shard.dirs[0], 4096, None),
+            (shard.journal, 512, Some(FRAME_CRC)),
+            (shard.journal + 512, 512, Some(FRAME_CRC)),
+            (shard.journal + 19 * 512, 512, Some(FRAME_CRC)),
+        ];
+        UsedCache { damaged: cache.clone(), good: cache, core, places, metadata: shard.data as usize }
+    }
+
+    /// Opens it undamaged.
+    ///
+    /// # Panics
+    /// Where that fails.
+    pub fn open_good(&mut self) -> Opened {
+        let mut cache = self.good.clone();
+        let sb = Superblock::load(&mut cache).expect("good");
+        open(&mut cache, &mut self.core, sb, &options(false)).expect("undamaged, it opens")
+    }
+
+    /// How many places can be damaged.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Puts it back as it was.
+    pub fn restore(&mut self) {
+        self.damaged.0[..self.metadata].copy_from_slice(&self.good.0[..self.metadata]);
+    }
+
+    /// Damages place number `place` (of [`UsedCache::places`]); its checksum is made right if `mended`.
+    pub fn damage(&mut self, place: usize, mended: bool, how: impl FnOnce(&mut Vec<u8>)) {
+        let (at, len, crc) = self.places[place % self.places.len()];
+        let there = &mut self.damaged.0[at as usize..at as usize + len];
+        let mut bytes = there.to_vec();
+        how(&mut bytes);
+        bytes.resize(len, 0);
+        if let Some(crc) = crc.filter(|_| mended) {
+            mend(&mut bytes, crc);
+        }
+        there.copy_from_slice(&bytes);
+    }
+
+    /// Inspects and opens what the damage left; whether it opens.
+    pub fn try_open(&mut self, force: bool) -> bool {
+        let found = inspect(&mut self.damaged, |_, _| ());
+        let opened = Superblock::load(&mut self.damaged)
+            .map_err(Into::into)
+            .and_then(|sb| open(&mut self.damaged, &mut self.core, sb, &options(force)));
+        drop(found);
+        opened.is_ok()
+    }
+
+    /// Damage as `input` says: a byte whose lowest bit is for force, then for each of up to eight changes a place (with
+    /// 0x80: checksum mended), an offset of 16 bits, a length below 32 and so many bytes to XOR.
+    pub fn fuzz(&mut self, input: &[u8]) -> bool {
+        self.restore();
+        let Some((&first, mut rest)) = input.split_first() else { return self.try_open(false) };
+        for _ in 0..8 {
+            let [place, a, b, len, more @ ..] = rest else { break };
+            let (xor, more) = more.split_at(usize::from(len % 32).min(more.len()));
+            rest = more;
+            let from = usize::from(u16::from_le_bytes([*a, *b]));
+            self.damage(usize::from(place & 0x7f), place & 0x80 != 0, |bytes| {
+                let at = from % bytes.len();
+                bytes[at..].iter_mut().zip(xor).for_each(|(b, x)| *b ^= x);
+            });
+        }
+        self.try_open(first & 1 == 1)
+    }
+}
