@@ -4,7 +4,6 @@
 //! Each input is tried as it is and again with its checksum made right, since otherwise the checksum alone would meet
 //! nearly all of it.
 
-use crate::ram::Ram;
 use loligo_block::{SyncIo, crc32c};
 use loligo_cache::Meta;
 use loligo_cache::layout::Layout;
@@ -190,10 +189,10 @@ fn options(force: bool) -> OpenOptions {
 /// A whole cache that was in use, with 20 frames of 8 blocks behind its checkpoint, to be damaged again and again.
 #[derive(Debug)]
 pub struct UsedCache {
-    good: Ram,
+    good: Vec<u8>,
     /// The same, damaged and put back: only what was written since differs.
-    damaged: Ram,
-    core: Ram,
+    damaged: Vec<u8>,
+    core: Vec<u8>,
     /// Offset, length, and where in it a checksum of its own stands.
     places: [(u64, usize, Option<usize>); 8],
     metadata: usize,
@@ -208,7 +207,7 @@ impl Default for UsedCache {
 impl UsedCache {
     /// Makes it.
     pub fn new() -> UsedCache {
-        let (mut cache, core) = (Ram::new(24 << 20), Ram::new(64 << 20));
+        let (mut cache, core) = (vec![0; 24 << 20], vec![0; 64 << 20]);
         let options = FormatOptions {
             uuid: *b"0123456789abcdef",
             name: "volume".into(),
@@ -273,13 +272,13 @@ impl UsedCache {
 
     /// Puts it back as it was.
     pub fn restore(&mut self) {
-        self.damaged.0[..self.metadata].copy_from_slice(&self.good.0[..self.metadata]);
+        self.damaged[..self.metadata].copy_from_slice(&self.good[..self.metadata]);
     }
 
     /// Damages place number `place` (of [`UsedCache::places`]); its checksum is made right if `mended`.
     pub fn damage(&mut self, place: usize, mended: bool, how: impl FnOnce(&mut Vec<u8>)) {
         let (at, len, crc) = self.places[place % self.places.len()];
-        let there = &mut self.damaged.0[at as usize..at as usize + len];
+        let there = &mut self.damaged[at as usize..at as usize + len];
         let mut bytes = there.to_vec();
         how(&mut bytes);
         bytes.resize(len, 0);

@@ -9,7 +9,6 @@ pub mod load;
 pub mod loops;
 pub mod lossy;
 pub mod nbd;
-pub mod ram;
 pub mod server;
 pub mod skip;
 pub mod tidy;

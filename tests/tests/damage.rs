@@ -7,12 +7,11 @@ use loligo_cache::page::{Directory, Root};
 use loligo_cache::params::Params;
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
 use loligo_cache::superblock::CoreIdentity;
-use loligo_tests::ram::Ram;
 
 /// A checkpoint cut at frame 10 that vouches for frames up to 20, of which those behind 10 are damaged.
 #[test]
 fn a_journal_that_ends_before_what_its_checkpoint_vouches_for_is_refused() {
-    let (mut cache, mut core) = (Ram::new(24 << 20), Ram::new(64 << 20));
+    let (mut cache, mut core) = (vec![0; 24 << 20], vec![0; 64 << 20]);
     let options = FormatOptions {
         uuid: *b"0123456789abcdef",
         name: "volume".into(),

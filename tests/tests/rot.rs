@@ -33,25 +33,6 @@ fn number(name: &str) -> Option<u64> {
 
 /// A copy of the cache in memory, to look at.
 #[derive(Clone)]
-struct Memory(Vec<u8>);
-
-impl SyncIo for Memory {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
-        Ok(())
-    }
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
-
 /// The core, which looking at the cache must not need.
 struct NoCore;
 
@@ -95,7 +76,7 @@ struct Places {
 }
 
 fn places(image: &[u8]) -> Places {
-    let mut mem = Memory(image.to_vec());
+    let mut mem = image.to_vec();
     let sb = Superblock::load(&mut mem).expect("a superblock");
     let (layout, stripe) = (sb.layout.shard(0), Stripe { shard: 0, shards: 1 });
     let id = JournalId { cache: sb.cache_id(), shard: 0 };

@@ -5,9 +5,7 @@
 
 use crate::rng::SplitMix64 as Rng;
 use anyhow::{Result, ensure};
-use loligo_block::{
-    Buf, Finished, HddKind, HddModel, HddParams, IoError, Op, OpKind, ReqKind, Request, Rpm, SyncIo,
-};
+use loligo_block::{Buf, Finished, HddKind, HddModel, HddParams, Op, OpKind, ReqKind, Request, Rpm, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
@@ -57,25 +55,6 @@ pub struct VirtualResult {
     pub destaged: f64,
 }
 
-struct Memory(Vec<u8>);
-
-impl SyncIo for Memory {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
-        Ok(())
-    }
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
-
 /// A completion due at a time; the earliest first.
 struct Due(u64, u64, Event);
 
@@ -97,7 +76,7 @@ impl Ord for Due {
 }
 
 struct World {
-    cache: Memory,
+    cache: Vec<u8>,
     disk: HddModel,
     core_ops: BTreeMap<u64, (u64, Option<Buf>)>,
     next_op: u64,
@@ -177,7 +156,7 @@ pub fn bare(o: &VirtualOptions) -> f64 {
 /// # Errors
 /// When the engine refuses its configuration or fails a write.
 pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
-    let mut cache = Memory(vec![0; o.cache as usize]);
+    let mut cache = vec![0; o.cache as usize];
     let fo = FormatOptions {
         uuid: *b"loligo-benchmark",
         name: "bench".into(),
@@ -192,7 +171,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
     open::format(&mut cache, &fo)?;
     let oo = OpenOptions { force: false, params: o.params, bug: None };
     let sb = Superblock::load(&mut cache)?;
-    let opened = open::open(&mut cache, &mut Memory(Vec::new()), sb, &oo)?;
+    let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
     let devices =
         Devices { journal_unit: 512, cache_volatile: true, core_volatile: false, core_unmaps: true };
     let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);

@@ -1,6 +1,6 @@
 //! One shard over two vectors that complete everything at once: what a client sees, mode by mode.
 
-use loligo_block::{Answer, Buf, IoError, OpKind, ReqError, ReqKind, Request, SyncIo};
+use loligo_block::{Answer, Buf, OpKind, ReqError, ReqKind, Request, SyncIo};
 use loligo_cache::api::{Control, Dev, Effect, Event};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
@@ -10,29 +10,10 @@ use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::{Core, Router};
 use std::collections::VecDeque;
 
-struct Ram(Vec<u8>);
-
-impl SyncIo for Ram {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
-        Ok(())
-    }
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        self.0[offset as usize..offset as usize + data.len()].copy_from_slice(data);
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
-
 /// A cache over two arrays, driven until nothing is left to do.
 struct Rig {
-    cache: Ram,
-    core: Ram,
+    cache: Vec<u8>,
+    core: Vec<u8>,
     sb: Superblock,
     cores: Vec<Core>,
     router: Router,
@@ -51,8 +32,8 @@ const DEVICES: Devices =
 
 impl Rig {
     fn new(mode: Mode, shards: u16, line_size: u32) -> Rig {
-        let mut cache = Ram(vec![0; 32 << 20]);
-        let core = Ram((0..CORE).map(|i| (i / 512 % 251) as u8).collect());
+        let mut cache = vec![0; 32 << 20];
+        let core: Vec<u8> = (0..CORE).map(|i| (i / 512 % 251) as u8).collect();
         let o = FormatOptions {
             uuid: [7; 16],
             name: "t".into(),
@@ -68,7 +49,7 @@ impl Rig {
         Rig::start(cache, core, mode)
     }
 
-    fn start(mut cache: Ram, mut core: Ram, mode: Mode) -> Rig {
+    fn start(mut cache: Vec<u8>, mut core: Vec<u8>, mode: Mode) -> Rig {
         let sb = Superblock::load(&mut cache).unwrap();
         let shards = sb.layout.shards;
         let opened = open::open(&mut cache, &mut core, sb, &options()).unwrap();
@@ -164,7 +145,7 @@ impl Rig {
         self.run(events);
     }
 
-    fn stop(mut self) -> (Ram, Ram) {
+    fn stop(mut self) -> (Vec<u8>, Vec<u8>) {
         self.control(Control::Stop);
         let finals: Vec<u64> = self.cores.iter().map(Core::last_seq).collect();
         let dirty = self.cores.iter().map(Core::dirty_blocks).sum();
@@ -186,7 +167,7 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
     for (i, mode) in Mode::ALL.into_iter().enumerate() {
         for (shards, line) in [(1, 4096), (3, 65536)] {
             let mut rig = Rig::new(mode, shards, line);
-            let mut model = rig.core.0.clone();
+            let mut model = rig.core.clone();
             let mut x = 88172645463325252 + i as u64;
             for n in 0..1500u64 {
                 let sectors = match next(&mut x) % 8 {
@@ -218,7 +199,7 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
             if i % 2 == 0 {
                 rig.control(Control::FlushDirty);
                 assert_eq!(rig.cores.iter().map(Core::dirty_blocks).sum::<u64>(), 0);
-                assert!(rig.core.0 == model, "{mode}: the core alone has everything after a flush");
+                assert!(rig.core == model, "{mode}: the core alone has everything after a flush");
             }
             let (cache, core) = rig.stop();
             let mut rig = Rig::start(cache, core, mode);
