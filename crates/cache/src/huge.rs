@@ -1,40 +1,65 @@
 //! Flat arrays for the index: zeroed, never grown, on transparent huge pages where the kernel has them.
 
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
-/// Arrays from this many bytes on are aligned to and advised for huge pages.
+/// Arrays from this many bytes on are mappings of their own, aligned to and advised for huge pages.
 const HUGE: usize = 2 << 20;
 
 /// A fixed array of `T` that starts as zero bytes; untouched parts cost no memory.
 pub(crate) struct HugeVec<T: Copy> {
     ptr: NonNull<T>,
     len: usize,
+    /// The mapping it lies in, address and bytes; `None`: an ordinary allocation.
+    mapped: Option<(NonNull<u8>, usize)>,
 }
 
 // SAFETY: the array is owned by the value alone.
 unsafe impl<T: Copy + Send> Send for HugeVec<T> {}
 
+/// `bytes` zero bytes of a fresh mapping, aligned to `HUGE` and advised for huge pages before the first touch: an
+/// allocator that zeroes by writing would have filled it with small pages by then. Returns where they begin, and the
+/// mapping.
+fn map_huge(bytes: usize) -> Option<(NonNull<u8>, (NonNull<u8>, usize))> {
+    let whole = bytes.checked_add(HUGE)?;
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+    let base = unsafe {
+        mmap_anonymous(
+            null_mut(),
+            whole,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    }
+    .ok()?;
+    let base = NonNull::new(base.cast::<u8>())?;
+    let skip = base.addr().get().next_multiple_of(HUGE) - base.addr().get();
+    // SAFETY: less than `HUGE` is skipped, so that `bytes` remain inside the mapping.
+    let start = unsafe { base.add(skip) };
+    // SAFETY: inside the mapping just made, which is advised, not changed. A refusal costs speed only.
+    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+    Some((start, (base, whole)))
+}
+
 impl<T: Copy> HugeVec<T> {
     fn layout(len: usize) -> Layout {
-        let bytes = len.max(1) * size_of::<T>();
-        let align = if bytes >= HUGE { HUGE } else { align_of::<T>().max(64) };
-        Layout::from_size_align(bytes, align).expect("an index array fits the address space")
+        Layout::from_size_align(len.max(1) * size_of::<T>(), align_of::<T>().max(64))
+            .expect("an index array fits the address space")
     }
 
     /// `len` values of all-zero bytes. `T` must be valid as zero bytes: only plain integers and structs of them.
     pub(crate) fn zeroed(len: usize) -> HugeVec<T> {
         let layout = Self::layout(len);
+        if layout.size() >= HUGE {
+            let Some((start, mapping)) = map_huge(layout.size()) else { handle_alloc_error(layout) };
+            return HugeVec { ptr: start.cast(), len, mapped: Some(mapping) };
+        }
         // SAFETY: the layout's size is above zero.
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(ptr) = NonNull::new(raw.cast::<T>()) else { handle_alloc_error(layout) };
-        if layout.size() >= HUGE {
-            // SAFETY: the range was just allocated and is advised, not changed. Failure costs speed only.
-            let _ =
-                unsafe { rustix::mm::madvise(raw.cast(), layout.size(), rustix::mm::Advice::LinuxHugepage) };
-        }
-        HugeVec { ptr, len }
+        HugeVec { ptr, len, mapped: None }
     }
 
     /// Brings element `i` towards the processor.
@@ -71,8 +96,12 @@ impl<T: Copy> DerefMut for HugeVec<T> {
 
 impl<T: Copy> Drop for HugeVec<T> {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout, freed once.
-        unsafe { dealloc(self.ptr.as_ptr().cast(), Self::layout(self.len)) }
+        match self.mapped {
+            // SAFETY: mapped in `zeroed` with this length and unmapped once, here.
+            Some((base, whole)) => drop(unsafe { munmap(base.as_ptr().cast(), whole) }),
+            // SAFETY: allocated in `zeroed` with this layout, freed once.
+            None => unsafe { dealloc(self.ptr.as_ptr().cast(), Self::layout(self.len)) },
+        }
     }
 }
 
