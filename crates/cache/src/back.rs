@@ -152,10 +152,21 @@ impl Core {
     /// The new version of `block`: payload over what is kept of the old one.
     fn compose(&mut self, key: usize, block: u32, slot: u32, merged: Option<(Meta, &Buf)>) -> (Shared, Meta) {
         let m = self.mutation(key);
-        let mask = m.mask(block);
+        let (mask, last) = (m.mask(block), m.last);
         let (from, to, at) = m.piece(block);
-        let Content::Data(payload) = &m.content else { unreachable!("zeroes go to the core or are data") };
-        let payload = payload.slice(from as usize..to as usize);
+        let (from, to) = (from as usize, to as usize);
+        let payload = if block == last {
+            // Nothing asks for it again, and with one handle less the device's copy is the last thing done with it.
+            match std::mem::replace(&mut m.content, Content::Zero { unmap: false }) {
+                Content::Data(payload) => payload.into_slice(from..to),
+                Content::Zero { .. } => unreachable!("zeroes go to the core or are data"),
+            }
+        } else {
+            let Content::Data(payload) = &m.content else {
+                unreachable!("zeroes go to the core or are data")
+            };
+            payload.slice(from..to)
+        };
         let (valid, dirty) = merged.map_or((mask, mask), |(old, _)| (mask | old.valid, mask | old.dirty));
         let data = if mask == ALL {
             payload

@@ -22,10 +22,18 @@ pub struct Part {
     pub hint: Hint,
 }
 
+/// Which requests it counts among.
+#[derive(Debug, Clone, Copy)]
+enum Tallied {
+    Reads,
+    Writes,
+}
+
 #[derive(Debug)]
 struct Parent {
-    request: Request,
+    id: ReqId,
     left: u32,
+    tallied: Option<Tallied>,
     /// Some part was not wholly in the cache.
     missed: bool,
     error: Option<ReqError>,
@@ -94,34 +102,43 @@ impl Router {
         let parts =
             if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
         let hint = Hint { stream_bytes, split: parts > 1 };
-        let key = self.parents.insert(Parent {
-            request,
-            left: parts as u32,
-            missed: false,
-            error: None,
-            answers: Vec::new(),
-        });
-        let parent = &mut self.parents[key];
+        let Request { id, kind, fua, .. } = request;
+        let tallied = match kind {
+            ReqKind::Read => Some(Tallied::Reads),
+            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => Some(Tallied::Writes),
+            ReqKind::Flush | ReqKind::Status => None,
+        };
+        let mut answers = Vec::new();
         if parts > 1 {
-            parent.answers.resize_with(parts as usize, || None);
+            answers.resize_with(parts as usize, || None);
+        }
+        let parent = Parent { id, left: parts as u32, tallied, missed: false, error: None, answers };
+        let key = self.parents.insert(parent);
+        let id = |n: u64| (key as u64) << PART_BITS | n;
+        if flush {
+            out.extend((0..parts).map(|n| {
+                let request = Request { id: id(n), kind: ReqKind::Flush, offset: 0, len: 0, fua };
+                Part { shard: n as u16, request, hint }
+            }));
+            return None;
+        }
+        if parts == 1 {
+            // The payload moves on whole: a second handle to it would cost two locked operations, the later of which
+            // waits for the copy that emptied the buffer.
+            let request = Request { id: id(0), kind, offset, len, fua };
+            out.push(Part { shard: Stripe::owner(offset, self.shards), request, hint });
+            return None;
         }
         let mut at = offset;
         for n in 0..parts {
-            let id = (key as u64) << PART_BITS | n;
-            let (kind, fua) = (&parent.request.kind, parent.request.fua);
-            if flush {
-                let request = Request { id, kind: ReqKind::Flush, offset: 0, len: 0, fua };
-                out.push(Part { shard: n as u16, request, hint });
-                continue;
-            }
             let end = ((at / WINDOW + 1) * WINDOW).min(offset + len);
-            let kind = match kind {
+            let kind = match &kind {
                 ReqKind::Write(data) => {
                     ReqKind::Write(data.slice((at - offset) as usize..(end - offset) as usize))
                 }
                 other => other.clone(),
             };
-            let request = Request { id, kind, offset: at, len: end - at, fua };
+            let request = Request { id: id(n), kind, offset: at, len: end - at, fua };
             out.push(Part { shard: Stripe::owner(at, self.shards), request, hint });
             at = end;
         }
@@ -151,14 +168,14 @@ impl Router {
             (None, Some(answer)) => Ok(answer),
             (None, None) => Ok(join(parent.answers)),
         };
-        Some(Reply { id: parent.request.id, result })
+        Some(Reply { id: parent.id, result })
     }
 
     fn count(&mut self, parent: &Parent) {
-        let tally = match parent.request.kind {
-            ReqKind::Read => &mut self.reads,
-            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => &mut self.writes,
-            ReqKind::Flush | ReqKind::Status => return,
+        let tally = match parent.tallied {
+            Some(Tallied::Reads) => &mut self.reads,
+            Some(Tallied::Writes) => &mut self.writes,
+            None => return,
         };
         match parent.missed {
             true => tally.misses += 1,
