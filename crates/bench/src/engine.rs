@@ -155,8 +155,13 @@ fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Re
     Ok((cores.remove(0), Router::new(sb.home_length, 512, 1, 8)))
 }
 
+/// Operations between the one carried out and the one announced to its device.
+const AHEAD: usize = 1;
+
 /// How effects are carried out.
 trait World {
+    /// `op` will be carried out soon.
+    fn expect(&self, dev: Dev, op: &Op);
     fn carry_out(&mut self, dev: Dev, op: Op) -> Event;
 }
 
@@ -167,6 +172,10 @@ struct Ram {
 }
 
 impl World for Ram {
+    fn expect(&self, dev: Dev, op: &Op) {
+        if dev == Dev::Cache { self.cache.expect(op) } else { self.core.expect(op) }
+    }
+
     fn carry_out(&mut self, dev: Dev, op: Op) -> Event {
         let d = if dev == Dev::Cache { &mut self.cache } else { &mut self.core };
         match d.submit(&mut self.ring, 0, op) {
@@ -177,6 +186,8 @@ impl World for Ram {
 }
 
 impl World for () {
+    fn expect(&self, _: Dev, _: &Op) {}
+
     fn carry_out(&mut self, _: Dev, op: Op) -> Event {
         let buf = if let OpKind::Read(b) = op.kind { Some(b) } else { None };
         Event::Done { tag: op.tag, buf, result: Ok(()) }
@@ -220,7 +231,12 @@ impl<W: World> Driver<W> {
                 idle < 10_000,
                 "the engine stands still with {answered} of {n} answered, {failed} refused"
             );
-            for f in fx.drain(..) {
+            let mut list = fx.drain(..);
+            while let Some(f) = list.next() {
+                // A real device would find its bytes while others are transferred.
+                if let Some(Effect::Io(dev, op)) = list.as_slice().get(AHEAD) {
+                    world.expect(*dev, op);
+                }
                 match f {
                     Effect::Io(dev, op) => events.push_back(world.carry_out(dev, op)),
                     Effect::Answer(r) => {
@@ -294,10 +310,10 @@ pub fn run(o: &EngineOptions, mut progress: impl FnMut(&str)) -> Result<EngineRe
         let (core, router) =
             start(&mut Synced(&mut w.cache, &mut ring), &mut Synced(&mut w.core, &mut w.ring), &fo)?;
         let mut d = Driver { core, router, world: w, events: VecDeque::new() };
-        let payload = Buf::copy_of(&(0..4096u32).map(|i| i as u8).collect::<Vec<u8>>()).freeze();
+        // Each write brings a buffer of its own, as from a connection; what is in it does not matter.
         let write = |block: u64| Request {
             id: 1,
-            kind: ReqKind::Write(payload.clone()),
+            kind: ReqKind::Write(Buf::alloc(4096).freeze()),
             offset: block * 4096,
             len: 4096,
             fua: false,
