@@ -115,6 +115,11 @@ impl Cached {
         self.disk.poll(ring, now, &mut done);
         self.events.extend(done.drain(..).map(event));
         self.done = done;
+        let offsets = self.events.iter().filter_map(|e| match e {
+            Event::Submit(request, _) if request.len > 0 => Some(request.offset),
+            _ => None,
+        });
+        self.core.prefetch(offsets);
         loop {
             while let Some(event) = self.events.pop_front() {
                 self.core.step(now, event, &mut self.effects);
