@@ -89,6 +89,7 @@ pub fn root() -> Vec<u8> {
         dir: 1,
         dir_crc: 5,
         intents: vec![1, 0, 0x80],
+        earlier: vec![(1, 120)],
     };
     root.encode(ID)
 }

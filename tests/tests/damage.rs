@@ -54,6 +54,7 @@ fn a_journal_that_ends_before_what_its_checkpoint_vouches_for_is_refused() {
         dir: 1,
         dir_crc,
         intents: Vec::new(),
+        earlier: Vec::new(),
     };
     for at in shard.roots {
         cache.write_at(at, &root.encode(id)).expect("written");

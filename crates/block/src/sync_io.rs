@@ -9,6 +9,9 @@ pub trait SyncIo {
     fn size(&self) -> u64;
     /// Fills `buf` from `offset`.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError>;
+    /// The next reads will be these ranges (offset and bytes) in this order, and nothing is written to them before: a
+    /// device that can may read ahead.
+    fn read_next(&mut self, _ranges: Vec<(u64, usize)>) {}
     /// Writes all of `data` at `offset` (not yet durable).
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError>;
     /// Makes every write before it durable.

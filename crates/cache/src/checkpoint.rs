@@ -12,6 +12,7 @@ use crate::page::{Directory, Entry, PAGE, PER_PAGE, Root, encode_page};
 use crate::room::Room;
 use crate::tag::Who;
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
+use std::collections::BTreeSet;
 
 /// Page writes in flight.
 const DEPTH: u32 = 16;
@@ -57,8 +58,14 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    pub(crate) fn new(layout: &ShardLayout, directory: Directory, root_seq: u64) -> Checkpoint {
-        Checkpoint {
+    /// `pending`: pages that differ from their place on the device already.
+    pub(crate) fn new(
+        layout: &ShardLayout,
+        directory: Directory,
+        root_seq: u64,
+        pending: &BTreeSet<u32>,
+    ) -> Checkpoint {
+        let mut checkpoint = Checkpoint {
             touched: vec![0; (layout.page_count as usize).div_ceil(64)],
             touched_count: 0,
             todo: Vec::new(),
@@ -73,7 +80,11 @@ impl Checkpoint {
             root: None,
             committed: 0,
             stale: false,
+        };
+        for page in pending {
+            checkpoint.touch(page * PER_PAGE as u32);
         }
+        checkpoint
     }
 
     /// The entry of `slot` has changed.
@@ -231,6 +242,8 @@ impl Core {
                     dir: which,
                     dir_crc,
                     intents: self.intents.bitmap(),
+                    // The cut is never before the end of the last recovery.
+                    earlier: Vec::new(),
                 };
                 c.root = Some(Buf::copy_of(&root.encode(id)).freeze());
                 self.put_checkpoint(0, layout.dirs[usize::from(which)], buf.freeze(), fx);

@@ -132,8 +132,7 @@ impl Core {
     /// A shard as recovery left it.
     pub fn new(cfg: Config, rec: Recovered) -> Core {
         let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
-        let journal =
-            Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal_pos, cfg.cache_volatile);
+        let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.cache_volatile);
         let windows = cfg.stripe.windows(cfg.home_length);
         let slots = cfg.layout.slots;
         Core {
@@ -154,7 +153,7 @@ impl Core {
             filling: BTreeMap::new(),
             hidden: BTreeSet::new(),
             destage: Destage::new(windows, slots),
-            checkpoint: Checkpoint::new(&cfg.layout, rec.directory, rec.root_seq),
+            checkpoint: Checkpoint::new(&cfg.layout, rec.directory, rec.root_seq, &rec.touched),
             intents: Intents::new(cfg.home_length, cfg.region),
             durable_waiters: VecDeque::new(),
             cache_flush: None,

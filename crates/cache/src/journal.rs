@@ -89,15 +89,25 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal whose last frame is `last` and whose next goes to ring position `pos` (bytes).
-    pub(crate) fn new(id: JournalId, ring: Ring, epoch: u64, last: u64, pos: u64, volatile: bool) -> Journal {
+    /// A journal whose last frame is `last`; `(pos, kept)`: the next goes to ring position `pos`, and so many bytes before
+    /// it are frames that the image does not hold.
+    pub(crate) fn new(
+        id: JournalId,
+        ring: Ring,
+        epoch: u64,
+        last: u64,
+        (pos, kept): (u64, u64),
+        volatile: bool,
+    ) -> Journal {
+        // One time round already, so that the tail has room behind it.
+        let head = ring.len + pos;
         Journal {
             id,
             ring,
             epoch,
             seq: last + 1,
-            head: pos,
-            tail: pos,
+            head,
+            tail: head - kept,
             open: vec![0; FRAME_HEADER],
             open_records: 0,
             open_actions: Vec::new(),
@@ -110,7 +120,7 @@ impl Journal {
             spare_bytes: Vec::new(),
             writing: 0,
             completed: last,
-            completed_end: pos,
+            completed_end: head,
             durable: last,
             stamped: last,
             last_record: last,

@@ -14,7 +14,6 @@ use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::units::{BLOCK, Stripe, WINDOW};
 use loligo_block::{IoError, SyncIo, crc32c};
-use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// Why a cache cannot be made, opened or closed.
@@ -231,7 +230,9 @@ impl Opened {
     pub fn compare(&self, core: &mut dyn SyncIo, samples: usize) -> Result<Comparison, IoError> {
         let home = &self.superblock;
         let mut edge: Vec<(u64, Meta)> = Vec::new();
+        // Every `step`th of the others; whenever there are twice as many as wanted, every other of those goes.
         let mut middle: Vec<(u64, Meta)> = Vec::new();
+        let (mut step, mut until) = (1u64, 0u64);
         for (shard, rec) in (0u16..).zip(&self.shards) {
             let stripe = Stripe { shard, shards: home.layout.shards };
             let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
@@ -240,15 +241,25 @@ impl Opened {
                 let at = block * BLOCK;
                 if at < WINDOW || at + WINDOW >= home.home_length {
                     edge.push((block, meta));
+                } else if until > 0 {
+                    until -= 1;
                 } else {
                     middle.push((block, meta));
+                    if middle.len() >= samples.max(1).saturating_mul(2) {
+                        let mut odd = false;
+                        middle.retain(|_| {
+                            odd = !odd;
+                            odd
+                        });
+                        step *= 2;
+                    }
+                    until = step - 1;
                 }
             }
         }
-        let step = (middle.len() / samples.max(1)).max(1);
         let mut c = Comparison::default();
         let mut raw = vec![0u8; BLOCK as usize];
-        for (block, meta) in edge.into_iter().chain(middle.into_iter().step_by(step)) {
+        for (block, meta) in edge.into_iter().chain(middle) {
             let at = block * BLOCK;
             let len = BLOCK.min(home.home_length - at) as usize;
             raw.fill(0);
@@ -271,11 +282,10 @@ impl Opened {
         for shard in 0..self.superblock.layout.shards {
             let p = plan(&self.superblock, shard, o);
             let rec = &mut self.shards[usize::from(shard)];
-            let mut touched = BTreeSet::new();
             let before = rec.report.clean_dropped;
-            rec.drop_clean(&mut touched);
+            rec.drop_clean();
             dropped += rec.report.clean_dropped - before;
-            commit(cache, &p, rec, &touched).map_err(|e| OpenError::Shard(shard, e))?;
+            commit(cache, &p, rec).map_err(|e| OpenError::Shard(shard, e))?;
         }
         Ok(dropped)
     }

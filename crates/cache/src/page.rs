@@ -190,6 +190,7 @@ impl Directory {
 
 /// Section types of a root. From 16 on they are set aside for later versions.
 const SECTION_INTENTS: u32 = 1;
+const SECTION_EPOCHS: u32 = 2;
 const SECTION_MUST: u32 = 1;
 const ROOT_HEADER: usize = 96;
 
@@ -198,8 +199,11 @@ const ROOT_HEADER: usize = 96;
 pub struct Root {
     /// One up with every checkpoint; the higher valid copy counts.
     pub seq: u64,
-    /// Cache-wide epoch of the frames behind the cut.
+    /// Cache-wide epoch of the frames behind the cut, but for those that `earlier` names.
     pub epoch: u64,
+    /// Epochs that crashes ended since the cut, oldest first, each with its last frame: of an earlier epoch, frames up to
+    /// that one count and no others.
+    pub earlier: Vec<(u64, u64)>,
     /// The image holds every frame up to this one.
     pub cut: u64,
     /// No page holds anything of a later frame than this one, and it is durable, data included.
@@ -215,6 +219,11 @@ pub struct Root {
 }
 
 impl Root {
+    /// The epoch that frame `seq`, behind the cut, must be of.
+    pub fn epoch_of(&self, seq: u64) -> u64 {
+        self.earlier.iter().find(|(_, end)| seq <= *end).map_or(self.epoch, |(epoch, _)| *epoch)
+    }
+
     /// The root's 4,096 bytes.
     pub fn encode(&self, id: JournalId) -> Vec<u8> {
         let mut out = vec![0u8; PAGE];
@@ -229,12 +238,20 @@ impl Root {
         out[80..88].copy_from_slice(&self.durable.to_le_bytes());
         out[64..68].copy_from_slice(&u32::from(self.dir).to_le_bytes());
         out[68..72].copy_from_slice(&self.dir_crc.to_le_bytes());
-        out[72..76].copy_from_slice(&1u32.to_le_bytes());
-        let s = &mut out[ROOT_HEADER..];
-        s[0..4].copy_from_slice(&SECTION_INTENTS.to_le_bytes());
-        s[4..8].copy_from_slice(&SECTION_MUST.to_le_bytes());
-        s[8..12].copy_from_slice(&(self.intents.len() as u32).to_le_bytes());
-        s[12..12 + self.intents.len()].copy_from_slice(&self.intents);
+        let epochs: Vec<u8> =
+            self.earlier.iter().flat_map(|(e, end)| [e.to_le_bytes(), end.to_le_bytes()].concat()).collect();
+        let sections = [(SECTION_INTENTS, &self.intents), (SECTION_EPOCHS, &epochs)];
+        let count = if epochs.is_empty() { 1 } else { 2 };
+        out[72..76].copy_from_slice(&(count as u32).to_le_bytes());
+        let mut at = ROOT_HEADER;
+        for (kind, body) in &sections[..count] {
+            let s = &mut out[at..];
+            s[0..4].copy_from_slice(&kind.to_le_bytes());
+            s[4..8].copy_from_slice(&SECTION_MUST.to_le_bytes());
+            s[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
+            s[12..12 + body.len()].copy_from_slice(body);
+            at += 12 + body.len();
+        }
         let crc = crc32c(&out);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
         out
@@ -259,7 +276,7 @@ impl Root {
         if !ok {
             return Err(bad());
         }
-        let mut intents = Vec::new();
+        let (mut intents, mut earlier) = (Vec::new(), Vec::new());
         let mut rest = &page[ROOT_HEADER..];
         for _ in 0..u32_at(page, 72).ok_or_else(bad)? {
             let (kind, must) = (u32_at(rest, 0).ok_or_else(bad)?, u32_at(rest, 4).ok_or_else(bad)?);
@@ -267,6 +284,10 @@ impl Root {
             let body = rest.get(12..12 + len).ok_or_else(bad)?;
             match kind {
                 SECTION_INTENTS => intents = body.to_vec(),
+                SECTION_EPOCHS => {
+                    let pairs = body.chunks_exact(16).map(|c| Some((u64_at(c, 0)?, u64_at(c, 8)?)));
+                    earlier = pairs.collect::<Option<_>>().ok_or_else(bad)?;
+                }
                 _ if must & SECTION_MUST != 0 => return Err(PageError::UnknownSection(kind)),
                 _ => {}
             }
@@ -281,6 +302,7 @@ impl Root {
             dir: (u32_at(page, 64).ok_or_else(bad)? & 1) as u8,
             dir_crc: u32_at(page, 68).ok_or_else(bad)?,
             intents,
+            earlier,
         })
     }
 }
@@ -301,6 +323,7 @@ mod tests {
             dir: 1,
             dir_crc: 5,
             intents: vec![1, 0, 0x80],
+            earlier: Vec::new(),
         }
     }
 
@@ -308,6 +331,8 @@ mod tests {
     fn root_and_directory_and_page_read_back_and_refuse_every_flipped_bit() {
         let bytes = root().encode(ID);
         assert_eq!(Root::decode(&bytes, ID).unwrap(), root());
+        let several = Root { earlier: vec![(1, 90), (2, 99)], ..root() };
+        assert_eq!(Root::decode(&several.encode(ID), ID).unwrap(), several);
         let mut dir = Directory::new(3);
         dir.set(1, 1, 42);
         let mut d = vec![0; 512];

@@ -15,6 +15,8 @@ use thiserror::Error;
 
 /// Bytes of the image read at a time.
 const CHUNK: usize = 1 << 20;
+/// Crashes since the cut that a root speaks of; one more, and the image is brought up to date at start.
+const EPOCHS: usize = 8;
 
 /// Why a shard cannot be recovered.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -71,12 +73,16 @@ impl Report {
 pub struct Recovered {
     pub(crate) epoch: u64,
     pub(crate) last_seq: u64,
-    pub(crate) journal_pos: u64,
+    journal_pos: u64,
+    /// Bytes of the ring before that which the image does not hold.
+    journal_kept: u64,
     pub(crate) index: Index,
     pub(crate) slots: Slots,
     pub(crate) policy: Replacement,
     pub(crate) directory: Directory,
     pub(crate) root_seq: u64,
+    /// Image pages that do not match.
+    pub(crate) touched: BTreeSet<u32>,
     /// What was found and decided.
     pub report: Report,
 }
@@ -85,6 +91,11 @@ impl Recovered {
     /// Dirty blocks.
     pub fn dirty_blocks(&self) -> u64 {
         self.index.dirty_blocks()
+    }
+
+    /// Where in the ring the next frame goes, and how much before it is kept.
+    pub(crate) fn journal(&self) -> (u64, u64) {
+        (self.journal_pos, self.journal_kept)
     }
 
     /// Blocks mapped.
@@ -103,7 +114,7 @@ impl Recovered {
     }
 
     /// Forgets every clean block (the core was changed without its cache). Call [`commit`] afterwards.
-    pub fn drop_clean(&mut self, touched: &mut BTreeSet<u32>) {
+    pub fn drop_clean(&mut self) {
         for slot in 0..self.slots.count() {
             if let Some((block, meta)) = self.index.entry(slot)
                 && meta.dirty == 0
@@ -111,7 +122,7 @@ impl Recovered {
                 self.index.drop_version(block, slot);
                 self.policy.remove(slot);
                 self.slots.free(slot);
-                touched.insert(slot / PER_PAGE as u32);
+                self.touched.insert(slot / PER_PAGE as u32);
                 self.report.clean_dropped += 1;
             }
         }
@@ -205,14 +216,16 @@ impl Frames<'_> {
         &mut self,
         pos: u64,
         seq: u64,
-        epoch: Option<u64>,
+        root: Option<&Root>,
         records: &mut Vec<Record>,
     ) -> Result<Option<(u64, FrameHeader)>, RecoverError> {
         for at in [pos % self.plan.layout.journal_len, 0] {
             records.clear();
             let id = self.plan.id;
             match parse(self.at(at)?, id, |r| records.push(r)) {
-                Ok(h) if h.seq == seq && epoch.is_none_or(|e| e == h.epoch) => return Ok(Some((at, h))),
+                Ok(h) if h.seq == seq && root.is_none_or(|r| r.epoch_of(seq) == h.epoch) => {
+                    return Ok(Some((at, h)));
+                }
                 Ok(_) | Err(FrameError::NotAFrame) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -346,15 +359,46 @@ pub fn recover(
         epoch,
         last_seq,
         journal_pos: pos,
+        journal_kept: (pos + plan.layout.journal_len - root.journal_pos) % plan.layout.journal_len,
         index: r.index,
         slots,
         policy: r.policy,
         directory,
         root_seq: root.seq,
+        touched: r.touched,
         report,
     };
-    commit(cache, plan, &mut rec, &r.touched)?;
+    let decided = report != Report { frames: report.frames, ..Report::default() };
+    if decided || !r.intents.is_empty() || root.earlier.len() >= EPOCHS {
+        commit(cache, plan, &mut rec)?;
+    } else {
+        vouch(cache, plan, &mut rec, root)?;
+    }
     Ok(rec)
+}
+
+/// Opens the new epoch where recovery had nothing to decide: image and cut stay as they are, replaying again would end in
+/// the same state, and the root says how far the frames of the epochs before count. What changed since the cut is written
+/// by the first checkpoint, while serving.
+fn vouch(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered, root: &Root) -> Result<(), RecoverError> {
+    // What was read and found right may not be durable yet; from here on it counts as such.
+    dev.flush()?;
+    let mut next = root.clone();
+    // Two up: the next checkpoint's directory is then the one that is not in use.
+    next.seq = root.seq + 2;
+    next.epoch = rec.epoch;
+    next.durable = rec.last_seq;
+    let before = root.earlier.last().map_or(root.cut, |(_, end)| *end);
+    if rec.last_seq > before && rec.epoch != root.epoch {
+        next.earlier.push((root.epoch, rec.last_seq));
+    }
+    let raw = next.encode(plan.id);
+    for at in plan.layout.roots {
+        dev.write_at(at, &raw)?;
+        dev.flush()?;
+    }
+    rec.root_seq = next.seq;
+    Ok(())
 }
 
 fn load_image(
@@ -369,16 +413,23 @@ fn load_image(
     dev.read_at(l.dirs[usize::from(root.dir)], &mut raw)?;
     let directory = Directory::decode(&raw, plan.id, l.page_count, root.dir_crc)?;
     let per_chunk = (CHUNK / PAGE) as u32;
+    let pages_of = |first: u32| first..l.page_count.min(first + per_chunk);
+    // Of each chunk and place, the stretch that holds every current page: its first page, and its bytes in the chunk.
+    let stretch = |first: u32, which: u8| {
+        let wanted = |p: &u32| directory.current(*p) == Some(which);
+        let (a, b) = (pages_of(first).find(wanted)?, pages_of(first).rev().find(wanted)?);
+        Some((a, (a - first) as usize * PAGE..((b - first) as usize + 1) * PAGE))
+    };
+    let firsts = || (0..l.page_count).step_by(per_chunk as usize);
+    let reads = firsts().flat_map(|first| [0u8, 1].map(|which| (which, stretch(first, which))));
+    dev.read_next(reads.filter_map(|(w, s)| s.map(|(a, bytes)| (l.page(a, w), bytes.len()))).collect());
     let mut chunk = [vec![0u8; CHUNK], vec![0u8; CHUNK]];
     let mut entries: Vec<Entry> = Vec::with_capacity(PER_PAGE);
-    for first in (0..l.page_count).step_by(per_chunk as usize) {
-        let pages = first..l.page_count.min(first + per_chunk);
+    for first in firsts() {
+        let pages = pages_of(first);
         for which in 0..2u8 {
-            let wanted: Vec<u32> = pages.clone().filter(|p| directory.current(*p) == Some(which)).collect();
-            if let (Some(a), Some(b)) = (wanted.first(), wanted.last()) {
-                let from = ((a - first) as usize) * PAGE;
-                let to = ((b - first) as usize + 1) * PAGE;
-                dev.read_at(l.page(*a, which), &mut chunk[usize::from(which)][from..to])?;
+            if let Some((a, bytes)) = stretch(first, which) {
+                dev.read_at(l.page(a, which), &mut chunk[usize::from(which)][bytes])?;
             }
         }
         for page in pages {
@@ -434,13 +485,13 @@ fn replay(
     r: &mut Replay,
     report: &mut Report,
 ) -> Result<(u64, u64), RecoverError> {
-    let epoch = (!planted(plan.bug, Bug::StaleTailReplayed)).then_some(root.epoch);
+    let strict = (!planted(plan.bug, Bug::StaleTailReplayed)).then_some(root);
     let mut frames = Frames { dev, plan, from: 0, bytes: Vec::new() };
     let mut records = Vec::new();
     let (mut seq, mut pos, mut watermark) = (root.cut, root.journal_pos, root.durable.max(root.cut));
     let mut above: Vec<(u64, Vec<Record>)> = Vec::new();
     // Two passes over what the watermark of a later frame may still vouch for: first all frames, then their records.
-    while let Some((at, h)) = frames.read(pos, seq + 1, epoch, &mut records)? {
+    while let Some((at, h)) = frames.read(pos, seq + 1, strict, &mut records)? {
         if !records.iter().all(|rec| in_range(rec, plan)) {
             return Err(FrameError::Malformed(h.seq).into());
         }
@@ -515,23 +566,19 @@ fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {
     }
 }
 
-/// Makes the recovered state durable: the touched pages, the directory, both roots.
+/// Makes the recovered state durable in the image: the touched pages, the directory, both roots.
 ///
 /// # Errors
 /// Those of the device.
-pub fn commit(
-    dev: &mut dyn SyncIo,
-    plan: &Plan,
-    rec: &mut Recovered,
-    touched: &BTreeSet<u32>,
-) -> Result<(), RecoverError> {
+pub fn commit(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered) -> Result<(), RecoverError> {
     let l = &plan.layout;
+    let touched = std::mem::take(&mut rec.touched);
     let mut next = rec.directory.clone();
     let mut page_bytes = vec![0u8; PAGE];
     // Neighbouring pages with the same place go out in one write.
     let mut run: Vec<u8> = Vec::with_capacity(CHUNK);
     let mut run_at = 0;
-    for page in touched {
+    for page in &touched {
         let place = rec.directory.other(*page);
         let crc = encode_page(&mut page_bytes, plan.id, *page, l.slots, |slot| {
             let (block, meta) = rec.index.entry(slot)?;
@@ -567,6 +614,7 @@ pub fn commit(
         dir,
         dir_crc,
         intents: Vec::new(),
+        earlier: Vec::new(),
     };
     let raw = root.encode(plan.id);
     for at in l.roots {
@@ -575,6 +623,7 @@ pub fn commit(
     }
     rec.root_seq = seq;
     rec.directory = next;
+    rec.journal_kept = 0;
     Ok(())
 }
 
@@ -587,8 +636,17 @@ pub fn format_shard(dev: &mut dyn SyncIo, layout: &ShardLayout, id: JournalId) -
     let mut raw = vec![0u8; layout.dir_len as usize];
     let dir_crc = directory.encode(id, 0, &mut raw);
     dev.write_at(layout.dirs[0], &raw)?;
-    let root =
-        Root { seq: 0, epoch: 1, cut: 0, durable: 0, journal_pos: 0, dir: 0, dir_crc, intents: Vec::new() };
+    let root = Root {
+        seq: 0,
+        epoch: 1,
+        cut: 0,
+        durable: 0,
+        journal_pos: 0,
+        dir: 0,
+        dir_crc,
+        intents: Vec::new(),
+        earlier: Vec::new(),
+    };
     let raw = root.encode(id);
     for at in layout.roots {
         dev.write_at(at, &raw)?;

@@ -5,20 +5,35 @@ use crate::op::check_range;
 use crate::{Buf, IoError, IoKind, SyncIo};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 /// Bytes moved per system call, and the most that is bounced.
 const CHUNK: usize = 4 << 20;
 
 /// A [`DeviceFile`] read and written in order, through the descriptors that the ring uses too.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct SyncFile {
     file: DeviceFile,
+    ahead: Option<Ahead>,
 }
+
+/// Reads that a thread does before they are asked for.
+#[derive(Debug)]
+struct Ahead {
+    ranges: VecDeque<(u64, usize)>,
+    read: Receiver<Result<Buf, IoError>>,
+    /// Buffers go back, for fresh memory is slow to come by.
+    spare: Sender<Buf>,
+}
+
+/// Ranges read ahead at most.
+const AHEAD: usize = 8;
 
 impl SyncFile {
     /// Blocking access to `file`.
     pub fn new(file: DeviceFile) -> SyncFile {
-        SyncFile { file }
+        SyncFile { file, ahead: None }
     }
 
     /// The open file.
@@ -73,6 +88,28 @@ impl SyncFile {
         Ok(())
     }
 
+    /// The range, if it is the next of those read ahead.
+    fn taken_ahead(&mut self, offset: u64, buf: &mut [u8]) -> Option<Result<(), IoError>> {
+        let ahead = self.ahead.as_mut()?;
+        let read = match ahead.ranges.pop_front() {
+            Some(next) if next == (offset, buf.len()) => ahead.read.recv().ok(),
+            _ => None,
+        };
+        match read {
+            Some(Ok(data)) => {
+                buf.copy_from_slice(&data);
+                // Behind the last range nobody takes it.
+                let _ = ahead.spare.send(data);
+            }
+            Some(Err(e)) => return Some(Err(e)),
+            None => {
+                self.ahead = None;
+                return None;
+            }
+        }
+        Some(Ok(()))
+    }
+
     fn fits(&self, addr: usize) -> bool {
         self.file.dio().is_none_or(|d| addr.is_multiple_of(d.memory as usize))
     }
@@ -85,6 +122,9 @@ impl SyncIo for SyncFile {
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
         check_range(offset, buf.len() as u64, self.size())?;
+        if let Some(done) = self.taken_ahead(offset, buf) {
+            return done;
+        }
         let bounced = !self.fits(buf.as_ptr().addr());
         let mut bounce = if bounced { Buf::alloc(buf.len().min(CHUNK)) } else { Buf::alloc(0) };
         for (i, part) in buf.chunks_mut(CHUNK).enumerate() {
@@ -100,7 +140,27 @@ impl SyncIo for SyncFile {
         Ok(())
     }
 
+    fn read_next(&mut self, ranges: Vec<(u64, usize)>) {
+        let (send, read) = sync_channel(AHEAD);
+        let (spare, spares) = channel::<Buf>();
+        let mut file = SyncFile::new(self.file.clone());
+        let todo = ranges.clone();
+        // It ends with the ranges, or with the receiver. Where there is no thread, reads are done when asked for.
+        let reader = std::thread::Builder::new().name("read-ahead".to_owned()).spawn(move || {
+            for (offset, len) in todo {
+                let fits = |b: &Buf| b.len() == len;
+                let mut buf = spares.try_recv().ok().filter(fits).unwrap_or_else(|| Buf::alloc(len));
+                let result = file.read_at(offset, &mut buf).map(|()| buf);
+                if send.send(result).is_err() {
+                    return;
+                }
+            }
+        });
+        self.ahead = reader.is_ok().then(|| Ahead { ranges: ranges.into(), read, spare });
+    }
+
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        self.ahead = None;
         check_range(offset, data.len() as u64, self.size())?;
         let bounced = !self.fits(data.as_ptr().addr());
         for (i, part) in data.chunks(CHUNK).enumerate() {
