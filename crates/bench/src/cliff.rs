@@ -1,5 +1,6 @@
 //! Figure 1: no cliff. Uniform 4K random writes at depth 32 for much longer than it takes to fill the cache, against the
-//! bare disk model at the same depth, second by second.
+//! bare disk at the same depth, second by second: the disk model that `serve` itself offers, and a disk behind FUSE of
+//! which it knows nothing.
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::server::{Volume, bare_args, disk_model};
 use crate::stats::median;
 use crate::table::Table;
 use crate::units;
+use crate::unknown_disk::UnknownDisk;
 
 /// How the experiment runs.
 #[derive(Debug, Clone)]
@@ -21,8 +23,10 @@ pub struct Options {
     pub place: Place,
     /// Size of the core, bytes.
     pub core: u64,
-    /// Sizes of the cache in percent of the core.
+    /// Sizes of the cache in percent of the core, before the disk model; none: it is left out.
     pub percents: Vec<u32>,
+    /// Sizes before the unknown disk; none: it is left out.
+    pub unknown: Vec<u32>,
     /// Length of the load.
     pub time: Duration,
     /// The last part of it that counts as the steady state.
@@ -30,12 +34,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// A 1 GiB core, caches of 5, 25 and 50 %, 140 s of load of which the last 60 s count.
+    /// A 1 GiB core, caches of 5, 25 and 50 %, of 25 % before the unknown disk, 140 s of load of which the last 60 s count.
     pub fn new(place: Place) -> Options {
         Options {
             place,
             core: 1 << 30,
             percents: vec![5, 25, 50],
+            unknown: vec![25],
             time: Duration::from_secs(140),
             steady: Duration::from_secs(60),
         }
@@ -68,36 +73,64 @@ pub struct Size {
     pub worst_p99: f64,
 }
 
-/// The whole experiment.
+/// One disk, bare and behind caches.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Cliff {
-    /// The machine.
-    pub facts: Facts,
-    /// The bare disk model.
+pub struct Disk {
+    /// Which.
+    pub name: String,
+    /// The bare disk.
     pub bare: Course,
-    /// 99th percentile latency of the bare model's whole run, nanoseconds.
+    /// 99th percentile latency of the bare disk's whole run, nanoseconds.
     pub bare_p99_ns: u64,
     /// The cache sizes.
     pub sizes: Vec<Size>,
 }
 
-/// Runs the bare side and then each cache size, every one with fresh files.
+/// The whole experiment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cliff {
+    /// The machine.
+    pub facts: Facts,
+    /// The disks.
+    pub disks: Vec<Disk>,
+}
+
+/// Runs each disk's bare side and then each cache size, every one with fresh files.
 pub fn run(opts: &Options) -> Result<Cliff> {
-    let largest = opts.percents.iter().max().copied().unwrap_or(0);
+    let largest = opts.percents.iter().chain(&opts.unknown).max().copied().unwrap_or(0);
     let bed = Bed::new(&opts.place, opts.core + cache_bytes(opts.core, largest) + (64 << 20))?;
-    let core = disk_model(&bed.file("core", opts.core)?);
+    let content = bed.file("core", opts.core)?;
+    let mut disks = Vec::new();
+    if !opts.percents.is_empty() {
+        disks.push(disk(opts, &bed, "7,200 rpm model", &disk_model(&content), &opts.percents)?);
+    }
+    if !opts.unknown.is_empty() {
+        let mount = bed.path("mount");
+        std::fs::create_dir(&mount)?;
+        match UnknownDisk::mount(&content, &mount) {
+            Ok(unknown) => {
+                let core = format!("file:{}", unknown.path().display());
+                disks.push(disk(opts, &bed, "unknown disk (FUSE)", &core, &opts.unknown)?);
+            }
+            Err(why) => eprintln!("SKIP: the unknown disk: {why}"),
+        }
+    }
+    Ok(Cliff { facts: bed.facts(), disks })
+}
+
+fn disk(opts: &Options, bed: &Bed, name: &str, core: &str, percents: &[u32]) -> Result<Disk> {
     let load = |target: Target| Job::new(target, Rw::RandWrite, 4096, 32).lasting(opts.time);
-    let server = bed.loligo("bare", &bare_args(&core))?;
+    let server = bed.loligo("bare", &bare_args(core))?;
     let measured = bed.run(&load(server.target()))?;
     bed.end(server)?;
     let bare_p99_ns = measured.latency.p99_ns;
     let bare = course(measured, opts.steady)?;
     let mut sizes = Vec::new();
-    for percent in &opts.percents {
+    for percent in percents {
         let volume = Volume {
             cache: bed.path(&format!("cache-{percent}")),
             cache_bytes: cache_bytes(opts.core, *percent),
-            core: core.clone(),
+            core: core.to_owned(),
             mode: "wb",
             stats: None,
             flush_on_stop: false,
@@ -108,7 +141,7 @@ pub fn run(opts: &Options) -> Result<Cliff> {
         std::fs::remove_file(&volume.cache).context("removing the cache file")?;
         sizes.push(compare(*percent, course(measured, opts.steady)?, &bare, bare_p99_ns));
     }
-    Ok(Cliff { facts: bed.facts(), bare, bare_p99_ns, sizes })
+    Ok(Disk { name: name.to_owned(), bare, bare_p99_ns, sizes })
 }
 
 /// Whole MiB, so that the size reads well.
@@ -139,29 +172,40 @@ fn compare(percent: u32, course: Course, bare: &Course, bare_p99_ns: u64) -> Siz
 }
 
 impl Cliff {
-    /// One line per cache size.
+    /// One line per disk and cache size.
     pub fn table(&self) -> Table {
-        let heads =
-            ["cache", "steady IOPS", "ratio to bare", "slowest second", "steady p99", "worst p99 / bare p99"];
+        let heads = [
+            "disk",
+            "cache",
+            "steady IOPS",
+            "ratio to bare",
+            "slowest second",
+            "steady p99",
+            "worst p99 / bare p99",
+        ];
         let mut table = Table::new(heads);
-        let bare = &self.bare;
-        table.row([
-            "none (bare)".to_owned(),
-            units::number(bare.steady_iops),
-            units::times(1.0),
-            String::new(),
-            units::time(bare.steady_p99_ns),
-            String::new(),
-        ]);
-        for size in &self.sizes {
+        for disk in &self.disks {
+            let bare = &disk.bare;
             table.row([
-                format!("{} %", size.percent),
-                units::number(size.course.steady_iops),
-                units::times(size.ratio),
-                units::times(size.worst_second),
-                units::time(size.course.steady_p99_ns),
-                units::number(size.worst_p99),
+                disk.name.clone(),
+                "none (bare)".to_owned(),
+                units::number(bare.steady_iops),
+                units::times(1.0),
+                String::new(),
+                units::time(bare.steady_p99_ns),
+                String::new(),
             ]);
+            for size in &disk.sizes {
+                table.row([
+                    disk.name.clone(),
+                    format!("{} %", size.percent),
+                    units::number(size.course.steady_iops),
+                    units::times(size.ratio),
+                    units::times(size.worst_second),
+                    units::time(size.course.steady_p99_ns),
+                    units::number(size.worst_p99),
+                ]);
+            }
         }
         table
     }

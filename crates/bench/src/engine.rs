@@ -4,19 +4,18 @@
 //! from the devices' memory, journal and effects. OCF's comparable figures (memory volumes, one queue): 0.42 M/s read
 //! hits and 0.31 M/s new-line writes a core.
 
+use crate::drive::{Driver, World, scatter};
 use anyhow::{Context, Result, ensure};
 use loligo_block::{
     Buf, Completion, Device, IoError, Op, OpKind, RamDevice, ReqKind, Request, Ring, Submit, SyncIo,
 };
-use loligo_cache::api::{Dev, Effect, Event};
+use loligo_cache::api::{Dev, Event};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
-use loligo_cache::{Core, Part, Router};
-use rustix::time::{ClockId, clock_gettime};
+use loligo_cache::{Core, Router};
 use serde::Serialize;
-use std::collections::VecDeque;
 
 /// What to measure, and on how much.
 #[derive(Debug, Clone)]
@@ -155,16 +154,6 @@ fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Re
     Ok((cores.remove(0), Router::new(sb.home_length, 512, 1, 8)))
 }
 
-/// Operations between the one carried out and the one announced to its device.
-const AHEAD: usize = 1;
-
-/// How effects are carried out.
-trait World {
-    /// `op` will be carried out soon.
-    fn expect(&self, dev: Dev, op: &Op);
-    fn carry_out(&mut self, dev: Dev, op: Op) -> Event;
-}
-
 struct Ram {
     cache: RamDevice,
     core: RamDevice,
@@ -186,90 +175,15 @@ impl World for Ram {
 }
 
 impl World for () {
-    fn expect(&self, _: Dev, _: &Op) {}
-
     fn carry_out(&mut self, _: Dev, op: Op) -> Event {
         let buf = if let OpKind::Read(b) = op.kind { Some(b) } else { None };
         Event::Done { tag: op.tag, buf, result: Ok(()) }
     }
 }
 
-/// A shard and its world. Completions nobody has reaped yet stay from one measurement to the next.
-struct Driver<W> {
-    core: Core,
-    router: Router,
-    world: W,
-    events: VecDeque<Event>,
-}
-
-impl<W: World> Driver<W> {
-    /// Hands `request(i)` over for i in `0..n`, `depth` at a time, and returns thread CPU seconds.
-    fn drive(&mut self, n: u64, depth: u64, mut request: impl FnMut(u64) -> Request) -> Result<f64> {
-        let Driver { core, router, world, events } = self;
-        let (mut parts, mut fx): (Vec<Part>, Vec<Effect>) = Default::default();
-        let (mut sent, mut answered, mut now) = (0u64, 0u64, 1u64);
-        let (mut failed, mut idle) = (0u64, 0u32);
-        let from = cpu_seconds();
-        while answered < n {
-            while sent < n && sent - answered < depth {
-                failed += u64::from(router.route(request(sent), &mut parts).is_some());
-                sent += 1;
-            }
-            now += 10_000;
-            core.prefetch(parts.iter().map(|p| p.request.offset));
-            for p in parts.drain(..) {
-                core.step(now, Event::Submit(p.request, p.hint), &mut fx);
-            }
-            while let Some(e) = events.pop_front() {
-                core.step(now, e, &mut fx);
-            }
-            core.settle(now, &mut fx);
-            // Close to its limit the engine admits by the clock: let time pass, but not for ever.
-            idle = if fx.is_empty() && events.is_empty() { idle + 1 } else { 0 };
-            now += 10_000_000 * u64::from(idle > 0);
-            ensure!(
-                idle < 10_000,
-                "the engine stands still with {answered} of {n} answered, {failed} refused"
-            );
-            let mut list = fx.drain(..);
-            while let Some(f) = list.next() {
-                // A real device would find its bytes while others are transferred.
-                if let Some(Effect::Io(dev, op)) = list.as_slice().get(AHEAD) {
-                    world.expect(*dev, op);
-                }
-                match f {
-                    Effect::Io(dev, op) => events.push_back(world.carry_out(dev, op)),
-                    Effect::Answer(r) => {
-                        if let Some(whole) = router.answered(r) {
-                            failed += u64::from(whole.result.is_err());
-                            answered += 1;
-                        }
-                    }
-                    Effect::Missed(_) | Effect::Controlled(..) => {}
-                }
-            }
-        }
-        let took = cpu_seconds() - from;
-        ensure!(failed == 0, "{failed} of {n} requests failed");
-        Ok(took)
-    }
-}
-
-fn cpu_seconds() -> f64 {
-    let t = clock_gettime(ClockId::ThreadCPUTime);
-    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
-}
-
 fn median(mut v: Vec<f64>) -> f64 {
     v.sort_by(f64::total_cmp);
     v[v.len() / 2]
-}
-
-/// A fixed mix of `i`, uniform below `n`.
-fn scatter(i: u64, n: u64) -> u64 {
-    let x = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    ((u128::from(x ^ (x >> 32)) * u128::from(n)) >> 64) as u64
 }
 
 /// Runs every measurement; `progress` hears what is being done.
@@ -309,7 +223,7 @@ pub fn run(o: &EngineOptions, mut progress: impl FnMut(&str)) -> Result<EngineRe
         let mut ring = Ring::new(8)?;
         let (core, router) =
             start(&mut Synced(&mut w.cache, &mut ring), &mut Synced(&mut w.core, &mut w.ring), &fo)?;
-        let mut d = Driver { core, router, world: w, events: VecDeque::new() };
+        let mut d = Driver::new(core, router, w);
         // Each write brings a buffer of its own, as from a connection; what is in it does not matter.
         let write = |block: u64| Request {
             id: 1,
@@ -365,7 +279,7 @@ fn index(o: &EngineOptions) -> Result<IndexFigure> {
     let mut none = Nothing { size: o.index_core, kept: Default::default() };
     let (core, router) = start(&mut cache, &mut none, &format_options(o.index_cache, o.index_core))?;
     drop(cache);
-    let mut d = Driver { core, router, world: (), events: VecDeque::new() };
+    let mut d = Driver::new(core, router, ());
     let lines = d.core.stats().cache_bytes / 4096;
     let fill = lines * 95 / 100;
     let span = o.index_core / 4096;

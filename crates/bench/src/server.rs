@@ -178,6 +178,11 @@ impl Server {
         Target::Nbd { socket: self.socket.clone(), export: self.export.clone() }
     }
 
+    /// What it has written to stderr since its start.
+    pub fn said(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap_or_default()
+    }
+
     /// The command as typed.
     pub fn command(&self) -> &str {
         &self.command

@@ -15,6 +15,12 @@ pub(crate) struct Stats {
     pub(crate) occupied_bytes: u64,
     /// Bytes of it newer than the core.
     pub(crate) dirty_bytes: u64,
+    /// Reads served wholly from the cache.
+    #[serde(default)]
+    pub(crate) read_hits: u64,
+    /// Other reads.
+    #[serde(default)]
+    pub(crate) read_misses: u64,
 }
 
 impl Stats {

@@ -1,9 +1,9 @@
-//! `loligo bench cliff|latency|nbd|foreground`: the published figures, each both sides in one run.
+//! `loligo bench cliff|latency|nbd|foreground|restart`: the published figures, each both sides in one run.
 
 use anyhow::Result;
 use loligo_bench::bed::Place;
 use loligo_bench::table::Table;
-use loligo_bench::{cliff, foreground, latency, nbd_ab};
+use loligo_bench::{cliff, foreground, latency, nbd_ab, restart};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) enum Figure {
     Nbd,
     /// Cached reads while the destager runs.
     Foreground,
+    /// A full cache killed and started.
+    Restart,
 }
 
 /// Options that all figures share
@@ -33,6 +35,9 @@ pub(crate) struct Args {
     /// Cache sizes in percent of the core (cliff only)
     #[arg(long, value_delimiter = ',', value_name = "PCT")]
     percents: Vec<u32>,
+    /// Disks to run on (cliff only): the model, the unknown one behind FUSE, or both
+    #[arg(long, default_value = "all", value_parser = ["all", "model", "unknown"])]
+    disks: String,
     /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
@@ -53,6 +58,12 @@ pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
             }
             if !a.percents.is_empty() {
                 o.percents.clone_from(&a.percents);
+                o.unknown.clone_from(&a.percents);
+            }
+            match a.disks.as_str() {
+                "model" => o.unknown.clear(),
+                "unknown" => o.percents.clear(),
+                _ => {}
             }
             let r = cliff::run(&o)?;
             show(a, &r, &r.table())
@@ -73,6 +84,12 @@ pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
             let mut o = foreground::Options::new(place);
             (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
             let r = foreground::run(&o)?;
+            show(a, &r, &r.table())
+        }
+        Figure::Restart => {
+            let mut o = restart::Options::new(place);
+            (o.load, o.rounds) = (time.unwrap_or(o.load), a.rounds.unwrap_or(o.rounds));
+            let r = restart::run(&o)?;
             show(a, &r, &r.table())
         }
     }

@@ -21,7 +21,7 @@ enum What {
     Trace(trace::Args),
     Engine(engine::Args),
     Model(engine::ModelArgs),
-    /// 4 KiB random writes at depth 32 past a full cache, against the bare 7,200 rpm model (four loads of 140 s)
+    /// 4 KiB random writes at depth 32 past a full cache, against the bare 7,200 rpm model and a disk unknown to it (six loads of 140 s)
     Cliff(figures::Args),
     /// Write-back 4 KiB latency at depth 1 and rate at depth 32, against raw O_DIRECT writes
     Latency(figures::Args),
@@ -29,6 +29,8 @@ enum What {
     Nbd(figures::Args),
     /// Cached reads at a fixed rate, with and without destaging at full rate
     Foreground(figures::Args),
+    /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
+    Restart(figures::Args),
 }
 
 /// Measures.
@@ -41,5 +43,6 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Latency(args) => figures::run(Figure::Latency, &args),
         What::Nbd(args) => figures::run(Figure::Nbd, &args),
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
+        What::Restart(args) => figures::run(Figure::Restart, &args),
     }
 }

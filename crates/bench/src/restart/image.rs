@@ -1,0 +1,161 @@
+//! A full cache without its data: the engine itself fills it, over a sparse file that takes everything but zeros.
+//!
+//! Superblocks, checkpoints and journal are byte for byte what the engine writes. The blocks are zeros, which a sparse
+//! file has anyway and which the sparse core has too, so that every checksum is right and nothing but holes stands for
+//! the data.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use loligo_block::{IoError, Op, OpKind, ReqKind, Request, SyncIo};
+use loligo_cache::Router;
+use loligo_cache::api::{Dev, Event};
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{self, Devices, OpenOptions};
+use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
+use loligo_cache::superblock::Superblock;
+use loligo_cache::units::BLOCK;
+
+use crate::drive::{Driver, World, permuted, scatter};
+use crate::interrupt::Interrupt;
+
+/// Which lines a full cache holds: so many of the core's blocks, spread over all of it, each in a place of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lines {
+    /// Number of them.
+    pub(super) count: u64,
+    /// Blocks of the core for each.
+    stride: u64,
+}
+
+impl Lines {
+    fn new(count: u64, core: u64) -> Lines {
+        Lines { count, stride: core / BLOCK / count }
+    }
+
+    /// Byte of the volume at which the `i`th line lies; they are in no order.
+    pub(super) fn offset(&self, i: u64) -> u64 {
+        (permuted(i, self.count) * self.stride + scatter(i, self.stride)) * BLOCK
+    }
+}
+
+/// The cache file before and after service.
+struct Plain {
+    file: File,
+    size: u64,
+}
+
+fn failed(e: &std::io::Error) -> IoError {
+    IoError::from_errno(e.raw_os_error().unwrap_or(5), "the cache file")
+}
+
+impl SyncIo for Plain {
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        self.file.read_exact_at(buf, offset).map_err(|e| failed(&e))
+    }
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        self.file.write_all_at(data, offset).map_err(|e| failed(&e))
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        self.file.sync_data().map_err(|e| failed(&e))
+    }
+}
+
+/// The cache file during service, and a core of zeros.
+struct Sparse {
+    file: File,
+    /// Where slots begin.
+    data: u64,
+}
+
+impl World for Sparse {
+    fn carry_out(&mut self, dev: Dev, op: Op) -> Event {
+        let slots = dev == Dev::Cache && op.offset >= self.data;
+        let mut result = Ok(());
+        let mut back = None;
+        match op.kind {
+            OpKind::Read(mut buf) => {
+                if dev == Dev::Core || slots {
+                    buf.fill(0);
+                } else {
+                    result = self.file.read_exact_at(&mut buf, op.offset).map_err(|e| failed(&e));
+                }
+                back = Some(buf);
+            }
+            OpKind::Write { data, .. } if slots && data.iter().all(|b| *b == 0) => {}
+            OpKind::Write { data, .. } if dev == Dev::Cache => {
+                result = self.file.write_all_at(&data, op.offset).map_err(|e| failed(&e));
+            }
+            // Nothing is dirty, so nothing is written to the core; what is flushed is synchronised at the end.
+            _ => {}
+        }
+        Event::Done { tag: op.tag, buf: back, result }
+    }
+}
+
+/// Fills the empty, cleanly stopped cache of one shard at `path`, and stops it cleanly again. `progress` gets lines done
+/// and in all.
+pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, u64)) -> Result<Lines> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let size = file.metadata()?.len();
+    let mut dev = Plain { file: file.try_clone()?, size };
+    let sb = Superblock::load(&mut dev)?;
+    ensure!(sb.layout.shards == 1 && sb.clean, "a new cache of one shard is wanted");
+    let (core, layout) = (sb.core.size, sb.layout.shard(0));
+    // Every read miss is kept at once.
+    let params =
+        Params { admission: AdmissionKind::Always, seq_cutoff: SeqCutoff::Never, ..Params::default() };
+    let options = OpenOptions { force: false, params, bug: None };
+    let devices =
+        Devices { journal_unit: 4096, cache_volatile: false, core_volatile: false, core_unmaps: true };
+    let opened = open::open(&mut dev, &mut Plain { file: file.try_clone()?, size: core }, sb, &options)?;
+    let (mut sb, mut cores) = opened.into_cores(Mode::Wt, &options, &devices);
+    let router = Router::new(sb.home_length, 512, 1, params.seq_promotion);
+    let mut d = Driver::new(cores.remove(0), router, Sparse { file, data: layout.data });
+    // As many as there are before the engine begins to evict: it keeps this part free (its reserve and its room at hand).
+    let slots = u64::from(layout.slots);
+    let lines = Lines::new(slots - (slots / 64).max(320) - (slots / 128).clamp(64, 8192), core);
+    let step = 1 << 18;
+    for from in (0..lines.count).step_by(step) {
+        stop.check()?;
+        progress(from, lines.count);
+        let n = (lines.count - from).min(step as u64);
+        d.drive(n, 256, |i| Request {
+            id: 1,
+            kind: ReqKind::Read,
+            offset: lines.offset(from + i),
+            len: BLOCK,
+            fua: false,
+        })?;
+    }
+    d.stop().context("stopping the engine that filled the cache")?;
+    let stats = d.core.stats();
+    let held = stats.occupied_bytes / BLOCK;
+    ensure!(
+        held + stats.evictions >= lines.count && stats.evictions * 1000 <= lines.count,
+        "{held} of {} lines were kept",
+        lines.count
+    );
+    open::close(&mut dev, &mut sb, &[d.core.last_seq()], Mode::Wt, d.core.dirty_blocks(), None)?;
+    progress(lines.count, lines.count);
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn lines_are_distinct_blocks_inside_the_core() {
+        let lines = Lines::new(10_000, 1 << 30);
+        let all: BTreeSet<u64> = (0..lines.count).map(|i| lines.offset(i)).collect();
+        assert_eq!(all.len(), 10_000);
+        assert!(all.iter().all(|at| at % BLOCK == 0 && *at < 1 << 30));
+    }
+}
