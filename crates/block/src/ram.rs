@@ -245,7 +245,8 @@ mod tests {
     fn writes_of_any_length_and_from_any_address_arrive_as_they_are() {
         let mut d = RamDevice::new(1 << 20).unwrap();
         let mut ring = Ring::new(4).unwrap();
-        let payload = Buf::copy_of(&(0..70_000u32).map(|i| (i * 31 >> 3) as u8).collect::<Vec<_>>()).freeze();
+        let payload =
+            Buf::copy_of(&(0..70_000u32).map(|i| ((i * 31) >> 3) as u8).collect::<Vec<_>>()).freeze();
         for (offset, from, len) in [(512, 0, 512), (4096, 1, 4096), (16 << 10, 7, 65_536), (512, 512, 4608)] {
             let data = payload.slice(from..from + len);
             let op = Op { tag: 1, offset, kind: OpKind::Write { data: data.clone(), fua: false } };

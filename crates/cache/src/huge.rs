@@ -8,12 +8,15 @@ use std::ptr::{NonNull, null_mut};
 /// Arrays from this many bytes on are mappings of their own, aligned to and advised for huge pages.
 const HUGE: usize = 2 << 20;
 
+/// A mapping's address and bytes.
+type Mapping = (NonNull<u8>, usize);
+
 /// A fixed array of `T` that starts as zero bytes; untouched parts cost no memory.
 pub(crate) struct HugeVec<T: Copy> {
     ptr: NonNull<T>,
     len: usize,
-    /// The mapping it lies in, address and bytes; `None`: an ordinary allocation.
-    mapped: Option<(NonNull<u8>, usize)>,
+    /// The mapping it lies in; `None`: an ordinary allocation.
+    mapped: Option<Mapping>,
 }
 
 // SAFETY: the array is owned by the value alone.
@@ -22,7 +25,7 @@ unsafe impl<T: Copy + Send> Send for HugeVec<T> {}
 /// `bytes` zero bytes of a fresh mapping, aligned to `HUGE` and advised for huge pages before the first touch: an
 /// allocator that zeroes by writing would have filled it with small pages by then. Returns where they begin, and the
 /// mapping.
-fn map_huge(bytes: usize) -> Option<(NonNull<u8>, (NonNull<u8>, usize))> {
+fn map_huge(bytes: usize) -> Option<(NonNull<u8>, Mapping)> {
     let whole = bytes.checked_add(HUGE)?;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
     let base = unsafe {
