@@ -66,3 +66,47 @@ fn a_journal_that_ends_before_what_its_checkpoint_vouches_for_is_refused() {
     let forced = open(&mut cache, &mut core, sb, &OpenOptions { force: true, ..o }).expect("forced");
     assert_eq!(forced.report.frames_lost, 10);
 }
+
+/// Whole and sealed, but with numbers that no shard of this size can have.
+#[test]
+fn a_root_that_points_outside_its_shard_is_refused() {
+    let good = Root {
+        seq: 1,
+        epoch: 1,
+        cut: 10,
+        durable: 20,
+        journal_pos: 0,
+        dir: 1,
+        dir_crc: 0,
+        intents: Vec::new(),
+        earlier: Vec::new(),
+    };
+    for bad in [
+        Root { journal_pos: 1 << 40, ..good.clone() },
+        Root { journal_pos: u64::MAX, ..good.clone() },
+        Root { seq: u64::MAX, ..good.clone() },
+        Root { epoch: u64::MAX, ..good.clone() },
+        Root { durable: u64::MAX, ..good },
+    ] {
+        let (mut cache, mut core) = (vec![0; 24 << 20], vec![0; 64 << 20]);
+        let options = FormatOptions {
+            uuid: *b"0123456789abcdef",
+            name: "volume".into(),
+            cache_size: 24 << 20,
+            core: CoreIdentity { size: 64 << 20, id: String::new() },
+            line_size: 4096,
+            shards: 1,
+            mode: Mode::Wb,
+            core_reserve: 0,
+            journal_len: 0,
+        };
+        let sb = format(&mut cache, &options).expect("fits");
+        let id = JournalId { cache: sb.cache_id(), shard: 0 };
+        for at in sb.layout.shard(0).roots {
+            cache.write_at(at, &bad.encode(id)).expect("written");
+        }
+        let o = OpenOptions { force: false, params: Params::default(), bug: None };
+        let refused = open(&mut cache, &mut core, sb, &o).expect_err("it points outside").to_string();
+        assert!(refused.contains("root"), "{refused}");
+    }
+}

@@ -161,7 +161,7 @@ pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError
     for at in plan.layout.roots {
         let mut raw = vec![0; PAGE];
         dev.read_at(at, &mut raw)?;
-        roots.push(Root::decode(&raw, plan.id));
+        roots.push(Root::decode(&raw, plan.id).and_then(|root| plausible(root, &plan.layout)));
     }
     if let Some(Err(e @ PageError::UnknownSection(_))) =
         roots.iter().find(|r| matches!(r, Err(PageError::UnknownSection(_))))
@@ -173,6 +173,15 @@ pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError
         return Err(PageError::Damaged("both copies of the checkpoint root".into()).into());
     };
     Ok(best)
+}
+
+/// Whether the numbers of a root, whatever wrote it, lie within the shard and leave room to count on.
+fn plausible(root: Root, layout: &ShardLayout) -> Result<Root, PageError> {
+    let counted = [root.seq, root.epoch, root.cut, root.durable];
+    if root.journal_pos >= layout.journal_len || counted.iter().any(|n| *n > u64::MAX / 4) {
+        return Err(PageError::Damaged("a number in the checkpoint root".into()));
+    }
+    Ok(root)
 }
 
 /// Makes both copies of the root `best`, so that space only the other named may be used again.
