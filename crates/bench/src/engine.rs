@@ -11,7 +11,7 @@ use loligo_block::{
 };
 use loligo_cache::api::{Dev, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::{Core, Router};
@@ -144,8 +144,13 @@ fn open_options() -> OpenOptions {
     }
 }
 
-const DEVICES: Devices =
-    Devices { journal_unit: 512, cache_volatile: false, core_volatile: false, core_unmaps: true };
+const DEVICES: Devices = Devices {
+    journal_unit: 512,
+    cache_volatile: false,
+    core_volatile: false,
+    core_unmaps: true,
+    page_writes: PAGE_WRITES,
+};
 
 fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Result<(Core, Router)> {
     open::format(cache, o)?;

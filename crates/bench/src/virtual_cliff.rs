@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use loligo_block::{Buf, Finished, HddKind, HddModel, HddParams, Op, OpKind, ReqKind, Request, Rpm, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::{Core, Router};
@@ -172,8 +172,13 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
     let oo = OpenOptions { force: false, params: o.params, bug: None };
     let sb = Superblock::load(&mut cache)?;
     let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
-    let devices =
-        Devices { journal_unit: 512, cache_volatile: true, core_volatile: false, core_unmaps: true };
+    let devices = Devices {
+        journal_unit: 512,
+        cache_volatile: true,
+        core_volatile: false,
+        core_unmaps: true,
+        page_writes: PAGE_WRITES,
+    };
     let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);
     let mut core: Core = cores.remove(0);
     let mut router = Router::new(o.core, 512, 1, 8);

@@ -14,9 +14,6 @@ use crate::tag::Who;
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use std::collections::BTreeSet;
 
-/// Page writes in flight.
-const DEPTH: u32 = 16;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Idle,
@@ -154,7 +151,7 @@ impl Core {
 
     fn write_pages(&mut self, fx: &mut Vec<Effect>) {
         let (id, slots) = (self.cfg.id, self.cfg.layout.slots);
-        while self.checkpoint.in_flight < DEPTH {
+        while self.checkpoint.in_flight < self.cfg.page_writes {
             let Some(page) = self.checkpoint.todo.pop() else { break };
             let mut buf = Buf::alloc(PAGE);
             let (index, stripe, policy) = (&self.index, self.cfg.stripe, &self.policy);

@@ -52,6 +52,8 @@ pub struct Config {
     pub core_volatile: bool,
     /// Discarded space of the core reads as zeros.
     pub core_unmaps: bool,
+    /// Pages of a checkpoint being written at a time, at most.
+    pub page_writes: u32,
     /// Blocks in a cache line.
     pub line_blocks: u32,
     /// Bytes of an intent region.

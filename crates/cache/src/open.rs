@@ -59,11 +59,16 @@ pub struct FormatOptions {
     pub journal_len: u64,
 }
 
-/// Makes a new, empty cache. The superblocks are wiped first and written last.
+/// Whether a cache like that can be made on a device of `device` bytes.
 ///
 /// # Errors
-/// [`OpenError`] for values that cannot be, or those of the device.
-pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, OpenError> {
+/// [`OpenError`] for values that cannot be.
+pub fn check(o: &FormatOptions, device: u64) -> Result<(), OpenError> {
+    divide(o, device).map(|_| ())
+}
+
+/// The layout on a device of `device` bytes, and the bytes exported.
+fn divide(o: &FormatOptions, device: u64) -> Result<(Layout, u64), OpenError> {
     if !valid_line_size(o.line_size) {
         return Err(OpenError::Invalid(format!("line size {} is not 4k, 8k, 16k, 32k or 64k", o.line_size)));
     }
@@ -72,7 +77,7 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
             "the core's size must be a multiple of 512, its reserve at most 50 %".into(),
         ));
     }
-    let layout = Layout::new(o.cache_size.min(dev.size()), o.shards, o.journal_len)?;
+    let layout = Layout::new(o.cache_size.min(device), o.shards, o.journal_len)?;
     let home_length = if o.core_reserve == 0 {
         o.core.size
     } else {
@@ -82,6 +87,21 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
     if windows * (WINDOW / BLOCK) >= u64::from(u32::MAX) {
         return Err(LayoutError::CoreTooLarge((home_length >> 44) as u16 + 1).into());
     }
+    if home_length == 0 {
+        return Err(OpenError::Invalid(format!(
+            "a reserve of {} % leaves nothing of a core of {} bytes: give a smaller --core-reserve",
+            o.core_reserve, o.core.size
+        )));
+    }
+    Ok((layout, home_length))
+}
+
+/// Makes a new, empty cache. The superblocks are wiped first and written last.
+///
+/// # Errors
+/// [`OpenError`] for values that cannot be, or those of the device.
+pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, OpenError> {
+    let (layout, home_length) = divide(o, dev.size())?;
     wipe(dev)?;
     let mut sb = Superblock {
         generation: 0,
@@ -183,7 +203,12 @@ pub fn open(
     }
     let was_clean = sb.clean;
     sb.clean = false;
-    sb.store(cache)?;
+    // A core that grew is not written down yet: the caller first makes sure that it is the right one.
+    let known = Superblock::load(cache).map(|have| (have.core, have.home_length));
+    let (core, home_length) = known.unwrap_or((sb.core.clone(), sb.home_length));
+    let mut stored = Superblock { core, home_length, ..sb.clone() };
+    stored.store(cache)?;
+    sb.generation = stored.generation;
     Ok(Opened { superblock: sb, shards, report, was_clean })
 }
 
@@ -202,6 +227,7 @@ impl Opened {
             home_length: sb.home_length,
             core_volatile: devices.core_volatile,
             core_unmaps: devices.core_unmaps,
+            page_writes: devices.page_writes,
             line_blocks: sb.line_size / BLOCK as u32,
             region: sb.region,
             mode,
@@ -302,7 +328,12 @@ pub struct Devices {
     pub core_volatile: bool,
     /// Discarded space of the core reads as zeros.
     pub core_unmaps: bool,
+    /// Pages of a checkpoint being written at a time ([`PAGE_WRITES`] unless something else is to be tried).
+    pub page_writes: u32,
 }
+
+/// Pages of a checkpoint being written at a time.
+pub const PAGE_WRITES: u32 = 16;
 
 /// Result of [`Opened::compare`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -422,6 +453,8 @@ pub fn inspect(dev: &mut dyn SyncIo, mut progress: impl FnMut(u64, u64)) -> Resu
         dev.read_at(at, &mut raw)?;
         match Superblock::decode(&raw) {
             Ok(sb) if sb == superblock => {}
+            // A crash between the two copies leaves the older one behind by one.
+            Ok(sb) if sb.generation + 1 == superblock.generation && !superblock.clean => {}
             Ok(sb) => damage.push(Damage {
                 what: format!(
                     "superblock at byte {at} is of generation {}, the other of {}",

@@ -130,10 +130,7 @@ impl Core {
         while block <= last {
             let need = sector_mask(task.global(block), task.offset, end);
             let found = self.index.get(block);
-            let served = found.filter(|m| {
-                m.valid & need == need
-                    && (m.dirty != 0 || (self.mode.serves_clean() && !self.hidden.contains(&block)))
-            });
+            let served = found.filter(|m| self.serves(block, m, need));
             let Some(meta) = served else {
                 let memory =
                     if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
@@ -188,6 +185,12 @@ impl Core {
             block += 1;
         }
         missed
+    }
+
+    /// Whether the cached version alone answers a read of the sectors `need`.
+    fn serves(&self, block: u32, meta: &Meta, need: u8) -> bool {
+        meta.valid & need == need
+            && (meta.dirty != 0 || (self.mode.serves_clean() && !self.hidden.contains(&block)))
     }
 
     /// Whether the cached version goes over what the core says: where it is dirty, and where a change is under way that
@@ -311,8 +314,8 @@ impl Core {
         let dirty = match &piece.source {
             Source::Slots { metas, .. } if metas.len() > 1 => {
                 // One of several: read each by itself, to lose or repair only what must be.
-                let (first, metas) = (piece.first, metas.clone());
-                return self.split_piece(key, sub, first, &metas, fx);
+                let (first, blocks) = (piece.first, piece.blocks);
+                return self.split_piece(key, sub, first, blocks, fx);
             }
             Source::Slots { metas, .. } => metas[0].dirty != 0,
             Source::Overlay { meta, .. } if meta.dirty == 0 => {
@@ -339,14 +342,26 @@ impl Core {
         self.issue_piece(key, sub, fx);
     }
 
-    fn split_piece(&mut self, key: usize, sub: u32, first: u32, metas: &[Meta], fx: &mut Vec<Effect>) {
+    /// Reads each block of piece `sub` by itself. A version may have been replaced or have gone since it was planned: each
+    /// is planned again.
+    fn split_piece(&mut self, key: usize, sub: u32, first: u32, blocks: u32, fx: &mut Vec<Effect>) {
         let at = sub as usize;
         let mut singles: SmallVec<[Piece; 4]> = SmallVec::new();
-        for (block, meta) in (first..).zip(metas) {
-            // The version may have been replaced since: then the newest is read.
-            let meta = self.index.get(block).unwrap_or(*meta);
-            let source = Source::Slots { metas: SmallVec::from_slice(&[meta]), ticket: self.tickets.begin() };
-            singles.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+        for block in first..first + blocks {
+            let newest = self.index.get(block);
+            let task = self.read_task(key);
+            let need = sector_mask(task.global(block), task.offset, task.offset + task.len);
+            let mut single =
+                |source| singles.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+            if let Some(meta) = newest.filter(|m| self.serves(block, m, need)) {
+                let metas = SmallVec::from_slice(&[meta]);
+                single(Source::Slots { metas, ticket: self.tickets.begin() });
+                continue;
+            }
+            single(Source::Core);
+            if let Some(meta) = newest.filter(|m| self.overlays(block, m)) {
+                single(Source::Overlay { meta, ticket: self.tickets.begin() });
+            }
         }
         let task = self.read_task(key);
         task.pieces[at] = singles.remove(0);

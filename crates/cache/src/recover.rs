@@ -368,7 +368,11 @@ pub fn recover(
         epoch,
         last_seq,
         journal_pos: pos,
-        journal_kept: (pos + plan.layout.journal_len - root.journal_pos) % plan.layout.journal_len,
+        journal_kept: match (pos + plan.layout.journal_len - root.journal_pos) % plan.layout.journal_len {
+            // Filled to the last byte, not empty.
+            0 if last_seq > root.cut => plan.layout.journal_len,
+            kept => kept,
+        },
         index: r.index,
         slots,
         policy: r.policy,
@@ -460,9 +464,13 @@ fn load_image(
                 r.index.prefetch(plan.stripe.local(e.block));
             }
             for e in &entries {
-                // The image is fuzzy: a block may stand in two slots. The record that moved it will be replayed.
+                // The image is fuzzy: a block may stand in two slots. The record that moved it will be replayed; but the page
+                // that still names the older slot must be written again, or a later start takes it for the newest.
                 if let Some(old) = r.index.replay(plan.stripe.local(e.block), e.meta) {
                     r.policy.remove(old);
+                    if !planted(plan.bug, Bug::StaleImageEntry) {
+                        r.touch(old);
+                    }
                 }
                 r.policy.restore(e.meta.slot, e.policy);
             }

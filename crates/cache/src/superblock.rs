@@ -205,6 +205,11 @@ impl Superblock {
         Ok(sb)
     }
 
+    /// The generation that `raw` says it is of, whether or not it is sound; 0 for zeros.
+    pub fn claimed_generation(raw: &[u8]) -> u64 {
+        raw.get(40..48).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    }
+
     /// The newest valid copy on the device.
     ///
     /// # Errors

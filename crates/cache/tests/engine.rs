@@ -3,7 +3,7 @@
 use loligo_block::{Answer, Buf, OpKind, ReqError, ReqKind, Request, SyncIo};
 use loligo_cache::api::{Control, Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
@@ -27,8 +27,13 @@ fn options() -> OpenOptions {
     OpenOptions { force: false, params: Params::default(), bug: None }
 }
 
-const DEVICES: Devices =
-    Devices { journal_unit: 512, cache_volatile: true, core_volatile: true, core_unmaps: true };
+const DEVICES: Devices = Devices {
+    journal_unit: 512,
+    cache_volatile: true,
+    core_volatile: true,
+    core_unmaps: true,
+    page_writes: PAGE_WRITES,
+};
 
 impl Rig {
     fn new(mode: Mode, shards: u16, line_size: u32) -> Rig {

@@ -7,6 +7,7 @@ use loligo_cache::units::BLOCK;
 use loligo_export::Listener;
 use loligo_shard::Handle;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -47,7 +48,7 @@ impl Info {
     }
 }
 
-/// The flush that was last asked for; `GET /v1/flush`.
+/// One flush; `GET /v1/flush?number=N`, without a number the last that was asked for.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FlushState {
     /// Counts flushes.
@@ -68,53 +69,62 @@ pub(crate) struct App {
     pub(crate) info: Info,
     pub(crate) handle: Handle,
     pub(crate) started: Instant,
-    flush: Mutex<FlushState>,
+    /// The last flushes, oldest first.
+    flushes: Mutex<VecDeque<FlushState>>,
 }
 
 impl App {
     pub(crate) fn new(info: Info, handle: Handle) -> App {
-        App { info, handle, started: Instant::now(), flush: Mutex::default() }
+        App { info, handle, started: Instant::now(), flushes: Mutex::default() }
     }
 
-    fn flush_state(&self) -> MutexGuard<'_, FlushState> {
-        self.flush.lock().unwrap_or_else(PoisonError::into_inner)
+    fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {
+        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn dirty_bytes(&self) -> u64 {
         self.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum()
     }
 
-    /// Starts to destage everything dirty, unless that is under way.
+    /// Starts to destage everything that is dirty now. One that is under way already does not do: it knows nothing of what
+    /// was written since it began.
     pub(crate) fn start_flush(self: &Arc<App>) -> FlushState {
         let total = self.dirty_bytes();
-        let mut state = self.flush_state();
-        if state.running {
-            return state.clone();
+        let mut flushes = self.flushes();
+        let number = flushes.back().map_or(0, |f| f.number) + 1;
+        let state =
+            FlushState { number, running: true, total_bytes: total, remaining_bytes: total, error: None };
+        if flushes.len() >= FLUSHES_KEPT {
+            flushes.pop_front();
         }
-        *state = FlushState {
-            number: state.number + 1,
-            running: true,
-            total_bytes: total,
-            remaining_bytes: total,
-            error: None,
-        };
-        let now = state.clone();
-        drop(state);
+        flushes.push_back(state.clone());
+        drop(flushes);
         let app = self.clone();
         std::thread::spawn(move || {
             let result = app.handle.control(&Control::FlushDirty);
-            let mut state = app.flush_state();
-            state.running = false;
-            state.error = result.err();
+            if let Some(state) = app.flushes().iter_mut().find(|f| f.number == number) {
+                state.running = false;
+                state.error = result.err();
+            }
         });
-        now
+        state
     }
 
-    /// How far the flush is.
-    pub(crate) fn flush_progress(&self) -> FlushState {
+    /// How far flush `number` is, or the last one.
+    pub(crate) fn flush_progress(&self, number: Option<u64>) -> FlushState {
         let remaining: u64 = self.handle.snapshots().iter().filter_map(|s| s.flush_remaining).sum();
-        let mut state = self.flush_state();
-        state.remaining_bytes = if state.running { (remaining * BLOCK).min(state.total_bytes) } else { 0 };
+        let mut flushes = self.flushes();
+        let found = match number {
+            Some(n) => flushes.iter_mut().find(|f| f.number == n),
+            None => flushes.back_mut(),
+        };
+        let Some(state) = found else { return FlushState::default() };
+        // Later flushes wait behind earlier ones; what is left never seems to grow.
+        let left = if state.running { remaining * BLOCK } else { 0 };
+        state.remaining_bytes = state.remaining_bytes.min(left);
         state.clone()
     }
 }
+
+/// Flushes whose outcome can still be asked for.
+const FLUSHES_KEPT: usize = 256;

@@ -49,25 +49,28 @@ pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<Open
     }
     let mut dev = SyncFile::new(file.clone());
     let path = o.path.display();
-    let mut drop_clean = false;
+    let (mut grown, mut drop_clean) = (false, false);
     let superblock = match look(&mut dev)? {
         Found::Cache(sb) if o.create && !o.force => bail!(
             "{path} holds the cache of volume '{}' already: leave out --create to use it, or add --force to replace it",
             sb.name
         ),
         Found::Cache(sb) if o.create => {
+            let wanted = wanted(name, o, core, &dev)?;
             eprintln!("{}", what_is_lost(&o.path, &sb));
-            format(name, o, core, &mut dev)?
+            format(wanted, o, &mut dev)?
         }
         Found::Cache(sb) => {
             refuse_differing(o, &sb, dev.size())?;
             // The last 4 KiB of a core that was no multiple of them are cached with zeros behind its end.
             drop_clean = core.identity.size > sb.core.size && sb.home_length % BLOCK != 0;
-            accept_core(*sb, core, &mut dev)?
+            grown = core.identity.size > sb.core.size;
+            accept_core(*sb, core)?
         }
         Found::Damaged(why) if o.create && o.force => {
+            let wanted = wanted(name, o, core, &dev)?;
             eprintln!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
-            format(name, o, core, &mut dev)?
+            format(wanted, o, &mut dev)?
         }
         Found::Damaged(why) => bail!(
             "{path}: {why}. Look at it with 'loligo inspect {path}'; --create --force replaces it, and loses what it holds"
@@ -76,13 +79,19 @@ pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<Open
             bail!("{path} holds {what}: if it is to be overwritten, add --force; else give another --cache")
         }
         Found::Foreign(what) => {
+            let wanted = wanted(name, o, core, &dev)?;
             eprintln!("{path} held {what}: overwritten, as --force ordered");
             dev.write_at(0, &vec![0; (SHARD_BASE.min(dev.size())) as usize])?;
-            format(name, o, core, &mut dev)?
+            format(wanted, o, &mut dev)?
         }
-        Found::Blank => format(name, o, core, &mut dev)?,
+        Found::Blank => format(wanted(name, o, core, &dev)?, o, &mut dev)?,
     };
-    recover(o, core, file, superblock, drop_clean)
+    let mut opened = recover(o, core, file, superblock, drop_clean)?;
+    if grown {
+        // Not before the core was compared: a wrong one must not make the right one look as if it had shrunk.
+        opened.superblock.store(&mut dev).context("the superblock cannot be written")?;
+    }
+    Ok(opened)
 }
 
 fn refuse_same_device(cache: &Path, core: &Path) -> Result<()> {
@@ -124,14 +133,16 @@ fn look(dev: &mut SyncFile) -> Result<Found> {
     match Superblock::load(dev) {
         Ok(sb) => return Ok(Found::Cache(Box::new(sb))),
         Err(SuperError::Damaged(why)) => {
-            let mut untouched = false;
+            let (mut untouched, mut first) = (false, true);
             for at in SUPERBLOCKS {
                 let mut raw = vec![0; SUPERBLOCK];
                 dev.read_at(at, &mut raw)?;
                 untouched |= raw.iter().all(|b| *b == 0);
+                first &= Superblock::claimed_generation(&raw) <= 1;
             }
-            // The two copies are written one after the other: a torn one beside one never written is a format cut off.
-            return Ok(if untouched {
+            // The two copies are written one after the other: a torn one beside one never written is a format cut off, but
+            // only if it is the first: a cache that was ever opened has a later generation.
+            return Ok(if untouched && first {
                 Found::Blank
             } else {
                 Found::Damaged(format!("both superblocks are damaged: {why}"))
@@ -183,8 +194,8 @@ fn refuse_differing(o: &CacheOptions, sb: &Superblock, device: u64) -> Result<()
     Ok(())
 }
 
-/// Refuses a core that is another one or that shrank; writes down one that grew.
-fn accept_core(mut sb: Superblock, core: &OpenCore, dev: &mut SyncFile) -> Result<Superblock> {
+/// Refuses a core that is another one or that shrank; takes the size of one that grew.
+fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
     let (was, is) = (&sb.core, &core.identity);
     if was.id != is.id {
         bail!(
@@ -222,14 +233,14 @@ fn accept_core(mut sb: Superblock, core: &OpenCore, dev: &mut SyncFile) -> Resul
                  core at its old size, and make a new one"
             );
         }
-        sb.store(dev).context("the superblock cannot be written")?;
     }
     Ok(sb)
 }
 
-fn format(name: &str, o: &CacheOptions, core: &OpenCore, dev: &mut SyncFile) -> Result<Superblock> {
+/// The cache that the options ask for, refused before anything is written where it cannot be.
+fn wanted(name: &str, o: &CacheOptions, core: &OpenCore, dev: &SyncFile) -> Result<FormatOptions> {
     let path = o.path.display();
-    let size = o.size.unwrap_or(dev.size());
+    let size = o.size.unwrap_or(dev.size()) / BLOCK * BLOCK;
     if size > dev.size() {
         bail!(
             "--cache-size {size} is more than the {} bytes {path} has: give a smaller one, or a larger device",
@@ -243,20 +254,11 @@ fn format(name: &str, o: &CacheOptions, core: &OpenCore, dev: &mut SyncFile) -> 
     if shards > 1 && matches!(core.spec, DeviceSpec::Hdd { .. }) {
         bail!("a modelled disk (hdd:) has one set of heads: use it with --shards 1");
     }
-    let meta = std::fs::metadata(&o.path)?;
-    if meta.is_file() && !o.sparse && meta.blocks() * 512 < meta.len() {
-        let mut progress = Progress::new(format!("writing {path} whole"));
-        let all = dev.size();
-        if let Err(e) = dev.fill(|done| progress.show(done, all)) {
-            bail!("{path} cannot be written whole: {e}. Make room, give a smaller --cache-size, or --sparse");
-        }
-        progress.end("done");
-    }
     let mut uuid = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut f| f.read_exact(&mut uuid))
         .context("reading /dev/urandom")?;
-    let format = FormatOptions {
+    let wanted = FormatOptions {
         uuid,
         name: name.to_owned(),
         cache_size: size,
@@ -267,10 +269,25 @@ fn format(name: &str, o: &CacheOptions, core: &OpenCore, dev: &mut SyncFile) -> 
         core_reserve: o.core_reserve.unwrap_or(0),
         journal_len: 0,
     };
+    engine::check(&wanted, dev.size()).with_context(|| format!("{path} cannot be made a cache"))?;
+    Ok(wanted)
+}
+
+fn format(format: FormatOptions, o: &CacheOptions, dev: &mut SyncFile) -> Result<Superblock> {
+    let path = o.path.display();
+    let meta = std::fs::metadata(&o.path)?;
+    if meta.is_file() && !o.sparse && meta.blocks() * 512 < meta.len() {
+        let mut progress = Progress::new(format!("writing {path} whole"));
+        let all = dev.size();
+        if let Err(e) = dev.fill(|done| progress.show(done, all)) {
+            bail!("{path} cannot be written whole: {e}. Make room, give a smaller --cache-size, or --sparse");
+        }
+        progress.end("done");
+    }
     let sb = engine::format(dev, &format).with_context(|| format!("{path} cannot be made a cache"))?;
     eprintln!(
         "{path}: made a new cache of {} bytes, lines of {}, {} shard(s)",
-        sb.layout.cache_size, sb.line_size, shards
+        sb.layout.cache_size, sb.line_size, sb.layout.shards
     );
     Ok(sb)
 }
@@ -308,6 +325,7 @@ fn recover(
         cache_volatile: cache.volatile_cache,
         core_volatile: disk.volatile_cache,
         core_unmaps: disk.can_unmap,
+        page_writes: engine::PAGE_WRITES,
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
     Ok(OpenCache { file, superblock, cores })

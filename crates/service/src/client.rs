@@ -107,9 +107,13 @@ impl Client {
 
     fn wait_flush(&self, begun: &FlushState) -> Result<()> {
         let mut progress = Progress::new(format!("flushing {} to its core", self.name));
+        let path = format!("/v1/flush?number={}", begun.number);
         loop {
-            let now: FlushState = self.call(Method::GET, "/v1/flush", None)?;
-            if !now.running || now.number != begun.number {
+            let now: FlushState = self.call(Method::GET, &path, None)?;
+            if now.number != begun.number {
+                bail!("the service no longer knows how the flush ended: run it again");
+            }
+            if !now.running {
                 return match now.error {
                     None => {
                         progress.end("done");

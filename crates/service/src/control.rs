@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::{metrics, stats};
 use anyhow::{Context, Result};
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -111,8 +111,13 @@ async fn flush(State(app): Shared) -> Result<Json<Value>, Refused> {
     Ok(Json(json!(blocking(app, |app| app.start_flush()).await)))
 }
 
-async fn flush_progress(State(app): Shared) -> Json<Value> {
-    Json(json!(blocking(app, |app| app.flush_progress()).await))
+#[derive(Debug, Deserialize)]
+struct WhichFlush {
+    number: Option<u64>,
+}
+
+async fn flush_progress(State(app): Shared, Query(which): Query<WhichFlush>) -> Json<Value> {
+    Json(json!(blocking(app, move |app| app.flush_progress(which.number)).await))
 }
 
 #[derive(Debug, Deserialize)]

@@ -74,7 +74,6 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
         listeners.push(Listener::bind(addr, tls.is_some())?);
     }
     let metrics = options.metrics.map(metrics::bind).transpose()?;
-    let signals = StopSignals::catch()?;
     let core = core::open(options.core.clone())?;
     let geometry = core.file.geometry();
     let mut export = Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
@@ -108,6 +107,8 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
         core: core.file,
         backend,
     };
+    // Until here a signal simply ends the process: everything before is safe to cut off.
+    let signals = StopSignals::catch()?;
     let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
     let app = Arc::new(App::new(info, running.handle().clone()));
     let _name = control::start(app.clone(), control, metrics)?;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-const BUGS: [Bug; 9] = [
+const BUGS: [Bug; 10] = [
     Bug::JournalOrderSwapped,
     Bug::CrcCheckDropped,
     Bug::SlotReusedEarly,
@@ -17,6 +17,7 @@ const BUGS: [Bug; 9] = [
     Bug::StaleSuperblock,
     Bug::CoreWriteWithoutIntent,
     Bug::StaleTailReplayed,
+    Bug::StaleImageEntry,
     Bug::FuaPastGap,
 ];
 

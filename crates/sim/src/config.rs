@@ -24,6 +24,8 @@ pub struct Config {
     pub core_reserve: u8,
     /// Bytes of each journal ring (0: the engine's choice).
     pub journal_len: u64,
+    /// Pages of a checkpoint being written at a time: one makes images that are as fuzzy as those of large caches.
+    pub page_writes: u32,
     /// Tunables at start.
     pub params: Params,
     /// A rule the engine is to break.
@@ -163,6 +165,7 @@ impl Config {
             shards,
             core_reserve: rng.pick(&[0, 0, 0, 10]),
             journal_len: rng.pick(&[0, 128 << 10, 128 << 10, 192 << 10]),
+            page_writes: rng.pick(&[1, 1, 2, 16]),
             params: draw_params(rng),
             bug,
             load: Load::draw(rng, mode),

@@ -62,6 +62,7 @@ impl Engine for Loligo {
             cache_volatile: cfg.cache.volatile,
             core_volatile: cfg.core.volatile,
             core_unmaps: cfg.core.can_unmap,
+            page_writes: cfg.page_writes,
         };
         let (report, was_clean) = (opened.report, opened.was_clean);
         let (superblock, cores) = opened.into_cores(cfg.mode, &options(cfg), &devices);

@@ -261,7 +261,12 @@ impl Conn {
         } else if past(self.receiving.deadline()) || past(self.sending.deadline()) {
             self.close(Closed::Stalled);
         } else if past(self.stop_by) {
-            self.close(Closed::Stopping);
+            if self.table.len() > 0 && self.out.is_empty() {
+                // The volume is slow, not the client: what was accepted is answered.
+                self.stop_by = Some(now + self.limits.shutdown);
+            } else {
+                self.close(Closed::Stopping);
+            }
         }
     }
 
