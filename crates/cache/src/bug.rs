@@ -20,8 +20,6 @@ pub enum Bug {
     CoreWriteWithoutIntent,
     /// Recovery keeps the epoch, so that a stale tail counts.
     StaleTailReplayed,
-    /// Recovery leaves the page of the older slot as it is where the image names a block twice.
-    StaleImageEntry,
     /// FUA and FLUSH are answered at their own frame, whatever is missing before it.
     FuaPastGap,
 }

@@ -468,9 +468,7 @@ fn load_image(
                 // that still names the older slot must be written again, or a later start takes it for the newest.
                 if let Some(old) = r.index.replay(plan.stripe.local(e.block), e.meta) {
                     r.policy.remove(old);
-                    if !planted(plan.bug, Bug::StaleImageEntry) {
-                        r.touch(old);
-                    }
+                    r.touch(old);
                 }
                 r.policy.restore(e.meta.slot, e.policy);
             }

@@ -58,11 +58,6 @@ fn a_stale_journal_tail_replayed_after_a_second_crash_is_caught() {
 }
 
 #[test]
-fn an_older_entry_left_in_the_image_is_caught() {
-    is_caught(Bug::StaleImageEntry);
-}
-
-#[test]
 fn fua_answered_past_a_gap_in_the_journal_is_caught() {
     is_caught(Bug::FuaPastGap);
 }
