@@ -5,9 +5,9 @@
 use crate::bug::{Bug, planted};
 use crate::core::{Config, Core};
 use crate::index::Meta;
-use crate::layout::{Layout, LayoutError, SUPERBLOCKS};
+use crate::layout::{FIRST_MARKS, Layout, LayoutError, SUPERBLOCKS};
 use crate::mode::Mode;
-use crate::page::{Directory, Root, decode_page};
+use crate::page::{DIR_MAGIC, Directory, ROOT_MAGIC, Root, decode_page};
 use crate::params::Params;
 use crate::record::JournalId;
 use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
@@ -124,6 +124,24 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
     }
     sb.store(dev)?;
     Ok(sb)
+}
+
+/// Whether something here was written by a format (cut off, or whose superblocks were wiped since): the first shard's root
+/// or directory lies where every format puts it.
+///
+/// # Errors
+/// Those of the device.
+pub fn traces_of_a_format(dev: &mut dyn SyncIo) -> Result<bool, IoError> {
+    let mut raw = vec![0; BLOCK as usize];
+    for (at, magic) in FIRST_MARKS.into_iter().zip([ROOT_MAGIC, ROOT_MAGIC, DIR_MAGIC]) {
+        if at + BLOCK <= dev.size() {
+            dev.read_at(at, &mut raw)?;
+            if raw[..4] == magic.to_le_bytes() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Makes the device no cache any more: both superblocks become zeros, durably.

@@ -14,8 +14,8 @@ pub const PER_PAGE: usize = 255;
 pub const PAGE: usize = 4096;
 const ENTRY: usize = 16;
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"LGPG");
-const DIR_MAGIC: u32 = u32::from_le_bytes(*b"LGDR");
-const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"LGRT");
+pub(crate) const DIR_MAGIC: u32 = u32::from_le_bytes(*b"LGDR");
+pub(crate) const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"LGRT");
 const ROOT_VERSION: u32 = 1;
 const DIR_HEADER: usize = 32;
 

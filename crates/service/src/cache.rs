@@ -21,6 +21,11 @@ use std::time::Instant;
 /// Clean blocks compared with the core at start, beside those of its first and last MiB.
 const COMPARED: usize = 256;
 
+/// Blocks looked at before a device without any known mark counts as blank.
+const LOOKED_AT: u64 = 1024;
+/// Bytes at the end of the device that are looked at whole.
+const TAIL: u64 = 256 << 10;
+
 /// A cache ready to run.
 #[derive(Debug)]
 pub(crate) struct OpenCache {
@@ -154,7 +159,29 @@ fn look(dev: &mut SyncFile) -> Result<Found> {
     }
     let mut head = vec![0; (SIGNATURE_PROBE as u64).min(dev.size()) as usize];
     dev.read_at(0, &mut head)?;
-    Ok(foreign_signature(&head).map_or(Found::Blank, Found::Foreign))
+    if let Some(what) = foreign_signature(&head) {
+        return Ok(Found::Foreign(what));
+    }
+    if engine::traces_of_a_format(dev)? || !holds_data(dev)? {
+        return Ok(Found::Blank);
+    }
+    Ok(Found::Foreign("data of somebody else's behind a start of zeros"))
+}
+
+/// Whether any of the places looked at is not zero: the end, where partition tables and RAID keep copies, and samples all over.
+fn holds_data(dev: &mut SyncFile) -> Result<bool> {
+    let size = dev.size();
+    let step = (size / LOOKED_AT).max(BLOCK).next_multiple_of(BLOCK);
+    let tail = size.saturating_sub(TAIL) / BLOCK * BLOCK;
+    let mut raw = vec![0; BLOCK as usize];
+    for at in (0..size).step_by(step as usize).chain((tail..size).step_by(BLOCK as usize)) {
+        let raw = &mut raw[..BLOCK.min(size - at) as usize];
+        dev.read_at(at, raw)?;
+        if raw.iter().any(|b| *b != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn what_is_lost(path: &Path, sb: &Superblock) -> String {

@@ -74,6 +74,19 @@ fn foreign_data_is_overwritten_only_when_that_is_said() {
     fs::write(rig.path("cache"), &foreign).unwrap();
     refuses(&rig, &rig.args(&[]), &["XFS", "--force"]);
     assert!(fs::read(rig.path("cache")).unwrap() == foreign, "and nothing was touched");
+    refuses(&rig, &rig.args(&["--force", "--cache-size", "64m"]), &["--cache-size"]);
+    refuses(&rig, &rig.args(&["--force", "--shards", "60"]), &["--shards"]);
+    assert!(
+        fs::read(rig.path("cache")).unwrap() == foreign,
+        "what is refused all the same is not wiped first"
+    );
+    for range in [2 << 20..16 << 20, (32 << 20) - 5000..(32 << 20) - 4000] {
+        foreign.fill(0);
+        foreign[range].fill(0x5a);
+        fs::write(rig.path("cache"), &foreign).unwrap();
+        refuses(&rig, &rig.args(&[]), &["somebody else's", "--force"]);
+        assert!(fs::read(rig.path("cache")).unwrap() == foreign);
+    }
     rig.serve(&["--force"]).stop();
     rig.serve(&[]).stop();
 }
@@ -126,8 +139,16 @@ fn another_core_a_shrunken_one_and_replaced_content_are_refused() {
     core.set_len(15 * MIB).unwrap();
     refuses(&rig, &rig.args(&[]), &["shrank"]);
     core.set_len(16 * MIB).unwrap();
+    let right = fs::read(rig.path("core")).unwrap();
     core.write_all_at(&vec![0xaa; 2 << 20], 0).unwrap();
     refuses(&rig, &rig.args(&[]), &["another core", "--force"]);
+    // One that is larger must not make the right one look as if it had shrunk.
+    core.set_len(24 * MIB).unwrap();
+    refuses(&rig, &rig.args(&[]), &["another core", "--force"]);
+    core.set_len(16 * MIB).unwrap();
+    core.write_all_at(&right, 0).unwrap();
+    rig.serve(&[]).stop();
+    core.write_all_at(&vec![0xaa; 2 << 20], 0).unwrap();
     let served = rig.serve(&["--force"]);
     assert!(served.said().contains("4096 dirty bytes are kept"), "{}", served.said());
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
@@ -142,4 +163,20 @@ fn commands_say_that_a_volume_is_not_served() {
     for args in [&["stats", "vol"][..], &["flush", "vol"], &["mode", "vol", "wt"], &["param", "get", "vol"]] {
         refuses(&rig, args, &["no volume 'vol' is being served", "LOLIGO_RUNTIME_DIR"]);
     }
+}
+
+#[test]
+fn a_damaged_superblock_beside_a_wiped_one_is_damage_and_not_a_blank_device() {
+    let rig = Rig::new(16 * MIB);
+    let served = rig.serve(&[]);
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    assert_eq!(c.write(0, &[7; 4096]).unwrap(), 0);
+    served.stop();
+    let cache = fs::File::options().read(true).write(true).open(rig.path("cache")).unwrap();
+    let mut sb = [0; 4096];
+    cache.read_exact_at(&mut sb, 512 << 10).unwrap();
+    sb[100] ^= 1;
+    cache.write_all_at(&sb, 512 << 10).unwrap();
+    cache.write_all_at(&[0; 4096], 0).unwrap();
+    refuses(&rig, &rig.args(&[]), &["both superblocks are damaged", "--create --force"]);
 }
