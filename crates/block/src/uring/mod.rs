@@ -2,7 +2,6 @@
 
 mod device;
 mod flight;
-mod spin;
 
 pub use device::UringFile;
 
@@ -10,10 +9,8 @@ use crate::{Buf, Completion, IoError, IoKind, Shared};
 use flight::{Flight, Next};
 use io_uring::{IoUring, squeue, types};
 use slab::Slab;
-use spin::{LONGEST, Spin};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::time::Instant;
 
 /// Set in the user data of device I/O; entries of others must leave it clear.
 const OURS: u64 = 1 << 63;
@@ -45,9 +42,6 @@ pub struct Ring {
     done: Vec<Vec<Completion>>,
     backlog: VecDeque<squeue::Entry>,
     zeros: Option<Shared>,
-    spin: Spin,
-    /// The kernel sets a flag in shared memory when completions wait for this thread.
-    tells: bool,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -69,13 +63,11 @@ impl Ring {
             ));
         }
         Ok(Ring {
-            tells: io.params().is_setup_single_issuer(),
             io,
             flights: Slab::with_capacity(entries as usize),
             done: Vec::new(),
             backlog: VecDeque::new(),
             zeros: None,
-            spin: Spin::default(),
             _not_send: PhantomData,
         })
     }
@@ -108,32 +100,6 @@ impl Ring {
             return Ok(());
         }
         drop(sq);
-        if want == 0 {
-            return self.enter(0, None);
-        }
-        let began = Instant::now();
-        if self.tells && self.spin.worth_while() {
-            let longest = timeout_ns.map_or(LONGEST, |ns| ns.min(LONGEST));
-            self.enter(0, None)?;
-            while self.io.completion().is_empty() && !self.io.submission().taskrun() {
-                if began.elapsed().as_nanos() as u64 >= longest {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-            if self.io.submission().taskrun() {
-                self.enter(0, None)?;
-            }
-        }
-        if self.io.completion().is_empty() {
-            self.enter(want, timeout_ns)?;
-        }
-        self.spin.waited(began.elapsed().as_nanos() as u64);
-        Ok(())
-    }
-
-    /// One system call: submits everything, runs what completions there are, and waits for `want` of them.
-    fn enter(&mut self, want: usize, timeout_ns: Option<u64>) -> Result<(), IoError> {
         let entered = match timeout_ns {
             Some(ns) if want > 0 => {
                 let ts = types::Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32);
