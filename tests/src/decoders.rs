@@ -199,6 +199,29 @@ pub struct UsedCache {
     metadata: usize,
 }
 
+/// An empty cache of one shard as after a crash, and its core, both in memory: 24 and 64 MiB.
+///
+/// # Panics
+/// Never, unless formatting is broken.
+pub fn unclean_cache() -> (Vec<u8>, Vec<u8>, Superblock) {
+    let (mut cache, core) = (vec![0; 24 << 20], vec![0; 64 << 20]);
+    let options = FormatOptions {
+        uuid: *b"0123456789abcdef",
+        name: "volume".into(),
+        cache_size: 24 << 20,
+        core: CoreIdentity { size: 64 << 20, id: String::new() },
+        line_size: 4096,
+        shards: 1,
+        mode: Mode::Wb,
+        core_reserve: 0,
+        journal_len: 0,
+    };
+    let mut sb = format(&mut cache, &options).expect("the cache fits");
+    sb.clean = false;
+    sb.store(&mut cache).expect("written");
+    (cache, core, sb)
+}
+
 impl Default for UsedCache {
     fn default() -> UsedCache {
         UsedCache::new()
@@ -208,21 +231,7 @@ impl Default for UsedCache {
 impl UsedCache {
     /// Makes it.
     pub fn new() -> UsedCache {
-        let (mut cache, core) = (vec![0; 24 << 20], vec![0; 64 << 20]);
-        let options = FormatOptions {
-            uuid: *b"0123456789abcdef",
-            name: "volume".into(),
-            cache_size: 24 << 20,
-            core: CoreIdentity { size: 64 << 20, id: String::new() },
-            line_size: 4096,
-            shards: 1,
-            mode: Mode::Wb,
-            core_reserve: 0,
-            journal_len: 0,
-        };
-        let mut sb = format(&mut cache, &options).expect("the cache fits");
-        sb.clean = false;
-        sb.store(&mut cache).expect("written");
+        let (mut cache, core, sb) = unclean_cache();
         let shard = sb.layout.shard(0);
         let id = JournalId { cache: sb.cache_id(), shard: 0 };
         let mut at = shard.journal;

@@ -1,31 +1,16 @@
 //! Damage that a checksum alone does not show.
 
 use loligo_block::{SyncIo, crc32c};
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{FormatOptions, OpenOptions, format, open};
+use loligo_cache::open::{OpenOptions, open};
 use loligo_cache::page::{Directory, Root};
 use loligo_cache::params::Params;
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
-use loligo_cache::superblock::CoreIdentity;
+use loligo_tests::decoders::unclean_cache;
 
 /// A checkpoint cut at frame 10 that vouches for frames up to 20, of which those behind 10 are damaged.
 #[test]
 fn a_journal_that_ends_before_what_its_checkpoint_vouches_for_is_refused() {
-    let (mut cache, mut core) = (vec![0; 24 << 20], vec![0; 64 << 20]);
-    let options = FormatOptions {
-        uuid: *b"0123456789abcdef",
-        name: "volume".into(),
-        cache_size: 24 << 20,
-        core: CoreIdentity { size: 64 << 20, id: String::new() },
-        line_size: 4096,
-        shards: 1,
-        mode: Mode::Wb,
-        core_reserve: 0,
-        journal_len: 0,
-    };
-    let mut sb = format(&mut cache, &options).expect("fits");
-    sb.clean = false;
-    sb.store(&mut cache).expect("written");
+    let (mut cache, mut core, sb) = unclean_cache();
     let shard = sb.layout.shard(0);
     let id = JournalId { cache: sb.cache_id(), shard: 0 };
     for seq in 1..=20u64 {
@@ -88,19 +73,7 @@ fn a_root_that_points_outside_its_shard_is_refused() {
         Root { epoch: u64::MAX, ..good.clone() },
         Root { durable: u64::MAX, ..good },
     ] {
-        let (mut cache, mut core) = (vec![0; 24 << 20], vec![0; 64 << 20]);
-        let options = FormatOptions {
-            uuid: *b"0123456789abcdef",
-            name: "volume".into(),
-            cache_size: 24 << 20,
-            core: CoreIdentity { size: 64 << 20, id: String::new() },
-            line_size: 4096,
-            shards: 1,
-            mode: Mode::Wb,
-            core_reserve: 0,
-            journal_len: 0,
-        };
-        let sb = format(&mut cache, &options).expect("fits");
+        let (mut cache, mut core, sb) = unclean_cache();
         let id = JournalId { cache: sb.cache_id(), shard: 0 };
         for at in sb.layout.shard(0).roots {
             cache.write_at(at, &bad.encode(id)).expect("written");
