@@ -1,6 +1,7 @@
 //! Recovery of one shard: the newest image, the journal behind its cut, and every decision made durable before the
 //! first request. Replay is bounded by the journal ring; no data is scanned but what the watermark does not vouch for.
 
+mod frames;
 mod image;
 
 use crate::bug::{Bug, planted};
@@ -8,9 +9,10 @@ use crate::index::{Index, Meta};
 use crate::layout::ShardLayout;
 use crate::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, encode_page};
 use crate::policy::{Kind, Replacement};
-use crate::record::{FRAME_HEADER, FRAME_MAX, FrameError, FrameHeader, JournalId, Record, parse};
+use crate::record::{FrameError, JournalId, Record};
 use crate::slots::Slots;
 use crate::units::{BLOCK, Stripe};
+use frames::Frames;
 use image::load_image;
 use loligo_block::{IoError, SyncIo, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,71 +203,6 @@ fn mend_roots(dev: &mut dyn SyncIo, plan: &Plan, best: &Root) -> Result<(), Reco
     Ok(())
 }
 
-/// Walks the frames of a ring in order.
-struct Frames<'a> {
-    dev: &'a mut dyn SyncIo,
-    plan: &'a Plan,
-    /// A stretch of the ring in memory.
-    from: u64,
-    bytes: Vec<u8>,
-}
-
-impl Frames<'_> {
-    fn at(&mut self, pos: u64) -> Result<&[u8], IoError> {
-        let len = self.plan.layout.journal_len;
-        let want = (FRAME_MAX as u64).min(len - pos);
-        let have = self.from + self.bytes.len() as u64;
-        if pos < self.from || pos + want > have {
-            self.from = pos;
-            self.bytes.resize((CHUNK as u64).min(len - pos) as usize, 0);
-            self.dev.read_at(self.plan.layout.journal + pos, &mut self.bytes)?;
-        }
-        Ok(&self.bytes[(pos - self.from) as usize..])
-    }
-
-    /// The frame `seq` at `pos` or, where none fits there any more, at the start of the ring.
-    fn read(
-        &mut self,
-        pos: u64,
-        seq: u64,
-        root: Option<&Root>,
-        records: &mut Vec<Record>,
-    ) -> Result<Option<(u64, FrameHeader)>, RecoverError> {
-        for at in [pos % self.plan.layout.journal_len, 0] {
-            records.clear();
-            let id = self.plan.id;
-            match parse(self.at(at)?, id, |r| records.push(r)) {
-                Ok(h) if h.seq == seq && root.is_none_or(|r| r.epoch_of(seq) == h.epoch) => {
-                    return Ok(Some((at, h)));
-                }
-                Ok(_) | Err(FrameError::NotAFrame) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        records.clear();
-        Ok(None)
-    }
-
-    /// A frame of this epoch that says that frame `missing` was durable.
-    fn witness(&mut self, missing: u64, epoch: u64) -> Result<Option<u64>, RecoverError> {
-        let len = self.plan.layout.journal_len;
-        let mut pos = 0;
-        while pos + FRAME_HEADER as u64 <= len {
-            let id = self.plan.id;
-            match parse(self.at(pos)?, id, |_| ()) {
-                Ok(h) => {
-                    if h.epoch == epoch && h.seq > missing && h.watermark >= missing {
-                        return Ok(Some(h.watermark));
-                    }
-                    pos += u64::from(h.total);
-                }
-                Err(_) => pos += 512,
-            }
-        }
-        Ok(None)
-    }
-}
-
 /// State while replaying.
 struct Replay {
     index: Index,
@@ -441,7 +378,7 @@ fn replay(
     report: &mut Report,
 ) -> Result<(u64, u64), RecoverError> {
     let strict = (!planted(plan.bug, Bug::StaleTailReplayed)).then_some(root);
-    let mut frames = Frames { dev, plan, from: 0, bytes: Vec::new() };
+    let mut frames = Frames::new(dev, plan);
     let mut records = Vec::new();
     let (mut seq, mut pos, mut watermark) = (root.cut, root.journal_pos, root.durable.max(root.cut));
     let mut above: Vec<(u64, Vec<Record>)> = Vec::new();
