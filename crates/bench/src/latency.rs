@@ -1,13 +1,17 @@
 //! Figure 4: what a write-back write costs over a raw write to the file system that holds the cache.
 
+use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use loligo_block::DeviceSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::bed::{Bed, Place, direct};
 use crate::facts::Facts;
 use crate::fio::{FileEngine, Job, Measured, Rw, Target};
+use crate::in_process::InProcess;
 use crate::server::{Volume, disk_model};
 use crate::stats::{Ratio, median, ratio};
 use crate::table::Table;
@@ -19,7 +23,7 @@ use crate::watch::Watch;
 pub struct Options {
     /// Program, folder, interrupt.
     pub place: Place,
-    /// Size of the cache file and of the raw file, bytes; the core is four times as long.
+    /// Size of the cache files and of the raw file, bytes; cores are four times as long.
     pub cache: u64,
     /// Rounds; each runs every side once.
     pub rounds: usize,
@@ -35,17 +39,32 @@ impl Options {
 }
 
 /// The sides of one round, in the order in which they run (odd rounds run backwards).
-const SIDES: [&str; 6] = [
+const SIDES: [&str; 9] = [
     "raw io_uring qd1",
     "raw pwrite qd1",
     "nbdkit memory qd1",
-    "loligo wb qd1",
+    "loligo wb qd1, in process",
+    "loligo wb qd1, NBD",
     "raw io_uring qd32",
-    "loligo wb qd32",
+    "nbdkit memory qd32",
+    "loligo wb qd32, in process",
+    "loligo wb qd32, NBD",
 ];
 
-/// Those of them that leave dirty data behind.
-const LOLIGO: [usize; 2] = [3, 5];
+/// A file system in memory.
+const MEMORY: &str = "/dev/shm";
+/// How long a cache may take to write its dirty data to the core.
+const DRAIN: Duration = Duration::from_secs(180);
+
+/// One run of a round.
+enum Step {
+    /// What leaves nothing to clear up.
+    Raw(Job),
+    /// A served volume, which then is drained.
+    Cached(Job),
+    /// This process's own, at this depth.
+    InProcess(usize),
+}
 
 /// One side's medians over the rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -69,11 +88,15 @@ pub struct WriteLatency {
     pub facts: Facts,
     /// Every side.
     pub sides: Vec<Side>,
+    /// Mean latency at depth 1 in process, over the raw io_uring write.
+    pub qd1_in_process: Ratio,
     /// Mean latency at depth 1 through NBD, less the hop that nbdkit's memory plugin costs in the same round, over the raw
     /// io_uring write.
     pub qd1: Ratio,
     /// The same without taking the hop off.
     pub qd1_with_hop: Ratio,
+    /// Requests per second at depth 32 in process over the raw io_uring writes'.
+    pub qd32_in_process: Ratio,
     /// Requests per second at depth 32 through NBD over the raw io_uring writes'.
     pub qd32_iops: Ratio,
 }
@@ -81,9 +104,16 @@ pub struct WriteLatency {
 /// Runs it. Writes go to random blocks within half the cache, so that what is measured is the path of a write, not of a full
 /// cache.
 pub fn run(opts: &Options) -> Result<WriteLatency> {
-    let bed = Bed::new(&opts.place, opts.cache * 6 + (64 << 20))?;
+    let bed = Bed::new(&opts.place, opts.cache * 3 + (64 << 20))?;
+    // The core is another device, as it is in service: in memory, behind the model, so that the raw writes and the cache have
+    // the file system's disk to themselves alike.
+    let memory = Bed::in_folder(&opts.place, Path::new(MEMORY), opts.cache * 2)?;
+    let core = |name: &str| -> Result<String> {
+        let path = memory.path(name);
+        File::create_new(&path)?.set_len(opts.cache * 4).context("a sparse core")?;
+        Ok(disk_model(&path))
+    };
     let raw = bed.file("raw", opts.cache)?;
-    let core = bed.file("core", opts.cache * 4)?;
     let cache = bed.path("cache");
     let stats = bed.path("stats.json");
     let mut watch = Watch::new(&stats);
@@ -92,41 +122,56 @@ pub fn run(opts: &Options) -> Result<WriteLatency> {
         &Volume {
             cache,
             cache_bytes: opts.cache,
-            core: disk_model(&core),
+            core: core("core")?,
             mode: "wb",
             stats: Some(stats.clone()),
             flush_on_stop: false,
         },
     )?;
-    let memory = bed.nbdkit("memory", &["memory", &format!("size={}", opts.cache)])?;
+    let own_core: DeviceSpec = core("own-core")?.parse()?;
+    let mut own = InProcess::new(&bed.file("own-cache", opts.cache)?, &own_core)?;
+    let hop = bed.nbdkit("memory", &["memory", &format!("size={}", opts.cache)])?;
     let uring = || direct(&raw, FileEngine::IoUring);
     let job = |target: Target, depth| {
         Job::new(target, Rw::RandWrite, 4096, depth).within(0, opts.cache / 2).lasting(opts.time)
     };
-    let jobs = [
-        job(uring(), 1),
-        job(direct(&raw, FileEngine::Psync), 1),
-        job(memory.target(), 1),
-        job(cached.target(), 1),
-        job(uring(), 32),
-        job(cached.target(), 32),
+    let steps = [
+        Step::Raw(job(uring(), 1)),
+        Step::Raw(job(direct(&raw, FileEngine::Psync), 1)),
+        Step::Raw(job(hop.target(), 1)),
+        Step::InProcess(1),
+        Step::Cached(job(cached.target(), 1)),
+        Step::Raw(job(uring(), 32)),
+        Step::Raw(job(hop.target(), 32)),
+        Step::InProcess(32),
+        Step::Cached(job(cached.target(), 32)),
     ];
-    let mut runs: [Vec<Measured>; 6] = Default::default();
+    let mut runs: [Vec<Measured>; SIDES.len()] = Default::default();
     for round in 0..opts.rounds {
-        for step in 0..jobs.len() {
-            let side = if round % 2 == 0 { step } else { jobs.len() - 1 - step };
-            runs[side].push(bed.run(&jobs[side])?);
-            if LOLIGO.contains(&side) {
-                bed.drained(&mut watch)?;
-            }
+        for step in 0..steps.len() {
+            let side = if round % 2 == 0 { step } else { steps.len() - 1 - step };
+            runs[side].push(match &steps[side] {
+                Step::Raw(job) => bed.run(job)?,
+                Step::Cached(job) => {
+                    let run = bed.run(job)?;
+                    bed.drained(&mut watch)?;
+                    run
+                }
+                Step::InProcess(depth) => {
+                    eprintln!("{} at depth {depth}", SIDES[side]);
+                    let run = own.write(*depth, opts.cache / 2, opts.time, bed.stop())?;
+                    own.drain(DRAIN, bed.stop())?;
+                    run
+                }
+            });
         }
     }
     bed.end(cached)?;
-    bed.end(memory)?;
+    bed.end(hop)?;
     Ok(result(bed.facts(), &runs))
 }
 
-fn result(facts: Facts, runs: &[Vec<Measured>; 6]) -> WriteLatency {
+fn result(facts: Facts, runs: &[Vec<Measured>; SIDES.len()]) -> WriteLatency {
     let over = |side: &[Measured], pick: &dyn Fn(&Measured) -> f64| {
         median(&side.iter().map(pick).collect::<Vec<_>>())
     };
@@ -141,19 +186,24 @@ fn result(facts: Facts, runs: &[Vec<Measured>; 6]) -> WriteLatency {
             iops: over(side, &|run| run.iops),
         })
         .collect();
-    let [raw, _, hop, ours, raw32, ours32] = runs;
+    let [raw, _, hop, own, ours, raw32, _, own32, ours32] = runs;
     let rounds = 0..raw.len();
     let mean = |side: &[Measured], i: usize| side[i].latency.mean_ns;
     let with: Vec<(f64, f64)> = rounds.clone().map(|i| (mean(ours, i), mean(raw, i))).collect();
     let without: Vec<(f64, f64)> =
         rounds.clone().map(|i| (mean(ours, i) - mean(hop, i), mean(raw, i))).collect();
-    let deep: Vec<(f64, f64)> = rounds.map(|i| (ours32[i].iops, raw32[i].iops)).collect();
+    let alone: Vec<(f64, f64)> = rounds.clone().map(|i| (mean(own, i), mean(raw, i))).collect();
+    let deep = |side: &[Measured]| -> Vec<(f64, f64)> {
+        rounds.clone().map(|i| (side[i].iops, raw32[i].iops)).collect()
+    };
     WriteLatency {
         facts,
         sides,
         qd1: ratio(&without, 4),
         qd1_with_hop: ratio(&with, 4),
-        qd32_iops: ratio(&deep, 4),
+        qd1_in_process: ratio(&alone, 4),
+        qd32_in_process: ratio(&deep(own32), 4),
+        qd32_iops: ratio(&deep(ours32), 4),
     }
 }
 
@@ -166,9 +216,11 @@ impl WriteLatency {
             table.row([side.name.clone(), mean, p50, p99, units::number(side.iops)]);
         }
         for (name, ratio) in [
-            ("qd1 latency / raw, less the hop", &self.qd1),
-            ("qd1 latency / raw, hop included", &self.qd1_with_hop),
-            ("qd32 IOPS / raw", &self.qd32_iops),
+            ("qd1 latency / raw, in process", &self.qd1_in_process),
+            ("qd1 latency / raw, NBD less its hop", &self.qd1),
+            ("qd1 latency / raw, NBD, hop included", &self.qd1_with_hop),
+            ("qd32 IOPS / raw, in process", &self.qd32_in_process),
+            ("qd32 IOPS / raw, NBD", &self.qd32_iops),
         ] {
             let empty = String::new;
             table.row([name.to_owned(), units::times(ratio.value), ratio.interval(), empty(), empty()]);
@@ -198,9 +250,11 @@ mod tests {
 
     #[test]
     fn the_hop_is_taken_off_once_and_depth_32_compares_rates() {
-        let runs = [100.0, 110.0, 40.0, 160.0, 10.0, 20.0].map(|ns| vec![measured(ns), measured(ns)]);
+        let runs = [100.0, 110.0, 40.0, 115.0, 160.0, 10.0, 5.0, 16.0, 20.0]
+            .map(|ns| vec![measured(ns), measured(ns)]);
         let result = result(Facts::of(std::path::Path::new("/")), &runs);
         assert_eq!((result.qd1.value, result.qd1_with_hop.value, result.qd32_iops.value), (1.2, 1.6, 0.5));
-        assert!(result.table().markdown().contains("less the hop | 1.20x"));
+        assert_eq!((result.qd1_in_process.value, result.qd32_in_process.value), (1.15, 0.625));
+        assert!(result.table().markdown().contains("less its hop | 1.20x"));
     }
 }

@@ -9,6 +9,7 @@ pub mod engine;
 pub mod facts;
 pub mod fio;
 pub mod foreground;
+mod in_process;
 pub mod interrupt;
 pub mod latency;
 pub mod nbd;

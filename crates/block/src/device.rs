@@ -13,7 +13,7 @@
 //! shares the ring with everything else. `now` is nanoseconds on a clock that never steps back; its origin is the
 //! caller's choice, which is what lets the same code run in virtual time.
 
-use crate::file::{DeviceFile, SyncFile};
+use crate::file::DeviceFile;
 use crate::hdd::HddDevice;
 use crate::ram::RamDevice;
 use crate::uring::{Ring, UringFile};
@@ -56,11 +56,6 @@ impl AnyDevice {
             AnyDevice::Hdd(d) => d.inner().file(),
             AnyDevice::Ram(_) | AnyDevice::Other(_) => None,
         }
-    }
-
-    /// Blocking access to the same bytes, through the same descriptor.
-    pub fn sync_file(&self) -> Option<SyncFile> {
-        self.file().map(|f| SyncFile::new(f.clone()))
     }
 }
 

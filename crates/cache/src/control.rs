@@ -61,8 +61,7 @@ impl Core {
             return self.flush_if_wanted(now, fx);
         }
         if self.core_acked > self.core_flushed || self.intents.open() > 0 {
-            let asked =
-                self.core_flush.now.contains(&Waiter::Stop) || self.core_flush.next.contains(&Waiter::Stop);
+            let asked = self.core_flush.has(Waiter::Stop);
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;
             }

@@ -21,6 +21,7 @@ use crate::policy::Replacement;
 use crate::policy::admit::{Admission, Verdict};
 use crate::policy::probation::Probation;
 use crate::read::ReadTask;
+use crate::recent::Recent;
 use crate::record::{JournalId, Record};
 use crate::recover::Recovered;
 use crate::slots::{Slots, Tickets};
@@ -95,6 +96,7 @@ pub struct Core {
     pub(crate) tickets: Tickets,
     pub(crate) journal: Journal,
     pub(crate) locks: Locks,
+    pub(crate) recent: Recent,
     pub(crate) policy: Replacement,
     pub(crate) admission: Admission,
     pub(crate) probation: Probation,
@@ -145,6 +147,7 @@ impl Core {
             tickets: Tickets::default(),
             journal,
             locks: Locks::new(),
+            recent: Recent::new(slots),
             policy: rec.policy,
             admission: Admission::new(cfg.params.admission.kind(), slots),
             probation: Probation::new(slots),
@@ -191,6 +194,7 @@ impl Core {
             self.admit_waiting(now, fx);
             self.make_room(now);
             self.sweep(now, fx);
+            self.core_flush_if_due(now, fx);
             self.checkpoint_if_due(fx);
             self.lift_intents(now, fx);
             if self.journal.watermark_due() && now.saturating_sub(self.last_flush) >= WATERMARK_AFTER {
@@ -217,6 +221,7 @@ impl Core {
             self.sweep_deadline(now),
             idle.then_some(self.last_flush + FLUSH_EVERY),
             self.intents.deadline(),
+            self.core_flush.deadline(),
             due.then_some(now + 1),
         ]
         .into_iter()
@@ -329,6 +334,9 @@ impl Core {
                     }
                 }
                 self.destage.superseded(local);
+                if dirty != 0 {
+                    self.recent.note(local, seq);
+                }
                 let old = self.index.put(local, Meta { slot, crc, valid, dirty });
                 match old {
                     Some(old) => {
@@ -445,6 +453,7 @@ impl Core {
     pub fn ram(&self) -> Vec<(&'static str, usize)> {
         let mut parts = self.index.bytes().to_vec();
         parts.push(("free slots", self.slots.bytes()));
+        parts.push(("versions that may not be durable", self.recent.bytes()));
         parts.push(("replacement, ghost and shadows", self.policy.bytes()));
         parts.push(("admission", self.admission.bytes() + self.probation.bytes()));
         parts.push(("checkpoint directory", self.checkpoint.bytes()));

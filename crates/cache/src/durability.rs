@@ -9,6 +9,11 @@ use loligo_block::{Answer, IoError, Op, OpKind, ReqError, ReqId};
 /// The engine flushes by itself at least this often while anything is not durable.
 pub(crate) const FLUSH_EVERY: Nanos = 500_000_000;
 
+/// Destage jobs that nobody waits for share a flush of the core: one at most in this time.
+const SHARED: Nanos = 50_000_000;
+/// So many of them do not wait any longer.
+const MANY: usize = 24;
+
 /// Who waits for a frame to be durable, or for a flush of the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
@@ -28,8 +33,24 @@ pub(crate) enum Waiter {
 pub(crate) struct CoreFlush {
     pub(crate) running: bool,
     captured: u64,
-    pub(crate) now: Vec<Waiter>,
-    pub(crate) next: Vec<Waiter>,
+    now: Vec<Waiter>,
+    next: Vec<Waiter>,
+    /// Somebody in `next` does not want to share.
+    urgent: bool,
+    /// When the first of `next` came that does.
+    shared_since: Option<Nanos>,
+}
+
+impl CoreFlush {
+    /// Whether `who` waits already.
+    pub(crate) fn has(&self, who: Waiter) -> bool {
+        self.now.contains(&who) || self.next.contains(&who)
+    }
+
+    /// When a shared flush falls due.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.shared_since.filter(|_| !self.running).map(|t| t + SHARED)
+    }
 }
 
 impl Core {
@@ -69,16 +90,36 @@ impl Core {
             return false;
         }
         self.core_flush.next.push(who);
+        self.core_flush.urgent = true;
         self.start_core_flush(fx);
         true
     }
 
-    pub(crate) fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {
+    /// The same for who can wait for others to join: the flush begins in [`Core::core_flush_if_due`].
+    pub(crate) fn share_core_flush(&mut self, now: Nanos, who: Waiter) -> bool {
+        if self.cfg.core_volatile {
+            self.core_flush.next.push(who);
+            self.core_flush.shared_since.get_or_insert(now);
+        }
+        self.cfg.core_volatile
+    }
+
+    /// Starts a shared flush that is due, or that somebody waits for by now.
+    pub(crate) fn core_flush_if_due(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let wanted = self.destage_is_wanted() || self.stopping.is_some();
         let f = &mut self.core_flush;
-        if f.running || f.next.is_empty() {
+        f.urgent |= wanted || f.next.len() >= MANY || f.deadline().is_some_and(|t| t <= now);
+        self.start_core_flush(fx);
+    }
+
+    fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {
+        let f = &mut self.core_flush;
+        if f.running || f.next.is_empty() || !f.urgent {
             return;
         }
         f.running = true;
+        f.urgent = false;
+        f.shared_since = None;
         f.captured = self.core_acked;
         std::mem::swap(&mut f.now, &mut f.next);
         self.stats.core_flushes += 1;

@@ -27,6 +27,7 @@ pub mod page;
 pub mod params;
 pub mod policy;
 mod read;
+mod recent;
 pub mod record;
 pub mod recover;
 mod room;

@@ -87,7 +87,7 @@ pub struct ParamRow {
 /// Keys and ranges, in the order shown.
 const KEYS: [(&str, &str); 7] = [
     ("seq-cutoff", "always | full | never"),
-    ("seq-threshold", "4096 to 4294966272 bytes"),
+    ("seq-threshold", "4k to 4294966272 bytes"),
     ("seq-promotion", "1 to 65535 requests"),
     ("replacement", "s3cm | lru | fifo"),
     ("admission", "probation | nhit | always"),
@@ -112,6 +112,11 @@ macro_rules! words {
 }
 words!(SeqCutoff { Always = "always", Full = "full", Never = "never" });
 words!(AdmissionKind { Probation = "probation", Nhit = "nhit", Always = "always" });
+
+/// Bytes, with or without a unit.
+fn bytes(s: &str, lo: u64, hi: u64) -> Result<u64, ()> {
+    loligo_block::parse_size(s).ok().filter(|n| (lo..=hi).contains(n)).ok_or(())
+}
 
 fn number(s: &str, lo: u64, hi: u64) -> Result<u64, ()> {
     s.parse::<u64>().ok().filter(|n| (lo..=hi).contains(n)).ok_or(())
@@ -145,7 +150,7 @@ impl Params {
         let done = (|| {
             match key {
                 "seq-cutoff" => p.seq_cutoff = value.parse()?,
-                "seq-threshold" => p.seq_threshold = number(value, 4096, 4_294_966_272)?,
+                "seq-threshold" => p.seq_threshold = bytes(value, 4096, 4_294_966_272)?,
                 "seq-promotion" => p.seq_promotion = number(value, 1, 65_535)? as u32,
                 "replacement" => p.replacement = value.parse().map_err(drop)?,
                 "admission" => p.admission = value.parse()?,
@@ -186,6 +191,8 @@ mod tests {
             assert!(err.contains(row.range), "{err}");
         }
         assert_eq!(p, Params::default());
+        p.set("seq-threshold", "2MiB").unwrap();
+        assert_eq!(p.seq_threshold, 2 << 20);
         assert!(p.set("seq-cutof", "full").unwrap_err().contains("seq-cutoff"));
     }
 }

@@ -81,8 +81,7 @@ const CLEAN: u8 = 2;
 const DROP: u8 = 3;
 const INTENT_OPEN: u8 = 4;
 const INTENT_CLOSE: u8 = 5;
-/// Kinds from here on are set aside for staging on the core and for consistency epochs.
-pub const RESERVED_FROM: u8 = 16;
+// Kinds from 16 on are set aside for staging on the core and for consistency epochs.
 
 /// Why bytes are not a frame, or a frame is not for this reader.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -2,9 +2,7 @@
 
 /// Bytes in a block: the unit of placement and of checksums.
 pub const BLOCK: u64 = 4096;
-/// Sectors of 512 B in a block: one bit each in the valid and dirty masks.
-pub const SECTORS: u32 = 8;
-/// Mask of a block whose every sector counts.
+/// Mask of a block whose every sector counts: one bit for each of its eight sectors of 512 B.
 pub const ALL: u8 = 0xff;
 /// Bytes in a window: the unit of striping over shards and of destaging. No request part crosses one.
 pub const WINDOW: u64 = 1 << 20;

@@ -27,8 +27,8 @@ use tracing_subscriber::EnvFilter;
                       $XDG_RUNTIME_DIR/loligo for others
   LOLIGO_LOG          what is logged on stderr: error, warn (default), info, debug
 
-Exit status: 0 on success, 1 on every refusal and failure (with cause and mend on
-stderr), 2 where the command line is not understood.")]
+Exit status: 0 on success, 1 on every refusal and failure, with cause and mend on
+stderr.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -50,7 +50,16 @@ enum Command {
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("LOLIGO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).without_time().init();
-    let done = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => {
+            // Whoever asked may have closed the pipe.
+            let _ = said.print();
+            // Scripts know one status for every refusal; the parser's own would be 2.
+            return if said.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let done = match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Stats(args) => stats::run(&args),
         Command::Flush(args) => flush::run(&args),

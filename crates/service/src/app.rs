@@ -69,13 +69,15 @@ pub(crate) struct App {
     pub(crate) info: Info,
     pub(crate) handle: Handle,
     pub(crate) started: Instant,
+    /// Held while the tunables are read, changed and handed out again, so that of two changes at once none is lost.
+    pub(crate) setting: Mutex<()>,
     /// The last flushes, oldest first.
     flushes: Mutex<VecDeque<FlushState>>,
 }
 
 impl App {
     pub(crate) fn new(info: Info, handle: Handle) -> App {
-        App { info, handle, started: Instant::now(), flushes: Mutex::default() }
+        App { info, handle, started: Instant::now(), setting: Mutex::default(), flushes: Mutex::default() }
     }
 
     fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {

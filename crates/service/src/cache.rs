@@ -48,7 +48,20 @@ enum Found {
 /// Every refusal, with cause and mend.
 pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
     refuse_same_device(&o.path, core.spec.path())?;
-    let file = open_file(o)?;
+    if o.path.exists() {
+        let file =
+            DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")?;
+        return open_in(file, name, o, core);
+    }
+    let opened = open_in(make_file(o)?, name, o, core);
+    if opened.is_err() {
+        // Nobody was ever served through it: what a refused start made goes with it.
+        let _ = std::fs::remove_file(&o.path);
+    }
+    opened
+}
+
+fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
     for warning in file.warnings() {
         eprintln!("warning: {warning}");
     }
@@ -113,12 +126,9 @@ fn refuse_same_device(cache: &Path, core: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens and locks the cache device; a file that does not exist is made.
-fn open_file(o: &CacheOptions) -> Result<DeviceFile> {
+/// Makes and locks a cache file that does not exist.
+fn make_file(o: &CacheOptions) -> Result<DeviceFile> {
     let path = o.path.display();
-    if o.path.exists() {
-        return DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened");
-    }
     let Some(size) = o.size else {
         bail!("{path} does not exist: give --cache-size SIZE to make it");
     };
@@ -342,7 +352,7 @@ fn recover(
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
     })?;
     say_recovered(&opened, begun);
-    compare(&mut opened, &mut dev, &mut disk, o, &options)?;
+    compare(&mut opened, &mut dev, &mut disk, core, o, &options)?;
     if drop_clean {
         opened.drop_clean(&mut dev, &options).context("clean lines cannot be dropped")?;
     }
@@ -384,14 +394,22 @@ fn compare(
     opened: &mut Opened,
     dev: &mut SyncFile,
     disk: &mut SyncFile,
+    core: &OpenCore,
     o: &CacheOptions,
     options: &engine::OpenOptions,
 ) -> Result<()> {
     let c = opened.compare(disk, COMPARED).context("the core cannot be read to compare it with the cache")?;
+    let dirty = opened.dirty_blocks() * BLOCK;
+    if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
+        eprintln!(
+            "warning: nothing in the cache can be compared with the core, since all of it is newer; {} was taken for the \
+             right one by its size alone",
+            core.spec.path().display()
+        );
+    }
     if c.different == 0 {
         return Ok(());
     }
-    let dirty = opened.dirty_blocks() * BLOCK;
     if c.different * 2 > c.compared && dirty > 0 && !o.force {
         bail!(
             "{} of {} clean blocks compared differ from the core, and the cache holds {dirty} dirty bytes: this is \

@@ -15,7 +15,7 @@ use loligo_export::Listener;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 type Shared = State<Arc<App>>;
 
@@ -170,6 +170,7 @@ struct SetParam {
 async fn set_param(State(app): Shared, Json(wanted): Json<SetParam>) -> Result<Json<Vec<Param>>, Refused> {
     refuse_bare(&app)?;
     let set = move |app: &Arc<App>| {
+        let _alone = app.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut params = current(app)?;
         params.set(&wanted.key, &wanted.value).map_err(|e| Refused(StatusCode::BAD_REQUEST, e))?;
         let done = app.handle.control(&Control::SetParams(params));

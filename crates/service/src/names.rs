@@ -5,6 +5,9 @@ use loligo_export::{ListenAddr, ListenError, Listener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+/// Longest path of a unix socket, bytes.
+const MOST_PATH: usize = 107;
+
 /// Where control sockets lie: `$LOLIGO_RUNTIME_DIR`, else `/run/loligo` for root and `$XDG_RUNTIME_DIR/loligo` for others.
 ///
 /// # Errors
@@ -56,7 +59,15 @@ pub(crate) fn claim(name: &str) -> Result<Listener> {
             dir.display()
         )
     })?;
-    let addr: ListenAddr = format!("unix:{}", path.display()).parse()?;
+    if path.as_os_str().len() > MOST_PATH {
+        bail!(
+            "the control socket {} would have a path of {} bytes, and the system takes {MOST_PATH}: choose a shorter \
+             --name, or set LOLIGO_RUNTIME_DIR to a folder with a shorter path",
+            path.display(),
+            path.as_os_str().len()
+        );
+    }
+    let addr = ListenAddr::Unix(path.clone());
     match Listener::bind(&addr, false) {
         Ok(l) => Ok(l),
         Err(ListenError::InUse(_)) => bail!(

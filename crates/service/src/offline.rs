@@ -16,9 +16,11 @@ const WAIT: Duration = Duration::from_millis(500);
 
 fn open_file(path: &Path, read_only: bool) -> Result<SyncFile> {
     let options = OpenOptions { read_only, exclusive: Some(WAIT), ..OpenOptions::default() };
-    let file = DeviceFile::open(path, &options)
-        .with_context(|| format!("{} cannot be opened (is it being served?)", path.display()))?;
-    Ok(SyncFile::new(file))
+    match DeviceFile::open(path, &options) {
+        Ok(file) => Ok(SyncFile::new(file)),
+        Err(e) if !path.exists() => bail!("{e}: give the path of a cache"),
+        Err(e) => Err(e.into()),
+    }
 }
 
 fn checked(dev: &mut SyncFile, path: &Path) -> Result<Inspection> {
@@ -112,11 +114,10 @@ pub fn release(path: &Path) -> Result<()> {
     };
     if dirty > 0 {
         bail!(
-            "{} holds {} bytes that its core does not have: serve it, run 'loligo flush {}', stop it, and release it then \
-             (or stop it with --flush-on-stop)",
+            "{} holds {} bytes that its core does not have: serve it with --flush-on-stop (or run 'loligo flush' while it \
+             is served), stop it, and release it then",
             path.display(),
             dirty * BLOCK,
-            sb.name
         );
     }
     open::wipe(&mut dev).with_context(|| format!("{} could not be released", path.display()))

@@ -67,11 +67,18 @@ pub struct CacheOptions {
 /// Every refusal, with cause and mend.
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
     check(&options)?;
+    if let Some(path) = &options.stats_json {
+        stats::can_write(path)?;
+    }
     let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
     let control = names::claim(&options.name)?;
     let mut listeners = Vec::new();
     for addr in &options.listen {
-        listeners.push(Listener::bind(addr, tls.is_some())?);
+        let listener = Listener::bind(addr, tls.is_some())?;
+        if matches!(addr, ListenAddr::Tcp(a) if a.port() == 0) {
+            eprintln!("listening on {}", listener.addr());
+        }
+        listeners.push(listener);
     }
     let metrics = options.metrics.map(metrics::bind).transpose()?;
     let core = core::open(options.core.clone())?;
@@ -158,6 +165,11 @@ fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: 
 fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(!o.listen.is_empty(), "nobody could reach the volume: give --listen unix:PATH or tcp:ADDR:PORT");
+    for (i, addr) in o.listen.iter().enumerate() {
+        // A port of 0 is another one each time.
+        let fixed = !matches!(addr, ListenAddr::Tcp(a) if a.port() == 0);
+        ensure!(!fixed || !o.listen[..i].contains(addr), "--listen {addr} is given twice: once is enough");
+    }
     let Some(c) = &o.cache else { return Ok(()) };
     if let Some(n) = c.line_size.filter(|n| !valid_line_size(*n)) {
         bail!("--line-size {n} is none: use 4k, 8k, 16k, 32k or 64k");
@@ -167,6 +179,9 @@ fn check(o: &ServeOptions) -> Result<()> {
     }
     if let Some(n) = c.shards.filter(|n| !(1..=loligo_cache::layout::MAX_SHARDS).contains(n)) {
         bail!("--shards {n}: 1 to {} threads can share a cache", loligo_cache::layout::MAX_SHARDS);
+    }
+    if c.shards.is_some_and(|n| n > 1) && matches!(o.core, DeviceSpec::Hdd { .. }) {
+        bail!("a modelled disk (hdd:) has one set of heads: use it with --shards 1");
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use loligo_cache::stats::{Bypass, Stats};
 use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// All threads' numbers as one.
 pub(crate) fn merged(snapshots: &[Snapshot]) -> Stats {
@@ -73,9 +73,27 @@ pub(crate) fn json(app: &App) -> Value {
 pub(crate) fn write_file(path: &Path, app: &App) -> Result<()> {
     let mut text = serde_json::to_string_pretty(&json(app))?;
     text.push('\n');
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.tmp", std::process::id()));
+    let beside = beside(path);
     std::fs::write(&beside, text)
         .and_then(|()| std::fs::rename(&beside, path))
+        .with_context(|| format!("cannot write the statistics to {}: check --stats-json", path.display()))
+}
+
+/// Where the next content of `path` grows. Always the same place, so that a killed service leaves no heap of them.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".tmp");
+    beside.into()
+}
+
+/// Tries whether [`write_file`] will be able to, leaving `path` alone.
+///
+/// # Errors
+/// Where its folder is not there or cannot be written to, or `path` is a folder itself.
+pub(crate) fn can_write(path: &Path) -> Result<()> {
+    let beside = beside(path);
+    anyhow::ensure!(!path.is_dir(), "--stats-json {} is a folder: give a file's name", path.display());
+    std::fs::write(&beside, "")
+        .and_then(|()| std::fs::remove_file(&beside))
         .with_context(|| format!("cannot write the statistics to {}: check --stats-json", path.display()))
 }

@@ -15,6 +15,23 @@ use std::sync::mpsc::Sender;
 /// The top byte of a part's id names the thread that asks.
 const ORIGIN_SHIFT: u32 = 56;
 
+/// Where answers go.
+pub(crate) trait Answers {
+    fn answer(&mut self, reply: Reply);
+}
+
+impl Answers for Server {
+    fn answer(&mut self, reply: Reply) {
+        Server::answer(self, reply);
+    }
+}
+
+impl Answers for Vec<Reply> {
+    fn answer(&mut self, reply: Reply) {
+        self.push(reply);
+    }
+}
+
 /// The engine of one thread with everything it works on.
 #[derive(Debug)]
 pub(crate) struct Cached {
@@ -72,10 +89,10 @@ impl Cached {
     }
 
     /// A client's request: its parts go to the shards that own their windows.
-    pub(crate) fn request(&mut self, req: Request, server: &mut Server) {
+    pub(crate) fn request(&mut self, req: Request, to: &mut impl Answers) {
         let mut parts = std::mem::take(&mut self.parts);
         if let Some(refused) = self.router.route(req, &mut parts) {
-            server.answer(refused);
+            to.answer(refused);
         }
         for mut part in parts.drain(..) {
             part.request.id |= u64::from(self.me) << ORIGIN_SHIFT;
@@ -97,9 +114,9 @@ impl Cached {
     }
 
     /// The answer of another shard to a part that went out from here.
-    pub(crate) fn answered(&mut self, reply: Reply, server: &mut Server) {
+    pub(crate) fn answered(&mut self, reply: Reply, to: &mut impl Answers) {
         if let Some(whole) = self.router.answered(reply) {
-            server.answer(whole);
+            to.answer(whole);
         }
     }
 
@@ -109,7 +126,7 @@ impl Cached {
     }
 
     /// Takes completions, feeds the engine everything there is and carries out what it wants, until it is quiet.
-    pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, server: &mut Server) {
+    pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         let mut done = std::mem::take(&mut self.done);
         self.cache.poll(ring, now, &mut done);
         self.disk.poll(ring, now, &mut done);
@@ -123,10 +140,10 @@ impl Cached {
         loop {
             while let Some(event) = self.events.pop_front() {
                 self.core.step(now, event, &mut self.effects);
-                self.carry_out(ring, now, server);
+                self.carry_out(ring, now, to);
             }
             self.core.settle(now, &mut self.effects);
-            self.carry_out(ring, now, server);
+            self.carry_out(ring, now, to);
             if self.events.is_empty() {
                 break;
             }
@@ -138,7 +155,7 @@ impl Cached {
         }
     }
 
-    fn carry_out(&mut self, ring: &mut Ring, now: u64, server: &mut Server) {
+    fn carry_out(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
@@ -146,7 +163,7 @@ impl Cached {
                     let port = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
                     self.events.extend(port.submit(ring, now, op).map(event));
                 }
-                Effect::Answer(reply) => self.answer(reply, server),
+                Effect::Answer(reply) => self.answer(reply, to),
                 Effect::Missed(id) => match own(id) {
                     (origin, id) if origin == self.me => self.missed(id),
                     (origin, id) => self.outgoing[usize::from(origin)].push(Mail::Missed(id)),
@@ -162,7 +179,7 @@ impl Cached {
         self.effects = effects;
     }
 
-    fn answer(&mut self, mut reply: Reply, server: &mut Server) {
+    fn answer(&mut self, mut reply: Reply, to: &mut impl Answers) {
         if let Ok(Answer::Extents(runs)) = &mut reply.result
             && let Some(at) = self.status.iter().position(|(id, _)| *id == reply.id)
         {
@@ -172,7 +189,7 @@ impl Cached {
         let (origin, id) = own(reply.id);
         reply.id = id;
         if origin == self.me {
-            self.answered(reply, server);
+            self.answered(reply, to);
         } else {
             self.outgoing[usize::from(origin)].push(Mail::Answered(reply));
         }

@@ -4,6 +4,7 @@
 //! everybody else talks to these threads. A request travels: socket → `export` → router → the shard that owns its
 //! window (this thread, or another's mailbox) → engine → devices, and back the same way.
 
+mod alone;
 mod bare;
 mod cached;
 mod looper;
@@ -13,5 +14,6 @@ mod sockets;
 mod start;
 mod status;
 
+pub use alone::Alone;
 pub use mail::{Ask, Handle, Said, Snapshot};
 pub use start::{Backend, Ended, Plan, Running, start};

@@ -14,9 +14,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 /// Submissions the ring takes per system call.
-const RING_ENTRIES: u32 = 256;
-const CACHE_ID: DevId = DevId(0);
-const CORE_ID: DevId = DevId(1);
+pub(crate) const RING_ENTRIES: u32 = 256;
+pub(crate) const CACHE_ID: DevId = DevId(0);
+pub(crate) const CORE_ID: DevId = DevId(1);
 
 /// What answers the clients of a volume.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::hist::Second;
 
-/// Completion latency, nanoseconds: from the moment fio hands a request to its engine to the answer.
+/// Latency, nanoseconds: from the moment fio has a request to its answer, handing it to the kernel included (fio's "lat").
+/// fio's "clat" begins only behind the system call that submits, which is a good part of what a raw write takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Arithmetic mean.
@@ -35,7 +36,7 @@ pub struct Measured {
     pub iops: f64,
     /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Completion latency.
+    /// Latency.
     pub latency: Latency,
     /// Second by second; empty where the run was too short for one.
     pub series: Vec<Second>,
@@ -58,11 +59,11 @@ struct Side {
     iops: f64,
     runtime: u64,
     total_ios: u64,
-    clat_ns: Clat,
+    lat_ns: Lat,
 }
 
 #[derive(Deserialize)]
-struct Clat {
+struct Lat {
     max: u64,
     mean: f64,
     #[serde(default)]
@@ -82,11 +83,7 @@ pub(super) fn measured(command: String, json: &str, series: Vec<Second>) -> Resu
     }
     let side = job.mixed.as_ref().context("fio's JSON has no \"mixed\" section")?;
     let at = |key: &str| {
-        side.clat_ns
-            .percentile
-            .get(key)
-            .copied()
-            .with_context(|| format!("fio's JSON lacks percentile {key}"))
+        side.lat_ns.percentile.get(key).copied().with_context(|| format!("fio's JSON lacks percentile {key}"))
     };
     if side.total_ios == 0 {
         bail!("fio completed no request");
@@ -98,12 +95,12 @@ pub(super) fn measured(command: String, json: &str, series: Vec<Second>) -> Resu
         iops: side.iops,
         bytes_per_second: side.bw_bytes as f64,
         latency: Latency {
-            mean_ns: side.clat_ns.mean,
+            mean_ns: side.lat_ns.mean,
             p50_ns: at("50.000000")?,
             p90_ns: at("90.000000")?,
             p99_ns: at("99.000000")?,
             p999_ns: at("99.900000")?,
-            max_ns: side.clat_ns.max,
+            max_ns: side.lat_ns.max,
         },
         series,
     })

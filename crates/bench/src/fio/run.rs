@@ -36,6 +36,7 @@ pub fn run(job: &Job, scratch: &Path, stop: &Interrupt, tick: &mut dyn FnMut(Dur
         "--unified_rw_reporting=mixed".to_owned(),
         "--group_reporting=1".to_owned(),
         "--percentile_list=50:90:99:99.9".to_owned(),
+        "--lat_percentiles=1".to_owned(),
         "--write_hist_log=log".to_owned(),
         "--log_hist_msec=1000".to_owned(),
         "--log_hist_coarseness=0".to_owned(),

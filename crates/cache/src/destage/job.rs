@@ -13,6 +13,10 @@ use crate::units::{ALL, BLOCK, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, Op, OpKind, Shared, crc32c};
 use std::collections::VecDeque;
 
+/// Slot reads in flight for destaging: more would only stand in the way of the clients' own.
+const READS: u32 = 32;
+/// One part in so many of a window's dirty blocks is much of it.
+const MUCH: usize = 4;
 /// Gaps of at most this many blocks are bridged.
 const BRIDGE: u32 = 32;
 /// Marks a tag's operation as a core write, and as the core read of a merge.
@@ -64,6 +68,8 @@ pub(crate) struct Job {
     way: Way,
     pieces: Vec<Piece>,
     dirty: usize,
+    /// Pieces whose slot is yet to be read: those from here on are not even asked for.
+    asked: usize,
     reads: u32,
     durable: bool,
     writes: VecDeque<(u64, Shared)>,
@@ -121,6 +127,15 @@ impl Core {
             }
             return 0;
         }
+        // Only what is durable on the cache goes to the core: a version that a crash could take back must not be found there
+        // beneath an older one that is believed clean. A flush stands in the way of every client, so what is not durable
+        // yet is left to the next round, unless it is much of the window or somebody waits for it.
+        let durable = self.journal.durable();
+        let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b) > durable).count();
+        if fresh * MUCH <= dirty.len() && tasks.is_empty() && self.destage.flushes.is_empty() {
+            dirty.retain(|(b, _)| self.recent.frame(*b) <= durable);
+        }
+        let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b)).max().unwrap_or(0);
         let count = dirty.len();
         let (gaps, fillers) = self.known_gaps(&dirty);
         let way = self.destage.chooser.choose(count, gaps, fillers.len());
@@ -147,10 +162,11 @@ impl Core {
             window,
             state: State::Reading,
             way,
+            asked: 0,
             reads: pieces.len() as u32,
             pieces,
             dirty: count,
-            durable: false,
+            durable: newest <= durable,
             writes: VecDeque::new(),
             in_flight: 0,
             failed: None,
@@ -159,21 +175,33 @@ impl Core {
         };
         let key = self.destage.jobs.insert(job);
         self.destage.by_window.insert(window, key);
-        for (i, p) in self.destage.jobs[key].pieces.iter().enumerate() {
-            self.stats.cache_read_bytes += BLOCK;
-            fx.push(Effect::Io(
-                Dev::Cache,
-                Op {
-                    tag: Who::Destage(key, i as u32).tag(),
-                    offset: self.cfg.layout.slot(p.meta.slot),
-                    kind: OpKind::Read(Buf::alloc(BLOCK as usize)),
-                },
-            ));
+        self.destage.reading.push_back(key);
+        self.issue_slot_reads(fx);
+        if newest > durable {
+            self.wait_durable(newest, Waiter::Job(key));
         }
-        // Only what is durable on the cache goes to the core: a version that a crash could take back must not be
-        // found there beneath an older one that is believed clean.
-        self.wait_durable(self.journal.completed(), Waiter::Job(key));
         count as u64
+    }
+
+    /// Reads slots, oldest job first.
+    fn issue_slot_reads(&mut self, fx: &mut Vec<Effect>) {
+        while self.destage.slot_reads < READS {
+            let Some(key) = self.destage.reading.front().copied() else { return };
+            let job = &mut self.destage.jobs[key];
+            let Some(p) = job.pieces.get(job.asked) else {
+                self.destage.reading.pop_front();
+                continue;
+            };
+            let op = Op {
+                tag: Who::Destage(key, job.asked as u32).tag(),
+                offset: self.cfg.layout.slot(p.meta.slot),
+                kind: OpKind::Read(Buf::alloc(BLOCK as usize)),
+            };
+            job.asked += 1;
+            self.destage.slot_reads += 1;
+            self.stats.cache_read_bytes += BLOCK;
+            fx.push(Effect::Io(Dev::Cache, op));
+        }
     }
 
     /// The gaps between dirty blocks: how many, and those whose every block is clean and whole in the cache.
@@ -242,6 +270,8 @@ impl Core {
         ok: bool,
         fx: &mut Vec<Effect>,
     ) {
+        self.destage.slot_reads -= 1;
+        self.issue_slot_reads(fx);
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let job = &mut self.destage.jobs[key];
         let p = &mut job.pieces[i];
@@ -401,12 +431,17 @@ impl Core {
         self.begin_writes(now, key, fx);
     }
 
+    /// Whether somebody waits for what destaging brings about.
+    pub(crate) fn destage_is_wanted(&self) -> bool {
+        let d = &self.destage;
+        !self.waiting.is_empty() || d.blocked > 0 || !d.flushes.is_empty() || !d.first.is_empty()
+    }
+
     /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
     /// in between would cost a stream two seeks.
     fn write_depth(&self) -> u32 {
         let d = &self.destage;
-        let wanted =
-            !self.waiting.is_empty() || d.blocked > 0 || !d.flushes.is_empty() || !d.first.is_empty();
+        let wanted = self.destage_is_wanted();
         let tasks = || d.jobs.iter().any(|(_, j)| !j.tasks.is_empty());
         match (self.core_busy > 0, wanted || (self.core_busy > 0 && tasks())) {
             (false, _) => d.depth.now(),
@@ -455,7 +490,7 @@ impl Core {
             self.destage.backoff = now + BACKOFF;
             return self.job_over(now, key, fx);
         }
-        if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.want_core_flush(Waiter::Job(key), fx) {
+        if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
             self.record_clean(now, key, fx);
         }
     }
@@ -472,9 +507,11 @@ impl Core {
             return self.job_over(now, key, fx);
         }
         self.stats.destaged_blocks += clean.len() as u64;
+        // Otherwise they go with the next frame that somebody waits for, or when they are due.
+        let wanted = self.destage_is_wanted();
         for (block, slot) in clean {
             let block = self.cfg.stripe.global(block);
-            self.record(now, Record::Clean { block, slot }, false, true);
+            self.record(now, Record::Clean { block, slot }, false, wanted);
         }
         self.journal.notify_job(key);
     }

@@ -54,6 +54,9 @@ pub(crate) struct Destage {
     claims: BTreeMap<u32, u32>,
     /// Windows that somebody waits for.
     first: VecDeque<(u32, usize)>,
+    /// Jobs with slots to read, in the order they began, and slot reads in flight.
+    reading: VecDeque<usize>,
+    slot_reads: u32,
     /// Jobs with writes to issue, in the order they became ready.
     ready: VecDeque<usize>,
     cursor: u32,
@@ -80,6 +83,8 @@ impl Destage {
             by_window: BTreeMap::new(),
             claims: BTreeMap::new(),
             first: VecDeque::new(),
+            reading: VecDeque::new(),
+            slot_reads: 0,
             ready: VecDeque::new(),
             cursor: 0,
             number: 0,

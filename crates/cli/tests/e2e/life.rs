@@ -4,6 +4,7 @@ use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
 use rustix::process::Signal;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
@@ -61,9 +62,57 @@ fn a_stop_does_not_wait_for_clients_and_sockets_are_private() {
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
     assert_eq!(c.write(0, &[1; 512]).unwrap(), 0);
     served.signal(Signal::INT);
+    let refused = (0..).find_map(|_| match c.write(0, &[2; 512]) {
+        Ok(0) => None,
+        other => Some(other),
+    });
+    assert_eq!(refused.unwrap().expect("an answer, not a closed connection"), 108, "ESHUTDOWN");
     served.ended(0);
-    // ESHUTDOWN (108), or the connection is closed already.
-    assert!(c.write(0, &[2; 512]).map_or(true, |e| e == 108));
+}
+
+#[test]
+fn a_signal_during_the_start_ends_it_and_the_next_start_begins_anew() {
+    let rig = Rig::new(16 * MIB);
+    let args = rig.args(&["--cache-size", "4g"]);
+    let mut starting = rig.loligo(&args).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while !rig.path("cache").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&starting), Signal::TERM).unwrap();
+    let signalled = Instant::now();
+    let out = starting.wait().unwrap();
+    assert!(!out.success() && signalled.elapsed() < Duration::from_secs(5), "{out}");
+    let mut said = String::new();
+    starting.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "", "it never was ready");
+    fs::remove_file(rig.path("cache")).unwrap();
+    rig.serve(&[]).stop();
+}
+
+#[test]
+fn a_flush_asked_for_during_another_covers_what_was_written_between() {
+    let rig = Rig::new(256 * MIB);
+    let mut args = rig.args(&["--cache-size", "64m"]);
+    let core = args.iter().position(|a| *a == "file:core").unwrap();
+    args[core] = "hdd:core?rpm=7200";
+    let served = rig.serve_args(&args);
+    let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
+    for i in 0..1000 {
+        assert_eq!(c.write(i * 200 * 1024, &pattern(i, 4096)).unwrap(), 0);
+    }
+    let mut first = rig.loligo(&["flush", "vol"]).stderr(std::process::Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(first.try_wait().unwrap().is_none(), "it takes seconds on such a disk");
+    // At the start of the core, where the first has been already or will be: it need not have this.
+    assert_eq!(c.write(0, &pattern(77, 4096)).unwrap(), 0);
+    rig.ok(&["flush", "vol"]);
+    let mut have = vec![0; 4096];
+    fs::File::open(rig.path("core")).unwrap().read_exact_at(&mut have, 0).unwrap();
+    assert_eq!(have, pattern(77, 4096), "the second flush has it on the core");
+    assert!(first.wait().unwrap().success());
+    served.stop();
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn a_cache_is_released_only_when_its_core_has_everything() {
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
     assert_eq!(c.write(4096, &[5; 4096]).unwrap(), 0);
     served.kill();
-    assert!(rig.refused(&["release", "cache"]).contains("loligo flush vol"), "also after a crash");
+    assert!(rig.refused(&["release", "cache"]).contains("--flush-on-stop"), "also after a crash");
     let served = rig.serve(&[]);
     assert!(rig.refused(&["release", "cache"]).contains("in use by process"));
     rig.ok(&["flush", "vol"]);

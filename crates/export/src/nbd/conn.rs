@@ -91,6 +91,9 @@ pub struct Conn {
     out: Output,
     handshake_by: Option<Instant>,
     stop_by: Option<Instant>,
+    /// Until then a connection with nothing to do stays open when the server stops, so that requests that were on their
+    /// way get an answer.
+    linger_until: Option<Instant>,
     receiving: Watch,
     sending: Watch,
 }
@@ -126,6 +129,7 @@ impl Conn {
             out,
             handshake_by: Some(now + limits.negotiation),
             stop_by: None,
+            linger_until: None,
             receiving: Watch::default(),
             sending: Watch::default(),
             export,
@@ -231,10 +235,12 @@ impl Conn {
         }
     }
 
-    /// Later requests fail with ESHUTDOWN; the connection is finished once the accepted ones are answered.
+    /// Later requests fail with ESHUTDOWN; the connection is finished once the accepted ones are answered and
+    /// [`Limits::linger`] is over.
     pub fn shutdown(&mut self, now: Instant) {
         self.stopping = true;
         self.stop_by = Some(now + self.limits.shutdown);
+        self.linger_until = Some(now + self.limits.linger);
     }
 
     /// Ends the connection now: output is dropped, answers that still come are taken and dropped.
@@ -249,6 +255,7 @@ impl Conn {
         self.give(unsent);
         self.handshake_by = None;
         self.stop_by = None;
+        self.linger_until = None;
         self.receiving.rest();
         self.sending.rest();
     }
@@ -256,6 +263,7 @@ impl Conn {
     /// Closes the connection if one of its deadlines has passed.
     pub fn tick(&mut self, now: Instant) {
         let past = |d: Option<Instant>| d.is_some_and(|d| d <= now);
+        self.linger_until = self.linger_until.filter(|d| *d > now);
         if past(self.handshake_by) {
             self.close(Closed::Handshake);
         } else if past(self.receiving.deadline()) || past(self.sending.deadline()) {
@@ -272,10 +280,8 @@ impl Conn {
 
     /// When [`Conn::tick`] has something to decide.
     pub fn next_deadline(&self) -> Option<Instant> {
-        [self.handshake_by, self.stop_by, self.receiving.deadline(), self.sending.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let watched = [self.receiving.deadline(), self.sending.deadline()];
+        [self.handshake_by, self.stop_by, self.linger_until].into_iter().chain(watched).flatten().min()
     }
 
     /// Why the connection is over, if it is: closed, or nothing left to answer and to send.
@@ -284,7 +290,7 @@ impl Conn {
         match self.phase {
             Phase::Closed(why) => Some(why),
             Phase::Draining if idle => Some(Closed::ByClient),
-            _ if self.stopping && idle => Some(Closed::Stopping),
+            _ if self.stopping && idle && self.linger_until.is_none() => Some(Closed::Stopping),
             _ => None,
         }
     }

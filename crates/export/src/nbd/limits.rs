@@ -25,6 +25,9 @@ pub struct Limits {
     pub stall: Duration,
     /// From the order to stop until connections whose client does not read are cut.
     pub shutdown: Duration,
+    /// From the order to stop until connections with nothing under way are closed: what a client sent before it could
+    /// know still gets its ESHUTDOWN.
+    pub linger: Duration,
 }
 
 impl Limits {
@@ -44,6 +47,7 @@ impl Default for Limits {
             negotiation: Duration::from_secs(10),
             stall: Duration::from_secs(60),
             shutdown: Duration::from_secs(5),
+            linger: Duration::from_millis(100),
         }
     }
 }

@@ -174,8 +174,6 @@ pub mod errno {
     pub const EINVAL: u32 = 22;
     /// No space left.
     pub const ENOSPC: u32 = 28;
-    /// Does not fit in one reply.
-    pub const EOVERFLOW: u32 = 75;
     /// Not supported.
     pub const ENOTSUP: u32 = 95;
     /// The server is stopping.

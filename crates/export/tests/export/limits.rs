@@ -123,8 +123,25 @@ fn a_client_that_takes_nothing_delays_the_stop_for_a_bounded_time() {
     t.hand_in(&request(0, 0, 1, 0, 1 << 20));
     t.answer_all();
     t.conn.shutdown(t.now);
+    let (linger, begun) = (Limits::default().linger, t.now);
+    t.conn.tick(begun + linger);
     let due = t.conn.next_deadline().unwrap();
-    assert_eq!((t.conn.finished(), due), (None, t.now + Duration::from_secs(5)));
+    assert_eq!((t.conn.finished(), due), (None, begun + Duration::from_secs(5)));
     t.conn.tick(due);
+    assert_eq!(t.conn.finished(), Some(Closed::Stopping));
+}
+
+#[test]
+fn a_volume_that_takes_long_is_waited_for_by_the_stop() {
+    let mut t = talk(Limits::default());
+    t.hand_in(&request(0, 0, 1, 0, 4096));
+    t.conn.shutdown(t.now);
+    for _ in 0..10 {
+        t.now = t.conn.next_deadline().unwrap();
+        t.conn.tick(t.now);
+        assert_eq!(t.conn.finished(), None, "what was accepted is answered");
+    }
+    t.answer_all();
+    assert!(t.take_output().len() > 4096);
     assert_eq!(t.conn.finished(), Some(Closed::Stopping));
 }

@@ -275,6 +275,8 @@ fn a_stopping_server_answers_what_it_accepted_and_refuses_the_rest() {
     t.answer_all();
     let got = replies(&t.take_output(), 0);
     assert_eq!(got, [Got::Simple(2, 108, vec![]), Got::Simple(3, 108, vec![]), Got::Simple(1, 0, vec![])]);
+    t.now += Limits::default().linger;
+    t.conn.tick(t.now);
     assert_eq!((t.conn.finished(), t.conn.held_bytes()), (Some(Closed::Stopping), 0));
 }
 

@@ -176,12 +176,19 @@ fn silent_clients_are_gone_after_the_time_for_the_handshake() {
 #[test]
 fn a_stop_answers_what_was_accepted_and_closes_every_connection() {
     let mut d = Desk::new(Limits::default());
-    let (_idle, mut i) = d.connected();
+    let (idle, mut i) = d.connected();
     let (busy, mut b) = d.connected();
     b.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
     d.turn(busy);
     d.server.shutdown(d.now, &mut d.requests);
-    assert_eq!(i.read(&mut [0; 1]).unwrap(), 0, "the idle one is closed at once");
+    i.write_all(&request(0, 0, 9, 0, 4096)).unwrap();
+    d.turn(idle);
+    let mut refused = [0; 16];
+    i.read_exact(&mut refused).unwrap();
+    assert_eq!(replies(&refused, 0), [Got::Simple(9, 108, vec![])], "an idle client is told why");
+    d.now += Limits::default().linger;
+    d.server.tick(d.now, &mut d.requests);
+    assert_eq!(i.read(&mut [0; 1]).unwrap(), 0, "and not waited for");
     b.write_all(&write(0, 2, 0, &[2; 4096])).unwrap();
     d.turn(busy);
     d.answer();

@@ -1,0 +1,131 @@
+//! A shard in this process, without any transport: what a write costs before NBD adds its hop.
+
+use crate::drive::scatter;
+use crate::fio::{Latency, Measured};
+use crate::interrupt::Interrupt;
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
+use loligo_block::{Buf, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqKind, Request, SyncFile};
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
+use loligo_cache::params::Params;
+use loligo_cache::superblock::CoreIdentity;
+use loligo_shard::Alone;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const BLOCK: u64 = 4096;
+
+/// A write-back volume of one shard.
+pub(crate) struct InProcess {
+    shard: Alone,
+    runs: u64,
+}
+
+impl InProcess {
+    /// A new cache on the whole file `cache`, in front of `core`.
+    pub(crate) fn new(cache: &Path, core: &DeviceSpec) -> Result<InProcess> {
+        let cache = DeviceFile::open(cache, &FileOptions::default())?;
+        let disk = DeviceFile::open(core.path(), &FileOptions::default())?;
+        let (near, far) = (cache.geometry(), disk.geometry());
+        let format = FormatOptions {
+            uuid: *b"loligo-benchmark",
+            name: "bench".into(),
+            cache_size: near.size,
+            core: CoreIdentity { size: far.size, id: String::new() },
+            line_size: 4096,
+            shards: 1,
+            mode: Mode::Wb,
+            core_reserve: 0,
+            journal_len: 0,
+        };
+        let mut dev = SyncFile::new(cache.clone());
+        let sb = open::format(&mut dev, &format)?;
+        let options = OpenOptions { force: false, params: Params::default(), bug: None };
+        let opened = open::open(&mut dev, &mut SyncFile::new(disk.clone()), sb, &options)?;
+        let devices = Devices {
+            journal_unit: near.logical_block.max(512),
+            cache_volatile: near.volatile_cache,
+            core_volatile: far.volatile_cache,
+            core_unmaps: far.can_unmap,
+            page_writes: PAGE_WRITES,
+        };
+        let (sb, mut cores) = opened.into_cores(Mode::Wb, &options, &devices);
+        let volume = (sb.home_start, sb.home_length);
+        let shard = Alone::new(cores.remove(0), cache, (core, disk), volume)?;
+        Ok(InProcess { shard, runs: 0 })
+    }
+
+    /// Writes 4 KiB to random places of the first `span` bytes, `depth` at a time, for `time`.
+    pub(crate) fn write(
+        &mut self,
+        depth: usize,
+        span: u64,
+        time: Duration,
+        stop: &Interrupt,
+    ) -> Result<Measured> {
+        self.runs += 1;
+        let mut histogram: Histogram<u64> =
+            Histogram::new_with_bounds(1, 60_000_000_000, 3).context("a histogram")?;
+        let mut since = vec![Instant::now(); depth];
+        let mut free: Vec<usize> = (0..depth).collect();
+        let mut answers = Vec::with_capacity(depth);
+        let (begun, mut sent, mut total) = (Instant::now(), 0u64, 0u64);
+        loop {
+            let over = begun.elapsed() >= time;
+            if over && free.len() == depth {
+                break;
+            }
+            stop.check()?;
+            let mut requests = Vec::with_capacity(depth);
+            while !over && let Some(id) = free.pop() {
+                sent += 1;
+                since[id] = Instant::now();
+                requests.push(Request {
+                    id: id as u64,
+                    kind: ReqKind::Write(Buf::alloc(BLOCK as usize).freeze()),
+                    offset: scatter(self.runs << 40 | sent, span / BLOCK) * BLOCK,
+                    len: BLOCK,
+                    fua: false,
+                });
+            }
+            self.shard.turn(requests.into_iter(), &mut answers)?;
+            for reply in answers.drain(..) {
+                ensure!(reply.result.is_ok(), "a write failed: {:?}", reply.result);
+                let took = since[reply.id as usize].elapsed().as_nanos() as u64;
+                histogram.saturating_record(took);
+                total += took;
+                free.push(reply.id as usize);
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let at = |q: f64| histogram.value_at_quantile(q);
+        Ok(Measured {
+            command: String::new(),
+            requests: sent,
+            seconds,
+            iops: sent as f64 / seconds,
+            bytes_per_second: (sent * BLOCK) as f64 / seconds,
+            latency: Latency {
+                mean_ns: total as f64 / sent.max(1) as f64,
+                p50_ns: at(0.5),
+                p90_ns: at(0.9),
+                p99_ns: at(0.99),
+                p999_ns: at(0.999),
+                max_ns: histogram.max(),
+            },
+            series: Vec::new(),
+        })
+    }
+
+    /// Waits until nothing is dirty any more.
+    pub(crate) fn drain(&mut self, limit: Duration, stop: &Interrupt) -> Result<()> {
+        let begun = Instant::now();
+        while self.shard.stats().dirty_bytes > 0 {
+            stop.check()?;
+            ensure!(begun.elapsed() < limit, "the cache did not drain within {} s", limit.as_secs());
+            self.shard.turn(std::iter::empty(), &mut Vec::new())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! One shard without clients: whoever holds it hands requests in and takes the answers out, on the same ring as in a
+//! service but without sockets. For measuring what a transport adds.
+
+use crate::cached::{Cached, Parts};
+use crate::mail::Mailbox;
+use crate::port::Port;
+use crate::start::{CACHE_ID, CORE_ID, RING_ENTRIES};
+use loligo_block::{AnyDevice, DeviceFile, DeviceSpec, IoError, Reply, Request, Ring, UringFile};
+use loligo_cache::stats::Stats;
+use loligo_cache::{Core, Router};
+use std::time::Instant;
+
+/// A shard of a volume with one shard, run by the thread that made it.
+#[derive(Debug)]
+pub struct Alone {
+    engine: Cached,
+    ring: Ring,
+    origin: Instant,
+}
+
+impl Alone {
+    /// A shard over open devices; `size` bytes of the core from `home_start` on are the volume.
+    ///
+    /// # Errors
+    /// Where there is no ring to be had.
+    pub fn new(
+        core: Core,
+        cache: DeviceFile,
+        (spec, disk): (&DeviceSpec, DeviceFile),
+        (home_start, size): (u64, u64),
+    ) -> Result<Alone, IoError> {
+        let ring = Ring::new(RING_ENTRIES)?;
+        let block = disk.geometry().logical_block;
+        let engine = Cached::new(Parts {
+            me: 0,
+            router: Router::new(size, block, 1, core.params().seq_promotion),
+            core,
+            cache: Port::new(AnyDevice::File(UringFile::new(cache, CACHE_ID))),
+            disk: Port::new(spec.device(disk, CORE_ID)),
+            home_start,
+            boxes: [Mailbox::new()?].into(),
+        });
+        Ok(Alone { engine, ring, origin: Instant::now() })
+    }
+
+    /// Takes `requests`, does everything that can be done now, hands the devices' work to the kernel and waits for its next
+    /// completion, if `answers` got nothing.
+    ///
+    /// # Errors
+    /// Where the ring fails.
+    pub fn turn(
+        &mut self,
+        requests: impl Iterator<Item = Request>,
+        answers: &mut Vec<Reply>,
+    ) -> Result<(), IoError> {
+        self.ring.reap(|_| ());
+        let now = self.now();
+        for request in requests {
+            self.engine.request(request, answers);
+        }
+        self.engine.run(&mut self.ring, now, answers);
+        let deadline = self.engine.next_deadline(now).map(|t| t.saturating_sub(self.now()).max(1));
+        self.ring.submit_and_wait(usize::from(answers.is_empty()), deadline)
+    }
+
+    /// The shard's numbers.
+    pub fn stats(&self) -> Stats {
+        self.engine.engine().stats()
+    }
+
+    fn now(&self) -> u64 {
+        // The engine takes 0 for "never".
+        self.origin.elapsed().as_nanos() as u64 + 1
+    }
+}
