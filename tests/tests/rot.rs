@@ -112,7 +112,7 @@ fn places(image: &[u8]) -> Places {
     let opened = open(&mut mem, &mut NoCore, sb, &options).expect("a sound cache");
     let mut free: std::collections::BTreeSet<u32> = (0..layout.slots).collect();
     let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-    for (block, meta) in opened.shards[0].blocks(stripe) {
+    for (block, meta) in opened.shards[0].blocks(stripe, 1) {
         free.remove(&meta.slot);
         if meta.dirty == 0 { &mut clean } else { &mut dirty }.push((layout.slot(meta.slot), block));
     }

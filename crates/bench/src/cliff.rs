@@ -123,7 +123,7 @@ fn disk(opts: &Options, bed: &Bed, name: &str, core: &str, percents: &[u32]) -> 
     let server = bed.loligo("bare", &bare_args(core))?;
     let measured = bed.run(&load(server.target()))?;
     bed.end(server)?;
-    let bare_p99_ns = measured.latency.p99_ns;
+    let bare_p99_ns = measured.logged_p99_ns.context("fio logged nothing")?;
     let bare = course(measured, opts.steady)?;
     let mut sizes = Vec::new();
     for percent in percents {

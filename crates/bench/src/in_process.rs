@@ -115,6 +115,7 @@ impl InProcess {
                 max_ns: histogram.max(),
             },
             series: Vec::new(),
+            logged_p99_ns: None,
         })
     }
 

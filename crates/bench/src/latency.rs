@@ -245,6 +245,7 @@ mod tests {
             bytes_per_second: 1.0,
             latency,
             series: Vec::new(),
+            logged_p99_ns: None,
         }
     }
 

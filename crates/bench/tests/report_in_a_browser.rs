@@ -32,6 +32,7 @@ fn side(iops: f64, mean_ms: f64) -> Measured {
         bytes_per_second: iops * 4096.0,
         latency,
         series,
+        logged_p99_ns: None,
     }
 }
 

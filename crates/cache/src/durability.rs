@@ -104,11 +104,16 @@ impl Core {
         self.cfg.core_volatile
     }
 
-    /// Starts a shared flush that is due, or that somebody waits for by now.
+    /// Starts a shared flush that is due, or that somebody waits for by now; and has clean records written that were in no
+    /// hurry until then.
     pub(crate) fn core_flush_if_due(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let wanted = self.destage_is_wanted() || self.stopping.is_some();
+        if wanted && self.destage.recording > 0 {
+            self.journal.hurry();
+        }
         let f = &mut self.core_flush;
-        f.urgent |= wanted || f.next.len() >= MANY || f.deadline().is_some_and(|t| t <= now);
+        let due = wanted || f.next.len() >= MANY || f.deadline().is_some_and(|t| t <= now);
+        f.urgent |= due && !f.next.is_empty();
         self.start_core_flush(fx);
     }
 

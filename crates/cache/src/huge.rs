@@ -22,6 +22,38 @@ pub(crate) struct HugeVec<T: Copy> {
 // SAFETY: the array is owned by the value alone.
 unsafe impl<T: Copy + Send> Send for HugeVec<T> {}
 
+/// Addresses of an array, for having the kernel find memory for them ahead of their first use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Region {
+    addr: usize,
+    bytes: usize,
+}
+
+impl Region {
+    /// The parts below and from `at` of it, in bytes.
+    pub(crate) fn split_at(self, at: usize) -> (Region, Region) {
+        let at = at.min(self.bytes);
+        (Region { bytes: at, ..self }, Region { addr: self.addr + at, bytes: self.bytes - at })
+    }
+
+    /// Bytes of it.
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Has the kernel find and clear the memory now. What is there already stays as it is; where the kernel cannot (before
+    /// Linux 5.14), nothing happens.
+    pub(crate) fn populate(self) {
+        let (from, end) = (self.addr.next_multiple_of(HUGE), self.addr + self.bytes);
+        // A huge page at a time: no thread can map memory during a call.
+        for page in (from..end).step_by(HUGE) {
+            let start = std::ptr::without_provenance_mut(page);
+            // SAFETY: populating changes no content, whatever is mapped at these addresses by now.
+            let _ = unsafe { madvise(start, HUGE.min(end - page), Advice::LinuxPopulateWrite) };
+        }
+    }
+}
+
 /// `bytes` zero bytes of a fresh mapping, aligned to `HUGE` and advised for huge pages before the first touch: an
 /// allocator that zeroes by writing would have filled it with small pages by then. Returns where they begin, and the
 /// mapping.
@@ -63,6 +95,11 @@ impl<T: Copy> HugeVec<T> {
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(ptr) = NonNull::new(raw.cast::<T>()) else { handle_alloc_error(layout) };
         HugeVec { ptr, len, mapped: None }
+    }
+
+    /// Where it is.
+    pub(crate) fn region(&self) -> Region {
+        Region { addr: self.ptr.addr().get(), bytes: self.len * size_of::<T>() }
     }
 
     /// Brings element `i` towards the processor.

@@ -4,7 +4,7 @@
 //! What is here is what the journal's contiguous, completed prefix says, no more and no less: recovery and
 //! checkpoints rest on that.
 
-use crate::huge::HugeVec;
+use crate::huge::{HugeVec, Region};
 use crate::map::Map;
 use crate::units::WINDOW_BLOCKS;
 
@@ -113,15 +113,11 @@ impl Index {
 
     /// Makes `meta` the newest version of `block`; returns the slot it replaces.
     pub fn put(&mut self, block: u32, meta: Meta) -> Option<u32> {
-        let old = self.map.get(block, |s| self.lines[s as usize].block());
-        match old {
-            Some(old) => {
-                self.undirty(block, old);
-                let lines = &self.lines;
-                self.map.replace(block, meta.slot, |s| lines[s as usize].block());
-                self.lines[old as usize].owner = 0;
-            }
-            None => self.map.insert(block, meta.slot),
+        let lines = &self.lines;
+        let old = self.map.put(block, meta.slot, |s| lines[s as usize].block());
+        if let Some(old) = old {
+            self.undirty(block, old);
+            self.lines[old as usize].owner = 0;
         }
         self.lines[meta.slot as usize] =
             Line { owner: block + 1, crc: meta.crc, valid: meta.valid, dirty: meta.dirty };
@@ -224,6 +220,11 @@ impl Index {
             }
         }
         self.windows[w as usize].groups = groups;
+    }
+
+    /// Where the two large arrays are: the one that is filled in no order, and the one that is filled slot by slot.
+    pub(crate) fn regions(&self) -> [Region; 2] {
+        [self.map.region(), self.lines.region()]
     }
 
     /// RAM held, in bytes, by part.

@@ -4,7 +4,7 @@
 //! tag that matches (a false match in 4 % of look-ups). Overflow goes to the next bucket; each bucket counts what
 //! passed it, so that a search ends where nothing did.
 
-use crate::huge::HugeVec;
+use crate::huge::{HugeVec, Region};
 
 const WAYS: usize = 12;
 /// Highest fill for which the table is sized.
@@ -123,14 +123,30 @@ impl Map {
         }
     }
 
-    /// Replaces the id stored under `key`; false when there is none.
-    pub fn replace(&mut self, key: u32, id: u32, key_of: impl Fn(u32) -> u32) -> bool {
+    /// Stores `id` under `key`, present or not; the id that it replaces.
+    #[inline]
+    pub fn put(&mut self, key: u32, id: u32, key_of: impl Fn(u32) -> u32) -> Option<u32> {
+        let (b, tag) = self.place(key);
+        let bucket = &mut self.buckets[b];
+        let (mut alike, mut empty) = (0u32, 0u32);
+        for w in 0..WAYS {
+            alike |= u32::from(bucket.tags[w] == tag) << w;
+            empty |= u32::from(bucket.tags[w] == 0) << w;
+        }
+        // Most keys are new, and find room where they belong.
+        if alike == 0 && bucket.passed == 0 && empty != 0 {
+            let w = empty.trailing_zeros() as usize;
+            bucket.tags[w] = tag;
+            bucket.ids[w] = id;
+            self.len += 1;
+            return None;
+        }
         match self.find(key, key_of) {
-            Some((b, w)) => {
-                self.buckets[b].ids[w] = id;
-                true
+            Some((b, w)) => Some(std::mem::replace(&mut self.buckets[b].ids[w], id)),
+            None => {
+                self.insert(key, id);
+                None
             }
-            None => false,
         }
     }
 
@@ -148,6 +164,11 @@ impl Map {
             b = self.next(b);
         }
         Some(self.buckets[found].ids[w])
+    }
+
+    /// Where the buckets are.
+    pub(crate) fn region(&self) -> Region {
+        self.buckets.region()
     }
 
     /// Entries.
@@ -180,7 +201,12 @@ mod tests {
             let key = (x >> 20) as u32 % 9000;
             if let Some(id) = model.get(&key).copied() {
                 assert_eq!(map.get(key, |i| keys[i as usize]), Some(id));
-                if x & 1 == 0 {
+                if let (true, Some(new)) = (x & 6 == 0, free.pop()) {
+                    assert_eq!(map.put(key, new, |i| keys[i as usize]), Some(id));
+                    keys[new as usize] = key;
+                    model.insert(key, new);
+                    free.push(id);
+                } else if x & 1 == 0 {
                     assert_eq!(map.remove(key, |i| keys[i as usize]), Some(id));
                     model.remove(&key);
                     free.push(id);
@@ -188,8 +214,12 @@ mod tests {
             } else {
                 assert_eq!(map.get(key, |i| keys[i as usize]), None);
                 if let Some(id) = free.pop() {
+                    if x & 2 == 0 {
+                        map.insert(key, id);
+                    } else {
+                        assert_eq!(map.put(key, id, |i| keys[i as usize]), None);
+                    }
                     keys[id as usize] = key;
-                    map.insert(key, id);
                     model.insert(key, id);
                 }
             }

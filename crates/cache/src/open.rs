@@ -14,6 +14,7 @@ use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::units::{BLOCK, Stripe, WINDOW};
 use loligo_block::{IoError, SyncIo, crc32c};
+use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// Why a cache cannot be made, opened or closed.
@@ -273,37 +274,33 @@ impl Opened {
     /// Those of the core.
     pub fn compare(&self, core: &mut dyn SyncIo, samples: usize) -> Result<Comparison, IoError> {
         let home = &self.superblock;
-        let mut edge: Vec<(u64, Meta)> = Vec::new();
-        // Every `step`th of the others; whenever there are twice as many as wanted, every other of those goes.
-        let mut middle: Vec<(u64, Meta)> = Vec::new();
-        let (mut step, mut until) = (1u64, 0u64);
-        for (shard, rec) in (0u16..).zip(&self.shards) {
-            let stripe = Stripe { shard, shards: home.layout.shards };
-            let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
-            let all = rec.blocks(stripe).filter(|(_, m)| clean(m));
-            for (block, meta) in all {
-                let at = block * BLOCK;
-                if at < WINDOW || at + WINDOW >= home.home_length {
-                    edge.push((block, meta));
-                } else if until > 0 {
-                    until -= 1;
-                } else {
-                    middle.push((block, meta));
-                    if middle.len() >= samples.max(1).saturating_mul(2) {
-                        let mut odd = false;
-                        middle.retain(|_| {
-                            odd = !odd;
-                            odd
-                        });
-                        step *= 2;
-                    }
-                    until = step - 1;
-                }
+        let blocks = home.home_length.div_ceil(BLOCK);
+        let edge = WINDOW.div_ceil(BLOCK).min(blocks);
+        let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
+        let shards = home.layout.shards;
+        let mut chosen: BTreeMap<u64, Meta> = BTreeMap::new();
+        for block in (0..edge).chain(blocks - edge..blocks) {
+            let shard = Stripe::owner(block * BLOCK, shards);
+            let local = Stripe { shard, shards }.local(block);
+            let meta = self.shards[usize::from(shard)].index.get(local);
+            chosen.extend(meta.filter(clean).map(|m| (block, m)));
+        }
+        // Evenly over all slots first; where too few of those are clean, more are looked at, and every slot in the end.
+        let slots: u64 = self.shards.iter().map(|r| u64::from(r.slots.count())).sum();
+        let wanted = chosen.len() + samples;
+        let even = (slots / samples.max(1) as u64).max(1);
+        for step in [even, (even / 16).max(1), 1] {
+            for (shard, rec) in (0u16..).zip(&self.shards) {
+                let of_shard = rec.blocks(Stripe { shard, shards }, step as usize).filter(|(_, m)| clean(m));
+                chosen.extend(of_shard.take(wanted.saturating_sub(chosen.len())));
+            }
+            if chosen.len() >= wanted {
+                break;
             }
         }
         let mut c = Comparison::default();
         let mut raw = vec![0u8; BLOCK as usize];
-        for (block, meta) in edge.into_iter().chain(middle) {
+        for (block, meta) in chosen {
             let at = block * BLOCK;
             let len = BLOCK.min(home.home_length - at) as usize;
             raw.fill(0);
@@ -534,7 +531,7 @@ fn inspect_shard(
     out.dirty_blocks += rec.dirty_blocks();
     out.frames += rec.report.frames;
     let mut raw = vec![0u8; BLOCK as usize];
-    for (done, (block, meta)) in (0u64..).zip(rec.blocks(p.stripe)) {
+    for (done, (block, meta)) in (0u64..).zip(rec.blocks(p.stripe, 1)) {
         dev.read_at(p.layout.slot(meta.slot), &mut raw)?;
         out.checked_blocks += 1;
         if crc32c(&raw) != meta.crc {

@@ -16,7 +16,7 @@ impl Recent {
     }
 
     fn place(&self, block: u32) -> usize {
-        // Neighbours keep apart: a core of no more blocks than places has one for each.
+        // Neighbours keep apart.
         block as usize & (self.frames.len() - 1)
     }
 

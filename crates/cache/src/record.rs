@@ -122,6 +122,16 @@ pub struct FrameHeader {
 }
 
 impl Record {
+    /// The block that it speaks of.
+    pub fn block(&self) -> Option<u64> {
+        match *self {
+            Record::Put { block, .. } | Record::Clean { block, .. } | Record::Drop { block, .. } => {
+                Some(block)
+            }
+            Record::IntentOpen { .. } | Record::IntentClose { .. } => None,
+        }
+    }
+
     /// Appends the record's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, len) = match self {

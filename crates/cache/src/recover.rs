@@ -20,6 +20,10 @@ use thiserror::Error;
 
 /// Bytes of the image read at a time.
 const CHUNK: usize = 1 << 20;
+/// Frames replayed together, so that what they touch can be brought near first.
+const TOGETHER: usize = 16;
+/// Slots apart at most that are read in one go.
+const NEAR: u32 = 16;
 /// Crashes since the cut that a root speaks of; one more, and the image is brought up to date at start.
 const EPOCHS: usize = 8;
 
@@ -113,9 +117,11 @@ impl Recovered {
         self.last_seq
     }
 
-    /// The newest version of every block: block of the volume and where its data is.
-    pub fn blocks(&self, stripe: Stripe) -> impl Iterator<Item = (u64, Meta)> + '_ {
-        (0..self.slots.count()).filter_map(move |s| self.index.entry(s).map(|(b, m)| (stripe.global(b), m)))
+    /// What every `step`th slot holds: block of the volume and its newest version.
+    pub fn blocks(&self, stripe: Stripe, step: usize) -> impl Iterator<Item = (u64, Meta)> + '_ {
+        (0..self.slots.count())
+            .step_by(step)
+            .filter_map(move |s| self.index.entry(s).map(|(b, m)| (stripe.global(b), m)))
     }
 
     /// Forgets every clean block (the core was changed without its cache). Call [`commit`] afterwards.
@@ -391,11 +397,11 @@ fn replay(
         above.push((h.seq, std::mem::take(&mut records)));
         (seq, pos) = (h.seq, at + u64::from(h.total));
         report.frames += 1;
-        let sure = above.iter().take_while(|(s, _)| *s <= watermark).count();
-        for (_, known) in above.drain(..sure) {
-            known.into_iter().for_each(|rec| r.apply(rec, plan.stripe, false));
+        if above.len() >= TOGETHER {
+            apply_sure(&mut above, watermark, plan, r);
         }
     }
+    apply_sure(&mut above, watermark, plan, r);
     for (_, unsure) in above {
         unsure.into_iter().for_each(|rec| r.apply(rec, plan.stripe, true));
     }
@@ -413,6 +419,20 @@ fn replay(
     Ok((seq, pos % plan.layout.journal_len))
 }
 
+/// Replays the frames that the watermark vouches for, and takes them out.
+fn apply_sure(above: &mut Vec<(u64, Vec<Record>)>, watermark: u64, plan: &Plan, r: &mut Replay) {
+    let sure = above.iter().take_while(|(s, _)| *s <= watermark).count();
+    let records = || above[..sure].iter().flat_map(|(_, records)| records);
+    let blocks = || records().filter_map(Record::block).map(|b| plan.stripe.local(b));
+    blocks().for_each(|b| r.index.prefetch(b));
+    for block in blocks() {
+        let _ = r.index.prefetch_line(block);
+    }
+    for (_, known) in above.drain(..sure) {
+        known.into_iter().for_each(|rec| r.apply(rec, plan.stripe, false));
+    }
+}
+
 /// Compares what no watermark vouches for with its checksum; a mismatch is a write that never became durable, and the
 /// version before it counts.
 fn verify(
@@ -421,11 +441,21 @@ fn verify(
     r: &mut Replay,
     report: &mut Report,
 ) -> Result<(), RecoverError> {
+    let undo = std::mem::take(&mut r.undo);
+    let newest = undo.iter().filter_map(|(block, puts)| {
+        let (slot, _) = puts.last()?;
+        r.index.get(*block).filter(|m| m.slot == *slot)
+    });
+    let good = whole(dev, plan, newest.collect())?;
     let mut raw = vec![0u8; BLOCK as usize];
-    for (block, mut puts) in std::mem::take(&mut r.undo) {
+    for (block, mut puts) in undo {
         while let Some((slot, before)) = puts.pop() {
             // Dropped or zeroed afterwards: nothing of it is left to verify.
             let Some(meta) = r.index.get(block).filter(|m| m.slot == slot) else { break };
+            if good.contains(&slot) {
+                break;
+            }
+            // One that the first look found wrong is looked at alone, and so are the versions before it.
             dev.read_at(plan.layout.slot(slot), &mut raw)?;
             if crc32c(&raw) == meta.crc {
                 break;
@@ -438,6 +468,34 @@ fn verify(
         }
     }
     Ok(())
+}
+
+/// Those of the slots whose data matches. Slots are given out in order, so that the newest lie side by side: they are read
+/// in stretches, ahead of being looked at.
+fn whole(dev: &mut dyn SyncIo, plan: &Plan, mut wanted: Vec<Meta>) -> Result<BTreeSet<u32>, IoError> {
+    wanted.sort_unstable_by_key(|m| m.slot);
+    let most = (CHUNK as u64 / BLOCK) as u32;
+    let near =
+        |run: &[Meta], m: &Meta| m.slot - run[run.len() - 1].slot <= NEAR && m.slot - run[0].slot < most;
+    let mut runs: Vec<&[Meta]> = Vec::new();
+    let mut first = 0;
+    for i in 1..=wanted.len() {
+        if wanted.get(i).is_none_or(|m| !near(&wanted[first..i], m)) {
+            runs.push(&wanted[first..i]);
+            first = i;
+        }
+    }
+    let bytes = |run: &[Meta]| (run[run.len() - 1].slot - run[0].slot + 1) as usize * BLOCK as usize;
+    dev.read_next(runs.iter().map(|run| (plan.layout.slot(run[0].slot), bytes(run))).collect());
+    let mut raw = vec![0u8; CHUNK];
+    let mut good = BTreeSet::new();
+    for run in runs {
+        let raw = &mut raw[..bytes(run)];
+        dev.read_at(plan.layout.slot(run[0].slot), raw)?;
+        let of = |m: &Meta| &raw[(m.slot - run[0].slot) as usize * BLOCK as usize..][..BLOCK as usize];
+        good.extend(run.iter().filter(|m| crc32c(of(m)) == m.crc).map(|m| m.slot));
+    }
+    Ok(good)
 }
 
 fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {

@@ -15,7 +15,7 @@ use loligo_cache::superblock::{MAX_REGIONS, SUPERBLOCK, SuperError, Superblock};
 use loligo_cache::units::{BLOCK, WINDOW};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Clean blocks compared with the core at start, beside those of its first and last MiB.
@@ -32,6 +32,7 @@ pub(crate) struct OpenCache {
     pub(crate) file: DeviceFile,
     pub(crate) superblock: Superblock,
     pub(crate) cores: Vec<Core>,
+    pub(crate) made: Option<Made>,
 }
 
 /// What lies on the device.
@@ -53,12 +54,34 @@ pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<Open
             DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")?;
         return open_in(file, name, o, core);
     }
-    let opened = open_in(make_file(o)?, name, o, core);
-    if opened.is_err() {
-        // Nobody was ever served through it: what a refused start made goes with it.
-        let _ = std::fs::remove_file(&o.path);
+    let made = Made { file: make_file(o)?, path: o.path.clone() };
+    let mut opened = open_in(made.file.clone(), name, o, core)?;
+    opened.made = Some(made);
+    Ok(opened)
+}
+
+/// A cache file that this start has made. Nobody was served through it yet: it goes with a start that is refused, still
+/// locked, so that nobody who waits for it can have begun to use it.
+#[derive(Debug)]
+pub(crate) struct Made {
+    file: DeviceFile,
+    path: PathBuf,
+}
+
+impl Made {
+    /// The start was not refused.
+    pub(crate) fn keep(mut self) {
+        self.path.clear();
     }
-    opened
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if !self.path.as_os_str().is_empty() {
+            tracing::debug!(file = %self.file.path().display(), "removing what a refused start made");
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
@@ -365,7 +388,7 @@ fn recover(
         page_writes: engine::PAGE_WRITES,
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
-    Ok(OpenCache { file, superblock, cores })
+    Ok(OpenCache { file, superblock, cores, made: None })
 }
 
 fn say_recovered(opened: &Opened, begun: Instant) {

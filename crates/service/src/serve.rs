@@ -67,11 +67,11 @@ pub struct CacheOptions {
 /// Every refusal, with cause and mend.
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
     check(&options)?;
+    let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
+    let control = names::claim(&options.name)?;
     if let Some(path) = &options.stats_json {
         stats::can_write(path)?;
     }
-    let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
-    let control = names::claim(&options.name)?;
     let mut listeners = Vec::new();
     for addr in &options.listen {
         let listener = Listener::bind(addr, tls.is_some())?;
@@ -86,10 +86,10 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let mut export = Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
     export.fast_zero = geometry.can_unmap;
 
-    let (backend, held) = match &options.cache {
+    let (backend, held, made) = match &options.cache {
         None => {
             export.rotational = geometry.rotational || matches!(core.spec, DeviceSpec::Hdd { .. });
-            (Backend::Bare, None)
+            (Backend::Bare, None, None)
         }
         Some(cache) => {
             let opened = cache::open(&options.name, cache, &core)?;
@@ -100,7 +100,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
                 cores: opened.cores,
                 home_start: opened.superblock.home_start,
             };
-            (backend, Some(HeldCache { file: opened.file, superblock: opened.superblock }))
+            (backend, Some(HeldCache { file: opened.file, superblock: opened.superblock }), opened.made)
         }
     };
     let info = Info::new(&options, held.as_ref(), &listeners, export.size);
@@ -117,6 +117,9 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // Until here a signal simply ends the process: everything before is safe to cut off.
     let signals = StopSignals::catch()?;
     let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
+    if let Some(made) = made {
+        made.keep();
+    }
     let app = Arc::new(App::new(info, running.handle().clone()));
     let _name = control::start(app.clone(), control, metrics)?;
     if let Some(path) = &options.stats_json {

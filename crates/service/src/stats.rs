@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use loligo_cache::stats::{Bypass, Stats};
 use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// All threads' numbers as one.
@@ -74,16 +75,24 @@ pub(crate) fn write_file(path: &Path, app: &App) -> Result<()> {
     let mut text = serde_json::to_string_pretty(&json(app))?;
     text.push('\n');
     let beside = beside(path);
-    std::fs::write(&beside, text)
+    replace(&beside, text.as_bytes())
         .and_then(|()| std::fs::rename(&beside, path))
         .with_context(|| format!("cannot write the statistics to {}: check --stats-json", path.display()))
 }
 
-/// Where the next content of `path` grows. Always the same place, so that a killed service leaves no heap of them.
+/// Where the next content of `path` grows: hidden beside it, under a name that nobody else gives. Always the same place, so
+/// that a killed service leaves no heap of them.
 fn beside(path: &Path) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".tmp");
-    beside.into()
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".loligo-tmp");
+    path.with_file_name(name)
+}
+
+/// Writes `path` anew; links are not followed.
+fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let _ = std::fs::remove_file(path);
+    std::fs::File::create_new(path)?.write_all(text)
 }
 
 /// Tries whether [`write_file`] will be able to, leaving `path` alone.
@@ -92,8 +101,9 @@ fn beside(path: &Path) -> PathBuf {
 /// Where its folder is not there or cannot be written to, or `path` is a folder itself.
 pub(crate) fn can_write(path: &Path) -> Result<()> {
     let beside = beside(path);
-    anyhow::ensure!(!path.is_dir(), "--stats-json {} is a folder: give a file's name", path.display());
-    std::fs::write(&beside, "")
+    let named = path.file_name().is_some() && !path.is_dir();
+    anyhow::ensure!(named, "--stats-json {} is a folder: give a file's name", path.display());
+    replace(&beside, b"")
         .and_then(|()| std::fs::remove_file(&beside))
         .with_context(|| format!("cannot write the statistics to {}: check --stats-json", path.display()))
 }

@@ -10,6 +10,9 @@ use loligo_cache::stats::Stats;
 use loligo_cache::{Core, Router};
 use std::time::Instant;
 
+/// A turn waits no longer than this, nanoseconds: its caller may have something to look at.
+const LONGEST: u64 = 1_000_000_000;
+
 /// A shard of a volume with one shard, run by the thread that made it.
 #[derive(Debug)]
 pub struct Alone {
@@ -44,7 +47,7 @@ impl Alone {
     }
 
     /// Takes `requests`, does everything that can be done now, hands the devices' work to the kernel and waits for its next
-    /// completion, if `answers` got nothing.
+    /// completion, for a second at most, if `answers` got nothing.
     ///
     /// # Errors
     /// Where the ring fails.
@@ -59,8 +62,9 @@ impl Alone {
             self.engine.request(request, answers);
         }
         self.engine.run(&mut self.ring, now, answers);
-        let deadline = self.engine.next_deadline(now).map(|t| t.saturating_sub(self.now()).max(1));
-        self.ring.submit_and_wait(usize::from(answers.is_empty()), deadline)
+        let deadline =
+            self.engine.next_deadline(now).map_or(LONGEST, |t| t.saturating_sub(self.now()).max(1));
+        self.ring.submit_and_wait(usize::from(answers.is_empty()), Some(deadline.min(LONGEST)))
     }
 
     /// The shard's numbers.

@@ -40,6 +40,8 @@ pub struct Measured {
     pub latency: Latency,
     /// Second by second; empty where the run was too short for one.
     pub series: Vec<Second>,
+    /// The 99th percentile of all that the series was made of (fio's "clat", as it logs nothing else second by second).
+    pub logged_p99_ns: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -103,6 +105,7 @@ pub(super) fn measured(command: String, json: &str, series: Vec<Second>) -> Resu
             max_ns: side.lat_ns.max,
         },
         series,
+        logged_p99_ns: None,
     })
 }
 

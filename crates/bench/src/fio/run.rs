@@ -52,9 +52,11 @@ pub fn run(job: &Job, scratch: &Path, stop: &Interrupt, tick: &mut dyn FnMut(Dur
             logs.push(fs::read_to_string(&path)?);
         }
     }
-    let (series, _) = seconds(logs.iter().map(String::as_str))?;
+    let (series, whole) = seconds(logs.iter().map(String::as_str))?;
     let json = fs::read_to_string(dir.path().join("out.json")).context("fio's output")?;
-    measured(job.command_line(), &json, series)
+    let mut run = measured(job.command_line(), &json, series)?;
+    run.logged_p99_ns = whole.percentile(0.99);
+    Ok(run)
 }
 
 /// What a verifying pass found in order.

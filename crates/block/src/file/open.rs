@@ -63,6 +63,12 @@ impl DeviceFile {
         };
         if let (false, Some(deadline)) = (is_block, deadline) {
             lock::lock_file(path, &main, direct.as_ref().map(|d| &d.1), options.read_only, deadline)?;
+            // Whoever held the lock may have removed the file, or put another in its place.
+            let (ours, there) = (fstat(&main).map_err(at_path)?, rustix::fs::stat(path).map_err(at_path)?);
+            if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) {
+                let text = format!("{} was replaced while it was being opened; try again", path.display());
+                return Err(IoError::new(IoKind::Invalid, text));
+            }
         }
 
         let (geometry, identity) = if is_block {
@@ -85,8 +91,9 @@ impl DeviceFile {
         let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(at_path)?;
         let opened =
             rustix::fs::ftruncate(&fd, size).map_err(at_path).and_then(|()| DeviceFile::open(path, options));
-        if opened.is_err() {
-            // What was just made here holds nothing; leaving it would block the next try.
+        if opened.as_ref().is_err_and(|e| e.errno != libc::EBUSY) {
+            // What was just made here holds nothing, unless somebody else was faster to lock it; leaving it would block the
+            // next try.
             let _ = rustix::fs::unlink(path);
         }
         opened

@@ -1,7 +1,7 @@
 //! One window's way to the core.
 
 use super::choose::Way;
-use super::{BACKOFF, DEPTH_BUSY, Destage};
+use super::{BACKOFF, DEPTH_BUSY, Destage, JOBS};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::Core;
@@ -173,6 +173,7 @@ impl Core {
             tasks,
             claimants: Vec::new(),
         };
+        self.destage.tasked += u32::from(!job.tasks.is_empty());
         let key = self.destage.jobs.insert(job);
         self.destage.by_window.insert(window, key);
         self.destage.reading.push_back(key);
@@ -434,17 +435,15 @@ impl Core {
     /// Whether somebody waits for what destaging brings about.
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
-        !self.waiting.is_empty() || d.blocked > 0 || !d.flushes.is_empty() || !d.first.is_empty()
+        let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
+        clients || !d.flushes.is_empty()
     }
 
     /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
     /// in between would cost a stream two seeks.
     fn write_depth(&self) -> u32 {
-        let d = &self.destage;
-        let wanted = self.destage_is_wanted();
-        let tasks = || d.jobs.iter().any(|(_, j)| !j.tasks.is_empty());
-        match (self.core_busy > 0, wanted || (self.core_busy > 0 && tasks())) {
-            (false, _) => d.depth.now(),
+        match (self.core_busy > 0, self.destage_is_wanted()) {
+            (false, _) => self.destage.depth.now(),
             (true, true) => DEPTH_BUSY,
             (true, false) => 0,
         }
@@ -497,6 +496,7 @@ impl Core {
 
     fn record_clean(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         self.destage.jobs[key].state = State::Recording;
+        self.destage.recording += 1;
         let clean: Vec<(u32, u32)> = self.destage.jobs[key]
             .pieces
             .iter()
@@ -507,8 +507,9 @@ impl Core {
             return self.job_over(now, key, fx);
         }
         self.stats.destaged_blocks += clean.len() as u64;
-        // Otherwise they go with the next frame that somebody waits for, or when they are due.
-        let wanted = self.destage_is_wanted();
+        // Otherwise they go with the next frame that somebody waits for, or when they are due; but jobs that wait for that
+        // must not be what keeps others from beginning.
+        let wanted = self.destage_is_wanted() || self.destage.recording as usize > JOBS / 2;
         for (block, slot) in clean {
             let block = self.cfg.stripe.global(block);
             self.record(now, Record::Clean { block, slot }, false, wanted);
@@ -519,6 +520,8 @@ impl Core {
     /// The job's clean records have taken effect, or it ended without any.
     pub(crate) fn job_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = self.destage.jobs.remove(key);
+        self.destage.tasked -= u32::from(!job.tasks.is_empty());
+        self.destage.recording -= u32::from(job.state == State::Recording);
         self.destage.by_window.remove(&job.window);
         let busy = self.index.dirty_blocks() > 256;
         if let Some(rate) = self.destage.pacer.destaged(now, job.dirty as u64, busy) {

@@ -54,6 +54,9 @@ pub(crate) struct Destage {
     claims: BTreeMap<u32, u32>,
     /// Windows that somebody waits for.
     first: VecDeque<(u32, usize)>,
+    /// Jobs that a client waits for, and jobs whose clean records are in the journal's hands.
+    tasked: u32,
+    pub(crate) recording: u32,
     /// Jobs with slots to read, in the order they began, and slot reads in flight.
     reading: VecDeque<usize>,
     slot_reads: u32,
@@ -83,6 +86,8 @@ impl Destage {
             by_window: BTreeMap::new(),
             claims: BTreeMap::new(),
             first: VecDeque::new(),
+            tasked: 0,
+            recording: 0,
             reading: VecDeque::new(),
             slot_reads: 0,
             ready: VecDeque::new(),
