@@ -22,6 +22,10 @@ pub enum Bug {
     StaleTailReplayed,
     /// FUA and FLUSH are answered at their own frame, whatever is missing before it.
     FuaPastGap,
+    /// Recovery leaves the page as it is that names the older version of a block which the image names twice.
+    OlderEntryKept,
+    /// Versions go to the core before they are durable on the cache.
+    DestagedBeforeDurable,
 }
 
 /// Whether `bug` is planted.

@@ -64,9 +64,18 @@ pub struct Report {
     pub pages_lost: u64,
     /// Acknowledged frames given up (only when forced).
     pub frames_lost: u64,
+    /// Shards with frames replayed whose image was kept, because nothing had to be decided.
+    pub images_kept: u64,
+    /// Older versions of a block that the image names beside a newer one.
+    pub older_entries: u64,
 }
 
 impl Report {
+    /// Whether something was given up, so that replaying again could end in another state.
+    fn decided(&self) -> bool {
+        self.records_dropped + self.clean_dropped + self.pages_lost + self.frames_lost > 0
+    }
+
     /// Adds another shard's numbers.
     pub fn merge(&mut self, o: &Report) {
         self.frames += o.frames;
@@ -74,6 +83,8 @@ impl Report {
         self.clean_dropped += o.clean_dropped;
         self.pages_lost += o.pages_lost;
         self.frames_lost += o.frames_lost;
+        self.images_kept += o.images_kept;
+        self.older_entries += o.older_entries;
     }
 }
 
@@ -327,8 +338,7 @@ pub fn recover(
         touched: r.touched,
         report,
     };
-    let decided = report != Report { frames: report.frames, ..Report::default() };
-    if decided || !r.intents.is_empty() || root.earlier.len() >= EPOCHS {
+    if report.decided() || !r.intents.is_empty() || root.earlier.len() >= EPOCHS {
         commit(cache, plan, &mut rec)?;
     } else {
         vouch(cache, plan, &mut rec, root)?;
@@ -357,6 +367,7 @@ fn vouch(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered, root: &Root) ->
         dev.flush()?;
     }
     rec.root_seq = next.seq;
+    rec.report.images_kept += u64::from(rec.last_seq > root.cut);
     Ok(())
 }
 

@@ -130,7 +130,8 @@ impl Core {
         // Only what is durable on the cache goes to the core: a version that a crash could take back must not be found there
         // beneath an older one that is believed clean. A flush stands in the way of every client, so what is not durable
         // yet is left to the next round, unless it is much of the window or somebody waits for it.
-        let durable = self.journal.durable();
+        let early = planted(self.cfg.bug, Bug::DestagedBeforeDurable);
+        let durable = if early { u64::MAX } else { self.journal.durable() };
         let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b) > durable).count();
         if fresh * MUCH <= dirty.len() && tasks.is_empty() && self.destage.flushes.is_empty() {
             dirty.retain(|(b, _)| self.recent.frame(*b) <= durable);

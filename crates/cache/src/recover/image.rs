@@ -5,6 +5,7 @@
 //! who was faster.
 
 use super::{Plan, RecoverError, Replay, Report};
+use crate::bug::{Bug, planted};
 use crate::index::{Index, Meta};
 use crate::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, decode_page};
 use crate::policy::Replacement;
@@ -192,7 +193,10 @@ pub(super) fn load_image(
     // still names the older slot must be written again, or a later start takes it for the newest.
     for slot in replaced {
         r.policy.remove(slot);
-        r.touch(slot);
+        report.older_entries += 1;
+        if !planted(plan.bug, Bug::OlderEntryKept) {
+            r.touch(slot);
+        }
     }
     Ok(directory)
 }
