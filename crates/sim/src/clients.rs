@@ -8,6 +8,7 @@ use crate::rng::Rng;
 use crate::stamp::{self, Content, WriteId};
 use loligo_block::{Answer, Buf, Extent, ReqError, ReqId, ReqKind, Request, Segments};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Content ids below this one are set aside for what the core held before.
 pub const FIRST_WRITE: WriteId = 2;
@@ -124,6 +125,8 @@ pub struct Clients {
     align: u64,
     hot: Vec<u64>,
     streams: [u64; 3],
+    /// Where the hot blocks of a cold volume wander, in sectors; empty: they do not.
+    cold: Range<u64>,
     next_write: WriteId,
     next: ReqId,
     under_way: BTreeMap<ReqId, Asked>,
@@ -138,12 +141,13 @@ impl Clients {
             align: u64::from(cfg.core.logical_block) / 512,
             hot: Vec::new(),
             streams: [0; 3],
+            cold: 0..0,
             next_write: FIRST_WRITE,
             next: 1,
             under_way: BTreeMap::new(),
             rng: rng.fork(),
         };
-        c.hot = (0..4).map(|_| c.rng.below(c.size)).collect();
+        c.hot = (0..c.load.spots).map(|_| c.rng.below(c.size)).collect();
         c
     }
 
@@ -165,6 +169,12 @@ impl Clients {
     /// Keeps requests within the first `sectors`, until [`Clients::resize`].
     pub fn focus(&mut self, sectors: u64) {
         self.size = self.size.min(sectors / self.align * self.align).max(self.align);
+    }
+
+    /// From now on requests are for a few hot blocks that wander over `cold`, in sectors.
+    pub fn wander(&mut self, cold: Range<u64>) {
+        self.cold = cold;
+        self.hot = (0..self.load.spots).map(|_| self.rng.range(self.cold.clone())).collect();
     }
 
     /// A name not used before.
@@ -221,7 +231,19 @@ impl Clients {
         n.next_multiple_of(self.align).min(self.size)
     }
 
+    /// One of the hot blocks, after one of them may have cooled down for good.
+    fn place_in_cold(&mut self) -> (u64, u64) {
+        let i = self.rng.below(self.hot.len() as u64) as usize;
+        if self.rng.chance(1, self.load.cools_one_in) {
+            self.hot[i] = self.rng.range(self.cold.clone());
+        }
+        (self.hot[i] / 8 * 8, 8)
+    }
+
     fn place(&mut self) -> (u64, u64) {
+        if !self.cold.is_empty() {
+            return self.place_in_cold();
+        }
         let len = self.length();
         let at = if self.rng.chance(self.load.streams, 100) {
             let i = self.rng.below(3) as usize;
@@ -302,6 +324,11 @@ impl Clients {
         self.next_write += 1;
         let change = Change::Write(self.next_write);
         self.change(now, oracle, at, len, change, false)
+    }
+
+    /// Zeroes for `len` sectors at `at`.
+    pub fn clear(&mut self, now: Nanos, oracle: &mut Oracle, at: u64, len: u64) -> Request {
+        self.change(now, oracle, at, len, Change::Zeroes, false)
     }
 
     /// A read of `len` sectors at `at`.

@@ -7,6 +7,9 @@ use loligo_cache::mode::Mode;
 use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
 use loligo_cache::policy::Kind;
 
+/// One run in this many that does not fill its cache has a cold majority.
+const COLD_ONE_IN: u64 = 24;
+
 /// The constants of a run.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -67,6 +70,12 @@ pub struct Load {
     pub fill: bool,
     /// Every life overwrites dirty data in bursts and mostly ends in the middle of one.
     pub burst: bool,
+    /// Hot spots.
+    pub spots: u64,
+    /// Not 0: the first life fills most of the cache and frees its beginning again; from then on the hot spots are single
+    /// blocks, one of which wanders over the cold rest with one request in this many, so that most pages of the image
+    /// stay as they are from one checkpoint to the next.
+    pub cools_one_in: u64,
 }
 
 /// Tunables by chance.
@@ -104,6 +113,8 @@ impl Load {
             pause_one_in: rng.pick(&[40, 150, 1000]),
             fill: false,
             burst: false,
+            spots: 4,
+            cools_one_in: 0,
             control_one_in: if mode == Mode::Wb { 100 } else { 50 },
         }
     }
@@ -173,8 +184,40 @@ impl Config {
         };
         if rng.chance(1, 8) {
             cfg.fill(rng);
+        } else if rng.chance(1, COLD_ONE_IN) {
+            cfg.cold(rng);
         }
         cfg
+    }
+
+    /// Makes it a run with a cold majority: one shard, for its image then has the most pages, and a ring that makes
+    /// checkpoints frequent.
+    fn cold(&mut self, rng: &mut Rng) {
+        self.mode = Mode::Wb;
+        self.cache.size = 24 << 20;
+        self.cache.latency.spread = rng.pick(&[500_000, 2_000_000]);
+        self.core.size = (24 << 20) + rng.below(512) * u64::from(self.core.logical_block);
+        self.line_size = 4096;
+        self.shards = 1;
+        self.core_reserve = 0;
+        self.journal_len = 128 << 10;
+        self.page_writes = 1;
+        self.params.seq_cutoff = SeqCutoff::Never;
+        self.params.destage_low = 90;
+        self.load = Load {
+            depth: rng.pick(&[8, 16, 32]),
+            reads: 10,
+            holes: rng.pick(&[0, 0, 10]),
+            fua: rng.pick(&[10, 40]),
+            largest: 8,
+            think: rng.pick(&[20_000, 100_000]),
+            pause_one_in: 1000,
+            control_one_in: 1000,
+            spots: rng.pick(&[30, 60]),
+            cools_one_in: rng.pick(&[20, 200]),
+            ..self.load.clone()
+        };
+        self.faults = false;
     }
 
     /// Makes it a run with a full cache.

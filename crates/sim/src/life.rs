@@ -14,6 +14,7 @@ use crate::world::{SETTLED, World, Wrong};
 use loligo_cache::Bug;
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
+use loligo_cache::params::SeqCutoff;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sectors that one life changes at most, so that a run ends in time.
@@ -156,7 +157,7 @@ impl<E: Engine> Run<E> {
 
     /// Opens the cache, with crashes in the middle of it. False where it refuses, with reason.
     fn start(&mut self) -> Result<bool, Wrong> {
-        if self.rng.chance(1, 4) {
+        if self.w.cfg.load.cools_one_in == 0 && self.rng.chance(1, 4) {
             self.w.cfg.mode = self.rng.pick(&Mode::ALL);
         }
         let mut tries = 0;
@@ -301,6 +302,37 @@ impl<E: Engine> Run<E> {
         Ok(())
     }
 
+    /// Fills most of the cache, brings it to the core, and frees the slots at the beginning: a restart looks for free
+    /// slots from there on, so what is hot then moves in front of what it left.
+    fn chill(&mut self) -> Result<(), Wrong> {
+        let all = self.w.clients.sectors();
+        let (cold, freed) = (all * 7 / 10, all / 5 / 8 * 8);
+        let mut left = cold;
+        while left > 0 {
+            if self.w.clients.under_way() < 8 {
+                let req = self.w.clients.draw_fill(self.w.now, &mut self.w.oracle);
+                left = left.saturating_sub(req.len / 512);
+                self.w.ask(req);
+            } else if !self.w.pump(None)? {
+                return Err(self.stalled());
+            }
+        }
+        self.command(&Control::FlushDirty)?;
+        // What was freed stays free when a check reads it.
+        let params = &mut self.w.cfg.params;
+        (params.seq_cutoff, params.seq_threshold, params.seq_promotion) = (SeqCutoff::Always, 64 << 10, 1);
+        let params = Control::SetParams(*params);
+        self.command(&params)?;
+        let req = self.w.clients.clear(self.w.now, &mut self.w.oracle, 0, freed);
+        self.w.ask(req);
+        self.drain()?;
+        // Until the intents of freeing are lifted.
+        self.idle(3 * SETTLED)?;
+        self.w.clients.wander(freed..cold);
+        self.w.marks.hit("cold majority");
+        Ok(())
+    }
+
     fn check_control(&mut self, what: &str) -> Result<bool, Wrong> {
         match self.w.controlled() {
             Some(Err(e)) if !(self.w.broken || self.w.lied) => {
@@ -363,11 +395,15 @@ impl<E: Engine> Run<E> {
         if std::mem::take(&mut self.w.cfg.load.fill) {
             self.fill()?;
         }
+        let cold = self.w.cfg.load.cools_one_in > 0;
+        if cold && self.w.marks.get("cold majority") == 0 {
+            self.chill()?;
+        }
         if self.filled > 0 {
             self.w.clients.focus(self.filled);
         }
         self.arm(fate);
-        let requests = self.rng.skewed(10..1200);
+        let requests = if cold { self.rng.range(40..300) } else { self.rng.skewed(10..1200) };
         self.drive(requests)?;
         match fate {
             Fate::RotData | Fate::RotClean => self.rot_data(fate == Fate::RotClean)?,
@@ -400,7 +436,8 @@ impl<E: Engine> Run<E> {
 
     /// How a life ends.
     fn end(&mut self) -> Result<(), Wrong> {
-        let how = if self.filled > 0 && self.rng.chance(3, 4) { 7 } else { self.rng.below(8) };
+        let busy = self.filled > 0 || self.w.cfg.load.cools_one_in > 0;
+        let how = if busy && self.rng.chance(3, 4) { 7 } else { self.rng.below(8) };
         match how {
             0 => {
                 self.drain()?;

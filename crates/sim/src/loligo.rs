@@ -121,6 +121,8 @@ impl Engine for Loligo {
             ("recovery: frames replayed", self.report.frames),
             ("recovery: records dropped", self.report.records_dropped),
             ("recovery: clean blocks dropped", self.report.clean_dropped),
+            ("recovery: image kept", u64::from(self.report.images_kept > 0)),
+            ("recovery: older image entries", self.report.older_entries),
             ("recovery: after a clean stop", u64::from(self.was_clean)),
         ];
         for core in &self.cores {

@@ -7,10 +7,11 @@ use loligo_sim::seeds::{run_all, seeds};
 const SEEDS: u64 = 2_000;
 
 /// What the default seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 27] = [
+const PATHS: [&str; 29] = [
     "cache filled",
     "clean data rotted",
     "clean stop",
+    "cold majority",
     "core alone checked",
     "crash after a flush",
     "crash after idling",
@@ -34,6 +35,7 @@ const PATHS: [&str; 27] = [
     "live mode switch",
     "mostly dirty at the end of a life",
     "recovery: clean blocks dropped",
+    "recovery: older image entries",
     "recovery: records dropped",
 ];
 
@@ -60,5 +62,10 @@ fn every_sector_reads_as_it_may_after_crashes_faults_and_switches_at_any_point()
     if seeds.len() as u64 >= SEEDS {
         let missed: Vec<_> = PATHS.into_iter().filter(|p| marks.get(p) == 0).collect();
         assert!(missed.is_empty(), "never reached: {missed:?}");
+        let (kept, starts) = (marks.get("recovery: image kept"), marks.get("recoveries"));
+        assert!(
+            kept * 5 > starts,
+            "an image was kept at {kept} of {starts} starts: too few to mean anything"
+        );
     }
 }

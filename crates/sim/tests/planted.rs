@@ -61,3 +61,13 @@ fn a_stale_journal_tail_replayed_after_a_second_crash_is_caught() {
 fn fua_answered_past_a_gap_in_the_journal_is_caught() {
     is_caught(Bug::FuaPastGap);
 }
+
+#[test]
+fn an_older_entry_of_the_image_that_a_restart_leaves_in_place_is_caught() {
+    is_caught(Bug::OlderEntryKept);
+}
+
+#[test]
+fn versions_destaged_before_they_are_durable_on_the_cache_are_caught() {
+    is_caught(Bug::DestagedBeforeDurable);
+}
