@@ -287,7 +287,7 @@ impl Opened {
         }
         // Evenly over all slots first; where too few of those are clean, more are looked at, and every slot in the end.
         let slots: u64 = self.shards.iter().map(|r| u64::from(r.slots.count())).sum();
-        let wanted = chosen.len() + samples;
+        let wanted = chosen.len().saturating_add(samples);
         let even = (slots / samples.max(1) as u64).max(1);
         for step in [even, (even / 16).max(1), 1] {
             for (shard, rec) in (0u16..).zip(&self.shards) {
