@@ -9,6 +9,9 @@ use crate::{Completion, Device, Geometry, Op, OpKind, Submit, SyncIo};
 /// Operations in flight on one device before it says busy; beyond this only memory is spent, no speed gained.
 const MAX_IN_FLIGHT: usize = 1024;
 
+/// A copy to or from memory of at least so many bytes is worth another thread.
+const LARGE_COPY: u64 = 256 << 10;
+
 /// An open file or block device whose I/O goes through a shared [`Ring`].
 #[derive(Debug)]
 pub struct UringFile {
@@ -24,7 +27,8 @@ impl UringFile {
     }
 
     /// Carries out a read or write at once. tmpfs cannot do I/O without permission to block, so the kernel would hand
-    /// every operation to a worker thread, which costs several times the copy.
+    /// every operation to a worker thread, which costs several times a short copy. Long ones are better off there: this thread
+    /// has others to serve meanwhile.
     fn copy(&self, mut op: Op) -> Completion {
         let mut file = SyncFile::new(self.file.clone());
         let result = match &mut op.kind {
@@ -53,7 +57,8 @@ impl Device for UringFile {
             Ok(op) => op,
             Err(refused) => return Submit::Finished(refused),
         };
-        if self.file.is_in_memory() && matches!(op.kind, OpKind::Read(_) | OpKind::Write { .. }) {
+        let copy = matches!(op.kind, OpKind::Read(_) | OpKind::Write { .. }) && op.len() < LARGE_COPY;
+        if copy && self.file.is_in_memory() {
             return Submit::Finished(self.copy(op));
         }
         if self.in_flight == MAX_IN_FLIGHT {
