@@ -57,6 +57,9 @@ impl FromStr for DeviceSpec {
             )),
             path => Ok(PathBuf::from(path)),
         };
+        if text.starts_with("rbd:") {
+            return Err(bad("RBD images cannot be cores yet; use a disk, or a file".to_owned()));
+        }
         let Some(hdd) = text.strip_prefix("hdd:") else {
             return non_empty(text.strip_prefix("file:").unwrap_or(text)).map(DeviceSpec::File);
         };

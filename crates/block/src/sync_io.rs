@@ -1,6 +1,6 @@
 //! Blocking access to a device, for what happens before and after service: format, recovery, inspection.
 
-use crate::{IoError, IoKind};
+use crate::{Buf, IoError, IoKind};
 
 /// A device read and written in order by one caller. The simulator implements it with crashes and faults, the
 /// service with `pread`/`pwrite` on the very descriptor that later does the I/O.
@@ -12,6 +12,12 @@ pub trait SyncIo {
     /// The next reads will be these ranges (offset and bytes) in this order, and nothing is written to them before: a
     /// device that can may read ahead.
     fn read_next(&mut self, _ranges: Vec<(u64, usize)>) {}
+    /// `len` bytes from `offset` in a buffer of their own; `spare` may become it, or one for later.
+    fn read_owned(&mut self, offset: u64, len: usize, spare: Option<Buf>) -> Result<Buf, IoError> {
+        let mut buf = spare.filter(|b| b.len() == len).unwrap_or_else(|| Buf::alloc(len));
+        self.read_at(offset, &mut buf)?;
+        Ok(buf)
+    }
     /// Writes all of `data` at `offset` (not yet durable).
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError>;
     /// Makes every write before it durable.

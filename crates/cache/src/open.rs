@@ -21,16 +21,16 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// The superblock.
-    #[error("{0}")]
+    #[error(transparent)]
     Super(#[from] SuperError),
     /// A geometry that cannot be.
-    #[error("{0}")]
+    #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A shard.
     #[error("shard {0}: {1}")]
     Shard(u16, RecoverError),
     /// A device failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] IoError),
     /// A value that cannot be.
     #[error("{0}")]

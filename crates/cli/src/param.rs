@@ -10,6 +10,21 @@ use std::process::ExitCode;
 ///
 /// They hold until the service ends. 'param get NAME' lists all with their ranges and defaults.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Parameters:
+  seq-cutoff     when long sequential streams go past the cache: always, full (once
+                 the cache is full) or never
+  seq-threshold  bytes from which a stream is long
+  seq-promotion  requests after which neighbouring requests count as a stream
+  replacement    which lines make room: s3cm, lru or fifo
+  admission      which read misses are kept: probation (second touch), nhit (third)
+                 or always
+  destage-low    percent dirty below which destaging waits until the core is idle
+  destage-rate   most 4 KiB blocks destaged a second, 0 for no limit
+
+Examples:
+  loligo param get vol
+  loligo param get vol seq-threshold --json
+  loligo param set vol seq-threshold 2m")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// The core: file:PATH, a device's path, or hdd:PATH?rpm=7200&track=1MiB (a disk modelled over a file)
     #[arg(long, value_name = "SPEC", value_parser = values::core)]
     core: DeviceSpec,
-    /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt
+    /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt (needed unless --bare)
     ///
     /// wt: write-through. wb: write-back. wa: write-around. wi: write-invalidate. wo: write-only. pt: pass-through. The
     /// mode given here counts, whatever it was before.

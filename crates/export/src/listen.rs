@@ -83,12 +83,12 @@ pub enum ListenError {
     #[error("{} exists and is not a socket. Remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The kernel refused.
-    #[error("cannot listen on {addr}: {source}")]
+    #[error("cannot listen on {addr}: {why}. Choose another address, or make the folder it lies in")]
     Os {
         /// Where.
         addr: ListenAddr,
         /// The kernel's reason.
-        source: std::io::Error,
+        why: std::io::Error,
     },
 }
 
@@ -105,7 +105,7 @@ impl Listener {
     /// Listens on `addr`. A socket file that nobody listens on any more is replaced. `tls`: clients must use TLS, so
     /// that addresses other than loopback may be served.
     pub fn bind(addr: &ListenAddr, tls: bool) -> Result<Listener, ListenError> {
-        let os = |source: std::io::Error| ListenError::Os { addr: addr.clone(), source };
+        let os = |why: std::io::Error| ListenError::Os { addr: addr.clone(), why };
         match addr {
             ListenAddr::Unix(path) => bind_unix(path, addr),
             ListenAddr::Tcp(a) if !tls && !a.ip().is_loopback() => Err(ListenError::Exposed(*a)),
@@ -202,7 +202,7 @@ fn has_ended(probe: &OwnedFd) -> bool {
 }
 
 fn bind_unix(path: &Path, addr: &ListenAddr) -> Result<Listener, ListenError> {
-    let os = |source: std::io::Error| ListenError::Os { addr: addr.clone(), source };
+    let os = |why: std::io::Error| ListenError::Os { addr: addr.clone(), why };
     let sys = |e: Errno| os(e.into());
     let parent = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,

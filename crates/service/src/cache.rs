@@ -3,6 +3,7 @@
 use crate::core::{self, OpenCore};
 use crate::progress::Progress;
 use crate::serve::CacheOptions;
+use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};
 use loligo_block::{
     DeviceFile, DeviceSpec, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
@@ -47,7 +48,12 @@ enum Found {
 ///
 /// # Errors
 /// Every refusal, with cause and mend.
-pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
+pub(crate) fn open(
+    name: &str,
+    o: &CacheOptions,
+    core: &OpenCore,
+    signals: &StopSignals,
+) -> Result<OpenCache> {
     refuse_same_device(&o.path, core.spec.path())?;
     if o.path.exists() {
         let file =
@@ -55,6 +61,7 @@ pub(crate) fn open(name: &str, o: &CacheOptions, core: &OpenCore) -> Result<Open
         return open_in(file, name, o, core);
     }
     let made = Made { file: make_file(o)?, path: o.path.clone() };
+    signals.leaves(&o.path);
     let mut opened = open_in(made.file.clone(), name, o, core)?;
     opened.made = Some(made);
     Ok(opened)
@@ -103,6 +110,12 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
         }
         Found::Cache(sb) => {
             refuse_differing(o, &sb, dev.size())?;
+            if sb.name != name {
+                eprintln!(
+                    "{path} was made for the volume '{}': it is served as '{name}' from now on",
+                    sb.name
+                );
+            }
             // The last 4 KiB of a core that was no multiple of them are cached with zeros behind its end.
             drop_clean = core.identity.size > sb.core.size && sb.home_length % BLOCK != 0;
             grown = core.identity.size > sb.core.size;
@@ -159,6 +172,21 @@ fn make_file(o: &CacheOptions) -> Result<DeviceFile> {
         bail!("{path} does not exist, and a file there would live in memory: check the device's name");
     }
     Layout::new(size, o.shards.unwrap_or(1), 0).map_err(|e| size_refused(&e))?;
+    let folder = o.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(fs) = rustix::fs::statvfs(folder) else {
+        bail!(
+            "{path} cannot be made: the folder {} is not there; make it, or check --cache",
+            folder.display()
+        );
+    };
+    let free = fs.f_bavail * fs.f_frsize;
+    if !o.sparse && free < size {
+        bail!(
+            "{path} cannot be written whole: {} has {free} bytes free, and {size} are wanted. Make room, give a smaller \
+             --cache-size, or --sparse",
+            folder.display()
+        );
+    }
     DeviceFile::create(&o.path, size / BLOCK * BLOCK, &OpenOptions::default())
         .context("the cache cannot be made")
 }
@@ -375,7 +403,12 @@ fn recover(
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
     })?;
     say_recovered(&opened, begun);
-    compare(&mut opened, &mut dev, &mut disk, core, o, &options)?;
+    if let Err(refused) = compare(&mut opened, &mut dev, &mut disk, core, o, &options) {
+        if opened.was_clean {
+            close_again(&opened, &mut dev)?;
+        }
+        return Err(refused);
+    }
     if drop_clean {
         opened.drop_clean(&mut dev, &options).context("clean lines cannot be dropped")?;
     }
@@ -410,6 +443,17 @@ fn say_recovered(opened: &Opened, begun: Instant) {
             r.pages_lost, r.frames_lost
         );
     }
+}
+
+/// Says of a cache that was stopped cleanly, and that nobody was served from since, that this is so: opening it has taken
+/// that away.
+fn close_again(opened: &Opened, dev: &mut SyncFile) -> Result<()> {
+    let finals: Vec<u64> = opened.shards.iter().map(|s| s.last_seq()).collect();
+    let dirty = opened.dirty_blocks();
+    // As it is on the device: a core that grew is not written down.
+    let mut stored = Superblock::load(dev).context("the superblock cannot be read again")?;
+    let mode = stored.mode;
+    engine::close(dev, &mut stored, &finals, mode, dirty, None).context("the superblock cannot be written")
 }
 
 /// Whether the core is still what the clean blocks say.

@@ -67,14 +67,17 @@ pub struct CacheOptions {
 /// Every refusal, with cause and mend.
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
     check(&options)?;
+    let signals = StopSignals::catch()?;
     let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
     let control = names::claim(&options.name)?;
+    leaves(&signals, control.addr());
     if let Some(path) = &options.stats_json {
         stats::can_write(path)?;
     }
     let mut listeners = Vec::new();
     for addr in &options.listen {
         let listener = Listener::bind(addr, tls.is_some())?;
+        leaves(&signals, listener.addr());
         if matches!(addr, ListenAddr::Tcp(a) if a.port() == 0) {
             eprintln!("listening on {}", listener.addr());
         }
@@ -92,7 +95,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
             (Backend::Bare, None, None)
         }
         Some(cache) => {
-            let opened = cache::open(&options.name, cache, &core)?;
+            let opened = cache::open(&options.name, cache, &core, &signals)?;
             export.size = opened.superblock.home_length;
             export = export.with_min_block(geometry.logical_block);
             let backend = Backend::Cached {
@@ -114,8 +117,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
         core: core.file,
         backend,
     };
-    // Until here a signal simply ends the process: everything before is safe to cut off.
-    let signals = StopSignals::catch()?;
+    signals.started();
     let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
     if let Some(made) = made {
         made.keep();
@@ -123,13 +125,19 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let app = Arc::new(App::new(info, running.handle().clone()));
     let _name = control::start(app.clone(), control, metrics)?;
     if let Some(path) = &options.stats_json {
-        stats::write_file(path, &app)?;
+        stats::write_file(path, &app, true)?;
     }
     let mut out = std::io::stdout();
     // Whoever started this may have closed the pipe; the volume is served all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     watch(&options, &signals, &running, &app)?;
     stop::stop(&options, &signals, running, &app, &core_file, held)
+}
+
+fn leaves(signals: &StopSignals, addr: &ListenAddr) {
+    if let ListenAddr::Unix(path) = addr {
+        signals.leaves(path);
+    }
 }
 
 /// The cache device while the engine has it, and what its superblock says.
@@ -157,7 +165,7 @@ fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: 
             );
         }
         if let Some(path) = &options.stats_json
-            && let Err(e) = stats::write_file(path, app)
+            && let Err(e) = stats::write_file(path, app, true)
         {
             tracing::warn!(error = %e, "cannot rewrite the statistics");
         }

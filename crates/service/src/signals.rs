@@ -3,34 +3,66 @@
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The signals that arrive from now on.
 #[derive(Debug)]
-pub(crate) struct StopSignals(Receiver<i32>);
+pub(crate) struct StopSignals {
+    caught: Receiver<i32>,
+    /// While the volume starts: what is to be removed if that is cut off.
+    starting: Arc<Mutex<Option<Vec<PathBuf>>>>,
+}
 
 impl StopSignals {
-    /// Catches both.
+    /// Catches both. Until [`StopSignals::started`] they end the process, which is safe at any point of a start, and remove
+    /// what it leaves.
     pub(crate) fn catch() -> Result<StopSignals> {
         let mut signals = Signals::new([SIGTERM, SIGINT]).context("catching SIGTERM and SIGINT")?;
         let (send, caught) = channel();
+        let starting = Arc::new(Mutex::new(Some(Vec::<PathBuf>::new())));
+        let left = starting.clone();
         std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
                 for signal in signals.forever() {
+                    if let Some(left) = &*left.lock().unwrap_or_else(PoisonError::into_inner) {
+                        for path in left {
+                            let _ = std::fs::remove_file(path);
+                        }
+                        eprintln!("stopped before the volume was ready");
+                        std::process::exit(0);
+                    }
                     if send.send(signal).is_err() {
                         return;
                     }
                 }
             })
             .context("starting the signal thread")?;
-        Ok(StopSignals(caught))
+        Ok(StopSignals { caught, starting })
+    }
+
+    fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `path` removed if the start is cut off.
+    pub(crate) fn leaves(&self, path: &Path) {
+        if let Some(left) = &mut *self.starting() {
+            left.push(path.to_owned());
+        }
+    }
+
+    /// From now on clients may be served: signals wait for [`StopSignals::within`].
+    pub(crate) fn started(&self) {
+        *self.starting() = None;
     }
 
     /// Whether one came within `limit`.
     pub(crate) fn within(&self, limit: Duration) -> bool {
-        match self.0.recv_timeout(limit) {
+        match self.caught.recv_timeout(limit) {
             Ok(_) => true,
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => {

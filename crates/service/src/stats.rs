@@ -7,6 +7,7 @@ use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// All threads' numbers as one.
 pub(crate) fn merged(snapshots: &[Snapshot]) -> Stats {
@@ -67,12 +68,15 @@ pub(crate) fn json(app: &App) -> Value {
     Value::Object(out)
 }
 
-/// Replaces `path` by the numbers of now, all at once.
+/// Replaces `path` by the numbers of now, all at once, with the time and whether clients are still served.
 ///
 /// # Errors
 /// Where its folder cannot be written to.
-pub(crate) fn write_file(path: &Path, app: &App) -> Result<()> {
-    let mut text = serde_json::to_string_pretty(&json(app))?;
+pub(crate) fn write_file(path: &Path, app: &App, serving: bool) -> Result<()> {
+    let mut all = json(app);
+    all["serving"] = json!(serving);
+    all["unix_time"] = json!(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()));
+    let mut text = serde_json::to_string_pretty(&all)?;
     text.push('\n');
     let beside = beside(path);
     replace(&beside, text.as_bytes())

@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::progress::Progress;
 use crate::serve::{HeldCache, ServeOptions};
 use crate::signals::StopSignals;
+use crate::stats;
 use anyhow::{Context, Result, bail};
 use loligo_block::{DeviceFile, SyncFile, SyncIo};
 use loligo_cache::api::Control;
@@ -36,6 +37,11 @@ pub(crate) fn stop(
         flushed = flush(app, signals);
     }
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
+    if let Some(path) = &options.stats_json
+        && let Err(e) = stats::write_file(path, app, false)
+    {
+        tracing::warn!(error = %e, "cannot rewrite the statistics");
+    }
     let ended = running.join().context("a thread of the volume failed")?;
     let core_flushed = SyncFile::new(core.clone()).flush();
     if let Err(why) = stopped {

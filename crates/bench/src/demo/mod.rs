@@ -8,7 +8,7 @@ mod verify;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
 use crate::facts::Facts;
@@ -79,6 +79,12 @@ pub fn run(opts: DemoOptions) -> Result<()> {
         None => Interrupt::on_signals().context("catching Ctrl-C")?,
     };
     fio::version()?;
+    let folder = opts.report.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(
+        folder.is_dir(),
+        "the report's folder {} is not there: make it, or give another --report",
+        folder.display()
+    );
     let report = measure(&opts, &stop)?;
     report.write(&opts.report)?;
     let html = opts.report.canonicalize().unwrap_or_else(|_| opts.report.clone());

@@ -170,7 +170,10 @@ fn describe_file(
     let bytes = stat.st_size as u64;
     let size = bytes / SECTOR * SECTOR;
     if size == 0 {
-        let text = format!("{} is empty: give it a size first (truncate -s SIZE)", path.display());
+        let text = match bytes {
+            0 => format!("{} is empty: give it a size first (truncate -s SIZE)", path.display()),
+            n => format!("{} has {n} bytes, less than one block of 512: it can be no device", path.display()),
+        };
         return Err(IoError::new(IoKind::Invalid, text));
     }
     if size != bytes {

@@ -89,25 +89,24 @@ impl SyncFile {
     }
 
     /// The range, if it is the next of those read ahead.
-    fn taken_ahead(&mut self, offset: u64, buf: &mut [u8]) -> Option<Result<(), IoError>> {
+    fn taken_ahead(&mut self, offset: u64, len: usize) -> Option<Result<Buf, IoError>> {
         let ahead = self.ahead.as_mut()?;
         let read = match ahead.ranges.pop_front() {
-            Some(next) if next == (offset, buf.len()) => ahead.read.recv().ok(),
+            Some(next) if next == (offset, len) => ahead.read.recv().ok(),
             _ => None,
         };
-        match read {
-            Some(Ok(data)) => {
-                buf.copy_from_slice(&data);
-                // Behind the last range nobody takes it.
-                let _ = ahead.spare.send(data);
-            }
-            Some(Err(e)) => return Some(Err(e)),
-            None => {
-                self.ahead = None;
-                return None;
-            }
+        if read.is_none() {
+            self.ahead = None;
         }
-        Some(Ok(()))
+        read
+    }
+
+    /// A buffer for a range that is still to be read ahead.
+    fn give_back(&self, buf: Buf) {
+        if let Some(ahead) = &self.ahead {
+            // Behind the last range nobody takes it.
+            let _ = ahead.spare.send(buf);
+        }
     }
 
     fn fits(&self, addr: usize) -> bool {
@@ -122,8 +121,11 @@ impl SyncIo for SyncFile {
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
         check_range(offset, buf.len() as u64, self.size())?;
-        if let Some(done) = self.taken_ahead(offset, buf) {
-            return done;
+        if let Some(read) = self.taken_ahead(offset, buf.len()) {
+            let data = read?;
+            buf.copy_from_slice(&data);
+            self.give_back(data);
+            return Ok(());
         }
         let bounced = !self.fits(buf.as_ptr().addr());
         let mut bounce = if bounced { Buf::alloc(buf.len().min(CHUNK)) } else { Buf::alloc(0) };
@@ -138,6 +140,18 @@ impl SyncIo for SyncFile {
             }
         }
         Ok(())
+    }
+
+    fn read_owned(&mut self, offset: u64, len: usize, spare: Option<Buf>) -> Result<Buf, IoError> {
+        if let Some(read) = self.taken_ahead(offset, len) {
+            if let Some(buf) = spare {
+                self.give_back(buf);
+            }
+            return read;
+        }
+        let mut buf = spare.filter(|b| b.len() == len).unwrap_or_else(|| Buf::alloc(len));
+        self.read_at(offset, &mut buf)?;
+        Ok(buf)
     }
 
     fn read_next(&mut self, ranges: Vec<(u64, usize)>) {

@@ -207,7 +207,9 @@ impl Core {
         let mut look = LOOK.min(self.index.windows());
         let mut backlog = self.destage.backlog();
         while self.destage.jobs.len() < JOBS && backlog < AHEAD && look > 0 {
-            if self.params.destage_rate > 0 && now < self.destage.next_job {
+            // Whoever has everything flushed wants it done.
+            let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
+            if slowed && now < self.destage.next_job {
                 return;
             }
             let from = self.destage.cursor;

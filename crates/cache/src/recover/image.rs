@@ -10,7 +10,7 @@ use crate::index::{Index, Meta};
 use crate::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, decode_page};
 use crate::policy::Replacement;
 use crate::units::BLOCK;
-use loligo_block::SyncIo;
+use loligo_block::{Buf, SyncIo};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -24,8 +24,9 @@ const AHEAD: usize = 3;
 #[derive(Default)]
 struct Chunk {
     pages: Range<u32>,
-    /// By place; only where current pages lie is anything read.
-    raw: [Vec<u8>; 2],
+    /// By place: what lies from its first current page to its last, and that first page.
+    starts: [u32; 2],
+    raw: [Option<Buf>; 2],
     /// What the helper found: the shard's own number of each block, and its version.
     entries: Vec<(u32, Meta)>,
     /// Pages that cannot be used, and why.
@@ -68,10 +69,10 @@ impl Loader<'_> {
     fn read(&self, dev: &mut dyn SyncIo, first: u32, chunk: &mut Chunk) -> Result<(), RecoverError> {
         chunk.pages = self.pages_of(first);
         for which in 0..2u8 {
+            let raw = &mut chunk.raw[usize::from(which)];
             if let Some((a, bytes)) = self.stretch(first, which) {
-                let raw = &mut chunk.raw[usize::from(which)];
-                raw.resize(chunk.pages.len() * PAGE, 0);
-                dev.read_at(self.plan.layout.page(a, which), &mut raw[bytes])?;
+                *raw = Some(dev.read_owned(self.plan.layout.page(a, which), bytes.len(), raw.take())?);
+                chunk.starts[usize::from(which)] = a;
             }
         }
         Ok(())
@@ -83,8 +84,10 @@ impl Loader<'_> {
         chunk.lost.clear();
         for page in chunk.pages.clone() {
             let Some(which) = self.directory.current(page) else { continue };
-            let at = (page - chunk.pages.start) as usize * PAGE;
-            let raw = &chunk.raw[usize::from(which)][at..at + PAGE];
+            let place = usize::from(which);
+            let at = (page - chunk.starts[place]) as usize * PAGE;
+            let stretch = chunk.raw[place].as_ref().expect("every current page is read");
+            let raw = &stretch[at..at + PAGE];
             let (plan, crc) = (self.plan, self.directory.crc[page as usize]);
             page_entries.clear();
             let decoded = decode_page(raw, plan.id, page, plan.layout.slots, crc, |e| page_entries.push(e));

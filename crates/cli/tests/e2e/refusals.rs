@@ -153,12 +153,17 @@ fn another_core_a_shrunken_one_and_replaced_content_are_refused() {
     let right = fs::read(rig.path("core")).unwrap();
     core.write_all_at(&vec![0xaa; 2 << 20], 0).unwrap();
     refuses(&rig, &rig.args(&[]), &["another core", "--force"]);
+    let clean = || rig.ok(&["inspect", "cache", "--json"]).contains("\"clean\": true");
+    assert!(clean(), "it is still known that nothing happened since the clean stop");
     // One that is larger must not make the right one look as if it had shrunk.
     core.set_len(24 * MIB).unwrap();
     refuses(&rig, &rig.args(&[]), &["another core", "--force"]);
+    assert!(clean());
     core.set_len(16 * MIB).unwrap();
     core.write_all_at(&right, 0).unwrap();
-    rig.serve(&[]).stop();
+    let served = rig.serve(&[]);
+    assert!(!served.said().contains("recovered"), "{}", served.said());
+    served.stop();
     core.write_all_at(&vec![0xaa; 2 << 20], 0).unwrap();
     let served = rig.serve(&["--force"]);
     assert!(served.said().contains("4096 dirty bytes are kept"), "{}", served.said());
