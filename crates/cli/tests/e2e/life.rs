@@ -73,7 +73,7 @@ fn a_stop_does_not_wait_for_clients_and_sockets_are_private() {
 #[test]
 fn a_signal_during_the_start_ends_it_and_the_next_start_begins_anew() {
     let rig = Rig::new(16 * MIB);
-    let args = rig.args(&["--cache-size", "4g"]);
+    let args = rig.args(&["--cache-size", "1g"]);
     let mut starting = rig.loligo(&args).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let begun = Instant::now();
     while !rig.path("cache").exists() {
