@@ -16,7 +16,14 @@ impl Core {
     pub(crate) fn admit_waiting(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         while let Some(key) = self.waiting.front().copied() {
             if !self.admissible(now, key) {
-                return;
+                if !self.destage.core_is_lost(now) {
+                    return;
+                }
+                // The room it waits for is held by data that the core does not take.
+                self.waiting.pop_front();
+                self.mutation(key).error = Some(ReqError::Io);
+                self.finish(now, key, fx);
+                continue;
             }
             self.waiting.pop_front();
             self.begin_back(now, key, fx);

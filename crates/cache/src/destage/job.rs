@@ -488,8 +488,10 @@ impl Core {
         }
         if failed {
             self.destage.backoff = now + BACKOFF;
+            self.destage.failing.get_or_insert(now);
             return self.job_over(now, key, fx);
         }
+        self.destage.failing = None;
         if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
             self.record_clean(now, key, fx);
         }

@@ -32,6 +32,8 @@ const DEPTH_BUSY: u32 = 4;
 const IDLE: Nanos = 200_000_000;
 /// After a failed core write.
 const BACKOFF: Nanos = 1_000_000_000;
+/// A core that has taken nothing for this long since a write to it failed is not waited for.
+const LOST: Nanos = 60_000_000_000;
 /// Empty windows looked at per settle.
 const LOOK: u32 = 1 << 16;
 
@@ -69,6 +71,8 @@ pub(crate) struct Destage {
     /// Clients that wait for a job to give its window up.
     blocked: u32,
     backoff: Nanos,
+    /// When core writes began to fail; none has succeeded since.
+    failing: Option<Nanos>,
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
     bad: BTreeSet<u32>,
@@ -97,6 +101,7 @@ impl Destage {
             flushes: Vec::new(),
             blocked: 0,
             backoff: 0,
+            failing: None,
             last_client: 0,
             bad: BTreeSet::new(),
             chooser: Chooser::default(),
@@ -156,6 +161,11 @@ impl Destage {
     /// Blocks a second over the last while.
     pub(crate) fn rate(&self) -> u64 {
         self.pacer.rate()
+    }
+
+    /// Whether the core has failed for so long that nobody should wait for what it would take.
+    pub(crate) fn core_is_lost(&self, now: Nanos) -> bool {
+        self.failing.is_some_and(|since| now.saturating_sub(since) >= LOST)
     }
 
     /// Nothing under way.
