@@ -19,7 +19,7 @@ use crate::watch::{Stats, Watch};
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a cache may take to write its dirty data to the core.
-const DRAIN_LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(180);
 
 /// Where and with what an experiment runs.
 #[derive(Debug, Clone)]

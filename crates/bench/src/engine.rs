@@ -121,7 +121,8 @@ impl SyncIo for Synced<'_> {
     }
 }
 
-fn format_options(cache: u64, core: u64) -> FormatOptions {
+/// An empty write-back cache of one shard with 4 KiB lines.
+pub(crate) fn format_options(cache: u64, core: u64) -> FormatOptions {
     FormatOptions {
         uuid: *b"loligo-benchmark",
         name: "bench".into(),

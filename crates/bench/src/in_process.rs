@@ -1,15 +1,15 @@
 //! A shard in this process, without any transport: what a write costs before NBD adds its hop.
 
 use crate::drive::scatter;
+use crate::engine::format_options;
 use crate::fio::{Latency, Measured};
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use loligo_block::{Buf, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqKind, Request, SyncFile};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
-use loligo_cache::superblock::CoreIdentity;
 use loligo_shard::Alone;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,19 +28,8 @@ impl InProcess {
         let cache = DeviceFile::open(cache, &FileOptions::default())?;
         let disk = DeviceFile::open(core.path(), &FileOptions::default())?;
         let (near, far) = (cache.geometry(), disk.geometry());
-        let format = FormatOptions {
-            uuid: *b"loligo-benchmark",
-            name: "bench".into(),
-            cache_size: near.size,
-            core: CoreIdentity { size: far.size, id: String::new() },
-            line_size: 4096,
-            shards: 1,
-            mode: Mode::Wb,
-            core_reserve: 0,
-            journal_len: 0,
-        };
         let mut dev = SyncFile::new(cache.clone());
-        let sb = open::format(&mut dev, &format)?;
+        let sb = open::format(&mut dev, &format_options(near.size, far.size))?;
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let opened = open::open(&mut dev, &mut SyncFile::new(disk.clone()), sb, &options)?;
         let devices = Devices {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use loligo_block::DeviceSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::bed::{Bed, Place, direct};
+use crate::bed::{Bed, DRAIN_LIMIT, Place, direct};
 use crate::facts::Facts;
 use crate::fio::{FileEngine, Job, Measured, Rw, Target};
 use crate::in_process::InProcess;
@@ -53,8 +53,6 @@ const SIDES: [&str; 9] = [
 
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";
-/// How long a cache may take to write its dirty data to the core.
-const DRAIN: Duration = Duration::from_secs(180);
 
 /// One run of a round.
 enum Step {
@@ -160,7 +158,7 @@ pub fn run(opts: &Options) -> Result<WriteLatency> {
                 Step::InProcess(depth) => {
                     eprintln!("{} at depth {depth}", SIDES[side]);
                     let run = own.write(*depth, opts.cache / 2, opts.time, bed.stop())?;
-                    own.drain(DRAIN, bed.stop())?;
+                    own.drain(DRAIN_LIMIT, bed.stop())?;
                     run
                 }
             });

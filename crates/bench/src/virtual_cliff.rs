@@ -3,14 +3,15 @@
 //! What it leaves out is everything but the disk and the cache device's latency: no transport, no processor time. It is
 //! for trying out destage decisions; the figure that counts is measured in real time by `bench cliff`.
 
+use crate::engine::format_options;
 use crate::rng::SplitMix64 as Rng;
 use anyhow::{Result, ensure};
 use loligo_block::{Buf, Finished, HddKind, HddModel, HddParams, Op, OpKind, ReqKind, Request, Rpm, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
-use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_cache::superblock::Superblock;
 use loligo_cache::{Core, Router};
 use serde::Serialize;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -157,18 +158,7 @@ pub fn bare(o: &VirtualOptions) -> f64 {
 /// When the engine refuses its configuration or fails a write.
 pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
     let mut cache = vec![0; o.cache as usize];
-    let fo = FormatOptions {
-        uuid: *b"loligo-benchmark",
-        name: "bench".into(),
-        cache_size: o.cache,
-        core: CoreIdentity { size: o.core, id: String::new() },
-        line_size: 4096,
-        shards: 1,
-        mode: Mode::Wb,
-        core_reserve: 0,
-        journal_len: 0,
-    };
-    open::format(&mut cache, &fo)?;
+    open::format(&mut cache, &format_options(o.cache, o.core))?;
     let oo = OpenOptions { force: false, params: o.params, bug: None };
     let sb = Superblock::load(&mut cache)?;
     let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;

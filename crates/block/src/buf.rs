@@ -127,6 +127,11 @@ unsafe impl Send for Buf {}
 unsafe impl Sync for Buf {}
 
 impl Buf {
+    /// `spare` where it has this length, else a new one as from [`Buf::alloc`].
+    pub fn reused(spare: Option<Buf>, len: usize) -> Buf {
+        spare.filter(|b| b.len() == len).unwrap_or_else(|| Buf::alloc(len))
+    }
+
     /// `len` bytes of unspecified (but initialised) content; recycled buffers keep what was in them.
     pub fn alloc(len: usize) -> Buf {
         Buf { b: NonNull::from(Box::leak(take(len))), len }

@@ -14,7 +14,7 @@ pub trait SyncIo {
     fn read_next(&mut self, _ranges: Vec<(u64, usize)>) {}
     /// `len` bytes from `offset` in a buffer of their own; `spare` may become it, or one for later.
     fn read_owned(&mut self, offset: u64, len: usize, spare: Option<Buf>) -> Result<Buf, IoError> {
-        let mut buf = spare.filter(|b| b.len() == len).unwrap_or_else(|| Buf::alloc(len));
+        let mut buf = Buf::reused(spare, len);
         self.read_at(offset, &mut buf)?;
         Ok(buf)
     }

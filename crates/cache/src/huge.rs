@@ -30,15 +30,10 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// The parts below and from `at` of it, in bytes.
-    pub(crate) fn split_at(self, at: usize) -> (Region, Region) {
-        let at = at.min(self.bytes);
-        (Region { bytes: at, ..self }, Region { addr: self.addr + at, bytes: self.bytes - at })
-    }
-
-    /// Bytes of it.
-    pub(crate) fn bytes(self) -> usize {
-        self.bytes
+    /// Its two halves.
+    pub(crate) fn halves(self) -> [Region; 2] {
+        let at = self.bytes / 2;
+        [Region { bytes: at, ..self }, Region { addr: self.addr + at, bytes: self.bytes - at }]
     }
 
     /// Has the kernel find and clear the memory now. What is there already stays as it is; where the kernel cannot (before

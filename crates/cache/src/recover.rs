@@ -3,6 +3,7 @@
 
 mod frames;
 mod image;
+mod verify;
 
 use crate::bug::{Bug, planted};
 use crate::index::{Index, Meta};
@@ -14,16 +15,15 @@ use crate::slots::Slots;
 use crate::units::{BLOCK, Stripe};
 use frames::Frames;
 use image::load_image;
-use loligo_block::{IoError, SyncIo, crc32c};
+use loligo_block::{IoError, SyncIo};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
+use verify::verify;
 
 /// Bytes of the image read at a time.
 const CHUNK: usize = 1 << 20;
 /// Frames replayed together, so that what they touch can be brought near first.
 const TOGETHER: usize = 16;
-/// Slots apart at most that are read in one go.
-const NEAR: u32 = 16;
 /// Crashes since the cut that a root speaks of; one more, and the image is brought up to date at start.
 const EPOCHS: usize = 8;
 
@@ -442,71 +442,6 @@ fn apply_sure(above: &mut Vec<(u64, Vec<Record>)>, watermark: u64, plan: &Plan, 
     for (_, known) in above.drain(..sure) {
         known.into_iter().for_each(|rec| r.apply(rec, plan.stripe, false));
     }
-}
-
-/// Compares what no watermark vouches for with its checksum; a mismatch is a write that never became durable, and the
-/// version before it counts.
-fn verify(
-    dev: &mut dyn SyncIo,
-    plan: &Plan,
-    r: &mut Replay,
-    report: &mut Report,
-) -> Result<(), RecoverError> {
-    let undo = std::mem::take(&mut r.undo);
-    let newest = undo.iter().filter_map(|(block, puts)| {
-        let (slot, _) = puts.last()?;
-        r.index.get(*block).filter(|m| m.slot == *slot)
-    });
-    let good = whole(dev, plan, newest.collect())?;
-    let mut raw = vec![0u8; BLOCK as usize];
-    for (block, mut puts) in undo {
-        while let Some((slot, before)) = puts.pop() {
-            // Dropped or zeroed afterwards: nothing of it is left to verify.
-            let Some(meta) = r.index.get(block).filter(|m| m.slot == slot) else { break };
-            if good.contains(&slot) {
-                break;
-            }
-            // One that the first look found wrong is looked at alone, and so are the versions before it.
-            dev.read_at(plan.layout.slot(slot), &mut raw)?;
-            if crc32c(&raw) == meta.crc {
-                break;
-            }
-            report.records_dropped += 1;
-            r.forget(block, slot);
-            if let Some(meta) = before {
-                r.put(block, meta, plan.stripe.global(block));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Those of the slots whose data matches. Slots are given out in order, so that the newest lie side by side: they are read
-/// in stretches, ahead of being looked at.
-fn whole(dev: &mut dyn SyncIo, plan: &Plan, mut wanted: Vec<Meta>) -> Result<BTreeSet<u32>, IoError> {
-    wanted.sort_unstable_by_key(|m| m.slot);
-    let most = (CHUNK as u64 / BLOCK) as u32;
-    let near =
-        |run: &[Meta], m: &Meta| m.slot - run[run.len() - 1].slot <= NEAR && m.slot - run[0].slot < most;
-    let mut runs: Vec<&[Meta]> = Vec::new();
-    let mut first = 0;
-    for i in 1..=wanted.len() {
-        if wanted.get(i).is_none_or(|m| !near(&wanted[first..i], m)) {
-            runs.push(&wanted[first..i]);
-            first = i;
-        }
-    }
-    let bytes = |run: &[Meta]| (run[run.len() - 1].slot - run[0].slot + 1) as usize * BLOCK as usize;
-    dev.read_next(runs.iter().map(|run| (plan.layout.slot(run[0].slot), bytes(run))).collect());
-    let mut raw = vec![0u8; CHUNK];
-    let mut good = BTreeSet::new();
-    for run in runs {
-        let raw = &mut raw[..bytes(run)];
-        dev.read_at(plan.layout.slot(run[0].slot), raw)?;
-        let of = |m: &Meta| &raw[(m.slot - run[0].slot) as usize * BLOCK as usize..][..BLOCK as usize];
-        good.extend(run.iter().filter(|m| crc32c(of(m)) == m.crc).map(|m| m.slot));
-    }
-    Ok(good)
 }
 
 fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {

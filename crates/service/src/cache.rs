@@ -339,9 +339,6 @@ fn wanted(name: &str, o: &CacheOptions, core: &OpenCore, dev: &SyncFile) -> Resu
         return Err(size_refused(&LayoutError::TooSmall(size)));
     }
     let shards = o.shards.unwrap_or(1);
-    if shards > 1 && matches!(core.spec, DeviceSpec::Hdd { .. }) {
-        bail!("a modelled disk (hdd:) has one set of heads: use it with --shards 1");
-    }
     let mut uuid = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut f| f.read_exact(&mut uuid))

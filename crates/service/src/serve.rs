@@ -164,11 +164,7 @@ fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: 
                  service, mend the device and start it again"
             );
         }
-        if let Some(path) = &options.stats_json
-            && let Err(e) = stats::write_file(path, app, true)
-        {
-            tracing::warn!(error = %e, "cannot rewrite the statistics");
-        }
+        stats::rewrite(options, app, true);
     }
     Ok(())
 }

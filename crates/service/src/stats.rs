@@ -1,6 +1,7 @@
 //! The numbers of a volume as JSON.
 
 use crate::app::App;
+use crate::serve::ServeOptions;
 use anyhow::{Context, Result};
 use loligo_cache::stats::{Bypass, Stats};
 use loligo_shard::Snapshot;
@@ -82,6 +83,15 @@ pub(crate) fn write_file(path: &Path, app: &App, serving: bool) -> Result<()> {
     replace(&beside, text.as_bytes())
         .and_then(|()| std::fs::rename(&beside, path))
         .with_context(|| format!("cannot write the statistics to {}: check --stats-json", path.display()))
+}
+
+/// Rewrites the file that the options name, if they do. A failure is only said: the volume goes on.
+pub(crate) fn rewrite(options: &ServeOptions, app: &App, serving: bool) {
+    if let Some(path) = &options.stats_json
+        && let Err(e) = write_file(path, app, serving)
+    {
+        tracing::warn!(error = %e, "cannot rewrite the statistics");
+    }
 }
 
 /// Where the next content of `path` grows: hidden beside it, under a name that nobody else gives. Always the same place, so

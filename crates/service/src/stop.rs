@@ -37,11 +37,7 @@ pub(crate) fn stop(
         flushed = flush(app, signals);
     }
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
-    if let Some(path) = &options.stats_json
-        && let Err(e) = stats::write_file(path, app, false)
-    {
-        tracing::warn!(error = %e, "cannot rewrite the statistics");
-    }
+    stats::rewrite(options, app, false);
     let ended = running.join().context("a thread of the volume failed")?;
     let core_flushed = SyncFile::new(core.clone()).flush();
     if let Err(why) = stopped {

@@ -1,5 +1,7 @@
 //! A run: several lives of one cache, each with its load, its faults and its end, and a check of every sector between.
 
+mod filling;
+
 use crate::clients::FIRST_WRITE;
 use crate::config::{Config, draw_params};
 use crate::disk::Crash;
@@ -14,7 +16,6 @@ use crate::world::{SETTLED, World, Wrong};
 use loligo_cache::Bug;
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
-use loligo_cache::params::SeqCutoff;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sectors that one life changes at most, so that a run ends in time.
@@ -275,61 +276,6 @@ impl<E: Engine> Run<E> {
             }
             self.check_control("management")?;
         }
-        Ok(())
-    }
-
-    /// Writes somewhat more than the cache holds, in long requests and without a flush.
-    fn fill(&mut self) -> Result<(), Wrong> {
-        let room: u64 = self.w.parts.data.iter().map(|r| r.end - r.start).sum();
-        let mut left = room / 512 * self.rng.range(80..105) / 100;
-        let filled = left;
-        while left > 0 {
-            if self.w.clients.under_way() < 8 {
-                let req = self.w.clients.draw_fill(self.w.now, &mut self.w.oracle);
-                left = left.saturating_sub(req.len / 512);
-                self.w.ask(req);
-            } else if !self.w.pump(None)? {
-                return Err(self.stalled());
-            }
-        }
-        self.w.marks.hit("cache filled");
-        if self.w.cfg.load.burst {
-            // What follows overwrites durable dirty data, and hardly anything else.
-            self.drain()?;
-            self.idle(SETTLED / 4)?;
-            self.filled = filled;
-        }
-        Ok(())
-    }
-
-    /// Fills most of the cache, brings it to the core, and frees the slots at the beginning: a restart looks for free
-    /// slots from there on, so what is hot then moves in front of what it left.
-    fn chill(&mut self) -> Result<(), Wrong> {
-        let all = self.w.clients.sectors();
-        let (cold, freed) = (all * 7 / 10, all / 5 / 8 * 8);
-        let mut left = cold;
-        while left > 0 {
-            if self.w.clients.under_way() < 8 {
-                let req = self.w.clients.draw_fill(self.w.now, &mut self.w.oracle);
-                left = left.saturating_sub(req.len / 512);
-                self.w.ask(req);
-            } else if !self.w.pump(None)? {
-                return Err(self.stalled());
-            }
-        }
-        self.command(&Control::FlushDirty)?;
-        // What was freed stays free when a check reads it.
-        let params = &mut self.w.cfg.params;
-        (params.seq_cutoff, params.seq_threshold, params.seq_promotion) = (SeqCutoff::Always, 64 << 10, 1);
-        let params = Control::SetParams(*params);
-        self.command(&params)?;
-        let req = self.w.clients.clear(self.w.now, &mut self.w.oracle, 0, freed);
-        self.w.ask(req);
-        self.drain()?;
-        // Until the intents of freeing are lifted.
-        self.idle(3 * SETTLED)?;
-        self.w.clients.wander(freed..cold);
-        self.w.marks.hit("cold majority");
         Ok(())
     }
 

@@ -149,7 +149,7 @@ impl SyncIo for SyncFile {
             }
             return read;
         }
-        let mut buf = spare.filter(|b| b.len() == len).unwrap_or_else(|| Buf::alloc(len));
+        let mut buf = Buf::reused(spare, len);
         self.read_at(offset, &mut buf)?;
         Ok(buf)
     }
@@ -162,8 +162,7 @@ impl SyncIo for SyncFile {
         // It ends with the ranges, or with the receiver. Where there is no thread, reads are done when asked for.
         let reader = std::thread::Builder::new().name("read-ahead".to_owned()).spawn(move || {
             for (offset, len) in todo {
-                let fits = |b: &Buf| b.len() == len;
-                let mut buf = spares.try_recv().ok().filter(fits).unwrap_or_else(|| Buf::alloc(len));
+                let mut buf = Buf::reused(spares.try_recv().ok(), len);
                 let result = file.read_at(offset, &mut buf).map(|()| buf);
                 if send.send(result).is_err() {
                     return;

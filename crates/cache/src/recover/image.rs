@@ -178,7 +178,7 @@ pub(super) fn load_image(
     dev.read_next(loader.reads());
     let Replay { index, policy, touched, .. } = r;
     let [map, lines] = index.regions();
-    let (ours, others) = map.split_at(map.bytes() / 2);
+    let [ours, others] = map.halves();
     let replaced = std::thread::scope(|s| {
         let (send, todo) = sync_channel(AHEAD);
         let (done, decoded) = channel();
