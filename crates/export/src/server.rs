@@ -1,8 +1,8 @@
 //! The connections of one volume, with their sockets, for a loop that somebody else runs.
 //!
 //! The loop waits until a socket is ready (poll, epoll or io_uring), calls [`Server::on_readable`] or
-//! [`Server::on_writable`], carries the requests to the volume, brings its replies to [`Server::answer`] and then
-//! calls [`Server::flush`] once, which sends everything that became ready with one call per connection.
+//! [`Server::on_writable`], carries the requests to the volume, brings its replies to [`Server::answer`], which sends a
+//! few at a time, and then calls [`Server::flush`] once, which sends the rest.
 //!
 //! Readiness must be level-triggered (or asked for anew each time, as one-shot polls are): a turn may end before a socket
 //! is empty. After a flush the loop looks at [`Server::connections`] for what each socket is to be watched for.
@@ -20,6 +20,9 @@ use std::time::Instant;
 
 /// Bytes taken from one connection before the others get their turn.
 const TURN: usize = 4 << 20;
+/// So many answers leave without waiting for the end of the turn. A client whose requests all came in one batch would
+/// otherwise do nothing while the batch is worked on, and the server nothing while the client makes its next.
+const EARLY: u32 = 4;
 
 /// A connection; never given twice, so that late events of a closed one find nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,6 +71,8 @@ struct Entry {
     dirty: bool,
     /// The kernel took less than there was.
     blocked: bool,
+    /// Answers since something was sent.
+    unsent: u32,
 }
 
 /// The connections of one volume.
@@ -128,6 +133,7 @@ impl Server {
             tls: None,
             dirty: false,
             blocked: false,
+            unsent: 0,
         });
         self.mark(usize::from(id.index));
         Some(id)
@@ -148,11 +154,15 @@ impl Server {
         }
     }
 
-    /// The volume's answer to a request. It is sent by the next [`Server::flush`].
+    /// The volume's answer to a request. It is sent by the next [`Server::flush`] at the latest.
     pub fn answer(&mut self, reply: Reply) {
         let id = ConnId::of_request(reply.id);
         if let Some(e) = find(&mut self.entries, id) {
             e.conn.answer(reply.id, reply.result);
+            e.unsent += 1;
+            if e.unsent >= EARLY && e.tls.is_none() {
+                e.send(&self.limits, Instant::now(), &mut Vec::new());
+            }
             self.mark(usize::from(id.index));
         }
     }
@@ -347,7 +357,9 @@ impl Entry {
         }
     }
 
+    /// Sends what there is; `requests` gets what TLS had decrypted and held back.
     fn send(&mut self, limits: &Limits, now: Instant, requests: &mut Vec<Request>) {
+        self.unsent = 0;
         while !self.blocked {
             let Some(socket) = &self.socket else { return };
             let mut control = SendAncillaryBuffer::default();

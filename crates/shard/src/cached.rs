@@ -161,7 +161,10 @@ impl Cached {
             match effect {
                 Effect::Io(dev, op) => {
                     let port = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
-                    self.events.extend(port.submit(ring, now, op).map(event));
+                    // What is done at once goes on at once, so that its answer does not wait for the requests behind it.
+                    if let Some(c) = port.submit(ring, now, op) {
+                        self.events.push_front(event(c));
+                    }
                 }
                 Effect::Answer(reply) => self.answer(reply, to),
                 Effect::Missed(id) => match own(id) {

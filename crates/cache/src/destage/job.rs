@@ -1,6 +1,7 @@
 //! One window's way to the core.
 
 use super::choose::Way;
+use super::pace::fullness;
 use super::{BACKOFF, DEPTH_BUSY, Destage, JOBS};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
@@ -15,6 +16,10 @@ use std::collections::VecDeque;
 
 /// Slot reads in flight for destaging: more would only stand in the way of the clients' own.
 const READS: u32 = 32;
+/// The least of them, while clients are served.
+const READS_BESIDE: u32 = 4;
+/// Clients are served from one request until so long after its end.
+const CLIENTS_GONE: Nanos = 5_000_000;
 /// One part in so many of a window's dirty blocks is much of it.
 const MUCH: usize = 4;
 /// Gaps of at most this many blocks are bridged.
@@ -178,16 +183,29 @@ impl Core {
         let key = self.destage.jobs.insert(job);
         self.destage.by_window.insert(window, key);
         self.destage.reading.push_back(key);
-        self.issue_slot_reads(fx);
+        self.issue_slot_reads(now, fx);
         if newest > durable {
             self.wait_durable(newest, Waiter::Job(key));
         }
         count as u64
     }
 
+    /// Slots read at a time: few beside clients while there is room for what they write, because the cache's device serves
+    /// both, and all of them from half way to the dirty limit on, or where somebody waits for what is destaged.
+    fn slot_reads_allowed(&self, now: Nanos) -> u32 {
+        let d = &self.destage;
+        let waited = !d.flushes.is_empty() || !d.first.is_empty() || d.tasked > 0 || !self.waiting.is_empty();
+        if waited || now.saturating_sub(d.last_client) >= CLIENTS_GONE {
+            return READS;
+        }
+        let x = fullness(self.index.dirty_blocks(), self.dirty_limit(), self.params.destage_low);
+        READS_BESIDE + ((2.0 * x).min(1.0) * f64::from(READS - READS_BESIDE)) as u32
+    }
+
     /// Reads slots, oldest job first.
-    fn issue_slot_reads(&mut self, fx: &mut Vec<Effect>) {
-        while self.destage.slot_reads < READS {
+    fn issue_slot_reads(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let allowed = self.slot_reads_allowed(now);
+        while self.destage.slot_reads < allowed {
             let Some(key) = self.destage.reading.front().copied() else { return };
             let job = &mut self.destage.jobs[key];
             let Some(p) = job.pieces.get(job.asked) else {
@@ -273,7 +291,7 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         self.destage.slot_reads -= 1;
-        self.issue_slot_reads(fx);
+        self.issue_slot_reads(now, fx);
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let job = &mut self.destage.jobs[key];
         let p = &mut job.pieces[i];

@@ -43,15 +43,14 @@ impl Pacer {
     }
 
     pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, dirty: u64, limit: u64, low: u32) -> bool {
-        let share = dirty as f64 / limit.max(1) as f64;
-        let low = f64::from(low) / 100.0;
-        if share <= low {
+        let x = fullness(dirty, limit, low);
+        if x <= 0.0 {
             return true;
         }
         if now < self.next {
             return false;
         }
-        let x = ((share - low) / (1.0 - low)).clamp(0.01, 1.0);
+        let x = x.max(0.01);
         // Until the first measurement the only limit is the dirty limit itself, approached at a modest pace.
         let base = if self.rate == 0.0 { 4000.0 } else { self.rate.max(50.0) };
         let cost = (fresh as f64 * 1e9 * x * x / base) as Nanos;
@@ -62,6 +61,13 @@ impl Pacer {
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         Some(self.next)
     }
+}
+
+/// How far the dirty share is between the low watermark (percent of `limit`) and the limit, 0 to 1.
+pub(super) fn fullness(dirty: u64, limit: u64, low: u32) -> f64 {
+    let share = dirty as f64 / limit.max(1) as f64;
+    let low = f64::from(low) / 100.0;
+    ((share - low) / (1.0 - low)).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
