@@ -11,27 +11,42 @@ use crate::tag::Who;
 use crate::units::{ALL, BLOCK};
 use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
 
+/// Whether a change may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    Now,
+    /// Slots, journal room or credit will come by themselves.
+    Later,
+    /// Only destaging can make the room it needs.
+    Full,
+}
+
 impl Core {
     /// Starts changes in the order they came, while there are slots, journal room and credit.
     pub(crate) fn admit_waiting(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        while let Some(key) = self.waiting.front().copied() {
-            if !self.admissible(now, key) {
-                if !self.destage.core_is_lost(now) {
-                    return;
-                }
-                // The room it waits for is held by data that the core does not take.
-                self.waiting.pop_front();
-                self.mutation(key).error = Some(ReqError::Io);
-                self.finish(now, key, fx);
-                continue;
-            }
-            self.waiting.pop_front();
-            self.begin_back(now, key, fx);
+        // A change that fails here wakes those that wait for its blocks, which come back here: they are met by the loop.
+        if std::mem::replace(&mut self.admitting, true) {
+            return;
         }
+        while let Some(key) = self.waiting.front().copied() {
+            match self.admissible(now, key) {
+                Admission::Now => {
+                    self.waiting.pop_front();
+                    self.begin_back(now, key, fx);
+                }
+                Admission::Full if self.destage.health.is_lost(now) => {
+                    self.waiting.pop_front();
+                    self.mutation(key).error = Some(ReqError::Io);
+                    self.finish(now, key, fx);
+                }
+                Admission::Full | Admission::Later => break,
+            }
+        }
+        self.admitting = false;
     }
 
     /// Whether the change may start now; takes its credit from the pacer if so.
-    fn admissible(&mut self, now: Nanos, key: usize) -> bool {
+    fn admissible(&mut self, now: Nanos, key: usize) -> Admission {
         let Task::Mutation(m) = &self.tasks[key] else { unreachable!("only changes wait") };
         let (first, last) = (m.first, m.last);
         let blocks = last - first + 1;
@@ -39,14 +54,14 @@ impl Core {
         // Overwrites may use the reserve: they give a slot back for each they take.
         let spare = if fresh == 0 { 0 } else { self.reserve() };
         if self.slots.free_count() < blocks + spare || !self.journal_has_room(Room::Client) {
-            return false;
+            return Admission::Later;
         }
         if fresh == 0 {
-            return true;
+            return Admission::Now;
         }
         let dirty = self.index.dirty_blocks() + self.pending_dirty;
         if dirty + fresh > self.dirty_limit() {
-            return false;
+            return Admission::Full;
         }
         let credit = self.destage.credit(now, fresh, dirty, self.dirty_limit(), self.params.destage_low);
         let m = self.mutation(key);
@@ -54,7 +69,7 @@ impl Core {
             m.paced = true;
             self.stats.paced += 1;
         }
-        credit
+        if credit { Admission::Now } else { Admission::Later }
     }
 
     fn begin_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {

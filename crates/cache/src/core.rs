@@ -127,6 +127,8 @@ pub struct Core {
     pub(crate) closed: Vec<ClosedFrame>,
     pub(crate) poisoned: Option<String>,
     pub(crate) stopping: Option<ControlId>,
+    /// Waiting changes are being admitted.
+    pub(crate) admitting: bool,
     /// Foreground operations at the core.
     pub(crate) core_busy: u32,
     pub(crate) stats: Stats,
@@ -171,6 +173,7 @@ impl Core {
             closed: Vec::new(),
             poisoned: None,
             stopping: None,
+            admitting: false,
             core_busy: 0,
             stats: Stats { cache_bytes: u64::from(slots) * BLOCK, ..Stats::default() },
             cfg,

@@ -66,6 +66,9 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         self.core_busy -= 1;
+        if result.is_ok() {
+            self.destage.health.worked();
+        }
         let m = self.mutation(key);
         let (first, last) = (m.first, m.last);
         match result {

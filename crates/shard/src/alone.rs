@@ -62,8 +62,11 @@ impl Alone {
             self.engine.request(request, answers);
         }
         self.engine.run(&mut self.ring, now, answers);
-        let deadline =
-            self.engine.next_deadline(now).map_or(LONGEST, |t| t.saturating_sub(self.now()).max(1));
+        let deadline = match self.engine.next_deadline(now) {
+            _ if self.engine.has_work() => 0,
+            Some(t) => t.saturating_sub(self.now()).max(1),
+            None => LONGEST,
+        };
         self.ring.submit_and_wait(usize::from(answers.is_empty()), Some(deadline.min(LONGEST)))
     }
 

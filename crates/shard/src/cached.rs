@@ -32,6 +32,16 @@ impl Answers for Vec<Reply> {
     }
 }
 
+/// What brought an operation about, which decides when it is gone on with where the device does it at once (memory).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A request: at once, so that its answer does not wait for the requests behind it.
+    Client,
+    /// Anything else: in the next turn. A window that is destaged to memory, one write after the other, would otherwise
+    /// keep the thread from its clients until the last.
+    Engine,
+}
+
 /// The engine of one thread with everything it works on.
 #[derive(Debug)]
 pub(crate) struct Cached {
@@ -139,11 +149,12 @@ impl Cached {
         self.core.prefetch(offsets);
         loop {
             while let Some(event) = self.events.pop_front() {
+                let cause = if matches!(event, Event::Submit(..)) { Cause::Client } else { Cause::Engine };
                 self.core.step(now, event, &mut self.effects);
-                self.carry_out(ring, now, to);
+                self.carry_out(cause, ring, now, to);
             }
             self.core.settle(now, &mut self.effects);
-            self.carry_out(ring, now, to);
+            self.carry_out(Cause::Engine, ring, now, to);
             if self.events.is_empty() {
                 break;
             }
@@ -155,15 +166,16 @@ impl Cached {
         }
     }
 
-    fn carry_out(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
+    fn carry_out(&mut self, cause: Cause, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Io(dev, op) => {
                     let port = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
-                    // What is done at once goes on at once, so that its answer does not wait for the requests behind it.
-                    if let Some(c) = port.submit(ring, now, op) {
-                        self.events.push_front(event(c));
+                    match (port.submit(ring, now, op), cause) {
+                        (None, _) => {}
+                        (Some(c), Cause::Client) => self.events.push_front(event(c)),
+                        (Some(c), Cause::Engine) => self.done.push(c),
                     }
                 }
                 Effect::Answer(reply) => self.answer(reply, to),
@@ -236,6 +248,11 @@ impl Cached {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Whether there is work that waits for nothing but the next turn.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.done.is_empty()
     }
 
     /// Requests of this thread's clients that are not answered.

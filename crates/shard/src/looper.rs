@@ -1,5 +1,5 @@
 //! The loop of one thread. One turn: everything that has happened goes to the engine, everything it wants goes to the
-//! ring, all answers of the turn leave with one call per connection, and one system call submits and waits.
+//! ring, answers leave a few at a time, and one system call submits and waits.
 
 use crate::bare::Bare;
 use crate::cached::Cached;
@@ -137,6 +137,7 @@ impl Looper {
     fn timeout(&self, clock: Instant) -> Option<u64> {
         let now = self.nanos(clock);
         let engine = match &self.engine {
+            Engine::Cached(e) if e.has_work() => return Some(0),
             Engine::Cached(e) => e.next_deadline(now),
             Engine::Bare(e) => e.core.next_deadline(),
         };

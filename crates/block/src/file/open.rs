@@ -77,6 +77,10 @@ impl DeviceFile {
             describe_file(&main, path, direct.as_ref().map(|d| d.0), options.read_only, &mut warnings)?
         };
         let in_memory = !is_block && rustix::fs::fstatfs(&main).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
+        if !in_memory {
+            let buffered = direct.is_none() && !options.read_only;
+            forget_pages(&main, buffered, path, &mut warnings).map_err(at_path)?;
+        }
         let path = path.to_owned();
         let handle = Handle { main, direct, path, is_block, in_memory, geometry, identity, warnings };
         Ok(DeviceFile { handle: Arc::new(handle) })
@@ -133,6 +137,34 @@ fn open_direct(
 fn open_plain_twin(main: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let again = format!("/proc/self/fd/{}", main.as_raw_fd());
     rustix::fs::open(again, flags - OFlags::EXCL - OFlags::DIRECT, Mode::empty())
+}
+
+/// Has the kernel drop what it holds of the file in memory, so that what is read from here on is what the device holds. After a
+/// flush that failed, the kernel keeps the pages it could not write and takes them for clean: they read well until they
+/// are dropped, so a start that believed them would vouch for what is not there. `write_first`: pages that were never
+/// written (of a service that was killed) are, before.
+fn forget_pages(
+    fd: &OwnedFd,
+    write_first: bool,
+    path: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<(), Errno> {
+    // Advice: where it is not taken, checksums still find what does not come back.
+    let drop_pages = || rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed);
+    let written = if write_first { rustix::fs::fdatasync(fd) } else { Ok(()) };
+    let dropped = drop_pages();
+    if let Err(e) = written {
+        // It may be an earlier failure that nobody has heard of yet; a second one is of now.
+        rustix::fs::fdatasync(fd)?;
+        warnings.push(format!(
+            "{}: an earlier write to it failed ({e}) and what was in memory is dropped; watch the device",
+            path.display()
+        ));
+    }
+    if dropped.is_err() && write_first {
+        warnings.push(format!("{}: the kernel does not drop what it holds of it in memory", path.display()));
+    }
+    Ok(())
 }
 
 /// What the kernel says direct I/O demands, or else what reads find out.

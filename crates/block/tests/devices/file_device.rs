@@ -165,6 +165,30 @@ fn a_write_that_the_system_refuses_fails_and_names_the_place() {
 }
 
 #[test]
+fn a_buffered_file_is_read_from_its_device_after_opening_not_from_pages_that_a_failed_flush_may_have_left() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("disk");
+    std::fs::write(&path, pattern(MIB as usize, 3)).unwrap();
+    let plain = std::fs::File::open(&path).unwrap();
+    let in_memory = || {
+        let mut buf = [0; 4096];
+        let flags = rustix::io::ReadWriteFlags::NOWAIT;
+        rustix::io::preadv2(&plain, &mut [std::io::IoSliceMut::new(&mut buf)], 64 << 10, flags).is_ok()
+    };
+    if !in_memory() {
+        // Not every file system can say so.
+        println!("SKIP: pages dropped at opening: this file system does not say what is in memory");
+        return;
+    }
+    let options = OpenOptions { direct: false, ..OpenOptions::default() };
+    let file = DeviceFile::open(&path, &options).unwrap();
+    assert!(!in_memory());
+    let mut buf = Buf::zeroed(4096);
+    SyncFile::new(file).read_at(64 << 10, &mut buf).unwrap();
+    assert_eq!(&buf[..], &pattern(MIB as usize, 3)[64 << 10..][..4096]);
+}
+
+#[test]
 fn blocking_and_ring_io_see_each_others_writes_through_one_descriptor() {
     everywhere(10 * MIB + 512, |rig, _| {
         let mut sync = SyncFile::new(rig.dev.file().clone());

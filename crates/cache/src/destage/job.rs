@@ -208,16 +208,16 @@ impl Core {
         while self.destage.slot_reads < allowed {
             let Some(key) = self.destage.reading.front().copied() else { return };
             let job = &mut self.destage.jobs[key];
-            let Some(p) = job.pieces.get(job.asked) else {
-                self.destage.reading.pop_front();
-                continue;
-            };
+            let p = &job.pieces[job.asked];
             let op = Op {
                 tag: Who::Destage(key, job.asked as u32).tag(),
                 offset: self.cfg.layout.slot(p.meta.slot),
                 kind: OpKind::Read(Buf::alloc(BLOCK as usize)),
             };
             job.asked += 1;
+            if job.asked == job.pieces.len() {
+                self.destage.reading.pop_front();
+            }
             self.destage.slot_reads += 1;
             self.stats.cache_read_bytes += BLOCK;
             fx.push(Effect::Io(Dev::Cache, op));
@@ -260,10 +260,14 @@ impl Core {
             self.destage.writes -= 1;
             let job = &mut self.destage.jobs[key];
             job.in_flight -= 1;
-            if let Err(e) = result {
-                job.failed = Some(format!("writing to the core failed: {e}"));
-                job.writes.clear();
+            match result {
+                Ok(()) => self.destage.health.worked(),
+                Err(e) => {
+                    job.failed = Some(format!("writing to the core failed: {e}"));
+                    job.writes.clear();
+                }
             }
+            let job = &self.destage.jobs[key];
             if job.in_flight == 0 && job.writes.is_empty() {
                 self.writes_over(now, key, fx);
             }
@@ -506,10 +510,9 @@ impl Core {
         }
         if failed {
             self.destage.backoff = now + BACKOFF;
-            self.destage.failing.get_or_insert(now);
+            self.destage.health.failed(now);
             return self.job_over(now, key, fx);
         }
-        self.destage.failing = None;
         if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
             self.record_clean(now, key, fx);
         }
@@ -541,11 +544,14 @@ impl Core {
     /// The job's clean records have taken effect, or it ended without any.
     pub(crate) fn job_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = self.destage.jobs.remove(key);
+        debug_assert!(!self.destage.reading.contains(&key), "it ended with slots still to be read");
         self.destage.tasked -= u32::from(!job.tasks.is_empty());
         self.destage.recording -= u32::from(job.state == State::Recording);
         self.destage.by_window.remove(&job.window);
-        let busy = self.index.dirty_blocks() > 256;
-        if let Some(rate) = self.destage.pacer.destaged(now, job.dirty as u64, busy) {
+        // What is held back for the clients' sake does not show what the core can do.
+        let busy = self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS;
+        let destaged = if job.failed.is_none() { job.dirty as u64 } else { 0 };
+        if let Some(rate) = self.destage.pacer.destaged(now, destaged, busy) {
             self.destage.depth.measured(rate);
         }
         // Those found bad earlier were left out of the job, and are still dirty.

@@ -7,6 +7,7 @@
 
 mod choose;
 mod depth;
+mod health;
 mod job;
 mod pace;
 
@@ -18,6 +19,7 @@ use crate::room::Room;
 use crate::units::WINDOW_BLOCKS;
 use choose::Chooser;
 use depth::Depth;
+use health::Health;
 use pace::Pacer;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,8 +34,6 @@ const DEPTH_BUSY: u32 = 4;
 const IDLE: Nanos = 200_000_000;
 /// After a failed core write.
 const BACKOFF: Nanos = 1_000_000_000;
-/// A core that has taken nothing for this long since a write to it failed is not waited for.
-const LOST: Nanos = 60_000_000_000;
 /// Empty windows looked at per settle.
 const LOOK: u32 = 1 << 16;
 
@@ -71,8 +71,8 @@ pub(crate) struct Destage {
     /// Clients that wait for a job to give its window up.
     blocked: u32,
     backoff: Nanos,
-    /// When core writes began to fail; none has succeeded since.
-    failing: Option<Nanos>,
+    /// How the core takes what is written to it.
+    pub(crate) health: Health,
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
     bad: BTreeSet<u32>,
@@ -101,7 +101,7 @@ impl Destage {
             flushes: Vec::new(),
             blocked: 0,
             backoff: 0,
-            failing: None,
+            health: Health::default(),
             last_client: 0,
             bad: BTreeSet::new(),
             chooser: Chooser::default(),
@@ -163,11 +163,6 @@ impl Destage {
         self.pacer.rate()
     }
 
-    /// Whether the core has failed for so long that nobody should wait for what it would take.
-    pub(crate) fn core_is_lost(&self, now: Nanos) -> bool {
-        self.failing.is_some_and(|since| now.saturating_sub(since) >= LOST)
-    }
-
     /// Nothing under way.
     pub(crate) fn idle(&self) -> bool {
         self.jobs.is_empty()
@@ -206,6 +201,8 @@ impl Core {
         }
         let low = self.dirty_limit() * u64::from(self.params.destage_low) / 100;
         let hurried = !self.destage.flushes.is_empty() || !self.destage.first.is_empty();
+        // Whoever waits for room behind a core that fails is to hear soon whether it has come back.
+        let hurried = hurried || (self.destage.health.is_failing() && !self.waiting.is_empty());
         // A stop lets nothing new in, but those who wait for room get it.
         let hurried = hurried || (self.stopping.is_some() && !self.waiting.is_empty());
         let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;

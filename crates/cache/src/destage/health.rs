@@ -1,0 +1,66 @@
+//! Whether the core takes what is written to it.
+
+use crate::api::Nanos;
+
+/// A core that has done nothing but fail for this long is not waited for.
+const LOST: Nanos = 60_000_000_000;
+
+/// How writes to the core have gone of late.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// The first and the newest failure since a write last succeeded.
+    failing: Option<(Nanos, Nanos)>,
+}
+
+impl Health {
+    /// A write succeeded.
+    pub(crate) fn worked(&mut self) {
+        self.failing = None;
+    }
+
+    /// One failed.
+    pub(crate) fn failed(&mut self, now: Nanos) {
+        let first = self.failing.map_or(now, |(first, _)| first);
+        self.failing = Some((first, now));
+    }
+
+    /// Whether nothing has succeeded since the last failure.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+
+    /// Whether nobody should wait for it any more: failures are spread over all that time, and go on. One failure long ago
+    /// with nothing tried since says nothing, and a core that answers nothing at all is only slow.
+    pub(crate) fn is_lost(&self, now: Nanos) -> bool {
+        self.failing.is_some_and(|(first, last)| last - first >= LOST && now.saturating_sub(last) < LOST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    #[test]
+    fn a_core_is_lost_after_a_minute_of_failures_and_nothing_else() {
+        let mut h = Health::default();
+        for t in 0..60 {
+            h.failed(t * SECOND);
+            assert!(!h.is_lost(t * SECOND), "after {t} s");
+        }
+        h.failed(60 * SECOND);
+        assert!(h.is_lost(60 * SECOND) && h.is_lost(90 * SECOND));
+        h.worked();
+        assert!(!h.is_lost(91 * SECOND) && !h.is_failing());
+    }
+
+    #[test]
+    fn one_failure_long_ago_does_not_make_a_core_lost() {
+        let mut h = Health::default();
+        h.failed(SECOND);
+        assert!(!h.is_lost(3600 * SECOND));
+        h.failed(3600 * SECOND);
+        assert!(!h.is_lost(7300 * SECOND), "two failures, an hour apart and an hour ago");
+    }
+}
