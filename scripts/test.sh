@@ -15,6 +15,8 @@ need_build
 # Clients and file systems that tests use. A test whose program is missing says SKIP and is counted as skipped.
 need fio qemu-utils libnbd-bin nbdkit fuse3 chromium e2fsprogs ||
     say "Going on without: some tests will be skipped."
+need ceph-mon ceph-mgr ceph-osd ceph-common librbd1 iproute2 ||
+    say "Going on without: tests on a real Ceph cluster will be skipped."
 for part in rustfmt clippy; do
     cargo "${part/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$part" >&2 ||
         die "Rust's $part is missing: rustup component add $part"

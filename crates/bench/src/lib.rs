@@ -10,7 +10,6 @@ pub mod facts;
 pub mod fio;
 pub mod foreground;
 mod in_process;
-pub mod interrupt;
 pub mod latency;
 pub mod nbd;
 pub mod nbd_ab;
@@ -25,3 +24,5 @@ pub mod units;
 mod unknown_disk;
 pub mod virtual_cliff;
 mod watch;
+
+pub use loligo_lab::interrupt;

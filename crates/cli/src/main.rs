@@ -4,8 +4,10 @@ mod bench;
 mod demo;
 mod flush;
 mod inspect;
+mod lab;
 mod mode;
 mod param;
+mod rbd;
 mod release;
 mod serve;
 mod stats;
@@ -45,6 +47,8 @@ enum Command {
     Inspect(inspect::Args),
     Demo(demo::Args),
     Bench(bench::Args),
+    Lab(lab::Args),
+    Rbd(rbd::Args),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +73,8 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Lab(args) => lab::run(args),
+        Command::Rbd(args) => rbd::run(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -31,3 +31,8 @@ pub(crate) fn mode(text: &str) -> Result<Mode, String> {
 pub(crate) fn listen(text: &str) -> Result<ListenAddr, String> {
     text.parse().map_err(|e: loligo_export::ListenError| e.to_string())
 }
+
+/// An RBD image.
+pub(crate) fn image(text: &str) -> Result<loligo_ceph::spec::ImageSpec, String> {
+    text.parse().map_err(|e: loligo_ceph::CephError| e.to_string())
+}

@@ -1,15 +1,31 @@
 //! Who may depend on whom.
 
 /// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
-pub const MAY_USE: [(&str, &[&str]); 8] = [
+pub const MAY_USE: [(&str, &[&str]); 10] = [
     ("loligo-block", &[]),
     ("loligo-cache", &["loligo-block"]),
     ("loligo-sim", &["loligo-block", "loligo-cache"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-cache", "loligo-export"]),
     ("loligo-service", &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export"]),
-    ("loligo-bench", &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export", "loligo-service"]),
-    ("loligo", &["loligo-block", "loligo-cache", "loligo-export", "loligo-bench", "loligo-service"]),
+    ("loligo-ceph", &[]),
+    ("loligo-lab", &["loligo-block"]),
+    (
+        "loligo-bench",
+        &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export", "loligo-lab", "loligo-service"],
+    ),
+    (
+        "loligo",
+        &[
+            "loligo-block",
+            "loligo-cache",
+            "loligo-ceph",
+            "loligo-export",
+            "loligo-lab",
+            "loligo-bench",
+            "loligo-service",
+        ],
+    ),
 ];
 
 /// The crates that may run an async runtime.

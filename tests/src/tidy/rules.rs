@@ -146,7 +146,10 @@ pub fn plain_types(s: &Source) -> Vec<String> {
 pub fn safety(s: &Source) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, line) in s.code.iter().enumerate() {
-        let uses = ["unsafe {", "unsafe impl", "unsafe fn", "unsafe extern"].iter().any(|u| line.contains(u));
+        // Before `fn(..)`, without a name, it is part of a type and does nothing by itself.
+        let is_type = line.contains("unsafe extern") && line.contains(" fn(");
+        let uses = ["unsafe {", "unsafe impl", "unsafe fn"].iter().any(|u| line.contains(u))
+            || (line.contains("unsafe extern") && !is_type);
         let said = |l: &String| l.contains("SAFETY:") || l.contains("# Safety");
         if uses && !s.lines[i.saturating_sub(8)..=i].iter().any(said) {
             wrong.push(at(s, i + 1, "unsafe without a SAFETY comment"));

@@ -1,0 +1,197 @@
+//! What stands between an image and its use as a core, and which way of destaging it allows.
+
+use crate::cluster::Cluster;
+use crate::image::{Image, Source, WatcherInfo, feature};
+use crate::spec::ImageSpec;
+use crate::{CephError, Library};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Options of librbd that must be as stated for a write to mean what a cache takes it for, with the reason. An image or pool
+/// may override what the client sets, so they are looked up after opening.
+const BINDING: [(&str, &str, &str); 3] = [
+    ("rbd_cache", "false", "librbd would answer from memory before the OSDs have the write"),
+    ("rbd_persistent_cache_mode", "disabled", "librbd's own persistent cache would hold writes back"),
+    ("rbd_parent_cache_enabled", "false", "reads of a clone's parent would come from another daemon's cache"),
+];
+
+/// An image as it is now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ImageStatus {
+    /// Pool, namespace and name.
+    pub image: String,
+    /// The cluster's id.
+    pub fsid: String,
+    /// The image's id, which a rename does not change.
+    pub id: String,
+    /// Bytes.
+    pub size: u64,
+    /// Feature bits as librbd numbers them.
+    pub features: u64,
+    /// Who holds the exclusive lock.
+    pub lock_owner: Option<String>,
+    /// Who has it open for writing.
+    pub watchers: Vec<WatcherInfo>,
+    /// Whether snapshots by others can be made to hold cached writes (this host's librbd).
+    pub quiesce: bool,
+    /// Why it cannot be a core at all; empty: it can.
+    pub refused: Vec<String>,
+    /// Why dirty data goes out through librbd, block by block; empty: by object, grouped.
+    pub ungrouped: Vec<String>,
+    /// What to know besides.
+    pub warnings: Vec<String>,
+}
+
+/// Looks at an image without disturbing anybody.
+///
+/// # Errors
+/// Where the libraries, the cluster, the pool or the image cannot be reached.
+pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
+    let cluster = Arc::new(Cluster::connect(spec)?);
+    // As it would be opened as a core.
+    cluster.set("rbd_cache", "false")?;
+    let fsid = cluster.fsid()?;
+    let image = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
+    let features = image.features()?;
+    let owner = image.lock_owner()?;
+    // An image opened to be read does not watch, so that all of these are others.
+    let watchers = image.watchers()?;
+    let old = image.is_old()?;
+    let mut refused = unusable(features, old);
+    if let Some(owner) = &owner {
+        refused.push(format!(
+            "{owner} holds its exclusive lock: end that client, or take the image with --steal"
+        ));
+    } else if let Some(w) = watchers.first() {
+        refused.push(format!(
+            "client.{} at {} has it open: end that client, or take the image with --steal",
+            w.client, w.address
+        ));
+    }
+    let options = image.options()?;
+    refused.extend(overridden(&options));
+    let (unit, count) = image.striping()?;
+    let flags = image.flags()?;
+    Ok(ImageStatus {
+        image: spec.to_string(),
+        fsid,
+        id: if old { String::new() } else { image.id()? },
+        size: image.size()?,
+        features,
+        lock_owner: owner,
+        watchers,
+        quiesce: Library::get()?.quiesces(),
+        refused,
+        ungrouped: ungrouped(unit, count, &options),
+        warnings: warnings(flags),
+    })
+}
+
+/// What rules an image out.
+fn unusable(features: u64, old: bool) -> Vec<String> {
+    if old {
+        return vec!["it is of format 1, which has no lock: copy it with 'rbd deep cp'".to_owned()];
+    }
+    let has = |bit| features & bit != 0;
+    let cases = [
+        (
+            !has(feature::EXCLUSIVE_LOCK),
+            "it has no exclusive lock: 'rbd feature enable IMAGE exclusive-lock'",
+        ),
+        (
+            has(feature::JOURNALING),
+            "journaling would write everything twice: 'rbd feature disable IMAGE journaling'",
+        ),
+        (has(feature::MIGRATING), "it is being migrated: finish with 'rbd migration commit'"),
+        (
+            has(feature::NON_PRIMARY),
+            "it mirrors another cluster's image: promote it first, or use the primary",
+        ),
+        (
+            has(feature::DIRTY_CACHE),
+            "a client's persistent cache holds newer data: let that client write it back",
+        ),
+    ];
+    cases.into_iter().filter(|(is, _)| *is).map(|(_, why)| why.to_owned()).collect()
+}
+
+/// Options that the image or its pool set against what a core needs.
+fn overridden(options: &[(String, String, Source)]) -> Vec<String> {
+    let set = |name: &str| options.iter().find(|(n, ..)| n == name);
+    BINDING
+        .iter()
+        .filter_map(|(name, wanted, why)| {
+            let (_, value, source) = set(name)?;
+            let place = match source {
+                Source::Config => return None,
+                Source::Pool => "pool",
+                Source::Image => "image",
+            };
+            (value != wanted).then(|| {
+                format!("its {place} sets {name} to {value} ({why}): 'rbd config {place} remove ... {name}'")
+            })
+        })
+        .collect()
+}
+
+/// What rules out one atomic operation for each object.
+fn ungrouped(unit: u64, count: u64, options: &[(String, String, Source)]) -> Vec<String> {
+    let mut why = Vec::new();
+    if count != 1 {
+        why.push(format!("it is striped over {count} objects in units of {unit} bytes"));
+    } else if !unit.is_multiple_of(4096) {
+        why.push(format!("its objects of {unit} bytes are no multiple of 4 KiB"));
+    }
+    let limited =
+        |o: &&(String, String, Source)| o.0.starts_with("rbd_qos_") && o.0.ends_with("_limit") && o.1 != "0";
+    if let Some((name, value, _)) = options.iter().find(limited) {
+        why.push(format!("{name} is {value}, which only librbd heeds"));
+    }
+    why
+}
+
+fn warnings(flags: u64) -> Vec<String> {
+    let cases = [(1, "its object map is invalid"), (2, "its fast-diff is invalid")];
+    (cases.into_iter().filter(|(bit, _)| flags & bit != 0))
+        .map(|(_, what)| format!("{what}: 'rbd object-map rebuild' mends it"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_feature_that_rules_an_image_out_is_named_with_its_mend() {
+        assert!(
+            unusable(feature::EXCLUSIVE_LOCK | feature::OBJECT_MAP | feature::FAST_DIFF, false).is_empty()
+        );
+        let lock = feature::EXCLUSIVE_LOCK;
+        for (features, says) in [
+            (0, "exclusive-lock"),
+            (lock | feature::JOURNALING, "journaling"),
+            (lock | feature::MIGRATING, "migration commit"),
+            (lock | feature::NON_PRIMARY, "promote"),
+            (lock | feature::DIRTY_CACHE, "persistent cache"),
+        ] {
+            let why = unusable(features, false);
+            assert!(why.len() == 1 && why[0].contains(says), "{why:?}");
+        }
+        assert!(unusable(0, true)[0].contains("format 1"));
+    }
+
+    #[test]
+    fn only_what_image_or_pool_override_counts_and_limits_leave_librbd_alone() {
+        let option = |name: &str, value: &str, source| (name.to_owned(), value.to_owned(), source);
+        assert!(overridden(&[option("rbd_cache", "true", Source::Config)]).is_empty());
+        assert!(overridden(&[option("rbd_cache", "false", Source::Image)]).is_empty());
+        let why = overridden(&[option("rbd_cache", "true", Source::Pool)]);
+        assert!(why[0].contains("its pool sets rbd_cache to true"), "{why:?}");
+        let none = [option("rbd_qos_iops_limit", "0", Source::Config)];
+        assert!(ungrouped(4 << 20, 1, &none).is_empty());
+        assert!(
+            ungrouped(4 << 20, 1, &[option("rbd_qos_iops_limit", "500", Source::Image)])[0].contains("500")
+        );
+        assert!(ungrouped(65536, 16, &none)[0].contains("striped over 16"));
+    }
+}

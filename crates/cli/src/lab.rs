@@ -1,0 +1,269 @@
+//! `loligo lab`.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args as Flags, Subcommand};
+use loligo_bench::units;
+use loligo_lab::config::{Aside, Data, Hosts, LabConfig};
+use loligo_lab::interrupt::{Interrupt, exit_code};
+use loligo_lab::layout::Layout;
+use loligo_lab::status::Status;
+use loligo_lab::up::UpOptions;
+use loligo_lab::{down, status, up};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// A real Ceph cluster on this machine, for tests, demos and benchmarks
+///
+/// Monitor, manager and OSDs (BlueStore, cephx on) of the system's packages run in a folder of their own, with their own
+/// ports. Several labs can run side by side; no other cluster, and no process that the lab did not start, is ever touched.
+#[derive(Debug, Flags)]
+#[command(after_long_help = "Examples:
+  Three OSDs on files, and stock tools on it:
+    loligo lab up
+    eval \"$(loligo lab env)\"
+    rbd create --size 10G rbd/image; ceph status
+    loligo lab down
+  Three OSDs on modelled 7,200 rpm disks, two copies:
+    loligo lab up --data hdd --replicas 2 --dir /data/hddlab
+  From a file:
+    loligo lab up lab.toml
+
+A file holds the same settings as the flags; what a flag says wins:
+  osds = 3                # osd-size = \"10g\", data = \"hdd\" or [\"/dev/sdb\", ...]
+  replicas = 3            # pool = \"rbd\", pg-num = 32, rpm = 7200
+  db = \"file\"             # or devices; wal the same
+  hosts = \"namespaces\"
+  public-network = \"127.0.0.0/8\"
+  [layout]                # OSDs by CRUSH host, each osd:data:db_wal
+  node1 = [\"0:/dev/sdb:/dev/nvme0n1p1\", \"1:/dev/sdc:/dev/nvme0n1p2\"]
+  [set]                   # options of Ceph
+  \"osd.osd_op_num_shards\" = \"5\"")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Up(Box<Up>),
+    Status(Look),
+    Env(Where),
+    Exec(Exec),
+    Down(Down),
+}
+
+#[derive(Debug, Flags)]
+struct Where {
+    /// The lab's folder [default: $LOLIGO_LAB_DIR or /var/tmp/loligo-lab]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+impl Where {
+    fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(Layout::default_dir)
+    }
+}
+
+/// Make a cluster and start it; returns when it says HEALTH_OK
+///
+/// A lab that was taken down with --keep is started again with its data. Ctrl-C stops and removes what was begun.
+#[derive(Debug, Flags)]
+struct Up {
+    /// A TOML file with the lab's settings (see 'loligo lab --help')
+    file: Option<PathBuf>,
+    /// How many OSDs [default: 3]
+    #[arg(long)]
+    osds: Option<u32>,
+    /// Bytes of each OSD's data, where it is a file [default: 10g]
+    #[arg(long, value_name = "SIZE")]
+    osd_size: Option<String>,
+    /// What OSDs keep their data on: file, hdd (a modelled spinning disk), or a device for each: DEV,DEV,... [default: file]
+    #[arg(long, value_name = "KIND")]
+    data: Option<Data>,
+    /// Revolutions a minute of the modelled disks: 7200 or 10000 [default: 7200]
+    #[arg(long)]
+    rpm: Option<u32>,
+    /// Where BlueStore's database lies: file, or a device for each OSD: DEV,DEV,... [default: with the data]
+    #[arg(long, value_name = "FILE|DEV")]
+    db: Option<Aside>,
+    /// Where BlueStore's write-ahead log lies: file, or a device for each OSD [default: with the database]
+    #[arg(long, value_name = "FILE|DEV")]
+    wal: Option<Aside>,
+    /// Copies of each object, 1 to 10 [default: 3]
+    #[arg(long)]
+    replicas: Option<u32>,
+    /// The pool that is made [default: rbd]
+    #[arg(long)]
+    pool: Option<String>,
+    /// Placement groups of the pool [default: by the number of OSDs and copies]
+    #[arg(long)]
+    pg_num: Option<u32>,
+    /// Give each OSD, and a client, a network namespace of its own (needs root)
+    #[arg(long, value_name = "namespaces", value_parser = ["namespaces", "loopback"])]
+    hosts: Option<String>,
+    #[command(flatten)]
+    place: Where,
+    /// An option of Ceph, as osd.osd_op_num_shards=5 (repeatable)
+    #[arg(long = "set", value_name = "SECTION.OPTION=VALUE")]
+    options: Vec<String>,
+    /// Overwrite devices that hold data
+    #[arg(long)]
+    force: bool,
+}
+
+/// Show how a lab is
+#[derive(Debug, Flags)]
+struct Look {
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Run a command against a lab's cluster
+///
+/// Its exit status is the command's. With --host it runs in that host's network (labs with --hosts namespaces).
+#[derive(Debug, Flags)]
+struct Exec {
+    #[command(flatten)]
+    place: Where,
+    /// One of the lab's hosts: osd0, osd1, ..., client
+    #[arg(long)]
+    host: Option<String>,
+    /// The command
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Stop a lab and remove it with its data
+#[derive(Debug, Flags)]
+struct Down {
+    #[command(flatten)]
+    place: Where,
+    /// Stop only: 'lab up' with the same folder starts it again
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    match args.what {
+        What::Up(a) => bring_up(*a),
+        What::Status(a) => show(&a),
+        What::Env(a) => {
+            for (name, value) in status::environment(&a.dir())? {
+                println!("export {name}='{}'", value.replace('\'', r"'\''"));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Exec(a) => {
+            let (program, rest) = a.command.split_first().context("a command is needed")?;
+            let mut command = status::command(&a.place.dir(), a.host.as_deref(), program, rest)?;
+            // Only an error comes back: signals and the exit status are the command's own.
+            Err(command.exec()).with_context(|| format!("running {program}"))
+        }
+        What::Down(a) => {
+            down::down(&a.place.dir(), a.keep, &mut steps())?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Says each step on standard error, with the time since the first.
+fn steps() -> impl FnMut(&str) {
+    let begun = Instant::now();
+    move |text: &str| {
+        // Nobody may be reading any more.
+        let _ = writeln!(std::io::stderr(), "[{:5.1} s] {text}", begun.elapsed().as_secs_f64());
+    }
+}
+
+fn bring_up(a: Up) -> Result<ExitCode> {
+    let options = UpOptions {
+        dir: a.place.dir(),
+        program: std::env::current_exe().context("the path of this program")?,
+        force: a.force,
+        config: config(a)?,
+    };
+    let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
+    let mut step = steps();
+    match up::up(&options, &stop, &mut step) {
+        Ok(state) => {
+            step(&format!("HEALTH_OK: cluster {}", state.fsid));
+            let dir = options.dir.display();
+            eprintln!("Speak to it: eval \"$(loligo lab env --dir {dir})\"");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            Ok(ExitCode::from(exit_code(&error) as u8))
+        }
+    }
+}
+
+fn config(a: Up) -> Result<LabConfig> {
+    let mut c = a.file.as_deref().map_or_else(|| Ok(LabConfig::default()), LabConfig::read)?;
+    let LabConfig { osds, osd_size, data, rpm, replicas, pool, .. } = &mut c;
+    fn put<T>(to: &mut T, said: Option<T>) {
+        if let Some(said) = said {
+            *to = said;
+        }
+    }
+    put(osds, a.osds);
+    put(osd_size, a.osd_size);
+    put(data, a.data);
+    put(rpm, a.rpm);
+    put(replicas, a.replicas);
+    put(pool, a.pool);
+    c.pg_num = a.pg_num.or(c.pg_num);
+    c.db = a.db.or(c.db);
+    c.wal = a.wal.or(c.wal);
+    if let Some(hosts) = a.hosts {
+        c.hosts = if hosts == "namespaces" { Hosts::Namespaces } else { Hosts::Loopback };
+    }
+    for option in &a.options {
+        let Some((key, value)) = option.split_once('=') else {
+            bail!("--set {option}: write section.option=value, as osd.osd_op_num_shards=5");
+        };
+        c.set.insert(key.trim().to_owned(), value.trim().to_owned());
+    }
+    Ok(c)
+}
+
+fn show(a: &Look) -> Result<ExitCode> {
+    let s = status::status(&a.place.dir())?;
+    if a.json {
+        println!("{}", serde_json::to_string_pretty(&s)?);
+    } else {
+        print(&s);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(s: &Status) {
+    let line = |key: &str, value: String| println!("{key:<18} {value}");
+    line("lab", format!("{} ({})", s.dir.display(), s.state));
+    line("cluster", s.fsid.clone());
+    line("health", s.health.clone().unwrap_or_else(|| "-".to_owned()));
+    if let Some(up) = s.osds_up {
+        line("OSDs up", up.to_string());
+    }
+    if let Some([clean, all]) = s.pgs {
+        line("placement groups", format!("{clean} of {all} active and clean"));
+    }
+    if let Some([used, all]) = s.bytes {
+        line("stored", format!("{} of {}", units::bytes(used as f64), units::bytes(all as f64)));
+    }
+    line("pool", format!("{}, {} copies", s.config.pool, s.config.replicas));
+    line("OSD cache", units::bytes(s.osd_cache_bytes as f64));
+    for d in &s.daemons {
+        let rss = d.rss_bytes.map(|b| format!(", {}", units::bytes(b as f64))).unwrap_or_default();
+        let how = if d.running { format!("process {}{rss}", d.pid) } else { "not running".to_owned() };
+        line(&d.name, how);
+    }
+}

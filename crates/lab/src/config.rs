@@ -1,0 +1,349 @@
+//! What a lab is made of: the file's content, and what of it makes no sense.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+/// Least size of an OSD's data, bytes: BlueStore's own structures and a little data.
+const LEAST_OSD: u64 = 1 << 30;
+
+/// What OSDs keep their data on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Data {
+    /// `file`: a sparse file in the lab's folder. `hdd`: the model of a spinning disk over such a file.
+    Kind(Kind),
+    /// One device for each OSD.
+    Devices(Vec<PathBuf>),
+}
+
+/// What OSDs keep their data on where it is not a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A sparse file.
+    File,
+    /// The model of a spinning disk over a sparse file.
+    Hdd,
+}
+
+impl std::str::FromStr for Data {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Data, String> {
+        match text {
+            "file" => Ok(Data::Kind(Kind::File)),
+            "hdd" => Ok(Data::Kind(Kind::Hdd)),
+            _ if text.split(',').all(|part| part.starts_with('/')) => {
+                Ok(Data::Devices(text.split(',').map(PathBuf::from).collect()))
+            }
+            _ => Err(format!("'{text}' is neither 'file', 'hdd' nor devices by their absolute paths")),
+        }
+    }
+}
+
+/// Where daemons run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hosts {
+    /// All on the loopback interface.
+    Loopback,
+    /// Each OSD in a network namespace of its own, on a bridge.
+    Namespaces,
+}
+
+/// Where BlueStore's database or log lies: made as a file, or a device shared by partitions that the user made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Aside {
+    /// `file`: a sparse file for each OSD.
+    File(FileWord),
+    /// One device for each OSD.
+    Devices(Vec<PathBuf>),
+}
+
+/// The word `file`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileWord {
+    /// A sparse file.
+    File,
+}
+
+impl std::str::FromStr for Aside {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Aside, String> {
+        match text.parse()? {
+            Data::Kind(Kind::File) => Ok(Aside::File(FileWord::File)),
+            Data::Kind(Kind::Hdd) => Err("write 'file', or devices by their absolute paths".to_owned()),
+            Data::Devices(list) => Ok(Aside::Devices(list)),
+        }
+    }
+}
+
+/// A lab's description; every field has a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct LabConfig {
+    /// How many OSDs.
+    pub osds: u32,
+    /// Bytes of each OSD's data where it is a file, as `10g`.
+    pub osd_size: String,
+    /// What their data lies on.
+    pub data: Data,
+    /// Revolutions a minute of the disk model: 7200 or 10000.
+    pub rpm: u32,
+    /// Where BlueStore's database lies, if not with the data.
+    pub db: Option<Aside>,
+    /// Where BlueStore's write-ahead log lies, if not with the database.
+    pub wal: Option<Aside>,
+    /// Copies of each object.
+    pub replicas: u32,
+    /// The pool that is made.
+    pub pool: String,
+    /// Placement groups of the pool; default: 32 for each three OSDs' copies, a power of two.
+    pub pg_num: Option<u32>,
+    /// Where daemons run.
+    pub hosts: Hosts,
+    /// Network of clients and monitors, as `127.0.0.0/8`.
+    pub public_network: Option<String>,
+    /// Network between OSDs.
+    pub cluster_network: Option<String>,
+    /// OSDs by CRUSH host, each as `osd:data:db_wal`: a number or nothing, the data device, the device of database and
+    /// log or nothing. Takes the place of `osds`, `data` and `db`.
+    pub layout: BTreeMap<String, Vec<String>>,
+    /// Options of Ceph, `section.option = "value"`.
+    pub set: BTreeMap<String, String>,
+}
+
+impl Default for LabConfig {
+    fn default() -> LabConfig {
+        LabConfig {
+            osds: 3,
+            osd_size: "10g".to_owned(),
+            data: Data::Kind(Kind::File),
+            rpm: 7200,
+            db: None,
+            wal: None,
+            replicas: 3,
+            pool: "rbd".to_owned(),
+            pg_num: None,
+            hosts: Hosts::Loopback,
+            public_network: None,
+            cluster_network: None,
+            layout: BTreeMap::new(),
+            set: BTreeMap::new(),
+        }
+    }
+}
+
+/// One OSD as it will be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OsdPlan {
+    /// Its number.
+    pub id: u32,
+    /// Its CRUSH host, where the layout names one.
+    pub host: Option<String>,
+    /// The device its data lies on; nothing: a file or the model.
+    pub device: Option<PathBuf>,
+    /// The device of its database; nothing: see [`LabConfig::db`].
+    pub db: Option<PathBuf>,
+    /// The device of its log; nothing: see [`LabConfig::wal`].
+    pub wal: Option<PathBuf>,
+}
+
+impl LabConfig {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read, is not TOML, or names what is not known.
+    pub fn read(path: &Path) -> Result<LabConfig> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// Bytes of each OSD's data.
+    ///
+    /// # Errors
+    /// Where the size is not one, or too small for BlueStore.
+    pub fn osd_bytes(&self) -> Result<u64> {
+        let bytes = loligo_block::parse_size(&self.osd_size)?;
+        ensure!(bytes >= LEAST_OSD, "osd-size {} is too small: BlueStore needs 1g at least", self.osd_size);
+        Ok(bytes / 4096 * 4096)
+    }
+
+    /// Placement groups of the pool.
+    pub fn pgs(&self) -> u32 {
+        self.pg_num
+            .unwrap_or_else(|| (self.osd_count() * 32 / self.replicas.max(1)).max(8).next_power_of_two())
+    }
+
+    fn osd_count(&self) -> u32 {
+        if self.layout.is_empty() { self.osds } else { self.layout.values().map(|l| l.len() as u32).sum() }
+    }
+
+    /// Checks everything that can be checked without touching the machine, and says what OSDs there will be.
+    ///
+    /// # Errors
+    /// What makes no sense, with the mend.
+    pub fn plan(&self) -> Result<Vec<OsdPlan>> {
+        self.osd_bytes()?;
+        ensure!((1..=1000).contains(&self.osd_count()), "a lab has 1 to 1000 OSDs, not {}", self.osd_count());
+        ensure!((1..=10).contains(&self.replicas), "replicas must be 1 to 10, not {}", self.replicas);
+        ensure!(
+            self.replicas <= self.osd_count(),
+            "{} replicas need as many OSDs, and there are {}: add OSDs or lower --replicas",
+            self.replicas,
+            self.osd_count()
+        );
+        ensure!(
+            matches!(self.rpm, 7200 | 10_000),
+            "the disk model knows 7200 and 10000 rpm, not {}",
+            self.rpm
+        );
+        ensure!(
+            !self.pool.is_empty()
+                && self.pool.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)),
+            "'{}' is no name for a pool: use letters, digits, '-', '_' and '.'",
+            self.pool
+        );
+        for (key, value) in &self.set {
+            check_option(key, value)?;
+        }
+        let plan = if self.layout.is_empty() { self.plan_flat()? } else { self.plan_layout()? };
+        let mut devices: Vec<&PathBuf> =
+            plan.iter().flat_map(|o| [&o.device, &o.db, &o.wal]).flatten().collect();
+        devices.sort_unstable();
+        if let Some(twice) = devices.windows(2).find(|w| w[0] == w[1]) {
+            bail!("{} is named twice: each OSD needs a device of its own", twice[0].display());
+        }
+        Ok(plan)
+    }
+
+    fn plan_flat(&self) -> Result<Vec<OsdPlan>> {
+        let pick = |what: &str, list: &[PathBuf], id: u32| {
+            list.get(id as usize).cloned().with_context(|| {
+                format!("{what}: {} devices for {} OSDs: name one for each", list.len(), self.osds)
+            })
+        };
+        let aside = |what: &str, aside: &Option<Aside>, id: u32| match aside {
+            Some(Aside::Devices(list)) => pick(what, list, id).map(Some),
+            Some(Aside::File(_)) | None => Ok(None),
+        };
+        (0..self.osds)
+            .map(|id| {
+                Ok(OsdPlan {
+                    id,
+                    host: None,
+                    device: match &self.data {
+                        Data::Kind(_) => None,
+                        Data::Devices(list) => Some(pick("data", list, id)?),
+                    },
+                    db: aside("db", &self.db, id)?,
+                    wal: aside("wal", &self.wal, id)?,
+                })
+            })
+            .collect()
+    }
+
+    fn plan_layout(&self) -> Result<Vec<OsdPlan>> {
+        let mut plan: Vec<OsdPlan> = Vec::new();
+        for (host, lines) in &self.layout {
+            for line in lines {
+                let parts: Vec<&str> = line.split(':').collect();
+                let [osd, data, db] = parts[..] else {
+                    bail!(
+                        "layout of {host}: '{line}' is not osd:data:db_wal (a number or nothing, a device, a device or nothing)"
+                    );
+                };
+                ensure!(
+                    data.starts_with('/'),
+                    "layout of {host}: '{data}' is no absolute path of a data device"
+                );
+                let id = match osd.trim_start_matches("osd.") {
+                    "" => plan.iter().map(|o| o.id + 1).max().unwrap_or(0),
+                    number => number
+                        .parse()
+                        .with_context(|| format!("layout of {host}: '{osd}' is no OSD number"))?,
+                };
+                ensure!(plan.iter().all(|o| o.id != id), "layout: osd.{id} is named twice");
+                let db = (!db.is_empty()).then(|| PathBuf::from(db));
+                plan.push(OsdPlan { id, host: Some(host.clone()), device: Some(data.into()), db, wal: None });
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// `section.option` and a value on one line.
+fn check_option(key: &str, value: &str) -> Result<()> {
+    let Some((section, option)) = key.split_once('.') else {
+        bail!("--set {key}: write section.option=value, as osd.osd_op_num_shards=5");
+    };
+    let daemon = |s: &str| matches!(s, "global" | "mon" | "mgr" | "osd" | "client");
+    let known = daemon(section) || section.split_once('.').is_some_and(|(s, _)| daemon(s));
+    ensure!(known, "--set {key}: the section is global, mon, mgr, osd or client");
+    let plain = |text: &str| !text.contains(['\n', '\r', '[', ']', '#', ';']);
+    ensure!(
+        !option.is_empty() && plain(option) && !option.contains('='),
+        "--set {key}: no name of an option"
+    );
+    ensure!(plain(value), "--set {key}: the value must be on one line and hold none of []#;");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(toml: &str) -> String {
+        match toml::from_str::<LabConfig>(toml) {
+            Ok(config) => config.plan().expect_err(toml).to_string(),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_three_osds_on_files() {
+        let config: LabConfig = toml::from_str("").unwrap();
+        assert_eq!(config, LabConfig::default());
+        let plan = config.plan().unwrap();
+        assert_eq!(plan.iter().map(|o| o.id).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((config.osd_bytes().unwrap(), config.pgs()), (10 << 30, 32));
+    }
+
+    #[test]
+    fn layout_lines_of_the_articles_name_devices_by_host() {
+        let config: LabConfig = toml::from_str(
+            "[layout]\nnode1 = ['osd.4:/dev/sdb:/dev/nvme0n1p1', ':/dev/sdc:']\nnode2 = ['0:/dev/sdd:']",
+        )
+        .unwrap();
+        let plan = config.plan().unwrap();
+        let short: Vec<_> = plan.iter().map(|o| (o.id, o.host.as_deref().unwrap(), o.db.is_some())).collect();
+        assert_eq!(short, [(4, "node1", true), (5, "node1", false), (0, "node2", false)]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_mend() {
+        for (toml, says) in [
+            ("osds = 2", "as many OSDs"),
+            ("osd-size = '10x'", "is not a size"),
+            ("osd-size = '100m'", "too small"),
+            ("rpm = 5400", "7200 and 10000"),
+            ("osd = 3", "unknown field"),
+            ("pool = 'a b'", "no name for a pool"),
+            ("data = ['/dev/a', '/dev/b']", "name one for each"),
+            ("data = ['/dev/a', '/dev/b', '/dev/a']", "named twice"),
+            ("replicas = 1\n[layout]\na = ['/dev/sdb']", "not osd:data:db_wal"),
+            ("[set]\nshards = '5'", "section.option"),
+            ("[set]\n'osd.x' = \"1\\n[mon]\"", "on one line"),
+            ("[set]\n'host.x' = '1'", "section is"),
+        ] {
+            let said = refused(toml);
+            assert!(said.contains(says), "{toml}: {said}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Taking a lab down.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::Progress;
+use crate::interrupt::Interrupt;
+use crate::layout::Layout;
+use crate::namespaces;
+use crate::process::{Process, end, run};
+use crate::state::State;
+
+/// How long daemons may take to stop by themselves.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Stops a lab; unless `keep`, removes it too.
+///
+/// # Errors
+/// Where there is no lab, or a mount or a file cannot be removed.
+pub fn down(dir: &Path, keep: bool, progress: &mut dyn Progress) -> Result<()> {
+    let at = Layout::at(dir)?;
+    let mut state = State::of(&at)?;
+    progress.step(&format!("stopping {} daemons", state.running().len()));
+    stop(&mut state);
+    for mount in &state.mounts {
+        ensure!(!mounted(mount), "{} cannot be unmounted: see who uses it with 'fuser -vm'", mount.display());
+    }
+    state.write(&at)?;
+    if keep {
+        ensure!(
+            state.complete,
+            "the lab was never finished, so that there is nothing to keep: leave --keep out to remove it"
+        );
+        return Ok(());
+    }
+    progress.step(&format!("removing {}", at.dir().display()));
+    remove(&at)
+}
+
+/// Stops everything that was started: OSDs before what they stand on and before the monitor they report to.
+pub(crate) fn stop(state: &mut State) {
+    let running = state.running();
+    let kind = |prefix: &str| -> Vec<Process> {
+        running.iter().filter(|p| p.name.starts_with(prefix)).cloned().collect()
+    };
+    end(&kind("osd."), LIMIT);
+    end(&kind("disk."), LIMIT);
+    end(&kind("mgr."), LIMIT);
+    end(&kind("mon."), LIMIT);
+    for mount in &state.mounts {
+        if mounted(mount) {
+            // Its server is gone, so nothing can be lost by not waiting for its users.
+            let _ = run(Command::new("umount").arg("-l").arg(mount), LIMIT, &Interrupt::default());
+        }
+    }
+    state.mounts.retain(|m| mounted(m));
+    namespaces::remove(state);
+    state.processes.clear();
+}
+
+/// Removes a stopped lab's folder. A device behind a link stays as it is.
+pub(crate) fn remove(at: &Layout) -> Result<()> {
+    fs::remove_dir_all(at.dir()).with_context(|| format!("removing {}", at.dir().display()))
+}
+
+/// Whether something is mounted at `path`.
+fn mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == path))
+}

@@ -1,0 +1,191 @@
+//! Daemons that outlive their starter, known by process id and start time, so that none is ever mistaken for another.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::interrupt::Interrupt;
+
+/// How often a waiting loop looks.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
+
+/// A process that was started here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Which daemon, as `osd.0`.
+    pub name: String,
+    /// Its process id.
+    pub pid: i32,
+    /// When it started, in the kernel's ticks since boot: with the process id no other process has it.
+    pub start: u64,
+    /// The boot it was started in.
+    pub boot: String,
+}
+
+impl Process {
+    /// Starts `command` in a process group of its own, without a terminal; its output goes to `log`.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Process> {
+        let out = File::options().create(true).append(true).open(log);
+        let out = out.with_context(|| format!("opening {}", log.display()))?;
+        let err = out.try_clone().with_context(|| format!("opening {}", log.display()))?;
+        command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = command.spawn().with_context(|| format!("starting {program} for {name}"))?;
+        let pid = child.id() as i32;
+        // Not reaped until this program ends, so the process id stays its own up to here.
+        let start = stat(pid).map_or(0, |s| s.start);
+        Ok(Process { name: name.to_owned(), pid, start, boot: boot_id() })
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&self) -> bool {
+        self.boot == boot_id() && stat(self.pid).is_some_and(|s| s.start == self.start && !s.ended)
+    }
+
+    /// Sends `signal`, if it still runs.
+    pub fn signal(&self, signal: Signal) {
+        // The descriptor is taken before the look, so that it cannot belong to a later process of the same number.
+        let Some(fd) = Pid::from_raw(self.pid).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok()) else {
+            return;
+        };
+        if self.alive() {
+            // It may end at this moment.
+            let _ = pidfd_send_signal(&fd, signal);
+        }
+    }
+}
+
+/// Ends processes: SIGTERM (and SIGCONT, for one that was frozen), and SIGKILL for what still runs after `limit`.
+pub fn end(processes: &[Process], limit: Duration) {
+    for p in processes {
+        p.signal(Signal::TERM);
+        p.signal(Signal::CONT);
+    }
+    if !wait(processes, limit) {
+        for p in processes {
+            p.signal(Signal::KILL);
+        }
+        wait(processes, Duration::from_secs(10));
+    }
+}
+
+fn wait(processes: &[Process], limit: Duration) -> bool {
+    let begun = Instant::now();
+    while processes.iter().any(Process::alive) {
+        if begun.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+    true
+}
+
+/// Runs a program to its end and gives its standard output. On an interrupt it is killed.
+///
+/// # Errors
+/// With what it said on standard error where it fails, does not end within `limit`, or is not there.
+pub fn run(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<String> {
+    let what = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().with_context(|| format!("starting {what}"))?;
+    let readers =
+        [child.stdout.take().map(|s| reader(Box::new(s))), child.stderr.take().map(|s| reader(Box::new(s)))];
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().with_context(|| format!("waiting for {what}"))? {
+            break status;
+        }
+        let late = begun.elapsed() > limit;
+        if late || stop.check().is_err() {
+            let _ = child.kill();
+            let _ = child.wait();
+            stop.check()?;
+            anyhow::bail!("{what} gave no answer within {} s", limit.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let [out, err] = readers.map(|r| r.and_then(|r| r.join().ok()).unwrap_or_default());
+    if !status.success() {
+        anyhow::bail!("{what} failed ({status}): {}", last_lines(&err, 4));
+    }
+    Ok(out)
+}
+
+fn reader(mut from: Box<dyn std::io::Read + Send>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        // What came up to an error is still worth showing.
+        let _ = from.read_to_end(&mut all);
+        String::from_utf8_lossy(&all).into_owned()
+    })
+}
+
+/// The last `n` lines that hold something, joined.
+pub(crate) fn last_lines(text: &str, n: usize) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    lines[lines.len().saturating_sub(n)..].join(" / ")
+}
+
+struct Stat {
+    start: u64,
+    ended: bool,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in brackets and may hold anything; state is the first field behind it, start time the twentieth.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(Stat { start: fields.get(19)?.parse().ok()?, ended: matches!(*fields.first()?, "Z" | "X") })
+}
+
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper(dir: &Path) -> Process {
+        Process::start("sleeper", Command::new("sleep").arg("100"), &dir.join("out")).unwrap()
+    }
+
+    #[test]
+    fn a_process_is_ended_and_its_number_alone_is_not_enough_to_signal_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let p = sleeper(dir.path());
+        assert!(p.alive());
+        let stranger = Process { start: p.start + 1, ..p.clone() };
+        assert!(!stranger.alive());
+        end(std::slice::from_ref(&stranger), Duration::from_millis(200));
+        assert!(p.alive(), "a process of another start time was ended");
+        end(std::slice::from_ref(&p), Duration::from_secs(5));
+        assert!(!p.alive());
+    }
+
+    #[test]
+    fn a_frozen_process_is_ended_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let p = sleeper(dir.path());
+        p.signal(Signal::STOP);
+        end(std::slice::from_ref(&p), Duration::from_secs(5));
+        assert!(!p.alive());
+    }
+
+    #[test]
+    fn a_failed_program_is_reported_with_its_own_words_and_a_slow_one_is_killed() {
+        let stop = Interrupt::default();
+        let limit = Duration::from_secs(10);
+        let e = run(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), limit, &stop).unwrap_err();
+        assert!(e.to_string().contains("why"), "{e}");
+        let e = run(Command::new("sleep").arg("60"), Duration::from_millis(100), &stop).unwrap_err();
+        assert!(e.to_string().contains("no answer"), "{e}");
+        assert_eq!(run(Command::new("echo").arg("x"), limit, &stop).unwrap(), "x\n");
+    }
+}

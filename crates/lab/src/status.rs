@@ -1,0 +1,147 @@
+//! How a lab is.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::ceph::{Ceph, own_environment};
+use crate::conf::OSD_CACHE;
+use crate::config::LabConfig;
+use crate::interrupt::Interrupt;
+use crate::layout::Layout;
+use crate::namespaces;
+use crate::process::Process;
+use crate::state::State;
+
+/// A daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Daemon {
+    /// As `osd.0`.
+    pub name: String,
+    /// Its process id.
+    pub pid: i32,
+    /// Whether it runs.
+    pub running: bool,
+    /// Memory it holds, bytes.
+    pub rss_bytes: Option<u64>,
+}
+
+/// A lab as it is now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// The cluster's id.
+    pub fsid: String,
+    /// `up`, `down`, or `partly up` where a daemon is gone.
+    pub state: &'static str,
+    /// What the cluster says of itself; nothing where it does not answer.
+    pub health: Option<String>,
+    /// OSDs that are up.
+    pub osds_up: Option<u64>,
+    /// Placement groups: active and clean, all.
+    pub pgs: Option<[u64; 2]>,
+    /// Bytes stored, and of all OSDs.
+    pub bytes: Option<[u64; 2]>,
+    /// BlueStore's cache of each OSD, bytes.
+    pub osd_cache_bytes: u64,
+    /// What the lab was made of.
+    pub config: LabConfig,
+    /// Its daemons.
+    pub daemons: Vec<Daemon>,
+}
+
+/// Looks at a lab.
+///
+/// # Errors
+/// Where there is none.
+pub fn status(dir: &Path) -> Result<Status> {
+    let at = Layout::at(dir)?;
+    let state = State::of(&at)?;
+    let daemons: Vec<Daemon> = state.processes.iter().map(daemon).collect();
+    let running = daemons.iter().filter(|d| d.running).count();
+    let word = match running {
+        0 => "down",
+        n if n == daemons.len() && state.complete => "up",
+        _ => "partly up",
+    };
+    let monitor = state.process("mon.a").is_some_and(Process::alive);
+    let said = monitor.then(|| Ceph::of(&at, &Interrupt::default()).json(&["status"]).ok()).flatten();
+    let number = |path: &[&str]| path.iter().fold(said.as_ref(), |v, key| v?.get(key))?.as_u64();
+    let clean = said.as_ref().map(|s| {
+        (s["pgmap"]["pgs_by_state"].as_array().into_iter().flatten())
+            .filter(|p| p["state_name"] == "active+clean")
+            .filter_map(|p| p["count"].as_u64())
+            .sum()
+    });
+    Ok(Status {
+        dir: at.dir().to_owned(),
+        fsid: state.fsid.clone(),
+        state: word,
+        health: said.as_ref().and_then(|s| Some(s["health"]["status"].as_str()?.to_owned())),
+        osds_up: number(&["osdmap", "num_up_osds"]),
+        pgs: clean.zip(number(&["pgmap", "num_pgs"])).map(<[u64; 2]>::from),
+        bytes: number(&["pgmap", "bytes_used"]).zip(number(&["pgmap", "bytes_total"])).map(<[u64; 2]>::from),
+        osd_cache_bytes: state
+            .config
+            .set
+            .get("osd.bluestore_cache_size")
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(OSD_CACHE),
+        config: state.config,
+        daemons,
+    })
+}
+
+fn daemon(p: &Process) -> Daemon {
+    let running = p.alive();
+    let rss = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", p.pid)).ok()?;
+        let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+        Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
+    };
+    Daemon { name: p.name.clone(), pid: p.pid, running, rss_bytes: if running { rss() } else { None } }
+}
+
+/// Environment in which stock tools speak to a lab's cluster: names and values.
+///
+/// # Errors
+/// Where there is no lab.
+pub fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
+    let at = Layout::at(dir)?;
+    let state = State::of(&at)?;
+    Ok(vec![
+        ("CEPH_CONF", at.conf().display().to_string()),
+        ("LOLIGO_LAB_DIR", at.dir().display().to_string()),
+        ("LOLIGO_LAB_POOL", state.config.pool),
+    ])
+}
+
+/// A command that runs with a lab's environment, on one of its hosts (`osd0`, `client`) if named.
+///
+/// # Errors
+/// Where there is no lab, or no such host.
+pub fn command(
+    dir: &Path,
+    host: Option<&str>,
+    program: &str,
+    args: &[String],
+) -> Result<std::process::Command> {
+    let at = Layout::at(dir)?;
+    let state = State::of(&at)?;
+    let mut command = std::process::Command::new(program);
+    command.args(args);
+    own_environment(&mut command, &at.conf());
+    command.env("LOLIGO_LAB_DIR", at.dir()).env("LOLIGO_LAB_POOL", &state.config.pool);
+    let Some(host) = host else { return Ok(command) };
+    let namespace = namespaces::name(&state.fsid, host);
+    let known =
+        || state.namespaces.iter().filter_map(|n| n.rsplit('-').next()).collect::<Vec<_>>().join(", ");
+    anyhow::ensure!(
+        state.namespaces.contains(&namespace),
+        "the lab has no host '{host}' (it has: {}); labs have hosts with --hosts namespaces",
+        known()
+    );
+    Ok(namespaces::within(&namespace, &command))
+}

@@ -1,0 +1,357 @@
+//! Bringing a lab up.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::Progress;
+use crate::ceph::{self, Ceph};
+use crate::config::{Data, Hosts, Kind, LabConfig, OsdPlan};
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::layout::Layout;
+use crate::process::{POLL, Process, last_lines};
+use crate::state::State;
+use crate::{conf, down, namespaces, osd};
+
+/// How long OSDs may take to come up, and placement groups to become clean.
+const LIMIT: Duration = Duration::from_secs(180);
+/// The client that tests and volumes use.
+pub const CLIENT: &str = "loligo";
+
+/// Warnings that say nothing about a lab: one copy was asked for, and the manager lacks modules that no lab needs.
+const MUTED: [&str; 6] = [
+    "POOL_NO_REDUNDANCY",
+    "MGR_MODULE_DEPENDENCY",
+    "MGR_MODULE_ERROR",
+    "POOL_PG_NUM_NOT_POWER_OF_TWO",
+    "TOO_FEW_OSDS",
+    "OSD_SLOW_PING_TIME_BACK",
+];
+
+/// What is to be brought up.
+#[derive(Debug, Clone)]
+pub struct UpOptions {
+    /// The lab's folder.
+    pub dir: PathBuf,
+    /// What it is made of.
+    pub config: LabConfig,
+    /// This program, which serves the disk models.
+    pub program: PathBuf,
+    /// Overwrite devices that hold data.
+    pub force: bool,
+}
+
+/// Makes a lab and starts it, or starts one that was taken down with its data kept. Returns when every placement group is
+/// active and clean and the cluster says HEALTH_OK.
+///
+/// # Errors
+/// Where something is missing, in use or fails; what had been started is stopped then, and after an interrupt removed.
+pub fn up(options: &UpOptions, stop: &Interrupt, progress: &mut dyn Progress) -> Result<State> {
+    ceph::installed()?;
+    let at = Layout::at(&options.dir)?;
+    let plans = options.config.plan()?;
+    let (mut state, plans) = match State::read(&at)? {
+        Some(kept) => (again(&at, kept, &options.config)?, None),
+        None => (fresh(&at, options, &plans, stop)?, Some(plans)),
+    };
+    let made = plans.is_some();
+    let plans = plans.map_or_else(|| state.config.plan(), Ok)?;
+    let done = bring_up(&at, options, &mut state, &plans, stop, progress);
+    let Err(error) = done else { return Ok(state) };
+    progress.step("stopping what was started");
+    down::stop(&mut state);
+    if made && error.chain().any(|cause| cause.is::<Interrupted>()) {
+        down::remove(&at)?;
+        return Err(error);
+    }
+    state.write(&at)?;
+    let dir = at.dir().display();
+    Err(error.context(format!(
+        "the lab did not come up (logs: {dir}/log; 'loligo lab down --dir {dir}' removes it)"
+    )))
+}
+
+/// A lab that exists: it must be whole, stopped, and meant.
+fn again(at: &Layout, kept: State, asked: &LabConfig) -> Result<State> {
+    let dir = at.dir().display();
+    let running = kept.running();
+    if let Some(p) = running.first() {
+        bail!(
+            "a lab runs in {dir} already ({} is process {}): 'loligo lab status --dir {dir}' shows it",
+            p.name,
+            p.pid
+        );
+    }
+    ensure!(kept.complete, "the lab in {dir} was never finished: 'loligo lab down --dir {dir}' removes it");
+    ensure!(
+        *asked == LabConfig::default() || *asked == kept.config,
+        "the lab in {dir} was made with other settings: name another folder with --dir, or remove it with \
+         'loligo lab down --dir {dir}'"
+    );
+    Ok(kept)
+}
+
+/// Checks what the new lab wants of the machine and makes its folder.
+fn fresh(at: &Layout, options: &UpOptions, plans: &[OsdPlan], stop: &Interrupt) -> Result<State> {
+    let dir = at.dir();
+    let occupied = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    ensure!(!occupied, "{} holds something that is not a lab: name another folder with --dir", dir.display());
+    osd::check_devices(plans, options.force)?;
+    let address = match options.config.hosts {
+        Hosts::Namespaces => format!("{}.1", namespaces::free_network(stop)?),
+        Hosts::Loopback => "127.0.0.1".to_owned(),
+    };
+    for sub in [at.run(), at.log(), at.dir().join("crash")] {
+        fs::create_dir_all(&sub).with_context(|| format!("making {}", sub.display()))?;
+    }
+    let state = State::new(options.config.clone(), uuid()?, address, [0, 0]);
+    state.write(at)?;
+    Ok(state)
+}
+
+fn bring_up(
+    at: &Layout,
+    options: &UpOptions,
+    state: &mut State,
+    plans: &[OsdPlan],
+    stop: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<()> {
+    let ceph = Ceph::of(at, stop);
+    let new = !state.complete;
+    state.processes.clear();
+    if state.config.hosts == Hosts::Namespaces {
+        progress.step("network namespaces");
+        let ids: Vec<u32> = plans.iter().map(|p| p.id).collect();
+        namespaces::make(at, state, &ids, stop)?;
+    }
+    if new {
+        for plan in plans {
+            state.osds.push((plan.id, uuid()?));
+        }
+        state.ports = free_ports(&state.address)?;
+        write(&at.conf(), &conf::text(at, state, state.config.osd_bytes()?))?;
+        progress.step("monitor");
+        keys(at, &ceph, plans)?;
+        mkfs_mon(at, &ceph, state)?;
+    } else {
+        progress.step("monitor");
+    }
+    start(at, &ceph, state, "mon", "a")?;
+    let answered = ceph.run(&["quorum_status"]);
+    explain(at, state, "mon.a", answered.map(drop))?;
+    if new {
+        // It would make a pool of its own once OSDs are there.
+        ceph.run(&["config", "set", "mgr", "mgr/devicehealth/enable_monitoring", "false", "--force"])?;
+    }
+    progress.step("manager");
+    fs::create_dir_all(at.daemon("mgr", "x"))?;
+    start(at, &ceph, state, "mgr", "x")?;
+    start_osds(at, options, &ceph, state, plans, stop, progress)?;
+    if new {
+        progress.step(&format!("pool {}", state.config.pool));
+        make_pool(&ceph, &state.config)?;
+    }
+    progress.step("waiting until every placement group is active and clean");
+    wait_healthy(at, &ceph, state, stop)?;
+    state.complete = true;
+    state.write(at)
+}
+
+/// Starts a monitor or manager.
+fn start(at: &Layout, ceph: &Ceph, state: &mut State, kind: &str, id: &str) -> Result<()> {
+    let name = format!("{kind}.{id}");
+    let mut command = ceph.command(&format!("ceph-{kind}"));
+    command.args(["-f", "-i", id]);
+    state.processes.push(Process::start(&name, &mut command, &at.output(&name))?);
+    state.write(at)
+}
+
+fn start_osds(
+    at: &Layout,
+    options: &UpOptions,
+    ceph: &Ceph,
+    state: &mut State,
+    plans: &[OsdPlan],
+    stop: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<()> {
+    if state.config.data == Data::Kind(Kind::Hdd) && state.config.layout.is_empty() {
+        progress.step(&format!("{} disk models", plans.len()));
+        for plan in plans {
+            // Written down first: a mount of a server that was killed is still there.
+            state.mounts.push(at.mount(plan.id));
+            state.write(at)?;
+            state.processes.push(osd::start_model(at, state, &options.program, plan.id)?);
+            state.write(at)?;
+        }
+        for plan in plans {
+            let model = state.process(&format!("disk.{}", plan.id)).context("it was just started")?;
+            osd::wait_model(at, model, plan.id, stop)?;
+        }
+    }
+    if !state.complete {
+        progress.step(&format!("stores of {} OSDs", plans.len()));
+        for (plan, (_, uuid)) in plans.iter().zip(&state.osds) {
+            osd::prepare(at, &state.config, plan, uuid)?;
+        }
+        make_stores(ceph, state, plans)?;
+    }
+    progress.step(&format!("{} OSDs", plans.len()));
+    for plan in plans {
+        state.processes.push(osd::start(at, ceph, state, plan)?);
+        state.write(at)?;
+    }
+    Ok(())
+}
+
+/// Makes all stores at once; meanwhile the monitor hears of the OSDs.
+fn make_stores(ceph: &Ceph, state: &State, plans: &[OsdPlan]) -> Result<()> {
+    std::thread::scope(|scope| {
+        let stores: Vec<_> = (plans.iter().zip(&state.osds))
+            .map(|(plan, (_, uuid))| scope.spawn(|| osd::mkfs(ceph, &state.config, plan.id, uuid)))
+            .collect();
+        let mut told = Ok(String::new());
+        for (id, uuid) in &state.osds {
+            told = told.and_then(|_| ceph.run(&["osd", "new", uuid, &id.to_string()]));
+        }
+        for store in stores {
+            store.join().map_err(|_| anyhow::anyhow!("making a store panicked"))??;
+        }
+        told.map(drop)
+    })
+}
+
+/// Keys of everybody, which the monitor takes in when its own store is made.
+fn keys(at: &Layout, ceph: &Ceph, plans: &[OsdPlan]) -> Result<()> {
+    let all = at.dir().join("mon.keyring");
+    let all = all.to_str().context("the lab's path is UTF-8")?;
+    let mut each = vec![
+        (
+            "client.admin".to_owned(),
+            vec![("mon", "allow *"), ("osd", "allow *"), ("mgr", "allow *"), ("mds", "allow *")],
+        ),
+        (
+            format!("client.{CLIENT}"),
+            vec![("mon", "profile rbd"), ("osd", "profile rbd"), ("mgr", "profile rbd")],
+        ),
+        ("mgr.x".to_owned(), vec![("mon", "allow profile mgr"), ("osd", "allow *"), ("mds", "allow *")]),
+    ];
+    for plan in plans {
+        let caps = vec![("mon", "allow profile osd"), ("mgr", "allow profile osd"), ("osd", "allow *")];
+        each.push((format!("osd.{}", plan.id), caps));
+    }
+    ceph.tool(
+        "ceph-authtool",
+        &["--create-keyring", all, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *"],
+    )?;
+    for (name, caps) in each {
+        let file = at.dir().join(format!("ceph.{name}.keyring"));
+        let file = file.to_str().context("the lab's path is UTF-8")?;
+        let mut args = vec!["--create-keyring", file, "--gen-key", "-n", &name];
+        args.extend(caps.iter().flat_map(|(of, cap)| ["--cap", of, cap]));
+        ceph.tool("ceph-authtool", &args)?;
+        ceph.tool("ceph-authtool", &[all, "--import-keyring", file])?;
+    }
+    Ok(())
+}
+
+fn mkfs_mon(at: &Layout, ceph: &Ceph, state: &State) -> Result<()> {
+    let map = at.dir().join("monmap").display().to_string();
+    let keyring = at.dir().join("mon.keyring").display().to_string();
+    let (address, [v2, v1]) = (&state.address, state.ports);
+    let addresses = format!("[v2:{address}:{v2},v1:{address}:{v1}]");
+    ceph.tool("monmaptool", &["--create", "--fsid", &state.fsid, "--addv", "a", &addresses, &map])?;
+    ceph.tool("ceph-mon", &["--mkfs", "-i", "a", "--monmap", &map, "--keyring", &keyring])?;
+    fs::remove_file(&map)?;
+    Ok(())
+}
+
+fn make_pool(ceph: &Ceph, config: &LabConfig) -> Result<()> {
+    let (pool, pgs, size) = (&config.pool, config.pgs().to_string(), config.replicas.to_string());
+    ceph.run(&["osd", "pool", "create", pool, &pgs, &pgs, "replicated"])?;
+    if config.replicas == 1 {
+        ceph.run(&["osd", "pool", "set", pool, "size", "1", "--yes-i-really-mean-it"])?;
+    } else {
+        ceph.run(&["osd", "pool", "set", pool, "size", &size])?;
+    }
+    ceph.run(&["osd", "pool", "set", pool, "min_size", &conf::least_copies(config).to_string()])?;
+    ceph.tool("rbd", &["pool", "init", pool])?;
+    Ok(())
+}
+
+fn wait_healthy(at: &Layout, ceph: &Ceph, state: &State, stop: &Interrupt) -> Result<()> {
+    let begun = Instant::now();
+    let mut muted: Vec<&str> = Vec::new();
+    loop {
+        stop.check()?;
+        for p in &state.processes {
+            ensure!(p.alive(), "{} ended: {}", p.name, last_words(at, &p.name));
+        }
+        let status = ceph.json(&["status"])?;
+        let count = |key: &str| status["osdmap"][key].as_u64().unwrap_or(0);
+        let pgs = status["pgmap"]["num_pgs"].as_u64().unwrap_or(0);
+        let clean: u64 = (status["pgmap"]["pgs_by_state"].as_array().into_iter().flatten())
+            .filter(|s| s["state_name"] == "active+clean")
+            .filter_map(|s| s["count"].as_u64())
+            .sum();
+        let health = &status["health"];
+        let all_up = count("num_up_osds") == state.osds.len() as u64;
+        if all_up && pgs >= u64::from(state.config.pgs()) && clean == pgs && health["status"] == "HEALTH_OK" {
+            return Ok(());
+        }
+        let checks: Vec<String> =
+            health["checks"].as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
+        for code in MUTED {
+            if checks.iter().any(|c| c == code) && !muted.contains(&code) {
+                ceph.run(&["health", "mute", code, "--sticky"])?;
+                muted.push(code);
+            }
+        }
+        if begun.elapsed() > LIMIT {
+            bail!(
+                "after {} s {} of {} OSDs are up, {clean} of {pgs} placement groups active and clean, health {} ({})",
+                LIMIT.as_secs(),
+                count("num_up_osds"),
+                state.osds.len(),
+                health["status"].as_str().unwrap_or("unknown"),
+                checks.join(", ")
+            );
+        }
+        std::thread::sleep(POLL * 4);
+    }
+}
+
+/// Where a command of the cluster failed because a daemon is gone, its own words say why.
+fn explain(at: &Layout, state: &State, name: &str, result: Result<()>) -> Result<()> {
+    let gone = state.process(name).is_some_and(|p| !p.alive());
+    match result {
+        Err(e) if gone => Err(e.context(format!("{name} ended: {}", last_words(at, name)))),
+        other => other,
+    }
+}
+
+fn last_words(at: &Layout, name: &str) -> String {
+    let out = fs::read_to_string(at.output(name)).unwrap_or_default();
+    if out.trim().is_empty() { "see its log".to_owned() } else { last_lines(&out, 3) }
+}
+
+/// Two ports that are free now.
+fn free_ports(address: &str) -> Result<[u16; 2]> {
+    let bind = || TcpListener::bind((address, 0)).with_context(|| format!("a port of {address}"));
+    // Both at once, so that they differ.
+    let [a, b] = [bind()?, bind()?];
+    Ok([a.local_addr()?.port(), b.local_addr()?.port()])
+}
+
+fn uuid() -> Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel's random ids")?;
+    Ok(text.trim().to_owned())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}

@@ -1,0 +1,283 @@
+//! Claims about `loligo lab`: real clusters of the system's own Ceph packages.
+
+use loligo_tests::server::program;
+use loligo_tests::skip::{installed, skip};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One small machine brings up one cluster at a time in reasonable time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A lab's folder; what stands in it is taken down in the end, whatever became of the test.
+struct Lab {
+    dir: PathBuf,
+}
+
+impl Lab {
+    fn new(name: &str) -> Lab {
+        let dir = std::env::temp_dir().join(format!("ltl-{}-{name}", std::process::id()));
+        Lab { dir }
+    }
+
+    fn up(&self, args: &[&str]) -> Output {
+        self.run("up", args)
+    }
+
+    fn run(&self, what: &str, args: &[&str]) -> Output {
+        self.command(what, args).output().expect("the program runs")
+    }
+
+    fn command(&self, what: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(["lab", what, "--dir"]).arg(&self.dir).args(args).stdin(Stdio::null());
+        command
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_slice(&good(self.run("status", &["--json"])).stdout).expect("status is JSON")
+    }
+
+    fn sh(&self, script: &str) -> Output {
+        self.run("exec", &["--", "sh", "-ec", script])
+    }
+
+    /// Processes that name the lab's folder in their command line or environment.
+    fn processes(&self) -> Vec<String> {
+        let dir = self.dir.to_string_lossy().into_owned();
+        std::fs::read_dir("/proc")
+            .expect("/proc")
+            .flatten()
+            .filter_map(|e| {
+                let text = |f: &str| {
+                    String::from_utf8_lossy(&std::fs::read(e.path().join(f)).ok()?).into_owned().into()
+                };
+                let both: [Option<String>; 2] = [text("cmdline"), text("environ")];
+                let own = e.file_name().to_string_lossy() == std::process::id().to_string();
+                (!own && both.iter().flatten().any(|t| t.contains(&dir)))
+                    .then(|| both[0].clone().unwrap_or_default())
+            })
+            .collect()
+    }
+
+    fn leaves_nothing(&self) {
+        assert!(!self.dir.exists(), "{} is still there", self.dir.display());
+        assert_eq!(self.processes(), Vec::<String>::new());
+        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+        assert!(!mounts.contains(&*self.dir.to_string_lossy()), "something is still mounted");
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.dir.exists() {
+            let _ = self.run("down", &[]);
+        }
+    }
+}
+
+fn good(out: Output) -> Output {
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    out
+}
+
+fn refused(out: &Output) -> String {
+    assert_eq!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+/// Nothing where there is no Ceph here.
+fn alone(what: &str) -> Option<MutexGuard<'static, ()>> {
+    if ["ceph-mon", "ceph-mgr", "ceph-osd", "rbd"].iter().all(|p| installed(p)) {
+        return Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    skip(what, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
+    None
+}
+
+#[test]
+fn three_osds_come_up_healthy_for_stock_tools_beside_another_lab_and_leave_nothing() {
+    let Some(_alone) = alone("lab of three OSDs") else { return };
+    let (lab, other) = (Lab::new("three"), Lab::new("beside"));
+    let begun = Instant::now();
+    good(lab.up(&[]));
+    println!("up in {:.1} s", begun.elapsed().as_secs_f64());
+    let status = lab.status();
+    assert_eq!(
+        (&status["state"], &status["health"], &status["osds_up"]),
+        (&"up".into(), &"HEALTH_OK".into(), &3.into())
+    );
+
+    let env = String::from_utf8(good(lab.run("env", &[])).stdout).expect("text");
+    assert!(env.lines().all(|l| l.starts_with("export ") && l.ends_with('\'')), "{env}");
+    let script = "eval \"$1\"; unset CEPH_ARGS; rbd create --size 64M rbd/a && rbd info rbd/a && ceph health";
+    let stock = Command::new("sh").args(["-ec", script, "sh", &env]).output().expect("sh");
+    assert!(String::from_utf8_lossy(&good(stock).stdout).contains("HEALTH_OK"));
+    // The client that volumes use may do what images need and nothing else.
+    good(lab.sh("rbd --id loligo create --size 64M rbd/b && rbd --id loligo rm --no-progress rbd/b"));
+    assert!(!lab.sh("ceph --id loligo osd pool ls detail && ceph --id loligo osd out 0").status.success());
+    assert_eq!(lab.sh("exit 7").status.code(), Some(7), "the command's own exit status");
+
+    good(other.up(&["--osds", "1", "--replicas", "1", "--pool", "p1"]));
+    assert_eq!(other.status()["health"], "HEALTH_OK");
+    assert_ne!(other.status()["fsid"], status["fsid"]);
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+    assert_eq!(other.status()["state"], "up", "taking one lab down touched another");
+    good(other.sh("rbd create --size 64M p1/c"));
+    assert!(refused(&other.up(&[])).contains("runs in"));
+    good(other.run("down", &[]));
+    other.leaves_nothing();
+}
+
+#[test]
+fn a_lab_that_was_kept_comes_back_with_its_data() {
+    let Some(_alone) = alone("lab kept and started again") else { return };
+    let lab = Lab::new("kept");
+    let one = ["--osds", "1", "--replicas", "1"];
+    good(lab.up(&one));
+    good(lab.sh("printf kept | rados -p rbd put thing -"));
+    good(lab.run("down", &["--keep"]));
+    assert_eq!(lab.processes(), Vec::<String>::new());
+    assert_eq!(lab.status()["state"], "down");
+    assert!(refused(&lab.up(&["--osds", "2", "--replicas", "1"])).contains("other settings"));
+    good(lab.up(&[]));
+    assert_eq!(String::from_utf8_lossy(&good(lab.sh("rados -p rbd get thing -")).stdout), "kept");
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+}
+
+#[test]
+fn an_interrupted_start_leaves_nothing_and_a_killed_one_can_be_taken_down() {
+    let Some(_alone) = alone("lab interrupted") else { return };
+    for (signal, cleans) in [(rustix::process::Signal::INT, true), (rustix::process::Signal::KILL, false)] {
+        let lab = Lab::new("cut");
+        let mut child =
+            lab.command("up", &["--osds", "1", "--replicas", "1"]).stderr(Stdio::null()).spawn().expect("up");
+        wait_for(&lab.dir.join("log/osd.0.out"));
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("it runs");
+        let status = child.wait().expect("it ends");
+        if cleans {
+            assert_eq!(status.code(), Some(130));
+        } else {
+            assert!(
+                refused(&lab.up(&[])).contains("runs in"),
+                "a second start beside what the killed one left"
+            );
+            good(lab.run("down", &[]));
+        }
+        lab.leaves_nothing();
+    }
+}
+
+fn wait_for(path: &Path) {
+    let begun = Instant::now();
+    while !path.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} never came", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_mend_and_leaves_no_folder() {
+    let lab = Lab::new("refused");
+    for (args, says) in [
+        (&["--set", "osd_op_num_shards=5"][..], "section.option"),
+        (&["--replicas", "4"], "as many OSDs"),
+        (&["--data", "floppy"], "neither 'file'"),
+        (&["--osd-size", "1m"], "too small"),
+        (&["/nonexistent.toml"], "reading /nonexistent.toml"),
+    ] {
+        assert!(refused(&lab.up(args)).contains(says), "{args:?}: {}", refused(&lab.up(args)));
+        assert!(!lab.dir.exists(), "{args:?} made a folder");
+    }
+    assert!(refused(&lab.run("down", &[])).contains("no lab in"));
+    let bare = lab.command("up", &[]).env("PATH", "/nonexistent").output().expect("the program runs");
+    assert!(refused(&bare).contains("apt-get install ceph-mon ceph-mgr ceph-osd ceph-common"));
+}
+
+#[test]
+fn a_folder_with_other_content_and_a_device_with_data_are_refused() {
+    let Some(_alone) = alone("lab refusals") else { return };
+    let lab = Lab::new("foreign");
+    std::fs::create_dir_all(&lab.dir).expect("a folder");
+    std::fs::write(lab.dir.join("letter"), "dear").expect("a file");
+    assert!(refused(&lab.up(&[])).contains("not a lab"));
+    assert!(lab.dir.join("letter").exists());
+    let device = lab.dir.with_extension("dev");
+    let empty = Lab::new("empty");
+    let data = ["--osds", "1", "--replicas", "1", "--data", device.to_str().expect("text")];
+    std::fs::write(&device, b"XFSB and so on").expect("a file");
+    assert!(refused(&empty.up(&data)).contains("holds XFS"));
+    assert!(!empty.dir.exists());
+    std::fs::remove_file(&device).expect("the file");
+    std::fs::remove_dir_all(&lab.dir).expect("the folder");
+}
+
+#[test]
+fn an_images_status_names_who_uses_it_and_why_it_could_not_be_a_core() {
+    let Some(_alone) = alone("rbd status") else { return };
+    let lab = Lab::new("rbd");
+    good(lab.up(&["--osds", "1", "--replicas", "1"]));
+    let conf = lab.dir.join("ceph.conf");
+    let status = |image: &str, more: &[&str]| {
+        let mut command = Command::new(program());
+        command.args(["rbd", "status", image, "--json", "--id", "loligo", "--conf"]).arg(&conf).args(more);
+        command.output().expect("the program runs")
+    };
+    let json = |out: &Output| serde_json::from_slice::<Value>(&out.stdout).expect("status is JSON");
+    good(lab.sh(
+        "rbd create --size 64M rbd/good; rbd create --size 64M --image-feature layering rbd/unlocked; \
+                 rbd create --size 64M rbd/cached; rbd config image set rbd/cached rbd_cache true; \
+                 rbd create --size 64M rbd/limited; rbd config image set rbd/limited rbd_qos_iops_limit 9; \
+                 rbd create --size 64M --stripe-unit 65536 --stripe-count 4 rbd/striped",
+    ));
+    let free = json(&good(status("rbd/good", &[])));
+    assert_eq!(
+        (&free["size"], &free["lock_owner"], &free["quiesce"]),
+        (&(64 << 20).into(), &Value::Null, &true.into())
+    );
+    assert_eq!((&free["refused"], &free["ungrouped"]), (&serde_json::json!([]), &serde_json::json!([])));
+    for (image, key, says) in [
+        ("rbd/unlocked", "refused", "exclusive-lock"),
+        ("rbd/cached", "refused", "rbd_cache"),
+        ("rbd/limited", "ungrouped", "rbd_qos_iops_limit"),
+        ("rbd/striped", "ungrouped", "striped over 4"),
+    ] {
+        let out = status(image, &[]);
+        assert_eq!(out.status.success(), key == "ungrouped", "{image}");
+        assert!(json(&out)[key][0].as_str().is_some_and(|why| why.contains(says)), "{image}: {}", json(&out));
+    }
+    // A writer that holds the image: its lock and its address are named.
+    let bench =
+        "rbd bench --io-type write --io-size 4K --io-threads 1 --io-total 10g rbd/good >/dev/null 2>&1";
+    let mut writer =
+        lab.command("exec", &["--", "sh", "-c", &format!("exec {bench}")]).spawn().expect("a writer");
+    let begun = Instant::now();
+    let held = loop {
+        let held = json(&status("rbd/good", &[]));
+        if !held["lock_owner"].is_null() {
+            break held;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody took the lock: {held}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(
+        held["refused"][0].as_str().is_some_and(|why| why.contains("holds its exclusive lock")),
+        "{held}"
+    );
+    assert_eq!(held["watchers"].as_array().map(Vec::len), Some(1));
+    writer.kill().expect("it runs");
+    writer.wait().expect("it ends");
+    for (image, more, says) in [
+        ("rbd/none", &[][..], "opening image none"),
+        ("nopool/x", &[], "opening pool nopool"),
+        ("rbd/good", &["--keyring", "/nonexistent"], "connecting to the cluster as client.loligo"),
+    ] {
+        assert!(refused(&status(image, more)).contains(says), "{}", refused(&status(image, more)));
+    }
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+}
