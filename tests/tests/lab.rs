@@ -236,7 +236,7 @@ fn an_images_status_names_who_uses_it_and_why_it_could_not_be_a_core() {
     ));
     let free = json(&good(status("rbd/good", &[])));
     assert_eq!(
-        (&free["size"], &free["lock_owner"], &free["quiesce"]),
+        (&free["size"], &free["lock"], &free["quiesce"]),
         (&(64 << 20).into(), &Value::Null, &true.into())
     );
     assert_eq!((&free["refused"], &free["ungrouped"]), (&serde_json::json!([]), &serde_json::json!([])));
@@ -252,13 +252,13 @@ fn an_images_status_names_who_uses_it_and_why_it_could_not_be_a_core() {
     }
     // A writer that holds the image: its lock and its address are named.
     let bench =
-        "rbd bench --io-type write --io-size 4K --io-threads 1 --io-total 10g rbd/good >/dev/null 2>&1";
+        "rbd bench --io-type write --io-size 4K --io-threads 1 --io-total 10G rbd/good >/dev/null 2>&1";
     let mut writer =
         lab.command("exec", &["--", "sh", "-c", &format!("exec {bench}")]).spawn().expect("a writer");
     let begun = Instant::now();
     let held = loop {
         let held = json(&status("rbd/good", &[]));
-        if !held["lock_owner"].is_null() {
+        if !held["lock"].is_null() {
             break held;
         }
         assert!(begun.elapsed() < Duration::from_secs(30), "nobody took the lock: {held}");

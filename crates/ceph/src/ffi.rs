@@ -91,8 +91,9 @@ table! {
     rbd_get_old_format(ImageT, *mut u8) -> c_int;
     rbd_get_id(ImageT, *mut c_char, usize) -> c_int;
     rbd_get_data_pool_id(ImageT) -> i64;
-    rbd_lock_get_owners(ImageT, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
-    rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
+    rbd_list_lockers(
+        ImageT, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize
+    ) -> isize;
     rbd_watchers_list(ImageT, *mut Watcher, *mut usize) -> c_int;
     rbd_watchers_list_cleanup(*mut Watcher, usize);
     rbd_config_image_list(ImageT, *mut ConfigOption, *mut c_int) -> c_int;

@@ -34,6 +34,17 @@ pub struct WatcherInfo {
     pub client: i64,
 }
 
+/// Who holds an image's lock.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct LockHolder {
+    /// As `client.4123`.
+    pub client: String,
+    /// What it calls its hold: `auto NUMBER` where librbd took it.
+    pub cookie: String,
+    /// Its address, as `ip:port/nonce`.
+    pub address: String,
+}
+
 /// Where an option of an image has its value from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -130,23 +141,43 @@ impl Image {
         unsafe { (self.lib.rbd_get_data_pool_id)(self.handle) }
     }
 
-    /// The address of whoever holds the exclusive lock.
-    pub fn lock_owner(&self) -> Result<Option<String>, CephError> {
-        let (mut mode, mut owners, mut count): (c_int, [*mut c_char; 8], usize) = (0, [null_mut(); 8], 8);
-        // SAFETY: the handle is live; as many owners are written as `count` says there is room for.
-        let code = unsafe {
-            (self.lib.rbd_lock_get_owners)(self.handle, &raw mut mode, owners.as_mut_ptr(), &raw mut count)
-        };
-        if matches!(code.saturating_neg(), libc::ENOENT | libc::EINVAL) {
-            // Nobody, or an image that has no lock.
-            return Ok(None);
+    /// Who holds its lock: read from the image's header, so that the lock itself is not asked for.
+    pub fn lock_holder(&self) -> Result<Option<LockHolder>, CephError> {
+        let mut room = 1024;
+        loop {
+            let mut exclusive: c_int = 0;
+            // Tag, clients, cookies, addresses.
+            let mut texts: [Vec<c_char>; 4] = std::array::from_fn(|_| vec![0; room]);
+            let mut lens = [room; 4];
+            let [tag, clients, cookies, addresses] = &mut texts;
+            let [tag_len, clients_len, cookies_len, addresses_len] = &mut lens;
+            // SAFETY: the handle is live; each text is as long as the length beside it says.
+            let code = unsafe {
+                (self.lib.rbd_list_lockers)(
+                    self.handle,
+                    &raw mut exclusive,
+                    tag.as_mut_ptr(),
+                    tag_len,
+                    clients.as_mut_ptr(),
+                    clients_len,
+                    cookies.as_mut_ptr(),
+                    cookies_len,
+                    addresses.as_mut_ptr(),
+                    addresses_len,
+                )
+            };
+            if code == -(libc::ERANGE as isize) {
+                room = lens.into_iter().max().unwrap_or(room).max(room * 2);
+                continue;
+            }
+            check(|| "asking for the lock's holder".to_owned(), code as i32)?;
+            if code == 0 {
+                return Ok(None);
+            }
+            // One after the other, each with its ending zero: an exclusive lock has one holder.
+            let [client, cookie, address] = [&texts[1], &texts[2], &texts[3]].map(|t| string(t));
+            return Ok(Some(LockHolder { client, cookie, address }));
         }
-        check(|| "asking for the lock's owner".to_owned(), code)?;
-        // SAFETY: the first `count` were written by librbd: C strings that live until the cleanup below.
-        let owner = owners[..count].first().map(|o| unsafe { owned(*o) });
-        // SAFETY: what librbd wrote is given back, once.
-        unsafe { (self.lib.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
-        Ok(owner)
     }
 
     /// Everybody who watches it.

@@ -1,7 +1,7 @@
 //! What stands between an image and its use as a core, and which way of destaging it allows.
 
 use crate::cluster::Cluster;
-use crate::image::{Image, Source, WatcherInfo, feature};
+use crate::image::{Image, LockHolder, Source, WatcherInfo, feature};
 use crate::spec::ImageSpec;
 use crate::{CephError, Library};
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub struct ImageStatus {
     /// Feature bits as librbd numbers them.
     pub features: u64,
     /// Who holds the exclusive lock.
-    pub lock_owner: Option<String>,
+    pub lock: Option<LockHolder>,
     /// Who has it open for writing.
     pub watchers: Vec<WatcherInfo>,
     /// Whether snapshots by others can be made to hold cached writes (this host's librbd).
@@ -53,20 +53,16 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     let fsid = cluster.fsid()?;
     let image = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     let features = image.features()?;
-    let owner = image.lock_owner()?;
+    let lock = image.lock_holder()?;
     // An image opened to be read does not watch, so that all of these are others.
     let watchers = image.watchers()?;
     let old = image.is_old()?;
     let mut refused = unusable(features, old);
-    if let Some(owner) = &owner {
-        refused.push(format!(
-            "{owner} holds its exclusive lock: end that client, or take the image with --steal"
-        ));
+    if let Some(h) = &lock {
+        refused
+            .push(format!("{} at {} holds its exclusive lock: end that client first", h.client, h.address));
     } else if let Some(w) = watchers.first() {
-        refused.push(format!(
-            "client.{} at {} has it open: end that client, or take the image with --steal",
-            w.client, w.address
-        ));
+        refused.push(format!("client.{} at {} has it open: end that client first", w.client, w.address));
     }
     let options = image.options()?;
     refused.extend(overridden(&options));
@@ -78,7 +74,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
         id: if old { String::new() } else { image.id()? },
         size: image.size()?,
         features,
-        lock_owner: owner,
+        lock,
         watchers,
         quiesce: Library::get()?.quiesces(),
         refused,

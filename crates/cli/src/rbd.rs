@@ -62,7 +62,8 @@ fn print(s: &ImageStatus) {
     let line = |key: &str, value: &str| println!("{key:<14} {value}");
     line("image", &format!("{}, {}", s.image, units::bytes(s.size as f64)));
     line("cluster", &s.fsid);
-    line("lock", s.lock_owner.as_deref().unwrap_or("free"));
+    let lock = s.lock.as_ref().map(|h| format!("{} at {} ({})", h.client, h.address, h.cookie));
+    line("lock", lock.as_deref().unwrap_or("free"));
     for w in &s.watchers {
         line("open at", &format!("{} (client.{})", w.address, w.client));
     }
