@@ -4,7 +4,7 @@ use loligo_tests::server::program;
 use loligo_tests::skip::{installed, skip};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,16 @@ impl Drop for Lab {
         if self.dir.exists() {
             let _ = self.run("down", &[]);
         }
+    }
+}
+
+/// A process that does not outlive the test, whatever became of that.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -253,8 +263,8 @@ fn an_images_status_names_who_uses_it_and_why_it_could_not_be_a_core() {
     // A writer that holds the image: its lock and its address are named.
     let bench =
         "rbd bench --io-type write --io-size 4K --io-threads 1 --io-total 10G rbd/good >/dev/null 2>&1";
-    let mut writer =
-        lab.command("exec", &["--", "sh", "-c", &format!("exec {bench}")]).spawn().expect("a writer");
+    let mut command = lab.command("exec", &["--", "sh", "-c", &format!("exec {bench}")]);
+    let writer = Ended(command.spawn().expect("a writer"));
     let begun = Instant::now();
     let held = loop {
         let held = json(&status("rbd/good", &[]));
@@ -269,8 +279,7 @@ fn an_images_status_names_who_uses_it_and_why_it_could_not_be_a_core() {
         "{held}"
     );
     assert_eq!(held["watchers"].as_array().map(Vec::len), Some(1));
-    writer.kill().expect("it runs");
-    writer.wait().expect("it ends");
+    drop(writer);
     for (image, more, says) in [
         ("rbd/none", &[][..], "opening image none"),
         ("nopool/x", &[], "opening pool nopool"),
