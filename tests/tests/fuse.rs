@@ -141,29 +141,39 @@ fn what_one_client_writes_the_other_reads_at_once() {
     if impossible("FUSE beside NBD") {
         return;
     }
-    let rig = Mounted::new(64 * MIB, 32 * MIB);
-    let server = rig.volume.serve().expect("a start");
-    let file = rig.open(0).expect("the file opens");
-    let (send, answers) = channel();
-    let mut client = Client::connect(&rig.volume.socket(), Volume::NAME, send).expect("a connection");
-    assert_eq!(client.size, file.metadata().unwrap().len(), "one size for both");
-    let mut rng = loligo_sim::rng::Rng::new(4);
-    for turn in 0..200 {
-        let len = (rng.draw() % 256 + 1) * 512;
-        let at = rng.draw() % ((64 * MIB - len) / 512) * 512;
-        let data = pattern(turn, len as usize);
-        if turn % 2 == 0 {
-            file.write_all_at(&data, at).unwrap();
-            assert!(nbd(&mut client, &answers, at, &Nbd::Read(len as u32)) == data, "{len} bytes at {at}");
-        } else {
-            nbd(&mut client, &answers, at, &Nbd::Write { data: data.clone(), fua: false });
+    for shards in ["1", "3"] {
+        let mut rig = Mounted::new(64 * MIB, 96 * MIB);
+        rig.volume.more.extend(["--shards", shards].map(str::to_owned));
+        let server = rig.volume.serve().expect("a start");
+        let file = rig.open(0).expect("the file opens");
+        let (send, answers) = channel();
+        let mut client = Client::connect(&rig.volume.socket(), Volume::NAME, send).expect("a connection");
+        assert_eq!(client.size, file.metadata().unwrap().len(), "one size for both");
+        let mut rng = loligo_sim::rng::Rng::new(4);
+        for turn in 0..200 {
+            let len = (rng.draw() % 256 + 1) * 512;
+            let at = rng.draw() % ((64 * MIB - len) / 512) * 512;
+            let data = pattern(turn, len as usize);
             let mut back = vec![0; len as usize];
-            file.read_exact_at(&mut back, at).unwrap();
-            assert!(back == data, "{len} bytes at {at}");
+            if turn % 2 == 0 {
+                file.write_all_at(&data, at).unwrap();
+                back = nbd(&mut client, &answers, at, &Nbd::Read(len as u32));
+            } else {
+                nbd(&mut client, &answers, at, &Nbd::Write { data: data.clone(), fua: false });
+                file.read_exact_at(&mut back, at).unwrap();
+            }
+            assert!(back == data, "{len} bytes at {at}, {shards} shards");
         }
+        // Over several windows, so that several threads have a part in it.
+        let data = pattern(5, 5 * MIB as usize);
+        file.write_all_at(&data, MIB / 2).unwrap();
+        file.sync_all().unwrap();
+        let mut back = vec![0; data.len()];
+        file.read_exact_at(&mut back, MIB / 2).unwrap();
+        assert!(back == data && nbd(&mut client, &answers, MIB / 2, &Nbd::Read(5 << 20)) == data);
+        drop((client, file));
+        server.stop().expect("a clean stop");
     }
-    drop((client, file));
-    server.stop().expect("a clean stop");
 }
 
 #[test]
@@ -308,6 +318,8 @@ fn the_file_can_be_locked_given_away_and_opened_as_an_osd_does_but_not_resized()
     let names: Vec<_> =
         std::fs::read_dir(rig.mountpoint()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, [Volume::NAME]);
+    assert_eq!(errno(File::create(rig.mountpoint().join("another"))), Some(Errno::PERM));
+    assert_eq!(errno(std::fs::remove_file(rig.path())), Some(Errno::PERM));
     let mut file = rig.open(libc::O_DIRECT | libc::O_DSYNC).expect("past the page cache");
     let meta = file.metadata().unwrap();
     assert_eq!((meta.len(), meta.mode() & 0o777, meta.is_file()), (64 * MIB, 0o600, true));
