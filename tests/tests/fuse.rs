@@ -101,6 +101,27 @@ fn every_fsync_and_fdatasync_arrives() {
 }
 
 #[test]
+fn each_write_after_o_dsync_is_durable_before_its_answer_and_others_are_not() {
+    if impossible("O_DSYNC through FUSE") {
+        return;
+    }
+    let rig = Mounted::new(64 * MIB, 32 * MIB);
+    let server = rig.volume.serve().expect("a start");
+    let flushes = |flags: i32| {
+        let file = rig.open(flags).expect("the file opens");
+        let before = rig.number("cache_flushes").unwrap();
+        for i in 0..50 {
+            file.write_all_at(&[i; 4096], u64::from(i) * 8192).unwrap();
+        }
+        rig.number("cache_flushes").unwrap() - before
+    };
+    let (plain, dsync, sync) = (flushes(0), flushes(libc::O_DSYNC), flushes(libc::O_SYNC | libc::O_DIRECT));
+    assert!(dsync >= 50 && sync >= 50, "{dsync} and {sync} flushes of the cache for 50 writes each");
+    assert!(plain < 25, "{plain} flushes for 50 writes that nobody wanted durable");
+    server.stop().expect("a clean stop");
+}
+
+#[test]
 fn holes_read_as_zeros_and_what_a_volume_cannot_do_is_refused() {
     if impossible("fallocate through FUSE") {
         return;
