@@ -8,6 +8,7 @@ pub mod line;
 pub mod load;
 pub mod loops;
 pub mod lossy;
+pub mod mounted;
 pub mod nbd;
 pub mod server;
 pub mod skip;

@@ -72,35 +72,13 @@ impl Volume {
     /// # Errors
     /// Where the program does not run.
     pub fn launch(&self) -> Result<Server> {
-        let log = self.dir.join("serve.log");
-        let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
-        let mut child = Command::new(program())
-            .args(["serve", "--name", Volume::NAME, "--mode", self.mode])
-            .arg("--cache")
-            .arg(&self.cache)
-            .args(["--cache-size", &self.cache_size.to_string()])
-            .arg("--core")
-            .arg(format!("file:{}", self.core.display()))
-            .arg("--listen")
-            .arg(format!("unix:{}", self.socket().display()))
-            .args(&self.more)
-            .env("LOLIGO_RUNTIME_DIR", &self.dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .with_context(|| format!("{} does not run", program().display()))?;
-        let (tx, lines) = channel();
-        if let Some(out) = child.stdout.take() {
-            std::thread::spawn(move || {
-                for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    if tx.send(line).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        Ok(Server { child, lines, log })
+        let mut args = vec!["--mode".to_owned(), self.mode.to_owned()];
+        args.extend(["--cache".to_owned(), self.cache.display().to_string()]);
+        args.extend(["--cache-size".to_owned(), self.cache_size.to_string()]);
+        args.extend(["--core".to_owned(), format!("file:{}", self.core.display())]);
+        args.extend(["--listen".to_owned(), format!("unix:{}", self.socket().display())]);
+        args.extend(self.more.iter().cloned());
+        Server::launch(&self.dir, &args)
     }
 
     /// Starts the service and waits until clients may come.
@@ -138,6 +116,36 @@ pub struct Server {
 }
 
 impl Server {
+    /// Starts `loligo serve` for a volume of the usual name with these further arguments, not waiting for it. Its words on
+    /// stderr and its control socket go to `dir`.
+    ///
+    /// # Errors
+    /// Where the program does not run.
+    pub fn launch(dir: &Path, args: &[String]) -> Result<Server> {
+        let log = dir.join("serve.log");
+        let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
+        let mut child = Command::new(program())
+            .args(["serve", "--name", Volume::NAME])
+            .args(args)
+            .env("LOLIGO_RUNTIME_DIR", dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .with_context(|| format!("{} does not run", program().display()))?;
+        let (tx, lines) = channel();
+        if let Some(out) = child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    if tx.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Server { child, lines, log })
+    }
+
     /// Its last words on stderr.
     pub fn words(&self) -> String {
         let all = std::fs::read_to_string(&self.log).unwrap_or_default();

@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::ArgGroup;
 use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
-use loligo_export::{Credentials, ListenAddr};
+use loligo_export::{Credentials, Way};
 use loligo_service::serve::{CacheOptions, ServeOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// Serve one volume in the foreground
 ///
 /// Opens (or makes) the cache, recovers what a crash left, and exports the core through it over NBD, under its name and as
-/// the default export. Prints the line 'ready' on stdout when clients may come; everything else goes to stderr.
+/// the default export, or as a file. Prints the line 'ready' on stdout when clients may come; everything else goes to stderr.
 ///
 /// SIGTERM or SIGINT ends it without waiting for clients: what was accepted is answered, later requests get ESHUTDOWN,
 /// everything acknowledged is made durable. Dirty data stays on the cache and is there at the next start; with
@@ -31,6 +31,10 @@ Examples:
   The same for clients elsewhere, with TLS:
     loligo serve --name vol --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen tcp:0.0.0.0:10809 --tls-cert srv.pem --tls-key srv.key --tls-ca ca.pem
+  As a file, for an OSD on this machine:
+    loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
+      --listen fuse:/run/osd0
+    chown ceph:ceph /run/osd0/osd0
   A client:
     nbdinfo 'nbd+unix:///vol?socket=/run/vol.sock'"
 )]
@@ -65,11 +69,13 @@ pub(crate) struct Args {
     /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
     #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
     line_size: Option<u32>,
-    /// Where clients come from: unix:PATH or tcp:ADDR:PORT; may be given several times
+    /// Where clients come from: unix:PATH, tcp:ADDR:PORT or fuse:MOUNTPOINT; may be given several times
     ///
-    /// TCP addresses other than loopback are refused without TLS.
+    /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. fuse mounts a file
+    /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
+    /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
     #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
-    listen: Vec<ListenAddr>,
+    listen: Vec<Way>,
     /// Serve TLS only, with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_psk")]
     tls_cert: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use loligo_block::{DeviceSpec, parse_size};
 use loligo_cache::mode::Mode;
-use loligo_export::ListenAddr;
+use loligo_export::Way;
 
 /// Bytes, as `4k`, `512M`, `1GiB`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -27,8 +27,8 @@ pub(crate) fn mode(text: &str) -> Result<Mode, String> {
     text.parse()
 }
 
-/// A listening address.
-pub(crate) fn listen(text: &str) -> Result<ListenAddr, String> {
+/// A way for clients.
+pub(crate) fn listen(text: &str) -> Result<Way, String> {
     text.parse().map_err(|e: loligo_export::ListenError| e.to_string())
 }
 

@@ -62,7 +62,8 @@ impl fmt::Display for ListenAddr {
 pub enum ListenError {
     /// Not an address.
     #[error(
-        "cannot listen on '{given}': {why}. Give unix:PATH or tcp:ADDR:PORT, for example tcp:127.0.0.1:10809"
+        "cannot listen on '{given}': {why}. Give unix:PATH or tcp:ADDR:PORT, for example tcp:127.0.0.1:10809, or \
+         fuse:MOUNTPOINT"
     )]
     Address {
         /// What was given.

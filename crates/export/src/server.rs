@@ -24,6 +24,9 @@ const TURN: usize = 4 << 20;
 /// otherwise do nothing while the batch is worked on, and the server nothing while the client makes its next.
 const EARLY: u32 = 4;
 
+/// Ids of requests below this are never a connection's. Whoever else asks the same volume takes its ids from here.
+pub const LOCAL_IDS: ReqId = 1 << 32;
+
 /// A connection; never given twice, so that late events of a closed one find nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId {
@@ -121,7 +124,8 @@ impl Server {
             tracing::warn!(limit = self.limits.connections, "a client was turned away: too many connections");
             return None;
         }
-        self.generation = self.generation.wrapping_add(1);
+        // Generation 0 would make ids below LOCAL_IDS.
+        self.generation = self.generation.wrapping_add(1).max(1);
         let slot = self.entries.vacant_entry();
         let id = ConnId { index: slot.key() as u16, generation: self.generation };
         let (export, limits) = (self.export.clone(), self.limits.clone());

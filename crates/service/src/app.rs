@@ -4,7 +4,7 @@ use crate::serve::{HeldCache, ServeOptions};
 use loligo_block::DeviceSpec;
 use loligo_cache::api::Control;
 use loligo_cache::units::BLOCK;
-use loligo_export::Listener;
+use loligo_export::fuse::Counters;
 use loligo_shard::Handle;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    pub(crate) fn new(o: &ServeOptions, held: Option<&HeldCache>, listeners: &[Listener], size: u64) -> Info {
+    pub(crate) fn new(o: &ServeOptions, held: Option<&HeldCache>, listen: Vec<String>, size: u64) -> Info {
         let sb = held.map(|h| &h.superblock);
         let kind = if matches!(o.core, DeviceSpec::Hdd { .. }) { "hdd:" } else { "" };
         Info {
@@ -43,7 +43,7 @@ impl Info {
             shards: sb.map_or(1, |s| s.layout.shards),
             core_reserve: sb.map(|s| s.core_reserve),
             uuid: sb.map(|s| s.uuid.iter().map(|b| format!("{b:02x}")).collect()),
-            listen: listeners.iter().map(|l| l.addr().to_string()).collect(),
+            listen,
         }
     }
 }
@@ -68,6 +68,8 @@ pub struct FlushState {
 pub(crate) struct App {
     pub(crate) info: Info,
     pub(crate) handle: Handle,
+    /// What came through mounts.
+    pub(crate) fuse: Arc<Counters>,
     pub(crate) started: Instant,
     /// Held while the tunables are read, changed and handed out again, so that of two changes at once none is lost.
     pub(crate) setting: Mutex<()>,
@@ -77,7 +79,14 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(info: Info, handle: Handle) -> App {
-        App { info, handle, started: Instant::now(), setting: Mutex::default(), flushes: Mutex::default() }
+        App {
+            info,
+            handle,
+            fuse: Arc::default(),
+            started: Instant::now(),
+            setting: Mutex::default(),
+            flushes: Mutex::default(),
+        }
     }
 
     fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {

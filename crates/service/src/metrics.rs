@@ -1,7 +1,7 @@
 //! The numbers of a volume as Prometheus text.
 
 use crate::app::App;
-use crate::stats::{histograms, merged};
+use crate::stats::{core_queue_max, histograms, merged};
 use anyhow::{Context, Result, bail};
 use loligo_cache::stats::Bypass;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub(crate) fn text(app: &App) -> String {
             let _ = writeln!(out, "loligo_{row} {value}");
         }
     };
-    for (name, value) in stats.counters() {
+    for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
         let (full, kind) = if GAUGES.contains(&name) {
             (name.to_owned(), "gauge")
         } else {
@@ -53,6 +53,8 @@ pub(crate) fn text(app: &App) -> String {
     put("bypass_total", "counter", &bypass);
     let connections: usize = snapshots.iter().map(|s| s.connections).sum();
     put("connections", "gauge", &[(format!("connections{{{label}}}"), connections as f64)]);
+    let queue = core_queue_max(&snapshots) as f64;
+    put("core_queue_max", "gauge", &[(format!("core_queue_max{{{label}}}"), queue)]);
     put("poisoned", "gauge", &[(format!("poisoned{{{label}}}"), f64::from(u8::from(stats.poisoned)))]);
     put(
         "uptime_seconds",

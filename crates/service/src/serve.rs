@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{DeviceFile, DeviceSpec};
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{Superblock, valid_line_size};
-use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext};
+use loligo_export::fuse::{Mount, Mountpoint};
+use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -27,7 +28,7 @@ pub struct ServeOptions {
     /// The cache; `None` exports the core as it is.
     pub cache: Option<CacheOptions>,
     /// Where clients come from.
-    pub listen: Vec<ListenAddr>,
+    pub listen: Vec<Way>,
     /// With it, clients must use TLS.
     pub tls: Option<Credentials>,
     /// Where Prometheus text is served.
@@ -74,8 +75,15 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     if let Some(path) = &options.stats_json {
         stats::can_write(path)?;
     }
-    let mut listeners = Vec::new();
-    for addr in &options.listen {
+    let (mut listeners, mut mountpoints) = (Vec::new(), Vec::new());
+    for way in &options.listen {
+        let addr = match way {
+            Way::Socket(addr) => addr,
+            Way::Fuse(path) => {
+                mountpoints.push(Mountpoint::claim(path)?);
+                continue;
+            }
+        };
         let listener = Listener::bind(addr, tls.is_some())?;
         leaves(&signals, listener.addr());
         if matches!(addr, ListenAddr::Tcp(a) if a.port() == 0) {
@@ -106,10 +114,12 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
             (backend, Some(HeldCache { file: opened.file, superblock: opened.superblock }), opened.made)
         }
     };
-    let info = Info::new(&options, held.as_ref(), &listeners, export.size);
+    let sockets = listeners.iter().map(|l| l.addr().to_string());
+    let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
+    let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
     let core_file = core.file.clone();
     let plan = Plan {
-        export,
+        export: export.clone(),
         limits: Limits::default(),
         tls,
         listeners,
@@ -119,10 +129,17 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     };
     signals.started();
     let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
+    let app = Arc::new(App::new(info, running.handle().clone()));
+    let mounts = match mount(&mountpoints, &export, &app) {
+        Ok(mounts) => mounts,
+        Err(why) => {
+            stop::stop(&options, &signals, running, Vec::new(), &app, &core_file, held)?;
+            return Err(why);
+        }
+    };
     if let Some(made) = made {
         made.keep();
     }
-    let app = Arc::new(App::new(info, running.handle().clone()));
     let _name = control::start(app.clone(), control, metrics)?;
     if let Some(path) = &options.stats_json {
         stats::write_file(path, &app, true)?;
@@ -131,7 +148,17 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // Whoever started this may have closed the pipe; the volume is served all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     watch(&options, &signals, &running, &app)?;
-    stop::stop(&options, &signals, running, &app, &core_file, held)
+    stop::stop(&options, &signals, running, mounts, &app, &core_file, held)
+}
+
+/// Mounts the volume wherever that was asked for. Each mount is one client.
+fn mount(at: &[Mountpoint], export: &Export, app: &App) -> Result<Vec<Mount>> {
+    let mut mounts = Vec::new();
+    for (number, at) in at.iter().enumerate() {
+        let volume = Arc::new(app.handle.local(number));
+        mounts.push(Mount::new(at, export, volume, app.fuse.clone())?);
+    }
+    Ok(mounts)
 }
 
 fn leaves(signals: &StopSignals, addr: &ListenAddr) {
@@ -171,11 +198,14 @@ fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: 
 
 fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
-    ensure!(!o.listen.is_empty(), "nobody could reach the volume: give --listen unix:PATH or tcp:ADDR:PORT");
-    for (i, addr) in o.listen.iter().enumerate() {
+    ensure!(
+        !o.listen.is_empty(),
+        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT or fuse:MOUNTPOINT"
+    );
+    for (i, way) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.
-        let fixed = !matches!(addr, ListenAddr::Tcp(a) if a.port() == 0);
-        ensure!(!fixed || !o.listen[..i].contains(addr), "--listen {addr} is given twice: once is enough");
+        let fixed = !matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
+        ensure!(!fixed || !o.listen[..i].contains(way), "--listen {way} is given twice: once is enough");
     }
     let Some(c) = &o.cache else { return Ok(()) };
     if let Some(n) = c.line_size.filter(|n| !valid_line_size(*n)) {

@@ -19,6 +19,11 @@ pub(crate) fn merged(snapshots: &[Snapshot]) -> Stats {
     all
 }
 
+/// The most operations that a thread had in flight at the core.
+pub(crate) fn core_queue_max(snapshots: &[Snapshot]) -> usize {
+    snapshots.iter().map(|s| s.core_queue_max).max().unwrap_or(0)
+}
+
 /// The histograms of `stats` by name; values in nanoseconds.
 macro_rules! histograms {
     ($stats:expr) => {
@@ -37,9 +42,10 @@ pub(crate) fn json(app: &App) -> Value {
     out.insert("uptime_s".into(), json!(app.started.elapsed().as_secs_f64()));
     out.insert("poisoned".into(), json!(snapshots.iter().find_map(|s| s.poisoned.clone())));
     out.insert("connections".into(), json!(snapshots.iter().map(|s| s.connections).sum::<usize>()));
-    for (name, value) in stats.counters() {
+    for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
         out.insert(name.into(), json!(value));
     }
+    out.insert("core_queue_max".into(), json!(core_queue_max(&snapshots)));
     let bypass: Map<String, Value> =
         Bypass::ALL.iter().map(|(b, name)| ((*name).to_owned(), json!(stats.bypass[*b as usize]))).collect();
     out.insert("bypass".into(), Value::Object(bypass));

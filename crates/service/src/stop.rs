@@ -1,4 +1,4 @@
-//! The stop: clients first, then what they were promised, then the word "clean".
+//! The stop: clients first, their mounts with them, then what they were promised, then the word "clean".
 
 use crate::app::App;
 use crate::progress::Progress;
@@ -10,6 +10,7 @@ use loligo_block::{DeviceFile, SyncFile, SyncIo};
 use loligo_cache::api::Control;
 use loligo_cache::open;
 use loligo_cache::units::BLOCK;
+use loligo_export::fuse::{Mount, Unmounted};
 use loligo_shard::{Ask, Running, Said};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -26,12 +27,14 @@ pub(crate) fn stop(
     options: &ServeOptions,
     signals: &StopSignals,
     running: Running,
+    mounts: Vec<Mount>,
     app: &App,
     core: &DeviceFile,
     held: Option<HeldCache>,
 ) -> Result<ExitCode> {
     let handle = running.handle().clone();
     let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
+    unmount(mounts);
     let mut flushed = Ok(());
     if options.flush_on_stop && held.is_some() && drained.is_ok() {
         flushed = flush(app, signals);
@@ -66,6 +69,24 @@ pub(crate) fn stop(
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes the mounts away. What still comes from them is refused by threads that have drained, so that this waits for nobody.
+fn unmount(mounts: Vec<Mount>) {
+    for mount in mounts {
+        let path = mount.path().display().to_string();
+        match mount.unmount() {
+            Ok(Unmounted::Gone) => {}
+            Ok(Unmounted::Busy) => {
+                eprintln!(
+                    "{path} was in use: it is unmounted, and who has the volume open there gets errors from now on"
+                );
+            }
+            Err(why) => {
+                eprintln!("warning: {path} cannot be unmounted: {why}. Unmount it by hand: umount -l {path}")
+            }
+        }
+    }
 }
 
 /// Destages everything, until that is done or another signal comes.

@@ -1,5 +1,6 @@
 //! A core exported as it is: every request becomes one operation on the device, and its completion the answer.
 
+use crate::cached::Answers;
 use crate::mail::{Ask, Said, Snapshot};
 use crate::port::Port;
 use crate::status;
@@ -9,7 +10,6 @@ use loligo_block::{
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
-use loligo_export::Server;
 use slab::Slab;
 use std::sync::mpsc::Sender;
 
@@ -44,12 +44,12 @@ impl Bare {
         Bare { core, size, tasks: Slab::new(), done: Vec::new(), stats: Stats::default() }
     }
 
-    pub(crate) fn request(&mut self, ring: &mut Ring, now: u64, req: Request, server: &mut Server) {
+    pub(crate) fn request(&mut self, ring: &mut Ring, now: u64, req: Request, to: &mut impl Answers) {
         let flush = matches!(req.kind, ReqKind::Flush);
         let inside = req.offset.checked_add(req.len).is_some_and(|end| end <= self.size);
         if !flush && (!inside || req.len == 0) {
             let result = if inside { Ok(Answer::Done) } else { Err(ReqError::Invalid) };
-            return server.answer(Reply { id: req.id, result });
+            return to.answer(Reply { id: req.id, result });
         }
         let (class, flush_after, kind) = match req.kind {
             ReqKind::Read => (Class::Read, false, OpKind::Read(Buf::alloc(req.len as usize))),
@@ -61,7 +61,7 @@ impl Bare {
             ReqKind::Flush => (Class::Flush, false, OpKind::Flush),
             ReqKind::Status => {
                 let runs = status::of_core(&self.core, req.offset, req.len);
-                return server.answer(Reply { id: req.id, result: Ok(Answer::Extents(runs)) });
+                return to.answer(Reply { id: req.id, result: Ok(Answer::Extents(runs)) });
             }
         };
         match class {
@@ -75,14 +75,14 @@ impl Bare {
     }
 
     /// Takes completions and answers them.
-    pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, server: &mut Server) {
+    pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         self.core.poll(ring, now, &mut self.done);
         while let Some(c) = self.done.pop() {
-            self.completed(ring, now, c, server);
+            self.completed(ring, now, c, to);
         }
     }
 
-    fn completed(&mut self, ring: &mut Ring, now: u64, c: Completion, server: &mut Server) {
+    fn completed(&mut self, ring: &mut Ring, now: u64, c: Completion, to: &mut impl Answers) {
         let key = c.tag as usize;
         let task = &mut self.tasks[key];
         if c.result.is_ok() && std::mem::take(&mut task.flush_after) {
@@ -107,7 +107,7 @@ impl Bare {
                 Err(refusal(&e))
             }
         };
-        server.answer(Reply { id: task.id, result });
+        to.answer(Reply { id: task.id, result });
     }
 
     pub(crate) fn ask(&mut self, ask: Ask, said: Sender<Said>, connections: usize) {
@@ -119,6 +119,7 @@ impl Bare {
                 poisoned: None,
                 flush_remaining: None,
                 connections,
+                core_queue_max: self.core.most,
                 ram: Vec::new(),
             })),
             Ask::Control(Control::SetMode(_) | Control::SetParams(_)) => {

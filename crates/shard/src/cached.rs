@@ -6,7 +6,6 @@ use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
 use loligo_cache::{Core, Part, Router};
-use loligo_export::Server;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,12 +17,6 @@ const ORIGIN_SHIFT: u32 = 56;
 /// Where answers go.
 pub(crate) trait Answers {
     fn answer(&mut self, reply: Reply);
-}
-
-impl Answers for Server {
-    fn answer(&mut self, reply: Reply) {
-        Server::answer(self, reply);
-    }
 }
 
 impl Answers for Vec<Reply> {
@@ -232,6 +225,7 @@ impl Cached {
                     poisoned: self.core.poisoned().map(str::to_owned),
                     flush_remaining: self.core.flush_remaining(),
                     connections,
+                    core_queue_max: self.disk.most,
                     ram: self.core.ram(),
                 };
                 // Nobody may be waiting any more.

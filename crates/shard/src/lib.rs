@@ -2,11 +2,13 @@
 //!
 //! [`start`] takes an opened volume and its listening sockets and runs it on one thread per shard; [`Handle`] is how
 //! everybody else talks to these threads. A request travels: socket → `export` → router → the shard that owns its
-//! window (this thread, or another's mailbox) → engine → devices, and back the same way.
+//! window (this thread, or another's mailbox) → engine → devices, and back the same way. [`Local`] is the way in without a
+//! socket, for clients in the same process.
 
 mod alone;
 mod bare;
 mod cached;
+mod locals;
 mod looper;
 mod mail;
 mod port;
@@ -15,5 +17,6 @@ mod start;
 mod status;
 
 pub use alone::Alone;
+pub use locals::Local;
 pub use mail::{Ask, Handle, Said, Snapshot};
 pub use start::{Backend, Ended, Plan, Running, start};

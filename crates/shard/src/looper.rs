@@ -3,6 +3,7 @@
 
 use crate::bare::Bare;
 use crate::cached::Cached;
+use crate::locals::{Clients, Locals};
 use crate::mail::{Ask, Mail, Mailbox, Said};
 use crate::sockets::{Ready, Sockets};
 use loligo_block::{Foreign, IoError, Request, Ring};
@@ -27,7 +28,7 @@ pub(crate) enum Engine {
 pub(crate) struct Looper {
     pub(crate) me: usize,
     pub(crate) ring: Ring,
-    pub(crate) server: Server,
+    pub(crate) clients: Clients,
     pub(crate) engine: Engine,
     pub(crate) boxes: Arc<[Mailbox]>,
     pub(crate) listeners: Vec<Listener>,
@@ -55,7 +56,7 @@ impl Looper {
         Looper {
             me,
             ring,
-            server,
+            clients: Clients { server, locals: Locals::default() },
             engine,
             boxes,
             listeners,
@@ -108,24 +109,24 @@ impl Looper {
                 self.accept(clock, i);
             }
         }
-        self.server.tick(clock, &mut self.requests);
+        self.clients.server.tick(clock, &mut self.requests);
         loop {
             for req in self.requests.drain(..) {
                 match &mut self.engine {
-                    Engine::Cached(e) => e.request(req, &mut self.server),
-                    Engine::Bare(e) => e.request(&mut self.ring, now, req, &mut self.server),
+                    Engine::Cached(e) => e.request(req, &mut self.clients),
+                    Engine::Bare(e) => e.request(&mut self.ring, now, req, &mut self.clients),
                 }
             }
             match &mut self.engine {
-                Engine::Cached(e) => e.run(&mut self.ring, now, &mut self.server),
-                Engine::Bare(e) => e.run(&mut self.ring, now, &mut self.server),
+                Engine::Cached(e) => e.run(&mut self.ring, now, &mut self.clients),
+                Engine::Bare(e) => e.run(&mut self.ring, now, &mut self.clients),
             }
-            self.server.flush(clock, &mut self.requests);
+            self.clients.server.flush(clock, &mut self.requests);
             if self.requests.is_empty() {
                 break;
             }
         }
-        self.sockets.arm(&mut self.ring, &self.server);
+        self.sockets.arm(&mut self.ring, &self.clients.server);
         self.drained();
     }
 
@@ -141,7 +142,7 @@ impl Looper {
             Engine::Cached(e) => e.next_deadline(now),
             Engine::Bare(e) => e.core.next_deadline(),
         };
-        let server = [self.server.next_deadline(), self.accept_again].into_iter().flatten().min();
+        let server = [self.clients.server.next_deadline(), self.accept_again].into_iter().flatten().min();
         let server = server.map(|t| self.nanos(t.max(clock)));
         let passed = self.nanos(Instant::now());
         [engine, server].into_iter().flatten().min().map(|t| t.saturating_sub(passed).max(1))
@@ -149,8 +150,8 @@ impl Looper {
 
     fn ready(&mut self, clock: Instant, ready: Ready) {
         match ready {
-            Ready::Read(id) => self.server.on_readable(id, clock, &mut self.requests),
-            Ready::Write(id) => self.server.on_writable(id),
+            Ready::Read(id) => self.clients.server.on_readable(id, clock, &mut self.requests),
+            Ready::Write(id) => self.clients.server.on_writable(id),
             Ready::Listener(i) => self.accept(clock, i),
             Ready::Bell => {
                 let mut mail = std::mem::take(&mut self.mail);
@@ -167,21 +168,23 @@ impl Looper {
     fn open(&mut self, clock: Instant, letter: Mail) {
         match (letter, &mut self.engine) {
             (Mail::Part(req, hint), Engine::Cached(e)) => e.part(req, hint),
-            (Mail::Answered(reply), Engine::Cached(e)) => e.answered(reply, &mut self.server),
+            (Mail::Answered(reply), Engine::Cached(e)) => e.answered(reply, &mut self.clients),
             (Mail::Missed(id), Engine::Cached(e)) => e.missed(id),
             (Mail::Part(..) | Mail::Answered(_) | Mail::Missed(_), Engine::Bare(_)) => {
                 unreachable!("a bare volume has one thread")
             }
-            (Mail::Socket(socket), _) => drop(self.server.add(socket, clock)),
+            (Mail::Socket(socket), _) => drop(self.clients.server.add(socket, clock)),
+            (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Mail::Ask(Ask::Drain, said), _) => {
                 self.listeners.clear();
                 self.accept_again = None;
                 self.draining = Some(said);
-                self.server.shutdown(clock, &mut self.requests);
+                self.clients.locals.shutdown();
+                self.clients.server.shutdown(clock, &mut self.requests);
             }
             (Mail::Ask(ask, said), engine) => {
                 self.ending |= matches!(ask, Ask::End);
-                let connections = self.server.len();
+                let connections = self.clients.server.len();
                 match engine {
                     Engine::Cached(e) => e.ask(ask, said, connections),
                     Engine::Bare(e) => e.ask(ask, said, connections),
@@ -196,7 +199,7 @@ impl Looper {
             Engine::Cached(e) => e.in_flight(),
             Engine::Bare(e) => e.in_flight(),
         };
-        if self.server.is_empty()
+        if self.clients.server.is_empty()
             && left == 0
             && let Some(said) = self.draining.take()
         {
@@ -214,7 +217,7 @@ impl Looper {
                     let to = self.next_shard;
                     self.next_shard = (to + 1) % self.boxes.len();
                     if to == self.me {
-                        self.server.add(socket, clock);
+                        self.clients.server.add(socket, clock);
                     } else {
                         self.boxes[to].put([Mail::Socket(socket)]);
                     }
@@ -228,5 +231,12 @@ impl Looper {
             }
         }
         Sockets::arm_listener(&mut self.ring, listener, index);
+    }
+}
+
+impl Drop for Looper {
+    /// However it ends, also by a panic: nobody is to wait for it.
+    fn drop(&mut self) {
+        self.boxes[self.me].close();
     }
 }

@@ -1,5 +1,6 @@
 //! What threads say to each other, and to whoever manages them.
 
+use crate::locals::{Asker, Local};
 use loligo_block::{IoError, Reply, ReqId, Request};
 use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
@@ -10,7 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A management request to one thread.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub flush_remaining: Option<u64>,
     /// Open connections.
     pub connections: usize,
+    /// The most operations that the core had in flight at once.
+    pub core_queue_max: usize,
     /// RAM of the index and its kin, by part, bytes.
     pub ram: Vec<(&'static str, usize)>,
 }
@@ -65,14 +68,25 @@ pub(crate) enum Mail {
     Missed(ReqId),
     /// A client that the listening thread accepted.
     Socket(OwnedFd),
+    /// A request of a client in this process.
+    Local(Request, Asker),
     /// Management.
     Ask(Ask, Sender<Said>),
 }
 
-/// A thread's letter box. What lies in it is bounded by what connections may have in flight (`export::Limits`).
+/// What lies in a box.
+#[derive(Debug, Default)]
+struct Queue {
+    mail: VecDeque<Mail>,
+    /// Nobody opens it any more.
+    closed: bool,
+}
+
+/// A thread's letter box. What lies in it is bounded by what connections may have in flight (`export::Limits`), and by what
+/// the kernel has under way with a mount.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    queue: Mutex<VecDeque<Mail>>,
+    queue: Mutex<Queue>,
     bell: OwnedFd,
     /// The bell was rung and the owner has not looked since.
     rung: AtomicBool,
@@ -90,8 +104,28 @@ impl Mailbox {
         self.bell.as_fd()
     }
 
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Throws away what lies in it and whatever will be put: its owner ends.
+    pub(crate) fn close(&self) {
+        let mut queue = self.lock();
+        queue.closed = true;
+        let left = std::mem::take(&mut queue.mail);
+        drop(queue);
+        drop(left);
+    }
+
     pub(crate) fn put(&self, mail: impl IntoIterator<Item = Mail>) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(mail);
+        let mut queue = self.lock();
+        if queue.closed {
+            drop(queue);
+            // Dropping a letter tells whoever waits for its answer.
+            return drop(mail);
+        }
+        queue.mail.extend(mail);
+        drop(queue);
         if !self.rung.swap(true, Ordering::AcqRel) {
             // A counter at its limit is rung already.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -102,7 +136,7 @@ impl Mailbox {
     pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         self.rung.store(false, Ordering::Release);
-        into.append(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        into.append(&mut self.lock().mail);
     }
 }
 
@@ -120,6 +154,11 @@ impl Handle {
     /// Threads of the volume.
     pub fn shards(&self) -> usize {
         self.boxes.len()
+    }
+
+    /// A way in for a client in this process. Several should have different numbers: they are spread over the threads.
+    pub fn local(&self, number: usize) -> Local {
+        Local { boxes: self.boxes.clone(), home: number % self.shards() }
     }
 
     /// Asks one thread. The channel is cut without an answer where the thread has ended.

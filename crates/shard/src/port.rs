@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 pub(crate) struct Port {
     pub(crate) device: AnyDevice,
     backlog: VecDeque<Op>,
+    /// The most operations the device had at once.
+    pub(crate) most: usize,
 }
 
 impl Port {
     pub(crate) fn new(device: AnyDevice) -> Port {
-        Port { device, backlog: VecDeque::new() }
+        Port { device, backlog: VecDeque::new(), most: 0 }
     }
 
     /// Starts `op`, behind those that wait. Its completion, if it is over at once.
@@ -22,7 +24,10 @@ impl Port {
             return None;
         }
         match self.device.submit(ring, now, op) {
-            Submit::Taken => None,
+            Submit::Taken => {
+                self.most = self.most.max(self.device.in_flight());
+                None
+            }
             Submit::Finished(c) => Some(c),
             Submit::Busy(op) => {
                 self.backlog.push_back(op);
@@ -36,7 +41,7 @@ impl Port {
         self.device.poll(ring, now, out);
         while let Some(op) = self.backlog.pop_front() {
             match self.device.submit(ring, now, op) {
-                Submit::Taken => {}
+                Submit::Taken => self.most = self.most.max(self.device.in_flight()),
                 Submit::Finished(c) => out.push(c),
                 Submit::Busy(op) => {
                     self.backlog.push_front(op);

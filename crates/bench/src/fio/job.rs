@@ -23,6 +23,8 @@ pub enum Rw {
 pub enum FileEngine {
     /// io_uring, at the job's depth.
     IoUring,
+    /// The kernel's older asynchronous I/O, as an OSD uses it, at the job's depth.
+    Libaio,
     /// One synchronous `pread`/`pwrite` at a time.
     Psync,
 }
@@ -128,7 +130,12 @@ impl Job {
                 put("uri", format!("nbd+unix:///{export}?socket={}", socket.display()));
             }
             Target::File { path, engine, direct } => {
-                put("ioengine", if *engine == FileEngine::IoUring { "io_uring" } else { "psync" }.to_owned());
+                let engine = match engine {
+                    FileEngine::IoUring => "io_uring",
+                    FileEngine::Libaio => "libaio",
+                    FileEngine::Psync => "psync",
+                };
+                put("ioengine", engine.to_owned());
                 put("filename", path.display().to_string());
                 put("direct", u8::from(*direct).to_string());
                 put("allow_file_create", "0".to_owned());

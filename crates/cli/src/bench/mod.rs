@@ -27,6 +27,8 @@ enum What {
     Latency(figures::Args),
     /// A pass-through volume beside nbdkit and qemu-nbd, alternated
     Nbd(figures::Args),
+    /// A modelled disk at depth 32 through a FUSE mount, against the same model in process, alternated
+    Fuse(figures::Args),
     /// Cached reads at a fixed rate, with and without destaging at full rate
     Foreground(figures::Args),
     /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
@@ -42,6 +44,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Cliff(args) => figures::run(Figure::Cliff, &args),
         What::Latency(args) => figures::run(Figure::Latency, &args),
         What::Nbd(args) => figures::run(Figure::Nbd, &args),
+        What::Fuse(args) => figures::run(Figure::Fuse, &args),
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
         What::Restart(args) => figures::run(Figure::Restart, &args),
     }

@@ -1,0 +1,91 @@
+//! What `stat` says of the folder and of the file in it. Owner and mode may be changed and hold until the unmount, so that
+//! root can hand the file to the user that a program runs as.
+
+use fuser::{FileAttr, FileType, INodeNo};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// The file.
+pub(super) const FILE: INodeNo = INodeNo(2);
+
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    uid: u32,
+    gid: u32,
+    mode: u16,
+}
+
+/// The attributes of both.
+#[derive(Debug)]
+pub(super) struct Attributes {
+    /// Bytes of the file.
+    pub(super) size: u64,
+    block: u32,
+    born: SystemTime,
+    owner: Mutex<Owner>,
+}
+
+impl Attributes {
+    /// A file of `size` bytes, best used in pieces of `block`, that is this process's user's alone.
+    pub(super) fn new(size: u64, block: u32) -> Attributes {
+        let (uid, gid) = ids();
+        let owner = Mutex::new(Owner { uid, gid, mode: 0o600 });
+        Attributes { size, block, born: SystemTime::now(), owner }
+    }
+
+    fn owner(&self) -> MutexGuard<'_, Owner> {
+        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is given; the kernel has seen that whoever asks may.
+    pub(super) fn change(&self, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>) {
+        let mut owner = self.owner();
+        owner.mode = mode.map_or(owner.mode, |m| (m & 0o7777) as u16);
+        owner.uid = uid.unwrap_or(owner.uid);
+        owner.gid = gid.unwrap_or(owner.gid);
+    }
+
+    /// Those of `ino`.
+    pub(super) fn of(&self, ino: INodeNo) -> FileAttr {
+        let file = ino == FILE;
+        let (uid, gid) = ids();
+        let owner = if file { *self.owner() } else { Owner { uid, gid, mode: 0o755 } };
+        FileAttr {
+            ino,
+            size: if file { self.size } else { 0 },
+            blocks: if file { self.size / 512 } else { 0 },
+            atime: self.born,
+            mtime: self.born,
+            ctime: self.born,
+            crtime: self.born,
+            kind: if file { FileType::RegularFile } else { FileType::Directory },
+            perm: owner.mode,
+            nlink: if file { 1 } else { 2 },
+            uid: owner.uid,
+            gid: owner.gid,
+            rdev: 0,
+            blksize: self.block,
+            flags: 0,
+        }
+    }
+}
+
+fn ids() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_private_until_it_is_given_away_and_its_size_stays() {
+        let a = Attributes::new(8 << 20, 4096);
+        assert_eq!((a.of(FILE).perm, a.of(FILE).size, a.of(FILE).blocks), (0o600, 8 << 20, 16 << 10));
+        a.change(None, Some(167), Some(167));
+        a.change(Some(0o100640), None, None);
+        let now = a.of(FILE);
+        assert_eq!((now.uid, now.gid, now.perm, now.size), (167, 167, 0o640, 8 << 20));
+        assert_eq!(a.of(INodeNo::ROOT).kind, FileType::Directory);
+    }
+}

@@ -1,0 +1,39 @@
+//! What came through the mounts of a volume. It shows that a program's fsyncs arrive: one that does not is success to that
+//! program all the same.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Requests of the kernel since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub(super) reads: Count,
+    pub(super) writes: Count,
+    pub(super) fsyncs: Count,
+    pub(super) fallocates: Count,
+}
+
+impl Counters {
+    /// All of them by name.
+    pub fn all(&self) -> [(&'static str, u64); 4] {
+        [
+            ("fuse_reads", self.reads.get()),
+            ("fuse_writes", self.writes.get()),
+            ("fuse_fsyncs", self.fsyncs.get()),
+            ("fuse_fallocates", self.fallocates.get()),
+        ]
+    }
+}
+
+/// One number that several threads raise.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    pub(super) fn one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

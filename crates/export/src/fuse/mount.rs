@@ -1,0 +1,125 @@
+//! The mount itself, from the kernel's handshake to the unmount.
+
+use super::counters::Counters;
+use super::error::MountError;
+use super::fs::VolumeFs;
+use super::mountpoint::{Mounted, Mountpoint, detach, fusermount, mounted};
+use crate::local::Volume;
+use crate::nbd::Export;
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Threads that take requests from the kernel. They only decode and copy, so two keep a volume's thread busy.
+const THREADS: usize = 2;
+/// How long these threads may take to notice the unmount.
+const ENDING: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How a mount ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmounted {
+    /// Wholly.
+    Gone,
+    /// It is out of sight; who still has the file open gets errors from it.
+    Busy,
+}
+
+/// A volume mounted as a file; dropping it unmounts.
+pub struct Mount {
+    path: PathBuf,
+    /// How the kernel lists it, so that nobody else's mount is taken for it.
+    listed: Option<Mounted>,
+    session: Option<BackgroundSession>,
+}
+
+impl Mount {
+    /// Mounts `volume` on `at`. Programs may come when this returns.
+    ///
+    /// # Errors
+    /// Where the kernel refuses, or the folder is no longer fit.
+    pub fn new(
+        at: &Mountpoint,
+        export: &Export,
+        volume: Arc<dyn Volume>,
+        counters: Arc<Counters>,
+    ) -> Result<Mount, MountError> {
+        let path = Mountpoint::claim(at.path())?.path().to_owned();
+        let mut config = Config::default();
+        config.mount_options =
+            vec![MountOption::FSName(format!("loligo:{}", export.name)), MountOption::DefaultPermissions];
+        // Root hands the file to other users by its owner and mode; others may not even try without the administrator's
+        // leave in /etc/fuse.conf.
+        config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
+        config.n_threads = Some(THREADS);
+        config.clone_fd = true;
+        let session = fuser::spawn_mount(VolumeFs::new(export, volume, counters), &path, &config)
+            .map_err(|why| MountError::Os { path: path.clone(), why })?;
+        let listed = mounted(&path);
+        Ok(Mount { path, listed, session: Some(session) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Unmounts. What the volume has not answered yet should be answered before.
+    ///
+    /// # Errors
+    /// Where the kernel does not let go.
+    pub fn unmount(mut self) -> Result<Unmounted, String> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Unmounted, String> {
+        let Some(session) = self.session.take() else { return Ok(Unmounted::Gone) };
+        let result = if self.listed.is_some() && mounted(&self.path) == self.listed {
+            take_away(&self.path)
+        } else {
+            // Somebody was faster.
+            Ok(Unmounted::Gone)
+        };
+        let deadline = Instant::now() + ENDING;
+        while result == Ok(Unmounted::Gone) && !session.guard.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+        }
+        if session.guard.is_finished() {
+            // An error would only say that the kernel has cut the connection.
+            let _ = session.join();
+        } else {
+            // Its threads end with the last user of the file, or with this process, and would be waited for here. Nor may
+            // it unmount once more: by then the folder may be somebody else's.
+            std::mem::forget(session);
+        }
+        result
+    }
+}
+
+fn take_away(path: &Path) -> Result<Unmounted, String> {
+    match rustix::mount::unmount(path, UnmountFlags::empty()) {
+        Ok(()) => Ok(Unmounted::Gone),
+        Err(Errno::BUSY) => detach(path).map(|()| Unmounted::Busy),
+        Err(Errno::PERM) if fusermount(path, &["-u"]).is_ok() => Ok(Unmounted::Gone),
+        Err(Errno::PERM) => detach(path).map(|()| Unmounted::Busy),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(why) = self.end() {
+            tracing::warn!(path = %self.path.display(), %why, "cannot unmount");
+        }
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mount({})", self.path.display())
+    }
+}

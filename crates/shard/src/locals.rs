@@ -1,0 +1,136 @@
+//! Clients in this process: whoever waits for an answer without a connection.
+
+use crate::cached::Answers;
+use crate::mail::{Mail, Mailbox};
+use loligo_block::{Answer, Reply, ReqError, Request};
+use loligo_export::{Answered, LOCAL_IDS, Server, Volume};
+use slab::Slab;
+use std::fmt;
+use std::sync::Arc;
+
+/// A volume as a client in this process reaches it, from any of its threads.
+///
+/// All its requests go in at one of the volume's threads, as those of a connection do: streams are recognised there, and what
+/// it asks is taken in the order in which it asks.
+#[derive(Debug, Clone)]
+pub struct Local {
+    pub(crate) boxes: Arc<[Mailbox]>,
+    pub(crate) home: usize,
+}
+
+impl Volume for Local {
+    fn ask(&self, request: Request, answered: Answered) {
+        self.boxes[self.home].put([Mail::Local(request, Asker(Some(answered)))]);
+    }
+}
+
+/// Who waits for one answer. One that is dropped without it is told that the volume stops, so that nobody waits for ever,
+/// whatever becomes of the thread.
+pub(crate) struct Asker(Option<Answered>);
+
+impl Asker {
+    fn answer(mut self, result: Result<Answer, ReqError>) {
+        if let Some(answered) = self.0.take() {
+            answered(result);
+        }
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        if let Some(answered) = self.0.take() {
+            answered(Err(ReqError::Shutdown));
+        }
+    }
+}
+
+impl fmt::Debug for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asker")
+    }
+}
+
+/// Those of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Locals {
+    askers: Slab<Asker>,
+    stopping: bool,
+}
+
+impl Locals {
+    /// Gives `request` its id. Nothing, and ESHUTDOWN for who asks, once the volume stops.
+    pub(crate) fn accept(&mut self, mut request: Request, asker: Asker) -> Option<Request> {
+        if self.stopping {
+            return None;
+        }
+        request.id = self.askers.insert(asker) as u64;
+        debug_assert!(request.id < LOCAL_IDS, "the rest is for connections");
+        Some(request)
+    }
+
+    /// Requests that come from now on are refused.
+    pub(crate) fn shutdown(&mut self) {
+        self.stopping = true;
+    }
+}
+
+/// All who ask one thread.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    pub(crate) server: Server,
+    pub(crate) locals: Locals,
+}
+
+impl Answers for Clients {
+    fn answer(&mut self, reply: Reply) {
+        if reply.id >= LOCAL_IDS {
+            self.server.answer(reply);
+        } else if let Some(asker) = self.locals.askers.try_remove(reply.id as usize) {
+            asker.answer(reply.result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loligo_block::ReqKind;
+    use std::sync::mpsc::{Receiver, channel};
+
+    fn flush() -> Request {
+        Request { id: 7, kind: ReqKind::Flush, offset: 0, len: 0, fua: false }
+    }
+
+    fn asker() -> (Asker, Receiver<Result<Answer, ReqError>>) {
+        let (send, answer) = channel();
+        (Asker(Some(Box::new(move |result| drop(send.send(result))))), answer)
+    }
+
+    #[test]
+    fn whoever_asks_after_the_stop_or_of_a_thread_that_is_gone_hears_that_the_volume_stops() {
+        let boxes: Arc<[Mailbox]> = [Mailbox::new().unwrap()].into();
+        let volume = Local { boxes: boxes.clone(), home: 0 };
+        let (send, answers) = channel();
+        let ask = || {
+            let send = send.clone();
+            volume.ask(flush(), Box::new(move |result| drop(send.send(result))));
+        };
+        ask();
+        assert!(answers.try_recv().is_err(), "it lies in the box");
+        boxes[0].close();
+        assert!(matches!(answers.try_recv(), Ok(Err(ReqError::Shutdown))));
+        ask();
+        assert!(matches!(answers.try_recv(), Ok(Err(ReqError::Shutdown))), "nobody opens the box any more");
+
+        let mut locals = Locals::default();
+        let (before, first) = asker();
+        assert!(locals.accept(flush(), before).is_some_and(|r| r.id < LOCAL_IDS));
+        locals.shutdown();
+        let (after, second) = asker();
+        assert!(locals.accept(flush(), after).is_none());
+        assert!(matches!(second.try_recv(), Ok(Err(ReqError::Shutdown))));
+        assert!(first.try_recv().is_err(), "what was accepted is answered by the volume");
+        drop(locals);
+        assert!(matches!(first.try_recv(), Ok(Err(ReqError::Shutdown))));
+    }
+}
