@@ -1,7 +1,7 @@
 //! Claims about `loligo lab`: real clusters of the system's own Ceph packages.
 
 use loligo_tests::server::program;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::skip::{fuse, installed, root, skip};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -140,6 +140,77 @@ fn three_osds_come_up_healthy_for_stock_tools_beside_another_lab_and_leave_nothi
     assert!(refused(&other.up(&[])).contains("runs in"));
     good(other.run("down", &[]));
     other.leaves_nothing();
+}
+
+#[test]
+fn osds_on_modelled_disks_are_as_slow_as_disks_and_their_fsyncs_arrive() {
+    let Some(_alone) = alone("lab on modelled disks") else { return };
+    if let Err(why) = fuse() {
+        return skip("lab on modelled disks", &why);
+    }
+    let lab = Lab::new("hdd");
+    good(lab.up(&["--data", "hdd", "--osds", "2", "--replicas", "2", "--osd-size", "2g"]));
+    let metadata: Value =
+        serde_json::from_slice(&good(lab.sh("ceph osd metadata 1 --format json")).stdout).expect("JSON");
+    assert_eq!(
+        (&metadata["bluestore_bdev_rotational"], &metadata["bluestore_bdev_size"]),
+        (&"1".into(), &(2u64 << 30).to_string().into())
+    );
+    let write = "rbd create --size 1G rbd/d; rbd bench --io-type write --io-size 4K --io-threads 1 --io-pattern rand \
+                 --io-total 400K --rbd-cache=false rbd/d";
+    let begun = Instant::now();
+    good(lab.sh(write));
+    let each = begun.elapsed().as_secs_f64() / 100.0;
+    assert!(each > 0.004, "{:.1} ms a write: no disk turns so fast", each * 1e3);
+    let stats = Command::new(program())
+        .args(["stats", "disk0", "--json"])
+        .env("LOLIGO_RUNTIME_DIR", lab.dir.join("run"))
+        .output();
+    let stats: Value = serde_json::from_slice(&good(stats.expect("the program runs")).stdout).expect("JSON");
+    assert!(
+        stats["fuse_fsyncs"].as_u64().is_some_and(|n| n >= 100),
+        "{} fsyncs for 100 writes",
+        stats["fuse_fsyncs"]
+    );
+    // What a power cut of the whole machine leaves: no daemon says goodbye, and the mounts are dead.
+    for d in lab.status()["daemons"].as_array().expect("daemons") {
+        let pid =
+            d["pid"].as_i64().and_then(|p| rustix::process::Pid::from_raw(p as i32)).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    }
+    good(lab.run("down", &["--keep"]));
+    good(lab.up(&[]));
+    assert!(String::from_utf8_lossy(&good(lab.sh("rbd ls rbd")).stdout).contains('d'), "the image is lost");
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+}
+
+#[test]
+fn hosts_are_network_namespaces_that_can_be_cut_off_and_go_with_the_lab() {
+    let Some(_alone) = alone("lab of namespaces") else { return };
+    if !root() || !installed("ip") {
+        return skip("lab of namespaces", "needs root and iproute2");
+    }
+    let lab = Lab::new("ns");
+    good(lab.up(&["--hosts", "namespaces", "--osds", "2", "--replicas", "2"]));
+    let fsid = lab.status()["fsid"].as_str().expect("text")[..8].to_owned();
+    let on_client = |script: &str| lab.run("exec", &["--host", "client", "--", "sh", "-ec", script]);
+    good(on_client("rbd --id loligo create --size 64M rbd/c"));
+    let tree = String::from_utf8(good(lab.sh("ceph osd tree")).stdout).expect("text");
+    assert!(tree.contains("host osd0") && tree.contains("host osd1"), "{tree}");
+    good(on_client("ip link set eth0 down"));
+    assert!(
+        !on_client("timeout 5 rbd --id loligo ls rbd").status.success(),
+        "a host that is cut off still speaks"
+    );
+    good(lab.sh("timeout 20 rbd ls rbd"));
+    assert!(refused(&lab.run("exec", &["--host", "moon", "--", "true"])).contains("osd0, osd1, client"));
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+    let left = Command::new("ip").args(["-br", "link"]).output().expect("ip");
+    let names = Command::new("ip").arg("netns").output().expect("ip");
+    let all = [left.stdout, names.stdout].concat();
+    assert!(!String::from_utf8_lossy(&all).contains(&fsid), "a namespace or a link is left");
 }
 
 #[test]
