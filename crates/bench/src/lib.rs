@@ -1,7 +1,6 @@
 //! Workloads, runners, statistics, reports.
 
 pub mod bed;
-pub mod child;
 pub mod cliff;
 pub mod demo;
 mod direct_disk;
@@ -27,4 +26,4 @@ mod unknown_disk;
 pub mod virtual_cliff;
 mod watch;
 
-pub use loligo_lab::interrupt;
+pub use loligo_lab::{child, interrupt};

@@ -5,6 +5,7 @@
 //! that this crate did not start is ever signalled, unmounted or removed.
 
 pub mod ceph;
+pub mod child;
 pub mod conf;
 pub mod config;
 pub mod down;

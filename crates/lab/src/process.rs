@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
+use crate::child::Child;
 use crate::interrupt::Interrupt;
 
 /// How often a waiting loop looks.
@@ -86,16 +87,16 @@ fn wait(processes: &[Process], limit: Duration) -> bool {
     true
 }
 
-/// Runs a program to its end and gives its standard output. On an interrupt it is killed.
+/// Runs a program to its end and gives its standard output. On an interrupt it is killed, and it dies with this program.
 ///
 /// # Errors
 /// With what it said on standard error where it fails, does not end within `limit`, or is not there.
 pub fn run(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<String> {
     let what = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut child = command.spawn().with_context(|| format!("starting {what}"))?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Child::spawn(command).with_context(|| format!("starting {what}"))?;
     let readers =
-        [child.stdout.take().map(|s| reader(Box::new(s))), child.stderr.take().map(|s| reader(Box::new(s)))];
+        [child.take_stdout().map(|s| reader(Box::new(s))), child.take_stderr().map(|s| reader(Box::new(s)))];
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().with_context(|| format!("waiting for {what}"))? {
@@ -103,8 +104,7 @@ pub fn run(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<S
         }
         let late = begun.elapsed() > limit;
         if late || stop.check().is_err() {
-            let _ = child.kill();
-            let _ = child.wait();
+            drop(child);
             stop.check()?;
             anyhow::bail!("{what} gave no answer within {} s", limit.as_secs());
         }

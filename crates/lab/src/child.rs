@@ -53,6 +53,11 @@ impl Child {
         self.inner.stdout.take()
     }
 
+    /// The child's standard error, once, where it was piped.
+    pub fn take_stderr(&mut self) -> Option<std::process::ChildStderr> {
+        self.inner.stderr.take()
+    }
+
     /// The exit status if the child has ended.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.exited.is_none() {
