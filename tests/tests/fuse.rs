@@ -256,6 +256,26 @@ fn a_stop_under_load_ends_well_and_leaves_no_mount() {
 }
 
 #[test]
+fn a_stop_leaves_what_somebody_else_has_mounted_there_meanwhile() {
+    if impossible("a mount of somebody else's") || !loligo_tests::skip::root() {
+        return;
+    }
+    let rig = Mounted::new(64 * MIB, 32 * MIB);
+    let server = rig.volume.serve().expect("a start");
+    let at = rig.mountpoint();
+    let run = |program: &str, args: &[&str]| {
+        assert!(Command::new(program).args(args).arg(&at).status().expect("it runs").success(), "{program}");
+    };
+    run("umount", &[]);
+    run("mount", &["-t", "tmpfs", "other"]);
+    std::fs::write(at.join("precious"), "data").expect("a file");
+    server.stop().expect("exit 0");
+    let kept = std::fs::read_to_string(at.join("precious"));
+    run("umount", &[]);
+    assert_eq!(kept.expect("the file is still there"), "data");
+}
+
+#[test]
 fn folders_that_cannot_be_mounted_on_are_refused_with_the_mend() {
     if impossible("bad mountpoints") {
         return;

@@ -244,7 +244,7 @@ fn an_interrupted_start_leaves_nothing_and_a_killed_one_can_be_taken_down() {
             assert_eq!(status.code(), Some(130));
         } else {
             assert!(
-                refused(&lab.up(&[])).contains("runs in"),
+                refused(&lab.up(&[])).contains("only in part"),
                 "a second start beside what the killed one left"
             );
             good(lab.run("down", &[]));

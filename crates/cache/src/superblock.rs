@@ -4,6 +4,7 @@
 use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
+use crate::units::{WINDOW, WINDOW_BLOCKS};
 use loligo_block::{IoError, SyncIo, crc32c};
 use thiserror::Error;
 
@@ -199,7 +200,10 @@ impl Superblock {
             region: word(120),
         };
         let fits = sb.home_start.checked_add(sb.home_length).is_some_and(|end| end <= sb.core.size);
-        if !fits || !valid_line_size(sb.line_size) || !sb.region.is_power_of_two() {
+        // As at the format: blocks of a shard have numbers of 32 bits, and tables are made for all of them.
+        let windows = sb.home_length.div_ceil(WINDOW).div_ceil(u64::from(shards.max(1)));
+        let counted = windows.checked_mul(WINDOW_BLOCKS).is_some_and(|n| n < u64::from(u32::MAX));
+        if !fits || !counted || !valid_line_size(sb.line_size) || !sb.region.is_power_of_two() {
             return Err(bad("geometry"));
         }
         Ok(sb)
@@ -291,6 +295,18 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&bad).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_core_too_large_for_its_tables_is_refused_before_they_are_made() {
+        let sized = |size| {
+            let core = CoreIdentity { size, id: String::new() };
+            Superblock::decode(&Superblock { core, home_length: size, ..sb() }.encode())
+        };
+        // Two shards of nearly 16 TiB each.
+        assert!(sized(2 * ((16 << 40) - (4 << 20))).is_ok());
+        assert!(sized(2 * (16 << 40)).is_err());
+        assert!(sized(u64::MAX / 512 * 512).is_err());
     }
 
     /// A device that fails at its first flush.

@@ -63,7 +63,8 @@ impl Cluster {
         let code = unsafe { (self.lib.rados_conf_read_file)(self.handle, raw) };
         let what = || match file {
             Some(f) => format!("reading Ceph's configuration {}", f.display()),
-            None => "reading Ceph's configuration (name it with conf=FILE, or set CEPH_CONF)".to_owned(),
+            None => "reading Ceph's configuration, /etc/ceph/ceph.conf (set CEPH_CONF, or name another)"
+                .to_owned(),
         };
         check(what, code).map(drop)
     }

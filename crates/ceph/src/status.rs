@@ -59,10 +59,15 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     let old = image.is_old()?;
     let mut refused = unusable(features, old);
     if let Some(h) = &lock {
-        refused
-            .push(format!("{} at {} holds its exclusive lock: end that client first", h.client, h.address));
+        refused.push(format!(
+            "{} at {} holds its exclusive lock: end that client first (one that died lets go after 30 s)",
+            h.client, h.address
+        ));
     } else if let Some(w) = watchers.first() {
-        refused.push(format!("client.{} at {} has it open: end that client first", w.client, w.address));
+        refused.push(format!(
+            "client.{} at {} has it open: end that client first (one that died lets go after 30 s)",
+            w.client, w.address
+        ));
     }
     let options = image.options()?;
     refused.extend(overridden(&options));

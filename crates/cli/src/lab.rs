@@ -50,6 +50,7 @@ pub(crate) struct Args {
 enum What {
     Up(Box<Up>),
     Status(Look),
+    /// Print what lets stock tools speak to a lab: eval "$(loligo lab env)"
     Env(Where),
     Exec(Exec),
     Down(Down),

@@ -332,6 +332,7 @@ mod tests {
             ("osds = 2", "as many OSDs"),
             ("osd-size = '10x'", "is not a size"),
             ("osd-size = '100m'", "too small"),
+            ("pg-num = 0", "1 or more"),
             ("rpm = 5400", "7200 and 10000"),
             ("osd = 3", "unknown field"),
             ("pool = 'a b'", "no name for a pool"),

@@ -92,7 +92,12 @@ pub(crate) fn make(at: &Layout, state: &mut State, osds: &[u32], stop: &Interrup
 /// Removes what [`make`] made; what is gone already is no error.
 pub(crate) fn remove(state: &mut State) {
     let stop = Interrupt::default();
+    let short: String = state.fsid.chars().take(8).collect();
     for namespace in state.namespaces.drain(..) {
+        // The link first: with the namespace alone the kernel takes it away at its leisure.
+        let host = namespace.rsplit('-').next().unwrap_or_default();
+        let end = if host == "client" { "c" } else { host.trim_start_matches("osd") };
+        let _ = ip(&format!("link del ll{short}{end}"), &stop);
         let _ = ip(&format!("netns del {namespace}"), &stop);
     }
     if let Some(bridge) = state.bridge.take() {

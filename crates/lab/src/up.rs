@@ -79,10 +79,17 @@ fn again(at: &Layout, kept: State, asked: &LabConfig) -> Result<State> {
     let dir = at.dir().display();
     let running = kept.running();
     if let Some(p) = running.first() {
+        if kept.complete && running.len() == kept.processes.len() {
+            bail!(
+                "a lab runs in {dir} already ({} is process {}): 'loligo lab status --dir {dir}' shows it",
+                p.name,
+                p.pid
+            );
+        }
+        let keep = if kept.complete { " --keep" } else { "" };
         bail!(
-            "a lab runs in {dir} already ({} is process {}): 'loligo lab status --dir {dir}' shows it",
-            p.name,
-            p.pid
+            "a lab runs in {dir} already, but only in part: stop the rest with 'loligo lab down{keep} --dir {dir}', then bring \
+             it up again"
         );
     }
     ensure!(kept.complete, "the lab in {dir} was never finished: 'loligo lab down --dir {dir}' removes it");

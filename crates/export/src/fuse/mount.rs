@@ -88,14 +88,9 @@ impl Mount {
         while result == Ok(Unmounted::Gone) && !session.guard.is_finished() && Instant::now() < deadline {
             std::thread::sleep(PAUSE);
         }
-        if session.guard.is_finished() {
-            // An error would only say that the kernel has cut the connection.
-            let _ = session.join();
-        } else {
-            // Its threads end with the last user of the file, or with this process, and would be waited for here. Nor may
-            // it unmount once more: by then the folder may be somebody else's.
-            std::mem::forget(session);
-        }
+        // Joining or dropping it would unmount once more, by the path alone: by now that may be somebody else's mount. Threads that
+        // are left end with the last user of the file, or with this process, as all of this does.
+        std::mem::forget(session);
         result
     }
 }
