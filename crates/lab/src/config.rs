@@ -210,6 +210,10 @@ impl LabConfig {
             "'{}' is no name for a pool: use letters, digits, '-', '_' and '.'",
             self.pool
         );
+        ensure!(
+            self.pg_num != Some(0),
+            "pg-num must be 1 or more: leave it out for a number that fits the OSDs"
+        );
         for (key, value) in &self.set {
             check_option(key, value)?;
         }
