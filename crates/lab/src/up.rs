@@ -135,17 +135,15 @@ fn bring_up(
         let ids: Vec<u32> = plans.iter().map(|p| p.id).collect();
         namespaces::make(at, state, &ids, stop)?;
     }
+    progress.step("monitor");
     if new {
         for plan in plans {
             state.osds.push((plan.id, uuid()?));
         }
         state.ports = free_ports(&state.address)?;
         write(&at.conf(), &conf::text(at, state, state.config.osd_bytes()?))?;
-        progress.step("monitor");
         keys(at, &ceph, plans)?;
         mkfs_mon(at, &ceph, state)?;
-    } else {
-        progress.step("monitor");
     }
     start(at, &ceph, state, "mon", "a")?;
     let answered = ceph.run(&["quorum_status"]);
