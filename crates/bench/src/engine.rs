@@ -150,6 +150,7 @@ const DEVICES: Devices = Devices {
     cache_volatile: false,
     core_volatile: false,
     core_unmaps: true,
+    core_groups: false,
     page_writes: PAGE_WRITES,
 };
 

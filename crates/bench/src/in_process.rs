@@ -37,6 +37,7 @@ impl InProcess {
             cache_volatile: near.volatile_cache,
             core_volatile: far.volatile_cache,
             core_unmaps: far.can_unmap,
+            core_groups: false,
             page_writes: PAGE_WRITES,
         };
         let (sb, mut cores) = opened.into_cores(Mode::Wb, &options, &devices);

@@ -167,6 +167,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
         cache_volatile: true,
         core_volatile: false,
         core_unmaps: true,
+        core_groups: false,
         page_writes: PAGE_WRITES,
     };
     let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);

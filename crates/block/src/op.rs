@@ -2,6 +2,7 @@
 //! back with the completion, also when it failed.
 
 use crate::{Buf, IoError, IoKind, SECTOR, Shared};
+use std::ops::Range;
 
 /// Chosen by whoever submits; comes back in the [`Completion`].
 pub type Tag = u64;
@@ -18,6 +19,10 @@ pub enum OpKind {
         /// Durable before the completion.
         fua: bool,
     },
+    /// Several writes with one completion: offset and bytes of each, ascending, not overlapping, each on sectors;
+    /// [`Op::offset`] is the first one's. All of them are written once it completes with success; after an error any of
+    /// them may be there or not. Only for devices that are known to take groups.
+    WriteMany(Vec<(u64, Shared)>),
     /// Everything completed before this was submitted is on stable media when it completes. `offset` is ignored.
     Flush,
     /// The range may be forgotten: it reads as zeros or as before until written again.
@@ -51,6 +56,7 @@ impl Op {
         match &self.kind {
             OpKind::Read(b) => b.len() as u64,
             OpKind::Write { data, .. } => data.len() as u64,
+            OpKind::WriteMany(pieces) => pieces.iter().map(|(_, data)| data.len() as u64).sum(),
             OpKind::Flush => 0,
             OpKind::Discard { len } | OpKind::WriteZeroes { len, .. } => *len,
         }
@@ -63,7 +69,22 @@ impl Op {
 
     /// Whether it changes the device's content.
     pub fn is_mutation(&self) -> bool {
-        matches!(self.kind, OpKind::Write { .. } | OpKind::Discard { .. } | OpKind::WriteZeroes { .. })
+        match self.kind {
+            OpKind::Read(_) | OpKind::Flush => false,
+            OpKind::Write { .. }
+            | OpKind::WriteMany(_)
+            | OpKind::Discard { .. }
+            | OpKind::WriteZeroes { .. } => true,
+        }
+    }
+
+    /// Whether it touches any byte of `range` (a flush: none).
+    pub fn touches(&self, range: &Range<u64>) -> bool {
+        let meets = |at: u64, len: u64| at < range.end && at + len > range.start;
+        match &self.kind {
+            OpKind::WriteMany(pieces) => pieces.iter().any(|(at, data)| meets(*at, data.len() as u64)),
+            _ => meets(self.offset, self.len()),
+        }
     }
 }
 
@@ -106,6 +127,28 @@ pub(crate) fn check_range(offset: u64, len: u64, size: u64) -> Result<(), IoErro
     Ok(())
 }
 
+/// Refuses a group whose pieces are not what [`OpKind::WriteMany`] says of them.
+fn check_pieces(offset: u64, pieces: &[(u64, Shared)], size: u64) -> Result<(), IoError> {
+    let mut end = offset;
+    for (i, (at, data)) in pieces.iter().enumerate() {
+        check_range(*at, data.len() as u64, size)?;
+        if *at < end || (i == 0 && *at != offset) {
+            return Err(IoError::new(
+                IoKind::Invalid,
+                format!("piece {i} of a group of writes is at {at}, before {end}, where the last one ended"),
+            ));
+        }
+        end = at + data.len() as u64;
+    }
+    Ok(())
+}
+
+/// The completion of a group of writes on a device that takes none.
+pub(crate) fn refuse_group(op: Op) -> Completion {
+    let context = format!("a group of writes at {}: this device takes one write at a time", op.offset);
+    op.complete(Err(IoError::new(IoKind::Unsupported, context)))
+}
+
 impl Op {
     /// The completion of this operation, without its having been carried out.
     pub fn complete(self, result: Result<(), IoError>) -> Completion {
@@ -123,7 +166,11 @@ pub(crate) fn refuse_invalid(op: Op, size: u64) -> Result<Op, Completion> {
     if matches!(op.kind, OpKind::Flush) {
         return Ok(op);
     }
-    match check_range(op.offset, op.len(), size) {
+    let valid = match &op.kind {
+        OpKind::WriteMany(pieces) => check_pieces(op.offset, pieces, size),
+        _ => check_range(op.offset, op.len(), size),
+    };
+    match valid {
         Ok(()) if op.is_empty() => Err(op.complete(Ok(()))),
         Ok(()) => Ok(op),
         Err(e) => Err(op.complete(Err(e))),

@@ -157,6 +157,11 @@ impl RamDevice {
                 buf = Some(b);
             }
             OpKind::Write { data, .. } => store(&mut self.map.bytes_mut()[at..at + data.len()], &data),
+            OpKind::WriteMany(pieces) => {
+                for (at, data) in pieces {
+                    store(&mut self.map.bytes_mut()[at as usize..][..data.len()], &data);
+                }
+            }
             OpKind::Flush => {}
             OpKind::Discard { len } | OpKind::WriteZeroes { len, .. } => self.map.zero(at, len as usize),
         }
@@ -254,6 +259,26 @@ mod tests {
             done.result.unwrap();
             assert_eq!(&d.bytes()[offset as usize..][..len], &data[..]);
         }
+    }
+
+    #[test]
+    fn every_piece_of_a_group_arrives_and_a_group_that_is_none_changes_nothing() {
+        let mut d = RamDevice::new(1 << 20).unwrap();
+        let mut ring = Ring::new(4).unwrap();
+        let piece = |at: u64, byte: u8| (at, Buf::copy_of(&[byte; 1024]).freeze());
+        let mut group = |offset, pieces: Vec<(u64, crate::Shared)>| {
+            let op = Op { tag: 4, offset, kind: OpKind::WriteMany(pieces) };
+            assert!(op.is_mutation());
+            let Submit::Finished(done) = d.submit(&mut ring, 0, op) else { panic!("in flight") };
+            (done.result.map_err(|e| e.kind), [0, 1023, 1024, 4096, 5119, 5120].map(|at| d.bytes()[at]))
+        };
+        let bad = Err(crate::IoKind::Invalid);
+        assert_eq!(group(0, vec![piece(0, 1), piece(512, 2)]), (bad, [0; 6]), "they overlap");
+        assert_eq!(group(4096, vec![piece(4096, 1), piece(0, 2)]), (bad, [0; 6]), "they descend");
+        assert_eq!(group(0, vec![piece(0, 1), piece(1 << 20, 2)]), (bad, [0; 6]), "off the end");
+        assert_eq!(group(512, vec![piece(0, 1)]), (bad, [0; 6]), "it begins elsewhere");
+        assert_eq!(group(0, vec![]), (Ok(()), [0; 6]));
+        assert_eq!(group(0, vec![piece(0, 1), piece(4096, 2)]), (Ok(()), [1, 1, 0, 2, 2, 0]));
     }
 
     #[test]

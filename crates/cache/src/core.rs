@@ -53,6 +53,8 @@ pub struct Config {
     pub core_volatile: bool,
     /// Discarded space of the core reads as zeros.
     pub core_unmaps: bool,
+    /// The core takes groups of writes, and wants whatever is destaged in them.
+    pub core_groups: bool,
     /// Pages of a checkpoint being written at a time, at most.
     pub page_writes: u32,
     /// Blocks in a cache line.

@@ -246,6 +246,7 @@ impl Opened {
             home_length: sb.home_length,
             core_volatile: devices.core_volatile,
             core_unmaps: devices.core_unmaps,
+            core_groups: devices.core_groups,
             page_writes: devices.page_writes,
             line_blocks: sb.line_size / BLOCK as u32,
             region: sb.region,
@@ -343,6 +344,8 @@ pub struct Devices {
     pub core_volatile: bool,
     /// Discarded space of the core reads as zeros.
     pub core_unmaps: bool,
+    /// The core takes groups of writes ([`loligo_block::OpKind::WriteMany`]), and wants whatever is destaged in them.
+    pub core_groups: bool,
     /// Pages of a checkpoint being written at a time ([`PAGE_WRITES`] unless something else is to be tried).
     pub page_writes: u32,
 }

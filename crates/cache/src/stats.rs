@@ -65,6 +65,10 @@ pub struct Stats {
     pub core_read_bytes: u64,
     /// Bytes written to it.
     pub core_write_bytes: u64,
+    /// Groups of writes sent to the core.
+    pub core_groups: u64,
+    /// Writes in them.
+    pub core_group_pieces: u64,
     /// Flushes of the cache device.
     pub cache_flushes: u64,
     /// Flushes of the core.
@@ -115,6 +119,8 @@ impl Default for Stats {
             cache_write_bytes: 0,
             core_read_bytes: 0,
             core_write_bytes: 0,
+            core_groups: 0,
+            core_group_pieces: 0,
             cache_flushes: 0,
             core_flushes: 0,
             destaged_blocks: 0,
@@ -161,6 +167,8 @@ counters!(
     cache_write_bytes,
     core_read_bytes,
     core_write_bytes,
+    core_groups,
+    core_group_pieces,
     cache_flushes,
     core_flushes,
     destaged_blocks,

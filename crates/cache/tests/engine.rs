@@ -34,6 +34,7 @@ const DEVICES: Devices = Devices {
     cache_volatile: true,
     core_volatile: true,
     core_unmaps: true,
+    core_groups: false,
     page_writes: PAGE_WRITES,
 };
 

@@ -415,6 +415,7 @@ fn recover(
         cache_volatile: cache.volatile_cache,
         core_volatile: disk.volatile_cache,
         core_unmaps: disk.can_unmap,
+        core_groups: false,
         page_writes: engine::PAGE_WRITES,
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);

@@ -27,6 +27,8 @@ pub struct Config {
     pub core_reserve: u8,
     /// Bytes of each journal ring (0: the engine's choice).
     pub journal_len: u64,
+    /// The core takes groups of writes.
+    pub core_groups: bool,
     /// Pages of a checkpoint being written at a time: one makes images that are as fuzzy as those of large caches.
     pub page_writes: u32,
     /// Tunables at start.
@@ -178,6 +180,7 @@ impl Config {
             journal_len: rng.pick(&[0, 128 << 10, 128 << 10, 192 << 10]),
             page_writes: rng.pick(&[1, 1, 2, 16]),
             params: draw_params(rng),
+            core_groups: false,
             bug,
             load: Load::draw(rng, mode),
             faults: rng.chance(1, 4) && bug.is_none() || bug == Some(Bug::CrcCheckDropped),
@@ -187,6 +190,8 @@ impl Config {
         } else if rng.chance(1, COLD_ONE_IN) {
             cfg.cold(rng);
         }
+        // From what is drawn already, so that known seeds stay what they are.
+        cfg.core_groups = (cfg.core.size / u64::from(core_block)).is_multiple_of(3);
         cfg
     }
 

@@ -5,7 +5,7 @@ use crate::faults::{Fault, FaultKind, Fired, is_stamped};
 use crate::rng::Rng;
 use crate::store::Store;
 use loligo_block::{Completion, IoError, IoKind, Op, OpKind, SECTOR, Shared};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Virtual nanoseconds.
 pub type Nanos = u64;
@@ -72,6 +72,8 @@ enum Fate {
 
 #[derive(Debug)]
 struct Flight {
+    /// The group of writes that it is a piece of.
+    group: Option<u64>,
     key: u64,
     due: Nanos,
     owner: usize,
@@ -88,6 +90,7 @@ impl Flight {
             OpKind::Write { data, .. } => Some(Payload::Bytes(data.clone())),
             OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => Some(Payload::Zero),
             OpKind::Read(_) | OpKind::Flush => None,
+            OpKind::WriteMany(_) => unreachable!("{GROUP}"),
         }
     }
 
@@ -95,6 +98,16 @@ impl Flight {
         (self.op.offset / SECTOR, self.op.len() / SECTOR)
     }
 }
+
+/// A group of writes in flight: each piece goes its own way, the last one to end completes it.
+#[derive(Debug)]
+struct Group {
+    tag: u64,
+    left: usize,
+    result: Result<(), IoError>,
+}
+
+const GROUP: &str = "a group is in flight piece by piece";
 
 /// The device.
 #[derive(Debug)]
@@ -107,6 +120,7 @@ pub struct Disk {
     log: VecDeque<Pending>,
     next_seq: u64,
     flight: Vec<Flight>,
+    groups: BTreeMap<u64, Group>,
     next_key: u64,
     bus_free: Nanos,
     rng: Rng,
@@ -128,6 +142,7 @@ impl Disk {
             log: VecDeque::new(),
             next_seq: 1,
             flight: Vec::new(),
+            groups: BTreeMap::new(),
             next_key: 0,
             bus_free: 0,
             rng,
@@ -193,6 +208,19 @@ impl Disk {
     /// Why `op` is not one that this device can be given, if it is not.
     pub fn refuses(&self, op: &Op) -> Option<String> {
         let lb = u64::from(self.traits.logical_block);
+        if let OpKind::WriteMany(pieces) = &op.kind {
+            let starts = pieces.first().is_some_and(|p| p.0 == op.offset);
+            let ordered = pieces.windows(2).all(|p| p[0].0 + p[0].1.len() as u64 <= p[1].0);
+            if !starts || !ordered {
+                return Some(format!("a group of {} writes at {} out of order", pieces.len(), op.offset));
+            }
+            let piece = |(offset, data): &(u64, Shared)| Op {
+                tag: op.tag,
+                offset: *offset,
+                kind: OpKind::Write { data: data.clone(), fua: false },
+            };
+            return pieces.iter().find_map(|p| self.refuses(&piece(p)));
+        }
         let flush = matches!(op.kind, OpKind::Flush);
         let bad = !flush && (op.is_empty() || !op.offset.is_multiple_of(lb) || !op.len().is_multiple_of(lb));
         let past = !flush && op.offset.checked_add(op.len()).is_none_or(|end| end > self.traits.size);
@@ -208,6 +236,18 @@ impl Disk {
 
     /// Takes `op` for `owner`; it completes later.
     pub fn submit(&mut self, now: Nanos, owner: usize, op: Op) {
+        let Op { tag, kind: OpKind::WriteMany(pieces), .. } = op else {
+            return self.put_in_flight(now, owner, op, None);
+        };
+        let group = self.next_key;
+        self.groups.insert(group, Group { tag, left: pieces.len(), result: Ok(()) });
+        for (offset, data) in pieces {
+            let kind = OpKind::Write { data, fua: false };
+            self.put_in_flight(now, owner, Op { tag, offset, kind }, Some(group));
+        }
+    }
+
+    fn put_in_flight(&mut self, now: Nanos, owner: usize, op: Op, group: Option<u64>) {
         let l = self.traits.latency;
         let mut took = l.base + self.rng.below(l.spread + 1);
         if l.stall_one_in > 0 && self.rng.chance(1, l.stall_one_in) {
@@ -219,7 +259,8 @@ impl Disk {
         let fate = self.fate(&op);
         let key = self.next_key;
         self.next_key += 1;
-        self.flight.push(Flight { key, due, owner, op, early: Vec::new(), captured: self.next_seq, fate });
+        let captured = self.next_seq;
+        self.flight.push(Flight { group, key, due, owner, op, early: Vec::new(), captured, fate });
     }
 
     fn fate(&mut self, op: &Op) -> Fate {
@@ -241,6 +282,23 @@ impl Disk {
 
     /// Completes the operation that is due first, if it is due by `now`; gives its owner with it.
     pub fn complete(&mut self, now: Nanos) -> Option<(usize, Completion)> {
+        loop {
+            let (owner, group, completion) = self.end_one(now)?;
+            let Some(key) = group else { return Some((owner, completion)) };
+            let g = self.groups.get_mut(&key).expect("its pieces are in flight");
+            g.left -= 1;
+            if completion.result.is_err() {
+                g.result = completion.result;
+            }
+            if g.left == 0
+                && let Some(Group { tag, result, .. }) = self.groups.remove(&key)
+            {
+                return Some((owner, Completion { tag, buf: None, result }));
+            }
+        }
+    }
+
+    fn end_one(&mut self, now: Nanos) -> Option<(usize, Option<u64>, Completion)> {
         let at = self
             .flight
             .iter()
@@ -252,7 +310,7 @@ impl Disk {
         self.completed += 1;
         self.mix_overlaps(&f);
         let result = self.effect(&f);
-        let Flight { owner, op, .. } = f;
+        let Flight { owner, op, group, .. } = f;
         let buf = match op.kind {
             OpKind::Read(mut b) => {
                 if result.is_ok() {
@@ -262,7 +320,7 @@ impl Disk {
             }
             _ => None,
         };
-        Some((owner, Completion { tag: op.tag, buf, result }))
+        Some((owner, group, Completion { tag: op.tag, buf, result }))
     }
 
     /// Lets some sectors of writes in flight that overlap `f` take effect before it.
@@ -309,6 +367,7 @@ impl Disk {
         match &f.op.kind {
             OpKind::Flush => self.harden(f.captured),
             OpKind::Read(_) => {}
+            OpKind::WriteMany(_) => unreachable!("{GROUP}"),
             OpKind::Discard { .. } if !self.traits.can_unmap => self.apply_some(f, &Payload::Zero),
             OpKind::Discard { .. } | OpKind::WriteZeroes { .. } | OpKind::Write { .. } => {
                 let fua = matches!(f.op.kind, OpKind::Write { fua: true, .. });
@@ -409,7 +468,8 @@ impl Disk {
         let fate = self.fate(&op);
         let key = self.next_key;
         self.next_key += 1;
-        let f = Flight { key, due: 0, owner: 0, op, early: Vec::new(), captured: self.next_seq, fate };
+        let captured = self.next_seq;
+        let f = Flight { group: None, key, due: 0, owner: 0, op, early: Vec::new(), captured, fate };
         self.effect(&f)
     }
 
@@ -418,6 +478,7 @@ impl Disk {
     pub fn crash(&mut self, crash: Crash) {
         self.bus_free = 0;
         let mut flight = std::mem::take(&mut self.flight);
+        self.groups.clear();
         shuffle(&mut self.rng, &mut flight);
         if crash == Crash::Power
             && let Some(media) = &mut self.media
@@ -660,6 +721,34 @@ mod tests {
             mixed += u32::from(twos > 0 && twos < 8);
         }
         assert!(swapped > 10 && mixed > 30, "{swapped} {mixed}");
+    }
+
+    #[test]
+    fn a_group_completes_once_all_its_pieces_have_and_a_crash_leaves_any_of_them() {
+        let group = || Op {
+            tag: 9,
+            offset: 0,
+            kind: OpKind::WriteMany((0..4).map(|i| (i * 8192, Buf::copy_of(&[1; 1024]).freeze())).collect()),
+        };
+        let seen = |d: &Disk| (0..4).filter(|i| byte(d, i * 8192) == 1).count();
+        let mut left = [0; 5];
+        for seed in 0..200 {
+            let mut d = Disk::new(T, Rng::new(seed));
+            d.submit(0, 0, group());
+            assert_eq!((finish(&mut d), seen(&d)), (vec![9], 4));
+            let mut d = Disk::new(T, Rng::new(seed));
+            d.submit(0, 0, group());
+            assert!(d.complete(500).is_none() || seen(&d) == 4, "not before the last one");
+            d.crash(Crash::Kill);
+            left[seen(&d)] += 1;
+            assert!(d.in_flight() == 0 && d.complete(u64::MAX).is_none());
+        }
+        assert!(left[1..].iter().all(|n| *n > 5), "{left:?}");
+        let fault = |kind| Fault { kind, target: crate::faults::Target::Writes, range: 0..1 << 20, skip: 2 };
+        let mut d = Disk::new(T, Rng::new(1));
+        d.arm(fault(FaultKind::Error));
+        d.submit(0, 0, group());
+        assert!(d.complete(u64::MAX).is_some_and(|(_, c)| c.tag == 9 && c.result.is_err()));
     }
 
     #[test]

@@ -62,6 +62,7 @@ impl Engine for Loligo {
             cache_volatile: cfg.cache.volatile,
             core_volatile: cfg.core.volatile,
             core_unmaps: cfg.core.can_unmap,
+            core_groups: cfg.core_groups,
             page_writes: cfg.page_writes,
         };
         let (report, was_clean) = (opened.report, opened.was_clean);
@@ -132,6 +133,8 @@ impl Engine for Loligo {
                 ("engine: checkpoints", s.checkpoints),
                 ("engine: blocks destaged", s.destaged_blocks),
                 ("engine: blocks filled", s.fills),
+                ("engine: groups written", s.core_groups),
+                ("engine: pieces of groups", s.core_group_pieces),
                 ("engine: writes paced", s.paced),
                 ("engine: checksum errors", s.crc_errors),
                 ("engine: checksum errors repaired", s.crc_repaired),

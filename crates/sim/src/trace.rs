@@ -40,6 +40,7 @@ impl Trace {
             OpKind::Read(_) => "read",
             OpKind::Write { fua: true, .. } => "write fua",
             OpKind::Write { .. } => "write",
+            OpKind::WriteMany(_) => "write many",
             OpKind::Flush => "flush",
             OpKind::Discard { .. } => "discard",
             OpKind::WriteZeroes { .. } => "zero",

@@ -1,6 +1,7 @@
 //! Another device at the pace of the model.
 
 use super::{Finished, HddKind, HddModel, HddParams};
+use crate::op::refuse_group;
 use crate::uring::Ring;
 use crate::{Completion, Device, Geometry, Op, OpKind, Submit, Tag};
 use slab::Slab;
@@ -74,10 +75,13 @@ impl<D: Device> Device for HddDevice<D> {
             Ok(op) => op,
             Err(refused) => return Submit::Finished(refused),
         };
+        if matches!(op.kind, OpKind::WriteMany(_)) {
+            return Submit::Finished(refuse_group(op));
+        }
         let (tag, offset, len) = (op.tag, op.offset, op.len());
         let kind = match op.kind {
             OpKind::Read(_) => HddKind::Read,
-            OpKind::Write { .. } => HddKind::Write,
+            OpKind::Write { .. } | OpKind::WriteMany(_) => HddKind::Write,
             OpKind::Flush => HddKind::Flush,
             OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => HddKind::Metadata,
         };

@@ -27,7 +27,7 @@ impl OpClass {
     fn covers(self, kind: &OpKind) -> bool {
         let class = match kind {
             OpKind::Read(_) => OpClass::Read,
-            OpKind::Write { .. } => OpClass::Write,
+            OpKind::Write { .. } | OpKind::WriteMany(_) => OpClass::Write,
             OpKind::Flush => OpClass::Flush,
             OpKind::Discard { .. } => OpClass::Discard,
             OpKind::WriteZeroes { .. } => OpClass::Zeroes,
@@ -53,8 +53,7 @@ pub struct ErrorRule {
 
 impl ErrorRule {
     fn matches(&self, op: &Op) -> bool {
-        let touches = op.offset < self.range.end && op.offset + op.len() > self.range.start;
-        self.class.covers(&op.kind) && (touches || matches!(op.kind, OpKind::Flush))
+        self.class.covers(&op.kind) && (op.touches(&self.range) || matches!(op.kind, OpKind::Flush))
     }
 }
 

@@ -14,6 +14,11 @@ pub enum LogOp {
         /// Durable before the completion.
         fua: bool,
     },
+    /// A group of writes.
+    WriteMany {
+        /// How many.
+        pieces: usize,
+    },
     /// A flush.
     Flush,
     /// A discard.
@@ -87,9 +92,10 @@ impl<D: Device> Device for LogDevice<D> {
     }
 
     fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
-        let kind = match op.kind {
+        let kind = match &op.kind {
             OpKind::Read(_) => LogOp::Read,
-            OpKind::Write { fua, .. } => LogOp::Write { fua },
+            OpKind::Write { fua, .. } => LogOp::Write { fua: *fua },
+            OpKind::WriteMany(pieces) => LogOp::WriteMany { pieces: pieces.len() },
             OpKind::Flush => LogOp::Flush,
             OpKind::Discard { .. } => LogOp::Discard,
             OpKind::WriteZeroes { .. } => LogOp::Zeroes,

@@ -39,23 +39,45 @@ impl<D: Device> TornDevice<D> {
     }
 }
 
+/// The first `keep` bytes of a write, or of a group of them.
+fn beginning(op: &Op, keep: usize) -> Op {
+    let kind = match &op.kind {
+        OpKind::Write { data, fua } => OpKind::Write { data: data.slice(0..keep), fua: *fua },
+        OpKind::WriteMany(pieces) => {
+            let mut left = keep;
+            let mut kept = Vec::new();
+            for (at, data) in pieces {
+                let n = data.len().min(left);
+                if n > 0 {
+                    kept.push((*at, data.slice(0..n)));
+                }
+                left -= n;
+            }
+            OpKind::WriteMany(kept)
+        }
+        _ => unreachable!("only writes are torn"),
+    };
+    Op { tag: op.tag, offset: op.offset, kind }
+}
+
 impl<D: Device> Device for TornDevice<D> {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
 
     fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
-        let Op { tag, offset, kind: OpKind::Write { data, fua } } = op else {
+        let (tag, sectors) = (op.tag, op.len() / SECTOR);
+        let write = matches!(op.kind, OpKind::Write { .. } | OpKind::WriteMany(_));
+        if !write || sectors <= 1 {
             return self.inner.submit(ring, now, op);
-        };
-        let whole = |data| Op { tag, offset, kind: OpKind::Write { data, fua } };
-        let sectors = data.len() as u64 / SECTOR;
-        let torn = sectors > 1 && self.rule.pick.hits(self.writes + 1);
-        let keep = if torn { (1 + self.random.below(sectors - 1)) * SECTOR } else { data.len() as u64 };
-        match self.inner.submit(ring, now, whole(data.slice(0..keep as usize))) {
-            Submit::Busy(_) => Submit::Busy(whole(data)),
+        }
+        let torn = self.rule.pick.hits(self.writes + 1);
+        let keep = if torn { (1 + self.random.below(sectors - 1)) * SECTOR } else { op.len() };
+        let cut = beginning(&op, keep as usize);
+        match self.inner.submit(ring, now, cut) {
+            Submit::Busy(_) => Submit::Busy(op),
             outcome => {
-                self.writes += u64::from(sectors > 1);
+                self.writes += 1;
                 if torn && self.rule.admit {
                     self.admitting.insert(tag);
                 }

@@ -3,7 +3,7 @@
 use super::flight::Flight;
 use super::{DevId, Ring};
 use crate::file::{DeviceFile, SyncFile};
-use crate::op::refuse_invalid;
+use crate::op::{refuse_group, refuse_invalid};
 use crate::{Completion, Device, Geometry, Op, OpKind, Submit, SyncIo};
 
 /// Operations in flight on one device before it says busy; beyond this only memory is spent, no speed gained.
@@ -36,7 +36,7 @@ impl UringFile {
             OpKind::Write { data, fua } => {
                 file.write_at(op.offset, data).and_then(|()| if *fua { file.flush() } else { Ok(()) })
             }
-            OpKind::Flush | OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => unreachable!("not a copy"),
+            _ => unreachable!("not a copy"),
         };
         op.complete(result)
     }
@@ -57,6 +57,9 @@ impl Device for UringFile {
             Ok(op) => op,
             Err(refused) => return Submit::Finished(refused),
         };
+        if matches!(op.kind, OpKind::WriteMany(_)) {
+            return Submit::Finished(refuse_group(op));
+        }
         let copy = matches!(op.kind, OpKind::Read(_) | OpKind::Write { .. }) && op.len() < LARGE_COPY;
         if copy && self.file.is_in_memory() {
             return Submit::Finished(self.copy(op));

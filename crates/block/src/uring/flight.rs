@@ -90,6 +90,7 @@ impl Flight {
         let rest = self.op.len() - self.done;
         let main = types::Fd(self.file.main_fd().as_raw_fd());
         match &mut self.op.kind {
+            OpKind::WriteMany(_) => unreachable!("the device refuses groups"),
             OpKind::Flush => opcode::Fsync::new(main).flags(types::FsyncFlags::DATASYNC).build(),
             OpKind::Read(buf) => {
                 let ptr = buf[self.done as usize..].as_mut_ptr();
@@ -136,7 +137,7 @@ impl Flight {
         let whole_at_once = match self.op.kind {
             OpKind::Flush => true,
             OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => self.space != Space::Write,
-            OpKind::Read(_) | OpKind::Write { .. } => false,
+            OpKind::Read(_) | OpKind::Write { .. } | OpKind::WriteMany(_) => false,
         };
         if whole_at_once {
             return Next::Done(Ok(()));
@@ -185,7 +186,7 @@ impl Flight {
     fn describe(&self) -> String {
         let verb = match self.op.kind {
             OpKind::Read(_) => "read",
-            OpKind::Write { .. } => "write",
+            OpKind::Write { .. } | OpKind::WriteMany(_) => "write",
             OpKind::Flush => return format!("flush of {}", self.file.path().display()),
             OpKind::Discard { .. } => "discard",
             OpKind::WriteZeroes { .. } => "write zeroes",

@@ -69,6 +69,24 @@ fn a_modelled_disk_over_a_file_takes_the_models_time_and_keeps_the_bytes() {
 }
 
 #[test]
+fn files_and_the_model_of_a_disk_refuse_groups_of_writes_and_write_nothing() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut ring = Ring::new(4).unwrap();
+    let file = || DeviceFile::create(dir.path().join("disk"), 8 * MIB, &OpenOptions::default()).unwrap();
+    let hdd = HddDevice::new(RamDevice::new(8 * MIB).unwrap(), HddParams::preset(Rpm::R10000, MIB));
+    let mut devices: [Box<dyn Device>; 2] = [Box::new(UringFile::new(file(), DevId(0))), Box::new(hdd)];
+    for dev in &mut devices {
+        let kind = OpKind::WriteMany(vec![(4096, Buf::copy_of(&[1; 4096]).freeze())]);
+        match dev.submit(&mut ring, 0, Op { tag: 3, offset: 4096, kind }) {
+            Submit::Finished(c) => assert_eq!(c.result.unwrap_err().kind, IoKind::Unsupported),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(dev.in_flight(), 0);
+    }
+    assert!(std::fs::read(dir.path().join("disk")).unwrap().iter().all(|b| *b == 0));
+}
+
+#[test]
 fn errors_of_the_device_below_come_up_with_the_callers_tag_and_buffer() {
     let rule: ErrorRule = "error:read".parse().unwrap();
     let broken = ErrorDevice::new(RamDevice::new(8 * MIB).unwrap(), rule);

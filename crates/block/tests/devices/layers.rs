@@ -113,3 +113,25 @@ fn the_log_has_every_operation_and_its_end_in_order() {
     assert_eq!(entries.len(), 3);
     assert!(log.take().is_empty());
 }
+
+#[test]
+fn a_group_of_writes_goes_through_the_layers_as_one_operation_and_is_torn_by_the_sector() {
+    let group = || {
+        let piece = |at: u64| (at, Buf::copy_of(&[2; 4096]).freeze());
+        OpKind::WriteMany(vec![piece(4096), piece(65_536)])
+    };
+    for admit in [false, true] {
+        let log = LogDevice::new(TornDevice::new(ram(), TornRule { pick: Pick::ALL, admit }, 3));
+        let handle = log.log();
+        let mut rig = over(log);
+        assert_eq!(rig.one(4096, group()).result.is_err(), admit);
+        assert_eq!(handle.take()[0].op, LogOp::WriteMany { pieces: 2 });
+        let (first, second) = (rig.read(4096, 4096), rig.read(65_536, 4096));
+        let kept = first.iter().chain(&second).filter(|b| **b == 2).count();
+        assert!(kept.is_multiple_of(512) && (512..8192).contains(&kept), "{kept}");
+        assert!(first.iter().chain(&second).take(kept).all(|b| *b == 2), "its beginning");
+    }
+    let rule = |text: &str| over(ErrorDevice::new(ram(), text.parse().unwrap()));
+    assert!(rule("error:write,lba=128..129").one(4096, group()).result.is_err(), "its second piece");
+    assert!(rule("error:write,lba=16..128").one(4096, group()).result.is_ok(), "the gap is none of it");
+}

@@ -212,7 +212,8 @@ impl Core {
         }
         // Once round at most: windows that have a job already are met again.
         let mut look = LOOK.min(self.index.windows());
-        let mut backlog = self.destage.backlog();
+        let groups = self.cfg.core_groups;
+        let mut backlog = self.destage.backlog(groups);
         while self.destage.jobs.len() < JOBS && backlog < AHEAD && look > 0 {
             // Whoever has everything flushed wants it done.
             let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
@@ -227,7 +228,7 @@ impl Core {
                     self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
                     if !self.destage.by_window.contains_key(&w) {
                         let blocks = self.start_job(now, w, Vec::new(), fx);
-                        backlog += blocks.min(32) as u32;
+                        backlog += blocks.min(if groups { 1 } else { 32 }) as u32;
                         if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.params.destage_rate) {
                             self.destage.next_job = self.destage.next_job.max(now.saturating_sub(gap)) + gap;
                         }

@@ -1,0 +1,87 @@
+//! Destaging, completion by completion.
+
+use crate::hand::{CORE, Hand, MIB, SECOND};
+use loligo_block::{OpKind, ReqError, ReqKind};
+use loligo_cache::api::Dev;
+
+#[test]
+fn a_job_that_ends_while_fewer_slot_reads_are_allowed_than_are_under_way_is_forgotten() {
+    let mut h = Hand::new();
+    for window in 0..40 {
+        h.write(window * MIB, 4096);
+    }
+    h.submit(ReqKind::Flush, 0, 0);
+    h.quiet(false);
+    // Nobody there: the sweep begins, a block a window, with as many reads as it may.
+    h.tick(SECOND);
+    let reads = h.slot_reads();
+    assert_eq!(reads.len(), 32);
+    let last = h.pending[reads[31]].1.tag;
+    // Clients come back: a read that stays at the core, and a new version of the block that is read last.
+    h.submit(ReqKind::Read, 60 * MIB, 4096);
+    h.write(31 * MIB, 4096);
+    while let Some(i) =
+        h.pending.iter().position(|p| matches!(p.1.kind, OpKind::Write { .. }) && p.0 == Dev::Cache)
+    {
+        h.complete(i, false);
+    }
+    let at = h.pending.iter().position(|p| p.1.tag == last).expect("it is still being read");
+    h.complete(at, false);
+    for _ in 0..5 {
+        h.quiet(false);
+        h.tick(SECOND);
+    }
+    assert_eq!(h.shard.dirty_blocks(), 0, "all of it was destaged");
+}
+
+/// Writes fresh blocks until one has to wait, with a core that takes nothing; its id.
+fn fill(h: &mut Hand) -> u64 {
+    for at in (0..CORE).step_by(64 << 10) {
+        let id = h.write(at, 64 << 10);
+        h.quiet(true);
+        for _ in 0..50 {
+            if h.answer(id).is_some() {
+                break;
+            }
+            // The pacer may hold it back for a moment; a full cache does so for good.
+            h.tick(SECOND / 50);
+            h.quiet(true);
+        }
+        if h.answer(id).is_none() {
+            return id;
+        }
+    }
+    panic!("a cache of 32 MiB took {CORE} bytes");
+}
+
+#[test]
+fn a_write_that_needs_room_behind_a_core_that_only_fails_fails_after_a_minute_and_overwrites_go_on() {
+    let mut h = Hand::new();
+    let waits = fill(&mut h);
+    let others: Vec<u64> = (0..300).map(|i| h.write(63 * MIB + i % 2 * 4096, 4096)).collect();
+    let begun = h.now;
+    while h.answer(waits).is_none() {
+        h.tick(SECOND);
+        h.quiet(true);
+        assert!(h.now - begun < 100 * SECOND, "it waits for ever");
+    }
+    assert_eq!(h.answer(waits), Some(Err(ReqError::Io)));
+    for id in others {
+        assert_eq!(
+            h.answer(id),
+            Some(Err(ReqError::Io)),
+            "those behind it, and those that wait for its blocks"
+        );
+    }
+    let over = h.write(0, 4096);
+    h.quiet(true);
+    assert_eq!(h.answer(over), Some(Ok(())), "an overwrite needs nothing of the core");
+    // The core is mended: the sweep finds out by itself, and there is room again.
+    for _ in 0..10 {
+        h.tick(SECOND);
+        h.quiet(false);
+    }
+    let again = h.write(63 * MIB, 4096);
+    h.quiet(false);
+    assert_eq!(h.answer(again), Some(Ok(())));
+}

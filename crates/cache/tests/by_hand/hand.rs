@@ -1,0 +1,161 @@
+//! One shard whose every completion comes when the test says so.
+
+use loligo_block::{Answer, Buf, IoError, IoKind, Op, OpKind, ReqError, ReqKind, Request, SyncIo};
+use loligo_cache::Core;
+use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
+use loligo_cache::params::Params;
+use loligo_cache::superblock::{CoreIdentity, Superblock};
+
+pub const MIB: u64 = 1 << 20;
+pub const CORE: u64 = 64 * MIB;
+pub const SECOND: u64 = 1_000_000_000;
+
+/// One shard whose devices do nothing by themselves.
+pub struct Hand {
+    pub shard: Core,
+    pub cache: Vec<u8>,
+    pub disk: Vec<u8>,
+    pub now: u64,
+    pub asked: u64,
+    pub pending: Vec<(Dev, Op)>,
+    pub answers: Vec<(u64, Result<Answer, ReqError>)>,
+    /// What became of management requests.
+    pub controlled: Vec<(u64, Result<(), String>)>,
+}
+
+impl Hand {
+    /// Write-back, 32 MiB, over a core without a cache of its own.
+    pub fn new() -> Hand {
+        Hand::with(Hand::DEVICES)
+    }
+
+    /// What [`Hand::new`] says of its devices.
+    pub const DEVICES: Devices = Devices {
+        journal_unit: 512,
+        cache_volatile: true,
+        core_volatile: false,
+        core_unmaps: false,
+        core_groups: false,
+        page_writes: PAGE_WRITES,
+    };
+
+    /// The same, with devices of the caller's choice.
+    pub fn with(devices: Devices) -> Hand {
+        let (mut cache, mut disk) = (vec![0; 32 << 20], vec![0; CORE as usize]);
+        let format = FormatOptions {
+            uuid: [7; 16],
+            name: "t".into(),
+            cache_size: 32 << 20,
+            core: CoreIdentity { size: CORE, id: String::new() },
+            line_size: 4096,
+            shards: 1,
+            mode: Mode::Wb,
+            core_reserve: 0,
+            journal_len: 0,
+        };
+        open::format(&mut cache, &format).unwrap();
+        let options = OpenOptions { force: false, params: Params::default(), bug: None };
+        let sb = Superblock::load(&mut cache).unwrap();
+        let opened = open::open(&mut cache, &mut disk, sb, &options).unwrap();
+        let shard = opened.into_cores(Mode::Wb, &options, &devices).1.remove(0);
+        Hand {
+            shard,
+            cache,
+            disk,
+            now: 1,
+            asked: 0,
+            pending: Vec::new(),
+            answers: Vec::new(),
+            controlled: Vec::new(),
+        }
+    }
+
+    pub fn event(&mut self, event: Event) {
+        let mut fx = Vec::new();
+        self.shard.step(self.now, event, &mut fx);
+        self.shard.settle(self.now, &mut fx);
+        for effect in fx {
+            match effect {
+                Effect::Io(dev, op) => self.pending.push((dev, op)),
+                Effect::Answer(reply) => self.answers.push((reply.id, reply.result)),
+                Effect::Controlled(id, result) => self.controlled.push((id, result)),
+                Effect::Missed(_) => {}
+            }
+        }
+    }
+
+    pub fn submit(&mut self, kind: ReqKind, offset: u64, len: u64) -> u64 {
+        self.asked += 1;
+        let request = Request { id: self.asked, kind, offset, len, fua: false };
+        self.event(Event::Submit(request, Hint::default()));
+        self.asked
+    }
+
+    pub fn write(&mut self, offset: u64, len: u64) -> u64 {
+        self.submit(ReqKind::Write(Buf::zeroed(len as usize).freeze()), offset, len)
+    }
+
+    /// A write of whole blocks that all hold `byte`.
+    pub fn fill(&mut self, offset: u64, len: u64, byte: u8) -> u64 {
+        self.submit(ReqKind::Write(Buf::copy_of(&vec![byte; len as usize]).freeze()), offset, len)
+    }
+
+    /// A management request.
+    pub fn control(&mut self, control: Control) -> u64 {
+        self.asked += 1;
+        self.event(Event::Control(self.asked, control));
+        self.asked
+    }
+
+    /// What became of a management request, if it is over.
+    pub fn outcome(&self, id: u64) -> Option<&Result<(), String>> {
+        self.controlled.iter().find(|c| c.0 == id).map(|c| &c.1)
+    }
+
+    /// Carries out the pending operation at `index` and says so; core writes fail where `broken`.
+    pub fn complete(&mut self, index: usize, broken: bool) {
+        let (dev, op) = self.pending.remove(index);
+        let device = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
+        let (mut buf, mut result) = (None, Ok(()));
+        match op.kind {
+            OpKind::Read(mut b) => {
+                device.read_at(op.offset, &mut b).unwrap();
+                buf = Some(b);
+            }
+            OpKind::Write { .. } | OpKind::WriteMany(_) if broken && dev == Dev::Core => {
+                result = Err(IoError::new(IoKind::Gone, "the core is gone"));
+            }
+            OpKind::Write { data, .. } => device.write_at(op.offset, &data).unwrap(),
+            OpKind::WriteMany(pieces) => {
+                pieces.iter().for_each(|(at, data)| device.write_at(*at, data).unwrap());
+            }
+            OpKind::Flush | OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => {}
+        }
+        self.event(Event::Done { tag: op.tag, buf, result });
+    }
+
+    /// Completes everything that is pending and everything that follows.
+    pub fn quiet(&mut self, broken: bool) {
+        while !self.pending.is_empty() {
+            self.now += 1000;
+            self.complete(0, broken);
+        }
+    }
+
+    pub fn tick(&mut self, nanos: u64) {
+        self.now += nanos;
+        self.event(Event::Tick);
+    }
+
+    pub fn answer(&self, id: u64) -> Option<Result<(), ReqError>> {
+        self.answers.iter().find(|a| a.0 == id).map(|a| a.1.as_ref().map(drop).map_err(|e| *e))
+    }
+
+    /// Places among the pending operations of reads of the cache.
+    pub fn slot_reads(&self) -> Vec<usize> {
+        let is = |p: &(Dev, Op)| p.0 == Dev::Cache && matches!(p.1.kind, OpKind::Read(_));
+        (0..self.pending.len()).filter(|i| is(&self.pending[*i])).collect()
+    }
+}

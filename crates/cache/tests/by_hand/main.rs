@@ -1,0 +1,5 @@
+//! Claims that need every completion to come when the test says so.
+
+mod destage;
+mod groups;
+mod hand;
