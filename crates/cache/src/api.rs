@@ -55,6 +55,10 @@ pub enum Control {
     SetParams(crate::params::Params),
     /// Destage everything dirty now.
     FlushDirty,
+    /// Somebody else has the core now, for this reason: answer every request with [`loligo_block::ReqError::Shutdown`] from
+    /// now on, those under way too; write nothing to it any more; keep what is dirty. Operations at the core must still
+    /// complete, with an error where need be. [`Control::Stop`] then makes durable what the cache holds.
+    Lose(String),
     /// Finish what was accepted, make it durable, checkpoint; refuse what comes after.
     Stop,
 }

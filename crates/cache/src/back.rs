@@ -29,6 +29,11 @@ impl Core {
             return;
         }
         while let Some(key) = self.waiting.front().copied() {
+            if self.lost.is_some() {
+                self.waiting.pop_front();
+                self.give_up(now, key, fx);
+                continue;
+            }
             match self.admissible(now, key) {
                 Admission::Now => {
                     self.waiting.pop_front();
@@ -127,10 +132,14 @@ impl Core {
                 self.mutation(key).error = Some(ReqError::Io);
             }
         }
+        let lost = self.lost.is_some();
         let m = self.mutation(key);
         m.pending -= 1;
         if m.pending > 0 {
             return;
+        }
+        if lost {
+            m.error = Some(ReqError::Shutdown);
         }
         if m.error.is_some() {
             // The old dirty sectors are lost; what is not overwritten must not look whole. A full write heals it.

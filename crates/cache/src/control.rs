@@ -19,6 +19,7 @@ impl Core {
                 fx.push(Effect::Controlled(id, Ok(())));
             }
             Control::FlushDirty => self.flush_dirty(now, id, fx),
+            Control::Lose(why) => self.lose(now, id, why, fx),
             Control::Stop => {
                 if let Some(why) = &self.poisoned {
                     fx.push(Effect::Controlled(id, Err(why.clone())));
@@ -60,7 +61,7 @@ impl Core {
             self.emit_frames(fx);
             return self.flush_if_wanted(now, fx);
         }
-        if self.core_acked > self.core_flushed || self.intents.open() > 0 {
+        if self.lost.is_none() && (self.core_acked > self.core_flushed || self.intents.open() > 0) {
             let asked = self.core_flush.has(Waiter::Stop);
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;

@@ -128,6 +128,8 @@ pub struct Core {
     stamps: Vec<u64>,
     pub(crate) closed: Vec<ClosedFrame>,
     pub(crate) poisoned: Option<String>,
+    /// Why the core is not ours any more.
+    pub(crate) lost: Option<String>,
     pub(crate) stopping: Option<ControlId>,
     /// Waiting changes are being admitted.
     pub(crate) admitting: bool,
@@ -174,6 +176,7 @@ impl Core {
             stamps: vec![0; STAMPS],
             closed: Vec::new(),
             poisoned: None,
+            lost: None,
             stopping: None,
             admitting: false,
             core_busy: 0,
@@ -196,12 +199,14 @@ impl Core {
     /// Ends a batch: closes the journal group, starts what has room, asks for the flushes that somebody waits for.
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.poisoned.is_none() {
-            self.admit_waiting(now, fx);
-            self.make_room(now);
-            self.sweep(now, fx);
-            self.core_flush_if_due(now, fx);
+            if self.lost.is_none() {
+                self.admit_waiting(now, fx);
+                self.make_room(now);
+                self.sweep(now, fx);
+                self.core_flush_if_due(now, fx);
+                self.lift_intents(now, fx);
+            }
             self.checkpoint_if_due(fx);
-            self.lift_intents(now, fx);
             if self.journal.watermark_due() && now.saturating_sub(self.last_flush) >= WATERMARK_AFTER {
                 self.journal.close(&mut self.closed);
             }
@@ -246,7 +251,7 @@ impl Core {
     }
 
     fn submit(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
-        if self.stopping.is_some() {
+        if self.stopping.is_some() || self.lost.is_some() {
             return answer(fx, req.id, Err(ReqError::Shutdown));
         }
         match req.kind {

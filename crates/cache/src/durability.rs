@@ -47,6 +47,12 @@ impl CoreFlush {
         self.now.contains(&who) || self.next.contains(&who)
     }
 
+    /// Whoever waits for a flush that has not begun will wait no longer.
+    pub(crate) fn give_up(&mut self) -> Vec<Waiter> {
+        (self.urgent, self.shared_since) = (false, None);
+        std::mem::take(&mut self.next)
+    }
+
     /// When a shared flush falls due.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.shared_since.filter(|_| !self.running).map(|t| t + SHARED)
@@ -69,7 +75,7 @@ impl Core {
         match who {
             Waiter::Task(key) => self.durability_step(now, key, fx),
             Waiter::Job(key) => self.job_step(now, key, fx),
-            Waiter::Intent(region) => self.intent_opened(region, fx),
+            Waiter::Intent(region) => self.intent_opened(now, region, fx),
             Waiter::Lift => self.lift_step(now, fx),
             Waiter::Stop => self.lift_for_stop(),
             Waiter::Checkpoint => self.checkpoint_step(fx),
@@ -85,6 +91,10 @@ impl Core {
 
     /// Asks for a flush of the core that begins from now on. False when none is needed: the core has no volatile cache.
     pub(crate) fn want_core_flush(&mut self, who: Waiter, fx: &mut Vec<Effect>) -> bool {
+        if self.lost.is_some() {
+            // Whoever asks finishes for nobody.
+            return false;
+        }
         if !self.cfg.core_volatile {
             self.core_flushed = self.core_acked;
             return false;
@@ -139,6 +149,12 @@ impl Core {
     ) {
         self.core_flush.running = false;
         let waiters = std::mem::take(&mut self.core_flush.now);
+        if self.lost.is_some() {
+            for who in waiters {
+                self.core_flush_given_up(now, who, fx);
+            }
+            return;
+        }
         match result {
             Ok(()) => {
                 self.core_flushed = self.core_flushed.max(self.core_flush.captured);
@@ -170,7 +186,9 @@ impl Core {
                     let (id, since) = (f.id, f.since);
                     self.tasks.remove(key);
                     self.stats.flush_ns.saturating_record(now.saturating_sub(since));
-                    answer(fx, id, Ok(Answer::Done));
+                    if id != ReqId::MAX {
+                        answer(fx, id, Ok(Answer::Done));
+                    }
                 }
             }
             Task::Mutation(_) => self.mutation_durable(now, key, fx),
@@ -207,18 +225,7 @@ impl Core {
         self.stats.poisoned = true;
         self.waiting.clear();
         self.durable_waiters.clear();
-        let mut failed = Vec::new();
-        for (_, task) in &mut self.tasks {
-            match task {
-                Task::Mutation(m) => failed.extend(m.take_id()),
-                Task::Flush(f) => failed.push(std::mem::replace(&mut f.id, ReqId::MAX)),
-                Task::Read(_) => {}
-            }
-        }
-        failed.retain(|id| *id != ReqId::MAX);
-        for id in failed {
-            answer(fx, id, Err(ReqError::Io));
-        }
+        self.fail_clients(ReqError::Io, false, fx);
         self.fail_controls(fx);
     }
 }

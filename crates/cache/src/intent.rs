@@ -127,6 +127,11 @@ impl Intents {
         (self.open > 0 && self.lifting.is_none()).then_some(self.next_look)
     }
 
+    /// What was being lifted stays open.
+    pub(crate) fn give_up_lifting(&mut self) {
+        self.lifting = None;
+    }
+
     fn waiting(&self, region: u32) -> bool {
         !self.regions[region as usize].waiters.is_empty()
     }

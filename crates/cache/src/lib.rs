@@ -19,6 +19,7 @@ mod intent;
 mod journal;
 pub mod layout;
 mod locks;
+mod lost;
 mod map;
 pub mod mode;
 mod mutation;

@@ -195,6 +195,11 @@ impl Core {
 
     /// The lock is held: where does it go?
     fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        if self.lost.is_some() {
+            // Those that waited for its blocks are met by the loop there.
+            self.waiting.push_back(key);
+            return self.admit_waiting(now, fx);
+        }
         let (first, last) = (self.mutation(key).first, self.mutation(key).last);
         self.changed(first, last);
         let (mut dirty, mut cached, mut whole) = (false, true, true);
@@ -274,7 +279,7 @@ impl Core {
         m.seq = seq;
         let (sync, first, last) = (m.sync, m.first, m.last);
         self.changed(first, last);
-        if sync && self.any_dirty(first, last) {
+        if sync && self.lost.is_none() && self.any_dirty(first, last) {
             self.mutation(key).stage = Stage::Destage;
             self.destage_first(first, key);
         } else {
@@ -288,6 +293,9 @@ impl Core {
 
     /// A destage pass over the window of a change in stage `Destage` is over.
     pub(crate) fn pass_over(&mut self, now: Nanos, key: usize, failed: bool, fx: &mut Vec<Effect>) {
+        if self.lost.is_some() {
+            return self.give_up(now, key, fx);
+        }
         let m = self.mutation(key);
         let (first, last) = (m.first, m.last);
         // A bad block elsewhere in the window is none of its business.

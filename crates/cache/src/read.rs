@@ -60,6 +60,11 @@ pub(crate) struct ReadTask {
 }
 
 impl ReadTask {
+    /// Takes the request's id: it is answered for.
+    pub(crate) fn take_id(&mut self) -> ReqId {
+        std::mem::replace(&mut self.id, ReqId::MAX)
+    }
+
     fn global(&self, block: u32) -> u64 {
         self.first_global + u64::from(block - self.first)
     }
@@ -287,6 +292,12 @@ impl Core {
         }
         if from_core {
             self.core_busy -= 1;
+        }
+        if self.lost.is_some() {
+            if self.read_task(key).pending == 0 {
+                self.tasks.remove(key);
+            }
+            return;
         }
         if !good {
             self.piece_failed(now, key, sub, from_core, ok, fx);

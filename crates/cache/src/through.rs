@@ -21,7 +21,7 @@ impl Core {
         let region = self.intents.region_of(offset);
         self.mutation(key).stage = Stage::Intent;
         if self.intents.enter(region, key) || planted(self.cfg.bug, Bug::CoreWriteWithoutIntent) {
-            return self.claim(key, fx);
+            return self.claim(now, key, fx);
         }
         if self.intents.must_open(region) {
             let seq = self.record(now, Record::IntentOpen { region }, false, true);
@@ -30,14 +30,20 @@ impl Core {
     }
 
     /// An intent is durable: those who waited for it go on.
-    pub(crate) fn intent_opened(&mut self, region: u32, fx: &mut Vec<Effect>) {
+    pub(crate) fn intent_opened(&mut self, now: Nanos, region: u32, fx: &mut Vec<Effect>) {
         for key in self.intents.opened(region) {
-            self.claim(key, fx);
+            self.claim(now, key, fx);
         }
     }
 
     /// Then the window, which a destage job may own for the moment.
-    pub(crate) fn claim(&mut self, key: usize, fx: &mut Vec<Effect>) {
+    pub(crate) fn claim(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        if self.lost.is_some() {
+            let offset = self.mutation(key).offset;
+            let region = self.intents.region_of(offset);
+            self.intents.leave(region, now, 0);
+            return self.give_up(now, key, fx);
+        }
         let window = self.mutation(key).first / WINDOW_BLOCKS as u32;
         if !self.destage.claim(window, key) {
             self.mutation(key).stage = Stage::Claim;
@@ -82,6 +88,12 @@ impl Core {
                 m.route = WriteRoute::Invalidate;
             }
         }
+        if self.lost.is_some() {
+            // Whether it is there is for the other one to say: what is dirty stays so, what is clean may not be right.
+            let m = self.mutation(key);
+            (m.error, m.route) = (Some(ReqError::Shutdown), WriteRoute::Invalidate);
+        }
+        let m = self.mutation(key);
         let zeroed = matches!(m.content, Content::Zero { .. }) && m.error.is_none();
         if zeroed && self.any_dirty(first, last) {
             self.mutation(key).stage = Stage::CoreFlush;

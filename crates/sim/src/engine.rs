@@ -81,6 +81,11 @@ pub trait Engine: Sized {
         false
     }
 
+    /// Whether it knows that `shard` of its core is somebody else's.
+    fn is_lost(&self, _shard: usize) -> bool {
+        false
+    }
+
     /// What it counts, summed over shards.
     fn counters(&self) -> Counters {
         Vec::new()

@@ -20,6 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sectors that one life changes at most, so that a run ends in time.
 const MOST_SECTORS: u64 = 60_000;
+/// What makes a second generator of a seed.
+const EXTRA: u64 = 0x6c6f_6c69_676f;
 /// Largest read of a check, sectors.
 const CHECK: u64 = 256;
 
@@ -72,9 +74,10 @@ pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
 /// # Errors
 /// As there.
 pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
+    let extra = Rng::new(seed ^ EXTRA);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut run =
-            Run { w: World::<E>::new(cfg, rng.fork()), rng, rotted: false, stopped: false, filled: 0 };
+            Run { w: World::<E>::new(cfg, rng.fork()), rng, extra, rotted: false, stopped: false, filled: 0 };
         run.all().map(|()| Summary {
             hash: run.w.trace.hash(),
             events: run.w.trace.events(),
@@ -94,6 +97,8 @@ pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Sum
 struct Run<E> {
     w: World<E>,
     rng: Rng,
+    /// For what came later, so that known seeds stay what they are.
+    extra: Rng,
     /// Metadata on the cache was damaged before this start: it may refuse.
     rotted: bool,
     /// The last life ended with a clean stop.
@@ -382,6 +387,9 @@ impl<E: Engine> Run<E> {
 
     /// How a life ends.
     fn end(&mut self) -> Result<(), Wrong> {
+        if self.extra.chance(1, 12) {
+            return self.lose();
+        }
         let busy = self.filled > 0 || self.w.cfg.load.cools_one_in > 0;
         let how = if busy && self.rng.chance(3, 4) { 7 } else { self.rng.below(8) };
         match how {
@@ -440,6 +448,8 @@ impl<E: Engine> Run<E> {
             }
         }
         self.check_control("management")?;
+        // Only a core that keeps what it has taken holds what went past the cache without a flush.
+        let lost = self.w.lost && self.w.cfg.core.volatile;
         let since = self.w.oracle.begin_flush();
         self.w.control(&Control::Stop);
         if self.rng.chance(1, 6) {
@@ -465,7 +475,35 @@ impl<E: Engine> Run<E> {
             Err(e) if !self.w.broken => return Err(format!("close: {e}")),
             Err(_) => {}
         }
-        self.w.oracle.end_flush(since);
+        if !lost {
+            self.w.oracle.end_flush(since);
+        }
+        self.crash();
+        Ok(())
+    }
+
+    /// Somebody else takes the core, in the middle of it all: the cache must let go of it and keep what it has.
+    fn lose(&mut self) -> Result<(), Wrong> {
+        while self.w.is_controlling() {
+            if !self.w.pump(None)? {
+                return Err(self.stalled());
+            }
+        }
+        self.check_control("management")?;
+        self.w.control(&Control::Lose("somebody else has it".into()));
+        for _ in 0..self.extra.below(60) {
+            if self.w.clients.has_room() && self.extra.chance(1, 2) {
+                let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);
+                self.w.ask(req);
+            }
+            self.w.pump(None)?;
+        }
+        self.drain()?;
+        self.check_control("giving the core up")?;
+        self.w.marks.hit("core lost");
+        if self.extra.chance(1, 2) {
+            return self.stop();
+        }
         self.crash();
         Ok(())
     }

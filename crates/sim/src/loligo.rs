@@ -117,6 +117,10 @@ impl Engine for Loligo {
         self.cores.iter().any(|c| c.poisoned().is_some())
     }
 
+    fn is_lost(&self, shard: usize) -> bool {
+        self.cores[shard].lost().is_some()
+    }
+
     fn counters(&self) -> Counters {
         let mut all: Counters = vec![
             ("recovery: frames replayed", self.report.frames),

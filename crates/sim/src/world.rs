@@ -69,8 +69,10 @@ pub struct World<E> {
     pub loose: Vec<u32>,
     /// A silent fault has fired in this run.
     pub lied: bool,
-    /// A stop was asked for: refusals are in order.
+    /// A stop was asked for, or the core was taken: refusals are in order.
     pub stopping: bool,
+    /// The core was taken.
+    pub lost: bool,
     engine: Option<E>,
     inbox: Vec<VecDeque<(Nanos, Event)>>,
     outbox: Vec<VecDeque<(Nanos, Out)>>,
@@ -106,6 +108,7 @@ impl<E: Engine> World<E> {
             loose: Vec::new(),
             lied: false,
             stopping: false,
+            lost: false,
             engine: None,
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -156,6 +159,7 @@ impl<E: Engine> World<E> {
         self.exported = (engine.size() / 512) as u32;
         self.engine = Some(engine);
         self.stopping = false;
+        self.lost = false;
         self.pumps = 0;
         Ok(())
     }
@@ -230,7 +234,8 @@ impl<E: Engine> World<E> {
         let id = self.clients.next_id();
         self.trace.note(self.now, "control", id, left as u64);
         self.trace.say(|| format!("{control:?}"));
-        self.stopping |= *control == Control::Stop;
+        self.stopping |= matches!(control, Control::Stop | Control::Lose(_));
+        self.lost |= matches!(control, Control::Lose(_));
         self.controlling = Some(Controlling { id, left, errors: Vec::new() });
         self.controlled = None;
         for shard in 0..left {
@@ -340,6 +345,7 @@ impl<E: Engine> World<E> {
     fn run(&mut self, shard: usize, batch: Vec<Event>) -> Result<(), Wrong> {
         let Some(engine) = &mut self.engine else { return Ok(()) };
         let mut fx = Vec::new();
+        let lost = engine.is_lost(shard);
         let often = self.rng.chance(1, 4);
         for event in batch {
             engine.step(shard, self.now, event, &mut fx);
@@ -351,6 +357,12 @@ impl<E: Engine> World<E> {
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
         for effect in fx {
             match effect {
+                Effect::Io(Dev::Core, op) if lost && (op.is_mutation() || op.is_empty()) => {
+                    return Err(format!("{:?} at {} for a core that is not ours", op.kind, op.offset));
+                }
+                Effect::Answer(Reply { id, result: Ok(_) }) if lost => {
+                    return Err(format!("request {id} succeeded on a core that is not ours"));
+                }
                 Effect::Io(dev, op) => {
                     let disk = if dev == Dev::Cache { &mut self.cache } else { &mut self.core };
                     if let Some(why) = disk.refuses(&op) {

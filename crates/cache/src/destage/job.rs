@@ -359,6 +359,9 @@ impl Core {
     }
 
     fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        if self.lost.is_some() {
+            return self.begin_writes(now, key, fx);
+        }
         let job = &mut self.destage.jobs[key];
         if self.destage.claims.contains_key(&job.window) {
             return;
@@ -381,6 +384,9 @@ impl Core {
     fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = &mut self.destage.jobs[key];
         job.state = State::Writing;
+        if self.lost.is_some() {
+            job.writes.clear();
+        }
         if job.writes.is_empty() {
             return self.writes_over(now, key, fx);
         }
@@ -504,6 +510,17 @@ impl Core {
         }
     }
 
+    /// What waits for its turn at a core that is not ours any more will not go there.
+    pub(crate) fn drop_core_writes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        for key in std::mem::take(&mut self.destage.ready) {
+            let job = &mut self.destage.jobs[key];
+            job.writes.clear();
+            if job.in_flight == 0 {
+                self.writes_over(now, key, fx);
+            }
+        }
+    }
+
     /// What job `key` writes next, and where on the core: a run, or a group of them.
     fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
         let home = self.cfg.home_start;
@@ -536,7 +553,10 @@ impl Core {
         }
         let failed = self.destage.jobs[key].failed.is_some();
         for task in claimants {
-            self.claim(task, fx);
+            self.claim(now, task, fx);
+        }
+        if self.lost.is_some() {
+            return self.job_over(now, key, fx);
         }
         if failed {
             self.destage.backoff = now + BACKOFF;

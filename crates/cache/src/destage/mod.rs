@@ -153,6 +153,11 @@ impl Destage {
         self.bad.range(first..=last).next().is_some()
     }
 
+    /// Forgets which windows somebody waits for; those who did.
+    pub(crate) fn forget_wanted(&mut self) -> Vec<usize> {
+        self.first.drain(..).map(|(_, task)| task).collect()
+    }
+
     /// Whether `fresh` more dirty blocks may be admitted now.
     pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, dirty: u64, limit: u64, low: u32) -> bool {
         self.pacer.credit(now, fresh, dirty, limit, low)
@@ -268,7 +273,7 @@ impl Core {
 
     /// Everything dirty now is to be in the core.
     pub(crate) fn flush_dirty(&mut self, _now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        if let Some(why) = &self.poisoned {
+        if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
             return fx.push(Effect::Controlled(id, Err(why.clone())));
         }
         let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
@@ -327,12 +332,17 @@ impl Core {
         )
     }
 
+    /// What was to be in the core will not be.
+    pub(crate) fn fail_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
+        for f in std::mem::take(&mut self.destage.flushes) {
+            fx.push(Effect::Controlled(f.id, Err(why.to_owned())));
+        }
+    }
+
     /// Nobody will hear of anything any more: a poisoned cache fails what operators wait for.
     pub(crate) fn fail_controls(&mut self, fx: &mut Vec<Effect>) {
         let why = self.poisoned.clone().unwrap_or_default();
-        for f in std::mem::take(&mut self.destage.flushes) {
-            fx.push(Effect::Controlled(f.id, Err(why.clone())));
-        }
+        self.fail_flushes(&why, fx);
         if let Some(id) = self.stopping.take() {
             fx.push(Effect::Controlled(id, Err(why)));
         }

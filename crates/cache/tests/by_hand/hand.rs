@@ -56,10 +56,7 @@ impl Hand {
             journal_len: 0,
         };
         open::format(&mut cache, &format).unwrap();
-        let options = OpenOptions { force: false, params: Params::default(), bug: None };
-        let sb = Superblock::load(&mut cache).unwrap();
-        let opened = open::open(&mut cache, &mut disk, sb, &options).unwrap();
-        let shard = opened.into_cores(Mode::Wb, &options, &devices).1.remove(0);
+        let shard = Hand::open(&mut cache, &mut disk, devices);
         Hand {
             shard,
             cache,
@@ -69,6 +66,30 @@ impl Hand {
             pending: Vec::new(),
             answers: Vec::new(),
             controlled: Vec::new(),
+        }
+    }
+
+    /// The process ends here, the machine does not: a new one, on the same devices.
+    pub fn again(mut self, devices: Devices) -> Hand {
+        let shard = Hand::open(&mut self.cache, &mut self.disk, devices);
+        Hand { shard, pending: Vec::new(), answers: Vec::new(), controlled: Vec::new(), ..self }
+    }
+
+    fn open(cache: &mut Vec<u8>, disk: &mut Vec<u8>, devices: Devices) -> Core {
+        let options = OpenOptions { force: false, params: Params::default(), bug: None };
+        let sb = Superblock::load(cache).unwrap();
+        let opened = open::open(cache, disk, sb, &options).unwrap();
+        opened.into_cores(Mode::Wb, &options, &devices).1.remove(0)
+    }
+
+    /// What a read of 4 KiB answers: its first byte.
+    pub fn read(&mut self, offset: u64) -> Result<u8, ReqError> {
+        let id = self.submit(ReqKind::Read, offset, 4096);
+        self.quiet(false);
+        let at = self.answers.iter().position(|a| a.0 == id).expect("reads wait for nothing");
+        match self.answers.remove(at).1? {
+            Answer::Data(segments) => Ok(segments[0][0]),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -131,7 +152,8 @@ impl Hand {
             OpKind::WriteMany(pieces) => {
                 pieces.iter().for_each(|(at, data)| device.write_at(*at, data).unwrap());
             }
-            OpKind::Flush | OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => {}
+            OpKind::WriteZeroes { len, .. } => device.write_at(op.offset, &vec![0; len as usize]).unwrap(),
+            OpKind::Flush | OpKind::Discard { .. } => {}
         }
         self.event(Event::Done { tag: op.tag, buf, result });
     }
@@ -151,6 +173,14 @@ impl Hand {
 
     pub fn answer(&self, id: u64) -> Option<Result<(), ReqError>> {
         self.answers.iter().find(|a| a.0 == id).map(|a| a.1.as_ref().map(drop).map_err(|e| *e))
+    }
+
+    /// Whether nothing is asked of the core, reads apart.
+    pub fn leaves_core(&self) -> bool {
+        !self
+            .pending
+            .iter()
+            .any(|p| p.0 == Dev::Core && (p.1.is_mutation() || matches!(p.1.kind, OpKind::Flush)))
     }
 
     /// Places among the pending operations of reads of the cache.

@@ -3,3 +3,4 @@
 mod destage;
 mod groups;
 mod hand;
+mod lost;
