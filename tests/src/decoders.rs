@@ -56,6 +56,7 @@ pub fn superblock() -> Vec<u8> {
         clean: true,
         finals: vec![5, 6],
         dirty_blocks: 9,
+        witness: "held".into(),
         region: region_size(1 << 30),
     };
     superblock.encode()

@@ -9,6 +9,8 @@ mod file;
 mod geometry;
 mod hdd;
 mod layer;
+pub mod lease;
+mod letterbox;
 mod op;
 mod ram;
 mod size;
@@ -28,7 +30,8 @@ pub use layer::{
     Delay, DelayDevice, ErrorDevice, ErrorRule, LogDevice, LogEntry, LogHandle, LogOp, OpClass, Pick,
     TornDevice, TornRule,
 };
-pub use op::{Completion, Op, OpKind, Submit, Tag};
+pub use letterbox::Letterbox;
+pub use op::{Completion, Op, OpKind, Submit, Tag, refuse_invalid};
 pub use ram::RamDevice;
 pub use size::parse_size;
 pub use spec::DeviceSpec;

@@ -162,7 +162,7 @@ impl Op {
 
 /// Hands back `op` if a device of `size` bytes can carry it out, and its completion otherwise: with an error when it
 /// is out of range, with success when it is empty.
-pub(crate) fn refuse_invalid(op: Op, size: u64) -> Result<Op, Completion> {
+pub fn refuse_invalid(op: Op, size: u64) -> Result<Op, Completion> {
     if matches!(op.kind, OpKind::Flush) {
         return Ok(op);
     }

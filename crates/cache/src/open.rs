@@ -117,6 +117,7 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
         clean: true,
         finals: vec![0; usize::from(o.shards)],
         dirty_blocks: 0,
+        witness: String::new(),
         region: region_size(home_length),
         layout,
     };

@@ -19,6 +19,7 @@ const KNOWN_INCOMPAT: u64 = 0;
 const FINALS_AT: usize = 1024;
 const CORE_ID_AT: usize = 512;
 const NAME_AT: usize = 768;
+const WITNESS_AT: usize = 256;
 const TEXT: usize = 252;
 
 /// What the core was when the cache was made.
@@ -61,6 +62,8 @@ pub struct Superblock {
     pub dirty_blocks: u64,
     /// Regions of intents: bytes each.
     pub region: u64,
+    /// How the cache last held a core that others can have too, in the words of whoever took it; empty: not such a core.
+    pub witness: String,
 }
 
 /// Why a device holds no usable superblock.
@@ -103,6 +106,11 @@ impl Superblock {
         u64_at(&self.uuid, 0).unwrap_or(0)
     }
 
+    /// The cache's name in hexadecimal digits.
+    pub fn uuid_text(&self) -> String {
+        self.uuid.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
     /// The 4,096 bytes of one copy.
     pub fn encode(&self) -> Vec<u8> {
         let mut o = vec![0u8; SUPERBLOCK];
@@ -132,6 +140,7 @@ impl Superblock {
         // 140: number of entries of the extent table (none yet), 144: exponent of the staging partitions (none yet).
         put_text(&mut o, CORE_ID_AT, &self.core.id);
         put_text(&mut o, NAME_AT, &self.name);
+        put_text(&mut o, WITNESS_AT, &self.witness);
         for (i, f) in self.finals.iter().take(usize::from(MAX_SHARDS)).enumerate() {
             o[FINALS_AT + i * 8..FINALS_AT + i * 8 + 8].copy_from_slice(&f.to_le_bytes());
         }
@@ -198,6 +207,7 @@ impl Superblock {
             finals,
             dirty_blocks: word(112),
             region: word(120),
+            witness: get_text(raw, WITNESS_AT).ok_or_else(|| bad("witness"))?,
         };
         let fits = sb.home_start.checked_add(sb.home_length).is_some_and(|end| end <= sb.core.size);
         // As at the format: blocks of a shard have numbers of 32 bits, and tables are made for all of them.
@@ -283,6 +293,7 @@ mod tests {
             finals: vec![5, 6],
             dirty_blocks: 9,
             region: region_size(1 << 30),
+            witness: "held".into(),
         }
     }
 

@@ -13,6 +13,21 @@ use std::sync::Arc;
 const FSID: usize = 37;
 /// Seconds after which a monitor or OSD that does not answer makes an inspection fail.
 const PATIENCE: &str = "15";
+/// Seconds for which the cluster refuses an instance that was fenced: longer than any host may sleep and come back.
+const FENCED: u32 = 864_000;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To look: it gives up where nobody answers.
+    Look,
+    /// To be the owner of an image: what is under way waits for OSDs as long as it takes. Before a snapshot its owner has so
+    /// many times 5 s to get ready.
+    Own {
+        /// Attempts of 5 s.
+        quiesce_attempts: u32,
+    },
+}
 
 /// One client instance of a cluster. Fencing hits the whole instance, so each image that is written gets its own.
 #[derive(Debug)]
@@ -27,11 +42,11 @@ unsafe impl Send for Cluster {}
 unsafe impl Sync for Cluster {}
 
 impl Cluster {
-    /// Connects as `spec` says. An inspection gives up after a while where nobody answers.
+    /// Connects as `spec` says.
     ///
     /// # Errors
     /// Where Ceph's libraries are missing, the configuration cannot be read, or the cluster refuses the client.
-    pub fn connect(spec: &ImageSpec) -> Result<Cluster, CephError> {
+    pub fn connect(spec: &ImageSpec, purpose: Purpose) -> Result<Cluster, CephError> {
         let lib = Library::get()?;
         let id = text(spec.id.as_deref().unwrap_or("admin"))?;
         let mut handle: RadosT = std::ptr::null_mut();
@@ -44,8 +59,19 @@ impl Cluster {
         if let Some(keyring) = &spec.keyring {
             cluster.set("keyring", &keyring.display().to_string())?;
         }
-        for option in ["client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"] {
-            cluster.set(option, PATIENCE)?;
+        // Otherwise librbd answers before the OSDs have a write.
+        cluster.set("rbd_cache", "false")?;
+        cluster.set("client_mount_timeout", PATIENCE)?;
+        match purpose {
+            Purpose::Look => {
+                for option in ["rados_mon_op_timeout", "rados_osd_op_timeout"] {
+                    cluster.set(option, PATIENCE)?;
+                }
+            }
+            Purpose::Own { quiesce_attempts } if lib.quiesces() => {
+                cluster.set("rbd_quiesce_notification_attempts", &quiesce_attempts.to_string())?;
+            }
+            Purpose::Own { .. } => {}
         }
         // SAFETY: the handle is live.
         let code = unsafe { (lib.rados_connect)(cluster.handle) };
@@ -92,6 +118,85 @@ impl Cluster {
         Ok(string(&buf))
     }
 
+    /// The number of this client: it is `client.NUMBER` to others.
+    pub(crate) fn instance(&self) -> i64 {
+        // SAFETY: the handle is live.
+        unsafe { (self.lib.rados_get_instance_id)(self.handle) as i64 }
+    }
+
+    /// Has every OSD refuse the client at `address` (`ip:port/nonce`) from now on: what it still sends is not carried out.
+    ///
+    /// # Errors
+    /// Where the monitors cannot be reached, or the client may not do that (`profile rbd` may).
+    pub fn fence(&self, address: &str) -> Result<(), CephError> {
+        let raw = text(address)?;
+        // SAFETY: the handle is live; the address is a C string for the call, which does not change it.
+        let code = unsafe { (self.lib.rados_blocklist_add)(self.handle, raw.as_ptr().cast_mut(), FENCED) };
+        check(|| format!("fencing the client at {address}"), code)?;
+        // From here on whatever this client sends tells the OSDs of it first.
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.lib.rados_wait_for_latest_osdmap)(self.handle) };
+        check(|| "waiting for the map that fences".to_owned(), code).map(drop)
+    }
+
+    /// What the monitors answer to a command in JSON.
+    ///
+    /// # Errors
+    /// Where they cannot be reached, or refuse.
+    pub(crate) fn ask_monitor(&self, command: &str) -> Result<String, CephError> {
+        let raw = text(command)?;
+        let mut commands = [raw.as_ptr()];
+        let (mut out, mut said) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut out_len, mut said_len) = (0, 0);
+        // SAFETY: the handle is live; the command is a C string for the call; both answers are written, and given back below.
+        let code = unsafe {
+            (self.lib.rados_mon_command)(
+                self.handle,
+                commands.as_mut_ptr(),
+                1,
+                std::ptr::null(),
+                0,
+                &raw mut out,
+                &raw mut out_len,
+                &raw mut said,
+                &raw mut said_len,
+            )
+        };
+        // SAFETY: librados says how long what it has written is, and wants it back, once.
+        let answer = unsafe {
+            let bytes = if out.is_null() {
+                &[][..]
+            } else {
+                std::slice::from_raw_parts(out.cast::<u8>().cast_const(), out_len)
+            };
+            let answer = String::from_utf8_lossy(bytes).into_owned();
+            for text in [out, said] {
+                if !text.is_null() {
+                    (self.lib.rados_buffer_free)(text);
+                }
+            }
+            answer
+        };
+        check(|| format!("asking the monitors: {command}"), code)?;
+        Ok(answer)
+    }
+
+    /// A pool by its number, in a namespace of it.
+    ///
+    /// # Errors
+    /// Where there is no such pool.
+    pub fn pool_number(self: &Arc<Cluster>, id: i64, namespace: &str) -> Result<Pool, CephError> {
+        let space = text(namespace)?;
+        let mut io: IoCtxT = std::ptr::null_mut();
+        // SAFETY: the handle is live; `io` is written before it is read.
+        let code = unsafe { (self.lib.rados_ioctx_create2)(self.handle, id, &raw mut io) };
+        check(|| format!("opening pool number {id}"), code)?;
+        let pool = Pool { cluster: self.clone(), io };
+        // SAFETY: the pool's handle is live; librados copies the name.
+        unsafe { (self.lib.rados_ioctx_set_namespace)(io, space.as_ptr()) };
+        Ok(pool)
+    }
+
     /// A pool, in a namespace of it.
     ///
     /// # Errors
@@ -123,8 +228,10 @@ pub struct Pool {
     pub(crate) io: IoCtxT,
 }
 
-// SAFETY: librados handles may be used from any thread.
+// SAFETY: librados handles may be used from any thread, and from several at once.
 unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
 
 impl Pool {
     /// Its number.

@@ -14,6 +14,15 @@ pub(crate) type IoCtxT = *mut c_void;
 /// An image's handle.
 pub(crate) type ImageT = *mut c_void;
 
+/// An operation that writes one object.
+pub(crate) type WriteOpT = *mut c_void;
+/// An operation under way, of either library.
+pub(crate) type CompletionT = *mut c_void;
+/// Called when one is over (`rados_callback_t`, `rbd_callback_t`).
+pub(crate) type Callback = unsafe extern "C" fn(CompletionT, *mut c_void);
+/// Called when something about an image changes (`rbd_update_callback_t`).
+pub(crate) type Notify = unsafe extern "C" fn(*mut c_void);
+
 /// `rbd_image_watcher_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +49,7 @@ macro_rules! table {
         #[allow(missing_docs, reason = "the functions are documented by the libraries' own headers")]
         pub struct Library {
             $($(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)+)+
-            _libraries: Vec<libloading::Library>,
+            libraries: Vec<libloading::Library>,
         }
 
         impl Library {
@@ -61,7 +70,7 @@ macro_rules! table {
                     )+
                     libraries.push(library);
                 )+
-                Ok(Library { $($($name,)+)+ _libraries: libraries })
+                Ok(Library { $($($name,)+)+ libraries })
             }
         }
     };
@@ -74,15 +83,59 @@ table! {
     rados_conf_set(RadosT, *const c_char, *const c_char) -> c_int;
     rados_connect(RadosT) -> c_int;
     rados_shutdown(RadosT);
+    rados_get_instance_id(RadosT) -> u64;
     rados_cluster_fsid(RadosT, *mut c_char, usize) -> c_int;
     rados_ioctx_create(RadosT, *const c_char, *mut IoCtxT) -> c_int;
     rados_ioctx_destroy(IoCtxT);
     rados_ioctx_set_namespace(IoCtxT, *const c_char);
     rados_ioctx_get_id(IoCtxT) -> i64;
+    rados_ioctx_create2(RadosT, i64, *mut IoCtxT) -> c_int;
+    rados_ioctx_selfmanaged_snap_set_write_ctx(IoCtxT, u64, *mut u64, c_int) -> c_int;
+    rados_exec(
+        IoCtxT, *const c_char, *const c_char, *const c_char, *const c_char, usize, *mut c_char, usize
+    ) -> c_int;
+    rados_blocklist_add(RadosT, *const c_char, u32) -> c_int;
+    rados_wait_for_latest_osdmap(RadosT) -> c_int;
+    rados_mon_command(
+        RadosT, *mut *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize
+    ) -> c_int;
+    rados_buffer_free(*mut c_char);
+    rados_create_write_op() -> WriteOpT;
+    rados_release_write_op(WriteOpT);
+    rados_write_op_assert_exists(WriteOpT);
+    rados_write_op_exec(WriteOpT, *const c_char, *const c_char, *const c_char, usize, *mut c_int);
+    rados_write_op_write(WriteOpT, *const c_char, usize, u64);
+    rados_aio_create_completion2(*mut c_void, Callback, *mut CompletionT) -> c_int;
+    rados_aio_get_return_value(CompletionT) -> c_int;
+    rados_aio_release(CompletionT);
+    rados_aio_write_op_operate(
+        WriteOpT, IoCtxT, CompletionT, *const c_char, *mut libc::time_t, c_int
+    ) -> c_int;
 
     "librbd.so.1" =>
     rbd_open_read_only(IoCtxT, *const c_char, *mut ImageT, *const c_char) -> c_int;
+    rbd_open(IoCtxT, *const c_char, *mut ImageT, *const c_char) -> c_int;
     rbd_close(ImageT) -> c_int;
+    rbd_read(ImageT, u64, usize, *mut c_char) -> isize;
+    rbd_write(ImageT, u64, usize, *const c_char) -> isize;
+    rbd_flush(ImageT) -> c_int;
+    rbd_aio_create_completion(*mut c_void, Callback, *mut CompletionT) -> c_int;
+    rbd_aio_get_return_value(CompletionT) -> isize;
+    rbd_aio_release(CompletionT);
+    rbd_aio_read(ImageT, u64, usize, *mut c_char, CompletionT) -> c_int;
+    rbd_aio_write(ImageT, u64, usize, *const c_char, CompletionT) -> c_int;
+    rbd_aio_write_zeroes(ImageT, u64, usize, CompletionT, c_int, c_int) -> c_int;
+    rbd_aio_flush(ImageT, CompletionT) -> c_int;
+    rbd_lock_acquire(ImageT, c_int) -> c_int;
+    rbd_lock_break(ImageT, c_int, *const c_char) -> c_int;
+    rbd_is_exclusive_lock_owner(ImageT, *mut c_int) -> c_int;
+    rbd_metadata_get(ImageT, *const c_char, *mut c_char, *mut usize) -> c_int;
+    rbd_metadata_set(ImageT, *const c_char, *const c_char) -> c_int;
+    rbd_metadata_remove(ImageT, *const c_char) -> c_int;
+    rbd_update_watch(ImageT, *mut u64, Notify, *mut c_void) -> c_int;
+    rbd_update_unwatch(ImageT, u64) -> c_int;
+    rbd_get_block_name_prefix(ImageT, *mut c_char, usize) -> c_int;
+    rbd_get_overlap(ImageT, *mut u64) -> c_int;
     rbd_get_size(ImageT, *mut u64) -> c_int;
     rbd_get_features(ImageT, *mut u64) -> c_int;
     rbd_get_flags(ImageT, *mut u64) -> c_int;
@@ -100,8 +153,18 @@ table! {
     rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
 }
 
-/// What only some releases have: its presence says what a host's librbd can do.
-const QUIESCE: &[u8] = b"rbd_quiesce_watch\0";
+/// `rbd_quiesce_watch`.
+type QuiesceWatch = unsafe extern "C" fn(ImageT, Notify, Notify, *mut c_void, *mut u64) -> c_int;
+/// `rbd_quiesce_complete`.
+type QuiesceComplete = unsafe extern "C" fn(ImageT, u64, c_int);
+
+/// What only some releases have (16 and newer): how the owner of an image hears of a snapshot before it is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quiesce {
+    pub(crate) watch: QuiesceWatch,
+    pub(crate) complete: QuiesceComplete,
+    pub(crate) unwatch: unsafe extern "C" fn(ImageT, u64) -> c_int,
+}
 
 impl Library {
     /// The libraries of this host.
@@ -115,8 +178,20 @@ impl Library {
 
     /// Whether librbd tells owners of an image before a snapshot is taken (16 and newer).
     pub fn quiesces(&self) -> bool {
-        // SAFETY: only the presence of the symbol is asked for; what it points to is not used.
-        self._libraries.iter().any(|l| unsafe { l.get::<unsafe extern "C" fn()>(QUIESCE) }.is_ok())
+        self.quiesce().is_some()
+    }
+
+    /// How it does.
+    pub(crate) fn quiesce(&self) -> Option<Quiesce> {
+        let rbd = self.libraries.last()?;
+        // SAFETY: the types are those of the functions in the library's header; the library is never closed.
+        unsafe {
+            Some(Quiesce {
+                watch: *rbd.get(b"rbd_quiesce_watch\0").ok()?,
+                complete: *rbd.get(b"rbd_quiesce_complete\0").ok()?,
+                unwatch: *rbd.get(b"rbd_quiesce_unwatch\0").ok()?,
+            })
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub struct WatcherInfo {
 }
 
 /// Who holds an image's lock.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LockHolder {
     /// As `client.4123`.
     pub client: String,
@@ -60,14 +60,21 @@ pub enum Source {
 /// An image that is open.
 #[derive(Debug)]
 pub struct Image {
-    lib: &'static Library,
-    handle: ImageT,
+    pub(crate) lib: &'static Library,
+    pub(crate) handle: ImageT,
     /// Declared after the handle's users: the pool is closed last.
     _pool: Pool,
 }
 
-// SAFETY: librbd handles may be used from any thread.
+// SAFETY: librbd handles may be used from any thread, and from several at once.
 unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+/// The way of holding the lock that lets nobody else have it meanwhile (`RBD_LOCK_MODE_EXCLUSIVE`).
+const EXCLUSIVE: c_int = 0;
+/// The most bytes of a metadata value that are looked at.
+const METADATA: usize = 4096;
 
 impl Image {
     /// Opens an image to look at it: no lock is asked for and nobody is disturbed.
@@ -82,6 +89,116 @@ impl Image {
         let code = unsafe { (lib.rbd_open_read_only)(pool.io, raw.as_ptr(), &raw mut handle, null()) };
         check(|| format!("opening image {name} ('rbd ls POOL' lists them)"), code)?;
         Ok(Image { lib, handle, _pool: pool })
+    }
+
+    /// Opens an image to write it: it is watched, and its lock can be asked for.
+    ///
+    /// # Errors
+    /// Where there is no such image, or the client may not write it.
+    pub fn open(pool: Pool, name: &str) -> Result<Image, CephError> {
+        let lib = pool.cluster.lib;
+        let raw = text(name)?;
+        let mut handle: ImageT = null_mut();
+        // SAFETY: as in `look`.
+        let code = unsafe { (lib.rbd_open)(pool.io, raw.as_ptr(), &raw mut handle, null()) };
+        check(|| format!("opening image {name} to write it"), code)?;
+        Ok(Image { lib, handle, _pool: pool })
+    }
+
+    /// Fills `buf` from `offset`.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), CephError> {
+        // SAFETY: the handle is live and the buffer as long as is said.
+        let code = unsafe { (self.lib.rbd_read)(self.handle, offset, buf.len(), buf.as_mut_ptr().cast()) };
+        let got = check(|| format!("reading {} bytes at {offset} of the image", buf.len()), code as i32)?;
+        if got as usize == buf.len() {
+            return Ok(());
+        }
+        Err(CephError::Named(format!("the image ends before byte {}", offset + buf.len() as u64)))
+    }
+
+    /// Writes all of `data` at `offset`; the OSDs have it afterwards.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), CephError> {
+        // SAFETY: the handle is live and the data as long as is said.
+        let code = unsafe { (self.lib.rbd_write)(self.handle, offset, data.len(), data.as_ptr().cast()) };
+        check(|| format!("writing {} bytes at {offset} of the image", data.len()), code as i32).map(drop)
+    }
+
+    /// Waits for the writes under way.
+    pub fn flush(&self) -> Result<(), CephError> {
+        // SAFETY: the handle is live.
+        check(|| "flushing the image".to_owned(), unsafe { (self.lib.rbd_flush)(self.handle) }).map(drop)
+    }
+
+    /// Takes the lock and keeps it until it is released: others' requests for it are refused.
+    pub fn lock(&self) -> Result<(), CephError> {
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.lib.rbd_lock_acquire)(self.handle, EXCLUSIVE) };
+        check(|| "taking the image's exclusive lock".to_owned(), code).map(drop)
+    }
+
+    /// Takes the lock away from who holds it.
+    pub fn break_lock(&self, holder: &LockHolder) -> Result<(), CephError> {
+        let raw = text(&holder.address)?;
+        // SAFETY: the handle is live; the owner's name is a C string for the call.
+        let code = unsafe { (self.lib.rbd_lock_break)(self.handle, EXCLUSIVE, raw.as_ptr()) };
+        check(|| format!("breaking the lock of {} at {}", holder.client, holder.address), code).map(drop)
+    }
+
+    /// Whether this client holds the lock: an OSD is asked.
+    pub fn is_owner(&self) -> Result<bool, CephError> {
+        let mut owner = 0;
+        // SAFETY: the handle is live, and one number is written.
+        let code = unsafe { (self.lib.rbd_is_exclusive_lock_owner)(self.handle, &raw mut owner) };
+        check(|| "asking whether the lock is still ours".to_owned(), code)?;
+        Ok(owner != 0)
+    }
+
+    /// A value of the image's metadata.
+    pub fn metadata(&self, key: &str) -> Result<Option<String>, CephError> {
+        let raw = text(key)?;
+        let mut buf = [0 as c_char; METADATA];
+        let mut len = buf.len();
+        // SAFETY: the handle is live; the buffer is as long as is said.
+        let code =
+            unsafe { (self.lib.rbd_metadata_get)(self.handle, raw.as_ptr(), buf.as_mut_ptr(), &raw mut len) };
+        if code == -libc::ENOENT {
+            return Ok(None);
+        }
+        check(|| format!("reading '{key}' of the image's metadata"), code)?;
+        Ok(Some(string(&buf)))
+    }
+
+    /// Sets a value of the image's metadata.
+    pub fn set_metadata(&self, key: &str, value: &str) -> Result<(), CephError> {
+        let (raw, value) = (text(key)?, text(value)?);
+        // SAFETY: the handle is live; both are C strings for the call.
+        let code = unsafe { (self.lib.rbd_metadata_set)(self.handle, raw.as_ptr(), value.as_ptr()) };
+        check(|| format!("writing '{key}' of the image's metadata"), code).map(drop)
+    }
+
+    /// Takes a value of the image's metadata away; it may be gone already.
+    pub fn remove_metadata(&self, key: &str) -> Result<(), CephError> {
+        let raw = text(key)?;
+        // SAFETY: the handle is live; the key is a C string for the call.
+        let code = unsafe { (self.lib.rbd_metadata_remove)(self.handle, raw.as_ptr()) };
+        if code == -libc::ENOENT {
+            return Ok(());
+        }
+        check(|| format!("removing '{key}' of the image's metadata"), code).map(drop)
+    }
+
+    /// What the names of its objects begin with.
+    pub fn prefix(&self) -> Result<String, CephError> {
+        let mut buf = [0 as c_char; 256];
+        // SAFETY: the handle is live, and the buffer is as long as is said.
+        let code = unsafe { (self.lib.rbd_get_block_name_prefix)(self.handle, buf.as_mut_ptr(), buf.len()) };
+        check(|| "asking for the names of the image's objects".to_owned(), code)?;
+        Ok(string(&buf))
+    }
+
+    /// Bytes of the parent that show through.
+    pub fn overlap(&self) -> Result<u64, CephError> {
+        self.number("overlap with its parent", self.lib.rbd_get_overlap)
     }
 
     fn number(
@@ -238,7 +355,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // An image opened to be read has nothing to lose.
+        // Waits for what is under way, and gives the lock back.
         // SAFETY: the handle is live and not used again.
         unsafe { (self.lib.rbd_close)(self.handle) };
     }

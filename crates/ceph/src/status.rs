@@ -1,6 +1,6 @@
 //! What stands between an image and its use as a core, and which way of destaging it allows.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Purpose};
 use crate::image::{Image, LockHolder, Source, WatcherInfo, feature};
 use crate::spec::ImageSpec;
 use crate::{CephError, Library};
@@ -47,9 +47,7 @@ pub struct ImageStatus {
 /// # Errors
 /// Where the libraries, the cluster, the pool or the image cannot be reached.
 pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
-    let cluster = Arc::new(Cluster::connect(spec)?);
-    // As it would be opened as a core.
-    cluster.set("rbd_cache", "false")?;
+    let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
     let fsid = cluster.fsid()?;
     let image = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     let features = image.features()?;
@@ -89,7 +87,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
 }
 
 /// What rules an image out.
-fn unusable(features: u64, old: bool) -> Vec<String> {
+pub(crate) fn unusable(features: u64, old: bool) -> Vec<String> {
     if old {
         return vec!["it is of format 1, which has no lock: copy it with 'rbd deep cp'".to_owned()];
     }
@@ -117,7 +115,7 @@ fn unusable(features: u64, old: bool) -> Vec<String> {
 }
 
 /// Options that the image or its pool set against what a core needs.
-fn overridden(options: &[(String, String, Source)]) -> Vec<String> {
+pub(crate) fn overridden(options: &[(String, String, Source)]) -> Vec<String> {
     let set = |name: &str| options.iter().find(|(n, ..)| n == name);
     BINDING
         .iter()
@@ -136,7 +134,7 @@ fn overridden(options: &[(String, String, Source)]) -> Vec<String> {
 }
 
 /// What rules out one atomic operation for each object.
-fn ungrouped(unit: u64, count: u64, options: &[(String, String, Source)]) -> Vec<String> {
+pub(crate) fn ungrouped(unit: u64, count: u64, options: &[(String, String, Source)]) -> Vec<String> {
     let mut why = Vec::new();
     if count != 1 {
         why.push(format!("it is striped over {count} objects in units of {unit} bytes"));
@@ -151,7 +149,7 @@ fn ungrouped(unit: u64, count: u64, options: &[(String, String, Source)]) -> Vec
     why
 }
 
-fn warnings(flags: u64) -> Vec<String> {
+pub(crate) fn warnings(flags: u64) -> Vec<String> {
     let cases = [(1, "its object map is invalid"), (2, "its fast-diff is invalid")];
     (cases.into_iter().filter(|(bit, _)| flags & bit != 0))
         .map(|(_, what)| format!("{what}: 'rbd object-map rebuild' mends it"))

@@ -3,13 +3,15 @@
 use crate::values;
 use anyhow::Result;
 use clap::ArgGroup;
-use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
+use loligo_ceph::take::Destage;
 use loligo_export::{Credentials, Way};
-use loligo_service::serve::{CacheOptions, ServeOptions};
+use loligo_service::rbd::RbdOptions;
+use loligo_service::serve::{CacheOptions, CoreSpec, ServeOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Serve one volume in the foreground
 ///
@@ -35,6 +37,9 @@ Examples:
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen fuse:/run/osd0
     chown ceph:ceph /run/osd0/osd0
+  In front of an RBD image, on a compute node:
+    loligo serve --name vm1 --cache /ssd/vm1.cache --cache-size 64g \\
+      --core 'rbd:volumes/vm1?id=loligo' --mode wb --listen unix:/run/vm1.sock
   A client:
     nbdinfo 'nbd+unix:///vol?socket=/run/vol.sock'"
 )]
@@ -57,9 +62,13 @@ pub(crate) struct Args {
     /// Export the core as it is, without a cache
     #[arg(long)]
     bare: bool,
-    /// The core: file:PATH, a device's path, or hdd:PATH?rpm=7200&track=1MiB (a disk modelled over a file)
+    /// The core: file:PATH, a device's path, hdd:PATH?rpm=7200&track=1MiB (a disk modelled over a file), or an RBD image:
+    /// rbd:POOL[/NAMESPACE]/IMAGE[?conf=FILE&id=NAME&keyring=FILE]
+    ///
+    /// An image must have the exclusive-lock feature, and this client holds that lock while it serves. See --steal,
+    /// --destage, --lease and --snapshot-deadline.
     #[arg(long, value_name = "SPEC", value_parser = values::core)]
-    core: DeviceSpec,
+    core: CoreSpec,
     /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt (needed unless --bare)
     ///
     /// wt: write-through. wb: write-back. wa: write-around. wi: write-invalidate. wo: write-only. pt: pass-through. The
@@ -106,6 +115,21 @@ pub(crate) struct Args {
     /// Percent of the core that a new cache leaves unexported, 0 to 50 (default 0)
     #[arg(long, value_name = "PCT", conflicts_with = "bare")]
     core_reserve: Option<u8>,
+    /// Take an RBD image away from the client that has it: that client is fenced first
+    #[arg(long)]
+    steal: bool,
+    /// Open an RBD image although another cache holds data that it lacks, and lose that data
+    #[arg(long)]
+    force_without_cache: bool,
+    /// How dirty data goes to an RBD image: auto, grouped (one atomic operation per object, or refuse) or librbd
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::destage)]
+    destage: Destage,
+    /// Answers wait while nobody has said for so long that an RBD image is still this client's
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = values::lease)]
+    lease: Duration,
+    /// Keep no more dirty than is destaged in this time, so that snapshots of an RBD image by others wait no longer; 0: off
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::seconds)]
+    snapshot_deadline: Duration,
     /// Write everything dirty to the core before the end
     #[arg(long, conflicts_with = "bare")]
     flush_on_stop: bool,
@@ -132,6 +156,13 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     loligo_service::serve::run(ServeOptions {
         name: a.name,
         core: a.core,
+        rbd: RbdOptions {
+            steal: a.steal,
+            without_cache: a.force_without_cache,
+            destage: a.destage,
+            lease: a.lease,
+            snapshot_deadline: a.snapshot_deadline,
+        },
         cache,
         listen: a.listen,
         tls,

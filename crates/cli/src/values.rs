@@ -1,8 +1,11 @@
 //! How values are typed.
 
-use loligo_block::{DeviceSpec, parse_size};
+use loligo_block::parse_size;
 use loligo_cache::mode::Mode;
+use loligo_ceph::take::Destage;
 use loligo_export::Way;
+use loligo_service::serve::CoreSpec;
+use std::time::Duration;
 
 /// Bytes, as `4k`, `512M`, `1GiB`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -18,8 +21,34 @@ pub(crate) fn line_size(text: &str) -> Result<u32, String> {
 }
 
 /// A core.
-pub(crate) fn core(text: &str) -> Result<DeviceSpec, String> {
-    text.parse().map_err(|e: loligo_block::IoError| e.to_string())
+pub(crate) fn core(text: &str) -> Result<CoreSpec, String> {
+    text.parse()
+}
+
+/// A way of destaging.
+pub(crate) fn destage(text: &str) -> Result<Destage, String> {
+    match text {
+        "auto" => Ok(Destage::Auto),
+        "grouped" => Ok(Destage::Grouped),
+        "librbd" => Ok(Destage::Librbd),
+        _ => Err("use auto, grouped or librbd".to_owned()),
+    }
+}
+
+/// The seconds of a lease.
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
+    match text.trim_end_matches('s').parse() {
+        Ok(n @ 2..=25) => Ok(Duration::from_secs(n)),
+        _ => Err("2 to 25 seconds: a watch that is not renewed ends after 30".to_owned()),
+    }
+}
+
+/// Seconds, or 0.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim_end_matches('s').parse() {
+        Ok(n @ 0..=3600) => Ok(Duration::from_secs(n)),
+        _ => Err("0 to 3600 seconds".to_owned()),
+    }
 }
 
 /// A mode.

@@ -1,7 +1,8 @@
 //! What the management side shares: who this is, the threads, and a flush that may be under way.
 
+use crate::rbd::Kept;
 use crate::serve::{HeldCache, ServeOptions};
-use loligo_block::DeviceSpec;
+use loligo_block::lease::Lease;
 use loligo_cache::api::Control;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::Counters;
@@ -30,19 +31,19 @@ pub(crate) struct Info {
 
 impl Info {
     pub(crate) fn new(o: &ServeOptions, held: Option<&HeldCache>, listen: Vec<String>, size: u64) -> Info {
-        let sb = held.map(|h| &h.superblock);
-        let kind = if matches!(o.core, DeviceSpec::Hdd { .. }) { "hdd:" } else { "" };
+        let sb = held.map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner));
+        let sb = sb.as_deref();
         Info {
             name: o.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            core: format!("{kind}{}", o.core.path().display()),
+            core: o.core.to_string(),
             cache: o.cache.as_ref().map(|c| c.path.display().to_string()),
             size,
             line_size: sb.map(|s| s.line_size),
             shards: sb.map_or(1, |s| s.layout.shards),
             core_reserve: sb.map(|s| s.core_reserve),
-            uuid: sb.map(|s| s.uuid.iter().map(|b| format!("{b:02x}")).collect()),
+            uuid: sb.map(|s| s.uuid_text()),
             listen,
         }
     }
@@ -68,6 +69,8 @@ pub struct FlushState {
 pub(crate) struct App {
     pub(crate) info: Info,
     pub(crate) handle: Handle,
+    /// The image that is the core, and whether it is still ours.
+    pub(crate) rbd: Mutex<Option<(Kept, Arc<Lease>)>>,
     /// What came through mounts.
     pub(crate) fuse: Arc<Counters>,
     pub(crate) started: Instant,
@@ -78,15 +81,21 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(info: Info, handle: Handle) -> App {
+    pub(crate) fn new(info: Info, handle: Handle, rbd: Option<(Kept, Arc<Lease>)>) -> App {
         App {
             info,
             handle,
+            rbd: Mutex::new(rbd),
             fuse: Arc::default(),
             started: Instant::now(),
             setting: Mutex::default(),
             flushes: Mutex::default(),
         }
+    }
+
+    /// Nobody keeps the image any more; a snapshot that is being taken is waited for.
+    pub(crate) fn end_rbd(&self) {
+        drop(self.rbd.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {

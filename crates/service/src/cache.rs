@@ -5,9 +5,7 @@ use crate::progress::Progress;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};
-use loligo_block::{
-    DeviceFile, DeviceSpec, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
-};
+use loligo_block::{DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, Devices, FormatOptions, Opened};
@@ -54,10 +52,14 @@ pub(crate) fn open(
     core: &OpenCore,
     signals: &StopSignals,
 ) -> Result<OpenCache> {
-    refuse_same_device(&o.path, core.spec.path())?;
+    if let Some(path) = core.spec.path() {
+        refuse_same_device(&o.path, path)?;
+    }
     if o.path.exists() {
-        let file =
-            DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")?;
+        let file = match &core.cache_file {
+            Some(file) => file.clone(),
+            None => open_device(o)?,
+        };
         return open_in(file, name, o, core);
     }
     let made = Made { file: make_file(o)?, path: o.path.clone() };
@@ -65,6 +67,26 @@ pub(crate) fn open(
     let mut opened = open_in(made.file.clone(), name, o, core)?;
     opened.made = Some(made);
     Ok(opened)
+}
+
+fn open_device(o: &CacheOptions) -> Result<DeviceFile> {
+    DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")
+}
+
+/// What a cache that exists says of itself before it is opened. Its device stays locked.
+///
+/// # Errors
+/// Where it cannot be read, or is in use.
+pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<DeviceFile>, Option<Superblock>)> {
+    if !o.path.exists() {
+        return Ok((None, None));
+    }
+    let file = open_device(o)?;
+    let found = match look(&mut SyncFile::new(file.clone()))? {
+        Found::Cache(sb) => Some(*sb),
+        Found::Blank | Found::Foreign(_) | Found::Damaged(_) => None,
+    };
+    Ok((Some(file), found))
 }
 
 /// A cache file that this start has made. Nobody was served through it yet: it goes with a start that is refused, still
@@ -387,20 +409,17 @@ fn recover(
 ) -> Result<OpenCache> {
     let mut dev = SyncFile::new(file.clone());
     let path = o.path.display();
-    if sb.layout.shards > 1 && matches!(core.spec, DeviceSpec::Hdd { .. }) {
-        bail!(
-            "a modelled disk (hdd:) has one set of heads, but {path} was made with {} shards",
-            sb.layout.shards
-        );
+    if let Some(why) = core.spec.single_thread().filter(|_| sb.layout.shards > 1) {
+        bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
     }
-    let mut disk = SyncFile::new(core.file.clone());
+    let mut disk = core.backing.sync_io();
     let options = engine::OpenOptions { force: o.force, params: Params::default(), bug: None };
     let begun = Instant::now();
-    let mut opened = engine::open(&mut dev, &mut disk, sb, &options).with_context(|| {
+    let mut opened = engine::open(&mut dev, &mut *disk, sb, &options).with_context(|| {
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
     })?;
     say_recovered(&opened, begun);
-    if let Err(refused) = compare(&mut opened, &mut dev, &mut disk, core, o, &options) {
+    if let Err(refused) = compare(&mut opened, &mut dev, &mut *disk, core, o, &options) {
         if opened.was_clean {
             close_again(&opened, &mut dev)?;
         }
@@ -409,13 +428,13 @@ fn recover(
     if drop_clean {
         opened.drop_clean(&mut dev, &options).context("clean lines cannot be dropped")?;
     }
-    let (cache, disk) = (file.geometry(), core.file.geometry());
+    let (cache, disk) = (file.geometry(), core.backing.geometry());
     let devices = Devices {
         journal_unit: cache.logical_block.max(512),
         cache_volatile: cache.volatile_cache,
         core_volatile: disk.volatile_cache,
         core_unmaps: disk.can_unmap,
-        core_groups: false,
+        core_groups: core.takes_groups(),
         page_writes: engine::PAGE_WRITES,
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
@@ -458,7 +477,7 @@ fn close_again(opened: &Opened, dev: &mut SyncFile) -> Result<()> {
 fn compare(
     opened: &mut Opened,
     dev: &mut SyncFile,
-    disk: &mut SyncFile,
+    disk: &mut dyn SyncIo,
     core: &OpenCore,
     o: &CacheOptions,
     options: &engine::OpenOptions,
@@ -469,7 +488,7 @@ fn compare(
         eprintln!(
             "warning: nothing in the cache can be compared with the core, since all of it is newer; {} was taken for the \
              right one by its size alone",
-            core.spec.path().display()
+            core.spec
         );
     }
     if c.different == 0 {

@@ -1,18 +1,117 @@
 //! The core: opened, locked, and known again.
 
 use anyhow::{Result, bail};
-use loligo_block::{DeviceFile, DeviceSpec, Identity, OpenOptions};
+use loligo_block::{DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::superblock::CoreIdentity;
+use loligo_ceph::spec::ImageSpec;
+use loligo_ceph::{Attached, RbdDevice, sync_io::ImageIo};
+use loligo_shard::CoreSource;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A core as users name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CoreSpec {
+    /// A file, block device or modelled disk.
+    Device(DeviceSpec),
+    /// `rbd:POOL[/NAMESPACE]/IMAGE[?conf=..&id=..&keyring=..]`.
+    Image(ImageSpec),
+}
+
+impl FromStr for CoreSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CoreSpec, String> {
+        match text.strip_prefix("rbd:") {
+            Some(image) => {
+                image.parse().map(CoreSpec::Image).map_err(|e: loligo_ceph::CephError| e.to_string())
+            }
+            None => text.parse().map(CoreSpec::Device).map_err(|e: IoError| e.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for CoreSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CoreSpec::Device(d @ DeviceSpec::Hdd { .. }) => write!(f, "hdd:{}", d.path().display()),
+            CoreSpec::Device(d) => write!(f, "{}", d.path().display()),
+            CoreSpec::Image(i) => write!(f, "rbd:{i}"),
+        }
+    }
+}
+
+impl CoreSpec {
+    /// The file or device, if it is one of this host's.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            CoreSpec::Device(d) => Some(d.path()),
+            CoreSpec::Image(_) => None,
+        }
+    }
+
+    /// Why one thread must have it to itself.
+    pub(crate) fn single_thread(&self) -> Option<&'static str> {
+        match self {
+            CoreSpec::Device(DeviceSpec::Hdd { .. }) => Some("a modelled disk (hdd:) has one set of heads"),
+            CoreSpec::Device(DeviceSpec::File(_)) => None,
+            CoreSpec::Image(_) => Some("snapshots of an RBD image are one moment of the whole volume"),
+        }
+    }
+}
+
+/// What holds the bytes of an open core.
+#[derive(Debug, Clone)]
+pub(crate) enum Backing {
+    File(DeviceFile),
+    Image(Arc<Attached>),
+}
+
+impl Backing {
+    pub(crate) fn geometry(&self) -> Geometry {
+        match self {
+            Backing::File(f) => f.geometry(),
+            Backing::Image(i) => loligo_ceph::geometry(i.size),
+        }
+    }
+
+    /// Blocking access.
+    pub(crate) fn sync_io(&self) -> Box<dyn SyncIo> {
+        match self {
+            Backing::File(f) => Box::new(SyncFile::new(f.clone())),
+            Backing::Image(i) => Box::new(ImageIo(i.clone())),
+        }
+    }
+}
 
 /// The core of a volume, open and locked.
 #[derive(Debug)]
 pub(crate) struct OpenCore {
-    pub(crate) spec: DeviceSpec,
-    pub(crate) file: DeviceFile,
+    pub(crate) spec: CoreSpec,
+    pub(crate) backing: Backing,
     pub(crate) identity: CoreIdentity,
+    /// The cache's device, where the core could not be taken without looking at it.
+    pub(crate) cache_file: Option<DeviceFile>,
 }
 
-/// Opens and locks what `spec` names.
+impl OpenCore {
+    /// Whether many writes may go to it as one.
+    pub(crate) fn takes_groups(&self) -> bool {
+        matches!(&self.backing, Backing::Image(image) if image.why_librbd().is_none())
+    }
+
+    /// For the threads of the volume.
+    pub(crate) fn source(&self) -> Result<CoreSource, IoError> {
+        Ok(match (&self.spec, &self.backing) {
+            (CoreSpec::Device(spec), Backing::File(file)) => CoreSource::File(spec.clone(), file.clone()),
+            (_, Backing::Image(image)) => CoreSource::Device(Box::new(RbdDevice::new(image.clone())?)),
+            (CoreSpec::Image(_), Backing::File(_)) => unreachable!("an image is no file"),
+        })
+    }
+}
+
+/// Opens and locks a device of this host.
 ///
 /// # Errors
 /// Where it is not there, or in use.
@@ -26,7 +125,7 @@ pub(crate) fn open(spec: DeviceSpec) -> Result<OpenCore> {
         eprintln!("warning: {warning}");
     }
     let identity = CoreIdentity { size: file.geometry().size, id: identity_text(file.identity()) };
-    Ok(OpenCore { spec, file, identity })
+    Ok(OpenCore { spec: CoreSpec::Device(spec), backing: Backing::File(file), identity, cache_file: None })
 }
 
 /// What the superblock remembers: empty for files, which are known by their size.
@@ -41,6 +140,8 @@ fn identity_text(identity: &Identity) -> String {
 pub(crate) fn describe(core: &CoreIdentity) -> String {
     if core.id.is_empty() {
         format!("one of {} bytes", core.size)
+    } else if core.id.starts_with("rbd:") {
+        format!("image {} of {} bytes", core.id, core.size)
     } else {
         format!("device {} of {} bytes", core.id, core.size)
     }

@@ -12,6 +12,7 @@ mod metrics;
 mod names;
 pub mod offline;
 mod progress;
+pub mod rbd;
 pub mod serve;
 mod signals;
 mod stats;

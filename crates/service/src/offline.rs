@@ -43,7 +43,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
 pub fn inspection_json(i: &Inspection) -> Value {
     let sb = &i.superblock;
     json!({
-        "uuid": sb.uuid.iter().map(|b| format!("{b:02x}")).collect::<String>(),
+        "uuid": sb.uuid_text(),
         "name": sb.name,
         "generation": sb.generation,
         "clean": sb.clean,

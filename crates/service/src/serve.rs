@@ -1,12 +1,16 @@
 //! `loligo serve`: one volume in the foreground, from its options to its end.
 
 use crate::app::{App, Info};
+use crate::core::Backing;
+pub use crate::core::CoreSpec;
+use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::signals::StopSignals;
-use crate::{cache, control, core, metrics, names, stats, stop};
+use crate::{cache, control, core, metrics, names, rbd, stats, stop};
 use anyhow::{Context, Result, bail, ensure};
+use loligo_block::lease::Lease;
 use loligo_block::{DeviceFile, DeviceSpec};
 use loligo_cache::mode::Mode;
-use loligo_cache::superblock::{Superblock, valid_line_size};
+use loligo_cache::superblock::valid_line_size;
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running};
@@ -14,7 +18,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
@@ -24,7 +28,9 @@ pub struct ServeOptions {
     /// The volume's name.
     pub name: String,
     /// The core.
-    pub core: DeviceSpec,
+    pub core: CoreSpec,
+    /// How it is taken, if it is an RBD image.
+    pub rbd: RbdOptions,
     /// The cache; `None` exports the core as it is.
     pub cache: Option<CacheOptions>,
     /// Where clients come from.
@@ -92,18 +98,28 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
         listeners.push(listener);
     }
     let metrics = options.metrics.map(metrics::bind).transpose()?;
-    let core = core::open(options.core.clone())?;
-    let geometry = core.file.geometry();
+    let (core, mut image) = match &options.core {
+        CoreSpec::Device(spec) => (core::open(spec.clone())?, None),
+        CoreSpec::Image(spec) => {
+            let (core, held) = rbd::open(&options, spec)?;
+            (core, Some(held))
+        }
+    };
+    let geometry = core.backing.geometry();
     let mut export = Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
     export.fast_zero = geometry.can_unmap;
 
     let (backend, held, made) = match &options.cache {
         None => {
-            export.rotational = geometry.rotational || matches!(core.spec, DeviceSpec::Hdd { .. });
+            let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
+            export.rotational = geometry.rotational || modelled;
             (Backend::Bare, None, None)
         }
         Some(cache) => {
-            let opened = cache::open(&options.name, cache, &core, &signals)?;
+            let mut opened = cache::open(&options.name, cache, &core, &signals)?;
+            if let Some(image) = &mut image {
+                rbd::marry(image, &opened.file, &mut opened.superblock)?;
+            }
             export.size = opened.superblock.home_length;
             export = export.with_min_block(geometry.logical_block);
             let backend = Backend::Cached {
@@ -111,29 +127,41 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
                 cores: opened.cores,
                 home_start: opened.superblock.home_start,
             };
-            (backend, Some(HeldCache { file: opened.file, superblock: opened.superblock }), opened.made)
+            let superblock = Arc::new(Mutex::new(opened.superblock));
+            (backend, Some(HeldCache { file: opened.file, superblock }), opened.made)
         }
     };
     let sockets = listeners.iter().map(|l| l.addr().to_string());
     let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
     let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
-    let core_file = core.file.clone();
+    let backing = core.backing.clone();
+    let lease = image.as_ref().map(|_| Lease::new(options.rbd.lease));
     let plan = Plan {
         export: export.clone(),
         limits: Limits::default(),
         tls,
         listeners,
-        core_spec: core.spec,
-        core: core.file,
+        core: core.source()?,
+        lease: lease.clone(),
         backend,
     };
     signals.started();
     let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
-    let app = Arc::new(App::new(info, running.handle().clone()));
+    drop(core);
+    let kept = match (&mut image, lease) {
+        (Some(image), Some(lease)) => {
+            let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
+            let kept = rbd::keep(image, &lease, running.handle(), sb, &options.rbd)?;
+            Some((kept, lease))
+        }
+        _ => None,
+    };
+    let app = Arc::new(App::new(info, running.handle().clone(), kept));
+    let left = Left { backing, held, image };
     let mounts = match mount(&mountpoints, &export, &app) {
         Ok(mounts) => mounts,
         Err(why) => {
-            stop::stop(&options, &signals, running, Vec::new(), &app, &core_file, held)?;
+            stop::stop(&options, &signals, running, Vec::new(), &app, left)?;
             return Err(why);
         }
     };
@@ -148,7 +176,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // Whoever started this may have closed the pipe; the volume is served all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     watch(&options, &signals, &running, &app)?;
-    stop::stop(&options, &signals, running, mounts, &app, &core_file, held)
+    stop::stop(&options, &signals, running, mounts, &app, left)
 }
 
 /// Mounts the volume wherever that was asked for. Each mount is one client.
@@ -171,7 +199,15 @@ fn leaves(signals: &StopSignals, addr: &ListenAddr) {
 #[derive(Debug)]
 pub(crate) struct HeldCache {
     pub(crate) file: DeviceFile,
-    pub(crate) superblock: Superblock,
+    pub(crate) superblock: SharedSuperblock,
+}
+
+/// What is left to be ended when the threads are.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) backing: Backing,
+    pub(crate) held: Option<HeldCache>,
+    pub(crate) image: Option<Held>,
 }
 
 /// Waits for a signal, rewriting the statistics every second.
@@ -217,8 +253,8 @@ fn check(o: &ServeOptions) -> Result<()> {
     if let Some(n) = c.shards.filter(|n| !(1..=loligo_cache::layout::MAX_SHARDS).contains(n)) {
         bail!("--shards {n}: 1 to {} threads can share a cache", loligo_cache::layout::MAX_SHARDS);
     }
-    if c.shards.is_some_and(|n| n > 1) && matches!(o.core, DeviceSpec::Hdd { .. }) {
-        bail!("a modelled disk (hdd:) has one set of heads: use it with --shards 1");
+    if let Some(why) = o.core.single_thread().filter(|_| c.shards.is_some_and(|n| n > 1)) {
+        bail!("{why}: use it with --shards 1");
     }
     Ok(())
 }

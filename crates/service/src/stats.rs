@@ -1,6 +1,7 @@
 //! The numbers of a volume as JSON.
 
 use crate::app::App;
+use crate::rbd;
 use crate::serve::ServeOptions;
 use anyhow::{Context, Result};
 use loligo_cache::stats::{Bypass, Stats};
@@ -8,6 +9,7 @@ use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// All threads' numbers as one.
@@ -72,6 +74,9 @@ pub(crate) fn json(app: &App) -> Value {
         ram.insert((*part).to_owned(), json!(sum));
     }
     out.insert("ram_bytes".into(), Value::Object(ram));
+    if let Some((kept, lease)) = &*app.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
+        out.insert("rbd".into(), json!(rbd::numbers(kept, lease)));
+    }
     Value::Object(out)
 }
 

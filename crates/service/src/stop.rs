@@ -2,17 +2,18 @@
 
 use crate::app::App;
 use crate::progress::Progress;
-use crate::serve::{HeldCache, ServeOptions};
+use crate::serve::{HeldCache, Left, ServeOptions};
 use crate::signals::StopSignals;
 use crate::stats;
 use anyhow::{Context, Result, bail};
-use loligo_block::{DeviceFile, SyncFile, SyncIo};
+use loligo_block::SyncFile;
 use loligo_cache::api::Control;
 use loligo_cache::open;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::{Mount, Unmounted};
 use loligo_shard::{Ask, Running, Said};
 use std::process::ExitCode;
+use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
@@ -29,9 +30,9 @@ pub(crate) fn stop(
     running: Running,
     mounts: Vec<Mount>,
     app: &App,
-    core: &DeviceFile,
-    held: Option<HeldCache>,
+    left: Left,
 ) -> Result<ExitCode> {
+    let Left { backing, held, image } = left;
     let handle = running.handle().clone();
     let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
     unmount(mounts);
@@ -42,7 +43,8 @@ pub(crate) fn stop(
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
     stats::rewrite(options, app, false);
     let ended = running.join().context("a thread of the volume failed")?;
-    let core_flushed = SyncFile::new(core.clone()).flush();
+    let core_flushed = backing.sync_io().flush();
+    drop(backing);
     if let Err(why) = stopped {
         bail!(
             "the cache could not be stopped cleanly: {why}. Everything acknowledged before that is on it; mend the \
@@ -56,16 +58,24 @@ pub(crate) fn stop(
         }
         None => "the core could not be flushed: what was written since the last flush may be lost",
     })?;
-    if let Some(HeldCache { file, mut superblock }) = held {
+    let mut dirty_left = 0;
+    if let Some(HeldCache { file, superblock }) = held {
+        let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
         let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
         let mode = ended.first().map_or(superblock.mode, |e| e.mode);
         open::close(&mut SyncFile::new(file), &mut superblock, &finals, mode, dirty, None)
             .context("the superblock could not be written: the next start recovers")?;
+        dirty_left = dirty;
         match dirty {
             0 => eprintln!("stopped: the core has everything"),
             n => eprintln!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
         }
+    }
+    if let Some(mut image) = image {
+        image.may_be_dirty = dirty_left > 0;
+        app.end_rbd();
+        image.give_back()?;
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
     Ok(ExitCode::SUCCESS)

@@ -19,4 +19,4 @@ mod status;
 pub use alone::Alone;
 pub use locals::Local;
 pub use mail::{Ask, Handle, Said, Snapshot};
-pub use start::{Backend, Ended, Plan, Running, start};
+pub use start::{Backend, CoreSource, Ended, Plan, Running, start};

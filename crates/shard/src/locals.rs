@@ -2,6 +2,7 @@
 
 use crate::cached::Answers;
 use crate::mail::{Mail, Mailbox};
+use loligo_block::lease::{Hold, Lease};
 use loligo_block::{Answer, Reply, ReqError, Request};
 use loligo_export::{Answered, LOCAL_IDS, Server, Volume};
 use slab::Slab;
@@ -79,10 +80,43 @@ impl Locals {
 pub(crate) struct Clients {
     pub(crate) server: Server,
     pub(crate) locals: Locals,
+    lease: Option<Arc<Lease>>,
+    /// What the lease said at the beginning of this turn.
+    hold: Hold,
+    /// Answers that wait until the lease is renewed.
+    held: Vec<Reply>,
+}
+
+impl Clients {
+    pub(crate) fn new(server: Server, lease: Option<Arc<Lease>>) -> Clients {
+        Clients { server, locals: Locals::default(), lease, hold: Hold::Valid, held: Vec::new() }
+    }
+
+    /// Looks whether answers may leave in this turn, and lets those go that could not before.
+    pub(crate) fn look_at_lease(&mut self) {
+        let Some(lease) = &self.lease else { return };
+        self.hold = lease.now();
+        if self.hold != Hold::Expired {
+            for reply in std::mem::take(&mut self.held) {
+                self.answer(reply);
+            }
+        }
+    }
+
+    /// Whether answers wait for the lease.
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
 }
 
 impl Answers for Clients {
-    fn answer(&mut self, reply: Reply) {
+    fn answer(&mut self, mut reply: Reply) {
+        match self.hold {
+            Hold::Valid => {}
+            Hold::Expired => return self.held.push(reply),
+            // It was done for a core that is another's by now.
+            Hold::Lost => reply.result = Err(ReqError::Shutdown),
+        }
         if reply.id >= LOCAL_IDS {
             self.server.answer(reply);
         } else if let Some(asker) = self.locals.askers.try_remove(reply.id as usize) {

@@ -3,11 +3,11 @@
 
 use crate::bare::Bare;
 use crate::cached::Cached;
-use crate::locals::{Clients, Locals};
+use crate::locals::Clients;
 use crate::mail::{Ask, Mail, Mailbox, Said};
 use crate::sockets::{Ready, Sockets};
 use loligo_block::{Foreign, IoError, Request, Ring};
-use loligo_export::{Listener, Server};
+use loligo_export::Listener;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long nobody is accepted after the process ran out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a lease that has run out is looked at while answers wait for it.
+const HELD: Duration = Duration::from_millis(20);
 
 /// What answers requests.
 #[derive(Debug)]
@@ -48,7 +51,7 @@ impl Looper {
     pub(crate) fn new(
         me: usize,
         ring: Ring,
-        server: Server,
+        clients: Clients,
         engine: Engine,
         boxes: Arc<[Mailbox]>,
         listeners: Vec<Listener>,
@@ -56,7 +59,7 @@ impl Looper {
         Looper {
             me,
             ring,
-            clients: Clients { server, locals: Locals::default() },
+            clients,
             engine,
             boxes,
             listeners,
@@ -94,6 +97,7 @@ impl Looper {
 
     fn turn(&mut self, clock: Instant) {
         let now = self.nanos(clock);
+        self.clients.look_at_lease();
         let fired = &mut self.fired;
         self.ring.reap(|f| fired.push(f));
         let mut fired = std::mem::take(&mut self.fired);
@@ -142,7 +146,9 @@ impl Looper {
             Engine::Cached(e) => e.next_deadline(now),
             Engine::Bare(e) => e.core.next_deadline(),
         };
-        let server = [self.clients.server.next_deadline(), self.accept_again].into_iter().flatten().min();
+        let held = self.clients.holds().then(|| clock + HELD);
+        let server =
+            [self.clients.server.next_deadline(), self.accept_again, held].into_iter().flatten().min();
         let server = server.map(|t| self.nanos(t.max(clock)));
         let passed = self.nanos(Instant::now());
         [engine, server].into_iter().flatten().min().map(|t| t.saturating_sub(passed).max(1))

@@ -1,17 +1,14 @@
 //! What threads say to each other, and to whoever manages them.
 
 use crate::locals::{Asker, Local};
-use loligo_block::{IoError, Reply, ReqId, Request};
+use loligo_block::{Letterbox, Reply, ReqId, Request};
 use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A management request to one thread.
 #[derive(Debug)]
@@ -74,71 +71,9 @@ pub(crate) enum Mail {
     Ask(Ask, Sender<Said>),
 }
 
-/// What lies in a box.
-#[derive(Debug, Default)]
-struct Queue {
-    mail: VecDeque<Mail>,
-    /// Nobody opens it any more.
-    closed: bool,
-}
-
 /// A thread's letter box. What lies in it is bounded by what connections may have in flight (`export::Limits`), and by what
 /// the kernel has under way with a mount.
-#[derive(Debug)]
-pub(crate) struct Mailbox {
-    queue: Mutex<Queue>,
-    bell: OwnedFd,
-    /// The bell was rung and the owner has not looked since.
-    rung: AtomicBool,
-}
-
-impl Mailbox {
-    pub(crate) fn new() -> Result<Mailbox, IoError> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| IoError::from_errno(e.raw_os_error(), "creating an event descriptor"))?;
-        Ok(Mailbox { queue: Mutex::default(), bell, rung: AtomicBool::new(false) })
-    }
-
-    /// Readable when there is mail.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Throws away what lies in it and whatever will be put: its owner ends.
-    pub(crate) fn close(&self) {
-        let mut queue = self.lock();
-        queue.closed = true;
-        let left = std::mem::take(&mut queue.mail);
-        drop(queue);
-        drop(left);
-    }
-
-    pub(crate) fn put(&self, mail: impl IntoIterator<Item = Mail>) {
-        let mut queue = self.lock();
-        if queue.closed {
-            drop(queue);
-            // Dropping a letter tells whoever waits for its answer.
-            return drop(mail);
-        }
-        queue.mail.extend(mail);
-        drop(queue);
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            // A counter at its limit is rung already.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Takes everything. The bell is silenced first, so that mail put meanwhile rings it again.
-    pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
-        self.rung.store(false, Ordering::Release);
-        into.append(&mut self.lock().mail);
-    }
-}
+pub(crate) type Mailbox = Letterbox<Mail>;
 
 /// How to talk to the threads of a running volume, from any thread.
 #[derive(Debug, Clone)]

@@ -2,10 +2,12 @@
 
 use crate::bare::Bare;
 use crate::cached::{Cached, Parts};
+use crate::locals::Clients;
 use crate::looper::{Engine, Looper};
 use crate::mail::{Ask, Handle, Mailbox};
 use crate::port::Port;
-use loligo_block::{AnyDevice, DevId, DeviceFile, DeviceSpec, IoError, IoKind, Ring, UringFile};
+use loligo_block::lease::Lease;
+use loligo_block::{AnyDevice, DevId, Device, DeviceFile, DeviceSpec, IoError, IoKind, Ring, UringFile};
 use loligo_cache::mode::Mode;
 use loligo_cache::{Core, Router};
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
@@ -34,6 +36,23 @@ pub enum Backend {
     Bare,
 }
 
+/// Where the core of a volume is.
+pub enum CoreSource {
+    /// In a file or on a block device, which each thread reaches for itself.
+    File(DeviceSpec, DeviceFile),
+    /// Behind a device that one thread must have to itself.
+    Device(Box<dyn Device + Send>),
+}
+
+impl std::fmt::Debug for CoreSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CoreSource::File(spec, _) => spec.fmt(f),
+            CoreSource::Device(d) => d.geometry().fmt(f),
+        }
+    }
+}
+
 /// A volume, ready to run.
 #[derive(Debug)]
 pub struct Plan {
@@ -45,10 +64,10 @@ pub struct Plan {
     pub tls: Option<TlsContext>,
     /// Where they come from.
     pub listeners: Vec<Listener>,
-    /// The core as it was named.
-    pub core_spec: DeviceSpec,
-    /// The open core.
-    pub core: DeviceFile,
+    /// The slow device.
+    pub core: CoreSource,
+    /// Answers leave only while it holds.
+    pub lease: Option<Arc<Lease>>,
     /// Cached or not.
     pub backend: Backend,
 }
@@ -111,6 +130,7 @@ struct Seat {
     tls: Option<TlsContext>,
     listeners: Vec<Listener>,
     core: AnyDevice,
+    lease: Option<Arc<Lease>>,
     engine: Option<(Core, DeviceFile, u64)>,
     shards: u16,
     boxes: Arc<[Mailbox]>,
@@ -128,10 +148,18 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             (cores.into_iter().map(|c| Some((c, cache.clone(), home_start))).collect(), n)
         }
     };
-    if shards > 1 && matches!(plan.core_spec, DeviceSpec::Hdd { .. }) {
-        let text = "a modelled disk has one set of heads: use it with --shards 1";
-        return Err(IoError::new(IoKind::Invalid, text));
-    }
+    let mut devices = match plan.core {
+        CoreSource::File(DeviceSpec::Hdd { .. }, _) if shards > 1 => {
+            let text = "a modelled disk has one set of heads: use it with --shards 1";
+            return Err(IoError::new(IoKind::Invalid, text));
+        }
+        CoreSource::File(spec, file) => (0..shards).map(|_| spec.device(file.clone(), CORE_ID)).collect(),
+        CoreSource::Device(_) if shards > 1 => {
+            let text = "this core belongs to one thread: use it with --shards 1";
+            return Err(IoError::new(IoKind::Invalid, text));
+        }
+        CoreSource::Device(device) => vec![AnyDevice::Other(device)],
+    };
     let boxes: Vec<Mailbox> = (0..shards).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
     let boxes: Arc<[Mailbox]> = boxes.into();
     let limits = Limits {
@@ -149,7 +177,8 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             limits: limits.clone(),
             tls: plan.tls.clone(),
             listeners: std::mem::take(&mut listeners),
-            core: plan.core_spec.device(plan.core.clone(), CORE_ID),
+            core: devices.pop().expect("one for each"),
+            lease: plan.lease.clone(),
             engine,
             shards: shards as u16,
             boxes: boxes.clone(),
@@ -188,7 +217,8 @@ fn run(seat: Seat, started: &Sender<()>) -> Result<Option<Ended>, IoError> {
         }))),
     };
     let server = Server::new(seat.export, seat.limits, seat.tls);
-    let mut looper = Looper::new(seat.me, ring, server, engine, seat.boxes, seat.listeners);
+    let clients = Clients::new(server, seat.lease);
+    let mut looper = Looper::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
     let _ = started.send(());
     looper.run()?;
     Ok(match &looper.engine {

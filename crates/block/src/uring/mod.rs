@@ -7,13 +7,16 @@ pub use device::UringFile;
 
 use crate::{Buf, Completion, IoError, IoKind, Shared};
 use flight::{Flight, Next};
-use io_uring::{IoUring, squeue, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Set in the user data of device I/O; entries of others must leave it clear.
 const OURS: u64 = 1 << 63;
+/// Beside it: a bell rang, whose number is the rest.
+const BELL: u64 = OURS | 1 << 62;
 /// Completion slots per submission slot: completions pile up while the thread is busy stepping.
 const CQ_FACTOR: u32 = 8;
 
@@ -41,6 +44,8 @@ pub struct Ring {
     flights: Slab<Flight>,
     done: Vec<Vec<Completion>>,
     backlog: VecDeque<squeue::Entry>,
+    /// What ends a wait besides.
+    bells: Vec<OwnedFd>,
     zeros: Option<Shared>,
     _not_send: PhantomData<*const ()>,
 }
@@ -67,6 +72,7 @@ impl Ring {
             flights: Slab::with_capacity(entries as usize),
             done: Vec::new(),
             backlog: VecDeque::new(),
+            bells: Vec::new(),
             zeros: None,
             _not_send: PhantomData,
         })
@@ -83,6 +89,22 @@ impl Ring {
     pub unsafe fn push_foreign(&mut self, entry: squeue::Entry) {
         assert_eq!(entry.get_user_data() & OURS, 0, "bit 63 of user data marks device I/O");
         self.push(entry);
+    }
+
+    /// Has every ring of `bell`, an event descriptor that does not block, end a wait of [`Ring::submit_and_wait`] from now on.
+    /// The ring resets it: whoever is meant looks at what lies there in every turn.
+    ///
+    /// # Errors
+    /// Where the process has no descriptor left.
+    pub fn wake_on(&mut self, bell: BorrowedFd<'_>) -> Result<(), IoError> {
+        self.bells.push(bell.try_clone_to_owned()?);
+        self.arm(self.bells.len() - 1);
+        Ok(())
+    }
+
+    fn arm(&mut self, bell: usize) {
+        let poll = opcode::PollAdd::new(types::Fd(self.bells[bell].as_raw_fd()), libc::POLLIN as u32);
+        self.push(poll.build().user_data(BELL | bell as u64));
     }
 
     /// Device operations in flight, of all devices.
@@ -117,12 +139,17 @@ impl Ring {
     /// others go to `foreign`. Returns how many there were.
     pub fn reap(&mut self, mut foreign: impl FnMut(Foreign)) -> usize {
         let mut again: Vec<squeue::Entry> = Vec::new();
+        let mut rung: Vec<usize> = Vec::new();
         let mut count = 0;
         for cqe in self.io.completion() {
             count += 1;
             let data = cqe.user_data();
             if data & OURS == 0 {
                 foreign(Foreign { user_data: data, res: cqe.result(), flags: cqe.flags() });
+                continue;
+            }
+            if data & BELL == BELL {
+                rung.push((data & !BELL) as usize);
                 continue;
             }
             let key = (data & !OURS) as usize;
@@ -141,6 +168,11 @@ impl Ring {
         }
         for entry in again {
             self.push(entry);
+        }
+        for bell in rung {
+            // Whatever it counts has ended the wait.
+            let _ = rustix::io::read(&self.bells[bell], &mut [0u8; 8]);
+            self.arm(bell);
         }
         count
     }

@@ -1,0 +1,319 @@
+//! An image while it is somebody's core: what the thread that does its I/O, the keeper and librbd's callbacks share.
+
+use crate::CephError;
+use crate::cluster::Pool;
+use crate::error::check;
+use crate::gate::Gate;
+use crate::image::{Image, LockHolder};
+use crate::mark::{KEY, Mark};
+use crate::snapc::SnapContext;
+use crate::take::Witness;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the keeper of an image is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// Somebody is about to take a snapshot and waits for the image to be what it should hold.
+    Quiesce,
+    /// That is over, one way or the other.
+    Unquiesce,
+    /// Something about the image has changed.
+    Update,
+    /// An OSD refused what the present snapshot context says.
+    Stale,
+    /// The cluster refuses this client: somebody else has the image.
+    Lost(String),
+    /// The volume stops.
+    End,
+}
+
+/// Counts of what went to the image and how.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Atomic operations on one object.
+    pub groups: AtomicU64,
+    /// Extents in them.
+    pub extents: AtomicU64,
+    /// Bytes in them.
+    pub group_bytes: AtomicU64,
+    /// Writes through librbd that came before the first group of an object.
+    pub primers: AtomicU64,
+    /// Groups that found no object, or an object not written since a snapshot: sent again through librbd.
+    pub turned_back: AtomicU64,
+    /// Times the snapshot context was read again.
+    pub refreshes: AtomicU64,
+}
+
+/// Which image this is, however it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageIdentity {
+    /// The cluster.
+    pub fsid: String,
+    /// The pool's number.
+    pub pool: i64,
+    /// The pool's namespace.
+    pub namespace: String,
+    /// The image's id.
+    pub id: String,
+}
+
+impl std::fmt::Display for ImageIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rbd:{}/{}/{}/{}", self.fsid, self.pool, self.namespace, self.id)
+    }
+}
+
+/// An image that is ours.
+#[derive(Debug)]
+pub struct Attached {
+    /// As the user called it.
+    pub name: String,
+    /// What it is.
+    pub identity: ImageIdentity,
+    /// Bytes when it was attached.
+    pub size: u64,
+    /// Bytes of its objects.
+    pub object_size: u64,
+    /// Who we are to the cluster.
+    pub holder: LockHolder,
+    /// What went to the image.
+    pub counters: Counters,
+    pub(crate) image: Image,
+    /// Declared after the image: closed after it. Its header is here, and its data there.
+    pub(crate) header: Pool,
+    pub(crate) data: Pool,
+    pub(crate) prefix: String,
+    pub(crate) gate: Gate,
+    /// No groups any more.
+    librbd_only: AtomicBool,
+    why_librbd: Mutex<Option<String>>,
+    context: Mutex<SnapContext>,
+    watches: Mutex<Watches>,
+    notices: Mutex<Sender<Notice>>,
+}
+
+/// Numbers of what librbd tells us.
+#[derive(Debug, Default)]
+struct Watches {
+    quiesce: Option<u64>,
+    update: Option<u64>,
+}
+
+/// How long an end waits for operations that OSDs have not answered.
+const DETACH: Duration = Duration::from_secs(30);
+
+/// Tells the keeper of the image behind `arg`; runs on a thread of librbd's and must not wait.
+///
+/// # Safety
+/// `arg` is the image that was given to the watch, and still there.
+unsafe fn tell(arg: *mut c_void, notice: Notice) {
+    // SAFETY: the caller's word.
+    unsafe { &*arg.cast::<Attached>() }.tell(notice);
+}
+
+unsafe extern "C" fn on_quiesce(arg: *mut c_void) {
+    // SAFETY: librbd gives back what it was given; unwatching comes before the end of the image.
+    unsafe { tell(arg, Notice::Quiesce) }
+}
+
+unsafe extern "C" fn on_unquiesce(arg: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { tell(arg, Notice::Unquiesce) }
+}
+
+unsafe extern "C" fn on_update(arg: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { tell(arg, Notice::Update) }
+}
+
+/// What [`Attached`] is made of.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) identity: ImageIdentity,
+    pub(crate) size: u64,
+    pub(crate) object_size: u64,
+    pub(crate) holder: LockHolder,
+    pub(crate) image: Image,
+    pub(crate) header: Pool,
+    pub(crate) data: Pool,
+    pub(crate) prefix: String,
+    pub(crate) why_librbd: Option<String>,
+    pub(crate) notices: Sender<Notice>,
+}
+
+impl Attached {
+    pub(crate) fn new(p: Parts) -> Attached {
+        Attached {
+            name: p.name,
+            identity: p.identity,
+            size: p.size,
+            object_size: p.object_size,
+            holder: p.holder,
+            counters: Counters::default(),
+            image: p.image,
+            header: p.header,
+            data: p.data,
+            prefix: p.prefix,
+            gate: Gate::new(),
+            librbd_only: AtomicBool::new(p.why_librbd.is_some()),
+            why_librbd: Mutex::new(p.why_librbd),
+            context: Mutex::new(SnapContext::default()),
+            watches: Mutex::default(),
+            notices: Mutex::new(p.notices),
+        }
+    }
+
+    /// Has librbd tell the keeper of snapshots to be taken, where it can, and of changes.
+    ///
+    /// # Errors
+    /// Where the image cannot be watched.
+    pub(crate) fn watch(self: &Arc<Attached>) -> Result<(), CephError> {
+        let (lib, handle) = (self.image.lib, self.image.handle);
+        // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
+        let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(quiesce) = lib.quiesce() {
+            let mut number = 0;
+            // SAFETY: the handle is live, and the argument outlives the watch.
+            let code = unsafe { (quiesce.watch)(handle, on_quiesce, on_unquiesce, arg, &raw mut number) };
+            check(|| "watching for snapshots".to_owned(), code)?;
+            watches.quiesce = Some(number);
+        }
+        let mut number = 0;
+        // SAFETY: as above.
+        let code = unsafe { (lib.rbd_update_watch)(handle, &raw mut number, on_update, arg) };
+        check(|| "watching for changes of the image".to_owned(), code)?;
+        watches.update = Some(number);
+        Ok(())
+    }
+
+    fn unwatch(&self) {
+        let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
+        let (lib, handle) = (self.image.lib, self.image.handle);
+        // SAFETY: the handle is live and each watch is ended once; where that fails the image is closed all the same.
+        unsafe {
+            if let (Some(quiesce), Some(number)) = (lib.quiesce(), watches.quiesce) {
+                (quiesce.unwatch)(handle, number);
+            }
+            if let Some(number) = watches.update {
+                (lib.rbd_update_unwatch)(handle, number);
+            }
+        }
+    }
+
+    /// Answers whoever waits for the image to be ready for a snapshot: it is, or it will not be.
+    pub(crate) fn quiesced(&self, ready: bool) {
+        let watch = self.watches.lock().unwrap_or_else(PoisonError::into_inner).quiesce;
+        if let (Some(quiesce), Some(number)) = (self.image.lib.quiesce(), watch) {
+            // SAFETY: the handle is live and the watch is this image's.
+            unsafe { (quiesce.complete)(self.image.handle, number, if ready { 0 } else { -libc::EBUSY }) };
+        }
+    }
+
+    /// Ends the attach: the lock is given back. With `flushed` the image's metadata no longer says that a cache has its data.
+    ///
+    /// # Errors
+    /// Where the image cannot be told; it is closed all the same.
+    pub fn detach(self: Arc<Attached>, flushed: bool) -> Result<(), CephError> {
+        let result = if flushed { self.image.remove_metadata(KEY) } else { Ok(()) };
+        self.unwatch();
+        let until = Instant::now() + DETACH;
+        let mut image = self;
+        loop {
+            // A callback that still has it would close the image on a thread that closing waits for.
+            match Arc::try_unwrap(image) {
+                Ok(last) => {
+                    drop(last);
+                    return result;
+                }
+                Err(shared) if Instant::now() < until => {
+                    image = shared;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(shared) => {
+                    shared.abandon();
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// Ends without closing the image: its lock stays with the name of this client, as a witness that nobody else had it. What
+    /// librbd holds goes with the process.
+    pub fn abandon(self: Arc<Attached>) {
+        std::mem::forget(self);
+    }
+
+    /// Tells the keeper. Once it has ended nobody listens, and nothing is left to tell.
+    pub fn tell(&self, notice: Notice) {
+        let _ = self.notices.lock().unwrap_or_else(PoisonError::into_inner).send(notice);
+    }
+
+    /// What shows later that nobody else had the image since now.
+    pub fn witness(&self) -> Witness {
+        Witness { holder: self.holder.clone(), seq: self.context().seq, tried: None }
+    }
+
+    /// Says in the image's metadata whose cache it has.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub fn set_mark(&self, mark: Mark) -> Result<(), CephError> {
+        self.image.set_metadata(KEY, &mark.of(&self.identity).encode())
+    }
+
+    /// Blocking access, for what comes before and after service.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The snapshot context in use.
+    pub fn context(&self) -> SnapContext {
+        self.context.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why dirty data goes through librbd block by block; nothing: it goes by object.
+    pub fn why_librbd(&self) -> Option<String> {
+        self.why_librbd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether groups may be sent at all.
+    pub(crate) fn groups_allowed(&self) -> bool {
+        !self.librbd_only.load(Ordering::Relaxed)
+    }
+
+    /// No groups from now on.
+    pub(crate) fn fall_back(&self, why: String) {
+        self.librbd_only.store(true, Ordering::Relaxed);
+        let mut said = self.why_librbd.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_none() {
+            tracing::warn!(image = self.name, why, "dirty data goes through librbd from now on");
+            *said = Some(why);
+        }
+    }
+
+    /// Reads the snapshot context from the header and uses it from now on. The gate is closed and nothing is under way.
+    /// True: it is another one than before.
+    ///
+    /// # Errors
+    /// Where the header cannot be read.
+    pub(crate) fn refresh(&self) -> Result<bool, CephError> {
+        let now = SnapContext::read(&self.header, &self.identity.id)?;
+        let mut known = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        now.set(&self.data)?;
+        self.counters.refreshes.fetch_add(1, Ordering::Relaxed);
+        let changed = *known != now;
+        *known = now;
+        Ok(changed)
+    }
+
+    /// Somebody else has the image: nothing is written any more.
+    pub(crate) fn lose(&self, why: String) {
+        self.gate.lose();
+        self.tell(Notice::Lost(why));
+    }
+}

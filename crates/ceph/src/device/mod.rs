@@ -1,0 +1,338 @@
+//! An image as a block device: reads and single writes through librbd, groups of dirty extents as one atomic operation per
+//! object beside it.
+//!
+//! The protocol of the groups (what librbd does for every write is done once per object and epoch, and never later than
+//! needed) is in `docs/decisions/0017-grouped-destage.md`. Everything here belongs to one thread; Ceph's threads only put what
+//! has landed into the inbox.
+
+mod flight;
+mod objects;
+
+use crate::attached::{Attached, Notice};
+use crate::gate::Pass;
+use flight::{Flight, Landed, What};
+use loligo_block::{
+    Completion, Device, Geometry, IoError, IoKind, Letterbox, Op, OpKind, Ring, SECTOR, Shared, Submit, Tag,
+};
+use objects::Objects;
+use slab::Slab;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Objects that are written at a time.
+const OBJECTS: usize = 16;
+/// Extents in one operation, at most: beyond that an OSD's time grows with the square.
+const EXTENTS: usize = 256;
+/// The same while somebody reads: an operation holds its placement group for as long as it takes.
+const EXTENTS_BESIDE: usize = 64;
+/// Unexplained errors in a row after which groups are given up.
+const FAILURES: u32 = 3;
+
+/// Dirty bytes of one object on their way.
+#[derive(Debug)]
+struct Extent {
+    /// Where in the object.
+    at: u64,
+    data: Shared,
+    /// The request they belong to.
+    request: usize,
+}
+
+/// A group of writes that was asked for, until all its extents are there.
+#[derive(Debug)]
+struct Request {
+    tag: Tag,
+    left: usize,
+    failed: Option<IoError>,
+}
+
+/// The image for one thread.
+#[derive(Debug)]
+pub struct RbdDevice {
+    image: Arc<Attached>,
+    inbox: Arc<Letterbox<Landed>>,
+    letters: VecDeque<Landed>,
+    /// The ring watches the inbox.
+    armed: bool,
+    objects: Objects,
+    requests: Slab<Request>,
+    /// Writes and zeroes that wait for the gate.
+    parked: VecDeque<Op>,
+    finished: Vec<Completion>,
+    in_flight: usize,
+    reads: usize,
+    failures: u32,
+}
+
+impl RbdDevice {
+    /// The only device of `image`.
+    ///
+    /// # Errors
+    /// Where the process has no descriptor left.
+    pub fn new(image: Arc<Attached>) -> Result<RbdDevice, IoError> {
+        Ok(RbdDevice {
+            objects: Objects::new(image.size.div_ceil(image.object_size)),
+            image,
+            inbox: Arc::new(Letterbox::new()?),
+            letters: VecDeque::new(),
+            armed: false,
+            requests: Slab::new(),
+            parked: VecDeque::new(),
+            finished: Vec::new(),
+            in_flight: 0,
+            reads: 0,
+            failures: 0,
+        })
+    }
+
+    fn fly(&self, counted: bool, what: What) {
+        Flight::new(&self.image, &self.inbox, counted, what).start();
+    }
+
+    /// Lets waiting changes go while the gate is open.
+    fn pump(&mut self) {
+        while let Some(op) = self.parked.pop_front() {
+            match self.image.gate.enter() {
+                Pass::Epoch(_) => self.change(op),
+                Pass::Closed => {
+                    self.parked.push_front(op);
+                    return;
+                }
+                Pass::Lost => self.finished.push(op.complete(Err(lost()))),
+            }
+        }
+        while self.objects.busy() < OBJECTS {
+            let Some(object) = self.objects.next() else { return };
+            match self.image.gate.enter() {
+                Pass::Epoch(epoch) => self.write_object(object, epoch),
+                Pass::Closed => return self.objects.wait_again(object),
+                Pass::Lost => {
+                    for extent in self.objects.take_all(object) {
+                        self.extent_over(extent.request, Err(lost()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A write or zeroes through librbd; the gate has let it in.
+    fn change(&mut self, op: Op) {
+        let (tag, at) = (op.tag, op.offset);
+        let what = match op.kind {
+            OpKind::Write { data, .. } => What::Write { tag, at, data },
+            OpKind::Discard { len } => {
+                self.unprime(at, len);
+                What::Zeroes { tag, at, len, unmap: true }
+            }
+            OpKind::WriteZeroes { len, unmap } => {
+                self.unprime(at, len);
+                What::Zeroes { tag, at, len, unmap }
+            }
+            OpKind::Read(_) | OpKind::Flush | OpKind::WriteMany(_) => unreachable!("they do not park"),
+        };
+        self.fly(true, what);
+    }
+
+    /// Objects in the range may be gone afterwards.
+    fn unprime(&mut self, at: u64, len: u64) {
+        let size = self.image.object_size;
+        for object in at / size..=(at + len - 1) / size {
+            self.objects.unprime(object);
+        }
+    }
+
+    /// The next step of `object`: through librbd, if nothing is known of it in this epoch, and else all at once.
+    fn write_object(&mut self, object: u64, epoch: u32) {
+        let counters = &self.image.counters;
+        if !self.image.groups_allowed() || !self.objects.is_primed(object, epoch) {
+            let extent = self.objects.take_one(object);
+            counters.primers.fetch_add(1, Relaxed);
+            return self.fly(true, What::Primer { object, epoch, extent });
+        }
+        let extents = self.objects.take(object, if self.reads > 0 { EXTENTS_BESIDE } else { EXTENTS });
+        counters.groups.fetch_add(1, Relaxed);
+        counters.extents.fetch_add(extents.len() as u64, Relaxed);
+        let bytes: usize = extents.iter().map(|e| e.data.len()).sum();
+        counters.group_bytes.fetch_add(bytes as u64, Relaxed);
+        self.fly(true, What::Group { object, extents });
+    }
+
+    /// Splits a group of writes by object.
+    fn write_many(&mut self, tag: Tag, pieces: Vec<(u64, Shared)>) {
+        let size = self.image.object_size;
+        let request = self.requests.insert(Request { tag, left: 0, failed: None });
+        for (mut offset, mut data) in pieces {
+            while !data.is_empty() {
+                let (object, at) = (offset / size, offset % size);
+                let n = data.len().min((size - at) as usize);
+                let rest = data.slice(n..data.len());
+                self.objects.push(object, Extent { at, data: data.slice(0..n), request });
+                self.requests[request].left += 1;
+                offset += n as u64;
+                data = rest;
+            }
+        }
+    }
+
+    fn landed(&mut self, landed: Landed) {
+        let Landed { what, code } = landed;
+        match what {
+            What::Read { tag, at, buf } => {
+                self.reads -= 1;
+                let whole = code == buf.len() as i64;
+                let result = match code {
+                    _ if whole => Ok(()),
+                    0.. => Err(IoError::new(IoKind::Io, format!("the image ends within a read at {at}"))),
+                    _ => Err(failed(code, "reading the image")),
+                };
+                self.finished.push(Completion { tag, buf: Some(buf), result });
+            }
+            What::Write { tag, .. } => self.over(tag, code, "writing to the image"),
+            What::Zeroes { tag, at, len, .. } => {
+                self.unprime(at, len);
+                self.over(tag, code, "zeroing in the image");
+            }
+            What::Flush { tag } => self.over(tag, code, "flushing the image"),
+            What::Primer { object, epoch, extent } => {
+                self.objects.landed(object);
+                if code >= 0 {
+                    self.objects.prime(object, epoch);
+                }
+                let result = if code < 0 { Err(failed(code, "writing to the image")) } else { Ok(()) };
+                self.extent_over(extent.request, result);
+            }
+            What::Group { object, extents } => self.group_landed(object, extents, code),
+        }
+    }
+
+    fn over(&mut self, tag: Tag, code: i64, what: &str) {
+        let result = if code < 0 { Err(failed(code, what)) } else { Ok(()) };
+        self.finished.push(Completion { tag, buf: None, result });
+    }
+
+    fn group_landed(&mut self, object: u64, extents: Vec<Extent>, code: i64) {
+        self.objects.landed(object);
+        if code >= 0 {
+            self.failures = 0;
+            for e in extents {
+                self.extent_over(e.request, Ok(()));
+            }
+            return;
+        }
+        self.objects.unprime(object);
+        let errno = -code as i32;
+        match errno {
+            // No such object, or one that a snapshot has not been told from yet: librbd knows what to do.
+            libc::ENOENT | libc::ERANGE | libc::ERESTART => {
+                self.image.counters.turned_back.fetch_add(1, Relaxed);
+                if errno != libc::ENOENT {
+                    self.image.tell(Notice::Stale);
+                }
+                self.objects.give_back(object, extents);
+            }
+            _ => {
+                if errno != libc::ESHUTDOWN {
+                    self.failures += 1;
+                    if self.failures >= FAILURES {
+                        let why = failed(code, "an OSD refused a group of writes");
+                        self.image.fall_back(why.to_string());
+                    }
+                }
+                for e in extents {
+                    self.extent_over(e.request, Err(failed(code, "writing a group to the image")));
+                }
+            }
+        }
+    }
+
+    fn extent_over(&mut self, request: usize, result: Result<(), IoError>) {
+        let r = &mut self.requests[request];
+        r.left -= 1;
+        if let Err(e) = result {
+            r.failed.get_or_insert(e);
+        }
+        if r.left == 0 {
+            let r = self.requests.remove(request);
+            let result = r.failed.map_or(Ok(()), Err);
+            self.finished.push(Completion { tag: r.tag, buf: None, result });
+        }
+    }
+}
+
+impl Device for RbdDevice {
+    fn geometry(&self) -> Geometry {
+        geometry(self.image.size)
+    }
+
+    fn submit(&mut self, ring: &mut Ring, _now: u64, op: Op) -> Submit {
+        if !self.armed {
+            if let Err(e) = ring.wake_on(self.inbox.bell()) {
+                return Submit::Finished(op.complete(Err(e)));
+            }
+            self.armed = true;
+        }
+        let op = match loligo_block::refuse_invalid(op, self.image.size) {
+            Ok(op) => op,
+            Err(refused) => return Submit::Finished(refused),
+        };
+        self.in_flight += 1;
+        match op.kind {
+            OpKind::Read(buf) => {
+                self.reads += 1;
+                self.fly(false, What::Read { tag: op.tag, at: op.offset, buf });
+            }
+            OpKind::Flush => self.fly(false, What::Flush { tag: op.tag }),
+            OpKind::WriteMany(pieces) => {
+                self.write_many(op.tag, pieces);
+                self.pump();
+            }
+            OpKind::Write { .. } | OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => {
+                self.parked.push_back(op);
+                self.pump();
+            }
+        }
+        Submit::Taken
+    }
+
+    fn poll(&mut self, _ring: &mut Ring, _now: u64, out: &mut Vec<Completion>) {
+        let mut letters = std::mem::take(&mut self.letters);
+        if self.inbox.take_if_rung(&mut letters) {
+            for landed in letters.drain(..) {
+                self.landed(landed);
+            }
+        }
+        self.letters = letters;
+        self.pump();
+        self.in_flight -= self.finished.len();
+        out.append(&mut self.finished);
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}
+
+/// What an image of `size` bytes offers. What it has acknowledged is on stable media, and zeroes give their space back.
+pub fn geometry(size: u64) -> Geometry {
+    Geometry {
+        size,
+        logical_block: SECTOR as u32,
+        physical_block: 4096,
+        volatile_cache: false,
+        rotational: false,
+        can_unmap: true,
+    }
+}
+
+fn failed(code: i64, what: &str) -> IoError {
+    IoError::from_errno((-code) as i32, what)
+}
+
+fn lost() -> IoError {
+    IoError::new(IoKind::Gone, "another client has taken the image over")
+}

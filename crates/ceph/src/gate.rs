@@ -1,0 +1,119 @@
+//! Who may change the image's objects now. Every change passes the gate and is counted until it is over; whoever changes what
+//! all of them carry (the snapshot context) closes it and waits until none is under way.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a change finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// It is counted now. Objects written in this epoch by librbd may be written directly.
+    Epoch(u32),
+    /// Later.
+    Closed,
+    /// Never: somebody else has the image.
+    Lost,
+}
+
+#[derive(Debug)]
+struct State {
+    closed: bool,
+    lost: bool,
+    under_way: u32,
+    epoch: u32,
+}
+
+/// The gate of one image.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    empty: Condvar,
+}
+
+impl Gate {
+    /// A closed gate, before the first epoch.
+    pub(crate) fn new() -> Gate {
+        let state = State { closed: true, lost: false, under_way: 0, epoch: 0 };
+        Gate { state: Mutex::new(state), empty: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A change wants to begin.
+    pub(crate) fn enter(&self) -> Pass {
+        let mut s = self.lock();
+        if s.lost {
+            return Pass::Lost;
+        }
+        if s.closed {
+            return Pass::Closed;
+        }
+        s.under_way += 1;
+        Pass::Epoch(s.epoch)
+    }
+
+    /// A change is over.
+    pub(crate) fn leave(&self) {
+        let mut s = self.lock();
+        s.under_way -= 1;
+        if s.under_way == 0 {
+            self.empty.notify_all();
+        }
+    }
+
+    /// Lets nothing new in and waits until nothing is under way; false: that took longer than `limit`, it stays closed.
+    pub(crate) fn close(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut s = self.lock();
+        s.closed = true;
+        while s.under_way > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            s = self.empty.wait_timeout(s, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Nothing written before counts as primed any more.
+    pub(crate) fn new_epoch(&self) {
+        self.lock().epoch += 1;
+    }
+
+    /// Lets changes in again.
+    pub(crate) fn open(&self) {
+        self.lock().closed = false;
+    }
+
+    /// Nothing is ever let in again.
+    pub(crate) fn lose(&self) {
+        self.lock().lost = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn closing_waits_for_what_is_under_way_and_lets_nothing_new_in() {
+        let gate = Arc::new(Gate::new());
+        assert_eq!(gate.enter(), Pass::Closed);
+        gate.new_epoch();
+        gate.open();
+        assert_eq!(gate.enter(), Pass::Epoch(1));
+        assert!(!gate.close(Duration::from_millis(10)), "one is under way");
+        assert_eq!(gate.enter(), Pass::Closed);
+        let other = gate.clone();
+        let leaver = std::thread::spawn(move || other.leave());
+        assert!(gate.close(Duration::from_secs(10)));
+        leaver.join().unwrap();
+        gate.lose();
+        gate.open();
+        assert_eq!(gate.enter(), Pass::Lost);
+    }
+}

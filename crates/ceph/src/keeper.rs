@@ -1,0 +1,379 @@
+//! Goes along with what others do to the image: snapshots are told to the cache before they are taken, and whatever changes the
+//! snapshot context stops the writes that carry it until the new one is known.
+//!
+//! One thread. Librbd's callbacks only send [`Notice`]s here.
+
+use crate::attached::{Attached, Notice};
+use serde::Serialize;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two looks while something is waited for.
+const LOOK: Duration = Duration::from_millis(5);
+/// The same while nothing is.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long operations under way are waited for at a time.
+const DRAIN: Duration = Duration::from_secs(1);
+/// Each attempt of the requester's to reach us.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// A refused snapshot may still be taken by one who ignores that: nothing is destaged for so long.
+const REFUSED: Duration = Duration::from_secs(5);
+/// An unquiesce that may belong to an earlier refusal is waited past for so long.
+const OWED: Duration = Duration::from_secs(15);
+/// After so long without an unquiesce whoever asked is taken for dead.
+const FORGOTTEN: Duration = Duration::from_secs(120);
+
+/// The cache in front of the image, as its keeper needs it.
+pub trait Clients: Send {
+    /// The moment of a snapshot is now: says when the image holds it. Until [`Clients::thaw`] nothing else reaches the image.
+    fn freeze(&self) -> Receiver<Result<(), String>>;
+    /// The image may change again.
+    fn thaw(&self);
+    /// Somebody else has the image: every request fails from now on.
+    fn lose(&self, why: &str);
+    /// The snapshot sequence moved.
+    fn snapshots_changed(&self, seq: u64);
+    /// The image has another size.
+    fn resized(&self, bytes: u64);
+}
+
+/// What the keeper does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doing {
+    /// Nothing out of the ordinary.
+    Running,
+    /// A snapshot waits until the image holds its moment.
+    Freezing,
+    /// It does, and the snapshot is being taken.
+    Quiesced,
+    /// A snapshot was refused.
+    Refused,
+    /// The image is another client's.
+    Lost,
+}
+
+/// What is told of the keeper.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// What it does.
+    pub doing: Doing,
+    /// Seconds for which it has.
+    pub seconds: f64,
+    /// Snapshots that were made ready.
+    pub quiesced: u64,
+    /// Snapshots that were refused.
+    pub refused: u64,
+    /// How long the last requester waited, seconds.
+    pub last_wait: f64,
+    /// Why the image is lost.
+    pub lost: Option<String>,
+}
+
+struct Kept {
+    doing: Doing,
+    since: Instant,
+    quiesced: u64,
+    refused: u64,
+    last_wait: Duration,
+    lost: Option<String>,
+}
+
+/// A running keeper.
+pub struct Keeper {
+    image: Arc<Attached>,
+    kept: Arc<Mutex<Kept>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keeper({:?})", self.report())
+    }
+}
+
+impl Keeper {
+    /// Starts to keep `image`. A snapshot is refused where the image cannot be made ready within 0.8 of `attempts` of 5 s.
+    ///
+    /// # Errors
+    /// Where no thread can be had.
+    pub fn start(
+        image: Arc<Attached>,
+        notices: Receiver<Notice>,
+        clients: Box<dyn Clients>,
+        attempts: u32,
+    ) -> std::io::Result<Keeper> {
+        let kept = Arc::new(Mutex::new(Kept {
+            doing: Doing::Running,
+            since: Instant::now(),
+            quiesced: 0,
+            refused: 0,
+            last_wait: Duration::ZERO,
+            lost: None,
+        }));
+        let watch = Watch {
+            image: image.clone(),
+            clients,
+            kept: kept.clone(),
+            limit: ATTEMPT * attempts * 4 / 5,
+            answer: None,
+            owed: 0,
+            seq: 0,
+            next: false,
+            stale: false,
+        };
+        let thread =
+            std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
+        Ok(Keeper { image, kept, thread: Some(thread) })
+    }
+
+    /// What it does now.
+    pub fn report(&self) -> Report {
+        let k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Report {
+            doing: k.doing,
+            seconds: k.since.elapsed().as_secs_f64(),
+            quiesced: k.quiesced,
+            refused: k.refused,
+            last_wait: k.last_wait.as_secs_f64(),
+            lost: k.lost.clone(),
+        }
+    }
+
+    /// Ends it. A snapshot that waits is refused.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.image.tell(Notice::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.end();
+        }
+    }
+}
+
+struct Watch {
+    image: Arc<Attached>,
+    clients: Box<dyn Clients>,
+    kept: Arc<Mutex<Kept>>,
+    limit: Duration,
+    /// Comes when the image holds the moment.
+    answer: Option<Receiver<Result<(), String>>>,
+    /// Unquiesces that will come for snapshots that were refused.
+    owed: u32,
+    /// The header's sequence when the last snapshot was let go ahead.
+    seq: u64,
+    /// Another snapshot waits for this one to end.
+    next: bool,
+    /// The snapshot context is to be read again.
+    stale: bool,
+}
+
+impl Watch {
+    fn doing(&self) -> (Doing, Instant) {
+        let k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        (k.doing, k.since)
+    }
+
+    fn now(&self, doing: Doing) {
+        let mut k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        k.doing = doing;
+        k.since = Instant::now();
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Kept)) {
+        change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn run(mut self, notices: &Receiver<Notice>) {
+        let mut ending = None;
+        loop {
+            let waiting = self.stale || self.doing().0 != Doing::Running;
+            match notices.recv_timeout(if waiting { LOOK } else { IDLE }) {
+                Ok(Notice::End) => {
+                    self.give_up();
+                    ending = Some(Instant::now() + OWED);
+                }
+                Ok(notice) => self.notice(notice),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.step();
+            // A snapshot that is being taken is waited for.
+            if ending.is_some_and(|t| t <= Instant::now() || self.doing().0 != Doing::Quiesced) {
+                return;
+            }
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        let (doing, since) = self.doing();
+        match (notice, doing) {
+            (_, Doing::Lost) | (Notice::End, _) => {}
+            (Notice::Lost(why), _) => {
+                self.clients.lose(&why);
+                self.note(|k| k.lost = Some(why));
+                self.now(Doing::Lost);
+            }
+            (Notice::Quiesce, Doing::Running) => self.freeze(),
+            (Notice::Quiesce, Doing::Refused) => {
+                self.stale = true;
+                self.next = true;
+            }
+            (Notice::Quiesce, Doing::Freezing | Doing::Quiesced) => self.next = true,
+            (Notice::Unquiesce, Doing::Quiesced) => {
+                let moved = self.header_moved();
+                if self.owed > 0 && !moved && since.elapsed() < OWED {
+                    self.owed -= 1;
+                } else {
+                    self.resume();
+                }
+            }
+            (Notice::Unquiesce, _) => self.owed = self.owed.saturating_sub(1),
+            // Kept for the end of the snapshot: until then nothing is written that could carry anything old.
+            (Notice::Update | Notice::Stale, Doing::Quiesced) => {}
+            (Notice::Update | Notice::Stale, _) => self.stale = true,
+        }
+    }
+
+    /// Whether the snapshot has been taken, as far as the header says.
+    fn header_moved(&self) -> bool {
+        crate::snapc::SnapContext::read(&self.image.header, &self.image.identity.id)
+            .is_ok_and(|c| c.seq != self.seq)
+    }
+
+    fn freeze(&mut self) {
+        self.next = false;
+        self.answer = Some(self.clients.freeze());
+        self.now(Doing::Freezing);
+    }
+
+    fn step(&mut self) {
+        let (doing, since) = self.doing();
+        match doing {
+            Doing::Lost => return,
+            Doing::Freezing => self.look_at_freeze(since),
+            Doing::Quiesced if since.elapsed() >= FORGOTTEN => {
+                self.image.fall_back(
+                    "a snapshot was announced and its end never came: it may still be taken at any time"
+                        .to_owned(),
+                );
+                self.resume();
+            }
+            Doing::Refused if since.elapsed() >= REFUSED || self.next => {
+                self.stale = true;
+                self.now(Doing::Running);
+            }
+            Doing::Running | Doing::Quiesced | Doing::Refused => {}
+        }
+        if self.stale && !matches!(self.doing().0, Doing::Quiesced | Doing::Refused) {
+            self.refresh();
+        }
+        if self.next && !self.stale && self.doing().0 == Doing::Running {
+            self.freeze();
+        }
+    }
+
+    /// Whether the image holds the moment by now.
+    fn look_at_freeze(&mut self, since: Instant) {
+        let answer = self.answer.as_ref().map(Receiver::try_recv);
+        match answer {
+            Some(Ok(Ok(()))) if !self.stale => {
+                // Nothing is under way: this only keeps it so.
+                if !self.image.gate.close(DRAIN) {
+                    return self.refuse("operations on the image do not end");
+                }
+                self.image.gate.new_epoch();
+                self.answer = None;
+                self.seq = self.image.context().seq;
+                self.note(|k| {
+                    k.quiesced += 1;
+                    k.last_wait = k.since.elapsed();
+                });
+                self.now(Doing::Quiesced);
+                self.image.quiesced(true);
+            }
+            // Looked at again once the new context is known.
+            Some(Ok(Ok(()))) => self.answer = Some(done()),
+            Some(Ok(Err(why))) => self.refuse(&why),
+            Some(Err(TryRecvError::Disconnected)) | None => self.refuse("the cache did not answer"),
+            Some(Err(TryRecvError::Empty)) if since.elapsed() >= self.limit => {
+                self.refuse("the dirty data could not be written in time");
+            }
+            Some(Err(TryRecvError::Empty)) => {}
+        }
+    }
+
+    fn refuse(&mut self, why: &str) {
+        tracing::warn!(image = self.image.name, why, "a snapshot of the image was refused");
+        self.answer = None;
+        // One who ignores the refusal takes the snapshot all the same, at any moment now: nothing may carry the old context.
+        self.image.gate.close(Duration::ZERO);
+        self.clients.thaw();
+        self.note(|k| {
+            k.refused += 1;
+            k.last_wait = k.since.elapsed();
+        });
+        self.owed += 1;
+        self.now(Doing::Refused);
+        self.image.quiesced(false);
+    }
+
+    /// The snapshot is over: what was held back may go.
+    fn resume(&mut self) {
+        self.now(Doing::Running);
+        self.stale = true;
+        self.refresh();
+        self.clients.thaw();
+    }
+
+    /// Reads what every write must carry, with no write under way. Stays to be done where that does not work yet.
+    fn refresh(&mut self) {
+        if !self.image.gate.close(DRAIN) {
+            return;
+        }
+        let before = self.image.context().seq;
+        match self.image.refresh() {
+            Ok(_) => {
+                self.stale = false;
+                self.image.gate.new_epoch();
+                self.image.gate.open();
+                let now = self.image.context().seq;
+                if now != before {
+                    self.clients.snapshots_changed(now);
+                }
+                match self.image.image().size() {
+                    Ok(size) if size != self.image.size => self.clients.resized(size),
+                    _ => {}
+                }
+            }
+            Err(e) if e.errno() == Some(libc::ESHUTDOWN) => self.image.lose(e.to_string()),
+            Err(e) => tracing::warn!(image = self.image.name, error = %e, "cannot read the image's header"),
+        }
+    }
+
+    /// The volume stops: whoever waits for a snapshot is not left waiting.
+    fn give_up(&mut self) {
+        if self.doing().0 == Doing::Freezing {
+            self.refuse("the volume is being stopped");
+        }
+    }
+}
+
+/// An answer that is there already.
+fn done() -> Receiver<Result<(), String>> {
+    let (send, answer) = std::sync::mpsc::channel();
+    let _ = send.send(Ok(()));
+    answer
+}

@@ -1,0 +1,285 @@
+//! An RBD image as the core of a volume: taken before the cache is opened, kept while it is served, and given back, or left
+//! with its lock as a witness.
+
+use crate::cache;
+use crate::core::{Backing, CoreSpec, OpenCore};
+use crate::serve::{CacheOptions, ServeOptions};
+use anyhow::{Context, Result, bail};
+use loligo_block::lease::Lease;
+use loligo_block::{DeviceFile, SyncFile};
+use loligo_cache::api::Control;
+use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_ceph::keeper::{Clients, Keeper, Report};
+use loligo_ceph::lease::Poller;
+use loligo_ceph::mark::Mark;
+use loligo_ceph::spec::ImageSpec;
+use loligo_ceph::take::{self, Destage, Taken, Wish, Witness};
+use loligo_ceph::{Attached, Notice};
+use loligo_shard::{Ask, Handle, Said};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How an image is taken and held.
+#[derive(Debug, Clone)]
+pub struct RbdOptions {
+    /// Take it away from who has it.
+    pub steal: bool,
+    /// Open one whose dirty data another cache holds.
+    pub without_cache: bool,
+    /// How dirty data goes out.
+    pub destage: Destage,
+    /// Answers leave while the last word that the image is ours is younger.
+    pub lease: Duration,
+    /// The longest that a snapshot by others should wait for dirty data; zero: no matter.
+    pub snapshot_deadline: Duration,
+}
+
+impl RbdOptions {
+    /// Attempts of 5 s that whoever takes a snapshot makes to hear that the image is ready: twice the time it should take.
+    fn quiesce_attempts(&self) -> u32 {
+        let seconds = match self.snapshot_deadline.as_secs() as u32 {
+            0 => 60,
+            n => n,
+        };
+        (2 * seconds).div_ceil(5).max(2)
+    }
+}
+
+/// The superblock of a cache in use, shared by whoever must write it down.
+pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
+
+/// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
+#[derive(Debug)]
+pub(crate) struct Held {
+    image: Option<Arc<Attached>>,
+    notices: Option<Receiver<Notice>>,
+    pub(crate) may_be_dirty: bool,
+}
+
+impl Held {
+    pub(crate) fn image(&self) -> &Arc<Attached> {
+        self.image.as_ref().expect("only the end takes it")
+    }
+
+    /// Ends the attach. Without dirty data the lock is given back, with it it stays.
+    pub(crate) fn give_back(mut self) -> Result<()> {
+        let Some(image) = self.image.take() else { return Ok(()) };
+        if self.may_be_dirty {
+            image.abandon();
+            return Ok(());
+        }
+        image.detach(true).context("the image's metadata still names this cache; the next attach mends that")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        match self.image.take() {
+            Some(image) if self.may_be_dirty => image.abandon(),
+            Some(image) => drop(image.detach(true)),
+            None => {}
+        }
+    }
+}
+
+/// Takes the image that `spec` names for the cache that the options name.
+///
+/// # Errors
+/// Every refusal, with cause and mend.
+pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held)> {
+    let (file, found) = match &o.cache {
+        Some(c) => cache::peek(c)?,
+        None => (None, None),
+    };
+    let cache = o.cache.as_ref().map(|c| cache_side(o, c, found.as_ref()));
+    let may_be_dirty = cache.as_ref().is_some_and(|c| c.dirty);
+    let mut stored = found.zip(file.clone());
+    let mut remember = |witness: &Witness| -> Result<(), String> {
+        let Some((sb, file)) = &mut stored else { return Ok(()) };
+        sb.witness = encode(witness);
+        sb.store(&mut SyncFile::new(file.clone()))
+            .map_err(|e| format!("the superblock cannot be written: {e}"))
+    };
+    let taken = take::take(Wish {
+        spec,
+        cache,
+        steal: o.rbd.steal,
+        without_cache: o.rbd.without_cache,
+        destage: o.rbd.destage,
+        quiesce_attempts: o.rbd.quiesce_attempts(),
+        remember: &mut remember,
+    })?;
+    let Taken { image, notices, warnings } = taken;
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(why) = image.why_librbd() {
+        eprintln!("dirty data goes to the image through librbd: {why}");
+    }
+    let identity = CoreIdentity { size: image.size, id: image.identity.to_string() };
+    let core = OpenCore {
+        spec: CoreSpec::Image(spec.clone()),
+        backing: Backing::Image(image.clone()),
+        identity,
+        cache_file: file,
+    };
+    Ok((core, Held { image: Some(image), notices: Some(notices), may_be_dirty }))
+}
+
+fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> take::Cache {
+    // One that is replaced takes its dirty data with it.
+    let kept = found.filter(|_| !c.create);
+    take::Cache {
+        cache: found.map(|s| s.uuid_text()).unwrap_or_default(),
+        volume: o.name.clone(),
+        dirty: kept.is_some_and(|s| !s.clean || s.dirty_blocks > 0),
+        witness: found.and_then(|s| decode(&s.witness)),
+        force: c.force,
+    }
+}
+
+fn encode(witness: &Witness) -> String {
+    serde_json::to_string(witness).expect("names and numbers")
+}
+
+fn decode(text: &str) -> Option<Witness> {
+    serde_json::from_str(text).ok()
+}
+
+/// Says in cache and image that they belong together, before anything is acknowledged.
+///
+/// # Errors
+/// Where either cannot be written.
+pub(crate) fn marry(held: &mut Held, file: &DeviceFile, sb: &mut Superblock) -> Result<()> {
+    let image = held.image();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    image.set_mark(Mark::new(sb.uuid_text(), sb.generation, host, sb.name.clone()))?;
+    sb.witness = encode(&image.witness());
+    sb.store(&mut SyncFile::new(file.clone())).context("the superblock cannot be written")?;
+    held.may_be_dirty = true;
+    Ok(())
+}
+
+/// What keeps an image while it is served.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) image: Arc<Attached>,
+    pub(crate) keeper: Keeper,
+    _poller: Poller,
+}
+
+/// Starts to keep the image of a running volume.
+///
+/// # Errors
+/// Where no thread can be had.
+pub(crate) fn keep(
+    held: &mut Held,
+    lease: &Arc<Lease>,
+    handle: &Handle,
+    sb: Option<(SharedSuperblock, DeviceFile)>,
+    options: &RbdOptions,
+) -> Result<Kept> {
+    let image = held.image().clone();
+    let Some(notices) = held.notices.take() else { bail!("the image is kept already") };
+    let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), lease: lease.clone(), sb });
+    let keeper = Keeper::start(image.clone(), notices, clients, options.quiesce_attempts())?;
+    let poller = Poller::start(image.clone(), lease.clone())?;
+    Ok(Kept { image, keeper, _poller: poller })
+}
+
+/// The cache, as the keeper of its image sees it.
+struct Volume {
+    image: Arc<Attached>,
+    handle: Handle,
+    lease: Arc<Lease>,
+    sb: Option<(SharedSuperblock, DeviceFile)>,
+}
+
+impl Clients for Volume {
+    fn freeze(&self) -> Receiver<Result<(), String>> {
+        let (send, answer) = channel();
+        let _ = send.send(Err("not yet".to_owned()));
+        return answer;
+        let said = self.handle.ask(0, Ask::Control(Control::FlushDirty));
+        // The engine's answer is of another kind; this thread only passes it on.
+        std::thread::spawn(move || {
+            let result = match said.recv() {
+                Ok(Said::Done(result)) => result,
+                Ok(Said::Snapshot(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
+            };
+            // The keeper may have given up meanwhile.
+            let _ = send.send(result);
+        });
+        answer
+    }
+
+    fn thaw(&self) {}
+
+    fn lose(&self, why: &str) {
+        self.lease.lose();
+        eprintln!(
+            "error: image {} is another client's now: {why}. Every request fails; what the cache holds stays as it is. Stop the \
+             service; a start takes the image again if nobody else had it, and says what is to be decided if somebody had",
+            self.image.name
+        );
+        drop(self.handle.ask(0, Ask::Control(Control::Lose(why.to_owned()))));
+    }
+
+    fn snapshots_changed(&self, _seq: u64) {
+        let Some((sb, file)) = &self.sb else { return };
+        let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
+        sb.witness = encode(&self.image.witness());
+        if let Err(e) = sb.store(&mut SyncFile::new(file.clone())) {
+            tracing::warn!(error = %e, "the superblock cannot be written");
+        }
+    }
+
+    fn resized(&self, bytes: u64) {
+        eprintln!(
+            "warning: image {} has {bytes} bytes now, it had {}: the volume follows when the service is started again",
+            self.image.name, self.image.size
+        );
+    }
+}
+
+/// The numbers of an image.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Numbers {
+    image: String,
+    id: String,
+    /// Why dirty data goes through librbd; null: by object.
+    librbd: Option<String>,
+    groups: u64,
+    group_extents: u64,
+    group_bytes: u64,
+    primers: u64,
+    turned_back: u64,
+    refreshes: u64,
+    lease: &'static str,
+    snapshots: Report,
+}
+
+/// The numbers of now.
+pub(crate) fn numbers(kept: &Kept, lease: &Lease) -> Numbers {
+    use loligo_block::lease::Hold;
+    let c = &kept.image.counters;
+    Numbers {
+        image: kept.image.name.clone(),
+        id: kept.image.identity.to_string(),
+        librbd: kept.image.why_librbd(),
+        groups: c.groups.load(Relaxed),
+        group_extents: c.extents.load(Relaxed),
+        group_bytes: c.group_bytes.load(Relaxed),
+        primers: c.primers.load(Relaxed),
+        turned_back: c.turned_back.load(Relaxed),
+        refreshes: c.refreshes.load(Relaxed),
+        lease: match lease.now() {
+            Hold::Valid => "valid",
+            Hold::Expired => "expired",
+            Hold::Lost => "lost",
+        },
+        snapshots: kept.keeper.report(),
+    }
+}
