@@ -151,6 +151,7 @@ const DEVICES: Devices = Devices {
     core_volatile: false,
     core_unmaps: true,
     core_groups: false,
+    core_snapshots: false,
     page_writes: PAGE_WRITES,
 };
 

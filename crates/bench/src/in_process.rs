@@ -38,6 +38,7 @@ impl InProcess {
             core_volatile: far.volatile_cache,
             core_unmaps: far.can_unmap,
             core_groups: false,
+            core_snapshots: false,
             page_writes: PAGE_WRITES,
         };
         let (sb, mut cores) = opened.into_cores(Mode::Wb, &options, &devices);

@@ -168,6 +168,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
         core_volatile: false,
         core_unmaps: true,
         core_groups: false,
+        core_snapshots: false,
         page_writes: PAGE_WRITES,
     };
     let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);

@@ -59,6 +59,11 @@ pub enum Control {
     /// now on, those under way too; write nothing to it any more; keep what is dirty. Operations at the core must still
     /// complete, with an error where need be. [`Control::Stop`] then makes durable what the cache holds.
     Lose(String),
+    /// Bring the core to this very moment, and answer once it holds that; until [`Control::Thaw`] its content does not
+    /// change. Clients go on; what they write stays in the cache. For a core with one shard.
+    Freeze,
+    /// The core may change again. A freeze that is not answered yet fails; without one it does nothing.
+    Thaw,
     /// Finish what was accepted, make it durable, checkpoint; refuse what comes after.
     Stop,
 }

@@ -55,17 +55,19 @@ impl Core {
         let Task::Mutation(m) = &self.tasks[key] else { unreachable!("only changes wait") };
         let (first, last) = (m.first, m.last);
         let blocks = last - first + 1;
-        let fresh = (first..=last).filter(|b| self.index.get(*b).is_none_or(|m| m.dirty == 0)).count() as u64;
-        // Overwrites may use the reserve: they give a slot back for each they take.
+        let adds = |m: Meta| m.dirty == 0 || self.freeze.as_ref().is_some_and(|f| f.is_pinned(&m));
+        let fresh = (first..=last).filter(|b| self.index.get(*b).is_none_or(adds)).count() as u64;
+        // Overwrites may use the reserve: they give a slot back for each they take, but for what is pinned.
         let spare = if fresh == 0 { 0 } else { self.reserve() };
         if self.slots.free_count() < blocks + spare || !self.journal_has_room(Room::Client) {
             return Admission::Later;
         }
         if fresh == 0 {
+            self.inflow.admitted(now, u64::from(blocks));
             return Admission::Now;
         }
-        let dirty = self.index.dirty_blocks() + self.pending_dirty;
-        if dirty + fresh > self.dirty_limit() {
+        let dirty = self.dirty_and_kept();
+        if dirty + fresh > self.slot_limit() {
             return Admission::Full;
         }
         let credit = self.destage.credit(now, fresh, dirty, self.dirty_limit(), self.params.destage_low);
@@ -74,7 +76,11 @@ impl Core {
             m.paced = true;
             self.stats.paced += 1;
         }
-        if credit { Admission::Now } else { Admission::Later }
+        if !credit {
+            return Admission::Later;
+        }
+        self.inflow.admitted(now, u64::from(blocks));
+        Admission::Now
     }
 
     fn begin_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {

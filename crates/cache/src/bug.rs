@@ -26,6 +26,12 @@ pub enum Bug {
     OlderEntryKept,
     /// Versions go to the core before they are durable on the cache.
     DestagedBeforeDurable,
+    /// While the core is frozen the newest version of a block goes there in place of the pinned one.
+    NewestInsteadOfPinned,
+    /// Changes go past the cache while the core is frozen.
+    BypassWhileFrozen,
+    /// The slot of a pinned version is reused as if nothing pinned it.
+    PinnedSlotReused,
 }
 
 /// Whether `bug` is planted.

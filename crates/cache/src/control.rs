@@ -20,10 +20,13 @@ impl Core {
             }
             Control::FlushDirty => self.flush_dirty(now, id, fx),
             Control::Lose(why) => self.lose(now, id, why, fx),
+            Control::Freeze => self.freeze(id, fx),
+            Control::Thaw => self.thaw(now, id, fx),
             Control::Stop => {
                 if let Some(why) = &self.poisoned {
                     fx.push(Effect::Controlled(id, Err(why.clone())));
                 } else {
+                    self.end_freeze(now, "given up: the cache is being stopped", fx);
                     self.stopping = Some(id);
                 }
             }

@@ -9,6 +9,7 @@ use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::destage::Destage;
 use crate::durability::{CoreFlush, FLUSH_EVERY, Waiter};
+use crate::freeze::{Freeze, Inflow};
 use crate::index::{Index, Meta};
 use crate::intent::Intents;
 use crate::journal::{Action, ClosedFrame, Journal, Ring};
@@ -55,6 +56,8 @@ pub struct Config {
     pub core_unmaps: bool,
     /// The core takes groups of writes, and wants whatever is destaged in them.
     pub core_groups: bool,
+    /// Others take snapshots of the core.
+    pub core_snapshots: bool,
     /// Pages of a checkpoint being written at a time, at most.
     pub page_writes: u32,
     /// Blocks in a cache line.
@@ -131,6 +134,12 @@ pub struct Core {
     /// Why the core is not ours any more.
     pub(crate) lost: Option<String>,
     pub(crate) stopping: Option<ControlId>,
+    pub(crate) freeze: Option<Box<Freeze>>,
+    /// Changes that wait for the thaw, with their locks.
+    pub(crate) held: Vec<usize>,
+    pub(crate) inflow: Inflow,
+    /// The last look for something to evict found nothing.
+    pub(crate) no_victims: bool,
     /// Waiting changes are being admitted.
     pub(crate) admitting: bool,
     /// Foreground operations at the core.
@@ -178,6 +187,10 @@ impl Core {
             poisoned: None,
             lost: None,
             stopping: None,
+            freeze: None,
+            held: Vec::new(),
+            inflow: Inflow::default(),
+            no_victims: false,
             admitting: false,
             core_busy: 0,
             stats: Stats { cache_bytes: u64::from(slots) * BLOCK, ..Stats::default() },
@@ -205,6 +218,7 @@ impl Core {
                 self.sweep(now, fx);
                 self.core_flush_if_due(now, fx);
                 self.lift_intents(now, fx);
+                self.freeze_step(now, fx);
             }
             self.checkpoint_if_due(fx);
             if self.journal.watermark_due() && now.saturating_sub(self.last_flush) >= WATERMARK_AFTER {
@@ -347,7 +361,11 @@ impl Core {
                 if dirty != 0 {
                     self.recent.note(local, seq);
                 }
+                let pinned = self.pinned_newest(local);
                 let old = self.index.put(local, Meta { slot, crc, valid, dirty });
+                if let Some(freeze) = self.freeze.as_mut().filter(|_| dirty != 0) {
+                    freeze.note_fresh(slot);
+                }
                 match old {
                     Some(old) => {
                         self.checkpoint.touch(old);
@@ -357,7 +375,13 @@ impl Core {
                         } else {
                             self.policy.insert(slot, block);
                         }
-                        self.slots.leave(old, seq, self.tickets.next());
+                        if let (Some(meta), Some(freeze)) = (pinned, &mut self.freeze) {
+                            freeze.keep(local, meta, seq);
+                            self.stats.pinned_blocks += 1;
+                        }
+                        if pinned.is_none() || planted(self.cfg.bug, Bug::PinnedSlotReused) {
+                            self.slots.leave(old, seq, self.tickets.next());
+                        }
                     }
                     None => {
                         if dirty != 0 {
@@ -369,17 +393,31 @@ impl Core {
                 self.checkpoint.touch(slot);
             }
             Record::Clean { block, slot } => {
-                if self.index.clean(self.cfg.stripe.local(block), slot) {
+                let local = self.cfg.stripe.local(block);
+                let pinned = self.pinned_newest(local).is_some();
+                if self.index.clean(local, slot) {
                     self.policy.cleaned(slot);
                     self.checkpoint.touch(slot);
+                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                        freeze.one_less();
+                    }
+                } else if self.freeze.as_ref().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot)
+                {
+                    self.release_pin(local);
                 }
             }
             Record::Drop { block, slot } => {
                 let local = self.cfg.stripe.local(block);
                 self.dropping -= u32::from(fresh);
+                let pinned = self.pinned_newest(local).is_some();
                 if self.index.drop_version(local, slot) {
                     self.hidden.remove(&local);
                     self.destage.superseded(local);
+                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                        // Zeros that were on their way to the core at the moment are there: they are the moment's content.
+                        freeze.one_less();
+                        self.destage.unpin(local);
+                    }
                     self.policy.remove(slot);
                     self.checkpoint.touch(slot);
                     self.slots.leave(slot, seq, self.tickets.next());
@@ -391,6 +429,12 @@ impl Core {
                 self.reopen_if_wanted(now, region);
             }
         }
+    }
+
+    /// The newest version of `block`, if a freeze has it pinned.
+    fn pinned_newest(&self, block: u32) -> Option<Meta> {
+        let freeze = self.freeze.as_ref()?;
+        self.index.get(block).filter(|m| freeze.is_pinned(m))
     }
 
     /// Why the cache stopped acknowledging, if it did.

@@ -13,6 +13,7 @@ mod control;
 mod core;
 mod destage;
 mod durability;
+mod freeze;
 mod huge;
 mod index;
 mod intent;

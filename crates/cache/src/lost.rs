@@ -25,6 +25,7 @@ impl Core {
         if self.poisoned.is_some() {
             return;
         }
+        self.end_freeze(now, &why, fx);
         // What waits for the cache alone goes on to its end; what only the core could have brought on ends here.
         for task in self.destage.forget_wanted() {
             self.give_up(now, task, fx);

@@ -38,6 +38,8 @@ pub(crate) enum Stage {
     CoreFlush,
     /// For dirty blocks to reach the core (wt and its kin over dirty data).
     Destage,
+    /// For the core to be no longer frozen.
+    Thaw,
     /// For its frame to be durable, and the core's flush, before a FUA answer.
     Durability,
 }
@@ -74,6 +76,8 @@ pub(crate) struct Mutation {
     pub(crate) len: u64,
     fua: bool,
     split: bool,
+    /// Zeros that need not be.
+    pub(crate) discard: bool,
     pub(crate) route: WriteRoute,
     /// The answer waits until the dirty blocks are in the core.
     pub(crate) sync: bool,
@@ -129,11 +133,11 @@ impl Core {
             ReqKind::Write(data) => Content::Data(data),
             ReqKind::WriteZeroes { unmap } => Content::Zero { unmap },
             _ => {
-                // A discard is a promise to nobody: whole blocks only, and none where the core could not keep it.
+                // A discard is a promise to nobody: whole blocks only, none where the core could not keep it, or must not.
                 let end = (offset + len) / BLOCK * BLOCK;
                 offset = offset.next_multiple_of(BLOCK);
                 len = end.saturating_sub(offset);
-                if len == 0 || !self.cfg.core_unmaps {
+                if len == 0 || !self.cfg.core_unmaps || self.is_frozen() {
                     if req.fua {
                         // What it leaves in place must not step back behind it.
                         return self.flush(now, req.id, fx);
@@ -160,6 +164,7 @@ impl Core {
             len,
             fua: req.fua,
             split: hint.split,
+            discard: is_discard,
             route: WriteRoute::Back,
             sync: false,
             sequential: cutoff && hint.stream_bytes >= self.params.seq_threshold,
@@ -194,7 +199,7 @@ impl Core {
     }
 
     /// The lock is held: where does it go?
-    fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+    pub(crate) fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         if self.lost.is_some() {
             // Those that waited for its blocks are met by the loop there.
             self.waiting.push_back(key);
@@ -212,10 +217,11 @@ impl Core {
                 None => (cached, whole) = (false, false),
             }
         }
-        let zero = matches!(self.mutation(key).content, Content::Zero { .. });
-        let sequential = self.mutation(key).sequential;
         let m = self.mutation(key);
+        // One that comes here again after a thaw, or because of a freeze, is known already.
+        let new = m.stage == Stage::Locking;
         match (m.split, cached, m.id) {
+            _ if !new => {}
             (false, true, _) => self.stats.write_hits += 1,
             (false, false, _) => self.stats.write_misses += 1,
             (true, true, _) => {}
@@ -224,6 +230,12 @@ impl Core {
         for line in first / self.cfg.line_blocks..=last / self.cfg.line_blocks {
             self.admission.touched(u64::from(line));
         }
+        let frozen = self.is_frozen();
+        if frozen && self.stays_out(now, key, fx) {
+            return;
+        }
+        let zero = matches!(self.mutation(key).content, Content::Zero { .. });
+        let sequential = self.mutation(key).sequential && !frozen;
         let mut route = self.mode.write_route();
         if sequential && !zero {
             route = WriteRoute::Invalidate;

@@ -248,6 +248,7 @@ impl Opened {
             core_volatile: devices.core_volatile,
             core_unmaps: devices.core_unmaps,
             core_groups: devices.core_groups,
+            core_snapshots: devices.core_snapshots,
             page_writes: devices.page_writes,
             line_blocks: sb.line_size / BLOCK as u32,
             region: sb.region,
@@ -347,6 +348,8 @@ pub struct Devices {
     pub core_unmaps: bool,
     /// The core takes groups of writes ([`loligo_block::OpKind::WriteMany`]), and wants whatever is destaged in them.
     pub core_groups: bool,
+    /// Others take snapshots of the core: what is dirty is kept within [`Params::snapshot_deadline`].
+    pub core_snapshots: bool,
     /// Pages of a checkpoint being written at a time ([`PAGE_WRITES`] unless something else is to be tried).
     pub page_writes: u32,
 }

@@ -44,6 +44,8 @@ pub struct Params {
     pub destage_low: u32,
     /// Most blocks destaged a second; 0: no limit.
     pub destage_rate: u64,
+    /// Seconds in which what is dirty should be in the core before a snapshot of it (RBD images); 0: no limit.
+    pub snapshot_deadline: u64,
 }
 
 impl AdmissionKind {
@@ -67,6 +69,7 @@ impl Default for Params {
             admission: AdmissionKind::Probation,
             destage_low: 10,
             destage_rate: 0,
+            snapshot_deadline: 60,
         }
     }
 }
@@ -85,7 +88,7 @@ pub struct ParamRow {
 }
 
 /// Keys and ranges, in the order shown.
-const KEYS: [(&str, &str); 7] = [
+const KEYS: [(&str, &str); 8] = [
     ("seq-cutoff", "always | full | never"),
     ("seq-threshold", "4k to 4294966272 bytes"),
     ("seq-promotion", "1 to 65535 requests"),
@@ -93,6 +96,7 @@ const KEYS: [(&str, &str); 7] = [
     ("admission", "probation | nhit | always"),
     ("destage-low", "0 to 90 percent dirty"),
     ("destage-rate", "0 (no limit) to 10000000 blocks of 4 KiB a second"),
+    ("snapshot-deadline", "0 (no limit) to 3600 seconds"),
 ];
 
 macro_rules! words {
@@ -133,6 +137,7 @@ impl Params {
             "admission" => self.admission.to_string(),
             "destage-low" => self.destage_low.to_string(),
             "destage-rate" => self.destage_rate.to_string(),
+            "snapshot-deadline" => self.snapshot_deadline.to_string(),
             _ => return None,
         })
     }
@@ -155,7 +160,8 @@ impl Params {
                 "replacement" => p.replacement = value.parse().map_err(drop)?,
                 "admission" => p.admission = value.parse()?,
                 "destage-low" => p.destage_low = number(value, 0, 90)? as u32,
-                _ => p.destage_rate = number(value, 0, 10_000_000)?,
+                "destage-rate" => p.destage_rate = number(value, 0, 10_000_000)?,
+                _ => p.snapshot_deadline = number(value, 0, 3600)?,
             }
             Ok::<(), ()>(())
         })();

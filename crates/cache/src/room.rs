@@ -5,6 +5,9 @@ use crate::bug::{Bug, planted};
 use crate::core::{Core, Task};
 use crate::record::Record;
 
+/// A deadline for snapshots leaves room for so many dirty blocks (64 MiB), or for a sixteenth of the slots.
+const SNAPSHOT_LEAST: u64 = 16_384;
+
 /// Whose records want journal room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -23,6 +26,7 @@ impl Core {
     pub(crate) fn make_room(&mut self, now: Nanos) {
         let target = self.room_wanted();
         let mut budget = 256;
+        self.no_victims = false;
         while self.slots.free_count() + self.slots.leaving_count() + self.dropping < target
             && budget > 0
             && self.journal_has_room(Room::Housekeeping)
@@ -33,7 +37,9 @@ impl Core {
                 let block = index.block_in(slot)?;
                 (!index.slot_is_dirty(slot)).then(|| stripe.global(block))
             };
-            let Some(victim) = self.policy.victim(evictable) else { break };
+            let victim = self.policy.victim(evictable);
+            self.no_victims = victim.is_none();
+            let Some(victim) = victim else { break };
             let Some(block) = self.index.block_in(victim) else { continue };
             let first = block / self.cfg.line_blocks * self.cfg.line_blocks;
             for b in first..first + self.cfg.line_blocks {
@@ -63,12 +69,30 @@ impl Core {
     pub(crate) fn room_wanted(&self) -> u32 {
         let first = self.waiting.front().map(|key| &self.tasks[*key]);
         let blocks = if let Some(Task::Mutation(m)) = first { m.last - m.first + 1 } else { 0 };
-        self.room_target().max(self.reserve() + blocks)
+        let thaw = self.freeze.as_ref().map_or(0, |f| f.room());
+        self.room_target().max(self.reserve() + blocks.max(thaw))
     }
 
-    /// Dirty blocks the shard may hold.
-    pub(crate) fn dirty_limit(&self) -> u64 {
+    /// Dirty blocks that there is room for.
+    pub(crate) fn slot_limit(&self) -> u64 {
         u64::from(self.slots.count().saturating_sub(self.room_target() + 32))
+    }
+
+    /// Blocks that are dirty or about to be, and versions that a freeze keeps besides.
+    pub(crate) fn dirty_and_kept(&self) -> u64 {
+        self.index.dirty_blocks() + self.pending_dirty + self.freeze.as_ref().map_or(0, |f| f.kept())
+    }
+
+    /// Dirty blocks the shard should hold at most: what there is room for, and where snapshots of the core are to be quick,
+    /// what goes to the core in the time they may take, at the rate measured. Admission is paced towards it; only the
+    /// first is a wall.
+    pub(crate) fn dirty_limit(&self) -> u64 {
+        let (most, rate) = (self.slot_limit(), self.destage.rate());
+        if !self.cfg.core_snapshots || self.params.snapshot_deadline == 0 || rate == 0 {
+            return most;
+        }
+        let least = SNAPSHOT_LEAST.min(u64::from(self.slots.count() / 16));
+        most.min((rate * self.params.snapshot_deadline).max(least))
     }
 
     /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.

@@ -79,6 +79,8 @@ pub struct Stats {
     pub evictions: u64,
     /// Read misses promoted, blocks.
     pub fills: u64,
+    /// Versions kept for a freeze although newer ones took effect.
+    pub pinned_blocks: u64,
     /// Checkpoints committed.
     pub checkpoints: u64,
     /// Writes delayed by the pacer.
@@ -126,6 +128,7 @@ impl Default for Stats {
             destaged_blocks: 0,
             evictions: 0,
             fills: 0,
+            pinned_blocks: 0,
             checkpoints: 0,
             paced: 0,
             journal_bytes: 0,
@@ -174,6 +177,7 @@ counters!(
     destaged_blocks,
     evictions,
     fills,
+    pinned_blocks,
     checkpoints,
     paced,
     journal_bytes,

@@ -44,6 +44,12 @@ impl Core {
             self.intents.leave(region, now, 0);
             return self.give_up(now, key, fx);
         }
+        if self.is_frozen() {
+            let offset = self.mutation(key).offset;
+            let region = self.intents.region_of(offset);
+            self.intents.leave(region, now, 0);
+            return self.route(now, key, fx);
+        }
         let window = self.mutation(key).first / WINDOW_BLOCKS as u32;
         if !self.destage.claim(window, key) {
             self.mutation(key).stage = Stage::Claim;

@@ -35,6 +35,7 @@ const DEVICES: Devices = Devices {
     core_volatile: true,
     core_unmaps: true,
     core_groups: false,
+    core_snapshots: false,
     page_writes: PAGE_WRITES,
 };
 

@@ -20,6 +20,8 @@ use std::process::ExitCode;
                  or always
   destage-low    percent dirty below which destaging waits until the core is idle
   destage-rate   most 4 KiB blocks destaged a second, 0 for no limit
+  snapshot-deadline  (RBD images) seconds in which everything dirty should be in
+                 the image when somebody takes a snapshot, 0 for no limit
 
 Examples:
   loligo param get vol

@@ -9,7 +9,6 @@ use loligo_block::{DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, f
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, Devices, FormatOptions, Opened};
-use loligo_cache::params::Params;
 use loligo_cache::superblock::{MAX_REGIONS, SUPERBLOCK, SuperError, Superblock};
 use loligo_cache::units::{BLOCK, WINDOW};
 use std::io::Read;
@@ -413,7 +412,7 @@ fn recover(
         bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
     }
     let mut disk = core.backing.sync_io();
-    let options = engine::OpenOptions { force: o.force, params: Params::default(), bug: None };
+    let options = engine::OpenOptions { force: o.force, params: core.params, bug: None };
     let begun = Instant::now();
     let mut opened = engine::open(&mut dev, &mut *disk, sb, &options).with_context(|| {
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
@@ -435,6 +434,7 @@ fn recover(
         core_volatile: disk.volatile_cache,
         core_unmaps: disk.can_unmap,
         core_groups: core.takes_groups(),
+        core_snapshots: core.has_snapshots(),
         page_writes: engine::PAGE_WRITES,
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);

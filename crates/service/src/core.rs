@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use loligo_block::{DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncFile, SyncIo};
+use loligo_cache::params::Params;
 use loligo_cache::superblock::CoreIdentity;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::{Attached, RbdDevice, sync_io::ImageIo};
@@ -93,12 +94,19 @@ pub(crate) struct OpenCore {
     pub(crate) identity: CoreIdentity,
     /// The cache's device, where the core could not be taken without looking at it.
     pub(crate) cache_file: Option<DeviceFile>,
+    /// What a cache in front of it starts with.
+    pub(crate) params: Params,
 }
 
 impl OpenCore {
     /// Whether many writes may go to it as one.
     pub(crate) fn takes_groups(&self) -> bool {
         matches!(&self.backing, Backing::Image(image) if image.why_librbd().is_none())
+    }
+
+    /// Whether others may take snapshots of it.
+    pub(crate) fn has_snapshots(&self) -> bool {
+        matches!(self.backing, Backing::Image(_))
     }
 
     /// For the threads of the volume.
@@ -125,7 +133,13 @@ pub(crate) fn open(spec: DeviceSpec) -> Result<OpenCore> {
         eprintln!("warning: {warning}");
     }
     let identity = CoreIdentity { size: file.geometry().size, id: identity_text(file.identity()) };
-    Ok(OpenCore { spec: CoreSpec::Device(spec), backing: Backing::File(file), identity, cache_file: None })
+    Ok(OpenCore {
+        spec: CoreSpec::Device(spec),
+        backing: Backing::File(file),
+        identity,
+        cache_file: None,
+        params: Params::default(),
+    })
 }
 
 /// What the superblock remembers: empty for files, which are known by their size.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use loligo_block::lease::Lease;
 use loligo_block::{DeviceFile, SyncFile};
 use loligo_cache::api::Control;
+use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_ceph::keeper::{Clients, Keeper, Report};
 use loligo_ceph::lease::Poller;
@@ -124,6 +125,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         backing: Backing::Image(image.clone()),
         identity,
         cache_file: file,
+        params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs() as u32, ..Params::default() },
     };
     Ok((core, Held { image: Some(image), notices: Some(notices), may_be_dirty }))
 }
@@ -200,9 +202,7 @@ struct Volume {
 impl Clients for Volume {
     fn freeze(&self) -> Receiver<Result<(), String>> {
         let (send, answer) = channel();
-        let _ = send.send(Err("not yet".to_owned()));
-        return answer;
-        let said = self.handle.ask(0, Ask::Control(Control::FlushDirty));
+        let said = self.handle.ask(0, Ask::Control(Control::Freeze));
         // The engine's answer is of another kind; this thread only passes it on.
         std::thread::spawn(move || {
             let result = match said.recv() {

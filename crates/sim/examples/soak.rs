@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-const BUGS: [Bug; 9] = [
+const BUGS: [Bug; 14] = [
     Bug::JournalOrderSwapped,
     Bug::CrcCheckDropped,
     Bug::SlotReusedEarly,
@@ -18,6 +18,11 @@ const BUGS: [Bug; 9] = [
     Bug::CoreWriteWithoutIntent,
     Bug::StaleTailReplayed,
     Bug::FuaPastGap,
+    Bug::OlderEntryKept,
+    Bug::DestagedBeforeDurable,
+    Bug::NewestInsteadOfPinned,
+    Bug::BypassWhileFrozen,
+    Bug::PinnedSlotReused,
 ];
 
 fn main() {

@@ -72,6 +72,8 @@ pub struct Load {
     pub fill: bool,
     /// Every life overwrites dirty data in bursts and mostly ends in the middle of one.
     pub burst: bool,
+    /// One step of the workload in this many freezes the core, where it can be.
+    pub freeze_one_in: u64,
     /// Hot spots.
     pub spots: u64,
     /// Not 0: the first life fills most of the cache and frees its beginning again; from then on the hot spots are single
@@ -95,6 +97,7 @@ pub fn draw_params(rng: &mut Rng) -> Params {
         ]),
         destage_low: rng.pick(&[0, 10, 50, 90]),
         destage_rate: rng.pick(&[0, 0, 0, 2000]),
+        snapshot_deadline: 60,
     }
 }
 
@@ -115,6 +118,7 @@ impl Load {
             pause_one_in: rng.pick(&[40, 150, 1000]),
             fill: false,
             burst: false,
+            freeze_one_in: 300,
             spots: 4,
             cools_one_in: 0,
             control_one_in: if mode == Mode::Wb { 100 } else { 50 },
@@ -192,7 +196,30 @@ impl Config {
         }
         // From what is drawn already, so that known seeds stay what they are.
         cfg.core_groups = (cfg.core.size / u64::from(core_block)).is_multiple_of(3);
+        cfg.often_frozen(cfg.core.size / u64::from(core_block) / 4);
+        cfg.params.snapshot_deadline = cfg.core.size / u64::from(core_block) % 4;
         cfg
+    }
+
+    /// Freezes that meet much dirty data and many overwrites of it, by `chance`.
+    fn often_frozen(&mut self, chance: u64) {
+        if self.load.burst {
+            self.shards = if chance.is_multiple_of(2) { 1 } else { self.shards };
+            self.load.freeze_one_in = 20;
+        } else if chance.is_multiple_of(8) && !self.load.fill && self.load.cools_one_in == 0 {
+            self.shards = 1;
+            self.mode = Mode::Wb;
+            self.params.destage_low = 90;
+            self.core.latency.base = 2_000_000;
+            self.load = Load {
+                reads: 10,
+                hot: 90,
+                hot_span: 512 << 10,
+                largest: 64,
+                freeze_one_in: 60,
+                ..self.load.clone()
+            };
+        }
     }
 
     /// Makes it a run with a cold majority: one shard, for its image then has the most pages, and a ring that makes

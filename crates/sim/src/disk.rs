@@ -200,6 +200,11 @@ impl Disk {
         self.flight.len()
     }
 
+    /// Whether anything in flight will change it.
+    pub fn is_changing(&self) -> bool {
+        self.flight.iter().any(|f| f.op.is_mutation())
+    }
+
     /// Whether anything completed would be lost without a flush.
     pub fn unflushed(&self) -> bool {
         self.log.iter().any(|p| !p.durable)

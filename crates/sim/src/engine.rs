@@ -86,6 +86,11 @@ pub trait Engine: Sized {
         false
     }
 
+    /// Whether [`Control::Freeze`](loligo_cache::api::Control::Freeze) means anything to it.
+    fn freezes(&self) -> bool {
+        false
+    }
+
     /// What it counts, summed over shards.
     fn counters(&self) -> Counters {
         Vec::new()

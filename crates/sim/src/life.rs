@@ -20,6 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sectors that one life changes at most, so that a run ends in time.
 const MOST_SECTORS: u64 = 60_000;
+/// The core is frozen for this long at most, ns: those who wait for the thaw are not stuck.
+const FROZEN: u64 = 120_000_000_000;
 /// What makes a second generator of a seed.
 const EXTRA: u64 = 0x6c6f_6c69_676f;
 /// Largest read of a check, sectors.
@@ -76,8 +78,17 @@ pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
 pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
     let extra = Rng::new(seed ^ EXTRA);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut run =
-            Run { w: World::<E>::new(cfg, rng.fork()), rng, extra, rotted: false, stopped: false, filled: 0 };
+        let mut run = Run {
+            w: World::<E>::new(cfg, rng.fork()),
+            rng,
+            extra,
+            storm: false,
+            thaw_in: 0,
+            thaw_at: 0,
+            rotted: false,
+            stopped: false,
+            filled: 0,
+        };
         run.all().map(|()| Summary {
             hash: run.w.trace.hash(),
             events: run.w.trace.events(),
@@ -99,6 +110,11 @@ struct Run<E> {
     rng: Rng,
     /// For what came later, so that known seeds stay what they are.
     extra: Rng,
+    /// Clients do not pause while the core is frozen.
+    storm: bool,
+    /// Steps of the workload until the core is thawed, and when it is at the latest, ns.
+    thaw_in: u64,
+    thaw_at: u64,
     /// Metadata on the cache was damaged before this start: it may refuse.
     rotted: bool,
     /// The last life ended with a clean stop.
@@ -213,8 +229,32 @@ impl<E: Engine> Run<E> {
         format!("stalled: {:?} has no answer and nothing is left to happen", self.w.clients.oldest())
     }
 
+    /// Lets time go on; where nothing can happen before the core is thawed, it is. False when nothing ever will.
+    fn pump(&mut self, wake: Option<u64>) -> Result<bool, Wrong> {
+        let happens = self.w.pump(wake)?;
+        let frozen = self.w.is_frozen();
+        if frozen && (!happens || self.w.now > self.thaw_at) {
+            self.w.thaw();
+        }
+        Ok(happens || frozen)
+    }
+
+    /// Ends a freeze, after a while.
+    fn release(&mut self) -> Result<(), Wrong> {
+        if self.w.is_frozen() {
+            for _ in 0..self.extra.skewed(1..4000) {
+                if self.w.now > self.thaw_at || !self.w.pump(None)? {
+                    break;
+                }
+            }
+            self.w.thaw();
+        }
+        Ok(())
+    }
+
     /// Waits until every request is answered.
     fn drain(&mut self) -> Result<(), Wrong> {
+        self.release()?;
         while self.w.clients.under_way() > 0 || self.w.is_controlling() {
             if !self.w.pump(None)? {
                 return Err(self.stalled());
@@ -265,18 +305,32 @@ impl<E: Engine> Run<E> {
         let changed = self.w.marks.get("sectors changed");
         while left > 0 && self.w.marks.get("sectors changed") - changed < MOST_SECTORS {
             let room = self.w.clients.has_room();
+            if self.w.is_frozen() {
+                self.thaw_in = self.thaw_in.saturating_sub(1);
+                if self.thaw_in == 0 || self.w.now > self.thaw_at {
+                    self.w.thaw();
+                }
+            } else if self.extra.chance(1, self.w.cfg.load.freeze_one_in) {
+                self.w.freeze();
+                self.storm = self.extra.chance(1, 2);
+                self.thaw_in = self.extra.skewed(1..4000);
+                self.thaw_at = self.w.now + FROZEN;
+            }
             if room && self.w.now >= next {
                 let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);
                 self.w.ask(req);
                 left -= 1;
                 next = self.w.now + self.w.clients.pause();
+                if self.storm && self.w.is_frozen() {
+                    next = self.w.now;
+                }
                 if !self.w.is_controlling() && self.w.clients.wants_control() {
                     self.manage()?;
                 }
                 continue;
             }
             let wake = room.then_some(next);
-            if !self.w.pump(wake)? {
+            if !self.pump(wake)? {
                 return Err(self.stalled());
             }
             self.check_control("management")?;
@@ -443,7 +497,7 @@ impl<E: Engine> Run<E> {
     /// A clean stop, perhaps with requests under way, perhaps cut off.
     fn stop(&mut self) -> Result<(), Wrong> {
         while self.w.is_controlling() {
-            if !self.w.pump(None)? {
+            if !self.pump(None)? {
                 return Err(self.stalled());
             }
         }
@@ -485,7 +539,7 @@ impl<E: Engine> Run<E> {
     /// Somebody else takes the core, in the middle of it all: the cache must let go of it and keep what it has.
     fn lose(&mut self) -> Result<(), Wrong> {
         while self.w.is_controlling() {
-            if !self.w.pump(None)? {
+            if !self.pump(None)? {
                 return Err(self.stalled());
             }
         }

@@ -63,6 +63,7 @@ impl Engine for Loligo {
             core_volatile: cfg.core.volatile,
             core_unmaps: cfg.core.can_unmap,
             core_groups: cfg.core_groups,
+            core_snapshots: cfg.core_groups,
             page_writes: cfg.page_writes,
         };
         let (report, was_clean) = (opened.report, opened.was_clean);
@@ -121,6 +122,10 @@ impl Engine for Loligo {
         self.cores[shard].lost().is_some()
     }
 
+    fn freezes(&self) -> bool {
+        self.cores.len() == 1
+    }
+
     fn counters(&self) -> Counters {
         let mut all: Counters = vec![
             ("recovery: frames replayed", self.report.frames),
@@ -138,6 +143,7 @@ impl Engine for Loligo {
                 ("engine: blocks destaged", s.destaged_blocks),
                 ("engine: blocks filled", s.fills),
                 ("engine: groups written", s.core_groups),
+                ("engine: pinned versions replaced", s.pinned_blocks),
                 ("engine: pieces of groups", s.core_group_pieces),
                 ("engine: writes paced", s.paced),
                 ("engine: checksum errors", s.crc_errors),

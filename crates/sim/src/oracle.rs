@@ -257,6 +257,35 @@ impl Oracle {
         })
     }
 
+    /// The oracle's time now, for [`Oracle::check_moment`].
+    pub fn time(&self) -> u64 {
+        self.now
+    }
+
+    /// What a frozen device holds: in each sector something that could have been read at some time between the beginning of
+    /// `since` and `moment`. It is read later, so what has been replaced meanwhile is right, and what came since is not.
+    pub fn check_moment(
+        &self,
+        since: &Ticket,
+        moment: u64,
+        mut content: impl FnMut(u32) -> Content,
+    ) -> Option<Violation> {
+        (since.span.first..since.span.first + since.span.count).find_map(|sector| {
+            let s = &self.sectors[sector as usize];
+            let got = content(sector);
+            let right = match got {
+                Content::Zero => Some(0),
+                Content::Write { id, sector: meant } if meant == sector => Some(id),
+                _ => None,
+            };
+            let held = |id: WriteId| {
+                let of_then = |v: &Version| v.id == id && v.dead_at >= since.start && v.start <= moment;
+                (s.versions.is_empty() && s.initial == id) || s.versions.iter().any(of_then)
+            };
+            (!s.forgiven && !right.is_some_and(held)).then(|| s.violation(sector, got))
+        })
+    }
+
     /// A read is answered with an error.
     pub fn end_read_failed(&mut self, t: Ticket) {
         self.tick();

@@ -7,7 +7,7 @@ use crate::disk::{Crash, Disk, Nanos};
 use crate::engine::{Engine, Parts, Refusal};
 use crate::faults::{FaultKind, block_of};
 use crate::marks::Marks;
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, Ticket};
 use crate::rng::Rng;
 use crate::stamp;
 use crate::sync::{Fuse, SyncDisk};
@@ -32,6 +32,20 @@ struct Controlling {
     id: ControlId,
     left: usize,
     errors: Vec<String>,
+}
+
+/// A freeze of the core, from the request to the thaw.
+#[derive(Debug)]
+struct Freezing {
+    id: ControlId,
+    /// Under way since before the moment, so that the oracle forgets nothing of then.
+    since: Ticket,
+    /// The oracle's time when the engine heard of it.
+    moment: Option<u64>,
+    /// The engine has said that the core holds the moment.
+    held: bool,
+    /// The request that ends it.
+    thaw: Option<ControlId>,
 }
 
 #[derive(Debug)]
@@ -78,6 +92,7 @@ pub struct World<E> {
     outbox: Vec<VecDeque<(Nanos, Out)>>,
     deadlines: Vec<Option<Nanos>>,
     controlling: Option<Controlling>,
+    freezing: Option<Freezing>,
     controlled: Option<Result<(), String>>,
     pumps: u64,
     /// Where things lie on the cache.
@@ -114,6 +129,7 @@ impl<E: Engine> World<E> {
             outbox: Vec::new(),
             deadlines: Vec::new(),
             controlling: None,
+            freezing: None,
             controlled: None,
             pumps: 0,
             heads: vec![0; parts.journals.len()],
@@ -197,6 +213,9 @@ impl<E: Engine> World<E> {
         self.core.crash(crash);
         self.oracle.crash(crash == Crash::Power);
         self.clients.forget();
+        if let Some(f) = self.freezing.take().filter(|_| !self.stopping) {
+            self.marks.hit(if f.held { "crash while frozen" } else { "crash while freezing" });
+        }
         self.controlling = None;
         self.controlled = None;
         self.heal();
@@ -241,6 +260,71 @@ impl<E: Engine> World<E> {
         for shard in 0..left {
             let due = self.hop(shard);
             self.inbox[shard].push_back((due, Event::Control(id, control.clone())));
+        }
+    }
+
+    /// Asks for the core to be frozen, if it can be and is not.
+    pub fn freeze(&mut self) {
+        if self.freezing.is_some() || !self.engine.as_ref().is_some_and(Engine::freezes) {
+            return;
+        }
+        let id = self.clients.next_id();
+        let since = self.oracle.begin_read(0, self.exported);
+        self.freezing = Some(Freezing { id, since, moment: None, held: false, thaw: None });
+        self.tell(id, Control::Freeze);
+    }
+
+    /// Whether the core is frozen, or being frozen, and nobody has asked for the thaw.
+    pub fn is_frozen(&self) -> bool {
+        self.freezing.as_ref().is_some_and(|f| f.thaw.is_none())
+    }
+
+    /// Ends a freeze.
+    pub fn thaw(&mut self) {
+        let id = self.clients.next_id();
+        if let Some(f) = self.freezing.as_mut().filter(|f| f.thaw.is_none()) {
+            f.thaw = Some(id);
+            self.tell(id, Control::Thaw);
+        }
+    }
+
+    fn tell(&mut self, id: ControlId, control: Control) {
+        self.trace.note(self.now, "control", id, 1);
+        self.trace.say(|| format!("{control:?}"));
+        let due = self.hop(0);
+        self.inbox[0].push_back((due, Event::Control(id, control)));
+    }
+
+    /// The engine says of a freeze what came of it.
+    fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
+        let Some(f) = &mut self.freezing else { return Ok(()) };
+        if let Err(why) = result {
+            self.marks.hit("freeze given up");
+            let expected = f.thaw.is_some() || self.broken || self.lied || self.stopping;
+            return if expected {
+                Ok(())
+            } else {
+                Err(format!("a freeze failed and nothing is wrong: {why}"))
+            };
+        }
+        f.held = true;
+        self.marks.hit("frozen");
+        if self.core.is_changing() {
+            return Err("the core is said to be frozen, and is being changed".into());
+        }
+        let moment = f.moment.ok_or("frozen before it was heard")?;
+        let mut raw = [0; 512];
+        let core = &self.core;
+        let seen = |sector: u32| {
+            core.peek(u64::from(sector) * 512, &mut raw);
+            stamp::read(&raw)
+        };
+        match self.oracle.check_moment(&f.since, moment, seen) {
+            Some(v) => Err(format!(
+                "the core was frozen at {moment} and holds {} in sector {}: {}",
+                v.got, v.sector, v.history
+            )),
+            None => Ok(()),
         }
     }
 
@@ -337,12 +421,34 @@ impl<E: Engine> World<E> {
                     _ => continue,
                 }
             }
+            // What comes before a freeze or a thaw is carried out before it.
+            let turns = |e: &Event| matches!(e, Event::Control(_, Control::Freeze | Control::Thaw));
+            while let Some(at) = batch.iter().position(turns) {
+                let rest = batch.split_off(at + 1);
+                let turn = batch.pop();
+                self.run(shard, std::mem::replace(&mut batch, rest))?;
+                self.run(shard, turn.into_iter().collect())?;
+            }
             self.run(shard, batch)?;
         }
         Ok(())
     }
 
     fn run(&mut self, shard: usize, batch: Vec<Event>) -> Result<(), Wrong> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if let Some(f) = &mut self.freezing {
+            match batch[0] {
+                Event::Control(_, Control::Freeze) => f.moment = Some(self.oracle.time()),
+                Event::Control(_, Control::Thaw) => f.held = false,
+                _ => {}
+            }
+            if batch.iter().any(|e| matches!(e, Event::Control(_, Control::Stop | Control::Lose(_)))) {
+                f.held = false;
+            }
+        }
+        let held = self.freezing.as_ref().is_some_and(|f| f.held);
         let Some(engine) = &mut self.engine else { return Ok(()) };
         let mut fx = Vec::new();
         let lost = engine.is_lost(shard);
@@ -357,6 +463,13 @@ impl<E: Engine> World<E> {
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
         for effect in fx {
             match effect {
+                Effect::Io(Dev::Core, op) if held && op.is_mutation() => {
+                    return Err(format!("{:?} at {} for a frozen core", op.kind, op.offset));
+                }
+                Effect::Controlled(id, result) if self.freezing.as_ref().is_some_and(|f| f.id == id) => {
+                    self.frozen(result.clone())?;
+                    self.send_back(shard, Out::Controlled(id, result));
+                }
                 Effect::Io(Dev::Core, op) if lost && (op.is_mutation() || op.is_empty()) => {
                     return Err(format!("{:?} at {} for a core that is not ours", op.kind, op.offset));
                 }
@@ -409,6 +522,18 @@ impl<E: Engine> World<E> {
     }
 
     fn heard_control(&mut self, id: ControlId, result: Result<(), String>) -> Result<(), Wrong> {
+        if let Some(f) = &self.freezing {
+            if f.id == id {
+                self.trace.note(self.now, "frozen", id, u64::from(result.is_ok()));
+                return Ok(());
+            }
+            if f.thaw == Some(id) {
+                self.trace.note(self.now, "thawed", id, u64::from(result.is_ok()));
+                let since = self.freezing.take().map(|f| f.since);
+                since.into_iter().for_each(|t| self.oracle.end_read_failed(t));
+                return result;
+            }
+        }
         let Some(c) = self.controlling.as_mut().filter(|c| c.id == id) else {
             return Err(format!("management request {id} was answered and is not under way"));
         };

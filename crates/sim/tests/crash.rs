@@ -10,7 +10,7 @@ const SEEDS: u64 = 2_000;
 const FOUND: [u64; 1] = [25_624];
 
 /// What the default seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 31] = [
+const PATHS: [&str; 36] = [
     "cache filled",
     "clean data rotted",
     "clean stop",
@@ -22,6 +22,8 @@ const PATHS: [&str; 31] = [
     "crash in close",
     "crash in format",
     "crash in recovery",
+    "crash while freezing",
+    "crash while frozen",
     "crash while stopping",
     "crash with requests under way",
     "damage refused",
@@ -31,11 +33,14 @@ const PATHS: [&str; 31] = [
     "engine: checksum errors repaired",
     "engine: evictions",
     "engine: groups written",
+    "engine: pinned versions replaced",
     "fault: error",
     "fault: gone",
     "fault: lost write",
     "fault: misdirected write",
     "fault: torn write",
+    "freeze given up",
+    "frozen",
     "journal wrapped",
     "live mode switch",
     "mostly dirty at the end of a life",

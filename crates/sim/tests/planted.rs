@@ -68,6 +68,21 @@ fn an_older_entry_of_the_image_that_a_restart_leaves_in_place_is_caught() {
 }
 
 #[test]
+fn a_newer_version_in_place_of_one_that_a_freeze_has_pinned_is_caught() {
+    is_caught(Bug::NewestInsteadOfPinned);
+}
+
+#[test]
+fn changes_that_go_past_the_cache_to_a_frozen_core_are_caught() {
+    is_caught(Bug::BypassWhileFrozen);
+}
+
+#[test]
+fn a_slot_of_a_pinned_version_that_is_reused_is_caught() {
+    is_caught(Bug::PinnedSlotReused);
+}
+
+#[test]
 fn versions_destaged_before_they_are_durable_on_the_cache_are_caught() {
     is_caught(Bug::DestagedBeforeDurable);
 }

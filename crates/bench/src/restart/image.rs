@@ -117,6 +117,7 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
         core_volatile: false,
         core_unmaps: true,
         core_groups: false,
+        core_snapshots: false,
         page_writes: PAGE_WRITES,
     };
     let opened = open::open(&mut dev, &mut Plain { file: file.try_clone()?, size: core }, sb, &options)?;

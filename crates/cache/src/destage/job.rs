@@ -55,15 +55,17 @@ struct Piece {
     filler: bool,
     /// Another version is newest now.
     superseded: bool,
+    /// It goes to the core all the same: the core is being brought to a moment at which it was the newest.
+    pinned: bool,
     ticket: u64,
     buf: Option<Buf>,
     bad: bool,
 }
 
 impl Piece {
-    /// Good, and still the newest version: an older one must not go over what a client has put into the core since.
+    /// Good, and still the newest version, or pinned: otherwise it might go over what a client has put into the core since.
     fn usable(&self) -> bool {
-        !self.bad && !self.superseded
+        !self.bad && (!self.superseded || self.pinned)
     }
 }
 
@@ -76,6 +78,8 @@ pub(crate) struct Job {
     way: Way,
     pieces: Vec<Piece>,
     dirty: usize,
+    /// Made for a freeze: newer versions in the window were left out.
+    drains: bool,
     /// Pieces whose slot is yet to be read: those from here on are not even asked for.
     asked: usize,
     reads: u32,
@@ -91,6 +95,18 @@ impl Job {
     pub(crate) fn superseded(&mut self, block: u32) {
         if let Ok(i) = self.pieces.binary_search_by_key(&block, |p| p.block) {
             self.pieces[i].superseded = true;
+        }
+    }
+
+    pub(crate) fn pin(&mut self, on: bool) {
+        for p in &mut self.pieces {
+            p.pinned = on && !p.filler && !p.superseded && !p.bad;
+        }
+    }
+
+    pub(crate) fn unpin(&mut self, block: u32) {
+        if let Ok(i) = self.pieces.binary_search_by_key(&block, |p| p.block) {
+            self.pieces[i].pinned = false;
         }
     }
 
@@ -131,6 +147,7 @@ impl Core {
     ) -> u64 {
         let mut dirty = Vec::new();
         self.index.dirty_in(window, &mut dirty);
+        self.destageable(window, &mut dirty);
         dirty.retain(|(b, _)| !self.destage.bad.contains(b));
         if dirty.is_empty() {
             // Nothing (more) to write, or only what must not be written.
@@ -144,11 +161,14 @@ impl Core {
         // yet is left to the next round, unless it is much of the window or somebody waits for it.
         let early = planted(self.cfg.bug, Bug::DestagedBeforeDurable);
         let durable = if early { u64::MAX } else { self.journal.durable() };
-        let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b) > durable).count();
-        if fresh * MUCH <= dirty.len() && tasks.is_empty() && self.destage.flushes.is_empty() {
+        let drains = self.freeze.is_some();
+        // What is pinned took effect before the freeze, whatever has come after it.
+        let seq = self.freeze.as_ref().map_or(u64::MAX, |f| f.seq());
+        let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b).min(seq) > durable).count();
+        if fresh * MUCH <= dirty.len() && tasks.is_empty() && self.destage.flushes.is_empty() && !drains {
             dirty.retain(|(b, _)| self.recent.frame(*b) <= durable);
         }
-        let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b)).max().unwrap_or(0);
+        let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b).min(seq)).max().unwrap_or(0);
         let count = dirty.len();
         let (way, fillers) = if self.cfg.core_groups {
             (Way::Runs, Vec::new())
@@ -167,7 +187,8 @@ impl Core {
                 block,
                 meta,
                 filler,
-                superseded: false,
+                superseded: self.freeze.as_ref().is_some_and(|f| f.kept_of(block).is_some()),
+                pinned: drains && !filler,
                 ticket: self.tickets.begin(),
                 buf: None,
                 bad: false,
@@ -183,6 +204,7 @@ impl Core {
             reads: pieces.len() as u32,
             pieces,
             dirty: count,
+            drains,
             durable: newest <= durable,
             writes: VecDeque::new(),
             in_flight: 0,
@@ -206,6 +228,7 @@ impl Core {
     fn slot_reads_allowed(&self, now: Nanos) -> u32 {
         let d = &self.destage;
         let waited = !d.flushes.is_empty() || !d.first.is_empty() || d.tasked > 0 || !self.waiting.is_empty();
+        let waited = waited || self.is_draining();
         if waited || now.saturating_sub(d.last_client) >= CLIENTS_GONE {
             return READS;
         }
@@ -308,21 +331,29 @@ impl Core {
         self.destage.slot_reads -= 1;
         self.issue_slot_reads(now, fx);
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
+        let mut damaged = None;
         let job = &mut self.destage.jobs[key];
         let p = &mut job.pieces[i];
         let good = ok && buf.as_ref().is_some_and(|b| unchecked || crc32c(b) == p.meta.crc);
         if !good {
             p.bad = true;
             self.stats.crc_errors += u64::from(ok);
-            if !p.filler {
+            // Of a version that is not the newest any more it says nothing about the block.
+            if !p.filler && !p.superseded {
                 self.destage.bad.insert(p.block);
             }
+            damaged = (p.pinned && self.freeze.is_some()).then_some(p.block);
         }
         p.buf = buf;
         job.reads -= 1;
         let ticket = p.ticket;
         let last = job.reads == 0;
         self.tickets.end(ticket);
+        if let Some(block) = damaged {
+            // The core cannot be brought to the moment.
+            let why = self.bad_block_text(block);
+            self.end_freeze(now, &why, fx);
+        }
         if last {
             self.ready_if_all_there(now, key, fx);
         }
@@ -476,7 +507,7 @@ impl Core {
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
         let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
-        clients || !d.flushes.is_empty()
+        clients || self.is_draining() || !d.flushes.is_empty()
     }
 
     /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
@@ -577,6 +608,16 @@ impl Core {
             .filter(|p| !p.filler && !p.bad && !p.superseded)
             .map(|p| (p.block, p.meta.slot))
             .collect();
+        let kept: Vec<u32> = self.destage.jobs[key]
+            .pieces
+            .iter()
+            .filter(|p| p.superseded && p.pinned && !p.bad)
+            .map(|p| p.block)
+            .collect();
+        self.stats.destaged_blocks += kept.len() as u64;
+        for block in kept {
+            self.release_pin(block);
+        }
         if clean.is_empty() {
             return self.job_over(now, key, fx);
         }
@@ -608,7 +649,12 @@ impl Core {
         let first = job.window * WINDOW_BLOCKS as u32;
         let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied();
         let why = job.failed.clone().or_else(|| bad.map(|b| self.bad_block_text(b)));
-        for f in self.destage.flushes.iter_mut().filter(|f| f.from < job.number) {
+        if let Some(freeze) = self.freeze.as_mut().filter(|_| job.failed.is_some()) {
+            freeze.later(job.window);
+        }
+        // One made for a freeze may have left newer versions behind.
+        let counts = |from: u64| from < job.number && !job.drains;
+        for f in self.destage.flushes.iter_mut().filter(|f| counts(f.from)) {
             f.remaining.remove(&job.window);
             if f.failed.is_none() {
                 f.failed.clone_from(&why);

@@ -7,6 +7,7 @@
 
 mod choose;
 mod depth;
+mod drain;
 mod health;
 mod job;
 mod pace;
@@ -158,6 +159,30 @@ impl Destage {
         self.first.drain(..).map(|(_, task)| task).collect()
     }
 
+    /// A freeze begins (`on`) or ends: what jobs hold as newest versions is pinned, or nothing is.
+    pub(crate) fn pin_jobs(&mut self, on: bool) {
+        for (_, job) in &mut self.jobs {
+            job.pin(on);
+        }
+    }
+
+    /// The pinned version of `block` is none any more.
+    pub(crate) fn unpin(&mut self, block: u32) {
+        if let Some(key) = self.by_window.get(&(block / WINDOW_BLOCKS as u32)) {
+            self.jobs[*key].unpin(block);
+        }
+    }
+
+    /// Whether anything changes the core now: a client, or a job.
+    pub(crate) fn uses_core(&self) -> bool {
+        !self.claims.is_empty() || self.writes > 0 || self.jobs.iter().any(|(_, j)| j.owns_core())
+    }
+
+    /// A dirty block whose data does not match its checksum.
+    pub(crate) fn first_bad(&self) -> Option<u32> {
+        self.bad.first().copied()
+    }
+
     /// Whether `fresh` more dirty blocks may be admitted now.
     pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, dirty: u64, limit: u64, low: u32) -> bool {
         self.pacer.credit(now, fresh, dirty, limit, low)
@@ -188,7 +213,7 @@ impl Core {
         }
         self.check_flushes(fx);
         // Whoever waits for a window hears of it also when nothing in it is dirty any more.
-        let wanted = self.index.dirty_blocks() > 0 || !self.destage.first.is_empty();
+        let wanted = self.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.is_draining();
         if wanted && now >= self.destage.backoff && self.journal_has_room(Room::Housekeeping) {
             self.start_jobs(now, fx);
         }
@@ -196,6 +221,9 @@ impl Core {
     }
 
     fn start_jobs(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.freeze.is_some() {
+            return self.drain(now, fx);
+        }
         for _ in 0..self.destage.first.len() {
             let Some((window, task)) = self.destage.first.pop_front() else { break };
             if self.destage.by_window.contains_key(&window) || self.destage.jobs.len() >= JOBS {
@@ -251,6 +279,10 @@ impl Core {
     pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
         let d = &self.destage;
         let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.waiting.is_empty();
+        if self.freeze.is_some() {
+            // The rest waits for the thaw.
+            return (self.is_draining() && d.backoff > now).then_some(d.backoff);
+        }
         if !waited && (self.index.dirty_blocks() == 0 || self.stopping.is_some()) {
             return None;
         }
@@ -324,7 +356,7 @@ impl Core {
         }
     }
 
-    fn bad_block_text(&self, block: u32) -> String {
+    pub(crate) fn bad_block_text(&self, block: u32) -> String {
         let at = self.cfg.stripe.global(block) * crate::units::BLOCK;
         format!(
             "dirty data at byte {at} of the volume does not match its checksum: it stays dirty and was not written; \
@@ -343,6 +375,7 @@ impl Core {
     pub(crate) fn fail_controls(&mut self, fx: &mut Vec<Effect>) {
         let why = self.poisoned.clone().unwrap_or_default();
         self.fail_flushes(&why, fx);
+        self.end_freeze_poisoned(&why, fx);
         if let Some(id) = self.stopping.take() {
             fx.push(Effect::Controlled(id, Err(why)));
         }

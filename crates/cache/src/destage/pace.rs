@@ -50,7 +50,8 @@ impl Pacer {
         if now < self.next {
             return false;
         }
-        let x = x.max(0.01);
+        // Beyond the limit, which may have moved with the rate, less is let in than goes out: down to a quarter.
+        let x = x.max(0.01) * (dirty as f64 / limit.max(1) as f64).clamp(1.0, 2.0);
         // Until the first measurement the only limit is the dirty limit itself, approached at a modest pace.
         let base = if self.rate == 0.0 { 4000.0 } else { self.rate.max(50.0) };
         let cost = (fresh as f64 * 1e9 * x * x / base) as Nanos;

@@ -38,6 +38,7 @@ impl Hand {
         core_volatile: false,
         core_unmaps: false,
         core_groups: false,
+        core_snapshots: false,
         page_writes: PAGE_WRITES,
     };
 

@@ -1,0 +1,42 @@
+//! What a freeze brings to the core: the versions pinned at its moment, a window at a time, as fast as it goes.
+
+use super::{AHEAD, JOBS};
+use crate::api::{Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::Core;
+use crate::index::Meta;
+
+impl Core {
+    /// Whether a freeze still has versions to bring to the core.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.freeze.as_ref().is_some_and(|f| f.left() > 0)
+    }
+
+    /// Starts jobs for windows with pinned versions. Nothing else goes to a frozen core.
+    pub(super) fn drain(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let mut look = self.freeze.as_ref().map_or(0, |f| f.windows_left());
+        let mut backlog = self.destage.backlog(self.cfg.core_groups);
+        while look > 0 && self.is_draining() && self.destage.jobs.len() < JOBS && backlog < AHEAD {
+            look -= 1;
+            let Some(freeze) = &mut self.freeze else { return };
+            let Some(window) = freeze.next_window() else { return };
+            if self.destage.by_window.contains_key(&window) {
+                freeze.later(window);
+                continue;
+            }
+            let blocks = self.start_job(now, window, Vec::new(), fx);
+            backlog += blocks.min(if self.cfg.core_groups { 1 } else { 32 }) as u32;
+        }
+    }
+
+    /// Of the dirty versions of `window`, those that may go to the core: while it is frozen the pinned ones.
+    pub(super) fn destageable(&self, window: u32, dirty: &mut Vec<(u32, Meta)>) {
+        let Some(freeze) = &self.freeze else { return };
+        freeze.pinned_in(window, dirty);
+        if planted(self.cfg.bug, Bug::NewestInsteadOfPinned) {
+            for (block, meta) in dirty {
+                *meta = self.index.get(*block).unwrap_or(*meta);
+            }
+        }
+    }
+}
