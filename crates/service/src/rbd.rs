@@ -125,7 +125,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         backing: Backing::Image(image.clone()),
         identity,
         cache_file: file,
-        params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs() as u32, ..Params::default() },
+        params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
     };
     Ok((core, Held { image: Some(image), notices: Some(notices), may_be_dirty }))
 }

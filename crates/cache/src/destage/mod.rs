@@ -21,7 +21,7 @@ use crate::units::WINDOW_BLOCKS;
 use choose::Chooser;
 use depth::Depth;
 use health::Health;
-use pace::Pacer;
+use pace::{Pacer, fullness};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -247,7 +247,8 @@ impl Core {
         let mut look = LOOK.min(self.index.windows());
         let groups = self.cfg.core_groups;
         let mut backlog = self.destage.backlog(groups);
-        while self.destage.jobs.len() < JOBS && backlog < AHEAD && look > 0 {
+        let most = if self.cfg.core_groups && !hurried && !idle { self.jobs_beside_clients() } else { JOBS };
+        while self.destage.jobs.len() < most && backlog < AHEAD && look > 0 {
             // Whoever has everything flushed wants it done.
             let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
             if slowed && now < self.destage.next_job {
@@ -273,6 +274,13 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Jobs for a core that takes groups: the more is dirty, the more blocks share one of its operations, so that a cache with
+    /// room lets its dirty data grow dense instead of working it off as fast as it can.
+    fn jobs_beside_clients(&self) -> usize {
+        let x = fullness(self.index.dirty_blocks(), self.dirty_limit(), self.params.destage_low);
+        ((JOBS as f64 * 1.5 * x * x) as usize).clamp(1, JOBS)
     }
 
     /// When the sweep wants to look again although nothing else happens.
