@@ -43,6 +43,8 @@ pub(crate) struct Freeze {
     left: u64,
     /// Free slots wanted before the answer.
     room: u32,
+    /// Blocks of zeros taken into the cache that would otherwise have gone past it.
+    zeroed: u64,
 }
 
 impl Freeze {
@@ -178,6 +180,7 @@ impl Core {
             todo: (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect(),
             left: self.index.dirty_blocks(),
             room: 0,
+            zeroed: 0,
         }));
     }
 
@@ -264,14 +267,17 @@ impl Core {
             self.finish(now, key, fx);
             return true;
         }
+        // A quarter is left to those who write data: whoever clears a volume can wait. Zeros may not have been admitted yet.
+        let zeroed = self.freeze.as_ref().map_or(0, |f| f.zeroed);
         let room = u64::from(self.slots.free_count().saturating_sub(self.reserve())) >= blocks
-            && self.dirty_and_kept() + blocks <= self.slot_limit();
+            && self.dirty_and_kept() + zeroed + blocks <= self.slot_limit() * 3 / 4;
         if synchronous || (zero && !room) {
             self.mutation(key).stage = Stage::Thaw;
             self.held.push(key);
             return true;
         }
-        if zero {
+        if let Some(freeze) = self.freeze.as_mut().filter(|_| zero) {
+            freeze.zeroed += blocks;
             self.mutation(key).content = Content::Data(Buf::zeroed(len as usize).freeze());
         }
         false

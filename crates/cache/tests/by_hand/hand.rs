@@ -124,6 +124,15 @@ impl Hand {
         self.submit(ReqKind::Write(Buf::copy_of(&vec![byte; len as usize]).freeze()), offset, len)
     }
 
+    /// The same, as part of a long sequential stream.
+    pub fn stream(&mut self, offset: u64, len: u64, byte: u8) -> u64 {
+        self.asked += 1;
+        let kind = ReqKind::Write(Buf::copy_of(&vec![byte; len as usize]).freeze());
+        let request = Request { id: self.asked, kind, offset, len, fua: false };
+        self.event(Event::Submit(request, Hint { stream_bytes: 8 * MIB, split: false }));
+        self.asked
+    }
+
     /// A management request.
     pub fn control(&mut self, control: Control) -> u64 {
         self.asked += 1;

@@ -64,6 +64,7 @@ fn numbers_flush_mode_and_tunables_of_a_running_volume() {
         "admission",
         "destage-low",
         "destage-rate",
+        "snapshot-deadline",
     ] {
         assert!(table.contains(key), "{table}");
     }
