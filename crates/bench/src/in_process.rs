@@ -107,6 +107,8 @@ impl InProcess {
             },
             series: Vec::new(),
             logged_p99_ns: None,
+            reads: None,
+            writes: None,
         })
     }
 

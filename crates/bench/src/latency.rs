@@ -244,6 +244,8 @@ mod tests {
             latency,
             series: Vec::new(),
             logged_p99_ns: None,
+            reads: None,
+            writes: None,
         }
     }
 

@@ -33,6 +33,8 @@ fn side(iops: f64, mean_ms: f64) -> Measured {
         latency,
         series,
         logged_p99_ns: None,
+        reads: None,
+        writes: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What fio is asked to do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Direction and order of the requests.
@@ -48,6 +48,17 @@ pub enum Target {
         /// O_DIRECT.
         direct: bool,
     },
+    /// An RBD image through librbd, in fio's own process.
+    Rbd {
+        /// Ceph's configuration file, which also says whether librbd caches.
+        conf: PathBuf,
+        /// The client's name without `client.`.
+        id: String,
+        /// The pool.
+        pool: String,
+        /// The image.
+        image: String,
+    },
 }
 
 /// Content that is written so that it can be checked later.
@@ -74,6 +85,8 @@ pub struct Job {
     pub workers: u32,
     /// Run for this long; without it, until the range has been covered once.
     pub time: Option<Duration>,
+    /// Run for this long before, unmeasured.
+    pub ramp: Duration,
     /// Start of the range, bytes.
     pub offset: u64,
     /// Length of the range, bytes; `None` is to the end.
@@ -98,6 +111,7 @@ impl Job {
             depth,
             workers: 1,
             time: None,
+            ramp: Duration::ZERO,
             offset: 0,
             size: None,
             total: None,
@@ -110,6 +124,12 @@ impl Job {
     /// The same job for this long.
     pub fn lasting(mut self, time: Duration) -> Job {
         self.time = Some(time);
+        self
+    }
+
+    /// The same job after this long of the same load, unmeasured.
+    pub fn after(mut self, ramp: Duration) -> Job {
+        self.ramp = ramp;
         self
     }
 
@@ -140,6 +160,12 @@ impl Job {
                 put("direct", u8::from(*direct).to_string());
                 put("allow_file_create", "0".to_owned());
             }
+            Target::Rbd { id, pool, image, .. } => {
+                put("ioengine", "rbd".to_owned());
+                put("clientname", id.clone());
+                put("pool", pool.clone());
+                put("rbdname", image.clone());
+            }
         }
         let (rw, mix) = match self.rw {
             Rw::Read => ("read", None),
@@ -164,6 +190,9 @@ impl Job {
             }
             put("time_based", "1".to_owned());
             put("runtime", format!("{}ms", time.as_millis()));
+        }
+        if self.ramp > Duration::ZERO {
+            put("ramp_time", format!("{}ms", self.ramp.as_millis()));
         }
         if self.offset > 0 {
             put("offset", self.offset.to_string());
@@ -190,9 +219,18 @@ impl Job {
         args
     }
 
+    /// Ceph's configuration file, where the target is an image: fio takes it from its environment.
+    pub(super) fn conf(&self) -> Option<&Path> {
+        match &self.target {
+            Target::Rbd { conf, .. } => Some(conf),
+            Target::Nbd { .. } | Target::File { .. } => None,
+        }
+    }
+
     /// The command as a user would type it.
     pub fn command_line(&self) -> String {
-        let mut line = "fio".to_owned();
+        let mut line =
+            self.conf().map_or_else(|| "fio".to_owned(), |conf| format!("CEPH_CONF={} fio", conf.display()));
         for arg in self.args() {
             line.push(' ');
             if arg.contains(['?', '&', ' ', '%']) {
@@ -220,6 +258,20 @@ mod tests {
             "fio --name=loligo --thread=1 --ioengine=nbd '--uri=nbd+unix:///vol?socket=/run/a.sock' --rw=randrw \
              --rwmixread=70 --bs=4096 --iodepth=32 --norandommap=1 --time_based=1 --runtime=2500ms --offset=1048576 \
              --size=67108864 --rate_iops=500 --randseed=1"
+        );
+    }
+    #[test]
+    fn an_image_is_reached_with_the_cluster_in_the_environment() {
+        let target = Target::Rbd {
+            conf: "/lab/native.conf".into(),
+            id: "loligo".to_owned(),
+            pool: "rbd".to_owned(),
+            image: "native".to_owned(),
+        };
+        assert_eq!(
+            Job::new(target, Rw::RandWrite, 4096, 64).command_line(),
+            "CEPH_CONF=/lab/native.conf fio --name=loligo --thread=1 --ioengine=rbd --clientname=loligo --pool=rbd \
+             --rbdname=native --rw=randwrite --bs=4096 --iodepth=64 --randseed=1"
         );
     }
 }

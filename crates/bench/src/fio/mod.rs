@@ -4,8 +4,10 @@ mod hist;
 mod job;
 mod parse;
 mod run;
+mod waited;
 
 pub use hist::{Histogram, Second};
 pub use job::{FileEngine, Job, Rw, Target, Verify};
 pub use parse::{Latency, Measured};
-pub use run::{Checked, run, verify, version};
+pub use run::{Checked, run, run_each, verify, version};
+pub use waited::Waited;

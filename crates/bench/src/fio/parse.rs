@@ -38,6 +38,10 @@ pub struct Measured {
     pub bytes_per_second: f64,
     /// Latency.
     pub latency: Latency,
+    /// Of the reads alone, where there were reads and writes.
+    pub reads: Option<Latency>,
+    /// Of the writes alone, where there were reads and writes.
+    pub writes: Option<Latency>,
     /// Second by second; empty where the run was too short for one.
     pub series: Vec<Second>,
     /// The 99th percentile of all that the series was made of (fio's "clat", as it logs nothing else second by second).
@@ -53,6 +57,8 @@ struct Output {
 struct JobOutput {
     error: i32,
     mixed: Option<Side>,
+    read: Option<Side>,
+    write: Option<Side>,
 }
 
 #[derive(Deserialize)]
@@ -72,7 +78,7 @@ struct Lat {
     percentile: std::collections::BTreeMap<String, u64>,
 }
 
-/// Reads what fio wrote with `--output-format=json --unified_rw_reporting=mixed --group_reporting`. Text before the
+/// Reads what fio wrote with `--output-format=json --unified_rw_reporting=both --group_reporting`. Text before the
 /// first brace (the nbd engine greets its server) is skipped.
 pub(super) fn measured(command: String, json: &str, series: Vec<Second>) -> Result<Measured> {
     let start = json.find('{').with_context(|| format!("fio wrote no JSON but: {}", json.trim()))?;
@@ -84,29 +90,42 @@ pub(super) fn measured(command: String, json: &str, series: Vec<Second>) -> Resu
         bail!("fio ended with {}", std::io::Error::from_raw_os_error(job.error));
     }
     let side = job.mixed.as_ref().context("fio's JSON has no \"mixed\" section")?;
-    let at = |key: &str| {
-        side.lat_ns.percentile.get(key).copied().with_context(|| format!("fio's JSON lacks percentile {key}"))
-    };
     if side.total_ios == 0 {
         bail!("fio completed no request");
     }
+    let alone = |direction: &Option<Side>| match direction {
+        Some(one) if one.total_ios > 0 && one.total_ios < side.total_ios => one.latency().map(Some),
+        _ => Ok(None),
+    };
     Ok(Measured {
         command,
         requests: side.total_ios,
         seconds: side.runtime as f64 / 1000.0,
         iops: side.iops,
         bytes_per_second: side.bw_bytes as f64,
-        latency: Latency {
-            mean_ns: side.lat_ns.mean,
+        latency: side.latency()?,
+        reads: alone(&job.read)?,
+        writes: alone(&job.write)?,
+        series,
+        logged_p99_ns: None,
+    })
+}
+
+impl Side {
+    fn latency(&self) -> Result<Latency> {
+        let at = |key: &str| {
+            let found = self.lat_ns.percentile.get(key).copied();
+            found.with_context(|| format!("fio's JSON lacks percentile {key}"))
+        };
+        Ok(Latency {
+            mean_ns: self.lat_ns.mean,
             p50_ns: at("50.000000")?,
             p90_ns: at("90.000000")?,
             p99_ns: at("99.000000")?,
             p999_ns: at("99.900000")?,
-            max_ns: side.lat_ns.max,
-        },
-        series,
-        logged_p99_ns: None,
-    })
+            max_ns: self.lat_ns.max,
+        })
+    }
 }
 
 impl Measured {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::hist::seconds;
 use super::parse::{Measured, measured};
+use super::waited::{Waited, waited};
 use super::{Job, Rw};
 use crate::child::{Child, describe};
 use crate::interrupt::Interrupt;
@@ -32,15 +33,8 @@ pub fn version() -> Result<String> {
 /// folder in `scratch` that is gone afterwards. Errors carry fio's own words.
 pub fn run(job: &Job, scratch: &Path, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
     let dir = logs(scratch)?;
-    let mut extra = vec![
-        "--unified_rw_reporting=mixed".to_owned(),
-        "--group_reporting=1".to_owned(),
-        "--percentile_list=50:90:99:99.9".to_owned(),
-        "--lat_percentiles=1".to_owned(),
-        "--write_hist_log=log".to_owned(),
-        "--log_hist_msec=1000".to_owned(),
-        "--log_hist_coarseness=0".to_owned(),
-    ];
+    let mut extra = report();
+    extra.extend(["--write_hist_log=log", "--log_hist_msec=1000", "--log_hist_coarseness=0"].map(str::to_owned));
     if job.verify.is_some() {
         extra.push("--do_verify=0".to_owned());
     }
@@ -57,6 +51,38 @@ pub fn run(job: &Job, scratch: &Path, stop: &Interrupt, tick: &mut dyn FnMut(Dur
     let mut run = measured(job.command_line(), &json, series)?;
     run.logged_p99_ns = whole.percentile(0.99);
     Ok(run)
+}
+
+/// The arguments that make fio report what [`measured`] reads.
+fn report() -> Vec<String> {
+    let args = [
+        "--unified_rw_reporting=both",
+        "--group_reporting=1",
+        "--percentile_list=50:90:99:99.9",
+        "--lat_percentiles=1",
+    ];
+    args.map(str::to_owned).to_vec()
+}
+
+/// Runs the job like [`run`], but gives every single request instead of the course.
+pub fn run_each(
+    job: &Job,
+    scratch: &Path,
+    stop: &Interrupt,
+    tick: &mut dyn FnMut(Duration),
+) -> Result<(Measured, Vec<Waited>)> {
+    let dir = logs(scratch)?;
+    let mut extra = report();
+    extra.extend(["--write_lat_log=log", "--log_unix_epoch=1"].map(str::to_owned));
+    execute(job, &extra, dir.path(), stop, tick)?;
+    let mut each = Vec::new();
+    for worker in 1..=job.workers {
+        let path = dir.path().join(format!("log_lat.{worker}.log"));
+        let text = fs::read_to_string(&path).with_context(|| format!("fio's log {}", path.display()))?;
+        waited(&text, &mut each)?;
+    }
+    let json = fs::read_to_string(dir.path().join("out.json")).context("fio's output")?;
+    Ok((measured(job.command_line(), &json, Vec::new())?, each))
 }
 
 /// What a verifying pass found in order.
@@ -100,6 +126,13 @@ fn execute(
     stop.check()?;
     let stderr = dir.join("stderr");
     let mut command = Command::new("fio");
+    if let Some(conf) = job.conf() {
+        // What else could lead it to another cluster.
+        for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
+            command.env_remove(name);
+        }
+        command.env("CEPH_CONF", conf);
+    }
     command
         .args(job.args())
         .args(extra)
@@ -181,6 +214,25 @@ mod tests {
             let error = verify(&job, &std::env::temp_dir(), &stop, &mut |_| ()).unwrap_err().to_string();
             assert!(error.contains("verify failed") || error.contains("bad pattern"), "{error}");
         }
+    }
+
+    #[test]
+    fn every_request_is_there_with_its_direction_and_wait() {
+        if !have_fio() {
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let mut job = file_job(file.path(), Rw::RandMix(50)).within(0, 1 << 20);
+        job.total = Some(1 << 20);
+        let scratch = std::env::temp_dir();
+        let (whole, each) = run_each(&job, &scratch, &Interrupt::default(), &mut |_| ()).unwrap();
+        assert_eq!((whole.requests, each.len()), (256, 256));
+        let longest = each.iter().map(|one| one.wait_ns).max().unwrap();
+        assert_eq!(longest, whole.latency.max_ns);
+        let writes = each.iter().filter(|one| one.write).count();
+        assert!(writes > 60 && writes < 200, "{writes}");
+        assert!(whole.reads.is_some() && whole.writes.is_some());
     }
 
     #[test]
