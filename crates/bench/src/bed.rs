@@ -74,6 +74,11 @@ impl Bed {
         &self.place.stop
     }
 
+    /// The program under test.
+    pub(crate) fn binary(&self) -> &Path {
+        &self.place.binary
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

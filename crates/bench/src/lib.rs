@@ -14,6 +14,7 @@ mod in_process;
 pub mod latency;
 pub mod nbd;
 pub mod nbd_ab;
+pub mod rbd;
 pub mod report;
 pub mod restart;
 pub mod rng;

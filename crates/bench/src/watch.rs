@@ -21,12 +21,22 @@ pub(crate) struct Stats {
     /// Other reads.
     #[serde(default)]
     pub(crate) read_misses: u64,
+    /// 4 KiB blocks written to the core by destaging.
+    #[serde(default)]
+    pub(crate) destaged_blocks: u64,
 }
 
 impl Stats {
     /// Dirty share of the cache, 0..=1.
     pub(crate) fn dirty(&self) -> f64 {
         if self.cache_bytes == 0 { 0.0 } else { self.dirty_bytes as f64 / self.cache_bytes as f64 }
+    }
+
+    /// Share of hits among the reads since `before`, 0..=1; 0 where there were none.
+    pub(crate) fn hits_since(&self, before: &Stats) -> f64 {
+        let hits = self.read_hits.saturating_sub(before.read_hits);
+        let all = hits + self.read_misses.saturating_sub(before.read_misses);
+        if all == 0 { 0.0 } else { hits as f64 / all as f64 }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use loligo_bench::fio::{Latency, Measured, Second};
-use loligo_bench::report::{Check, Phase, Report, Timeline};
+use loligo_bench::report::{Check, Listing, Phase, Report, Round, Timeline};
 
 fn side(iops: f64, mean_ms: f64) -> Measured {
     let ns = |factor: f64| (mean_ms * factor * 1e6) as u64;
@@ -64,6 +64,16 @@ fn sample() -> Report {
         facts: vec![("Processor".to_owned(), "a processor (2 cores)".to_owned())],
         timeline: Some(Timeline { name: phases[1].name.clone(), before, after, dirty }),
         phases,
+        sides: ["bare", "cached"].map(str::to_owned),
+        ramp: [0.0, 0.4, 0.97]
+            .map(|hits| Round { hits, run: side(400.0 + 9e4 * hits, 60.0 - 61.0 * hits) })
+            .into(),
+        listings: vec![Listing {
+            title: "Marks".to_owned(),
+            detail: "What was wanted.".to_owned(),
+            heads: ["load", "verdict"].map(str::to_owned).into(),
+            rows: vec![["4K write", "MISS"].map(str::to_owned).into()],
+        }],
         checks: vec![Check { what: "read back through NBD".to_owned(), bytes: 64 << 20, passed: true }],
         commands: vec!["loligo serve --name cached --core 'hdd:core?rpm=7200&track=1MiB'".to_owned()],
         notes: vec!["Both sides ran one after the other.".to_owned()],

@@ -2,8 +2,8 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -13,6 +13,9 @@ use super::waited::{Waited, waited};
 use super::{Job, Rw};
 use crate::child::{Child, describe};
 use crate::interrupt::Interrupt;
+
+/// How long fio may take to write its logs once it was told to end.
+const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// Says how to get fio where it is missing.
 fn missing(error: std::io::Error) -> anyhow::Error {
@@ -34,7 +37,9 @@ pub fn version() -> Result<String> {
 pub fn run(job: &Job, scratch: &Path, stop: &Interrupt, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
     let dir = logs(scratch)?;
     let mut extra = report();
-    extra.extend(["--write_hist_log=log", "--log_hist_msec=1000", "--log_hist_coarseness=0"].map(str::to_owned));
+    extra.extend(
+        ["--write_hist_log=log", "--log_hist_msec=1000", "--log_hist_coarseness=0"].map(str::to_owned),
+    );
     if job.verify.is_some() {
         extra.push("--do_verify=0".to_owned());
     }
@@ -64,25 +69,38 @@ fn report() -> Vec<String> {
     args.map(str::to_owned).to_vec()
 }
 
-/// Runs the job like [`run`], but gives every single request instead of the course.
+/// Runs the job like [`run`], but gives every single request instead of the course, and ends before its time once
+/// `go_on` says so.
 pub fn run_each(
     job: &Job,
     scratch: &Path,
     stop: &Interrupt,
-    tick: &mut dyn FnMut(Duration),
-) -> Result<(Measured, Vec<Waited>)> {
+    go_on: &mut dyn FnMut(Duration) -> bool,
+) -> Result<Vec<Waited>> {
     let dir = logs(scratch)?;
-    let mut extra = report();
-    extra.extend(["--write_lat_log=log", "--log_unix_epoch=1"].map(str::to_owned));
-    execute(job, &extra, dir.path(), stop, tick)?;
+    let extra = ["--write_lat_log=log", "--log_unix_epoch=1"].map(str::to_owned);
+    let mut child = start(job, &extra, dir.path(), stop)?;
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        stop.check()?;
+        if !go_on(begun.elapsed()) {
+            // It still writes its logs, and ends with a status of its own.
+            child.terminate(stop, END_LIMIT)?.context("fio did not end after SIGTERM")?;
+            break ExitStatus::default();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    ended(job, status, dir.path())?;
     let mut each = Vec::new();
     for worker in 1..=job.workers {
         let path = dir.path().join(format!("log_lat.{worker}.log"));
         let text = fs::read_to_string(&path).with_context(|| format!("fio's log {}", path.display()))?;
         waited(&text, &mut each)?;
     }
-    let json = fs::read_to_string(dir.path().join("out.json")).context("fio's output")?;
-    Ok((measured(job.command_line(), &json, Vec::new())?, each))
+    Ok(each)
 }
 
 /// What a verifying pass found in order.
@@ -123,8 +141,12 @@ fn execute(
     stop: &Interrupt,
     tick: &mut dyn FnMut(Duration),
 ) -> Result<()> {
+    let status = start(job, extra, dir, stop)?.wait(stop, tick)?;
+    ended(job, status, dir)
+}
+
+fn start(job: &Job, extra: &[String], dir: &Path, stop: &Interrupt) -> Result<Child> {
     stop.check()?;
-    let stderr = dir.join("stderr");
     let mut command = Command::new("fio");
     if let Some(conf) = job.conf() {
         // What else could lead it to another cluster.
@@ -140,11 +162,14 @@ fn execute(
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::create(&stderr)?);
-    let mut child = Child::spawn(&mut command).map_err(missing)?;
-    let status = child.wait(stop, tick)?;
+        .stderr(File::create(dir.join("stderr"))?);
+    Child::spawn(&mut command).map_err(missing)
+}
+
+/// An error with fio's own words where it failed.
+fn ended(job: &Job, status: ExitStatus, dir: &Path) -> Result<()> {
     if !status.success() {
-        let text = fs::read_to_string(&stderr).unwrap_or_default();
+        let text = fs::read_to_string(dir.join("stderr")).unwrap_or_default();
         let words: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).take(6).collect();
         bail!(
             "fio failed with {}: {}\n  command: {}",
@@ -217,22 +242,23 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_there_with_its_direction_and_wait() {
+    fn every_request_is_there_with_its_direction_and_wait_also_where_the_run_was_cut_short() {
         if !have_fio() {
             return;
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
-        let mut job = file_job(file.path(), Rw::RandMix(50)).within(0, 1 << 20);
-        job.total = Some(1 << 20);
         let scratch = std::env::temp_dir();
-        let (whole, each) = run_each(&job, &scratch, &Interrupt::default(), &mut |_| ()).unwrap();
-        assert_eq!((whole.requests, each.len()), (256, 256));
-        let longest = each.iter().map(|one| one.wait_ns).max().unwrap();
-        assert_eq!(longest, whole.latency.max_ns);
+        let mut job = file_job(file.path(), Rw::RandMix(50)).within(0, 1 << 20);
+        let each = run_each(&job, &scratch, &Interrupt::default(), &mut |_| true).unwrap();
+        assert_eq!(each.len(), 256);
         let writes = each.iter().filter(|one| one.write).count();
         assert!(writes > 60 && writes < 200, "{writes}");
-        assert!(whole.reads.is_some() && whole.writes.is_some());
+        job = job.lasting(Duration::from_secs(60));
+        job.rate_iops = Some(500);
+        let mut enough = |elapsed| elapsed < Duration::from_millis(1500);
+        let each = run_each(&job, &scratch, &Interrupt::default(), &mut enough).unwrap();
+        assert!(each.len() > 200 && each.len() < 10_000, "{}", each.len());
     }
 
     #[test]

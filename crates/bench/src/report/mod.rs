@@ -3,6 +3,7 @@
 mod bars;
 mod canvas;
 mod percentiles;
+mod ramp;
 mod timeline;
 
 use std::io::Write;
@@ -49,9 +50,32 @@ impl Phase {
         ]
     }
 
-    /// The heads of those columns.
-    pub const HEADS: [&str; 8] =
-        ["phase", "IOPS bare", "IOPS cached", "ratio", "mean bare", "mean cached", "p99 bare", "p99 cached"];
+    /// The heads of those columns, for sides of these names.
+    pub fn heads([before, after]: [&str; 2]) -> [String; 8] {
+        [
+            "phase".to_owned(),
+            format!("IOPS {before}"),
+            format!("IOPS {after}"),
+            "ratio".to_owned(),
+            format!("mean {before}"),
+            format!("mean {after}"),
+            format!("p99 {before}"),
+            format!("p99 {after}"),
+        ]
+    }
+}
+
+/// A table of its own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Listing {
+    /// Its heading.
+    pub title: String,
+    /// What it shows, in a sentence.
+    pub detail: String,
+    /// Column heads.
+    pub heads: Vec<String>,
+    /// Rows; the first column is text.
+    pub rows: Vec<Vec<String>>,
 }
 
 /// The course of one phase, second by second.
@@ -65,6 +89,15 @@ pub struct Timeline {
     pub after: Vec<Second>,
     /// Seconds since the start of the cached side's load, and the dirty share of the cache (0..=1).
     pub dirty: Vec<(f64, f64)>,
+}
+
+/// One round of reads while the cache takes in what is read.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Round {
+    /// Share of reads that the cache answered, 0..=1.
+    pub hits: f64,
+    /// What was measured.
+    pub run: Measured,
 }
 
 /// One thing that was checked.
@@ -96,8 +129,14 @@ pub struct Report {
     pub written: String,
     /// Facts about the machine and the setup, name and value.
     pub facts: Vec<(String, String)>,
+    /// What the sides of each phase are called: without the cache, with it.
+    pub sides: [String; 2],
     /// The phases in the order in which they ran.
     pub phases: Vec<Phase>,
+    /// Rounds while the cache took in what was read; empty where that was not looked at.
+    pub ramp: Vec<Round>,
+    /// Other tables.
+    pub listings: Vec<Listing>,
     /// The course of the phase that fills the cache.
     pub timeline: Option<Timeline>,
     /// What was verified.
@@ -113,6 +152,7 @@ pub struct Report {
 struct Page<'a> {
     report: &'a Report,
     timeline: Option<String>,
+    ramp: Option<String>,
     bars: String,
     percentiles: Vec<String>,
     all_passed: bool,
@@ -124,6 +164,7 @@ impl Report {
         let page = Page {
             report: self,
             timeline: self.timeline.as_ref().map(timeline::draw).transpose()?,
+            ramp: (!self.ramp.is_empty()).then(|| ramp::draw(&self.ramp)).transpose()?,
             bars: bars::draw(&self.phases)?,
             percentiles: self.phases.iter().map(percentiles::draw).collect::<Result<_>>()?,
             all_passed: self.checks.iter().all(|check| check.passed),

@@ -2,6 +2,7 @@
 
 mod engine;
 mod figures;
+mod rbd;
 mod trace;
 
 use anyhow::Result;
@@ -33,6 +34,7 @@ enum What {
     Foreground(figures::Args),
     /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
     Restart(figures::Args),
+    Rbd(Box<rbd::Args>),
 }
 
 /// Measures.
@@ -47,5 +49,6 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Fuse(args) => figures::run(Figure::Fuse, &args),
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
         What::Restart(args) => figures::run(Figure::Restart, &args),
+        What::Rbd(args) => rbd::run(*args),
     }
 }

@@ -1,0 +1,195 @@
+//! The same load on both sides, alternately, each in its state.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Bench;
+use super::cached::Cached;
+use super::cluster::Librbd;
+use super::outcome::{Row, Side, Want};
+use crate::fio::{Job, Measured, Rw, Target};
+use crate::stats::{Ratio, ratio};
+use crate::units;
+
+/// The longest time that a native load runs before it is measured: it fills nothing.
+const NATIVE_RAMP: Duration = Duration::from_secs(10);
+
+/// What a cached volume is driven to before each load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nothing dirty.
+    Flushed,
+    /// As much dirty as random writes keep it.
+    Full,
+    /// Left as it is.
+    Nothing,
+}
+
+impl Before {
+    fn words(self) -> &'static str {
+        match self {
+            Before::Flushed => "cache with room",
+            Before::Full => "cache full of dirty data",
+            Before::Nothing => "warm cache",
+        }
+    }
+}
+
+/// A load.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    /// In words.
+    pub(crate) what: String,
+    pub(crate) rw: Rw,
+    pub(crate) block: u64,
+    pub(crate) depth: u32,
+    /// From the start of the image, bytes; nothing: all of it.
+    pub(crate) range: Option<u64>,
+    pub(crate) time: Duration,
+    /// The same load before, unmeasured.
+    pub(crate) ramp: Duration,
+}
+
+impl Cell {
+    /// Over the whole image, measured from its first second on.
+    pub(crate) fn new(rw: Rw, block: u64, depth: u32, time: Duration) -> Cell {
+        let words = match rw {
+            Rw::Read => "sequential read".to_owned(),
+            Rw::Write => "sequential write".to_owned(),
+            Rw::RandRead => "random read".to_owned(),
+            Rw::RandWrite => "random write".to_owned(),
+            Rw::RandMix(reads) => format!("random {reads}/{}", 100 - reads),
+        };
+        let size = if block >= 1 << 20 { format!("{}M", block >> 20) } else { format!("{}K", block >> 10) };
+        let what = format!("{size} {words} qd{depth}");
+        Cell { what, rw, block, depth, range: None, time, ramp: Duration::ZERO }
+    }
+
+    /// The load on this target; each `seed` has its own addresses.
+    pub(crate) fn job(&self, target: Target, ramp: Duration, seed: u64) -> Job {
+        let mut job = Job::new(target, self.rw, self.block, self.depth).lasting(self.time).after(ramp);
+        if let Some(range) = self.range {
+            job = job.within(0, range);
+        }
+        job.seed = seed;
+        job
+    }
+}
+
+/// Both sides of a load.
+#[derive(Debug, Clone)]
+pub(crate) struct Both {
+    pub(crate) cell: Cell,
+    /// Cached and native, round by round.
+    pub(crate) runs: Vec<(Measured, Measured)>,
+    /// librbd as shipped, once.
+    pub(crate) shipped: Measured,
+    /// The state of the cache, in words.
+    pub(crate) detail: &'static str,
+}
+
+impl Both {
+    /// The ratio of a number of the cached side to that of the native side.
+    pub(crate) fn cached_over_native(&self, pick: impl Fn(&Measured) -> f64) -> Ratio {
+        ratio(&self.runs.iter().map(|(cached, native)| (pick(cached), pick(native))).collect::<Vec<_>>(), 5)
+    }
+
+    /// The other way round: how many times less, for latencies.
+    pub(crate) fn native_over_cached(&self, pick: impl Fn(&Measured) -> f64) -> Ratio {
+        ratio(&self.runs.iter().map(|(cached, native)| (pick(native), pick(cached))).collect::<Vec<_>>(), 5)
+    }
+
+    /// A row of this load with both sides in it.
+    pub(crate) fn row(&self, figure: u8, what: &str, want: Want, ratio: Ratio) -> Row {
+        let mut row = Row::new(figure, format!("{}{what}", self.cell.what), want, ratio);
+        row.cached = Some(Side::of(self.runs.iter().map(|run| &run.0)));
+        row.native = Some(Side::of(self.runs.iter().map(|run| &run.1)));
+        row.shipped = Some(Side::of([&self.shipped]));
+        row
+    }
+}
+
+impl Bench<'_> {
+    /// Runs all loads of the group on one side and then on the other, and changes which goes first from round to round. The
+    /// cached volume is flushed before the native loads, so that no destage runs beside them.
+    pub(crate) fn interleave(
+        &mut self,
+        cached: &mut Cached<'_>,
+        cells: &[Cell],
+        before: Before,
+    ) -> Result<Vec<Both>> {
+        let mut runs: Vec<(Vec<Measured>, Vec<Measured>)> = vec![Default::default(); cells.len()];
+        let mut shipped = Vec::new();
+        for round in 0..self.opts.rounds {
+            for native in if round % 2 == 0 { [true, false] } else { [false, true] } {
+                if native {
+                    cached.flush()?;
+                    for (cell, runs) in cells.iter().zip(&mut runs) {
+                        let run = self.native(cell, Librbd::Uncached, round)?;
+                        runs.1.push(run);
+                        if round == 0 {
+                            shipped.push(self.native(cell, Librbd::Shipped, round)?);
+                        }
+                    }
+                } else {
+                    for (cell, runs) in cells.iter().zip(&mut runs) {
+                        let run = self.cached(cached, cell, before, round)?;
+                        runs.0.push(run);
+                    }
+                }
+            }
+        }
+        let all: Vec<Both> = (cells.iter().zip(runs).zip(shipped))
+            .map(|((cell, (cached, native)), shipped)| Both {
+                cell: cell.clone(),
+                runs: cached.into_iter().zip(native).collect(),
+                shipped,
+                detail: before.words(),
+            })
+            .collect();
+        all.iter().for_each(|both| self.keep(both));
+        Ok(all)
+    }
+
+    /// One native run.
+    pub(crate) fn native(&mut self, cell: &Cell, librbd: Librbd, round: usize) -> Result<Measured> {
+        let target = self.cluster.native(&self.native, librbd);
+        let run = self.run(&cell.job(target, cell.ramp.min(NATIVE_RAMP), round as u64 + 1))?;
+        let side = if librbd == Librbd::Uncached { "librbd, no cache" } else { "librbd as shipped" };
+        self.tell(&cell.what, side, round, &run);
+        Ok(run)
+    }
+
+    /// One run on the cached volume.
+    pub(crate) fn cached(
+        &mut self,
+        cached: &mut Cached<'_>,
+        cell: &Cell,
+        before: Before,
+        round: usize,
+    ) -> Result<Measured> {
+        match before {
+            Before::Flushed => cached.flush()?,
+            Before::Full => {
+                let share = cached.fill()?;
+                self.say(&format!("  the cache is {:.0} % dirty", share * 100.0));
+            }
+            Before::Nothing => {}
+        }
+        let run = self.run(&cell.job(cached.target(), cell.ramp, round as u64 + 1))?;
+        cached.check()?;
+        self.tell(&cell.what, "cached", round, &run);
+        Ok(run)
+    }
+
+    /// Says what a run measured.
+    pub(crate) fn tell(&self, what: &str, side: &str, round: usize, run: &Measured) {
+        let [mean, p99] = [run.latency.mean_ns, run.latency.p99_ns as f64].map(units::time);
+        let iops = units::number(run.iops);
+        self.say(&format!(
+            "{what:24} {side:17} round {}  {iops:>8} IOPS  mean {mean:>8}  p99 {p99:>8}",
+            round + 1
+        ));
+    }
+}

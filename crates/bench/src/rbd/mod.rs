@@ -1,0 +1,271 @@
+//! Figures of RBD images as cores: a cached volume in front of an image, against librbd on the same cluster in the same run.
+//!
+//! Native clients have an image of their own, of the same size and written whole like the cached one, so that the cached volume
+//! need not be detached between two runs. It is flushed before each native run and idle during it.
+
+mod article;
+mod cached;
+mod ceiling;
+mod cells;
+mod cluster;
+mod cpu;
+mod full;
+mod outcome;
+mod processor;
+mod read;
+mod snapshot;
+mod write;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use loligo_lab::config::{Data, Kind, LabConfig};
+use loligo_lab::layout::Layout;
+use loligo_lab::state::State;
+
+pub use cluster::Source;
+pub use outcome::{Outcome, Row, Side, Verdict, Want};
+
+pub(crate) use cached::Cached;
+pub(crate) use cells::{Before, Both, Cell};
+pub(crate) use cluster::{Cluster, Librbd};
+
+use crate::bed::{Bed, Place};
+use crate::fio::{Job, Measured};
+use crate::report::Phase;
+use crate::units;
+
+/// Every figure there is.
+pub const FIGURES: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
+
+/// OSDs on modelled disks.
+const HDD: Data = Data::Kind(Kind::Hdd);
+
+/// How the figures are measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Program, folder, interrupt.
+    pub place: Place,
+    /// Where the cluster comes from.
+    pub source: Source,
+    /// Which of [`FIGURES`].
+    pub figures: Vec<u8>,
+    /// Size of both images, bytes: at least four times the OSDs' caches together, so that reads come from the disks.
+    pub image: u64,
+    /// Size of the cache that is filled with dirty data, bytes. Reads have one that holds the image.
+    pub cache: u64,
+    /// Pairs of runs.
+    pub rounds: usize,
+    /// Length of a run.
+    pub time: Duration,
+    /// How long a full cache is written to before it is measured.
+    pub settle: Duration,
+    /// How long writes are looked at before a snapshot.
+    pub minute: Duration,
+    /// Block sizes of the matrix, bytes.
+    pub blocks: Vec<u64>,
+    /// How the cache destages, as `--destage` takes it.
+    pub destage: Option<String>,
+    /// Fast disks under the OSDs: what is asked of reads differs.
+    pub fast: bool,
+}
+
+impl Options {
+    /// Images of 1 GiB, a cache of 256 MiB, five pairs of 30 s, a minute before each.
+    pub fn new(place: Place, lab: LabConfig) -> Options {
+        Options {
+            place,
+            fast: lab.data != HDD,
+            source: Source::Lab(lab),
+            figures: FIGURES.to_vec(),
+            image: 1 << 30,
+            cache: 256 << 20,
+            rounds: 5,
+            time: Duration::from_secs(30),
+            settle: Duration::from_secs(60),
+            minute: Duration::from_secs(60),
+            blocks: [4, 16, 64, 256, 1024, 4096].map(|kib| kib << 10).to_vec(),
+            destage: None,
+        }
+    }
+
+    /// Shorter and smaller: to see that everything works, not to publish.
+    pub fn quick(mut self) -> Options {
+        self.image = 512 << 20;
+        self.cache = 64 << 20;
+        self.rounds = 2;
+        self.time = Duration::from_secs(5);
+        self.settle = Duration::from_secs(5);
+        self.minute = Duration::from_secs(8);
+        self.blocks = [4, 64, 4096].map(|kib| kib << 10).to_vec();
+        self
+    }
+
+    /// The same on another cluster.
+    ///
+    /// # Errors
+    /// Where a lab is named and there is none.
+    pub fn on(mut self, source: Source) -> Result<Options> {
+        if let Source::Running(dir) = &source {
+            self.fast = State::of(&Layout::at(dir)?)?.config.data != HDD;
+        }
+        self.source = source;
+        Ok(self)
+    }
+
+    /// Bytes of a cache that the image fills to nine tenths.
+    pub(crate) fn roomy(&self) -> u64 {
+        (self.image / 9 * 10).next_multiple_of(1 << 20)
+    }
+
+    fn need(&self) -> u64 {
+        let copies = match &self.source {
+            Source::Lab(lab) => u64::from(lab.replicas),
+            Source::Running(_) | Source::Given { .. } => 0,
+        };
+        // Two images and their copies, the cache, a raw file beside it; databases and logs of OSDs.
+        2 * self.image * copies + self.roomy().max(self.cache) + self.image + (3 << 30)
+    }
+}
+
+/// A run in progress.
+pub(crate) struct Bench<'a> {
+    pub(crate) opts: &'a Options,
+    pub(crate) bed: &'a Bed,
+    pub(crate) cluster: &'a Cluster,
+    /// The image that native clients have.
+    pub(crate) native: String,
+    /// The image behind the cached volume.
+    pub(crate) image: String,
+    begun: Instant,
+    rows: Vec<Row>,
+    phases: Vec<Phase>,
+}
+
+/// Measures the figures.
+///
+/// # Errors
+/// Where the cluster does not come up, a server or fio fails, or after an interrupt. A missed mark is no error.
+pub fn run(opts: &Options) -> Result<Outcome> {
+    ensure!(opts.rounds > 0, "at least one round is needed");
+    ensure!(
+        opts.figures.iter().all(|figure| FIGURES.contains(figure)),
+        "there are figures 1 to 7, not {:?}",
+        opts.figures
+    );
+    let begun = Instant::now();
+    let place = Place { verbose: false, ..opts.place.clone() };
+    let bed = Bed::new(&place, opts.need())?;
+    let mut cluster = Cluster::new(&bed, &place, &opts.source, &mut |text| say(begun, text))?;
+    say(begun, &format!("writing two images of {}", units::bytes(opts.image as f64)));
+    let native = cluster.image(&bed, "native", opts.image)?;
+    let image = cluster.image(&bed, "cached", opts.image)?;
+    let mut bench = Bench {
+        opts,
+        bed: &bed,
+        cluster: &cluster,
+        native,
+        image,
+        begun,
+        rows: Vec::new(),
+        phases: Vec::new(),
+    };
+    bench.figures()?;
+    let mut setup = cluster.facts.clone();
+    let [image, cache, roomy] = [opts.image, opts.cache, opts.roomy()].map(|n| units::bytes(n as f64));
+    setup.push((
+        "Images".to_owned(),
+        format!("two of {image}, written whole: the cached one and one of native clients"),
+    ));
+    setup.push((
+        "Cache".to_owned(),
+        format!("{cache} for writes (figures 1, 2, 5, 6, 7), {roomy} for reads (3, 4)"),
+    ));
+    let runs = format!("{} pairs of {} s, medians", opts.rounds, opts.time.as_secs_f64());
+    setup.push(("Runs".to_owned(), runs));
+    let Bench { rows, phases, .. } = bench;
+    Ok(Outcome { facts: bed.facts(), setup, rows, phases })
+}
+
+fn say(begun: Instant, text: &str) {
+    eprintln!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
+}
+
+impl<'a> Bench<'a> {
+    fn figures(&mut self) -> Result<()> {
+        let asked = |figure: u8| self.opts.figures.contains(&figure);
+        let (on_small, on_roomy) = ([1, 5, 2, 6, 7].map(asked), [3, 4].map(asked));
+        if on_small.contains(&true) {
+            let mut cached = self.serve("small", self.opts.cache, "wb")?;
+            let [sustained, depths, writes, snapshots, processor] = on_small;
+            if sustained {
+                full::sustained(self, &mut cached)?;
+            }
+            if depths {
+                full::depths(self, &mut cached)?;
+            }
+            if writes {
+                write::run(self, &mut cached)?;
+            }
+            if snapshots {
+                snapshot::run(self, &mut cached)?;
+            }
+            if processor {
+                processor::run(self, &mut cached)?;
+            }
+            cached.end()?;
+        }
+        if on_roomy.contains(&true) {
+            let mut cached = self.serve("roomy", self.opts.roomy(), "wb")?;
+            let [reads, article] = on_roomy;
+            if reads {
+                read::run(self, &mut cached)?;
+            }
+            if article {
+                article::run(self, &mut cached)?;
+            }
+            cached.end()?;
+        }
+        Ok(())
+    }
+
+    fn serve(&self, name: &'static str, cache_bytes: u64, mode: &'static str) -> Result<Cached<'a>> {
+        self.say(&format!("serving the image through a cache of {}", units::bytes(cache_bytes as f64)));
+        let core = self.cluster.core(&self.image);
+        Cached::start(self.bed, name, core, cache_bytes, mode, self.opts.destage.as_deref())
+    }
+
+    /// Runs a load.
+    pub(crate) fn run(&self, job: &Job) -> Result<Measured> {
+        self.bed.run(job)
+    }
+
+    /// A line of progress.
+    pub(crate) fn say(&self, text: &str) {
+        say(self.begun, text);
+    }
+
+    /// Keeps the pair in the middle of a load's runs.
+    pub(crate) fn keep(&mut self, both: &Both) {
+        let mut runs: Vec<&(Measured, Measured)> = both.runs.iter().collect();
+        runs.sort_by(|a, b| (a.0.iops / a.1.iops).total_cmp(&(b.0.iops / b.1.iops)));
+        if let Some((cached, native)) = runs.get(runs.len() / 2) {
+            self.phases.push(Phase {
+                name: both.cell.what.clone(),
+                detail: both.detail.to_owned(),
+                before: native.clone(),
+                after: cached.clone(),
+            });
+        }
+    }
+
+    /// Notes a comparison, and shows it.
+    pub(crate) fn push(&mut self, row: Row) {
+        let cells = row.cells();
+        self.say(&format!(
+            "=> figure {}: {}: {} ({}) {} {}",
+            row.figure, row.what, cells[6], cells[7], cells[5], cells[8]
+        ));
+        self.rows.push(row);
+    }
+}

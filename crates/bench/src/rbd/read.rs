@@ -1,0 +1,62 @@
+//! Figure 3: random reads of an image that the cache holds.
+
+use anyhow::{Result, ensure};
+
+use super::ceiling::Ceiling;
+use super::{Before, Bench, Cached, Cell, Row, Want};
+use crate::fio::{Job, Rw};
+use crate::stats::ratio;
+use crate::units;
+
+/// Passes over the image after which it must be warm.
+const PASSES: usize = 8;
+/// Share of hits from which the cache counts as warm.
+const WARM: f64 = 0.99;
+
+/// Reads the image until it comes from the cache: a first read only makes a block a candidate.
+pub(crate) fn warm(bench: &Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
+    for pass in 1..=PASSES {
+        let before = cached.stats()?;
+        let run = bench.run(&Job::new(cached.target(), Rw::Read, 64 << 10, 8))?;
+        let hits = cached.stats()?.hits_since(&before);
+        let rate = units::bytes(run.bytes_per_second);
+        bench.say(&format!("warming, pass {pass}: {rate}/s, {:.0} % hits", hits * 100.0));
+        if hits >= WARM {
+            return Ok(());
+        }
+    }
+    ensure!(false, "after {PASSES} passes over the image the cache does not hold it");
+    Ok(())
+}
+
+/// Runs it.
+pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
+    cached.flush()?;
+    warm(bench, cached)?;
+    let cells = [1, 32].map(|depth| Cell::new(Rw::RandRead, 4096, depth, bench.opts.time));
+    let fast = bench.opts.fast;
+    let before = cached.stats()?;
+    let all = bench.interleave(cached, &cells, Before::Nothing)?;
+    let hits = format!("{:.1} % hits", cached.stats()?.hits_since(&before) * 100.0);
+    let want = |mark: f64, gated: bool| if gated { Want::AtLeast(mark) } else { Want::Nothing };
+    for both in &all {
+        let mean = both.native_over_cached(|run| run.latency.mean_ns);
+        let p99 = both.native_over_cached(|run| run.latency.p99_ns as f64);
+        bench.push(both.row(3, ", warm: mean latency", want(40.0, !fast), mean).note(hits.clone()));
+        bench.push(both.row(3, ", warm: p99 latency", want(35.0, !fast), p99));
+        let iops = both.cached_over_native(|run| run.iops);
+        bench.push(both.row(3, ", warm: IOPS", want(3.0, fast && both.cell.depth == 1), iops));
+    }
+    let ceiling = Ceiling::new(bench, bench.opts.image)?;
+    for both in &all {
+        let mut of_ceiling = Vec::new();
+        for (round, (cached, _)) in both.runs.iter().enumerate() {
+            let parts = ceiling.measure(bench, &both.cell, round)?;
+            of_ceiling.push((parts.mean_ns(), cached.latency.mean_ns));
+        }
+        let what = format!("{}, warm: of raw read and NBD hop", both.cell.what);
+        let gated = fast && both.cell.depth == 1;
+        bench.push(Row::new(3, what, want(0.7, gated), ratio(&of_ceiling, 3)));
+    }
+    ceiling.end(bench)
+}
