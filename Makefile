@@ -5,14 +5,18 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/loligo
 
-.PHONY: help demo test build install lint fmt deny clean
+.PHONY: help demo demo-ceph test build install lint fmt deny clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: ## build, then show a slow disk before and after (under 4 minutes once built)
 	@scripts/build.sh fio
 	@exec $(BIN) demo
+
+demo-ceph: ## build, install Ceph's packages where missing, then show an RBD image before and after (under 12 minutes once built)
+	@scripts/build.sh fio ceph-mon ceph-osd ceph-mgr ceph-common librbd1
+	@exec $(BIN) demo ceph
 
 test: ## every test; the last line counts them. FUZZ_S=60 and LOLIGO_SEEDS=N run longer
 	@scripts/test.sh

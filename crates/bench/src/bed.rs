@@ -133,7 +133,12 @@ impl Bed {
         if self.place.verbose {
             eprintln!("{}", job.command_line());
         }
-        fio::run(job, self.dir.path(), self.stop(), &mut |_| ())
+        self.run_watched(job, &mut |_| ())
+    }
+
+    /// Runs a load, calling `tick` several times a second.
+    pub(crate) fn run_watched(&self, job: &Job, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
+        fio::run(job, self.dir.path(), self.stop(), tick)
     }
 
     /// Statistics of a volume that are newer than this call.

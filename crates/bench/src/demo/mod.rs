@@ -1,5 +1,6 @@
 //! `loligo demo`: one slow disk, before and after, with proof that the data is right.
 
+pub mod ceph;
 mod plan;
 mod progress;
 mod scratch;
@@ -82,32 +83,44 @@ pub fn run(opts: DemoOptions) -> Result<()> {
         None => Interrupt::on_signals().context("catching Ctrl-C")?,
     };
     fio::version()?;
-    let folder = opts.report.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    has_folder(&opts.report)?;
+    let report = measure(&opts, &stop)?;
+    show(&report, &opts.report, opts.json)?;
+    if let Some(check) = report.checks.iter().find(|check| !check.passed) {
+        bail!("verification failed: {}", check.what);
+    }
+    Ok(())
+}
+
+/// Fails early where a report could not be written later.
+fn has_folder(report: &Path) -> Result<()> {
+    let folder = report.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(
         folder.is_dir(),
         "the report's folder {} is not there: make it, or give another --report",
         folder.display()
     );
-    let report = measure(&opts, &stop)?;
-    report.write(&opts.report)?;
-    let html = opts.report.canonicalize().unwrap_or_else(|_| opts.report.clone());
-    if opts.json {
-        println!("{}", serde_json::to_string_pretty(&Output { html: &html, report: &report })?);
-    } else {
-        let heads = Phase::heads(SIDES);
-        let mut table = Table::new(heads.each_ref().map(String::as_str));
-        for phase in &report.phases {
-            table.row(phase.cells());
-        }
-        println!("{}", table.text());
-        for check in &report.checks {
-            println!("{} {}", if check.passed { "right:" } else { "WRONG:" }, check.what);
-        }
-        println!("report: {}", html.display());
+    Ok(())
+}
+
+/// Writes a report and prints its table, or all of it as JSON.
+fn show(report: &Report, path: &Path, json: bool) -> Result<()> {
+    report.write(path)?;
+    let html = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if json {
+        println!("{}", serde_json::to_string_pretty(&Output { html: &html, report })?);
+        return Ok(());
     }
-    if let Some(check) = report.checks.iter().find(|check| !check.passed) {
-        bail!("verification failed: {}", check.what);
+    let heads = Phase::heads(report.sides.each_ref().map(String::as_str));
+    let mut table = Table::new(heads.each_ref().map(String::as_str));
+    for phase in &report.phases {
+        table.row(phase.cells());
     }
+    println!("{}", table.text());
+    for check in &report.checks {
+        println!("{} {}", if check.passed { "right:" } else { "WRONG:" }, check.what);
+    }
+    println!("report: {}", html.display());
     Ok(())
 }
 

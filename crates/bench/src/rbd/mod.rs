@@ -12,7 +12,7 @@ mod cpu;
 mod full;
 mod outcome;
 mod processor;
-mod read;
+pub(crate) mod read;
 mod snapshot;
 mod write;
 
@@ -153,6 +153,21 @@ pub fn run(opts: &Options) -> Result<Outcome> {
         "there are figures 1 to 7, not {:?}",
         opts.figures
     );
+    on_cluster(opts, |bench| {
+        bench.figures()?;
+        let mut setup = bench.setup();
+        let [cache, roomy] = [opts.cache, opts.roomy()].map(|n| units::bytes(n as f64));
+        let words = format!("{cache} for writes (figures 1, 2, 5, 6, 7), {roomy} for reads (3, 4)");
+        setup.push(("Cache".to_owned(), words));
+        let runs = format!("{} pairs of {} s, medians", opts.rounds, opts.time.as_secs_f64());
+        setup.push(("Runs".to_owned(), runs));
+        let (rows, phases) = (std::mem::take(&mut bench.rows), std::mem::take(&mut bench.phases));
+        Ok(Outcome { facts: bench.bed.facts(), setup, rows, phases })
+    })
+}
+
+/// Brings a cluster with two written images up for `work`; nothing stays of it.
+pub(crate) fn on_cluster<T>(opts: &Options, work: impl FnOnce(&mut Bench<'_>) -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let place = Place { verbose: false, ..opts.place.clone() };
     let bed = Bed::new(&place, opts.need())?;
@@ -160,31 +175,8 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     say(begun, &format!("writing two images of {}", units::bytes(opts.image as f64)));
     let native = cluster.image(&bed, "native", opts.image)?;
     let image = cluster.image(&bed, "cached", opts.image)?;
-    let mut bench = Bench {
-        opts,
-        bed: &bed,
-        cluster: &cluster,
-        native,
-        image,
-        begun,
-        rows: Vec::new(),
-        phases: Vec::new(),
-    };
-    bench.figures()?;
-    let mut setup = cluster.facts.clone();
-    let [image, cache, roomy] = [opts.image, opts.cache, opts.roomy()].map(|n| units::bytes(n as f64));
-    setup.push((
-        "Images".to_owned(),
-        format!("two of {image}, written whole: the cached one and one of native clients"),
-    ));
-    setup.push((
-        "Cache".to_owned(),
-        format!("{cache} for writes (figures 1, 2, 5, 6, 7), {roomy} for reads (3, 4)"),
-    ));
-    let runs = format!("{} pairs of {} s, medians", opts.rounds, opts.time.as_secs_f64());
-    setup.push(("Runs".to_owned(), runs));
-    let Bench { rows, phases, .. } = bench;
-    Ok(Outcome { facts: bed.facts(), setup, rows, phases })
+    let (rows, phases) = (Vec::new(), Vec::new());
+    work(&mut Bench { opts, bed: &bed, cluster: &cluster, native, image, begun, rows, phases })
 }
 
 fn say(begun: Instant, text: &str) {
@@ -196,7 +188,7 @@ impl<'a> Bench<'a> {
         let asked = |figure: u8| self.opts.figures.contains(&figure);
         let (on_small, on_roomy) = ([1, 5, 2, 6, 7].map(asked), [3, 4].map(asked));
         if on_small.contains(&true) {
-            let mut cached = self.serve("small", self.opts.cache, "wb")?;
+            let mut cached = self.serve("small", &self.image, self.opts.cache, "wb")?;
             let [sustained, depths, writes, snapshots, processor] = on_small;
             if sustained {
                 full::sustained(self, &mut cached)?;
@@ -216,7 +208,7 @@ impl<'a> Bench<'a> {
             cached.end()?;
         }
         if on_roomy.contains(&true) {
-            let mut cached = self.serve("roomy", self.opts.roomy(), "wb")?;
+            let mut cached = self.serve("roomy", &self.image, self.opts.roomy(), "wb")?;
             let [reads, article] = on_roomy;
             if reads {
                 read::run(self, &mut cached)?;
@@ -229,15 +221,40 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn serve(&self, name: &'static str, cache_bytes: u64, mode: &'static str) -> Result<Cached<'a>> {
-        self.say(&format!("serving the image through a cache of {}", units::bytes(cache_bytes as f64)));
-        let core = self.cluster.core(&self.image);
+    /// What the figures were had on.
+    pub(crate) fn setup(&self) -> Vec<(String, String)> {
+        let image = units::bytes(self.opts.image as f64);
+        let words = format!("two of {image}, written whole: the cached one and one of native clients");
+        let images = ("Images".to_owned(), words);
+        self.cluster.facts.iter().cloned().chain([images]).collect()
+    }
+
+    /// Serves one of the images through a new cache.
+    pub(crate) fn serve(
+        &self,
+        name: &'static str,
+        image: &str,
+        cache_bytes: u64,
+        mode: &'static str,
+    ) -> Result<Cached<'a>> {
+        self.say(&format!("serving an image through a cache of {}", units::bytes(cache_bytes as f64)));
+        let core = self.cluster.core(image);
         Cached::start(self.bed, name, core, cache_bytes, mode, self.opts.destage.as_deref())
     }
 
     /// Runs a load.
     pub(crate) fn run(&self, job: &Job) -> Result<Measured> {
         self.bed.run(job)
+    }
+
+    /// Runs a load, calling `tick` several times a second.
+    pub(crate) fn run_watched(&self, job: &Job, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
+        self.bed.run_watched(job, tick)
+    }
+
+    /// How long it has been running.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// A line of progress.

@@ -1,6 +1,6 @@
 //! Figure 3: random reads of an image that the cache holds.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 
 use super::ceiling::Ceiling;
 use super::{Before, Bench, Cached, Cell, Row, Want};
@@ -9,24 +9,28 @@ use crate::stats::ratio;
 use crate::units;
 
 /// Passes over the image after which it must be warm.
-const PASSES: usize = 8;
+pub(crate) const PASSES: usize = 8;
 /// Share of hits from which the cache counts as warm.
-const WARM: f64 = 0.99;
+pub(crate) const WARM: f64 = 0.99;
 
 /// Reads the image until it comes from the cache: a first read only makes a block a candidate.
 pub(crate) fn warm(bench: &Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
-    for pass in 1..=PASSES {
-        let before = cached.stats()?;
-        let run = bench.run(&Job::new(cached.target(), Rw::Read, 64 << 10, 8))?;
-        let hits = cached.stats()?.hits_since(&before);
-        let rate = units::bytes(run.bytes_per_second);
-        bench.say(&format!("warming, pass {pass}: {rate}/s, {:.0} % hits", hits * 100.0));
-        if hits >= WARM {
+    for number in 1..=PASSES {
+        if pass(bench, cached, number)? >= WARM {
             return Ok(());
         }
     }
-    ensure!(false, "after {PASSES} passes over the image the cache does not hold it");
-    Ok(())
+    bail!("after {PASSES} passes over the image the cache does not hold it")
+}
+
+/// Reads the image once, in large pieces, and gives the share of hits.
+pub(crate) fn pass(bench: &Bench<'_>, cached: &mut Cached<'_>, number: usize) -> Result<f64> {
+    let before = cached.stats()?;
+    let run = bench.run(&Job::new(cached.target(), Rw::Read, 64 << 10, 8))?;
+    let hits = cached.stats()?.hits_since(&before);
+    let rate = units::bytes(run.bytes_per_second);
+    bench.say(&format!("reading the image whole, pass {number}: {rate}/s, {:.0} % hits", hits * 100.0));
+    Ok(hits)
 }
 
 /// Runs it.

@@ -1,0 +1,193 @@
+//! `loligo demo ceph`: RBD images on a real cluster of modelled spinning disks, through librbd and through a cache.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use loligo_lab::config::{Data, Kind, LabConfig};
+
+use crate::bed::Place;
+use crate::fio::{self, Measured, Rw};
+use crate::rbd::{Before, Bench, Cached, Cell, Librbd, Options, on_cluster, read};
+use crate::report::{Phase, Report, Round, Timeline};
+use crate::units;
+
+/// OSDs, and copies of each object.
+const OSDS: u32 = 3;
+/// Bytes of each image: four times what the OSDs cache together, so that native reads come from the disks.
+const IMAGE: u64 = 4 * OSDS as u64 * loligo_lab::conf::OSD_CACHE;
+/// Length of a run of each load.
+const TIME: Duration = Duration::from_secs(10);
+/// Length of a round while the cache warms.
+const ROUND: Duration = Duration::from_secs(5);
+/// How long an empty cache is written to until it counts as settled.
+const FILL: Duration = Duration::from_secs(75);
+/// Length of the runs past a full cache.
+const SUSTAINED: Duration = Duration::from_secs(20);
+/// Requests in flight.
+const DEPTH: u32 = 32;
+/// Requests in flight past a full cache.
+const DEEP: u32 = 64;
+
+/// What to demonstrate, and where.
+#[derive(Debug, Clone)]
+pub struct CephOptions {
+    /// Program, folder, interrupt.
+    pub place: Place,
+    /// Where the report goes.
+    pub report: PathBuf,
+    /// Print JSON instead of a table.
+    pub json: bool,
+    /// Copies of each object.
+    pub replicas: u32,
+}
+
+/// Everything that the loads gave.
+#[derive(Default)]
+struct Gathered {
+    phases: Vec<Phase>,
+    ramp: Vec<Round>,
+    commands: Vec<String>,
+}
+
+/// Runs the demo. Whatever its end, nothing keeps running and nothing stays but the report.
+///
+/// # Errors
+/// Where Ceph or fio is missing, the lab does not come up, or after an interrupt.
+pub fn run(opts: &CephOptions) -> Result<()> {
+    fio::version()?;
+    super::has_folder(&opts.report)?;
+    let lab = LabConfig {
+        osds: OSDS,
+        replicas: opts.replicas,
+        data: Data::Kind(Kind::Hdd),
+        osd_size: "6g".to_owned(),
+        ..LabConfig::default()
+    };
+    let bench = Options {
+        image: IMAGE,
+        cache: IMAGE / 4,
+        time: TIME,
+        rounds: 1,
+        ..Options::new(opts.place.clone(), lab)
+    };
+    let report = on_cluster(&bench, |bench| {
+        let mut all = Gathered::default();
+        warm_volume(bench, &mut all)?;
+        let timeline = full_volume(bench, &mut all)?;
+        Ok(report(bench, all, timeline))
+    })?;
+    super::show(&report, &opts.report, opts.json)
+}
+
+/// The published table: an image that fits into the cache, write-through and write-back.
+fn warm_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<()> {
+    let cells = [Rw::RandRead, Rw::RandWrite, Rw::RandMix(70)].map(|rw| Cell::new(rw, 4096, DEPTH, TIME));
+    let natives =
+        cells.iter().map(|cell| bench.native(cell, Librbd::Uncached, 0)).collect::<Result<Vec<_>>>()?;
+    let image = bench.image.clone();
+    let mut cached = bench.serve("warm", &image, bench.opts.roomy(), "wt")?;
+    all.commands.push(cached.command().to_owned());
+    warm(bench, &mut cached, all)?;
+    for mode in ["wt", "wb"] {
+        cached.mode(mode)?;
+        bench.say(&format!("mode {mode}"));
+        for (cell, native) in cells.iter().zip(&natives) {
+            let after = bench.cached(&mut cached, cell, Before::Nothing, 0)?;
+            let held = units::bytes(bench.opts.image as f64);
+            all.phases.push(Phase {
+                name: format!("{}, {mode}", cell.what),
+                detail: format!("{held}, all of it in the cache"),
+                before: native.clone(),
+                after,
+            });
+        }
+    }
+    // Its image goes with the lab: what is dirty need not be written.
+    Ok(())
+}
+
+/// Rounds of random reads with a pass over the image between them, until they come from the cache.
+fn warm(bench: &mut Bench<'_>, cached: &mut Cached<'_>, all: &mut Gathered) -> Result<()> {
+    let cell = Cell::new(Rw::RandRead, 4096, DEPTH, ROUND);
+    for number in 0..=read::PASSES {
+        let before = cached.stats()?;
+        let run = bench.cached(cached, &cell, Before::Nothing, number)?;
+        let hits = cached.stats()?.hits_since(&before);
+        bench.say(&format!("  {:.1} % hits", hits * 100.0));
+        all.ramp.push(Round { hits, run });
+        if hits >= read::WARM || number == read::PASSES {
+            break;
+        }
+        read::pass(bench, cached, number + 1)?;
+    }
+    Ok(())
+}
+
+/// Random writes from an empty cache through a full one, and then past it.
+fn full_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<Timeline> {
+    let cell = Cell::new(Rw::RandWrite, 4096, DEEP, SUSTAINED);
+    let before = bench.native(&cell, Librbd::Uncached, 0)?;
+    // No native load comes after this one, so that its image is free.
+    let image = bench.native.clone();
+    let mut cached = bench.serve("full", &image, bench.opts.cache, "wb")?;
+    all.commands.push(cached.command().to_owned());
+    let long = Cell { time: FILL, ..cell.clone() };
+    let filling = long.job(cached.target(), Duration::ZERO, 7);
+    cached.watch().restart();
+    let course = bench.run_watched(&filling, &mut |_| cached.watch().look())?;
+    cached.check()?;
+    let dirty = cached.watch().course().to_vec();
+    bench.tell("from empty to full", "cached", 0, &course);
+    let after = bench.cached(&mut cached, &cell, Before::Nothing, 0)?;
+    let timeline = Timeline {
+        name: format!("{}, from an empty cache", cell.what),
+        before: before.series.clone(),
+        after: course.series,
+        dirty,
+    };
+    let cache = units::bytes(bench.opts.cache as f64);
+    all.phases.push(Phase {
+        name: format!("{}, sustained", cell.what),
+        detail: format!("past a full cache of {cache}, {} s after the first write", FILL.as_secs()),
+        before,
+        after,
+    });
+    Ok(timeline)
+}
+
+fn report(bench: &Bench<'_>, all: Gathered, timeline: Timeline) -> Report {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let facts = bench.bed.facts();
+    let mut facts: Vec<(String, String)> =
+        facts.lines().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    facts.extend(bench.setup());
+    let [roomy, small] = [bench.opts.roomy(), bench.opts.cache].map(|n| units::bytes(n as f64));
+    facts.push((
+        "Cache".to_owned(),
+        format!("{roomy} in front of one image, {small} for the sustained write"),
+    ));
+    let of = |run: &Measured| run.command.clone();
+    let mut commands = all.commands;
+    commands.extend(all.phases.iter().flat_map(|phase| [of(&phase.before), of(&phase.after)]));
+    commands.dedup();
+    Report {
+        title: "Loligo: an RBD image through a cache".to_owned(),
+        summary: "A real Ceph cluster whose OSDs stand on models of 7,200 rpm disks: the same loads through librbd and through \
+                  a cached volume, write-through (wt) and write-back (wb)."
+            .to_owned(),
+        written: format!("Written {} after {} s.", units::utc(now), bench.elapsed().as_secs()),
+        facts,
+        sides: ["librbd", "cached"].map(str::to_owned),
+        phases: all.phases,
+        ramp: all.ramp,
+        timeline: Some(timeline),
+        listings: Vec::new(),
+        checks: Vec::new(),
+        commands,
+        notes: vec![
+            "librbd runs without its own cache (rbd_cache=false): an answer means committed on the OSDs.".to_owned(),
+            "One run of each load; 'loligo bench rbd' measures pairs with intervals.".to_owned(),
+        ],
+    }
+}
