@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
 
 use crate::facts::{Facts, free_bytes};
 use crate::fio::{self, FileEngine, Job, Measured, Target};
+use crate::folder::Folder;
 use crate::interrupt::Interrupt;
 use crate::server::{Server, Volume};
 use crate::units;
@@ -50,7 +50,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Bed {
     place: Place,
-    dir: TempDir,
+    dir: Folder,
 }
 
 impl Bed {
@@ -66,7 +66,7 @@ impl Bed {
             let [free, need] = [free, need].map(|bytes| units::bytes(bytes as f64));
             bail!("{} has {free} free, this needs {need}: name another folder with --dir", parent.display());
         }
-        let dir = tempfile::Builder::new().prefix("loligo-bench-").tempdir_in(parent)?;
+        let dir = Folder::new(parent, "loligo-bench-")?;
         Ok(Bed { place: place.clone(), dir })
     }
 

@@ -8,6 +8,7 @@ mod drive;
 pub mod engine;
 pub mod facts;
 pub mod fio;
+mod folder;
 pub mod foreground;
 pub mod fuse;
 mod in_process;

@@ -1,14 +1,13 @@
 //! The folder that a run works in and that is gone afterwards.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, flock};
-use tempfile::TempDir;
 
 use crate::facts::free_bytes;
+use crate::folder::Folder;
 use crate::interrupt::Interrupt;
 use crate::rng::SplitMix64;
 use crate::units;
@@ -19,9 +18,7 @@ const MIB: usize = 1 << 20;
 /// A scratch folder; removed with all it holds when dropped, and by the next run where this one was killed.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    // The lock goes before the folder.
-    _lock: File,
-    dir: TempDir,
+    folder: Folder,
 }
 
 impl Scratch {
@@ -30,7 +27,6 @@ impl Scratch {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         let parent =
             parent.canonicalize().with_context(|| format!("the folder {}: create it", parent.display()))?;
-        sweep(&parent);
         let free = free_bytes(&parent).with_context(|| format!("free space of {}", parent.display()))?;
         if free < need {
             bail!(
@@ -40,16 +36,12 @@ impl Scratch {
                 units::bytes(need as f64)
             );
         }
-        let dir =
-            tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent).context("the scratch folder")?;
-        let lock = File::create(dir.path().join("lock"))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("locking the scratch folder")?;
-        Ok(Scratch { _lock: lock, dir })
+        Ok(Scratch { folder: Folder::new(&parent, PREFIX)? })
     }
 
     /// The folder.
     pub(super) fn path(&self) -> &Path {
-        self.dir.path()
+        self.folder.path()
     }
 
     /// Makes a file of `size` bytes whose every 4 KiB differ from every other and from zeros; the same seed gives the same
@@ -90,37 +82,10 @@ pub(super) fn pattern(seed: u64, at: u64, length: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Removes folders of earlier runs that were killed: those whose lock nobody holds.
-fn sweep(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            continue;
-        }
-        if let Ok(lock) = File::open(entry.path().join("lock"))
-            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
-        {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_scratch_folder_is_gone_when_dropped_and_a_killed_runs_folder_at_the_next_start() {
-        let parent = tempfile::tempdir().unwrap();
-        let left = parent.path().join("loligo-demo-left");
-        fs::create_dir(&left).unwrap();
-        fs::write(left.join("lock"), "").unwrap();
-        let running = Scratch::new(Some(parent.path()), 0).unwrap();
-        assert!(!left.exists(), "a folder without an owner is swept");
-        let second = Scratch::new(Some(parent.path()), 0).unwrap();
-        assert!(running.path().exists(), "a running demo's folder stays");
-        drop((running, second));
-        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
-    }
+    use std::fs;
 
     #[test]
     fn too_little_space_is_said_before_anything_is_written() {

@@ -15,6 +15,7 @@ use loligo_lab::{down, process, up};
 use crate::bed::{Bed, Place};
 use crate::child::Child;
 use crate::fio::{Job, Rw, Target};
+use crate::folder::LAB;
 use crate::interrupt::Interrupt;
 
 /// How long one of Ceph's tools may take: removing an image of a slow lab is the longest.
@@ -85,7 +86,7 @@ impl Cluster {
     ) -> Result<Cluster> {
         let (conf, id, keyring, pool, facts, own) = match source {
             Source::Lab(config) => {
-                let dir = bed.path("lab");
+                let dir = bed.path(LAB);
                 let options = UpOptions {
                     dir: dir.clone(),
                     config: config.clone(),
