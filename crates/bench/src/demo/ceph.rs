@@ -61,7 +61,6 @@ pub fn run(opts: &CephOptions) -> Result<()> {
         osds: OSDS,
         replicas: opts.replicas,
         data: Data::Kind(Kind::Hdd),
-        osd_size: "6g".to_owned(),
         ..LabConfig::default()
     };
     let bench = Options {

@@ -81,6 +81,9 @@ struct Lat {
 /// Reads what fio wrote with `--output-format=json --unified_rw_reporting=both --group_reporting`. Text before the
 /// first brace (the nbd engine greets its server) is skipped.
 pub(super) fn measured(command: String, json: &str, series: Vec<Second>) -> Result<Measured> {
+    if json.trim().is_empty() {
+        bail!("fio's output is empty: the disk that it is written to may be full");
+    }
     let start = json.find('{').with_context(|| format!("fio wrote no JSON but: {}", json.trim()))?;
     let output: Output = serde_json::from_str(&json[start..]).context("fio's JSON")?;
     let [job] = output.jobs.as_slice() else {

@@ -77,6 +77,29 @@ impl Cell {
     }
 }
 
+/// Loads that share a flush and a fill.
+pub(crate) struct Group {
+    loads: Vec<Load>,
+    before: Before,
+}
+
+/// What one load has given so far.
+struct Load {
+    cell: Cell,
+    cached: Vec<Measured>,
+    native: Vec<Measured>,
+    shipped: Option<Measured>,
+}
+
+impl Group {
+    /// Nothing has run.
+    pub(crate) fn new(cells: &[Cell], before: Before) -> Group {
+        let load =
+            |cell: &Cell| Load { cell: cell.clone(), cached: Vec::new(), native: Vec::new(), shipped: None };
+        Group { loads: cells.iter().map(load).collect(), before }
+    }
+}
+
 /// Both sides of a load.
 #[derive(Debug, Clone)]
 pub(crate) struct Both {
@@ -84,7 +107,7 @@ pub(crate) struct Both {
     /// Cached and native, round by round.
     pub(crate) runs: Vec<(Measured, Measured)>,
     /// librbd as shipped, once.
-    pub(crate) shipped: Measured,
+    pub(crate) shipped: Option<Measured>,
     /// The state of the cache, in words.
     pub(crate) detail: &'static str,
 }
@@ -105,51 +128,59 @@ impl Both {
         let mut row = Row::new(figure, format!("{}{what}", self.cell.what), want, ratio);
         row.cached = Some(Side::of(self.runs.iter().map(|run| &run.0)));
         row.native = Some(Side::of(self.runs.iter().map(|run| &run.1)));
-        row.shipped = Some(Side::of([&self.shipped]));
+        row.shipped = self.shipped.as_ref().map(|run| Side::of([run]));
         row
     }
 }
 
 impl Bench<'_> {
-    /// Runs all loads of the group on one side and then on the other, and changes which goes first from round to round. The
-    /// cached volume is flushed before the native loads, so that no destage runs beside them.
+    /// Runs a group of loads on both sides, as many rounds as were asked for.
     pub(crate) fn interleave(
         &mut self,
         cached: &mut Cached<'_>,
         cells: &[Cell],
         before: Before,
     ) -> Result<Vec<Both>> {
-        let mut runs: Vec<(Vec<Measured>, Vec<Measured>)> = vec![Default::default(); cells.len()];
-        let mut shipped = Vec::new();
+        let mut group = Group::new(cells, before);
         for round in 0..self.opts.rounds {
-            for native in if round % 2 == 0 { [true, false] } else { [false, true] } {
-                if native {
-                    cached.flush()?;
-                    for (cell, runs) in cells.iter().zip(&mut runs) {
-                        let run = self.native(cell, Librbd::Uncached, round)?;
-                        runs.1.push(run);
-                        if round == 0 {
-                            shipped.push(self.native(cell, Librbd::Shipped, round)?);
-                        }
-                    }
-                } else {
-                    for (cell, runs) in cells.iter().zip(&mut runs) {
-                        let run = self.cached(cached, cell, before, round)?;
-                        runs.0.push(run);
-                    }
+            self.round(&mut group, cached, round)?;
+        }
+        Ok(self.close(group))
+    }
+
+    /// Runs all loads of the group on one side and then on the other, and changes which goes first from round to round. The
+    /// cached volume is flushed before the native loads, so that no destage runs beside them.
+    pub(crate) fn round(&mut self, group: &mut Group, cached: &mut Cached<'_>, round: usize) -> Result<()> {
+        for native in if round.is_multiple_of(2) { [true, false] } else { [false, true] } {
+            if native {
+                cached.flush()?;
+            }
+            for one in &mut group.loads {
+                if !native {
+                    one.cached.push(self.cached(cached, &one.cell, group.before, round)?);
+                    continue;
+                }
+                one.native.push(self.native(&one.cell, Librbd::Uncached, round)?);
+                if one.shipped.is_none() {
+                    one.shipped = Some(self.native(&one.cell, Librbd::Shipped, round)?);
                 }
             }
         }
-        let all: Vec<Both> = (cells.iter().zip(runs).zip(shipped))
-            .map(|((cell, (cached, native)), shipped)| Both {
-                cell: cell.clone(),
-                runs: cached.into_iter().zip(native).collect(),
-                shipped,
-                detail: before.words(),
-            })
-            .collect();
+        Ok(())
+    }
+
+    /// What a group gave; the middle pair of each load goes into the report.
+    pub(crate) fn close(&mut self, group: Group) -> Vec<Both> {
+        let detail = group.before.words();
+        let both = |one: Load| Both {
+            cell: one.cell,
+            runs: one.cached.into_iter().zip(one.native).collect(),
+            shipped: one.shipped,
+            detail,
+        };
+        let all: Vec<Both> = group.loads.into_iter().map(both).collect();
         all.iter().for_each(|both| self.keep(both));
-        Ok(all)
+        all
     }
 
     /// One native run.
@@ -191,5 +222,28 @@ impl Bench<'_> {
             "{what:24} {side:17} round {}  {iops:>8} IOPS  mean {mean:>8}  p99 {p99:>8}",
             round + 1
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_named_by_its_size_order_and_depth() {
+        let time = Duration::from_secs(1);
+        let names = [(Rw::RandMix(70), 4096, 32), (Rw::Write, 4 << 20, 1), (Rw::RandRead, 64 << 10, 64)]
+            .map(|(rw, block, depth)| Cell::new(rw, block, depth, time).what);
+        assert_eq!(names, ["4K random 70/30 qd32", "4M sequential write qd1", "64K random read qd64"]);
+    }
+
+    #[test]
+    fn rounds_have_addresses_of_their_own_and_stay_within_the_range() {
+        let mut cell = Cell::new(Rw::RandWrite, 4096, 1, Duration::from_secs(1));
+        cell.range = Some(1 << 20);
+        let target = || Target::Nbd { socket: "/s".into(), export: String::new() };
+        let jobs = [1, 2].map(|seed| cell.job(target(), Duration::from_secs(3), seed));
+        assert_ne!(jobs[0].seed, jobs[1].seed);
+        assert_eq!((jobs[0].size, jobs[0].ramp), (Some(1 << 20), Duration::from_secs(3)));
     }
 }

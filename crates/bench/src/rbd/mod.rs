@@ -27,7 +27,7 @@ pub use cluster::Source;
 pub use outcome::{Outcome, Row, Side, Verdict, Want};
 
 pub(crate) use cached::Cached;
-pub(crate) use cells::{Before, Both, Cell};
+pub(crate) use cells::{Before, Both, Cell, Group};
 pub(crate) use cluster::{Cluster, Librbd};
 
 use crate::bed::{Bed, Place};
@@ -38,6 +38,8 @@ use crate::units;
 /// Every figure there is.
 pub const FIGURES: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
 
+/// Bytes of a lab besides its OSDs: the monitor's store, logs.
+const LAB_REST: u64 = 512 << 20;
 /// OSDs on modelled disks.
 const HDD: Data = Data::Kind(Kind::Hdd);
 
@@ -118,13 +120,19 @@ impl Options {
         (self.image / 9 * 10).next_multiple_of(1 << 20)
     }
 
-    fn need(&self) -> u64 {
-        let copies = match &self.source {
-            Source::Lab(lab) => u64::from(lab.replicas),
+    /// The lab as it is made: OSDs with room for both images and no more, as BlueStore spreads over all it is given.
+    fn sized(&self, lab: &LabConfig) -> LabConfig {
+        let images = 2 * self.image * u64::from(lab.replicas) / u64::from(lab.osds.max(1));
+        LabConfig { osd_size: (images / 4 * 5 + (1 << 30)).to_string(), ..lab.clone() }
+    }
+
+    /// Free space that a run needs, bytes: the lab, a cache, and a raw file beside it.
+    fn need(&self) -> Result<u64> {
+        let lab = match &self.source {
+            Source::Lab(lab) => self.sized(lab).osd_bytes()? * u64::from(lab.osds) + LAB_REST,
             Source::Running(_) | Source::Given { .. } => 0,
         };
-        // Two images and their copies, the cache, a raw file beside it; databases and logs of OSDs.
-        2 * self.image * copies + self.roomy().max(self.cache) + self.image + (3 << 30)
+        Ok(lab + self.roomy().max(self.cache) + self.image + (64 << 20))
     }
 }
 
@@ -170,8 +178,12 @@ pub fn run(opts: &Options) -> Result<Outcome> {
 pub(crate) fn on_cluster<T>(opts: &Options, work: impl FnOnce(&mut Bench<'_>) -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let place = Place { verbose: false, ..opts.place.clone() };
-    let bed = Bed::new(&place, opts.need())?;
-    let mut cluster = Cluster::new(&bed, &place, &opts.source, &mut |text| say(begun, text))?;
+    let bed = Bed::new(&place, opts.need()?)?;
+    let source = match &opts.source {
+        Source::Lab(lab) => Source::Lab(opts.sized(lab)),
+        there => there.clone(),
+    };
+    let mut cluster = Cluster::new(&bed, &place, &source, &mut |text| say(begun, text))?;
     say(begun, &format!("writing two images of {}", units::bytes(opts.image as f64)));
     let native = cluster.image(&bed, "native", opts.image)?;
     let image = cluster.image(&bed, "cached", opts.image)?;
@@ -284,5 +296,33 @@ impl<'a> Bench<'a> {
             row.figure, row.what, cells[6], cells[7], cells[5], cells[8]
         ));
         self.rows.push(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn osds_hold_both_images_and_the_space_that_is_asked_for_holds_the_osds() {
+        let place = Place {
+            binary: "loligo".into(),
+            dir: "/".into(),
+            stop: crate::interrupt::Interrupt::default(),
+            verbose: false,
+        };
+        let o = Options::new(place, LabConfig::default());
+        let lab = o.sized(&LabConfig::default());
+        let osd = lab.osd_bytes().unwrap();
+        assert!(osd > 2 * o.image * 6 / 5 && osd < 4 * o.image, "{osd}");
+        assert!(o.need().unwrap() > 3 * osd + o.roomy());
+        assert!(o.roomy() * 9 / 10 >= o.image);
+        let there = o.on(Source::Given {
+            conf: "/c".into(),
+            id: "a".to_owned(),
+            keyring: None,
+            pool: "rbd".to_owned(),
+        });
+        assert!(there.unwrap().need().unwrap() < 3 * osd);
     }
 }

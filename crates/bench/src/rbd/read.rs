@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::ceiling::Ceiling;
-use super::{Before, Bench, Cached, Cell, Row, Want};
+use super::{Before, Bench, Cached, Cell, Group, Row, Want};
 use crate::fio::{Job, Rw};
 use crate::stats::ratio;
 use crate::units;
@@ -40,7 +40,16 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
     let cells = [1, 32].map(|depth| Cell::new(Rw::RandRead, 4096, depth, bench.opts.time));
     let fast = bench.opts.fast;
     let before = cached.stats()?;
-    let all = bench.interleave(cached, &cells, Before::Nothing)?;
+    let ceiling = Ceiling::new(bench, bench.opts.image)?;
+    let mut parts = Vec::new();
+    let mut group = Group::new(&cells, Before::Nothing);
+    for round in 0..bench.opts.rounds {
+        let of = |cell| ceiling.measure(bench, cell, round);
+        parts.push(cells.iter().map(of).collect::<Result<Vec<_>>>()?);
+        bench.round(&mut group, cached, round)?;
+    }
+    ceiling.end(bench)?;
+    let all = bench.close(group);
     let hits = format!("{:.1} % hits", cached.stats()?.hits_since(&before) * 100.0);
     let want = |mark: f64, gated: bool| if gated { Want::AtLeast(mark) } else { Want::Nothing };
     for both in &all {
@@ -51,16 +60,13 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
         let iops = both.cached_over_native(|run| run.iops);
         bench.push(both.row(3, ", warm: IOPS", want(3.0, fast && both.cell.depth == 1), iops));
     }
-    let ceiling = Ceiling::new(bench, bench.opts.image)?;
-    for both in &all {
-        let mut of_ceiling = Vec::new();
-        for (round, (cached, _)) in both.runs.iter().enumerate() {
-            let parts = ceiling.measure(bench, &both.cell, round)?;
-            of_ceiling.push((parts.mean_ns(), cached.latency.mean_ns));
-        }
+    for (load, both) in all.iter().enumerate() {
+        let of_ceiling: Vec<(f64, f64)> = (both.runs.iter().zip(&parts))
+            .map(|((cached, _), parts)| (parts[load].mean_ns(), cached.latency.mean_ns))
+            .collect();
         let what = format!("{}, warm: of raw read and NBD hop", both.cell.what);
         let gated = fast && both.cell.depth == 1;
         bench.push(Row::new(3, what, want(0.7, gated), ratio(&of_ceiling, 3)));
     }
-    ceiling.end(bench)
+    Ok(())
 }
