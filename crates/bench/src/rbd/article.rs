@@ -17,8 +17,14 @@ const ABOUT: f64 = 0.9;
 pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
     cached.flush()?;
     read::warm(bench, cached)?;
-    let time = bench.opts.time;
-    let cells = [Rw::RandRead, Rw::RandWrite, Rw::RandMix(70)].map(|rw| Cell::new(rw, 4096, DEPTH, time));
+    let cells = [Rw::RandRead, Rw::RandWrite, Rw::RandMix(70)].map(|rw| {
+        let mut cell = Cell::new(rw, 4096, DEPTH, bench.opts.time);
+        if rw != Rw::RandRead {
+            // Up to what it keeps dirty by itself.
+            cell.ramp = bench.opts.settle / 4;
+        }
+        cell
+    });
     let ceiling = Ceiling::new(bench, bench.opts.image)?;
     let best = ceiling.measure(bench, &cells[2], 0)?;
     ceiling.end(bench)?;

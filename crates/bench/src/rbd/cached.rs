@@ -79,13 +79,13 @@ impl<'a> Cached<'a> {
         self.server.check()
     }
 
-    /// Its statistics, not older than this call.
+    /// Its statistics of this moment.
     pub(crate) fn stats(&mut self) -> Result<Stats> {
         self.check()?;
-        self.bed.look(&mut self.watch)
+        serde_json::from_str(&self.ask(&["stats", self.name, "--json"])?).context("what 'loligo stats' says")
     }
 
-    /// Its statistics as seen by now, without waiting.
+    /// The course of its statistics, a look a second.
     pub(crate) fn watch(&mut self) -> &mut Watch {
         &mut self.watch
     }

@@ -25,7 +25,7 @@ pub(super) fn sustained(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Resul
 pub(super) fn depths(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
     let cells = DEPTHS.map(|depth| {
         let mut cell = Cell::new(Rw::RandWrite, 4096, depth, bench.opts.time);
-        cell.ramp = bench.opts.settle / 6;
+        cell.ramp = bench.opts.settle / 12;
         cell
     });
     for both in bench.interleave(cached, &cells, Before::Full)? {

@@ -18,7 +18,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
     for block in bench.opts.blocks.clone() {
         // One flush and one fill serve the four loads of a size.
         let loads = [(Rw::RandWrite, 1), (Rw::Write, 1), (Rw::RandWrite, 64), (Rw::Write, 64)];
-        let cells = loads.map(|(rw, depth)| Cell::new(rw, block, depth, bench.opts.time));
+        let cells = loads.map(|(rw, depth)| Cell::new(rw, block, depth, bench.opts.time / 4));
         for both in bench.interleave(cached, &cells, Before::Full)? {
             let ratio = both.cached_over_native(|run| run.bytes_per_second);
             bench.push(both.row(2, ", full cache: rate", Want::AtLeast(0.95), ratio));
