@@ -114,10 +114,24 @@ fn the_report_shows_its_table_and_plots_in_a_browser_without_a_network() {
     };
     let dom = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for id in ["phases", "plot-bars", "plot-timeline", "plot-latency", "checks", "facts", "command-list"] {
+    for id in [
+        "phases",
+        "plot-bars",
+        "plot-ramp",
+        "plot-timeline",
+        "plot-latency",
+        "checks",
+        "facts",
+        "command-list",
+    ] {
         assert!(dom.contains(&format!("id=\"{id}\"")), "no {id} in the page");
     }
-    assert_eq!(dom.matches("<svg").count(), 1 + 1 + 5, "bars, timeline, one latency panel per phase");
+    assert_eq!(
+        dom.matches("<svg").count(),
+        1 + 1 + 1 + 5,
+        "bars, ramp, timeline, one latency panel per phase"
+    );
+    assert!(dom.contains("MISS"), "a table of its own is there");
     assert!(dom.contains("4K random write") && dom.contains("58.8x"), "the table holds names and ratios");
     assert!(dom.contains("&lt;before&gt;"), "text is escaped");
     let shot = dir.path().join("shot.png");

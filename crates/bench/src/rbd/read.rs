@@ -9,28 +9,33 @@ use crate::stats::ratio;
 use crate::units;
 
 /// Passes over the image after which it must be warm.
-pub(crate) const PASSES: usize = 8;
+const PASSES: usize = 8;
 /// Share of hits from which the cache counts as warm.
 pub(crate) const WARM: f64 = 0.99;
 
 /// Reads the image until it comes from the cache: a first read only makes a block a candidate.
 pub(crate) fn warm(bench: &Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
-    for number in 1..=PASSES {
-        if pass(bench, cached, number)? >= WARM {
+    for pass in 1..=PASSES {
+        let (rate, hits) = sweep(bench, cached, 0, bench.opts.image)?;
+        let rate = units::bytes(rate);
+        bench.say(&format!("reading the image whole, pass {pass}: {rate}/s, {:.0} % hits", hits * 100.0));
+        if hits >= WARM {
             return Ok(());
         }
     }
     bail!("after {PASSES} passes over the image the cache does not hold it")
 }
 
-/// Reads the image once, in large pieces, and gives the share of hits.
-pub(crate) fn pass(bench: &Bench<'_>, cached: &mut Cached<'_>, number: usize) -> Result<f64> {
+/// Reads `size` bytes from `offset` once, in large pieces, and gives bytes a second and the share of hits.
+pub(crate) fn sweep(
+    bench: &Bench<'_>,
+    cached: &mut Cached<'_>,
+    offset: u64,
+    size: u64,
+) -> Result<(f64, f64)> {
     let before = cached.stats()?;
-    let run = bench.run(&Job::new(cached.target(), Rw::Read, 64 << 10, 8))?;
-    let hits = cached.stats()?.hits_since(&before);
-    let rate = units::bytes(run.bytes_per_second);
-    bench.say(&format!("reading the image whole, pass {number}: {rate}/s, {:.0} % hits", hits * 100.0));
-    Ok(hits)
+    let run = bench.run(&Job::new(cached.target(), Rw::Read, 64 << 10, 8).within(offset, size))?;
+    Ok((run.bytes_per_second, cached.stats()?.hits_since(&before)))
 }
 
 /// Runs it.
