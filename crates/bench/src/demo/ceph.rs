@@ -97,8 +97,8 @@ fn warm_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<()> {
             let after = bench.cached(&mut cached, cell, Before::Nothing, 0)?;
             let held = units::bytes(bench.opts.image as f64);
             all.phases.push(Phase {
-                name: format!("{}, {mode}", cell.what),
-                detail: format!("{held}, all of it in the cache"),
+                name: format!("{}, {mode}", short(cell)),
+                detail: format!("depth {DEPTH}; {held}, all of it in the cache"),
                 before: native.clone(),
                 after,
             });
@@ -150,12 +150,20 @@ fn full_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<Timeline> {
     };
     let cache = units::bytes(bench.opts.cache as f64);
     all.phases.push(Phase {
-        name: format!("{}, sustained", cell.what),
-        detail: format!("past a full cache of {cache}, {} s after the first write", FILL.as_secs()),
+        name: format!("{}, sustained", short(&cell)),
+        detail: format!(
+            "depth {DEEP}, past a full cache of {cache}, {} s after the first write",
+            FILL.as_secs()
+        ),
         before,
         after,
     });
     Ok(timeline)
+}
+
+/// A load's name without its depth.
+fn short(cell: &Cell) -> &str {
+    cell.what.rsplit_once(" qd").map_or(cell.what.as_str(), |(load, _)| load)
 }
 
 fn report(bench: &Bench<'_>, all: Gathered, timeline: Timeline) -> Report {

@@ -10,7 +10,7 @@ use super::canvas::{AFTER, BEFORE, FONT, GRID, INK, SOFT, decades, plain, svg};
 use crate::units;
 
 const WIDTH: i32 = 900;
-const LEFT: i32 = 170;
+const LEFT: i32 = 215;
 const RIGHT: i32 = 150;
 const TOP: i32 = 8;
 const GROUP: i32 = 58;
