@@ -17,6 +17,9 @@ use crate::interrupt::Interrupt;
 /// How long fio may take to write its logs once it was told to end.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long fio may go on after its time: what librbd's cache holds is written then.
+const OVERDUE: Duration = Duration::from_secs(180);
+
 /// Says how to get fio where it is missing.
 fn missing(error: std::io::Error) -> anyhow::Error {
     if error.kind() == std::io::ErrorKind::NotFound {
@@ -80,19 +83,7 @@ pub fn run_each(
     let dir = logs(scratch)?;
     let extra = ["--write_lat_log=log", "--log_unix_epoch=1"].map(str::to_owned);
     let mut child = start(job, &extra, dir.path(), stop)?;
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        stop.check()?;
-        if !go_on(begun.elapsed()) {
-            // It still writes its logs, and ends with a status of its own.
-            child.terminate(stop, END_LIMIT)?.context("fio did not end after SIGTERM")?;
-            break ExitStatus::default();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let status = attend(&mut child, job, stop, go_on)?;
     ended(job, status, dir.path())?;
     let mut each = Vec::new();
     for worker in 1..=job.workers {
@@ -141,8 +132,39 @@ fn execute(
     stop: &Interrupt,
     tick: &mut dyn FnMut(Duration),
 ) -> Result<()> {
-    let status = start(job, extra, dir, stop)?.wait(stop, tick)?;
+    let mut child = start(job, extra, dir, stop)?;
+    let status = attend(&mut child, job, stop, &mut |elapsed| {
+        tick(elapsed);
+        true
+    })?;
     ended(job, status, dir)
+}
+
+/// Waits until fio ends by itself, or ends it once `go_on` says so.
+fn attend(
+    child: &mut Child,
+    job: &Job,
+    stop: &Interrupt,
+    go_on: &mut dyn FnMut(Duration) -> bool,
+) -> Result<ExitStatus> {
+    let limit = job.time.map(|time| job.ramp + time + OVERDUE);
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        stop.check()?;
+        let elapsed = begun.elapsed();
+        if limit.is_some_and(|limit| elapsed > limit) {
+            bail!("fio goes on {} s after its time: {}", OVERDUE.as_secs(), job.command_line());
+        }
+        if !go_on(elapsed) {
+            // It still writes its logs, and ends with a status of its own.
+            child.terminate(stop, END_LIMIT)?.context("fio did not end after SIGTERM")?;
+            return Ok(ExitStatus::default());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn start(job: &Job, extra: &[String], dir: &Path, stop: &Interrupt) -> Result<Child> {

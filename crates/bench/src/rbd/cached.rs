@@ -15,8 +15,8 @@ use crate::watch::{Stats, Watch};
 const FLUSH_LIMIT: Duration = Duration::from_secs(1800);
 /// Requests in flight while the cache is filled.
 const FILL_DEPTH: u32 = 64;
-/// Pieces of filling, each a quarter of the cache, after which it is as full as it gets.
-const FILL_PIECES: u64 = 40;
+/// Pieces of filling, each of as many bytes as the cache, after which it is as full as it gets.
+const FILL_PIECES: u64 = 20;
 /// Growth of the dirty share that a piece makes at least while the cache fills.
 const GROWTH: f64 = 0.02;
 /// Share of the steady dirty share at which it counts as reached again.
@@ -113,18 +113,20 @@ impl<'a> Cached<'a> {
 
     /// Drives it to the dirty share that random writes at depth 64 keep it at.
     pub(crate) fn fill(&mut self) -> Result<f64> {
-        let mut before = self.stats()?.dirty();
-        for piece in 0..FILL_PIECES {
+        let (mut before, mut still) = (self.stats()?.dirty(), 0);
+        for _ in 0..FILL_PIECES {
             if self.steady.is_some_and(|steady| before >= NEARLY * steady) {
                 return Ok(before);
             }
             self.seed += 1;
             let mut job = Job::new(self.target(), Rw::RandWrite, 4096, FILL_DEPTH);
-            job.total = Some(self.cache_bytes / 4);
+            // Once it was full, less is missing.
+            job.total = Some(if self.steady.is_some() { self.cache_bytes / 4 } else { self.cache_bytes });
             job.seed = self.seed;
             self.bed.run(&job)?;
             let after = self.stats()?.dirty();
-            if self.steady.is_none() && piece > 1 && after < before + GROWTH {
+            still = if after < before + GROWTH { still + 1 } else { 0 };
+            if self.steady.is_none() && still == 2 {
                 self.steady = Some(after);
                 return Ok(after);
             }
