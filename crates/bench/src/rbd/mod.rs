@@ -38,6 +38,9 @@ use crate::units;
 /// Every figure there is.
 pub const FIGURES: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
 
+/// Bytes of an OSD besides its objects. RocksDB's logs are preallocated, 280 MiB at a time, and an OSD ends where it finds no
+/// room for one: 1 GiB was seen to be too little within minutes of small writes.
+const OSD_REST: u64 = 3 << 30;
 /// Bytes of a lab besides its OSDs: the monitor's store, logs.
 const LAB_REST: u64 = 512 << 20;
 /// OSDs on modelled disks.
@@ -123,7 +126,7 @@ impl Options {
     /// The lab as it is made: OSDs with room for both images and no more, as BlueStore spreads over all it is given.
     fn sized(&self, lab: &LabConfig) -> LabConfig {
         let images = 2 * self.image * u64::from(lab.replicas) / u64::from(lab.osds.max(1));
-        LabConfig { osd_size: (images / 4 * 5 + (1 << 30)).to_string(), ..lab.clone() }
+        LabConfig { osd_size: (images / 4 * 5 + OSD_REST).to_string(), ..lab.clone() }
     }
 
     /// Free space that a run needs, bytes: the lab, a cache, and a raw file beside it.
@@ -321,7 +324,7 @@ mod tests {
         let o = Options::new(place, LabConfig::default());
         let lab = o.sized(&LabConfig::default());
         let osd = lab.osd_bytes().unwrap();
-        assert!(osd > 2 * o.image * 6 / 5 && osd < 4 * o.image, "{osd}");
+        assert!(osd > 2 * o.image * 6 / 5 + (2 << 30) && osd < 8 * o.image, "{osd}");
         assert!(o.need().unwrap() > 3 * osd + o.roomy());
         assert!(o.roomy() * 9 / 10 >= o.image);
         let there = o.on(Source::Given {
