@@ -2,12 +2,14 @@
 
 use crate::CephError;
 use crate::cluster::Pool;
+use crate::device::Landed;
 use crate::error::check;
 use crate::gate::Gate;
 use crate::image::{Image, LockHolder};
 use crate::mark::{KEY, Mark};
 use crate::snapc::SnapContext;
 use crate::take::Witness;
+use loligo_block::Letterbox;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -27,7 +29,9 @@ pub enum Notice {
     Stale,
     /// The cluster refuses this client: somebody else has the image.
     Lost(String),
-    /// The volume stops.
+    /// The volume is about to stop.
+    Stop,
+    /// It has.
     End,
 }
 
@@ -94,6 +98,8 @@ pub struct Attached {
     context: Mutex<SnapContext>,
     watches: Mutex<Watches>,
     notices: Mutex<Sender<Notice>>,
+    /// What has landed for the device.
+    pub(crate) inbox: Letterbox<Landed>,
 }
 
 /// Numbers of what librbd tells us.
@@ -143,6 +149,7 @@ pub(crate) struct Parts {
     pub(crate) prefix: String,
     pub(crate) why_librbd: Option<String>,
     pub(crate) notices: Sender<Notice>,
+    pub(crate) inbox: Letterbox<Landed>,
 }
 
 impl Attached {
@@ -164,6 +171,7 @@ impl Attached {
             context: Mutex::new(SnapContext::default()),
             watches: Mutex::default(),
             notices: Mutex::new(p.notices),
+            inbox: p.inbox,
         }
     }
 
@@ -264,6 +272,11 @@ impl Attached {
     /// Where that cannot be written.
     pub fn set_mark(&self, mark: Mark) -> Result<(), CephError> {
         self.image.set_metadata(KEY, &mark.of(&self.identity).encode())
+    }
+
+    /// Wakes the device: what waited for the gate may go.
+    pub(crate) fn ring(&self) {
+        self.inbox.ring();
     }
 
     /// Blocking access, for what comes before and after service.

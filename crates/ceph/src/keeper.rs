@@ -25,6 +25,8 @@ const OWED: Duration = Duration::from_secs(15);
 /// After so long without an unquiesce whoever asked is taken for dead.
 const FORGOTTEN: Duration = Duration::from_secs(120);
 
+const STOPPING: &str = "the volume is being stopped";
+
 /// The cache in front of the image, as its keeper needs it.
 pub trait Clients: Send {
     /// The moment of a snapshot is now: says when the image holds it. Until [`Clients::thaw`] nothing else reaches the image.
@@ -123,6 +125,7 @@ impl Keeper {
             seq: 0,
             next: false,
             stale: false,
+            stopping: false,
         };
         let thread =
             std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
@@ -140,6 +143,11 @@ impl Keeper {
             last_wait: k.last_wait.as_secs_f64(),
             lost: k.lost.clone(),
         }
+    }
+
+    /// The volume is about to stop: whoever waits for a snapshot is not left waiting, and holds nobody up.
+    pub fn refuse_snapshots(&self) {
+        self.image.tell(Notice::Stop);
     }
 
     /// Ends it. A snapshot that waits is refused.
@@ -178,6 +186,8 @@ struct Watch {
     next: bool,
     /// The snapshot context is to be read again.
     stale: bool,
+    /// No snapshot is made ready any more.
+    stopping: bool,
 }
 
 impl Watch {
@@ -202,7 +212,7 @@ impl Watch {
             let waiting = self.stale || self.doing().0 != Doing::Running;
             match notices.recv_timeout(if waiting { LOOK } else { IDLE }) {
                 Ok(Notice::End) => {
-                    self.give_up();
+                    self.notice(Notice::Stop);
                     ending = Some(Instant::now() + OWED);
                 }
                 Ok(notice) => self.notice(notice),
@@ -226,6 +236,13 @@ impl Watch {
                 self.note(|k| k.lost = Some(why));
                 self.now(Doing::Lost);
             }
+            (Notice::Stop, doing) => {
+                self.stopping = true;
+                if doing == Doing::Freezing {
+                    self.refuse(STOPPING);
+                }
+            }
+            (Notice::Quiesce, Doing::Running) if self.stopping => self.refuse(STOPPING),
             (Notice::Quiesce, Doing::Running) => self.freeze(),
             (Notice::Quiesce, Doing::Refused) => {
                 self.stale = true;
@@ -349,6 +366,7 @@ impl Watch {
                 self.stale = false;
                 self.image.gate.new_epoch();
                 self.image.gate.open();
+                self.image.ring();
                 let now = self.image.context().seq;
                 if now != before {
                     self.clients.snapshots_changed(now);
@@ -360,13 +378,6 @@ impl Watch {
             }
             Err(e) if e.errno() == Some(libc::ESHUTDOWN) => self.image.lose(e.to_string()),
             Err(e) => tracing::warn!(image = self.image.name, error = %e, "cannot read the image's header"),
-        }
-    }
-
-    /// The volume stops: whoever waits for a snapshot is not left waiting.
-    fn give_up(&mut self) {
-        if self.doing().0 == Doing::Freezing {
-            self.refuse("the volume is being stopped");
         }
     }
 }

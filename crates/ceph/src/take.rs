@@ -194,6 +194,7 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
         data,
         why_librbd: (!why_librbd.is_empty()).then(|| why_librbd.join("; ")),
         notices: send,
+        inbox: loligo_block::Letterbox::new().map_err(|e| CephError::Named(e.to_string()))?,
     }));
     attached.watch()?;
     attached.refresh()?;

@@ -93,6 +93,13 @@ impl App {
         }
     }
 
+    /// Snapshots by others are refused from now on, so that none holds the stop up.
+    pub(crate) fn refuse_snapshots(&self) {
+        if let Some((kept, _)) = &*self.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
+            kept.keeper.refuse_snapshots();
+        }
+    }
+
     /// Nobody keeps the image any more; a snapshot that is being taken is waited for.
     pub(crate) fn end_rbd(&self) {
         drop(self.rbd.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -110,12 +110,12 @@ impl OpenCore {
     }
 
     /// For the threads of the volume.
-    pub(crate) fn source(&self) -> Result<CoreSource, IoError> {
-        Ok(match (&self.spec, &self.backing) {
+    pub(crate) fn source(&self) -> CoreSource {
+        match (&self.spec, &self.backing) {
             (CoreSpec::Device(spec), Backing::File(file)) => CoreSource::File(spec.clone(), file.clone()),
-            (_, Backing::Image(image)) => CoreSource::Device(Box::new(RbdDevice::new(image.clone())?)),
+            (_, Backing::Image(image)) => CoreSource::Device(Box::new(RbdDevice::new(image.clone()))),
             (CoreSpec::Image(_), Backing::File(_)) => unreachable!("an image is no file"),
-        })
+        }
     }
 }
 

@@ -215,7 +215,11 @@ impl Clients for Volume {
         answer
     }
 
-    fn thaw(&self) {}
+    fn thaw(&self) {
+        if let Err(why) = self.handle.control(&Control::Thaw) {
+            tracing::warn!(why, "the cache cannot go on after a snapshot");
+        }
+    }
 
     fn lose(&self, why: &str) {
         self.lease.lose();

@@ -141,7 +141,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
         limits: Limits::default(),
         tls,
         listeners,
-        core: core.source()?,
+        core: core.source(),
         lease: lease.clone(),
         backend,
     };

@@ -34,6 +34,7 @@ pub(crate) fn stop(
 ) -> Result<ExitCode> {
     let Left { backing, held, image } = left;
     let handle = running.handle().clone();
+    app.refuse_snapshots();
     let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
     unmount(mounts);
     let mut flushed = Ok(());

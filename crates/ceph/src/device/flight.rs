@@ -5,7 +5,7 @@ use super::Extent;
 use crate::attached::Attached;
 use crate::cluster::text;
 use crate::ffi::{CompletionT, Library};
-use loligo_block::{Buf, Letterbox, Shared, Tag};
+use loligo_block::{Buf, Shared, Tag};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ enum Call {
 
 /// What became of it: a count or a negative error number.
 #[derive(Debug)]
-pub(super) struct Landed {
+pub(crate) struct Landed {
     pub(super) what: What,
     pub(super) code: i64,
 }
@@ -52,20 +52,14 @@ pub(super) struct Landed {
 /// An operation with all it needs until it is over.
 pub(super) struct Flight {
     image: Arc<Attached>,
-    inbox: Arc<Letterbox<Landed>>,
     /// It passed the gate.
     counted: bool,
     what: What,
 }
 
 impl Flight {
-    pub(super) fn new(
-        image: &Arc<Attached>,
-        inbox: &Arc<Letterbox<Landed>>,
-        counted: bool,
-        what: What,
-    ) -> Flight {
-        Flight { image: image.clone(), inbox: inbox.clone(), counted, what }
+    pub(super) fn new(image: &Arc<Attached>, counted: bool, what: What) -> Flight {
+        Flight { image: image.clone(), counted, what }
     }
 
     /// Hands it to Ceph. What becomes of it lies in the inbox some time later, also where Ceph refuses to take it.
@@ -163,14 +157,14 @@ impl Flight {
 
     /// It is over.
     fn land(self, code: i64) {
-        let Flight { image, inbox, counted, what } = self;
+        let Flight { image, counted, what } = self;
         if counted {
             image.gate.leave();
         }
         if code == -i64::from(libc::ESHUTDOWN) {
             image.lose("the cluster refuses this client: another took the image over".to_owned());
         }
-        inbox.put([Landed { what, code }]);
+        image.inbox.put([Landed { what, code }]);
     }
 }
 

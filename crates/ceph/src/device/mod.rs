@@ -10,9 +10,10 @@ mod objects;
 
 use crate::attached::{Attached, Notice};
 use crate::gate::Pass;
-use flight::{Flight, Landed, What};
+pub(crate) use flight::Landed;
+use flight::{Flight, What};
 use loligo_block::{
-    Completion, Device, Geometry, IoError, IoKind, Letterbox, Op, OpKind, Ring, SECTOR, Shared, Submit, Tag,
+    Completion, Device, Geometry, IoError, IoKind, Op, OpKind, Ring, SECTOR, Shared, Submit, Tag,
 };
 use objects::Objects;
 use slab::Slab;
@@ -51,7 +52,6 @@ struct Request {
 #[derive(Debug)]
 pub struct RbdDevice {
     image: Arc<Attached>,
-    inbox: Arc<Letterbox<Landed>>,
     letters: VecDeque<Landed>,
     /// The ring watches the inbox.
     armed: bool,
@@ -67,14 +67,10 @@ pub struct RbdDevice {
 
 impl RbdDevice {
     /// The only device of `image`.
-    ///
-    /// # Errors
-    /// Where the process has no descriptor left.
-    pub fn new(image: Arc<Attached>) -> Result<RbdDevice, IoError> {
-        Ok(RbdDevice {
+    pub fn new(image: Arc<Attached>) -> RbdDevice {
+        RbdDevice {
             objects: Objects::new(image.size.div_ceil(image.object_size)),
             image,
-            inbox: Arc::new(Letterbox::new()?),
             letters: VecDeque::new(),
             armed: false,
             requests: Slab::new(),
@@ -83,11 +79,11 @@ impl RbdDevice {
             in_flight: 0,
             reads: 0,
             failures: 0,
-        })
+        }
     }
 
     fn fly(&self, counted: bool, what: What) {
-        Flight::new(&self.image, &self.inbox, counted, what).start();
+        Flight::new(&self.image, counted, what).start();
     }
 
     /// Lets waiting changes go while the gate is open.
@@ -267,7 +263,7 @@ impl Device for RbdDevice {
 
     fn submit(&mut self, ring: &mut Ring, _now: u64, op: Op) -> Submit {
         if !self.armed {
-            if let Err(e) = ring.wake_on(self.inbox.bell()) {
+            if let Err(e) = ring.wake_on(self.image.inbox.bell()) {
                 return Submit::Finished(op.complete(Err(e)));
             }
             self.armed = true;
@@ -297,7 +293,7 @@ impl Device for RbdDevice {
 
     fn poll(&mut self, _ring: &mut Ring, _now: u64, out: &mut Vec<Completion>) {
         let mut letters = std::mem::take(&mut self.letters);
-        if self.inbox.take_if_rung(&mut letters) {
+        if self.image.inbox.take_if_rung(&mut letters) {
             for landed in letters.drain(..) {
                 self.landed(landed);
             }
