@@ -6,6 +6,7 @@ use loligo_cache::Bug;
 use loligo_cache::mode::Mode;
 use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
 use loligo_cache::policy::Kind;
+use std::ops::Range;
 
 /// One run in this many that does not fill its cache has a cold majority.
 const COLD_ONE_IN: u64 = 24;
@@ -70,6 +71,8 @@ pub struct Load {
     pub control_one_in: u64,
     /// The first life begins by writing more than the cache holds.
     pub fill: bool,
+    /// Of the cache, in percent.
+    pub fill_percent: Range<u64>,
     /// Every life overwrites dirty data in bursts and mostly ends in the middle of one.
     pub burst: bool,
     /// One step of the workload in this many freezes the core, where it can be.
@@ -117,6 +120,7 @@ impl Load {
             think: rng.pick(&[1_000, 50_000, 2_000_000]),
             pause_one_in: rng.pick(&[40, 150, 1000]),
             fill: false,
+            fill_percent: 80..105,
             burst: false,
             freeze_one_in: 300,
             spots: 4,
@@ -204,18 +208,34 @@ impl Config {
     /// Freezes that meet much dirty data and many overwrites of it, by `chance`.
     fn often_frozen(&mut self, chance: u64) {
         if self.load.burst {
-            self.shards = if chance.is_multiple_of(2) { 1 } else { self.shards };
-            self.load.freeze_one_in = 20;
-        } else if chance.is_multiple_of(8) && !self.load.fill && self.load.cools_one_in == 0 {
+            // The others are for what bursts show without: a freeze brings what is dirty to the core.
+            let often = chance.is_multiple_of(2);
+            self.shards = if often { 1 } else { self.shards };
+            self.load.freeze_one_in = if often { 20 } else { 100_000 };
+        } else if !self.load.fill && self.load.cools_one_in == 0 && chance.is_multiple_of(8) {
+            // Half a cache of dirty data that nothing but freezes brings to a slow core, and a storm over all of it: slots
+            // go round while versions in them are pinned.
             self.shards = 1;
             self.mode = Mode::Wb;
+            self.cache.size = 24 << 20;
+            self.cache.latency.spread = 100_000;
+            self.core.size = (36 << 20) + self.core.size % (1 << 20);
+            self.core.latency.base = 20_000_000;
+            self.params.seq_cutoff = SeqCutoff::Never;
             self.params.destage_low = 90;
-            self.core.latency.base = 2_000_000;
             self.load = Load {
+                depth: 32,
                 reads: 10,
-                hot: 90,
+                fua: 0,
+                largest: 520,
+                hot: 20,
                 hot_span: 512 << 10,
-                largest: 64,
+                streams: 0,
+                think: 1_000,
+                pause_one_in: 1000,
+                fill: true,
+                fill_percent: 35..60,
+                burst: true,
                 freeze_one_in: 60,
                 ..self.load.clone()
             };

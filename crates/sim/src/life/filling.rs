@@ -24,7 +24,7 @@ impl<E: Engine> Run<E> {
     /// Writes somewhat more than the cache holds, in long requests and without a flush.
     pub(super) fn fill(&mut self) -> Result<(), Wrong> {
         let room: u64 = self.w.parts.data.iter().map(|r| r.end - r.start).sum();
-        let filled = room / 512 * self.rng.range(80..105) / 100;
+        let filled = room / 512 * self.rng.range(self.w.cfg.load.fill_percent.clone()) / 100;
         self.pour(filled)?;
         self.w.marks.hit("cache filled");
         if self.w.cfg.load.burst {
