@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, Purpose};
 use crate::image::{Image, LockHolder, Source, WatcherInfo, feature};
+use crate::mark::{KEY, Mark};
 use crate::spec::ImageSpec;
 use crate::{CephError, Library};
 use serde::Serialize;
@@ -9,9 +10,10 @@ use std::sync::Arc;
 
 /// Options of librbd that must be as stated for a write to mean what a cache takes it for, with the reason. An image or pool
 /// may override what the client sets, so they are looked up after opening.
-const BINDING: [(&str, &str, &str); 3] = [
+const BINDING: [(&str, &str, &str); 4] = [
     ("rbd_cache", "false", "librbd would answer from memory before the OSDs have the write"),
     ("rbd_persistent_cache_mode", "disabled", "librbd's own persistent cache would hold writes back"),
+    ("rbd_quiesce_notification_attempts", "", "a snapshot must wait until dirty data is in the image"),
     ("rbd_parent_cache_enabled", "false", "reads of a clone's parent would come from another daemon's cache"),
 ];
 
@@ -34,6 +36,8 @@ pub struct ImageStatus {
     pub watchers: Vec<WatcherInfo>,
     /// Whether snapshots by others can be made to hold cached writes (this host's librbd).
     pub quiesce: bool,
+    /// The cache that may hold what it lacks.
+    pub cache: Option<Mark>,
     /// Why it cannot be a core at all; empty: it can.
     pub refused: Vec<String>,
     /// Why dirty data goes out through librbd, block by block; empty: by object, grouped.
@@ -55,7 +59,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     // An image opened to be read does not watch, so that all of these are others.
     let watchers = image.watchers()?;
     let old = image.is_old()?;
-    let mut refused = unusable(features, old);
+    let mut refused = unusable(&spec.to_string(), features, old);
     if let Some(h) = &lock {
         refused.push(format!(
             "{} at {} holds its exclusive lock: end that client first (one that died lets go after 30 s)",
@@ -69,17 +73,21 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     }
     let options = image.options()?;
     refused.extend(overridden(&options));
+    let id = if old { String::new() } else { image.id()? };
+    // Clones and copies inherit metadata: a mark that names another image says nothing of this one.
+    let cache = image.metadata(KEY)?.and_then(|m| Mark::decode(&m)).filter(|m| m.fsid == fsid && m.image == id);
     let (unit, count) = image.striping()?;
     let flags = image.flags()?;
     Ok(ImageStatus {
         image: spec.to_string(),
         fsid,
-        id: if old { String::new() } else { image.id()? },
+        id,
         size: image.size()?,
         features,
         lock,
         watchers,
         quiesce: Library::get()?.quiesces(),
+        cache,
         refused,
         ungrouped: ungrouped(unit, count, &options),
         warnings: warnings(flags),
@@ -87,9 +95,9 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
 }
 
 /// What rules an image out.
-pub(crate) fn unusable(features: u64, old: bool) -> Vec<String> {
+pub(crate) fn unusable(name: &str, features: u64, old: bool) -> Vec<String> {
     if old {
-        return vec!["it is of format 1, which has no lock: copy it with 'rbd deep cp'".to_owned()];
+        return vec![format!("it is of format 1, which has no lock: 'rbd deep cp {name} NEW' makes one that has")];
     }
     let has = |bit| features & bit != 0;
     let cases = [
@@ -111,7 +119,7 @@ pub(crate) fn unusable(features: u64, old: bool) -> Vec<String> {
             "a client's persistent cache holds newer data: let that client write it back",
         ),
     ];
-    cases.into_iter().filter(|(is, _)| *is).map(|(_, why)| why.to_owned()).collect()
+    cases.into_iter().filter(|(is, _)| *is).map(|(_, why)| why.replace("IMAGE", name)).collect()
 }
 
 /// Options that the image or its pool set against what a core needs.
@@ -173,10 +181,10 @@ mod tests {
             (lock | feature::NON_PRIMARY, "promote"),
             (lock | feature::DIRTY_CACHE, "persistent cache"),
         ] {
-            let why = unusable(features, false);
+            let why = unusable("p/i", features, false);
             assert!(why.len() == 1 && why[0].contains(says), "{why:?}");
         }
-        assert!(unusable(0, true)[0].contains("format 1"));
+        assert!(unusable("p/i", 0, true)[0].contains("format 1"));
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
         // A cluster that does not answer is found out here, and not waited for.
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
         let look = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
-        let unusable = status::unusable(look.features()?, look.is_old()?);
+        let unusable = status::unusable(&spec.to_string(), look.features()?, look.is_old()?);
         if !unusable.is_empty() {
             return refuse(format!("image {spec} cannot be a core: {}", unusable.join("; ")));
         }

@@ -22,7 +22,8 @@ enum What {
 
 /// Show who uses an image, and whether it could be a core
 ///
-/// Looks without asking for the image's lock and disturbs nobody. Exits with 1 where the image could not be a core now.
+/// Also whether a cache may hold data that it lacks, and how dirty data would go to it. Looks without asking for the image's
+/// lock and disturbs nobody. Exits with 1 where the image could not be a core now.
 #[derive(Debug, clap::Args)]
 struct Status {
     /// The image: POOL[/NAMESPACE]/IMAGE
@@ -67,8 +68,12 @@ fn print(s: &ImageStatus) {
     for w in &s.watchers {
         line("open at", &format!("{} (client.{})", w.address, w.client));
     }
+    if let Some(m) = &s.cache {
+        let cache = format!("volume '{}' on {} has it in cache {}: stock clients may see older data", m.volume, m.host, m.cache);
+        line("cache", &cache);
+    }
     let quiesce = if s.quiesce {
-        "hold cached writes while attached"
+        "hold every acknowledged write while a cache is attached; while it is detached they lack what is dirty"
     } else {
         "cannot hold cached writes: librbd is too old"
     };

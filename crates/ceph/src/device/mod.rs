@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Objects that are written at a time.
-const OBJECTS: usize = 16;
+/// Objects that are written at a time. Those that wait meanwhile gather what else is dirty in them.
+const OBJECTS: usize = 8;
 /// Extents in one operation, at most: beyond that an OSD's time grows with the square.
 const EXTENTS: usize = 256;
 /// The same while somebody reads: an operation holds its placement group for as long as it takes.

@@ -42,9 +42,13 @@ impl Objects {
         o.extents.push_back(extent);
     }
 
-    /// The object that has waited longest.
+    /// The object with the most to write, of those the one that has waited longest. Nobody starves: who asks for writes asks for
+    /// a bounded number before the first is over.
     pub(super) fn next(&mut self) -> Option<u64> {
-        self.ready.pop_front()
+        let waiting = |object: &u64| self.active.get(object).map_or(0, |o| o.extents.len());
+        let most = self.ready.iter().map(waiting).max()?;
+        let at = self.ready.iter().position(|o| waiting(o) == most)?;
+        self.ready.remove(at)
     }
 
     /// It cannot be written yet.
@@ -125,7 +129,7 @@ mod tests {
         let mut o = Objects::new(8);
         (0..5).for_each(|at| o.push(3, extent(at)));
         o.push(4, extent(9));
-        assert_eq!(o.next(), Some(3));
+        assert_eq!(o.next(), Some(3), "it has the most");
         assert_eq!(o.take_one(3).at, 0);
         assert_eq!((o.busy(), o.next(), o.next()), (1, Some(4), None), "3 is busy");
         assert_eq!(places(&o.take(4, 256)), [9]);
