@@ -1,7 +1,7 @@
 //! An image while it is somebody's core: what the thread that does its I/O, the keeper and librbd's callbacks share.
 
 use crate::CephError;
-use crate::cluster::Pool;
+use crate::cluster::{Pool, text};
 use crate::device::Landed;
 use crate::error::check;
 use crate::gate::Gate;
@@ -11,6 +11,7 @@ use crate::snapc::SnapContext;
 use crate::take::Witness;
 use loligo_block::Letterbox;
 use std::ffi::c_void;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,6 +93,8 @@ pub struct Attached {
     pub(crate) data: Pool,
     pub(crate) prefix: String,
     pub(crate) gate: Gate,
+    /// Bytes that are still the image's: it may shrink under the cache, and does not grow again before the next attach.
+    limit: AtomicU64,
     /// No groups any more.
     librbd_only: AtomicBool,
     why_librbd: Mutex<Option<String>>,
@@ -166,6 +169,7 @@ impl Attached {
             data: p.data,
             prefix: p.prefix,
             gate: Gate::new(),
+            limit: AtomicU64::new(p.size),
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
             context: Mutex::new(SnapContext::default()),
@@ -322,6 +326,38 @@ impl Attached {
         let changed = *known != now;
         *known = now;
         Ok(changed)
+    }
+
+    /// Where the image ends by now.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Acquire)
+    }
+
+    /// Somebody has shrunk the image. The gate is closed and nothing is under way: what groups have put behind the new end of
+    /// its last object meanwhile is cut off, so that nobody finds it there when the image grows again.
+    ///
+    /// # Errors
+    /// Where the object cannot be cut.
+    pub(crate) fn shrink(&self, size: u64) -> Result<(), CephError> {
+        let (object, end) = (size / self.object_size, size % self.object_size);
+        if end > 0 {
+            let oid = text(&format!("{}.{object:016x}", self.prefix))?;
+            let lib = self.image.lib;
+            // SAFETY: the operation is made, carried out and given back here; the pool's handle is live.
+            let code = unsafe {
+                let op = (lib.rados_create_write_op)();
+                (lib.rados_write_op_assert_exists)(op);
+                (lib.rados_write_op_truncate)(op, end);
+                let code = (lib.rados_write_op_operate)(op, self.data.io, oid.as_ptr(), null_mut(), 0);
+                (lib.rados_release_write_op)(op);
+                code
+            };
+            if code != -libc::ENOENT {
+                check(|| "cutting off what lies behind the image's new end".to_owned(), code)?;
+            }
+        }
+        self.limit.store(size, Ordering::Release);
+        Ok(())
     }
 
     /// Somebody else has the image: nothing is written any more.

@@ -105,6 +105,8 @@ table! {
     rados_write_op_assert_exists(WriteOpT);
     rados_write_op_exec(WriteOpT, *const c_char, *const c_char, *const c_char, usize, *mut c_int);
     rados_write_op_write(WriteOpT, *const c_char, usize, u64);
+    rados_write_op_truncate(WriteOpT, u64);
+    rados_write_op_operate(WriteOpT, IoCtxT, *const c_char, *mut libc::time_t, c_int) -> c_int;
     rados_aio_create_completion2(*mut c_void, Callback, *mut CompletionT) -> c_int;
     rados_aio_get_return_value(CompletionT) -> c_int;
     rados_aio_release(CompletionT);

@@ -3,6 +3,7 @@
 //!
 //! One thread. Librbd's callbacks only send [`Notice`]s here.
 
+use crate::CephError;
 use crate::attached::{Attached, Notice};
 use serde::Serialize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -126,6 +127,7 @@ impl Keeper {
             next: false,
             stale: false,
             stopping: false,
+            size: image.size,
         };
         let thread =
             std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
@@ -188,6 +190,8 @@ struct Watch {
     stale: bool,
     /// No snapshot is made ready any more.
     stopping: bool,
+    /// Bytes of the image when they were last looked at.
+    size: u64,
 }
 
 impl Watch {
@@ -355,14 +359,27 @@ impl Watch {
         self.clients.thaw();
     }
 
+    /// Notices another size, with the gate closed.
+    fn follow_size(&mut self) -> Result<(), CephError> {
+        let size = self.image.image().size()?;
+        if size < self.image.limit() {
+            self.image.shrink(size)?;
+        }
+        if size != self.size {
+            self.size = size;
+            self.clients.resized(size);
+        }
+        Ok(())
+    }
+
     /// Reads what every write must carry, with no write under way. Stays to be done where that does not work yet.
     fn refresh(&mut self) {
         if !self.image.gate.close(DRAIN) {
             return;
         }
         let before = self.image.context().seq;
-        match self.image.refresh() {
-            Ok(_) => {
+        match self.image.refresh().and_then(|_| self.follow_size()) {
+            Ok(()) => {
                 self.stale = false;
                 self.image.gate.new_epoch();
                 self.image.gate.open();
@@ -370,10 +387,6 @@ impl Watch {
                 let now = self.image.context().seq;
                 if now != before {
                     self.clients.snapshots_changed(now);
-                }
-                match self.image.image().size() {
-                    Ok(size) if size != self.image.size => self.clients.resized(size),
-                    _ => {}
                 }
             }
             Err(e) if e.errno() == Some(libc::ESHUTDOWN) => self.image.lose(e.to_string()),

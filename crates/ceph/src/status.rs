@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn each_feature_that_rules_an_image_out_is_named_with_its_mend() {
         assert!(
-            unusable(feature::EXCLUSIVE_LOCK | feature::OBJECT_MAP | feature::FAST_DIFF, false).is_empty()
+            unusable("p/i", feature::EXCLUSIVE_LOCK | feature::OBJECT_MAP | feature::FAST_DIFF, false).is_empty()
         );
         let lock = feature::EXCLUSIVE_LOCK;
         for (features, says) in [

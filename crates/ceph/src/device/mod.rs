@@ -140,6 +140,15 @@ impl RbdDevice {
 
     /// The next step of `object`: through librbd, if nothing is known of it in this epoch, and else all at once.
     fn write_object(&mut self, object: u64, epoch: u32) {
+        // Whoever shrank the image has given up what lies behind its end.
+        let (size, limit) = (self.image.object_size, self.image.limit());
+        let within = limit.saturating_sub(object * size);
+        for extent in self.objects.take_beyond(object, within) {
+            self.extent_over(extent.request, Ok(()));
+        }
+        if self.objects.is_done(object) {
+            return self.image.gate.leave();
+        }
         let counters = &self.image.counters;
         if !self.image.groups_allowed() || !self.objects.is_primed(object, epoch) {
             let extent = self.objects.take_one(object);

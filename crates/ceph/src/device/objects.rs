@@ -70,6 +70,30 @@ impl Objects {
         o.extents.drain(..n).collect()
     }
 
+    /// The extents of a waiting object that lie behind its first `within` bytes. One that reaches over that end is cut.
+    pub(super) fn take_beyond(&mut self, object: u64, within: u64) -> Vec<Extent> {
+        let Some(o) = self.active.get_mut(&object) else { return Vec::new() };
+        let beyond = |e: &Extent| e.at + e.data.len() as u64 > within;
+        if !o.extents.iter().any(beyond) {
+            return Vec::new();
+        }
+        for e in o.extents.iter_mut().filter(|e| e.at < within && beyond(e)) {
+            e.data = e.data.slice(0..(within - e.at) as usize);
+        }
+        let (out, kept): (Vec<Extent>, _) = o.extents.drain(..).partition(|e| e.at >= within);
+        o.extents = kept.into();
+        out
+    }
+
+    /// Whether nothing of a waiting object is left to be written; it is forgotten then.
+    pub(super) fn is_done(&mut self, object: u64) -> bool {
+        let done = self.active.get(&object).is_none_or(|o| o.extents.is_empty() && !o.busy);
+        if done {
+            self.active.remove(&object);
+        }
+        done
+    }
+
     /// Everything of an object that will not be written.
     pub(super) fn take_all(&mut self, object: u64) -> impl Iterator<Item = Extent> + use<> {
         self.active.remove(&object).unwrap_or_default().extents.into_iter()
@@ -145,6 +169,21 @@ mod tests {
         o.landed(3);
         o.landed(4);
         assert_eq!((o.busy(), o.next()), (0, None));
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_an_image_that_shrank_is_not_written() {
+        let mut o = Objects::new(8);
+        [0, 256, 1024].into_iter().for_each(|at| o.push(2, extent(at)));
+        assert!(o.take_beyond(2, 4096).is_empty());
+        assert_eq!(places(&o.take_beyond(2, 512)), [1024]);
+        assert!(!o.is_done(2));
+        let left = o.take(2, 256);
+        assert_eq!(left.iter().map(|e| (e.at, e.data.len())).collect::<Vec<_>>(), [(0, 512), (256, 256)]);
+        o.landed(2);
+        o.push(3, extent(0));
+        assert_eq!(places(&o.take_beyond(3, 0)), [0]);
+        assert!(o.is_done(3), "nothing is left");
     }
 
     #[test]
