@@ -75,7 +75,8 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     refused.extend(overridden(&options));
     let id = if old { String::new() } else { image.id()? };
     // Clones and copies inherit metadata: a mark that names another image says nothing of this one.
-    let cache = image.metadata(KEY)?.and_then(|m| Mark::decode(&m)).filter(|m| m.fsid == fsid && m.image == id);
+    let cache =
+        image.metadata(KEY)?.and_then(|m| Mark::decode(&m)).filter(|m| m.fsid == fsid && m.image == id);
     let (unit, count) = image.striping()?;
     let flags = image.flags()?;
     Ok(ImageStatus {
@@ -97,7 +98,9 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
 /// What rules an image out.
 pub(crate) fn unusable(name: &str, features: u64, old: bool) -> Vec<String> {
     if old {
-        return vec![format!("it is of format 1, which has no lock: 'rbd deep cp {name} NEW' makes one that has")];
+        return vec![format!(
+            "it is of format 1, which has no lock: 'rbd deep cp {name} NEW' makes one that has"
+        )];
     }
     let has = |bit| features & bit != 0;
     let cases = [
@@ -171,7 +174,8 @@ mod tests {
     #[test]
     fn each_feature_that_rules_an_image_out_is_named_with_its_mend() {
         assert!(
-            unusable("p/i", feature::EXCLUSIVE_LOCK | feature::OBJECT_MAP | feature::FAST_DIFF, false).is_empty()
+            unusable("p/i", feature::EXCLUSIVE_LOCK | feature::OBJECT_MAP | feature::FAST_DIFF, false)
+                .is_empty()
         );
         let lock = feature::EXCLUSIVE_LOCK;
         for (features, says) in [

@@ -69,7 +69,10 @@ fn print(s: &ImageStatus) {
         line("open at", &format!("{} (client.{})", w.address, w.client));
     }
     if let Some(m) = &s.cache {
-        let cache = format!("volume '{}' on {} has it in cache {}: stock clients may see older data", m.volume, m.host, m.cache);
+        let cache = format!(
+            "volume '{}' on {} has it in cache {}: stock clients may see older data",
+            m.volume, m.host, m.cache
+        );
         line("cache", &cache);
     }
     let quiesce = if s.quiesce {

@@ -242,7 +242,7 @@ impl Clients for Volume {
 
     fn resized(&self, bytes: u64) {
         eprintln!(
-            "warning: image {} has {bytes} bytes now, it had {}: the volume follows when the service is started again",
+            "warning: image {} has {bytes} bytes now, and this volume {}: it follows when the service is started again",
             self.image.name, self.image.size
         );
     }

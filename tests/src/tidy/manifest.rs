@@ -7,8 +7,8 @@ pub const MAY_USE: [(&str, &[&str]); 10] = [
     ("loligo-sim", &["loligo-block", "loligo-cache"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-cache", "loligo-export"]),
-    ("loligo-service", &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export"]),
-    ("loligo-ceph", &[]),
+    ("loligo-service", &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-shard", "loligo-export"]),
+    ("loligo-ceph", &["loligo-block"]),
     ("loligo-lab", &["loligo-block"]),
     (
         "loligo-bench",

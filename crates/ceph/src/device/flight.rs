@@ -169,6 +169,9 @@ impl Flight {
 }
 
 /// A callback of librbd.
+///
+/// # Safety
+/// `arg` is a flight that was given away with [`Box::into_raw`], and nobody else's.
 unsafe extern "C" fn rbd_over(c: CompletionT, arg: *mut c_void) {
     // SAFETY: librbd calls once, with what the flight gave it.
     let flight = unsafe { Box::from_raw(arg.cast::<Flight>()) };
@@ -183,6 +186,9 @@ unsafe extern "C" fn rbd_over(c: CompletionT, arg: *mut c_void) {
 }
 
 /// A callback of librados.
+///
+/// # Safety
+/// As above, of a flight and its operation.
 unsafe extern "C" fn group_over(c: CompletionT, arg: *mut c_void) {
     // SAFETY: librados calls once, with what the flight gave it.
     let (flight, op) = *unsafe { Box::from_raw(arg.cast::<(Flight, *mut c_void)>()) };
