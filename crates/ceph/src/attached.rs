@@ -227,12 +227,14 @@ impl Attached {
     }
 
     /// Ends the attach: the lock is given back. With `flushed` the image's metadata no longer says that a cache has its data.
+    /// Gives the header's version of that moment: while it stays, nobody has written to the image. Nothing: that is not known.
     ///
     /// # Errors
     /// Where the image cannot be told; it is closed all the same.
-    pub fn detach(self: Arc<Attached>, flushed: bool) -> Result<(), CephError> {
+    pub fn detach(self: Arc<Attached>, flushed: bool) -> Result<Option<u64>, CephError> {
         let result = if flushed { self.image.remove_metadata(KEY) } else { Ok(()) };
         self.unwatch();
+        let result = result.map(|()| self.let_go());
         let until = Instant::now() + DETACH;
         let mut image = self;
         loop {
@@ -254,6 +256,14 @@ impl Attached {
         }
     }
 
+    /// Lets the lock go. The version of the header right after that, if nobody else was there who could have had the lock between.
+    fn let_go(&self) -> Option<u64> {
+        self.image.unlock().ok()?;
+        let (_, version) = SnapContext::read_with_version(&self.header, &self.identity.id).ok()?;
+        let alone = self.image.watchers().ok()?.iter().all(|w| w.address == self.holder.address);
+        alone.then_some(version)
+    }
+
     /// Ends without closing the image: its lock stays with the name of this client, as a witness that nobody else had it. What
     /// librbd holds goes with the process.
     pub fn abandon(self: Arc<Attached>) {
@@ -267,7 +277,13 @@ impl Attached {
 
     /// What shows later that nobody else had the image since now.
     pub fn witness(&self) -> Witness {
-        Witness { holder: self.holder.clone(), seq: self.context().seq, tried: None }
+        Witness {
+            holder: self.holder.clone(),
+            seq: self.context().seq,
+            tried: None,
+            left_at: None,
+            suspect: false,
+        }
     }
 
     /// Says in the image's metadata whose cache it has.

@@ -89,6 +89,7 @@ table! {
     rados_ioctx_destroy(IoCtxT);
     rados_ioctx_set_namespace(IoCtxT, *const c_char);
     rados_ioctx_get_id(IoCtxT) -> i64;
+    rados_get_last_version(IoCtxT) -> u64;
     rados_ioctx_create2(RadosT, i64, *mut IoCtxT) -> c_int;
     rados_ioctx_selfmanaged_snap_set_write_ctx(IoCtxT, u64, *mut u64, c_int) -> c_int;
     rados_exec(
@@ -129,6 +130,7 @@ table! {
     rbd_aio_write_zeroes(ImageT, u64, usize, CompletionT, c_int, c_int) -> c_int;
     rbd_aio_flush(ImageT, CompletionT) -> c_int;
     rbd_lock_acquire(ImageT, c_int) -> c_int;
+    rbd_lock_release(ImageT) -> c_int;
     rbd_lock_break(ImageT, c_int, *const c_char) -> c_int;
     rbd_is_exclusive_lock_owner(ImageT, *mut c_int) -> c_int;
     rbd_metadata_get(ImageT, *const c_char, *mut c_char, *mut usize) -> c_int;

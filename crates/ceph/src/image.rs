@@ -136,6 +136,13 @@ impl Image {
         check(|| "taking the image's exclusive lock".to_owned(), code).map(drop)
     }
 
+    /// Lets the lock go.
+    pub fn unlock(&self) -> Result<(), CephError> {
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.lib.rbd_lock_release)(self.handle) };
+        check(|| "letting the image's exclusive lock go".to_owned(), code).map(drop)
+    }
+
     /// Takes the lock away from who holds it.
     pub fn break_lock(&self, holder: &LockHolder) -> Result<(), CephError> {
         let raw = text(&holder.address)?;

@@ -43,6 +43,17 @@ impl SnapContext {
             .ok_or_else(|| CephError::Named("the image's snapshot context makes no sense".to_owned()))
     }
 
+    /// The same with the version of the header, which moves with every change of it and with nothing else. Whoever writes to
+    /// the image takes its lock before, which is such a change.
+    ///
+    /// # Errors
+    /// As [`SnapContext::read`].
+    pub(crate) fn read_with_version(pool: &Pool, id: &str) -> Result<(SnapContext, u64), CephError> {
+        let context = SnapContext::read(pool, id)?;
+        // SAFETY: the pool's handle is live; this is of the read just done, as nobody else uses that handle.
+        Ok((context, unsafe { (pool.cluster.lib.rados_get_last_version)(pool.io) }))
+    }
+
     /// le64 seq, le32 count, le64 ids in descending order.
     fn decode(raw: &[u8]) -> Option<SnapContext> {
         let (head, rest) = raw.split_at_checked(12)?;

@@ -34,6 +34,12 @@ pub struct Witness {
     /// The address of a client that was about to take the lock over from that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<String>,
+    /// The version of the image's header when the lock was let go after everything had been flushed.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "v")]
+    pub left_at: Option<u64>,
+    /// Others may have written to the image, and the cache has not been told yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "x")]
+    pub suspect: bool,
 }
 
 impl Witness {
@@ -93,6 +99,8 @@ pub struct Taken {
     pub image: Arc<Attached>,
     /// What happens to it.
     pub notices: Receiver<Notice>,
+    /// Others may have written to the image since the cache was attached: what is clean in it is not the image's any more.
+    pub changed: bool,
     /// What the operator should know.
     pub warnings: Vec<String>,
 }
@@ -109,7 +117,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
 pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
     let spec = wish.spec;
     let mut warnings = Vec::new();
-    let (identity, left) = {
+    let (identity, changed, left) = {
         // A cluster that does not answer is found out here, and not waited for.
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
         let look = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
@@ -126,8 +134,8 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
         };
         check_mark(&look, &identity, &wish)?;
         let holder = look.lock_holder()?;
-        check_witness(&cluster, spec, &identity, holder.as_ref(), &wish, &mut warnings)?;
-        (identity, (holder, look.watchers()?))
+        let changed = check_witness(&cluster, spec, &identity, holder.as_ref(), &wish, &mut warnings)?;
+        (identity, changed, (holder, look.watchers()?))
     };
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
@@ -200,8 +208,8 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
     attached.refresh()?;
     attached.gate.new_epoch();
     attached.gate.open();
-    (wish.remember)(&attached.witness()).map_err(CephError::Named)?;
-    Ok(Taken { image: attached, notices, warnings })
+    (wish.remember)(&Witness { suspect: changed, ..attached.witness() }).map_err(CephError::Named)?;
+    Ok(Taken { image: attached, notices, changed, warnings })
 }
 
 /// Another cache may hold what this image lacks.
@@ -222,7 +230,7 @@ fn check_mark(look: &Image, identity: &ImageIdentity, wish: &Wish<'_>) -> Result
     ))
 }
 
-/// Whether nobody has had the image since the cache was attached.
+/// Refuses dirty data where somebody else has had the image since the cache was attached. True: somebody may have written to it.
 fn check_witness(
     cluster: &Arc<Cluster>,
     spec: &ImageSpec,
@@ -230,14 +238,18 @@ fn check_witness(
     holder: Option<&LockHolder>,
     wish: &Wish<'_>,
     warnings: &mut Vec<String>,
-) -> Result<(), CephError> {
-    let Some(cache) = wish.cache.as_ref().filter(|c| c.dirty) else { return Ok(()) };
-    let Some(witness) = &cache.witness else { return Ok(()) };
+) -> Result<bool, CephError> {
+    let Some(cache) = &wish.cache else { return Ok(false) };
+    let Some(witness) = &cache.witness else { return Ok(false) };
+    let header = cluster.pool(&spec.pool, &spec.namespace)?;
+    let (SnapContext { seq, .. }, version) = SnapContext::read_with_version(&header, &identity.id)?;
+    if !cache.dirty {
+        return Ok(witness.suspect || witness.left_at != Some(version));
+    }
     if holder.is_some_and(|h| witness.knows(h)) {
-        return Ok(());
+        return Ok(witness.suspect);
     }
     let now = holder.map_or("nobody".to_owned(), |h| format!("{} at {}", h.client, h.address));
-    let seq = SnapContext::read(&cluster.pool(&spec.pool, &spec.namespace)?, &identity.id)?.seq;
     let snapshots =
         if seq > witness.seq { " Snapshots were taken meanwhile, without the dirty data." } else { "" };
     let said = format!(
@@ -248,7 +260,7 @@ fn check_witness(
         warnings.push(format!(
             "{said} Its dirty data goes over whatever was written meanwhile, as --force ordered"
         ));
-        return Ok(());
+        return Ok(true);
     }
     refuse(format!(
         "{said} The cache holds dirty data that may be older than what was written to the image since: --force writes it all the \

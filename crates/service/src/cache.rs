@@ -424,6 +424,15 @@ fn recover(
         }
         return Err(refused);
     }
+    if core.changed {
+        let dropped = opened.drop_clean(&mut dev, &options).context("clean blocks cannot be dropped")?;
+        if dropped > 0 {
+            eprintln!(
+                "{}: others had the core since this cache was: {dropped} clean blocks were dropped",
+                core.spec
+            );
+        }
+    }
     if drop_clean {
         opened.drop_clean(&mut dev, &options).context("clean lines cannot be dropped")?;
     }

@@ -94,6 +94,8 @@ pub(crate) struct OpenCore {
     pub(crate) identity: CoreIdentity,
     /// The cache's device, where the core could not be taken without looking at it.
     pub(crate) cache_file: Option<DeviceFile>,
+    /// It is known that what a cache has clean of it may be older than it is.
+    pub(crate) changed: bool,
     /// What a cache in front of it starts with.
     pub(crate) params: Params,
 }
@@ -138,6 +140,7 @@ pub(crate) fn open(spec: DeviceSpec) -> Result<OpenCore> {
         backing: Backing::File(file),
         identity,
         cache_file: None,
+        changed: false,
         params: Params::default(),
     })
 }

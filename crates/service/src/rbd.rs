@@ -64,14 +64,19 @@ impl Held {
         self.image.as_ref().expect("only the end takes it")
     }
 
-    /// Ends the attach. Without dirty data the lock is given back, with it it stays.
-    pub(crate) fn give_back(mut self) -> Result<()> {
-        let Some(image) = self.image.take() else { return Ok(()) };
+    /// Ends the attach. Without dirty data the lock is given back, with it it stays. What is given is for the cache to keep: it
+    /// shows at the next start that nobody has written to the image.
+    pub(crate) fn give_back(mut self) -> Result<Option<String>> {
+        let Some(image) = self.image.take() else { return Ok(None) };
         if self.may_be_dirty {
             image.abandon();
-            return Ok(());
+            return Ok(None);
         }
-        image.detach(true).context("the image's metadata still names this cache; the next attach mends that")
+        let witness = image.witness();
+        let left_at = image
+            .detach(true)
+            .context("the image's metadata still names this cache; the next attach mends that")?;
+        Ok(Some(encode(&Witness { left_at, ..witness })))
     }
 }
 
@@ -112,7 +117,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         quiesce_attempts: o.rbd.quiesce_attempts(),
         remember: &mut remember,
     })?;
-    let Taken { image, notices, warnings } = taken;
+    let Taken { image, notices, changed, warnings } = taken;
     for warning in warnings {
         eprintln!("warning: {warning}");
     }
@@ -125,6 +130,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         backing: Backing::Image(image.clone()),
         identity,
         cache_file: file,
+        changed,
         params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
     };
     Ok((core, Held { image: Some(image), notices: Some(notices), may_be_dirty }))

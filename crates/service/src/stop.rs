@@ -60,12 +60,12 @@ pub(crate) fn stop(
         None => "the core could not be flushed: what was written since the last flush may be lost",
     })?;
     let mut dirty_left = 0;
-    if let Some(HeldCache { file, superblock }) = held {
+    if let Some(HeldCache { file, superblock }) = &held {
         let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
         let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
         let mode = ended.first().map_or(superblock.mode, |e| e.mode);
-        open::close(&mut SyncFile::new(file), &mut superblock, &finals, mode, dirty, None)
+        open::close(&mut SyncFile::new(file.clone()), &mut superblock, &finals, mode, dirty, None)
             .context("the superblock could not be written: the next start recovers")?;
         dirty_left = dirty;
         match dirty {
@@ -76,7 +76,14 @@ pub(crate) fn stop(
     if let Some(mut image) = image {
         image.may_be_dirty = dirty_left > 0;
         app.end_rbd();
-        image.give_back()?;
+        let witness = image.give_back()?;
+        if let (Some(HeldCache { file, superblock }), Some(witness)) = (held, witness) {
+            let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
+            superblock.witness = witness;
+            superblock
+                .store(&mut SyncFile::new(file))
+                .context("the superblock could not be written: the next start drops what is clean")?;
+        }
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
     Ok(ExitCode::SUCCESS)
