@@ -1,0 +1,204 @@
+//! The cluster that all tests here share: brought up by the first, taken down when the process ends.
+
+use loligo_tests::server::program;
+use loligo_tests::skip::{installed, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// Seconds after which a command on the cluster is killed: stock clients wait for OSDs for ever.
+const PATIENCE: &str = "100";
+
+static CLUSTER: OnceLock<Option<Cluster>> = OnceLock::new();
+/// Tests that disturb the cluster itself have it alone.
+static QUIET: RwLock<()> = RwLock::new(());
+
+/// A running lab.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) dir: PathBuf,
+}
+
+/// The cluster while other tests use it too.
+pub(crate) fn shared(what: &str) -> Option<(&'static Cluster, RwLockReadGuard<'static, ()>)> {
+    let cluster = up(what)?;
+    Some((cluster, QUIET.read().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The cluster while nobody else uses it.
+pub(crate) fn alone(what: &str) -> Option<(&'static Cluster, RwLockWriteGuard<'static, ()>)> {
+    let cluster = up(what)?;
+    Some((cluster, QUIET.write().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Whether the long forms are wanted.
+pub(crate) fn long() -> bool {
+    std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1")
+}
+
+fn up(what: &str) -> Option<&'static Cluster> {
+    if !["ceph-mon", "ceph-mgr", "ceph-osd", "rbd", "timeout"].iter().all(|p| installed(p)) {
+        skip(what, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common librbd1");
+        return None;
+    }
+    let up = || {
+        let dir = std::env::temp_dir().join(format!("ltr-{}", std::process::id()));
+        // SAFETY: the function is one of this program and takes nothing.
+        unsafe { libc::atexit(down) };
+        let cluster = Cluster { dir };
+        // OSDs of less than 5 GiB have no room for RocksDB's logs.
+        let out = cluster.lab("up", &["--osds", "3", "--osd-size", "7g", "--replicas", "2"]);
+        assert!(out.status.success(), "no lab: {}", String::from_utf8_lossy(&out.stderr));
+        Some(cluster)
+    };
+    CLUSTER.get_or_init(up).as_ref()
+}
+
+/// At the end of the process.
+extern "C" fn down() {
+    if let Some(Some(cluster)) = CLUSTER.get() {
+        for daemon in ["osd.0", "osd.1", "osd.2", "mon.a"] {
+            // Those that were started again here are not the lab's own.
+            let file = cluster.dir.join(format!("run/{daemon}.pid"));
+            if let Some(pid) = read_pid(&file) {
+                let _ = kill_process(pid, Signal::CONT);
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        cluster.lab("down", &[]);
+    }
+}
+
+fn read_pid(file: &Path) -> Option<Pid> {
+    Pid::from_raw(std::fs::read_to_string(file).ok()?.trim().parse().ok()?)
+}
+
+/// A daemon that stands still until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Frozen(Vec<Pid>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            let _ = kill_process(*pid, Signal::CONT);
+        }
+    }
+}
+
+impl Cluster {
+    fn lab(&self, what: &str, args: &[&str]) -> Output {
+        let mut command = Command::new(program());
+        command.args(["lab", what, "--dir"]).arg(&self.dir).args(args).stdin(Stdio::null());
+        command.output().expect("the program runs")
+    }
+
+    /// Ceph's configuration file.
+    pub(crate) fn conf(&self) -> PathBuf {
+        self.dir.join("ceph.conf")
+    }
+
+    /// One of Ceph's programs as client `id`, killed where it takes too long.
+    pub(crate) fn tool(&self, program: &str, id: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", PATIENCE, program, "--id", id, "--conf"]).arg(self.conf()).args(args);
+        command.env_remove("CEPH_ARGS").env_remove("CEPH_CONF").stdin(Stdio::null());
+        command
+    }
+
+    /// `rbd` with the key that volumes use.
+    pub(crate) fn try_rbd(&self, args: &[&str]) -> Output {
+        self.tool("rbd", "loligo", args).output().expect("rbd runs")
+    }
+
+    /// The same where it must succeed; what it says on stdout.
+    pub(crate) fn rbd(&self, args: &[&str]) -> String {
+        text(&format!("rbd {}", args.join(" ")), self.try_rbd(args))
+    }
+
+    /// `rbd` with the administrator's key.
+    pub(crate) fn admin_rbd(&self, args: &[&str]) -> String {
+        text(&format!("rbd {}", args.join(" ")), self.tool("rbd", "admin", args).output().expect("rbd runs"))
+    }
+
+    /// The same as JSON; null where `rbd` has nothing to say.
+    pub(crate) fn rbd_json(&self, args: &[&str]) -> Value {
+        let said = self.rbd(&[args, &["--format", "json"]].concat());
+        if said.trim().is_empty() {
+            return Value::Null;
+        }
+        serde_json::from_str(&said).unwrap_or_else(|e| panic!("rbd {args:?}: {e}: {said}"))
+    }
+
+    /// `ceph` with the administrator's key.
+    pub(crate) fn ceph(&self, args: &[&str]) -> String {
+        text(
+            &format!("ceph {}", args.join(" ")),
+            self.tool("ceph", "admin", args).output().expect("ceph runs"),
+        )
+    }
+
+    fn pid(&self, daemon: &str) -> Pid {
+        let file = self.dir.join(format!("run/{daemon}.pid"));
+        read_pid(&file).unwrap_or_else(|| panic!("no process in {}", file.display()))
+    }
+
+    /// Has daemons stand still.
+    pub(crate) fn freeze(&self, daemons: &[&str]) -> Frozen {
+        let pids: Vec<Pid> = daemons.iter().map(|d| self.pid(d)).collect();
+        for pid in &pids {
+            kill_process(*pid, Signal::STOP).expect("the daemon runs");
+        }
+        Frozen(pids)
+    }
+
+    /// Ends a daemon as a power cut does.
+    pub(crate) fn kill(&self, daemon: &str) {
+        let pid = self.pid(daemon);
+        kill_process(pid, Signal::KILL).expect("the daemon runs");
+        wait_until("the daemon to be gone", || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+            stat.map_or(true, |s| s.contains(") Z "))
+        });
+    }
+
+    /// Starts one again, as the lab did.
+    pub(crate) fn start(&self, kind: &str, id: &str) {
+        let log = self.dir.join(format!("log/{kind}.{id}.out"));
+        let log = std::fs::File::options().append(true).create(true).open(log).expect("a log");
+        let mut command = Command::new(format!("ceph-{kind}"));
+        command.args(["-f", "-i", id, "--conf"]).arg(self.conf()).stdin(Stdio::null());
+        command.env("CEPH_CONF", self.conf()).env_remove("CEPH_ARGS");
+        command.stdout(log.try_clone().expect("a descriptor")).stderr(log);
+        // It is ended by its number when this process ends.
+        drop(command.spawn().expect("the daemon runs"));
+    }
+
+    /// Waits until every placement group is active and clean.
+    pub(crate) fn wait_clean(&self) {
+        wait_until("placement groups to be clean", || {
+            let status: Value =
+                serde_json::from_str(&self.ceph(&["status", "--format", "json"])).expect("JSON");
+            let states = status["pgmap"]["pgs_by_state"].as_array().cloned().unwrap_or_default();
+            status["osdmap"]["num_up_osds"] == 3
+                && states.len() == 1
+                && states[0]["state_name"] == "active+clean"
+        });
+    }
+}
+
+/// Waits, a minute at most.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn text(what: &str, out: Output) -> String {
+    assert!(out.status.success(), "{what}: {}: {}", out.status, String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}

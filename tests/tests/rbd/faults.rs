@@ -1,0 +1,110 @@
+//! Claims about a cluster that fails under a volume: what was acknowledged stays, and it goes on by itself.
+
+use crate::cluster::{Cluster, alone, long, wait_until};
+use crate::shadow::Shadow;
+use crate::site::{Image, SIZE, Site};
+use crate::writer::{End, Kept, Writer, look};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// So few blocks that the cache holds all of them dirty.
+const BLOCKS: usize = 6000;
+
+fn fault(short: u64, in_life: u64) -> Duration {
+    Duration::from_secs(if long() { in_life } else { short })
+}
+
+/// A volume that is written to through `fault`, flushed afterwards, and compared.
+fn survives(cluster: &'static Cluster, name: &str, more: &[&str], fault: impl FnOnce(&Site<'_>, &Writer)) {
+    let image = Image::new(cluster, name);
+    let site = image.site("a");
+    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let server = site.serve(more);
+    let writer = Writer::start(&site.socket(), &shadow, 31, BLOCKS);
+    writer.goes_on(2000);
+    fault(&site, &writer);
+    writer.goes_on(2000);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    let before = site.stats();
+    site.flush();
+    let stats = site.stats();
+    assert_eq!(stats["dirty_bytes"], 0, "{stats}");
+    assert_eq!(stats["rbd"]["librbd"], before["rbd"]["librbd"]);
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+}
+
+#[test]
+fn osds_that_die_or_stand_still_lose_nothing_and_do_not_stop_the_writers() {
+    let Some((cluster, _alone)) = alone("OSDs that fail") else { return };
+    survives(cluster, "frozen", &[], |_, writer| {
+        for osd in ["osd.0", "osd.1", "osd.2"].iter().take(if long() { 3 } else { 1 }) {
+            let frozen = cluster.freeze(&[osd]);
+            std::thread::sleep(Duration::from_secs(1));
+            writer.goes_on(500);
+            std::thread::sleep(fault(5, 20));
+            drop(frozen);
+        }
+    });
+    cluster.wait_clean();
+    survives(cluster, "osd-killed", &[], |_, writer| {
+        for id in 0..if long() { 3 } else { 1 } {
+            cluster.kill(&format!("osd.{id}"));
+            writer.goes_on(2000);
+            cluster.start("osd", &id.to_string());
+            cluster.wait_clean();
+        }
+    });
+}
+
+#[test]
+fn a_monitor_that_dies_or_stands_still_is_not_noticed_by_writers() {
+    let Some((cluster, _alone)) = alone("a monitor that fails") else { return };
+    survives(cluster, "mon", &[], |_, writer| {
+        let frozen = cluster.freeze(&["mon.a"]);
+        std::thread::sleep(fault(3, 20));
+        writer.goes_on(2000);
+        drop(frozen);
+        cluster.kill("mon.a");
+        std::thread::sleep(fault(2, 20));
+        writer.goes_on(2000);
+        cluster.start("mon", "a");
+    });
+    cluster.wait_clean();
+}
+
+#[test]
+fn a_full_pool_holds_destage_back_until_there_is_room_again() {
+    let Some((cluster, _alone)) = alone("a full pool") else { return };
+    let full = || cluster.ceph(&["osd", "dump"]).contains("full_quota");
+    survives(cluster, "quota", &[], |site, writer| {
+        cluster.ceph(&["osd", "pool", "set-quota", "rbd", "max_bytes", "1000000"]);
+        wait_until("the pool to be full", full);
+        std::thread::sleep(Duration::from_secs(1));
+        let written = || site.stats()["rbd"]["group_bytes"].as_u64();
+        let at = written();
+        writer.goes_on(1000);
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(written(), at, "destage went on into a full pool");
+        cluster.ceph(&["osd", "pool", "set-quota", "rbd", "max_bytes", "0"]);
+        wait_until("the pool to have room", || !full());
+    });
+}
+
+#[test]
+fn without_word_from_the_cluster_acknowledgements_pause_when_the_lease_is_over() {
+    let Some((cluster, _alone)) = alone("a lease that runs out") else { return };
+    let lease = Duration::from_secs(5);
+    survives(cluster, "lease", &["--lease", "5"], |_, writer| {
+        let frozen = cluster.freeze(&["osd.0", "osd.1", "osd.2"]);
+        std::thread::sleep(Duration::from_secs(1));
+        writer.goes_on(500);
+        let begun = Instant::now();
+        std::thread::sleep(lease + Duration::from_secs(1));
+        let paused = writer.acked();
+        std::thread::sleep(fault(3, 40));
+        assert_eq!(writer.acked(), paused, "acknowledged {:?} after the last word", begun.elapsed());
+        drop(frozen);
+    });
+    cluster.wait_clean();
+}

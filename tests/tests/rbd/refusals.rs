@@ -1,0 +1,158 @@
+//! Claims about images that cannot be cores, and about unusual ones that can.
+
+use crate::cluster::{Cluster, shared};
+use crate::shadow::content;
+use crate::site::{Image, SIZE};
+use crate::writer::request;
+use loligo_tests::nbd::Command;
+use loligo_tests::server::{Server, Volume};
+use serde_json::Value;
+
+/// Writes here and there, flushes, stops, and compares what a stock client reads with what was written. Gives the numbers of
+/// the image while it was served.
+fn works(image: &Image, more: &[&str]) -> Value {
+    let site = image.site("a");
+    let before = image.export(&image.spec);
+    let mut expected = before.clone();
+    let server = site.serve(more);
+    let last = expected.len() - 512;
+    // Unaligned ones, one across two objects, the very end; and twenty in one object, so that they make a group.
+    let mut places: Vec<(usize, usize)> =
+        vec![(512, 1024), ((1 << 20) - 2048, 8192), (5 << 20, 4096), (last, 512)];
+    places.extend((0..20).map(|n| ((8 << 20) + n * 8192, 4096)));
+    for round in 1..=2 {
+        for (n, (at, len)) in places.iter().enumerate() {
+            let data = content(n, round).repeat(2)[..*len].to_vec();
+            expected[*at..*at + *len].copy_from_slice(&data);
+            request(&site.socket(), *at as u64, &Command::Write { data, fua: false }).expect("a write");
+        }
+        site.flush();
+    }
+    let (at, len) = (6 << 20, 1 << 20);
+    expected[at..at + len].fill(0);
+    let zeroes = Command::Zeroes { len: len as u32, fua: true };
+    request(&site.socket(), at as u64, &zeroes).expect("zeroes");
+    for (at, len) in [(0, 64 << 10), (5 << 20, 2 << 20), (last, 512)] {
+        let read = request(&site.socket(), at as u64, &Command::Read(len as u32)).expect("a read");
+        assert!(read == expected[at..at + len], "{}: what was written at {at} reads otherwise", image.spec);
+    }
+    let numbers = site.stats()["rbd"].clone();
+    site.flush();
+    stop(server);
+    assert!(image.export(&image.spec) == expected, "{}: not what was written", image.spec);
+    assert_eq!((image.mark(), image.lock()), (None, None));
+    numbers
+}
+
+fn stop(server: Server) {
+    server.stop().expect("a clean stop");
+}
+
+fn create(cluster: &'static Cluster, args: &[&str]) -> Image {
+    cluster.rbd(&[&["create"], args].concat());
+    Image::existing(cluster, args.last().expect("a name"))
+}
+
+#[test]
+fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_cache() {
+    let Some((cluster, _shared)) = shared("refused images") else { return };
+    let image = Image::new(cluster, "plain");
+    let site = image.site("a");
+    let conf = cluster.conf().display().to_string();
+    let keyring = site.dir.join("keyring");
+    let wrong = "[client.loligo]\n\tkey = AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==\n";
+    std::fs::write(&keyring, wrong).expect("a keyring");
+    let size = format!("{SIZE}B");
+    create(cluster, &["--size", &size, "--image-feature", "layering", "rbd/unlocked"]);
+    create(cluster, &["--size", &size, "rbd/journaled"]);
+    cluster.rbd(&["feature", "enable", "rbd/journaled", "journaling"]);
+    create(cluster, &["--size", &size, "rbd/cached"]);
+    cluster.rbd(&["config", "image", "set", "rbd/cached", "rbd_cache", "true"]);
+    create(cluster, &["--size", &size, "--stripe-unit", "65536", "--stripe-count", "4", "rbd/striped"]);
+    cluster.rbd(&["snap", "create", "--no-progress", &image.at("s")]);
+    let id = format!("conf={conf}&id=loligo");
+    for (core, more, says) in [
+        (
+            format!("rbd:rbd/plain?conf={conf}&id=loligo&keyring={}", keyring.display()),
+            &[][..],
+            &["client.loligo"][..],
+        ),
+        (format!("rbd:rbd/plain?conf={conf}&id=nobody"), &[], &["client.nobody"]),
+        (format!("rbd:rbd/plain?conf=/nonexistent&id=loligo"), &[], &["/nonexistent"]),
+        (format!("rbd:rbd/none?{id}"), &[], &["none", "rbd ls"]),
+        (format!("rbd:nopool/plain?{id}"), &[], &["pool nopool"]),
+        (format!("rbd:rbd/nospace/plain?{id}"), &[], &["plain"]),
+        (format!("rbd:rbd/unlocked?{id}"), &[], &["exclusive lock", "rbd feature enable"]),
+        (format!("rbd:rbd/journaled?{id}"), &[], &["journaling", "rbd feature disable"]),
+        (format!("rbd:rbd/cached?{id}"), &[], &["rbd_cache", "rbd config image remove"]),
+        (format!("rbd:rbd/striped?{id}"), &["--destage", "grouped"], &["striped over 4"]),
+        (format!("rbd:rbd/plain@s?{id}"), &[], &["snapshots are read-only"]),
+    ] {
+        let words = site.refused(&core, more);
+        assert!(says.iter().all(|s| words.contains(s)), "{core}: {words}");
+        assert!(!site.dir.join("cache").exists(), "{core}: a refused start made a cache");
+    }
+    assert_eq!((image.mark(), image.lock()), (None, None), "a refusal left something on the image");
+    works(&image, &[]);
+}
+
+#[test]
+fn the_cache_of_another_image_is_refused_and_keeps_what_it_has() {
+    let Some((cluster, _shared)) = shared("the cache of another image") else { return };
+    let (one, two) = (Image::new(cluster, "one"), Image::new(cluster, "two"));
+    let site = one.site("a");
+    let server = site.serve(&[]);
+    let data = content(0, 1);
+    request(&site.socket(), 0, &Command::Write { data: data.clone(), fua: true }).expect("a write");
+    stop(server);
+    let core = format!("rbd:rbd/two?conf={}&id=loligo", cluster.conf().display());
+    for more in [&[][..], &["--force"]] {
+        let words = site.refused(&core, more);
+        assert!(
+            words.contains("belongs to another core") || words.contains("another image"),
+            "{more:?}: {words}"
+        );
+        assert_eq!((two.mark(), two.lock()), (None, None), "{more:?}: left on the other image");
+    }
+    let server = site.serve(&[]);
+    site.flush();
+    stop(server);
+    assert!(one.export("rbd/one")[..4096] == data, "what the cache held is lost");
+}
+
+#[test]
+fn unusual_images_work_and_say_where_their_data_does_not_go_by_object() {
+    let Some((cluster, _shared)) = shared("unusual images") else { return };
+    let size = format!("{SIZE}B");
+    cluster.ceph(&["osd", "erasure-code-profile", "set", "two", "k=2", "m=1", "crush-failure-domain=osd"]);
+    cluster.ceph(&["osd", "pool", "create", "coded", "8", "8", "erasure", "two"]);
+    cluster.ceph(&["osd", "pool", "set", "coded", "allow_ec_overwrites", "true"]);
+    cluster.ceph(&["osd", "pool", "application", "enable", "coded", "rbd"]);
+    cluster.ceph(&["osd", "pool", "create", "apart", "8"]);
+    cluster.ceph(&["osd", "pool", "application", "enable", "apart", "rbd"]);
+    cluster.wait_clean();
+    cluster.rbd(&["namespace", "create", "--pool", "rbd", "--namespace", "space"]);
+    let odd = format!("{}B", SIZE - 4096 * 3 - 512 * 5);
+    for (args, librbd) in [
+        (&["--size", &size, "--data-pool", "coded", "rbd/coded"][..], Some("erasure")),
+        (&["--size", &size, "--data-pool", "apart", "rbd/apart"], None),
+        (&["--size", &size, "rbd/space/inside"], None),
+        (&["--size", &size, "--object-size", "1M", "rbd/small-objects"], None),
+        (&["--size", &size, "--object-size", "32M", "rbd/large-objects"], None),
+        (&["--size", &odd, "rbd/odd"], None),
+        (
+            &["--size", &size, "--stripe-unit", "65536", "--stripe-count", "4", "rbd/in-stripes"],
+            Some("striped"),
+        ),
+        (&["--size", &size, "--image-feature", "layering,exclusive-lock", "rbd/mapless"], None),
+    ] {
+        let image = create(cluster, args);
+        let numbers = works(&image, &[]);
+        let why = numbers["librbd"].as_str();
+        assert_eq!(why.is_some(), librbd.is_some(), "{args:?}: {numbers}");
+        assert!(librbd.is_none_or(|l| why.is_some_and(|w| w.contains(l))), "{args:?}: {numbers}");
+        let groups = numbers["groups"].as_u64();
+        assert_eq!(groups.is_some_and(|n| n > 0), librbd.is_none(), "{args:?}: {numbers}");
+    }
+    assert!(Volume::NAME == "vol");
+}

@@ -1,0 +1,150 @@
+//! An image of a test's own, and the hosts that serve it: each with a folder and a cache.
+
+use crate::cluster::Cluster;
+use crate::shadow::Shadow;
+use loligo_tests::server::{Server, Volume, program};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Bytes of an image where a test does not say.
+pub(crate) const SIZE: u64 = 64 << 20;
+
+/// An image in the pool `rbd`.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) cluster: &'static Cluster,
+    /// Pool and name.
+    pub(crate) spec: String,
+    folder: TempDir,
+}
+
+impl Image {
+    /// Makes it, of 64 MiB.
+    pub(crate) fn new(cluster: &'static Cluster, name: &str) -> Image {
+        cluster.rbd(&["create", "--size", &format!("{SIZE}B"), &format!("rbd/{name}")]);
+        Image::existing(cluster, &format!("rbd/{name}"))
+    }
+
+    /// One that is there.
+    pub(crate) fn existing(cluster: &'static Cluster, spec: &str) -> Image {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        Image { cluster, spec: spec.to_owned(), folder }
+    }
+
+    /// The image's name with a snapshot's.
+    pub(crate) fn at(&self, snapshot: &str) -> String {
+        format!("{}@{snapshot}", self.spec)
+    }
+
+    /// A host with this name.
+    pub(crate) fn site(&self, name: &str) -> Site<'_> {
+        let dir = self.folder.path().join(name);
+        std::fs::create_dir_all(&dir).expect("a folder");
+        Site { image: self, dir }
+    }
+
+    /// What a stock client reads of it, or of a snapshot or clone.
+    pub(crate) fn export(&self, what: &str) -> Vec<u8> {
+        let file = self.folder.path().join("export");
+        let _ = std::fs::remove_file(&file);
+        self.cluster.rbd(&["export", "--no-progress", what, &file.display().to_string()]);
+        std::fs::read(&file).expect("the export")
+    }
+
+    /// Checks that a stock client sees exactly what the shadow says, and that nothing of ours is left on the image.
+    pub(crate) fn is_whole_and_free(&self, shadow: &Shadow) {
+        shadow.holds(&self.export(&self.spec)).unwrap_or_else(|e| panic!("{}: {e}", self.spec));
+        assert_eq!(self.mark(), None, "the metadata still names a cache");
+        assert_eq!(self.lock(), None, "the lock is held");
+    }
+
+    /// What the metadata says of a cache.
+    pub(crate) fn mark(&self) -> Option<Value> {
+        let all = self.cluster.rbd_json(&["image-meta", "list", &self.spec]);
+        let text = all["loligo.cache"].as_str()?.to_owned();
+        Some(serde_json::from_str(&text).expect("JSON"))
+    }
+
+    /// Who holds the lock.
+    pub(crate) fn lock(&self) -> Option<String> {
+        let all = self.cluster.rbd_json(&["lock", "ls", &self.spec]);
+        Some(all.as_array()?.first()?["address"].as_str()?.to_owned())
+    }
+
+    /// Checks the object maps of the image and of these snapshots.
+    pub(crate) fn object_maps_are_right(&self, snapshots: &[String]) {
+        for what in snapshots.iter().map(|s| self.at(s)).chain([self.spec.clone()]) {
+            self.cluster.rbd(&["object-map", "check", "--no-progress", &what]);
+            let flags = &self.cluster.rbd_json(&["info", &what])["flags"];
+            assert_eq!(*flags, serde_json::json!([]), "{what}: the check found its object map wrong");
+        }
+    }
+}
+
+/// A host that serves the image.
+#[derive(Debug)]
+pub(crate) struct Site<'a> {
+    image: &'a Image,
+    pub(crate) dir: PathBuf,
+}
+
+impl Site<'_> {
+    /// The NBD socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("nbd.sock")
+    }
+
+    /// The core as `serve` names it.
+    pub(crate) fn core(&self) -> String {
+        format!("rbd:{}?conf={}&id=loligo", self.image.spec, self.image.cluster.conf().display())
+    }
+
+    /// Starts the service with these further options, not waiting for it.
+    pub(crate) fn launch(&self, core: &str, more: &[&str]) -> Server {
+        // What is read of its words is of this start.
+        let _ = std::fs::remove_file(self.dir.join("serve.log"));
+        let mut args: Vec<String> =
+            ["--core", core, "--mode", "wb", "--cache-size", "64m", "--sparse"].map(str::to_owned).to_vec();
+        args.extend(["--cache".to_owned(), self.dir.join("cache").display().to_string()]);
+        args.extend(["--listen".to_owned(), format!("unix:{}", self.socket().display())]);
+        args.extend(more.iter().map(|s| (*s).to_owned()));
+        Server::launch(&self.dir, &args).expect("the program runs")
+    }
+
+    /// Starts it and waits until clients may come.
+    pub(crate) fn serve(&self, more: &[&str]) -> Server {
+        let mut server = self.launch(&self.core(), more);
+        server.ready().unwrap_or_else(|e| panic!("{e:?}"));
+        server
+    }
+
+    /// Its words, where a start must be refused.
+    pub(crate) fn refused(&self, core: &str, more: &[&str]) -> String {
+        let mut server = self.launch(core, more);
+        let status = server.ended().unwrap_or_else(|e| panic!("{e:?}"));
+        assert!(!status.success(), "{core}: it was not refused: {}", server.words());
+        server.words()
+    }
+
+    /// `loligo` with these arguments, speaking to the service.
+    pub(crate) fn loligo(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(program());
+        command.args(args).env("LOLIGO_RUNTIME_DIR", &self.dir).stdin(Stdio::null());
+        command.output().expect("the program runs")
+    }
+
+    /// Has everything dirty written to the image.
+    pub(crate) fn flush(&self) {
+        let out = self.loligo(&["flush", Volume::NAME]);
+        assert!(out.status.success(), "flush: {}", String::from_utf8_lossy(&out.stderr));
+    }
+
+    /// The service's numbers.
+    pub(crate) fn stats(&self) -> Value {
+        let out = self.loligo(&["stats", Volume::NAME, "--json"]);
+        assert!(out.status.success(), "stats: {}", String::from_utf8_lossy(&out.stderr));
+        serde_json::from_slice(&out.stdout).expect("JSON")
+    }
+}

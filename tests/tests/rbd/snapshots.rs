@@ -1,0 +1,190 @@
+//! Claims about snapshots that stock clients take of an image whose newest data is in a cache.
+
+use crate::cluster::{Cluster, long, shared};
+use crate::shadow::{BLOCK, Shadow};
+use crate::site::{Image, SIZE};
+use crate::writer::{End, Kept, Writer, look};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+/// Bytes of an object.
+const OBJECT: usize = 4 << 20;
+/// Blocks that are written: all objects are touched between two snapshots, and some blocks twice.
+const WRITTEN: usize = SIZE as usize / BLOCK;
+
+/// A snapshot, and what the writer knew right before and right after it was taken.
+struct Taken {
+    name: String,
+    before: Shadow,
+    after: Shadow,
+}
+
+fn take(image: &Image, shadow: &Kept, name: &str) -> Taken {
+    let before = look(shadow).clone();
+    image.cluster.rbd(&["snap", "create", "--no-progress", &image.at(name)]);
+    Taken { name: name.to_owned(), before, after: look(shadow).clone() }
+}
+
+/// Takes `count` snapshots of a volume that is written to, and leaves the image flushed and free.
+fn run(image: &Image, more: &[&str], count: usize) -> Vec<Taken> {
+    let site = image.site("a");
+    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let server = site.serve(more);
+    let writer = Writer::start(&site.socket(), &shadow, 1, WRITTEN);
+    let mut taken = Vec::new();
+    for n in 1..=count {
+        writer.goes_on(3000);
+        taken.push(take(image, &shadow, &format!("s{n}")));
+    }
+    writer.goes_on(3000);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    let stats = site.stats();
+    let snapshots = &stats["rbd"]["snapshots"];
+    assert_eq!(snapshots["quiesced"], count, "{snapshots}");
+    println!("{}: {}", image.spec, stats["rbd"]);
+    site.flush();
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+    taken
+}
+
+/// Objects in which two images differ.
+fn differing(a: &[u8], b: &[u8]) -> BTreeSet<u64> {
+    let objects = a.chunks(OBJECT).zip(b.chunks(OBJECT)).enumerate();
+    objects.filter(|(_, (a, b))| a != b).map(|(n, _)| n as u64).collect()
+}
+
+/// Objects that `rbd diff` lists between a snapshot and a later one, or HEAD.
+fn listed(cluster: &Cluster, from: &str, to: &str, more: &[&str]) -> BTreeSet<u64> {
+    let all = cluster.rbd_json(&[&["diff", "--from-snap", from, to], more].concat());
+    let extents = all.as_array().expect("a list").iter();
+    extents.map(|e| e["offset"].as_u64().expect("a number") / OBJECT as u64).collect()
+}
+
+/// Everything a stock client can find out about the snapshots.
+fn judge(image: &Image, taken: &[Taken]) {
+    let cluster = image.cluster;
+    let mut contents = Vec::new();
+    for t in taken {
+        let content = image.export(&image.at(&t.name));
+        Shadow::check(&content, &t.before, &t.after).unwrap_or_else(|e| panic!("{}: {e}", image.at(&t.name)));
+        contents.push((t.name.as_str(), image.at(&t.name), content));
+    }
+    image.object_maps_are_right(&taken.iter().map(|t| t.name.clone()).collect::<Vec<_>>());
+    contents.push(("", image.spec.clone(), image.export(&image.spec)));
+    for pair in contents.windows(2) {
+        let [(from, _, old), (_, to, new)] = pair else { unreachable!("windows of 2") };
+        let changed = differing(old, new);
+        assert!(!changed.is_empty(), "{from} to {to}: nothing was written between");
+        let (fast, full) = (listed(cluster, from, to, &["--whole-object"]), listed(cluster, from, to, &[]));
+        assert!(fast.is_superset(&changed), "{from} to {to}: fast-diff {fast:?} misses some of {changed:?}");
+        assert!(
+            full.is_superset(&changed),
+            "{from} to {to}: the full diff {full:?} misses some of {changed:?}"
+        );
+        assert!(fast.is_superset(&full), "{from} to {to}: fast-diff {fast:?}, full {full:?}");
+    }
+    exported_differences_add_up(image, &contents);
+    let (_, at, content) = &contents[0];
+    let clone = format!("{}-clone", image.spec);
+    cluster.rbd(&["snap", "protect", at]);
+    cluster.rbd(&["clone", at, &clone]);
+    assert!(image.export(&clone) == *content, "{clone} differs from {at}");
+}
+
+/// `export-diff` from each to the next, put together again, gives each of them.
+fn exported_differences_add_up(image: &Image, contents: &[(&str, String, Vec<u8>)]) {
+    let cluster = image.cluster;
+    let copy = format!("{}-copy", image.spec);
+    let file = image.site("a").dir.join("diff").display().to_string();
+    cluster.rbd(&["create", "--size", &format!("{SIZE}B"), &copy]);
+    let mut from: Option<&str> = None;
+    for (name, at, content) in contents {
+        let mut args = vec!["export-diff", "--no-progress", "--whole-object"];
+        if let Some(from) = from {
+            args.extend(["--from-snap", from]);
+        }
+        args.extend([at.as_str(), file.as_str()]);
+        cluster.rbd(&args);
+        cluster.rbd(&["import-diff", "--no-progress", &file, &copy]);
+        std::fs::remove_file(&file).expect("the difference");
+        assert!(image.export(&copy) == *content, "the differences up to {at} do not add up to it");
+        from = Some(name);
+    }
+}
+
+#[test]
+fn a_snapshot_by_a_stock_client_holds_what_was_acknowledged_before_and_nothing_sent_after() {
+    let Some((cluster, _shared)) = shared("snapshots under load") else { return };
+    for round in 0..if long() { 20 } else { 1 } {
+        let image = Image::new(cluster, &format!("snap{round}"));
+        cluster.rbd(&["snap", "create", "--no-progress", &image.at("empty")]);
+        let taken = run(&image, &[], 3);
+        judge(&image, &taken);
+    }
+}
+
+#[test]
+fn snapshots_of_a_clone_keep_the_parents_data_beside_what_was_written() {
+    let Some((cluster, _shared)) = shared("snapshots of a clone") else { return };
+    let parent = Image::new(cluster, "parent");
+    let site = parent.site("a");
+    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let server = site.serve(&["--flush-on-stop"]);
+    let writer = Writer::start(&site.socket(), &shadow, 2, WRITTEN);
+    writer.goes_on(4000);
+    assert_eq!(writer.stop(), End::Done);
+    server.stop().expect("a clean stop");
+    cluster.rbd(&["snap", "create", "--no-progress", &parent.at("base")]);
+    cluster.rbd(&["snap", "protect", &parent.at("base")]);
+    cluster.rbd(&["clone", &parent.at("base"), "rbd/child"]);
+    let child = Image::existing(cluster, "rbd/child");
+    let site = child.site("a");
+    let server = site.serve(&[]);
+    // A quarter of each object's blocks at most: the rest is the parent's.
+    let writer = Writer::start(&site.socket(), &shadow, 3, WRITTEN);
+    let mut taken = Vec::new();
+    for n in 1..=2 {
+        writer.goes_on(1500);
+        taken.push(take(&child, &shadow, &format!("s{n}")));
+    }
+    assert_eq!(writer.stop(), End::Done);
+    site.flush();
+    server.stop().expect("a clean stop");
+    child.is_whole_and_free(&look(&shadow));
+    judge(&child, &taken);
+}
+
+#[test]
+fn what_goes_out_through_librbd_is_the_same_as_what_goes_out_by_object() {
+    let Some((cluster, _shared)) = shared("destage through librbd") else { return };
+    let image = Image::new(cluster, "librbd");
+    let taken = run(&image, &["--destage", "librbd"], 2);
+    judge(&image, &taken);
+}
+
+#[test]
+fn two_snapshots_asked_for_at_once_are_both_right_and_the_cache_goes_on_afterwards() {
+    let Some((cluster, _shared)) = shared("two snapshots at once") else { return };
+    let image = Image::new(cluster, "twice");
+    let site = image.site("a");
+    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 4, WRITTEN);
+    writer.goes_on(3000);
+    let taken: Vec<Taken> = std::thread::scope(|s| {
+        let one = s.spawn(|| take(&image, &shadow, "x"));
+        let two = s.spawn(|| take(&image, &shadow, "y"));
+        [one, two].map(|t| t.join().expect("a snapshot")).into()
+    });
+    writer.goes_on(3000);
+    assert_eq!(writer.stop(), End::Done);
+    site.flush();
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+    for t in taken {
+        let content = image.export(&image.at(&t.name));
+        Shadow::check(&content, &t.before, &t.after).unwrap_or_else(|e| panic!("{}: {e}", t.name));
+    }
+    image.object_maps_are_right(&["x".to_owned(), "y".to_owned()]);
+}

@@ -1,0 +1,112 @@
+//! Claims about an image that another client takes, and about caches that are not where the image's dirty data is.
+
+use crate::cluster::{long, shared, wait_until};
+use crate::shadow::{BLOCK, Shadow, content};
+use crate::site::{Image, SIZE};
+use crate::writer::{End, Kept, Writer, look, read_all, request};
+use loligo_tests::nbd::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const BLOCKS: usize = SIZE as usize / BLOCK;
+/// NBD's error number of a service that is going away.
+const ESHUTDOWN: u32 = 108;
+
+#[test]
+fn a_second_client_that_steals_the_image_fences_the_first_whose_late_writes_never_land() {
+    let Some((cluster, _shared)) = shared("an image stolen") else { return };
+    for round in 0..if long() { 20 } else { 2 } {
+        let image = Image::new(cluster, &format!("stolen{round}"));
+        let (first, second) = (image.site("first"), image.site("second"));
+        let old: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+        let server = first.serve(&[]);
+        let writer = Writer::start(&first.socket(), &old, round, BLOCKS);
+        writer.goes_on(3000);
+        let holder = image.lock().expect("a lock");
+
+        let words = second.refused(&second.core(), &["--force-without-cache"]);
+        assert!(words.contains("is in use by") && words.contains(&holder), "{words}");
+        assert!(words.contains("--steal"), "{words}");
+        writer.goes_on(500);
+        let words = second.refused(&second.core(), &["--steal"]);
+        assert!(words.contains("another cache holds") && words.contains("--force-without-cache"), "{words}");
+        writer.goes_on(500);
+
+        let taker = second.serve(&["--steal", "--force-without-cache"]);
+        // Nothing that arrives from now on may be the first one's.
+        let found = read_all(&second.socket());
+        let versions = look(&old).holds_at_most(&found);
+        let stolen = Instant::now();
+        assert_eq!(writer.ended(), End::Refused(ESHUTDOWN), "{}", server.words());
+        assert!(stolen.elapsed() < Duration::from_secs(5), "noticed after {:?}", stolen.elapsed());
+        // Clients of the first get errors at once, reads too.
+        let begun = Instant::now();
+        assert_eq!(request(&first.socket(), 0, &Command::Read(4096)), Err(ESHUTDOWN));
+        let write = Command::Write { data: content(0, 9), fua: false };
+        assert_eq!(request(&first.socket(), 0, &write), Err(ESHUTDOWN));
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        wait_until("the loss to be told", || server.words().contains("another client's now"));
+        let dirty = first.stats()["dirty_bytes"].as_u64();
+        assert!(dirty.is_some_and(|n| n > 0), "its dirty data is gone: {dirty:?}");
+
+        let new: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+        look(&new).settle(versions);
+        let writer = Writer::start(&second.socket(), &new, round + 100, BLOCKS);
+        writer.goes_on(2000);
+        assert_eq!(writer.stop(), End::Done, "{}", taker.words());
+        // Its data is kept, and it says that the image was another's when it comes back.
+        server.stop().expect("a lost service stops");
+        let words = first.refused(&first.core(), &[]);
+        assert!(words.contains("somebody else had") || words.contains("another cache"), "{words}");
+        second.flush();
+        taker.stop().expect("a clean stop");
+        image.is_whole_and_free(&look(&new));
+        let words = first.refused(&first.core(), &[]);
+        assert!(words.contains("somebody else had image"), "{words}");
+    }
+}
+
+#[test]
+fn an_image_whose_dirty_data_another_cache_holds_is_refused_without_it() {
+    let Some((cluster, _shared)) = shared("an image without its cache") else { return };
+    let image = Image::new(cluster, "marked");
+    let (first, second) = (image.site("first"), image.site("second"));
+    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let server = first.serve(&[]);
+    let writer = Writer::start(&first.socket(), &shadow, 21, BLOCKS);
+    writer.goes_on(2000);
+    assert_eq!(writer.stop(), End::Done);
+    cluster.rbd(&["snap", "create", "--no-progress", &image.at("s")]);
+    let at_snapshot = look(&shadow).clone();
+    let mark = image.mark().expect("the image says who has its data");
+    server.kill().expect("it ran");
+
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let words = second.refused(&second.core(), &[]);
+    let cache = mark["cache"].as_str().expect("text");
+    assert!(
+        words.contains(&host) && words.contains(cache) && words.contains("--force-without-cache"),
+        "{words}"
+    );
+
+    // A clone has inherited the mark; it says nothing of the clone.
+    cluster.rbd(&["snap", "protect", &image.at("s")]);
+    cluster.rbd(&["clone", &image.at("s"), "rbd/heir"]);
+    let heir = Image::existing(cluster, "rbd/heir");
+    assert_eq!(heir.mark(), Some(mark.clone()), "this clone did not inherit");
+    let site = heir.site("a");
+    let server = site.serve(&[]);
+    let own = heir.mark().expect("a mark");
+    assert!(own["cache"] != mark["cache"] && own["image"] != mark["image"], "{own}");
+    at_snapshot.holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{e}"));
+    server.stop().expect("a clean stop");
+    heir.is_whole_and_free(&at_snapshot);
+
+    // The image's own cache still has everything.
+    let server = first.serve(&["--flush-on-stop"]);
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+    let server = second.serve(&[]);
+    look(&shadow).holds(&read_all(&second.socket())).unwrap_or_else(|e| panic!("{e}"));
+    server.stop().expect("a clean stop");
+}
