@@ -10,9 +10,10 @@ use crate::mark::{KEY, Mark};
 use crate::snapc::SnapContext;
 use crate::take::Witness;
 use loligo_block::Letterbox;
+use loligo_block::lease::Lease;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -103,6 +104,10 @@ pub struct Attached {
     notices: Mutex<Sender<Notice>>,
     /// What has landed for the device.
     pub(crate) inbox: Letterbox<Landed>,
+    /// Whether the image is still ours.
+    pub lease: Arc<Lease>,
+    /// Snapshots that wait for our word.
+    asked: AtomicU32,
 }
 
 /// Numbers of what librbd tells us.
@@ -126,7 +131,10 @@ unsafe fn tell(arg: *mut c_void, notice: Notice) {
 
 unsafe extern "C" fn on_quiesce(arg: *mut c_void) {
     // SAFETY: librbd gives back what it was given; unwatching comes before the end of the image.
-    unsafe { tell(arg, Notice::Quiesce) }
+    unsafe {
+        (*arg.cast::<Attached>()).asked.fetch_add(1, Ordering::AcqRel);
+        tell(arg, Notice::Quiesce);
+    }
 }
 
 unsafe extern "C" fn on_unquiesce(arg: *mut c_void) {
@@ -153,6 +161,7 @@ pub(crate) struct Parts {
     pub(crate) why_librbd: Option<String>,
     pub(crate) notices: Sender<Notice>,
     pub(crate) inbox: Letterbox<Landed>,
+    pub(crate) lease: Arc<Lease>,
 }
 
 impl Attached {
@@ -168,7 +177,7 @@ impl Attached {
             header: p.header,
             data: p.data,
             prefix: p.prefix,
-            gate: Gate::new(),
+            gate: Gate::new(p.lease.clone()),
             limit: AtomicU64::new(p.size),
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
@@ -176,6 +185,8 @@ impl Attached {
             watches: Mutex::default(),
             notices: Mutex::new(p.notices),
             inbox: p.inbox,
+            lease: p.lease,
+            asked: AtomicU32::new(0),
         }
     }
 
@@ -204,6 +215,10 @@ impl Attached {
     }
 
     fn unwatch(&self) {
+        // Librbd does not end a watch whose owner still owes an answer.
+        while self.asked.load(Ordering::Acquire) > 0 {
+            self.quiesced(false);
+        }
         let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
         let (lib, handle) = (self.image.lib, self.image.handle);
         // SAFETY: the handle is live and each watch is ended once; where that fails the image is closed all the same.
@@ -220,6 +235,10 @@ impl Attached {
     /// Answers whoever waits for the image to be ready for a snapshot: it is, or it will not be.
     pub(crate) fn quiesced(&self, ready: bool) {
         let watch = self.watches.lock().unwrap_or_else(PoisonError::into_inner).quiesce;
+        let waiting = self.asked.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+        if waiting.is_err() {
+            return;
+        }
         if let (Some(quiesce), Some(number)) = (self.image.lib.quiesce(), watch) {
             // SAFETY: the handle is live and the watch is this image's.
             unsafe { (quiesce.complete)(self.image.handle, number, if ready { 0 } else { -libc::EBUSY }) };
@@ -378,7 +397,9 @@ impl Attached {
 
     /// Somebody else has the image: nothing is written any more.
     pub(crate) fn lose(&self, why: String) {
+        self.lease.lose();
         self.gate.lose();
+        self.ring();
         self.tell(Notice::Lost(why));
     }
 }

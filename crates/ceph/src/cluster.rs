@@ -16,6 +16,10 @@ const PATIENCE: &str = "15";
 /// Seconds for which the cluster refuses an instance that was fenced: longer than any host may sleep and come back.
 const FENCED: u32 = 864_000;
 
+/// Beyond these librados makes whoever submits wait.
+const IN_FLIGHT_BYTES: &str = "4294967296";
+const IN_FLIGHT_OPS: &str = "1048576";
+
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -68,10 +72,14 @@ impl Cluster {
                     cluster.set(option, PATIENCE)?;
                 }
             }
-            Purpose::Own { quiesce_attempts } if lib.quiesces() => {
-                cluster.set("rbd_quiesce_notification_attempts", &quiesce_attempts.to_string())?;
+            Purpose::Own { quiesce_attempts } => {
+                // What is under way is bounded by who asks for it; a thread that serves clients must never wait here.
+                cluster.set("objecter_inflight_op_bytes", IN_FLIGHT_BYTES)?;
+                cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
+                if lib.quiesces() {
+                    cluster.set("rbd_quiesce_notification_attempts", &quiesce_attempts.to_string())?;
+                }
             }
-            Purpose::Own { .. } => {}
         }
         // SAFETY: the handle is live.
         let code = unsafe { (lib.rados_connect)(cluster.handle) };

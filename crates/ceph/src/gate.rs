@@ -1,7 +1,9 @@
 //! Who may change the image's objects now. Every change passes the gate and is counted until it is over; whoever changes what
-//! all of them carry (the snapshot context) closes it and waits until none is under way.
+//! all of them carry (the snapshot context) closes it and waits until none is under way. Without a fresh word that the image is
+//! ours nothing passes either: after a sleep the cluster may have forgotten that this client was fenced.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use loligo_block::lease::{Hold, Lease};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a change finds.
@@ -26,15 +28,16 @@ struct State {
 /// The gate of one image.
 #[derive(Debug)]
 pub(crate) struct Gate {
+    lease: Arc<Lease>,
     state: Mutex<State>,
     empty: Condvar,
 }
 
 impl Gate {
     /// A closed gate, before the first epoch.
-    pub(crate) fn new() -> Gate {
+    pub(crate) fn new(lease: Arc<Lease>) -> Gate {
         let state = State { closed: true, lost: false, under_way: 0, epoch: 0 };
-        Gate { state: Mutex::new(state), empty: Condvar::new() }
+        Gate { lease, state: Mutex::new(state), empty: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -47,8 +50,10 @@ impl Gate {
         if s.lost {
             return Pass::Lost;
         }
-        if s.closed {
-            return Pass::Closed;
+        match self.lease.now() {
+            Hold::Valid if !s.closed => {}
+            Hold::Valid | Hold::Expired => return Pass::Closed,
+            Hold::Lost => return Pass::Lost,
         }
         s.under_way += 1;
         Pass::Epoch(s.epoch)
@@ -97,11 +102,10 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn closing_waits_for_what_is_under_way_and_lets_nothing_new_in() {
-        let gate = Arc::new(Gate::new());
+        let gate = Arc::new(Gate::new(Lease::new(Duration::from_secs(60))));
         assert_eq!(gate.enter(), Pass::Closed);
         gate.new_epoch();
         gate.open();
@@ -114,6 +118,20 @@ mod tests {
         leaver.join().unwrap();
         gate.lose();
         gate.open();
+        assert_eq!(gate.enter(), Pass::Lost);
+    }
+
+    #[test]
+    fn nothing_passes_without_a_fresh_word_that_the_image_is_ours() {
+        let lease = Lease::new(Duration::from_millis(30));
+        let gate = Gate::new(lease.clone());
+        gate.open();
+        assert_eq!(gate.enter(), Pass::Epoch(0));
+        std::thread::sleep(Duration::from_millis(40));
+        assert_eq!(gate.enter(), Pass::Closed);
+        lease.renew(loligo_block::lease::boottime());
+        assert_eq!(gate.enter(), Pass::Epoch(0));
+        lease.lose();
         assert_eq!(gate.enter(), Pass::Lost);
     }
 }

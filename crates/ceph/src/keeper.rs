@@ -3,8 +3,8 @@
 //!
 //! One thread. Librbd's callbacks only send [`Notice`]s here.
 
-use crate::CephError;
 use crate::attached::{Attached, Notice};
+use crate::{CephError, status};
 use serde::Serialize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -128,6 +128,7 @@ impl Keeper {
             stale: false,
             stopping: false,
             size: image.size,
+            again: None,
         };
         let thread =
             std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
@@ -192,6 +193,8 @@ struct Watch {
     stopping: bool,
     /// Bytes of the image when they were last looked at.
     size: u64,
+    /// The header could not be read: not before then again.
+    again: Option<Instant>,
 }
 
 impl Watch {
@@ -302,7 +305,12 @@ impl Watch {
             self.refresh();
         }
         if self.next && !self.stale && self.doing().0 == Doing::Running {
-            self.freeze();
+            if self.stopping {
+                self.next = false;
+                self.refuse(STOPPING);
+            } else {
+                self.freeze();
+            }
         }
     }
 
@@ -311,9 +319,10 @@ impl Watch {
         let answer = self.answer.as_ref().map(Receiver::try_recv);
         match answer {
             Some(Ok(Ok(()))) if !self.stale => {
-                // Nothing is under way: this only keeps it so.
                 if !self.image.gate.close(DRAIN) {
-                    return self.refuse("operations on the image do not end");
+                    // Looked at again while there is time.
+                    self.answer = if since.elapsed() < self.limit { Some(done()) } else { None };
+                    return;
                 }
                 self.image.gate.new_epoch();
                 self.answer = None;
@@ -365,6 +374,10 @@ impl Watch {
         if size < self.image.limit() {
             self.image.shrink(size)?;
         }
+        let unusable = status::unusable(&self.image.name, self.image.image().features()?, false);
+        if !unusable.is_empty() {
+            self.image.fall_back(format!("somebody changed the image: {}", unusable.join("; ")));
+        }
         if size != self.size {
             self.size = size;
             self.clients.resized(size);
@@ -374,6 +387,10 @@ impl Watch {
 
     /// Reads what every write must carry, with no write under way. Stays to be done where that does not work yet.
     fn refresh(&mut self) {
+        if self.again.is_some_and(|t| Instant::now() < t) {
+            return;
+        }
+        self.again = None;
         if !self.image.gate.close(DRAIN) {
             return;
         }
@@ -390,7 +407,17 @@ impl Watch {
                 }
             }
             Err(e) if e.errno() == Some(libc::ESHUTDOWN) => self.image.lose(e.to_string()),
-            Err(e) => tracing::warn!(image = self.image.name, error = %e, "cannot read the image's header"),
+            Err(e) if e.errno() == Some(libc::ERANGE) => {
+                self.image
+                    .fall_back("the image has more snapshots than a group of writes can name".to_owned());
+                self.stale = false;
+                self.image.gate.open();
+                self.image.ring();
+            }
+            Err(e) => {
+                tracing::warn!(image = self.image.name, error = %e, "cannot read the image's header");
+                self.again = Some(Instant::now() + IDLE);
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Whether the image is still ours. Answers leave only while the last positive word of an OSD is younger than the lease, which
 //! is shorter than the time after which somebody else may take the image over unasked.
 
+use crate::CephError;
 use crate::attached::Attached;
-use loligo_block::lease::{Lease, boottime};
+use loligo_block::lease::{Hold, boottime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -25,16 +26,21 @@ impl Poller {
     ///
     /// # Errors
     /// Where no thread can be had.
-    pub fn start(image: Arc<Attached>, lease: Arc<Lease>) -> std::io::Result<Poller> {
+    pub fn start(image: Arc<Attached>) -> std::io::Result<Poller> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("rbd-lease".to_owned()).spawn(move || {
             while !stopped.load(Ordering::Acquire) {
                 let asked = boottime();
                 match ask(&image) {
-                    Ok(()) => lease.renew(asked),
+                    Ok(()) => {
+                        let had_expired = image.lease.now() == Hold::Expired;
+                        image.lease.renew(asked);
+                        if had_expired {
+                            image.ring();
+                        }
+                    }
                     Err(Some(why)) => {
-                        lease.lose();
                         image.lose(why);
                         return;
                     }
@@ -85,6 +91,7 @@ fn ask(image: &Attached) -> Result<(), Option<String>> {
 }
 
 fn watched(image: &Attached) -> Result<bool, Option<String>> {
-    let watchers = image.image().watchers().map_err(|_| None)?;
+    let fenced = |e: &CephError| e.errno() == Some(libc::ESHUTDOWN);
+    let watchers = image.image().watchers().map_err(|e| fenced(&e).then(|| e.to_string()))?;
     Ok(watchers.iter().any(|w| w.address == image.holder.address))
 }

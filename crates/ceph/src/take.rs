@@ -7,9 +7,12 @@ use crate::mark::{KEY, Mark};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
 use crate::{CephError, pools, status};
+use loligo_block::Letterbox;
+use loligo_block::lease::Lease;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 /// How dirty data goes to the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +85,8 @@ pub struct Wish<'a> {
     pub destage: Destage,
     /// Attempts of 5 s that a client waits before its snapshot.
     pub quiesce_attempts: u32,
+    /// How long a word that the image is ours is good for.
+    pub lease: Duration,
     /// Writes down in the cache who holds, or is about to hold, the image.
     pub remember: &'a mut dyn FnMut(&Witness) -> Result<(), String>,
 }
@@ -117,26 +122,12 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
 pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
     let spec = wish.spec;
     let mut warnings = Vec::new();
-    let (identity, changed, left) = {
-        // A cluster that does not answer is found out here, and not waited for.
+    {
+        // What would be refused, and a cluster that does not answer, is found out without disturbing anybody.
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
-        let look = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
-        let unusable = status::unusable(&spec.to_string(), look.features()?, look.is_old()?);
-        if !unusable.is_empty() {
-            return refuse(format!("image {spec} cannot be a core: {}", unusable.join("; ")));
-        }
-        let pool = cluster.pool(&spec.pool, &spec.namespace)?;
-        let identity = ImageIdentity {
-            fsid: cluster.fsid()?,
-            pool: pool.id(),
-            namespace: spec.namespace.clone(),
-            id: look.id()?,
-        };
-        check_mark(&look, &identity, &wish)?;
-        let holder = look.lock_holder()?;
-        let changed = check_witness(&cluster, spec, &identity, holder.as_ref(), &wish, &mut warnings)?;
-        (identity, changed, (holder, look.watchers()?))
-    };
+        let seen = See::at(&cluster, spec)?;
+        seen.check(&cluster, &wish, 0, &mut Vec::new())?;
+    }
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     let options = image.options()?;
@@ -144,29 +135,6 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
     if !overridden.is_empty() {
         return refuse(format!("image {spec} cannot be a core: {}", overridden.join("; ")));
     }
-    let (holder, watchers) = left;
-    let witness = wish.cache.as_ref().and_then(|c| c.witness.clone());
-    let me = cluster.instance();
-    // Ended between here and the lock, this client must be known for one of this cache's at the next start.
-    if let (Some(w), Some(address)) =
-        (&witness, image.watchers()?.iter().find(|w| w.client == me).map(|w| &w.address))
-    {
-        (wish.remember)(&Witness { tried: Some(address.clone()), ..w.clone() }).map_err(CephError::Named)?;
-    }
-    fence(&cluster, spec, witness.as_ref(), holder.as_ref(), &watchers, wish.steal, &mut warnings)?;
-    if let Some(holder) = holder {
-        match image.break_lock(&holder) {
-            // It was let go meanwhile.
-            Ok(()) | Err(CephError::Call { errno: libc::ENOENT, .. }) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    image.lock()?;
-    // An open image knows of its lock what it was when it was opened.
-    let Some(holder) = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?.lock_holder()?
-    else {
-        return refuse(format!("the lock of image {spec} was taken away at once: who else uses it?"));
-    };
     let (unit, count) = image.striping()?;
     let mut why_librbd = status::ungrouped(unit, count, &options);
     let data_id = image.data_pool();
@@ -187,29 +155,164 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
         ));
     }
     warnings.extend(status::warnings(image.flags()?));
-    let (send, notices) = std::sync::mpsc::channel();
     let header = cluster.pool(&spec.pool, &spec.namespace)?;
     let data = cluster.pool_number(data_id, &spec.namespace)?;
+    let prefix = image.prefix()?;
+    let inbox = Letterbox::new().map_err(|e| CephError::Named(e.to_string()))?;
+    let (send, notices) = std::sync::mpsc::channel();
+
+    // From here on somebody who comes asks us for the lock, and is told no once we have it.
+    let me = cluster.instance();
+    let seen = See::at(&cluster, spec)?;
+    let changed = seen.check(&cluster, &wish, me, &mut warnings)?;
+    let dirty = wish.cache.as_ref().is_some_and(|c| c.dirty);
+    let witness = wish.cache.as_ref().and_then(|c| c.witness.clone());
+    if let (Some(w), Some(mine)) = (witness, seen.watchers.iter().find(|w| w.client == me)) {
+        // Ended between here and the lock, this client must be known for one of this cache's at the next start.
+        let holder = seen.holder.clone().unwrap_or_else(|| w.holder.clone());
+        let tried = Witness { holder, tried: Some(mine.address.clone()), suspect: changed, ..w };
+        (wish.remember)(&tried).map_err(CephError::Named)?;
+    }
+    let fenced = seen.fence(&cluster, me)?;
+    if let Some(holder) = &seen.holder {
+        match image.break_lock(holder) {
+            Ok(()) => {}
+            // It was let go meanwhile, which the dead do not do.
+            Err(CephError::Call { errno: libc::ENOENT, .. }) if dirty => {
+                return refuse(format!(
+                    "somebody took the lock of image {spec} meanwhile: look who uses it, and try again"
+                ));
+            }
+            Err(CephError::Call { errno: libc::ENOENT, .. }) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let holder = match hold(&image, &cluster, spec) {
+        Ok(holder) => holder,
+        Err(e) => {
+            if dirty {
+                // Closing would give the lock back, which is the only witness that nobody else had the image.
+                std::mem::forget(image);
+            }
+            return Err(e);
+        }
+    };
     let attached = Arc::new(Attached::new(Parts {
         name: spec.to_string(),
-        identity,
+        identity: seen.identity,
         size,
         object_size: unit,
         holder,
-        prefix: image.prefix()?,
+        prefix,
         image,
         header,
         data,
         why_librbd: (!why_librbd.is_empty()).then(|| why_librbd.join("; ")),
         notices: send,
-        inbox: loligo_block::Letterbox::new().map_err(|e| CephError::Named(e.to_string()))?,
+        inbox,
+        lease: Lease::new(wish.lease),
     }));
-    attached.watch()?;
-    attached.refresh()?;
-    attached.gate.new_epoch();
-    attached.gate.open();
-    (wish.remember)(&Witness { suspect: changed, ..attached.witness() }).map_err(CephError::Named)?;
-    Ok(Taken { image: attached, notices, changed, warnings })
+    // Breaking a lock fences its holder for the cluster's usual time, which may be shorter than ours.
+    let settled = fenced.iter().try_for_each(|address| cluster.fence(address)).and_then(|()| {
+        attached.watch()?;
+        attached.refresh()?;
+        attached.gate.new_epoch();
+        attached.gate.open();
+        let witness = Witness { suspect: changed, ..attached.witness() };
+        (wish.remember)(&witness).map_err(CephError::Named)
+    });
+    match settled {
+        Ok(()) => Ok(Taken { image: attached, notices, changed, warnings }),
+        Err(e) => {
+            if dirty {
+                attached.abandon();
+            } else {
+                // The first error is the one to be told.
+                let _ = attached.detach(false);
+            }
+            Err(e)
+        }
+    }
+}
+
+/// Takes the lock, and says as what it is held.
+fn hold(image: &Image, cluster: &Arc<Cluster>, spec: &ImageSpec) -> Result<LockHolder, CephError> {
+    image.lock()?;
+    // An open image knows of its lock what it was when it was opened.
+    let look = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
+    match look.lock_holder()? {
+        Some(holder) => Ok(holder),
+        None => refuse(format!("the lock of image {spec} was taken away at once: who else uses it?")),
+    }
+}
+
+/// What is seen of an image and of who has it.
+struct See {
+    look: Image,
+    identity: ImageIdentity,
+    holder: Option<LockHolder>,
+    watchers: Vec<WatcherInfo>,
+}
+
+impl See {
+    fn at(cluster: &Arc<Cluster>, spec: &ImageSpec) -> Result<See, CephError> {
+        let pool = cluster.pool(&spec.pool, &spec.namespace)?;
+        let number = pool.id();
+        let look = Image::look(pool, &spec.image)?;
+        let unusable = status::unusable(&spec.to_string(), look.features()?, look.is_old()?);
+        if !unusable.is_empty() {
+            return refuse(format!("image {spec} cannot be a core: {}", unusable.join("; ")));
+        }
+        let identity = ImageIdentity {
+            fsid: cluster.fsid()?,
+            pool: number,
+            namespace: spec.namespace.clone(),
+            id: look.id()?,
+        };
+        let (holder, watchers) = (look.lock_holder()?, look.watchers()?);
+        Ok(See { look, identity, holder, watchers })
+    }
+
+    /// Whether the image may be taken; `me` is not somebody else. True: others may have written to it.
+    fn check(
+        &self,
+        cluster: &Arc<Cluster>,
+        wish: &Wish<'_>,
+        me: i64,
+        warnings: &mut Vec<String>,
+    ) -> Result<bool, CephError> {
+        check_mark(&self.look, &self.identity, wish)?;
+        let holder = self.holder.as_ref();
+        let changed = check_witness(cluster, wish.spec, &self.identity, holder, wish, warnings)?;
+        let ours = wish.cache.as_ref().and_then(|c| c.witness.as_ref());
+        for WatcherInfo { address, client } in self.watchers.iter().filter(|w| w.client != me) {
+            // This cache is locked by this process: whoever had it before is dead.
+            if ours.is_some_and(|o| o.knows_address(address)) {
+                continue;
+            }
+            if !wish.steal {
+                return refuse(format!(
+                    "image {} is in use by client.{client} at {address}: end that client first (one that died lets go after \
+                     30 s), or take the image away from it with --steal",
+                    wish.spec
+                ));
+            }
+            warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered"));
+        }
+        Ok(changed)
+    }
+
+    /// Fences whoever has the image and is not `me`. Whoever holds the lock and does not watch the image is dead, as librbd sees
+    /// it too.
+    fn fence(&self, cluster: &Cluster, me: i64) -> Result<Vec<String>, CephError> {
+        let others = self.watchers.iter().filter(|w| w.client != me).map(|w| w.address.clone());
+        let mut all: Vec<String> = others.collect();
+        all.extend(self.holder.iter().map(|h| h.address.clone()));
+        all.sort_unstable();
+        all.dedup();
+        all.iter().try_for_each(|address| cluster.fence(address))?;
+        Ok(all)
+    }
 }
 
 /// Another cache may hold what this image lacks.
@@ -240,7 +343,15 @@ fn check_witness(
     warnings: &mut Vec<String>,
 ) -> Result<bool, CephError> {
     let Some(cache) = &wish.cache else { return Ok(false) };
-    let Some(witness) = &cache.witness else { return Ok(false) };
+    let Some(witness) = &cache.witness else {
+        if !cache.dirty || cache.force {
+            return Ok(cache.dirty);
+        }
+        return refuse(format!(
+            "the cache holds dirty data and does not say as whom it had image {spec}: nobody can tell whether others had it since. \
+             --force writes the data all the same"
+        ));
+    };
     let header = cluster.pool(&spec.pool, &spec.namespace)?;
     let (SnapContext { seq, .. }, version) = SnapContext::read_with_version(&header, &identity.id)?;
     if !cache.dirty {
@@ -266,31 +377,4 @@ fn check_witness(
         "{said} The cache holds dirty data that may be older than what was written to the image since: --force writes it all the \
          same; or make a new cache (--create --force) and lose it"
     ))
-}
-
-/// Fences what is left of this cache's last attach, and whoever else has the image if that is ordered.
-fn fence(
-    cluster: &Cluster,
-    spec: &ImageSpec,
-    ours: Option<&Witness>,
-    holder: Option<&LockHolder>,
-    watchers: &[WatcherInfo],
-    steal: bool,
-    warnings: &mut Vec<String>,
-) -> Result<(), CephError> {
-    // This cache is locked by this process: whoever had it before is dead.
-    let is_ours = |address: &str| ours.is_some_and(|o| o.knows_address(address));
-    for WatcherInfo { address, client } in watchers.iter().filter(|w| !is_ours(&w.address)) {
-        if !steal {
-            return refuse(format!(
-                "image {spec} is in use by client.{client} at {address}: end that client first (one that died lets go after \
-                 30 s), or take the image away from it with --steal"
-            ));
-        }
-        warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered"));
-    }
-    // Whoever holds the lock and does not watch the image is dead, as librbd sees it too.
-    let mut all: Vec<&str> = watchers.iter().map(|w| w.address.as_str()).collect();
-    all.extend(holder.map(|h| h.address.as_str()).filter(|a| watchers.iter().all(|w| w.address != *a)));
-    all.into_iter().try_for_each(|address| cluster.fence(address))
 }

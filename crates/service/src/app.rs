@@ -2,7 +2,6 @@
 
 use crate::rbd::Kept;
 use crate::serve::{HeldCache, ServeOptions};
-use loligo_block::lease::Lease;
 use loligo_cache::api::Control;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::Counters;
@@ -70,7 +69,7 @@ pub(crate) struct App {
     pub(crate) info: Info,
     pub(crate) handle: Handle,
     /// The image that is the core, and whether it is still ours.
-    pub(crate) rbd: Mutex<Option<(Kept, Arc<Lease>)>>,
+    pub(crate) rbd: Mutex<Option<Kept>>,
     /// What came through mounts.
     pub(crate) fuse: Arc<Counters>,
     pub(crate) started: Instant,
@@ -81,7 +80,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(info: Info, handle: Handle, rbd: Option<(Kept, Arc<Lease>)>) -> App {
+    pub(crate) fn new(info: Info, handle: Handle, rbd: Option<Kept>) -> App {
         App {
             info,
             handle,
@@ -95,14 +94,15 @@ impl App {
 
     /// Snapshots by others are refused from now on, so that none holds the stop up.
     pub(crate) fn refuse_snapshots(&self) {
-        if let Some((kept, _)) = &*self.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(kept) = &*self.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
             kept.keeper.refuse_snapshots();
         }
     }
 
     /// Nobody keeps the image any more; a snapshot that is being taken is waited for.
     pub(crate) fn end_rbd(&self) {
-        drop(self.rbd.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let kept = self.rbd.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(kept);
     }
 
     fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {

@@ -5,7 +5,6 @@ use crate::cache;
 use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::serve::{CacheOptions, ServeOptions};
 use anyhow::{Context, Result, bail};
-use loligo_block::lease::Lease;
 use loligo_block::{DeviceFile, SyncFile};
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
@@ -57,6 +56,8 @@ pub(crate) struct Held {
     image: Option<Arc<Attached>>,
     notices: Option<Receiver<Notice>>,
     pub(crate) may_be_dirty: bool,
+    /// The image's metadata names this cache.
+    marked: bool,
 }
 
 impl Held {
@@ -74,7 +75,7 @@ impl Held {
         }
         let witness = image.witness();
         let left_at = image
-            .detach(true)
+            .detach(self.marked)
             .context("the image's metadata still names this cache; the next attach mends that")?;
         Ok(Some(encode(&Witness { left_at, ..witness })))
     }
@@ -84,7 +85,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         match self.image.take() {
             Some(image) if self.may_be_dirty => image.abandon(),
-            Some(image) => drop(image.detach(true)),
+            Some(image) => drop(image.detach(self.marked)),
             None => {}
         }
     }
@@ -115,6 +116,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         without_cache: o.rbd.without_cache,
         destage: o.rbd.destage,
         quiesce_attempts: o.rbd.quiesce_attempts(),
+        lease: o.rbd.lease,
         remember: &mut remember,
     })?;
     let Taken { image, notices, changed, warnings } = taken;
@@ -133,7 +135,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         changed,
         params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
     };
-    Ok((core, Held { image: Some(image), notices: Some(notices), may_be_dirty }))
+    Ok((core, Held { image: Some(image), notices: Some(notices), may_be_dirty, marked: false }))
 }
 
 fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> take::Cache {
@@ -166,7 +168,7 @@ pub(crate) fn marry(held: &mut Held, file: &DeviceFile, sb: &mut Superblock) -> 
     image.set_mark(Mark::new(sb.uuid_text(), sb.generation, host, sb.name.clone()))?;
     sb.witness = encode(&image.witness());
     sb.store(&mut SyncFile::new(file.clone())).context("the superblock cannot be written")?;
-    held.may_be_dirty = true;
+    (held.may_be_dirty, held.marked) = (true, true);
     Ok(())
 }
 
@@ -184,16 +186,15 @@ pub(crate) struct Kept {
 /// Where no thread can be had.
 pub(crate) fn keep(
     held: &mut Held,
-    lease: &Arc<Lease>,
     handle: &Handle,
     sb: Option<(SharedSuperblock, DeviceFile)>,
     options: &RbdOptions,
 ) -> Result<Kept> {
     let image = held.image().clone();
     let Some(notices) = held.notices.take() else { bail!("the image is kept already") };
-    let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), lease: lease.clone(), sb });
+    let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb });
     let keeper = Keeper::start(image.clone(), notices, clients, options.quiesce_attempts())?;
-    let poller = Poller::start(image.clone(), lease.clone())?;
+    let poller = Poller::start(image.clone())?;
     Ok(Kept { image, keeper, _poller: poller })
 }
 
@@ -201,7 +202,6 @@ pub(crate) fn keep(
 struct Volume {
     image: Arc<Attached>,
     handle: Handle,
-    lease: Arc<Lease>,
     sb: Option<(SharedSuperblock, DeviceFile)>,
 }
 
@@ -228,7 +228,6 @@ impl Clients for Volume {
     }
 
     fn lose(&self, why: &str) {
-        self.lease.lose();
         eprintln!(
             "error: image {} is another client's now: {why}. Every request fails; what the cache holds stays as it is. Stop the \
              service; a start takes the image again if nobody else had it, and says what is to be decided if somebody had",
@@ -272,7 +271,7 @@ pub(crate) struct Numbers {
 }
 
 /// The numbers of now.
-pub(crate) fn numbers(kept: &Kept, lease: &Lease) -> Numbers {
+pub(crate) fn numbers(kept: &Kept) -> Numbers {
     use loligo_block::lease::Hold;
     let c = &kept.image.counters;
     Numbers {
@@ -285,7 +284,7 @@ pub(crate) fn numbers(kept: &Kept, lease: &Lease) -> Numbers {
         primers: c.primers.load(Relaxed),
         turned_back: c.turned_back.load(Relaxed),
         refreshes: c.refreshes.load(Relaxed),
-        lease: match lease.now() {
+        lease: match kept.image.lease.now() {
             Hold::Valid => "valid",
             Hold::Expired => "expired",
             Hold::Lost => "lost",

@@ -7,7 +7,6 @@ use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::signals::StopSignals;
 use crate::{cache, control, core, metrics, names, rbd, stats, stop};
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::lease::Lease;
 use loligo_block::{DeviceFile, DeviceSpec};
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::valid_line_size;
@@ -135,26 +134,25 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
     let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
     let backing = core.backing.clone();
-    let lease = image.as_ref().map(|_| Lease::new(options.rbd.lease));
+    let lease = image.as_ref().map(|i| i.image().lease.clone());
     let plan = Plan {
         export: export.clone(),
         limits: Limits::default(),
         tls,
         listeners,
         core: core.source(),
-        lease: lease.clone(),
+        lease,
         backend,
     };
     signals.started();
     let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
     drop(core);
-    let kept = match (&mut image, lease) {
-        (Some(image), Some(lease)) => {
+    let kept = match &mut image {
+        Some(image) => {
             let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
-            let kept = rbd::keep(image, &lease, running.handle(), sb, &options.rbd)?;
-            Some((kept, lease))
+            Some(rbd::keep(image, running.handle(), sb, &options.rbd)?)
         }
-        _ => None,
+        None => None,
     };
     let app = Arc::new(App::new(info, running.handle().clone(), kept));
     let left = Left { backing, held, image };

@@ -1,9 +1,11 @@
 //! SIGTERM and SIGINT as messages.
 
 use anyhow::{Context, Result};
+use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +16,8 @@ pub(crate) struct StopSignals {
     caught: Receiver<i32>,
     /// While the volume starts: what is to be removed if that is cut off.
     starting: Arc<Mutex<Option<Vec<PathBuf>>>>,
+    /// While the stop waits for what may never come.
+    deadly: Arc<AtomicBool>,
 }
 
 impl StopSignals {
@@ -24,6 +28,8 @@ impl StopSignals {
         let (send, caught) = channel();
         let starting = Arc::new(Mutex::new(Some(Vec::<PathBuf>::new())));
         let left = starting.clone();
+        let deadly = Arc::new(AtomicBool::new(false));
+        let kills = deadly.clone();
         std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
@@ -35,13 +41,20 @@ impl StopSignals {
                         eprintln!("stopped before the volume was ready");
                         std::process::exit(0);
                     }
+                    if kills.load(Ordering::Acquire) {
+                        eprintln!(
+                            "given up on a second signal: everything acknowledged is on the cache, the next start recovers"
+                        );
+                        // Libraries of others may hang at an orderly exit, too.
+                        let _ = kill_process(getpid(), Signal::KILL);
+                    }
                     if send.send(signal).is_err() {
                         return;
                     }
                 }
             })
             .context("starting the signal thread")?;
-        Ok(StopSignals { caught, starting })
+        Ok(StopSignals { caught, starting, deadly })
     }
 
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
@@ -58,6 +71,11 @@ impl StopSignals {
     /// From now on clients may be served: signals wait for [`StopSignals::within`].
     pub(crate) fn started(&self) {
         *self.starting() = None;
+    }
+
+    /// Whether the next signal ends the process at once, as a crash would.
+    pub(crate) fn kill(&self, kill: bool) {
+        self.deadly.store(kill, Ordering::Release);
     }
 
     /// Whether one came within `limit`.

@@ -74,8 +74,8 @@ pub(crate) fn json(app: &App) -> Value {
         ram.insert((*part).to_owned(), json!(sum));
     }
     out.insert("ram_bytes".into(), Value::Object(ram));
-    if let Some((kept, lease)) = &*app.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
-        out.insert("rbd".into(), json!(rbd::numbers(kept, lease)));
+    if let Some(kept) = &*app.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
+        out.insert("rbd".into(), json!(rbd::numbers(kept)));
     }
     Value::Object(out)
 }

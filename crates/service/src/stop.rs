@@ -35,11 +35,15 @@ pub(crate) fn stop(
     let Left { backing, held, image } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
+    // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
+    signals.kill(image.is_some());
     let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
     unmount(mounts);
     let mut flushed = Ok(());
     if options.flush_on_stop && held.is_some() && drained.is_ok() {
+        signals.kill(false);
         flushed = flush(app, signals);
+        signals.kill(image.is_some());
     }
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
     stats::rewrite(options, app, false);

@@ -81,22 +81,19 @@ pub(crate) struct Clients {
     pub(crate) server: Server,
     pub(crate) locals: Locals,
     lease: Option<Arc<Lease>>,
-    /// What the lease said at the beginning of this turn.
-    hold: Hold,
     /// Answers that wait until the lease is renewed.
     held: Vec<Reply>,
 }
 
 impl Clients {
     pub(crate) fn new(server: Server, lease: Option<Arc<Lease>>) -> Clients {
-        Clients { server, locals: Locals::default(), lease, hold: Hold::Valid, held: Vec::new() }
+        Clients { server, locals: Locals::default(), lease, held: Vec::new() }
     }
 
-    /// Looks whether answers may leave in this turn, and lets those go that could not before.
+    /// Lets answers go that could not before.
     pub(crate) fn look_at_lease(&mut self) {
         let Some(lease) = &self.lease else { return };
-        self.hold = lease.now();
-        if self.hold != Hold::Expired {
+        if !self.held.is_empty() && lease.now() != Hold::Expired {
             for reply in std::mem::take(&mut self.held) {
                 self.answer(reply);
             }
@@ -111,7 +108,8 @@ impl Clients {
 
 impl Answers for Clients {
     fn answer(&mut self, mut reply: Reply) {
-        match self.hold {
+        // A stop of this thread may lie between the beginning of the turn and now.
+        match self.lease.as_ref().map_or(Hold::Valid, |l| l.now()) {
             Hold::Valid => {}
             Hold::Expired => return self.held.push(reply),
             // It was done for a core that is another's by now.

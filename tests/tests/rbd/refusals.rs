@@ -78,7 +78,7 @@ fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_ca
             &["client.loligo"][..],
         ),
         (format!("rbd:rbd/plain?conf={conf}&id=nobody"), &[], &["client.nobody"]),
-        (format!("rbd:rbd/plain?conf=/nonexistent&id=loligo"), &[], &["/nonexistent"]),
+        ("rbd:rbd/plain?conf=/nonexistent&id=loligo".to_owned(), &[], &["/nonexistent"]),
         (format!("rbd:rbd/none?{id}"), &[], &["none", "rbd ls"]),
         (format!("rbd:nopool/plain?{id}"), &[], &["pool nopool"]),
         (format!("rbd:rbd/nospace/plain?{id}"), &[], &["plain"]),

@@ -30,6 +30,10 @@ const EXTENTS_BESIDE: usize = 64;
 /// Unexplained errors in a row after which groups are given up.
 const FAILURES: u32 = 3;
 
+/// Refusals of the snapshot context without a success between after which groups are given up: more than can be under way when
+/// one changes.
+const STALE: u32 = 64;
+
 /// Dirty bytes of one object on their way.
 #[derive(Debug)]
 struct Extent {
@@ -63,6 +67,8 @@ pub struct RbdDevice {
     in_flight: usize,
     reads: usize,
     failures: u32,
+    /// Refusals of the snapshot context since a group last went through.
+    stale: u32,
 }
 
 impl RbdDevice {
@@ -79,6 +85,7 @@ impl RbdDevice {
             in_flight: 0,
             reads: 0,
             failures: 0,
+            stale: 0,
         }
     }
 
@@ -219,7 +226,7 @@ impl RbdDevice {
     fn group_landed(&mut self, object: u64, extents: Vec<Extent>, code: i64) {
         self.objects.landed(object);
         if code >= 0 {
-            self.failures = 0;
+            (self.failures, self.stale) = (0, 0);
             for e in extents {
                 self.extent_over(e.request, Ok(()));
             }
@@ -232,6 +239,10 @@ impl RbdDevice {
             libc::ENOENT | libc::ERANGE | libc::ERESTART => {
                 self.image.counters.turned_back.fetch_add(1, Relaxed);
                 if errno != libc::ENOENT {
+                    self.stale += 1;
+                    if self.stale >= STALE {
+                        self.image.fall_back("OSDs keep refusing the snapshot context".to_owned());
+                    }
                     self.image.tell(Notice::Stale);
                 }
                 self.objects.give_back(object, extents);
