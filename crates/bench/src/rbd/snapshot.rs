@@ -99,7 +99,15 @@ fn under_load(bench: &Bench<'_>, cached: &Cached<'_>, name: &str) -> Result<(Spa
         }
         true
     };
-    let each = fio::run_each(&job, &bench.bed.path(""), bench.bed.stop(), &mut go_on)?;
+    let each = fio::run_each(&job, &bench.bed.path(""), bench.bed.stop(), &mut go_on);
+    let each = each.with_context(|| match &done {
+        None => "while a snapshot was asked for, which was not there in the end".to_owned(),
+        Some(Ok(at)) => format!(
+            "writes did not end after a snapshot that took {} ms",
+            at - taken.as_ref().map_or(*at, |(_, from)| *from)
+        ),
+        Some(Err(error)) => format!("after a snapshot that failed: {error:#}"),
+    })?;
     let Some((_, from)) = taken else { bail!("fio ended before the snapshot was asked for") };
     let to = done.context("the snapshot was not there in time")??;
     Ok((Span { from, to }, each))
