@@ -63,6 +63,8 @@ pub struct Cache {
     pub cache: String,
     /// The volume's name.
     pub volume: String,
+    /// The core it was made for, as [`ImageIdentity`] is written; nothing: it is yet to be made.
+    pub core: Option<String>,
     /// It may hold data newer than the image's.
     pub dirty: bool,
     /// Its last hold on the image.
@@ -281,6 +283,14 @@ impl See {
         me: i64,
         warnings: &mut Vec<String>,
     ) -> Result<bool, CephError> {
+        // Before anything is changed: neither the image's lock nor what the cache knows of its own image may be lost to a slip.
+        let theirs = wish.cache.as_ref().and_then(|c| c.core.as_ref());
+        if let Some(core) = theirs.filter(|c| **c != self.identity.to_string()) {
+            return refuse(format!(
+                "the cache belongs to another core ({core}); image {} is {}: give the right --core or the right --cache",
+                wish.spec, self.identity
+            ));
+        }
         check_mark(&self.look, &self.identity, wish)?;
         let holder = self.holder.as_ref();
         let changed = check_witness(cluster, wish.spec, &self.identity, holder, wish, warnings)?;

@@ -2,6 +2,7 @@
 
 use crate::rbd::Kept;
 use crate::serve::{HeldCache, ServeOptions};
+use loligo_block::lease::Hold;
 use loligo_cache::api::Control;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::Counters;
@@ -97,6 +98,12 @@ impl App {
         if let Some(kept) = &*self.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
             kept.keeper.refuse_snapshots();
         }
+    }
+
+    /// Whether the core is an image that another client has taken.
+    pub(crate) fn has_lost_image(&self) -> bool {
+        let rbd = self.rbd.lock().unwrap_or_else(PoisonError::into_inner);
+        rbd.as_ref().is_some_and(|kept| kept.image.lease.now() == Hold::Lost)
     }
 
     /// Nobody keeps the image any more; a snapshot that is being taken is waited for.

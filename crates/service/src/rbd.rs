@@ -144,6 +144,7 @@ fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) ->
     take::Cache {
         cache: found.map(|s| s.uuid_text()).unwrap_or_default(),
         volume: o.name.clone(),
+        core: kept.map(|s| s.core.id.clone()),
         dirty: kept.is_some_and(|s| !s.clean || s.dirty_blocks > 0),
         witness: found.and_then(|s| decode(&s.witness)),
         force: c.force,

@@ -48,7 +48,9 @@ pub(crate) fn stop(
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
     stats::rewrite(options, app, false);
     let ended = running.join().context("a thread of the volume failed")?;
-    let core_flushed = backing.sync_io().flush();
+    // One that is another client's refuses the flush too, and what is dirty never goes there.
+    let lost = app.has_lost_image();
+    let core_flushed = if lost { Ok(()) } else { backing.sync_io().flush() };
     drop(backing);
     if let Err(why) = stopped {
         bail!(
@@ -73,12 +75,15 @@ pub(crate) fn stop(
             .context("the superblock could not be written: the next start recovers")?;
         dirty_left = dirty;
         match dirty {
+            0 if lost => {
+                eprintln!("stopped: the image is another client's; the cache holds nothing that it lacks")
+            }
             0 => eprintln!("stopped: the core has everything"),
             n => eprintln!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
         }
     }
     if let Some(mut image) = image {
-        image.may_be_dirty = dirty_left > 0;
+        image.may_be_dirty = dirty_left > 0 || lost;
         app.end_rbd();
         let witness = image.give_back()?;
         if let (Some(HeldCache { file, superblock }), Some(witness)) = (held, witness) {
