@@ -135,7 +135,7 @@ fn full_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<Timeline> {
     let mut cached = bench.serve("full", &image, bench.opts.cache, "wb")?;
     all.commands.push(cached.command().to_owned());
     let long = Cell { time: FILL, ..cell.clone() };
-    let filling = long.job(cached.target(), Duration::ZERO, 7);
+    let filling = long.job(cached.target(), Duration::ZERO, bench.seed());
     cached.watch().restart();
     let course = bench.run_watched(&filling, &mut |_| cached.watch().look())?;
     cached.check()?;

@@ -206,6 +206,8 @@ impl Job {
         if let Some(rate) = self.rate_iops {
             put("rate_iops", rate.to_string());
         }
+        // With its default of 1 fio takes one and the same seed whatever is asked for.
+        put("randrepeat", "0".to_owned());
         put("randseed", self.seed.to_string());
         match self.verify {
             None => {}
@@ -257,7 +259,7 @@ mod tests {
             job.command_line(),
             "fio --name=loligo --thread=1 --ioengine=nbd '--uri=nbd+unix:///vol?socket=/run/a.sock' --rw=randrw \
              --rwmixread=70 --bs=4096 --iodepth=32 --norandommap=1 --time_based=1 --runtime=2500ms --offset=1048576 \
-             --size=67108864 --rate_iops=500 --randseed=1"
+             --size=67108864 --rate_iops=500 --randrepeat=0 --randseed=1"
         );
     }
     #[test]
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(
             Job::new(target, Rw::RandWrite, 4096, 64).command_line(),
             "CEPH_CONF=/lab/native.conf fio --name=loligo --thread=1 --ioengine=rbd --clientname=loligo --pool=rbd \
-             --rbdname=native --rw=randwrite --bs=4096 --iodepth=64 --randseed=1"
+             --rbdname=native --rw=randwrite --bs=4096 --iodepth=64 --randrepeat=0 --randseed=1"
         );
     }
 }

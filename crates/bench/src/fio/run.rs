@@ -238,6 +238,31 @@ mod tests {
     }
 
     #[test]
+    fn seeds_have_addresses_of_their_own_and_repeat_them() {
+        if !have_fio() {
+            return;
+        }
+        let written = |seed: u64| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            file.as_file().set_len(16 << 20).unwrap();
+            let mut job = file_job(file.path(), Rw::RandWrite).within(0, 16 << 20);
+            job.total = Some(64 << 10);
+            job.seed = seed;
+            run(&job, &std::env::temp_dir(), &Interrupt::default(), &mut |_| ()).unwrap();
+            let content = fs::read(file.path()).unwrap();
+            let blocks = content.chunks(4096).enumerate();
+            blocks
+                .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+                .map(|(at, _)| at)
+                .collect::<Vec<_>>()
+        };
+        let (one, again, other) = (written(1), written(1), written(2));
+        assert_eq!(one.len(), 16);
+        assert_eq!(one, again);
+        assert!(other.iter().filter(|at| one.contains(at)).count() < 4, "{one:?} {other:?}");
+    }
+
+    #[test]
     fn a_damaged_or_older_block_fails_the_verification() {
         if !have_fio() {
             return;

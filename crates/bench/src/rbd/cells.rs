@@ -187,7 +187,7 @@ impl Bench<'_> {
     /// One native run.
     pub(crate) fn native(&mut self, cell: &Cell, librbd: Librbd, round: usize) -> Result<Measured> {
         let target = self.cluster.native(&self.native, librbd);
-        let run = self.run(&cell.job(target, cell.ramp.min(NATIVE_RAMP), round as u64 + 1))?;
+        let run = self.run(&cell.job(target, cell.ramp.min(NATIVE_RAMP), self.seed()))?;
         let side = if librbd == Librbd::Uncached { "librbd, no cache" } else { "librbd as shipped" };
         self.tell(&cell.what, side, round, &run);
         Ok(run)
@@ -221,7 +221,7 @@ impl Bench<'_> {
             }
             Before::Nothing => {}
         }
-        let run = self.run(&cell.job(cached.target(), cell.ramp, round as u64 + 1))?;
+        let run = self.run(&cell.job(cached.target(), cell.ramp, self.seed()))?;
         cached.check()?;
         self.tell(&cell.what, "cached", round, &run);
         Ok(run)

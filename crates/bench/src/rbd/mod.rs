@@ -149,6 +149,7 @@ pub(crate) struct Bench<'a> {
     /// The image behind the cached volume.
     pub(crate) image: String,
     begun: Instant,
+    seed: std::cell::Cell<u64>,
     rows: Vec<Row>,
     phases: Vec<Phase>,
 }
@@ -190,8 +191,8 @@ pub(crate) fn on_cluster<T>(opts: &Options, work: impl FnOnce(&mut Bench<'_>) ->
     say(begun, &format!("writing two images of {}", units::bytes(opts.image as f64)));
     let native = cluster.image(&bed, "native", opts.image)?;
     let image = cluster.image(&bed, "cached", opts.image)?;
-    let (rows, phases) = (Vec::new(), Vec::new());
-    work(&mut Bench { opts, bed: &bed, cluster: &cluster, native, image, begun, rows, phases })
+    let (seed, rows, phases) = (Default::default(), Vec::new(), Vec::new());
+    work(&mut Bench { opts, bed: &bed, cluster: &cluster, native, image, begun, seed, rows, phases })
 }
 
 fn say(begun: Instant, text: &str) {
@@ -267,6 +268,12 @@ impl<'a> Bench<'a> {
     /// Runs a load.
     pub(crate) fn run(&self, job: &Job) -> Result<Measured> {
         self.bed.run(job)
+    }
+
+    /// Addresses that no load had before: what was read just now is in some cache.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.set(self.seed.get() + 1);
+        self.seed.get()
     }
 
     /// Runs a load, calling `tick` several times a second.

@@ -17,7 +17,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
     for round in 0..bench.opts.rounds {
         cached.fill()?;
         let (before, used) = (cached.stats()?, cached.cpu()?);
-        let run = bench.run(&cell.job(cached.target(), Duration::ZERO, round as u64 + 1))?;
+        let run = bench.run(&cell.job(cached.target(), Duration::ZERO, bench.seed()))?;
         let served = (cached.cpu()? - used) / run.requests as f64;
         let during = cached.stats()?.destaged_blocks - before.destaged_blocks;
         let (before, used) = (cached.stats()?, cached.cpu()?);

@@ -71,6 +71,7 @@ fn under_load(bench: &Bench<'_>, cached: &Cached<'_>, name: &str) -> Result<(Spa
     let mut job = Job::new(cached.target(), Rw::RandWrite, 4096, DEPTH);
     // It is ended when the snapshot is there.
     job = job.lasting(lead + LIMIT);
+    job.seed = bench.seed();
     let mut ended: Option<Instant> = None;
     let mut go_on = |elapsed: Duration| {
         if elapsed < lead {
