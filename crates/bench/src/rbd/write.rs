@@ -1,5 +1,7 @@
 //! Figure 2: one write at a time into a cache with room, and writes of every size into a full one.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::ceiling::Ceiling;
@@ -12,13 +14,17 @@ const TENFOLD: Want = Want::AtLeast(10.0);
 /// Or what share of what the machine allows.
 const NEAR: Want = Want::AtLeast(0.7);
 
+/// The shortest run that says something of 4 MiB writes.
+const LEAST: Duration = Duration::from_secs(3);
+
 /// Runs it.
 pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
     single(bench, cached)?;
     for block in bench.opts.blocks.clone() {
         // One flush and one fill serve the four loads of a size.
         let loads = [(Rw::RandWrite, 1), (Rw::Write, 1), (Rw::RandWrite, 64), (Rw::Write, 64)];
-        let cells = loads.map(|(rw, depth)| Cell::new(rw, block, depth, bench.opts.time / 4));
+        let time = (bench.opts.time / 4).max(LEAST);
+        let cells = loads.map(|(rw, depth)| Cell::new(rw, block, depth, time));
         for both in bench.interleave(cached, &cells, Before::Full)? {
             let ratio = both.cached_over_native(|run| run.bytes_per_second);
             bench.push(both.row(2, ", full cache: rate", Want::AtLeast(0.95), ratio));
