@@ -6,6 +6,7 @@
 //! whether it is still ours.
 
 mod attached;
+pub mod bug;
 pub mod cluster;
 mod device;
 mod error;

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod faults;
+mod left_out;
 mod refusals;
 mod restart;
 mod shadow;

@@ -188,3 +188,28 @@ fn two_snapshots_asked_for_at_once_are_both_right_and_the_cache_goes_on_afterwar
     }
     image.object_maps_are_right(&["x".to_owned(), "y".to_owned()]);
 }
+
+#[test]
+fn a_snapshot_that_asks_nobody_lacks_what_is_cached_and_harms_nothing_else() {
+    let Some((cluster, _shared)) = shared("a snapshot without quiesce") else { return };
+    let image = Image::new(cluster, "unasked");
+    let site = image.site("a");
+    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 5, WRITTEN);
+    writer.goes_on(5000);
+    let before = look(&shadow).clone();
+    cluster.rbd(&["snap", "create", "--no-progress", "--skip-quiesce", &image.at("unasked")]);
+    let after = look(&shadow).clone();
+    writer.goes_on(2000);
+    let asked = take(&image, &shadow, "asked");
+    writer.goes_on(2000);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    site.flush();
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+    let lacking = image.export(&image.at("unasked"));
+    assert!(Shadow::check(&lacking, &before, &after).is_err(), "nothing was cached: this test shows nothing");
+    after.holds_at_most(&lacking);
+    judge(&image, &[asked]);
+}

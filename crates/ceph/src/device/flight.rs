@@ -3,6 +3,7 @@
 
 use super::Extent;
 use crate::attached::Attached;
+use crate::bug::{Step, is_left_out};
 use crate::cluster::text;
 use crate::ffi::{CompletionT, Library};
 use loligo_block::{Buf, Shared, Tag};
@@ -122,16 +123,20 @@ impl Flight {
         let op = unsafe {
             let op = (lib.rados_create_write_op)();
             // Without it the data of an object that is not there would lie where nobody looks.
-            (lib.rados_write_op_assert_exists)(op);
+            if !is_left_out(Step::Exists) {
+                (lib.rados_write_op_assert_exists)(op);
+            }
             let (class, method) = (c"rbd", c"assert_snapc_seq");
-            (lib.rados_write_op_exec)(
-                op,
-                class.as_ptr(),
-                method.as_ptr(),
-                guard.as_ptr().cast(),
-                guard.len(),
-                null_mut(),
-            );
+            if !is_left_out(Step::Guard) {
+                (lib.rados_write_op_exec)(
+                    op,
+                    class.as_ptr(),
+                    method.as_ptr(),
+                    guard.as_ptr().cast(),
+                    guard.len(),
+                    null_mut(),
+                );
+            }
             for e in extents {
                 (lib.rados_write_op_write)(op, e.data.as_ptr().cast(), e.data.len(), e.at);
             }

@@ -9,6 +9,7 @@ mod flight;
 mod objects;
 
 use crate::attached::{Attached, Notice};
+use crate::bug::{Step, is_left_out};
 use crate::gate::Pass;
 pub(crate) use flight::Landed;
 use flight::{Flight, What};
@@ -27,6 +28,8 @@ const OBJECTS: usize = 8;
 const EXTENTS: usize = 256;
 /// The same while somebody reads: an operation holds its placement group for as long as it takes.
 const EXTENTS_BESIDE: usize = 64;
+/// No epoch: where primers are left out, that of an object whose group came back.
+const TURNED_BACK: u32 = u32::MAX;
 /// Unexplained errors in a row after which groups are given up.
 const FAILURES: u32 = 3;
 
@@ -157,7 +160,9 @@ impl RbdDevice {
             return self.image.gate.leave();
         }
         let counters = &self.image.counters;
-        if !self.image.groups_allowed() || !self.objects.is_primed(object, epoch) {
+        let primed = self.objects.is_primed(object, epoch)
+            || (is_left_out(Step::Primer) && !self.objects.is_primed(object, TURNED_BACK));
+        if !self.image.groups_allowed() || !primed {
             let extent = self.objects.take_one(object);
             counters.primers.fetch_add(1, Relaxed);
             return self.fly(true, What::Primer { object, epoch, extent });
@@ -238,6 +243,9 @@ impl RbdDevice {
             // No such object, or one that a snapshot has not been told from yet: librbd knows what to do.
             libc::ENOENT | libc::ERANGE | libc::ERESTART => {
                 self.image.counters.turned_back.fetch_add(1, Relaxed);
+                if is_left_out(Step::Primer) {
+                    self.objects.prime(object, TURNED_BACK);
+                }
                 if errno != libc::ENOENT {
                     self.stale += 1;
                     if self.stale >= STALE {

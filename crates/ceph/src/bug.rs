@@ -1,0 +1,44 @@
+//! Steps of the grouped destage left out on request, so that tests can show what each is for. Only compiled with the feature
+//! `planted-bugs`; without it nothing can be left out.
+
+/// A step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Step {
+    /// The write through librbd that comes before the first group of an object.
+    Primer = 1,
+    /// The demand that the object knows of the newest snapshot.
+    Guard = 2,
+    /// The snapshot context read again after a snapshot.
+    Refresh = 4,
+    /// The demand that the object exists.
+    Exists = 8,
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::Step;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    static LEFT_OUT: AtomicU8 = AtomicU8::new(0);
+
+    /// From now on these steps are left out for every image of this process, and no others.
+    pub fn leave_out(steps: &[Step]) {
+        LEFT_OUT.store(steps.iter().fold(0, |all, s| all | *s as u8), Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_left_out(step: Step) -> bool {
+        LEFT_OUT.load(Ordering::SeqCst) & step as u8 != 0
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub(crate) use planted::is_left_out;
+#[cfg(feature = "planted-bugs")]
+pub use planted::leave_out;
+
+/// Nothing can be left out.
+#[cfg(not(feature = "planted-bugs"))]
+pub(crate) const fn is_left_out(_step: Step) -> bool {
+    false
+}
