@@ -6,6 +6,7 @@ use crate::site::{Image, SIZE};
 use loligo_block::{Buf, Device, Op, OpKind, Ring, Submit};
 use loligo_ceph::bug::{Step, leave_out};
 use loligo_ceph::keeper::{Clients, Doing, Keeper};
+use loligo_ceph::lease::Poller;
 use loligo_ceph::take::{self, Destage, Taken, Wish};
 use loligo_ceph::{Attached, RbdDevice};
 use std::collections::BTreeSet;
@@ -41,6 +42,7 @@ impl Clients for Empty {
 struct Driven {
     attached: Arc<Attached>,
     keeper: Keeper,
+    poller: Poller,
     device: RbdDevice,
     ring: Ring,
 }
@@ -53,14 +55,16 @@ impl Driven {
             cache: None,
             steal: false,
             without_cache: false,
+            lease: Duration::from_secs(20),
             destage: Destage::Grouped,
             quiesce_attempts: 4,
             remember: &mut |_| Ok(()),
         };
         let Taken { image: attached, notices, .. } = take::take(wish).expect("the image");
         let keeper = Keeper::start(attached.clone(), notices, Box::new(Empty), 4).expect("a thread");
+        let poller = Poller::start(attached.clone()).expect("a thread");
         let device = RbdDevice::new(attached.clone());
-        Driven { attached, keeper, device, ring: Ring::new(8).expect("a ring") }
+        Driven { attached, keeper, poller, device, ring: Ring::new(8).expect("a ring") }
     }
 
     fn does(&mut self, offset: u64, kind: OpKind) -> Option<Buf> {
@@ -94,7 +98,7 @@ impl Driven {
     }
 
     fn end(self) {
-        drop((self.device, self.ring));
+        drop((self.device, self.ring, self.poller));
         self.keeper.stop();
         self.attached.detach(true).expect("a clean end");
     }
