@@ -213,3 +213,27 @@ fn a_snapshot_that_asks_nobody_lacks_what_is_cached_and_harms_nothing_else() {
     after.holds_at_most(&lacking);
     judge(&image, &[asked]);
 }
+
+#[test]
+fn snapshots_taken_and_removed_again_leave_destaging_by_object_as_it_was() {
+    let Some((cluster, _shared)) = shared("snapshots removed again") else { return };
+    let image = Image::new(cluster, "removed");
+    let site = image.site("a");
+    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, WRITTEN);
+    for n in 1..=3 {
+        writer.goes_on(2000);
+        cluster.rbd(&["snap", "create", "--no-progress", &image.at(&format!("s{n}"))]);
+        writer.goes_on(2000);
+        cluster.rbd(&["snap", "rm", "--no-progress", &image.at(&format!("s{n}"))]);
+    }
+    writer.goes_on(2000);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    site.flush();
+    let stats = site.stats();
+    assert!(stats["rbd"]["librbd"].is_null(), "{}", stats["rbd"]);
+    assert_eq!(stats["rbd"]["turned_back"], 0, "no OSD refused what went to it: {}", stats["rbd"]);
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+}

@@ -116,7 +116,10 @@ impl Flight {
         let name = format!("{}.{object:016x}", self.image.prefix);
         let Ok(oid) = text(&name) else { return self.land(-i64::from(libc::EINVAL)) };
         let mut guard = [0u8; 9];
-        guard[..8].copy_from_slice(&self.image.context().seq.to_le_bytes());
+        let context = self.image.context();
+        // Librbd writes without a context once no snapshot is left, so that its primer does not take the object there.
+        let seq = if context.ids.is_empty() { 0 } else { context.seq };
+        guard[..8].copy_from_slice(&seq.to_le_bytes());
         guard[8] = AT_MOST;
         // SAFETY: librados copies whatever the operation is told, so that everything need only live for each call; the
         // operation is given back in the callback, or below where there will be none.
