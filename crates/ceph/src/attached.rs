@@ -12,7 +12,7 @@ use crate::snapc::SnapContext;
 use crate::take::Witness;
 use loligo_block::Letterbox;
 use loligo_block::lease::Lease;
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -93,7 +93,7 @@ pub struct Attached {
     /// Declared after the image: closed after it. Its header is here, and its data there.
     pub(crate) header: Pool,
     pub(crate) data: Pool,
-    pub(crate) prefix: String,
+    prefix: String,
     pub(crate) gate: Gate,
     /// Bytes that are still the image's: it may shrink under the cache, and does not grow again before the next attach.
     limit: AtomicU64,
@@ -350,21 +350,31 @@ impl Attached {
     }
 
     /// Reads the snapshot context from the header and uses it from now on. The gate is closed and nothing is under way.
-    /// True: it is another one than before.
     ///
     /// # Errors
     /// Where the header cannot be read.
-    pub(crate) fn refresh(&self) -> Result<bool, CephError> {
+    pub(crate) fn refresh(&self) -> Result<(), CephError> {
         let now = SnapContext::read(&self.header, &self.identity.id)?;
         if is_left_out(Step::Refresh) {
-            return Ok(false);
+            return Ok(());
         }
         let mut known = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         now.set(&self.data)?;
         self.counters.refreshes.fetch_add(1, Ordering::Relaxed);
-        let changed = *known != now;
         *known = now;
-        Ok(changed)
+        Ok(())
+    }
+
+    /// What an object's newest snapshot must be at least, for a group to be written to it. Librbd writes without a context once no
+    /// snapshot is left, so that its primer does not take the object there.
+    pub(crate) fn guard_seq(&self) -> u64 {
+        let context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        if context.ids.is_empty() { 0 } else { context.seq }
+    }
+
+    /// What RADOS calls an object of the image.
+    pub(crate) fn object_name(&self, object: u64) -> Result<CString, CephError> {
+        text(&format!("{}.{object:016x}", self.prefix))
     }
 
     /// Where the image ends by now.
@@ -380,7 +390,7 @@ impl Attached {
     pub(crate) fn shrink(&self, size: u64) -> Result<(), CephError> {
         let (object, end) = (size / self.object_size, size % self.object_size);
         if end > 0 {
-            let oid = text(&format!("{}.{object:016x}", self.prefix))?;
+            let oid = self.object_name(object)?;
             let lib = self.image.lib;
             // SAFETY: the operation is made, carried out and given back here; the pool's handle is live.
             let code = unsafe {
@@ -402,7 +412,6 @@ impl Attached {
     /// Somebody else has the image: nothing is written any more.
     pub(crate) fn lose(&self, why: String) {
         self.lease.lose();
-        self.gate.lose();
         self.ring();
         self.tell(Notice::Lost(why));
     }

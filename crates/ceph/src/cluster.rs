@@ -4,7 +4,7 @@ use crate::CephError;
 use crate::error::check;
 use crate::ffi::{IoCtxT, Library, RadosT};
 use crate::spec::ImageSpec;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
 use std::ptr::null;
 use std::sync::Arc;
@@ -199,10 +199,7 @@ impl Cluster {
         // SAFETY: the handle is live; `io` is written before it is read.
         let code = unsafe { (self.lib.rados_ioctx_create2)(self.handle, id, &raw mut io) };
         check(|| format!("opening pool number {id}"), code)?;
-        let pool = Pool { cluster: self.clone(), io };
-        // SAFETY: the pool's handle is live; librados copies the name.
-        unsafe { (self.lib.rados_ioctx_set_namespace)(io, space.as_ptr()) };
-        Ok(pool)
+        Ok(Pool::opened(self, io, &space))
     }
 
     /// A pool, in a namespace of it.
@@ -215,10 +212,7 @@ impl Cluster {
         // SAFETY: the handle is live; `io` is written before it is read.
         let code = unsafe { (self.lib.rados_ioctx_create)(self.handle, raw.as_ptr(), &raw mut io) };
         check(|| format!("opening pool {name} ('ceph osd pool ls' lists them)"), code)?;
-        let pool = Pool { cluster: self.clone(), io };
-        // SAFETY: the pool's handle is live; librados copies the name.
-        unsafe { (self.lib.rados_ioctx_set_namespace)(io, space.as_ptr()) };
-        Ok(pool)
+        Ok(Pool::opened(self, io, &space))
     }
 }
 
@@ -242,6 +236,13 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
+    /// Of a handle just made, which is given back with it.
+    fn opened(cluster: &Arc<Cluster>, io: IoCtxT, namespace: &CStr) -> Pool {
+        // SAFETY: the handle is live; librados copies the name.
+        unsafe { (cluster.lib.rados_ioctx_set_namespace)(io, namespace.as_ptr()) };
+        Pool { cluster: cluster.clone(), io }
+    }
+
     /// Its number.
     pub fn id(&self) -> i64 {
         // SAFETY: the handle is live.

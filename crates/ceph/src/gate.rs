@@ -20,7 +20,6 @@ pub(crate) enum Pass {
 #[derive(Debug)]
 struct State {
     closed: bool,
-    lost: bool,
     under_way: u32,
     epoch: u32,
 }
@@ -36,7 +35,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// A closed gate, before the first epoch.
     pub(crate) fn new(lease: Arc<Lease>) -> Gate {
-        let state = State { closed: true, lost: false, under_way: 0, epoch: 0 };
+        let state = State { closed: true, under_way: 0, epoch: 0 };
         Gate { lease, state: Mutex::new(state), empty: Condvar::new() }
     }
 
@@ -47,9 +46,6 @@ impl Gate {
     /// A change wants to begin.
     pub(crate) fn enter(&self) -> Pass {
         let mut s = self.lock();
-        if s.lost {
-            return Pass::Lost;
-        }
         match self.lease.now() {
             Hold::Valid if !s.closed => {}
             Hold::Valid | Hold::Expired => return Pass::Closed,
@@ -92,11 +88,6 @@ impl Gate {
     pub(crate) fn open(&self) {
         self.lock().closed = false;
     }
-
-    /// Nothing is ever let in again.
-    pub(crate) fn lose(&self) {
-        self.lock().lost = true;
-    }
 }
 
 #[cfg(test)]
@@ -105,7 +96,8 @@ mod tests {
 
     #[test]
     fn closing_waits_for_what_is_under_way_and_lets_nothing_new_in() {
-        let gate = Arc::new(Gate::new(Lease::new(Duration::from_secs(60))));
+        let lease = Lease::new(Duration::from_secs(60));
+        let gate = Arc::new(Gate::new(lease.clone()));
         assert_eq!(gate.enter(), Pass::Closed);
         gate.new_epoch();
         gate.open();
@@ -116,7 +108,7 @@ mod tests {
         let leaver = std::thread::spawn(move || other.leave());
         assert!(gate.close(Duration::from_secs(10)));
         leaver.join().unwrap();
-        gate.lose();
+        lease.lose();
         gate.open();
         assert_eq!(gate.enter(), Pass::Lost);
     }

@@ -395,7 +395,7 @@ impl Watch {
             return;
         }
         let before = self.image.context().seq;
-        match self.image.refresh().and_then(|_| self.follow_size()) {
+        match self.image.refresh().and_then(|()| self.follow_size()) {
             Ok(()) => {
                 self.stale = false;
                 self.image.gate.new_epoch();

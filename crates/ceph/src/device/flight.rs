@@ -4,7 +4,6 @@
 use super::Extent;
 use crate::attached::Attached;
 use crate::bug::{Step, is_left_out};
-use crate::cluster::text;
 use crate::ffi::{CompletionT, Library};
 use loligo_block::{Buf, Shared, Tag};
 use std::ffi::c_void;
@@ -113,13 +112,9 @@ impl Flight {
     fn start_group(self) {
         let lib = self.image.image.lib;
         let What::Group { object, extents } = &self.what else { unreachable!("the caller looked") };
-        let name = format!("{}.{object:016x}", self.image.prefix);
-        let Ok(oid) = text(&name) else { return self.land(-i64::from(libc::EINVAL)) };
+        let Ok(oid) = self.image.object_name(*object) else { return self.land(-i64::from(libc::EINVAL)) };
         let mut guard = [0u8; 9];
-        let context = self.image.context();
-        // Librbd writes without a context once no snapshot is left, so that its primer does not take the object there.
-        let seq = if context.ids.is_empty() { 0 } else { context.seq };
-        guard[..8].copy_from_slice(&seq.to_le_bytes());
+        guard[..8].copy_from_slice(&self.image.guard_seq().to_le_bytes());
         guard[8] = AT_MOST;
         // SAFETY: librados copies whatever the operation is told, so that everything need only live for each call; the
         // operation is given back in the callback, or below where there will be none.
