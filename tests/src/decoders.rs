@@ -57,6 +57,7 @@ pub fn superblock() -> Vec<u8> {
         finals: vec![5, 6],
         dirty_blocks: 9,
         witness: "held".into(),
+        cut: None,
         region: region_size(1 << 30),
     };
     superblock.encode()

@@ -122,9 +122,17 @@ impl Server {
     /// # Errors
     /// Where the program does not run.
     pub fn launch(dir: &Path, args: &[String]) -> Result<Server> {
+        Server::launch_by(Command::new(program()), dir, args)
+    }
+
+    /// The same by a `command` that becomes the program, on another host for example.
+    ///
+    /// # Errors
+    /// Where it does not run.
+    pub fn launch_by(mut command: Command, dir: &Path, args: &[String]) -> Result<Server> {
         let log = dir.join("serve.log");
         let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
-        let mut child = Command::new(program())
+        let mut child = command
             .args(["serve", "--name", Volume::NAME])
             .args(args)
             .env("LOLIGO_RUNTIME_DIR", dir)
@@ -144,6 +152,11 @@ impl Server {
             });
         }
         Ok(Server { child, lines, log })
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Its last words on stderr.

@@ -11,7 +11,7 @@ use loligo_block::{
 };
 use loligo_cache::api::{Dev, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::{Core, Router};
@@ -151,6 +151,7 @@ const DEVICES: Devices = Devices {
     core_volatile: false,
     core_unmaps: true,
     core_groups: false,
+    core_large: Large::NEVER,
     core_snapshots: false,
     page_writes: PAGE_WRITES,
 };

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use loligo_block::{Buf, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqKind, Request, SyncFile};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_shard::Alone;
 use std::path::Path;
@@ -38,6 +38,7 @@ impl InProcess {
             core_volatile: far.volatile_cache,
             core_unmaps: far.can_unmap,
             core_groups: false,
+            core_large: Large::NEVER,
             core_snapshots: false,
             page_writes: PAGE_WRITES,
         };

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use loligo_block::{Buf, Finished, HddKind, HddModel, HddParams, Op, OpKind, ReqKind, Request, Rpm, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::{Core, Router};
@@ -168,6 +168,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
         core_volatile: false,
         core_unmaps: true,
         core_groups: false,
+        core_large: Large::NEVER,
         core_snapshots: false,
         page_writes: PAGE_WRITES,
     };

@@ -41,6 +41,8 @@ pub struct Hint {
     pub stream_bytes: u64,
     /// The request has other parts: whether it hit is for the router to say, which is told with [`Effect::Missed`].
     pub split: bool,
+    /// Bytes of the whole request; 0: those of the part.
+    pub whole: u64,
 }
 
 /// Names a management request until its answer.

@@ -17,6 +17,7 @@ use crate::layout::ShardLayout;
 use crate::locks::Locks;
 use crate::mode::Mode;
 use crate::mutation::Mutation;
+use crate::open::Large;
 use crate::params::Params;
 use crate::policy::Replacement;
 use crate::policy::admit::{Admission, Verdict};
@@ -56,6 +57,8 @@ pub struct Config {
     pub core_unmaps: bool,
     /// The core takes groups of writes, and wants whatever is destaged in them.
     pub core_groups: bool,
+    /// Writes that may pass the cache by.
+    pub core_large: Large,
     /// Others take snapshots of the core.
     pub core_snapshots: bool,
     /// Pages of a checkpoint being written at a time, at most.
@@ -149,10 +152,12 @@ pub struct Core {
 
 impl Core {
     /// A shard as recovery left it.
-    pub fn new(cfg: Config, rec: Recovered) -> Core {
+    pub fn new(cfg: Config, mut rec: Recovered) -> Core {
         let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
         let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.cache_volatile);
         let windows = cfg.stripe.windows(cfg.home_length);
+        // It may have been recovered before the core's present size was known.
+        rec.index.grow(windows);
         let slots = cfg.layout.slots;
         Core {
             mode: cfg.mode,

@@ -74,6 +74,13 @@ impl Index {
         }
     }
 
+    /// Room for so many windows.
+    pub(crate) fn grow(&mut self, windows: u64) {
+        if windows as usize > self.windows.len() {
+            self.windows.resize(windows as usize, WindowDirt::default());
+        }
+    }
+
     /// Brings the bucket of `block` towards the processor.
     #[inline]
     pub fn prefetch(&self, block: u32) {

@@ -8,6 +8,9 @@ use crate::core::Core;
 use crate::durability::Waiter;
 use crate::record::Record;
 
+/// Bytes of the core whose regions are opened together by a client that writes the core although it could have used the cache:
+/// those who do so come back for more, and each opening costs them a flush of the cache.
+const NEIGHBOURHOOD: u64 = 64 << 20;
 /// A region is lifted after this long without a write.
 const QUIET: Nanos = 5_000_000_000;
 
@@ -48,6 +51,14 @@ impl Intents {
         Intents { size, regions: vec![Region::default(); n], open: 0, lifting: None, next_look: 0 }
     }
 
+    /// The volume has so many bytes.
+    pub(crate) fn grow(&mut self, home_length: u64) {
+        let n = home_length.div_ceil(self.size) as usize;
+        if n > self.regions.len() {
+            self.regions.resize(n, Region::default());
+        }
+    }
+
     pub(crate) fn region_of(&self, offset: u64) -> u32 {
         (offset / self.size) as u32
     }
@@ -71,6 +82,22 @@ impl Intents {
             r.state = State::Opening;
         }
         first
+    }
+
+    /// The regions that are opened together with `region`, itself among them.
+    fn neighbourhood(&self, region: u32) -> std::ops::Range<u32> {
+        let n = (NEIGHBOURHOOD / self.size).max(1) as u32;
+        let first = region / n * n;
+        first..(first + n).min(self.regions.len() as u32)
+    }
+
+    /// The closed regions around `region`, which open from now on: the caller must write the records.
+    pub(crate) fn must_open_around(&mut self, region: u32, now: Nanos) -> Vec<u32> {
+        let around = self.neighbourhood(region);
+        for r in &mut self.regions[around.start as usize..around.end as usize] {
+            r.last = now;
+        }
+        around.filter(|r| self.must_open(*r)).collect()
     }
 
     /// The opening record is durable; those who waited.

@@ -32,6 +32,7 @@ mod read;
 mod recent;
 pub mod record;
 pub mod recover;
+pub mod resize;
 mod room;
 mod router;
 mod slots;

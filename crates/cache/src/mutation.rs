@@ -82,6 +82,12 @@ pub(crate) struct Mutation {
     /// The answer waits until the dirty blocks are in the core.
     pub(crate) sync: bool,
     pub(crate) sequential: bool,
+    /// Bytes of the request it belongs to, where the core could take it past the cache; else 0.
+    whole: u64,
+    /// It goes to the core although the cache writes back, and ends what is dirty beneath it.
+    pub(crate) direct: bool,
+    /// It was refused there: its intent stays until the cache has it.
+    pub(crate) in_doubt: bool,
     pub(crate) stage: Stage,
     pub(crate) pending: u32,
     pub(crate) error: Option<ReqError>,
@@ -100,6 +106,16 @@ impl Mutation {
     pub(crate) fn take_id(&mut self) -> Option<ReqId> {
         let id = std::mem::replace(&mut self.id, ReqId::MAX);
         (id != ReqId::MAX).then_some(id)
+    }
+
+    /// The core was asked past the cache and has failed.
+    pub(crate) fn refused_directly(&self) -> bool {
+        self.direct && self.error.is_some()
+    }
+
+    /// Whether dirty blocks beneath it end once the core has it.
+    pub(crate) fn replaces_dirty(&self) -> bool {
+        self.error.is_none() && (self.direct || matches!(self.content, Content::Zero { .. }))
     }
 
     /// The sectors of `block` it covers.
@@ -151,9 +167,13 @@ impl Core {
         let last_global = (offset + len - 1) / BLOCK;
         let cutoff = match self.params.seq_cutoff {
             SeqCutoff::Always => true,
+            // A core that takes groups has no head to move: what is small is best gathered there, in order or not.
+            SeqCutoff::Full if self.cfg.core_groups => false,
             SeqCutoff::Full => self.slots.free_count() <= self.room_target() + 512,
             SeqCutoff::Never => false,
         };
+        let whole_blocks = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
+        let passable = whole_blocks && matches!(content, Content::Data(_));
         let m = Mutation {
             id: req.id,
             since: now,
@@ -168,6 +188,9 @@ impl Core {
             route: WriteRoute::Back,
             sync: false,
             sequential: cutoff && hint.stream_bytes >= self.params.seq_threshold,
+            whole: if passable { len.max(hint.whole) } else { 0 },
+            direct: false,
+            in_doubt: false,
             stage: Stage::Locking,
             pending: 0,
             error: None,
@@ -198,6 +221,18 @@ impl Core {
         content
     }
 
+    /// Whether it passes the cache by: its bytes cost the core more than its operation, or it would have to wait for room
+    /// that destaging makes, by writing as much to the same core. It gives room instead where it covers dirty blocks;
+    /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
+    fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
+        let whole = self.mutation(key).whole;
+        whole >= self.cfg.core_large.least
+            && self.mode.write_route() == WriteRoute::Back
+            && !self.destage.health.is_failing()
+            && (whole >= self.cfg.core_large.always
+                || (self.is_short_of_room(now) && !(replaces && self.waiting.is_empty())))
+    }
+
     /// The lock is held: where does it go?
     pub(crate) fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         if self.lost.is_some() {
@@ -207,14 +242,15 @@ impl Core {
         }
         let (first, last) = (self.mutation(key).first, self.mutation(key).last);
         self.changed(first, last);
-        let (mut dirty, mut cached, mut whole) = (false, true, true);
+        let (mut dirty, mut cached, mut whole, mut replaces) = (false, true, true, true);
         for block in first..=last {
             match self.index.get(block) {
                 Some(meta) => {
                     dirty |= meta.dirty != 0;
+                    replaces &= meta.dirty != 0;
                     whole &= (meta.valid | self.mutation(key).mask(block)) == meta.valid;
                 }
-                None => (cached, whole) = (false, false),
+                None => (cached, whole, replaces) = (false, false, false),
             }
         }
         let m = self.mutation(key);
@@ -245,6 +281,12 @@ impl Core {
         }
         if zero {
             self.stats.bypassed(Bypass::Zeroes, 1);
+            self.mutation(key).route = WriteRoute::Invalidate;
+            return self.through(now, key, fx);
+        }
+        let direct = !frozen && self.goes_direct(now, key, replaces);
+        self.mutation(key).direct = direct;
+        if direct {
             self.mutation(key).route = WriteRoute::Invalidate;
             return self.through(now, key, fx);
         }
@@ -325,7 +367,6 @@ impl Core {
     pub(crate) fn finish(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         let (first, claimed) = (m.first, std::mem::take(&mut m.claimed));
-        let (fua, failed, seq) = (m.fua, m.error.is_some(), m.seq);
         if m.core_written {
             self.core_acked += 1;
         }
@@ -333,7 +374,20 @@ impl Core {
             // Only now: until its records took effect a destage job could have put an older version over it.
             let window = first / WINDOW_BLOCKS as u32;
             self.destage.unclaim(window);
+            if self.mutation(key).direct {
+                self.destage.direct_write(now, false);
+            }
             self.window_free(now, window, fx);
+        }
+        let goes_on = self.lost.is_none() && self.poisoned.is_none();
+        if goes_on && self.mutation(key).refused_directly() {
+            return self.stage_instead(now, key, fx);
+        }
+        let m = self.mutation(key);
+        let (fua, failed, seq, offset) = (m.fua, m.error.is_some(), m.seq, m.offset);
+        if std::mem::take(&mut m.in_doubt) {
+            let region = self.intents.region_of(offset);
+            self.intents.leave(region, now, seq);
         }
         let mut woken = Vec::new();
         self.locks.release(first, key, &mut woken);
@@ -353,6 +407,13 @@ impl Core {
         for key in woken {
             self.route(now, key, fx);
         }
+    }
+
+    /// The core refused what the cache may still take: it is a write like any other now, its blocks still locked.
+    fn stage_instead(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let m = self.mutation(key);
+        (m.direct, m.whole, m.error, m.seq) = (false, 0, None, 0);
+        self.route(now, key, fx);
     }
 
     /// Durability, or the flush of the core that a zeroing waits for, has come one step nearer.

@@ -11,6 +11,7 @@ use crate::page::{DIR_MAGIC, Directory, ROOT_MAGIC, Root, decode_page};
 use crate::params::Params;
 use crate::record::JournalId;
 use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
+use crate::resize::{exported, is_countable};
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::units::{BLOCK, Stripe, WINDOW};
 use loligo_block::{IoError, SyncIo, crc32c};
@@ -79,13 +80,8 @@ fn divide(o: &FormatOptions, device: u64) -> Result<(Layout, u64), OpenError> {
         ));
     }
     let layout = Layout::new(o.cache_size.min(device), o.shards, o.journal_len)?;
-    let home_length = if o.core_reserve == 0 {
-        o.core.size
-    } else {
-        o.core.size / 100 * (100 - u64::from(o.core_reserve)) / WINDOW * WINDOW
-    };
-    let windows = home_length.div_ceil(WINDOW).div_ceil(u64::from(o.shards));
-    if windows * (WINDOW / BLOCK) >= u64::from(u32::MAX) {
+    let home_length = exported(o.core.size, o.core_reserve);
+    if !is_countable(home_length, o.shards) {
         return Err(LayoutError::CoreTooLarge((home_length >> 44) as u16 + 1).into());
     }
     if home_length == 0 {
@@ -118,6 +114,7 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
         finals: vec![0; usize::from(o.shards)],
         dirty_blocks: 0,
         witness: String::new(),
+        cut: None,
         region: region_size(home_length),
         layout,
     };
@@ -182,7 +179,7 @@ pub struct Opened {
     pub was_clean: bool,
 }
 
-fn plan(sb: &Superblock, shard: u16, o: &OpenOptions) -> Plan {
+pub(crate) fn plan(sb: &Superblock, shard: u16, o: &OpenOptions) -> Plan {
     Plan {
         stripe: Stripe { shard, shards: sb.layout.shards },
         layout: sb.layout.shard(shard),
@@ -248,6 +245,7 @@ impl Opened {
             core_volatile: devices.core_volatile,
             core_unmaps: devices.core_unmaps,
             core_groups: devices.core_groups,
+            core_large: devices.core_large,
             core_snapshots: devices.core_snapshots,
             page_writes: devices.page_writes,
             line_blocks: sb.line_size / BLOCK as u32,
@@ -348,10 +346,26 @@ pub struct Devices {
     pub core_unmaps: bool,
     /// The core takes groups of writes ([`loligo_block::OpKind::WriteMany`]), and wants whatever is destaged in them.
     pub core_groups: bool,
+    /// Writes that may pass the cache by.
+    pub core_large: Large,
     /// Others take snapshots of the core: what is dirty is kept within [`Params::snapshot_deadline`].
     pub core_snapshots: bool,
     /// Pages of a checkpoint being written at a time ([`PAGE_WRITES`] unless something else is to be tried).
     pub page_writes: u32,
+}
+
+/// From which size on (bytes, whole blocks) a write costs the core as little at once as when destaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Large {
+    /// From here on where the cache has no room to spare.
+    pub least: u64,
+    /// From here on whatever room there is.
+    pub always: u64,
+}
+
+impl Large {
+    /// No size: everything is best gathered.
+    pub const NEVER: Large = Large { least: u64::MAX, always: u64::MAX };
 }
 
 /// Pages of a checkpoint being written at a time.

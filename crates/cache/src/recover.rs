@@ -141,13 +141,18 @@ impl Recovered {
             if let Some((block, meta)) = self.index.entry(slot)
                 && meta.dirty == 0
             {
-                self.index.drop_version(block, slot);
-                self.policy.remove(slot);
-                self.slots.free(slot);
-                self.touched.insert(slot / PER_PAGE as u32);
+                self.forget(block, slot);
                 self.report.clean_dropped += 1;
             }
         }
+    }
+
+    /// Forgets the newest version of `block`, which is in `slot`. Call [`commit`] afterwards.
+    pub(crate) fn forget(&mut self, block: u32, slot: u32) {
+        self.index.drop_version(block, slot);
+        self.policy.remove(slot);
+        self.slots.free(slot);
+        self.touched.insert(slot / PER_PAGE as u32);
     }
 }
 

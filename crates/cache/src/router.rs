@@ -75,6 +75,11 @@ impl Router {
         }
     }
 
+    /// The volume has so many bytes from now on.
+    pub fn resize(&mut self, size: u64) {
+        self.size = size;
+    }
+
     /// Splits `request`; its parts are added to `out`. A request that cannot be is answered at once.
     pub fn route(&mut self, request: Request, out: &mut Vec<Part>) -> Option<Reply> {
         let refused = |e| Some(Reply { id: request.id, result: Err(e) });
@@ -101,7 +106,7 @@ impl Router {
         let (offset, len) = (request.offset, request.len);
         let parts =
             if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
-        let hint = Hint { stream_bytes, split: parts > 1 };
+        let hint = Hint { stream_bytes, split: parts > 1, whole: len };
         let Request { id, kind, fua, .. } = request;
         let tallied = match kind {
             ReqKind::Read => Some(Tallied::Reads),

@@ -18,17 +18,20 @@ pub enum Bypass {
     Raced,
     /// Large discards and zeroes go to the core.
     Zeroes,
+    /// A large write, which the core takes as well as the cache while that has no room to spare.
+    Large,
 }
 
 impl Bypass {
     /// Every reason, in order.
-    pub const ALL: [(Bypass, &'static str); 6] = [
+    pub const ALL: [(Bypass, &'static str); 7] = [
         (Bypass::Sequential, "sequential"),
         (Bypass::Mode, "mode"),
         (Bypass::Admission, "admission"),
         (Bypass::NoSlot, "no_slot"),
         (Bypass::Raced, "raced"),
         (Bypass::Zeroes, "zeroes"),
+        (Bypass::Large, "large"),
     ];
 }
 
@@ -50,7 +53,7 @@ pub struct Stats {
     /// Other writes.
     pub write_misses: u64,
     /// By [`Bypass`].
-    pub bypass: [u64; 6],
+    pub bypass: [u64; 7],
     /// Blocks whose data did not match its checksum.
     pub crc_errors: u64,
     /// Of those, answered from the core.
@@ -113,7 +116,7 @@ impl Default for Stats {
             read_misses: 0,
             write_hits: 0,
             write_misses: 0,
-            bypass: [0; 6],
+            bypass: [0; 7],
             crc_errors: 0,
             crc_repaired: 0,
             io_errors: 0,

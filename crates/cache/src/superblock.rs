@@ -4,7 +4,7 @@
 use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
-use crate::units::{WINDOW, WINDOW_BLOCKS};
+use crate::resize::is_countable;
 use loligo_block::{IoError, SyncIo, crc32c};
 use thiserror::Error;
 
@@ -12,10 +12,14 @@ const MAGIC: &[u8; 8] = b"LOLIGOSB";
 const VERSION: u32 = 1;
 /// Bytes of one copy.
 pub const SUPERBLOCK: usize = 4096;
+/// Most percent of a core that are kept back.
+pub const MAX_RESERVE: u8 = 50;
 /// Most intent regions that a checkpoint root has room for; new caches have at most 8,192.
-pub const MAX_REGIONS: u64 = 31_000;
-/// Incompatible features this version knows (none yet).
-const KNOWN_INCOMPAT: u64 = 0;
+pub const MAX_REGIONS: u64 = 30_000;
+/// Incompatible feature: the core ended before the exported length, and what is cached behind that is void.
+const CUT: u64 = 1;
+/// Incompatible features this version knows.
+const KNOWN_INCOMPAT: u64 = CUT;
 const FINALS_AT: usize = 1024;
 const CORE_ID_AT: usize = 512;
 const NAME_AT: usize = 768;
@@ -64,6 +68,8 @@ pub struct Superblock {
     pub region: u64,
     /// How the cache last held a core that others can have too, in the words of whoever took it; empty: not such a core.
     pub witness: String,
+    /// Where the core ended while the cache served it, if that was before the exported length: what is cached behind is void.
+    pub cut: Option<u64>,
 }
 
 /// Why a device holds no usable superblock.
@@ -116,7 +122,11 @@ impl Superblock {
         let mut o = vec![0u8; SUPERBLOCK];
         o[0..8].copy_from_slice(MAGIC);
         o[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        // 12: checksum. 16, 24, 32: compatible, read-only compatible and incompatible feature words.
+        // 12: checksum. 16, 24: compatible and read-only compatible feature words.
+        if let Some(end) = self.cut {
+            o[32..40].copy_from_slice(&CUT.to_le_bytes());
+            o[148..156].copy_from_slice(&end.to_le_bytes());
+        }
         o[40..48].copy_from_slice(&self.generation.to_le_bytes());
         o[48..64].copy_from_slice(&self.uuid);
         let words: [(usize, u64); 8] = [
@@ -208,12 +218,17 @@ impl Superblock {
             dirty_blocks: word(112),
             region: word(120),
             witness: get_text(raw, WITNESS_AT).ok_or_else(|| bad("witness"))?,
+            cut: (word(32) & CUT != 0).then(|| word(148)),
         };
         let fits = sb.home_start.checked_add(sb.home_length).is_some_and(|end| end <= sb.core.size);
         // As at the format: blocks of a shard have numbers of 32 bits, and tables are made for all of them.
-        let windows = sb.home_length.div_ceil(WINDOW).div_ceil(u64::from(shards.max(1)));
-        let counted = windows.checked_mul(WINDOW_BLOCKS).is_some_and(|n| n < u64::from(u32::MAX));
-        if !fits || !counted || !valid_line_size(sb.line_size) || !sb.region.is_power_of_two() {
+        if !fits
+            || !is_countable(sb.home_length, shards)
+            || sb.cut.is_some_and(|end| end >= sb.home_length)
+            || !valid_line_size(sb.line_size)
+            || sb.core_reserve > MAX_RESERVE
+            || !sb.region.is_power_of_two()
+        {
             return Err(bad("geometry"));
         }
         Ok(sb)
@@ -294,6 +309,7 @@ mod tests {
             dirty_blocks: 9,
             region: region_size(1 << 30),
             witness: "held".into(),
+            cut: Some(1 << 20),
         }
     }
 
@@ -351,7 +367,7 @@ mod tests {
     #[test]
     fn a_later_format_is_refused_by_name_not_taken_for_damage() {
         let mut raw = sb().encode();
-        raw[32] = 1;
+        raw[32] = 2;
         raw[12..16].fill(0);
         let crc = crc32c(&raw);
         raw[12..16].copy_from_slice(&crc.to_le_bytes());

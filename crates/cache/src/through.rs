@@ -1,4 +1,4 @@
-//! Changes that go to the core first: write-through and its kin, sequential bypass, zeroes and discards.
+//! Changes that go to the core first: write-through and its kin, sequential bypass, large writes, zeroes and discards.
 //!
 //! Before the core is touched an intent for the region is durable on the cache; clean blocks of a region with an open
 //! intent are not trusted after a crash. Dirty mappings end only after the core's flush.
@@ -10,6 +10,7 @@ use crate::durability::Waiter;
 use crate::mode::WriteRoute;
 use crate::mutation::{Content, Stage};
 use crate::record::Record;
+use crate::stats::Bypass;
 use crate::tag::Who;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, IoKind, Op, OpKind, ReqError, Shared, crc32c};
@@ -20,12 +21,23 @@ impl Core {
         let offset = self.mutation(key).offset;
         let region = self.intents.region_of(offset);
         self.mutation(key).stage = Stage::Intent;
-        if self.intents.enter(region, key) || planted(self.cfg.bug, Bug::CoreWriteWithoutIntent) {
-            return self.claim(now, key, fx);
-        }
-        if self.intents.must_open(region) {
+        let left_out = planted(self.cfg.bug, Bug::CoreWriteWithoutIntent);
+        let open = self.intents.enter(region, key) || left_out;
+        let opening = if left_out {
+            Vec::new()
+        } else if self.mutation(key).direct {
+            self.intents.must_open_around(region, now)
+        } else if !open && self.intents.must_open(region) {
+            vec![region]
+        } else {
+            Vec::new()
+        };
+        for region in opening {
             let seq = self.record(now, Record::IntentOpen { region }, false, true);
             self.wait_durable(seq, Waiter::Intent(region));
+        }
+        if open {
+            self.claim(now, key, fx);
         }
     }
 
@@ -51,11 +63,18 @@ impl Core {
             return self.route(now, key, fx);
         }
         let window = self.mutation(key).first / WINDOW_BLOCKS as u32;
-        if !self.destage.claim(window, key) {
+        let wanted = self.destage_is_wanted();
+        if !self.destage.claim(window, key, wanted) {
             self.mutation(key).stage = Stage::Claim;
             return;
         }
         let home = self.cfg.home_start;
+        if self.mutation(key).direct {
+            let m = self.mutation(key);
+            let blocks = u64::from(m.last - m.first + 1);
+            self.inflow.admitted(now, blocks);
+            self.destage.direct_write(now, true);
+        }
         let m = self.mutation(key);
         m.claimed = true;
         m.stage = Stage::Core;
@@ -84,8 +103,17 @@ impl Core {
         let m = self.mutation(key);
         let (first, last) = (m.first, m.last);
         match result {
-            Ok(()) => m.core_written = true,
+            Ok(()) => {
+                m.core_written = true;
+                let direct = m.direct;
+                self.stats.bypassed(Bypass::Large, u64::from(direct));
+            }
             Err(e) => {
+                if m.direct {
+                    // Those that come next are better off in the cache.
+                    self.destage.health.failed(now);
+                }
+                let m = self.mutation(key);
                 m.error = Some(match e.kind {
                     IoKind::NoSpace => ReqError::NoSpace,
                     IoKind::Unsupported => ReqError::Unsupported,
@@ -100,8 +128,7 @@ impl Core {
             (m.error, m.route) = (Some(ReqError::Shutdown), WriteRoute::Invalidate);
         }
         let m = self.mutation(key);
-        let zeroed = matches!(m.content, Content::Zero { .. }) && m.error.is_none();
-        if zeroed && self.any_dirty(first, last) {
+        if m.replaces_dirty() && self.any_dirty(first, last) {
             self.mutation(key).stage = Stage::CoreFlush;
             if self.want_core_flush(Waiter::Task(key), fx) {
                 return;
@@ -115,8 +142,7 @@ impl Core {
         let m = self.mutation(key);
         m.stage = Stage::Recording;
         let (first, last, route, offset) = (m.first, m.last, m.route, m.offset);
-        let zero = matches!(m.content, Content::Zero { .. });
-        let failed = m.error.is_some();
+        let replaces = m.replaces_dirty();
         let blocks = last - first + 1;
         let keep = route == WriteRoute::Through
             && self.slots.free_count() > blocks + self.reserve()
@@ -140,7 +166,7 @@ impl Core {
                 recorded = true;
                 continue;
             }
-            let old = old.filter(|o| o.dirty == 0 || (zero && !failed)).map(|o| o.slot);
+            let old = old.filter(|o| o.dirty == 0 || replaces).map(|o| o.slot);
             for slot in old.into_iter().chain(self.filling.get(&block).copied()) {
                 self.record(now, Record::Drop { block: global, slot }, false, true);
                 recorded = true;
@@ -148,8 +174,13 @@ impl Core {
         }
         let seq = if recorded { self.journal.notify(key) } else { 0 };
         self.mutation(key).seq = seq;
-        let region = self.intents.region_of(offset);
-        self.intents.leave(region, now, seq);
+        if self.mutation(key).refused_directly() {
+            // Until the cache has it, what is clean here may not be what the core holds.
+            self.mutation(key).in_doubt = true;
+        } else {
+            let region = self.intents.region_of(offset);
+            self.intents.leave(region, now, seq);
+        }
         if !recorded {
             self.changed(first, last);
             self.finish(now, key, fx);

@@ -3,7 +3,7 @@
 use loligo_block::{Answer, Buf, OpKind, ReqError, ReqKind, Request, SyncIo, crc32c};
 use loligo_cache::api::{Control, Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::page::{Directory, Entry, PAGE, Root, encode_page};
 use loligo_cache::params::Params;
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
@@ -35,6 +35,7 @@ const DEVICES: Devices = Devices {
     core_volatile: true,
     core_unmaps: true,
     core_groups: false,
+    core_large: Large::NEVER,
     core_snapshots: false,
     page_writes: PAGE_WRITES,
 };
@@ -344,4 +345,75 @@ fn a_block_that_the_image_names_twice_does_not_come_back_in_its_older_version() 
     let (cache, core) = rig.stop();
     let mut rig = Rig::start(cache, core, Mode::Wb);
     assert_eq!(rig.read(block * 4096, 4096), [0; 4096], "neither version is left");
+}
+
+#[test]
+fn a_volume_grows_while_it_is_served_and_a_crash_finds_what_was_written_behind_the_old_end() {
+    let mut rig = Rig::new(Mode::Wb, 1, 4096);
+    let larger = CORE as u64 + (9 << 20) + 1024;
+    let data = |n: u8| vec![n; 4096];
+    rig.write(CORE as u64 - 512, &[9; 512]);
+    let refused = rig.ask(ReqKind::Write(Buf::zeroed(4096).freeze()), CORE as u64 - 512, 4096, false);
+    assert!(matches!(refused, Err(ReqError::Invalid)));
+    rig.core.resize(larger as usize, 0);
+    rig.sb.grow(larger).unwrap();
+    rig.sb.store(&mut rig.cache).unwrap();
+    rig.cores[0].reach(larger).unwrap();
+    rig.router.resize(larger);
+    let mut model = rig.core.clone();
+    model[CORE - 512..CORE].fill(9);
+    // Across the old end, in a new window, and at the new end.
+    for (n, at) in [CORE as u64 - 512, 55 << 20, larger - 4096].into_iter().enumerate() {
+        rig.write(at, &data(n as u8 + 1));
+        model[at as usize..at as usize + 4096].fill(n as u8 + 1);
+    }
+    rig.ask(ReqKind::WriteZeroes { unmap: true }, 49 << 20, 1 << 20, false).unwrap();
+    rig.ask(ReqKind::Flush, 0, 0, false).unwrap();
+    let mut again = Rig::start(rig.cache.clone(), rig.core.clone(), Mode::Wb);
+    again.router.resize(larger);
+    for mut rig in [rig, again] {
+        assert!(rig.read(40 << 20, larger - (40 << 20)) == model[40 << 20..]);
+        rig.control(Control::FlushDirty);
+        assert!(rig.core == model);
+    }
+}
+
+#[test]
+fn what_is_cached_behind_the_end_of_a_core_that_shrank_never_comes_back() {
+    let mut rig = Rig::new(Mode::Wb, 1, 4096);
+    let end = (20 << 20) + 4096 * 3 + 1024;
+    // Clean and dirty, on both sides of the new end and across it.
+    for at in [end - 4096 * 8, end + 4096 * 2] {
+        rig.write(at / 4096 * 4096, &[1; 4096]);
+    }
+    rig.control(Control::FlushDirty);
+    for at in [end - 4096 * 2, end, end + 4096, 40 << 20] {
+        rig.write(at / 4096 * 4096, &[2; 4096]);
+    }
+    let before = rig.read(0, CORE as u64);
+    rig.sb.note_cut(end + 4096 * 3);
+    rig.sb.note_cut(end);
+    rig.sb.note_cut(end + 4096);
+    let (mut cache, mut core) = rig.stop();
+    let sb = Superblock::load(&mut cache).unwrap();
+    assert_eq!(sb.cut, Some(end));
+    // Others have cut it off, and made it as long as it was.
+    core[end as usize..].fill(0);
+    let mut opened = open::open(&mut cache, &mut core, sb, &options()).unwrap();
+    assert_eq!(opened.dirty_between(end, CORE as u64), 2);
+    let cut = opened.cut_off(&mut cache, &mut core, end, &options()).unwrap();
+    assert!(cut.clean > 0 && cut.dirty == 2, "{cut:?}");
+    let again = opened.cut_off(&mut cache, &mut core, end, &options()).unwrap();
+    assert_eq!((again.clean, again.dirty), (0, 0));
+    assert!(core[end as usize - 1024..end as usize].iter().all(|b| *b == 2), "the block across the end");
+    opened.superblock.shrink(end);
+    assert_eq!((opened.superblock.core.size, opened.superblock.home_length), (end, end));
+    opened.superblock.grow(CORE as u64).unwrap();
+    opened.superblock.store(&mut cache).unwrap();
+    let mut rig = Rig::start(cache, core, Mode::Wb);
+    assert!(rig.read(0, end) == before[..end as usize]);
+    assert!(rig.read(end, CORE as u64 - end).iter().all(|b| *b == 0), "old content behind the old end");
+    rig.write(30 << 20, &[3; 4096]);
+    rig.control(Control::FlushDirty);
+    assert!(rig.core[..end as usize] == before[..end as usize] && rig.core[30 << 20] == 3);
 }

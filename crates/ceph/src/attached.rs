@@ -81,8 +81,6 @@ pub struct Attached {
     pub name: String,
     /// What it is.
     pub identity: ImageIdentity,
-    /// Bytes when it was attached.
-    pub size: u64,
     /// Bytes of its objects.
     pub object_size: u64,
     /// Who we are to the cluster.
@@ -95,7 +93,9 @@ pub struct Attached {
     pub(crate) data: Pool,
     prefix: String,
     pub(crate) gate: Gate,
-    /// Bytes that are still the image's: it may shrink under the cache, and does not grow again before the next attach.
+    /// The most bytes it had in this attach.
+    reach: AtomicU64,
+    /// Bytes that are still the image's: one that shrank under the cache does not grow again before the next attach.
     limit: AtomicU64,
     /// No groups any more.
     librbd_only: AtomicBool,
@@ -170,7 +170,6 @@ impl Attached {
         Attached {
             name: p.name,
             identity: p.identity,
-            size: p.size,
             object_size: p.object_size,
             holder: p.holder,
             counters: Counters::default(),
@@ -179,6 +178,7 @@ impl Attached {
             data: p.data,
             prefix: p.prefix,
             gate: Gate::new(p.lease.clone()),
+            reach: AtomicU64::new(p.size),
             limit: AtomicU64::new(p.size),
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
@@ -200,7 +200,7 @@ impl Attached {
         // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
         let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(quiesce) = lib.quiesce() {
+        if let Some(quiesce) = lib.quiesce().filter(|_| !is_left_out(Step::Quiesce)) {
             let mut number = 0;
             // SAFETY: the handle is live, and the argument outlives the watch.
             let code = unsafe { (quiesce.watch)(handle, on_quiesce, on_unquiesce, arg, &raw mut number) };
@@ -301,6 +301,8 @@ impl Attached {
             holder: self.holder.clone(),
             seq: self.context().seq,
             tried: None,
+            broken: None,
+            free_at: None,
             left_at: None,
             suspect: false,
         }
@@ -377,17 +379,33 @@ impl Attached {
         text(&format!("{}.{object:016x}", self.prefix))
     }
 
+    /// Bytes that operations may name: those behind the image's end do nothing.
+    pub fn reach(&self) -> u64 {
+        self.reach.load(Ordering::Acquire)
+    }
+
+    /// Nothing goes behind `size` any more.
+    pub(crate) fn end_at(&self, size: u64) {
+        self.limit.fetch_min(size, Ordering::AcqRel);
+    }
+
+    /// Somebody has made the image larger.
+    pub(crate) fn grow(&self, size: u64) {
+        self.reach.fetch_max(size, Ordering::AcqRel);
+        self.limit.store(size, Ordering::Release);
+    }
+
     /// Where the image ends by now.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Acquire)
     }
 
-    /// Somebody has shrunk the image. The gate is closed and nothing is under way: what groups have put behind the new end of
-    /// its last object meanwhile is cut off, so that nobody finds it there when the image grows again.
+    /// What groups have put behind `size` into the last object of an image that shrank is cut off, so that nobody finds it there
+    /// when the image grows again. Only while nothing is under way, and where nobody else has written since.
     ///
     /// # Errors
     /// Where the object cannot be cut.
-    pub(crate) fn shrink(&self, size: u64) -> Result<(), CephError> {
+    pub fn cut_boundary(&self, size: u64) -> Result<(), CephError> {
         let (object, end) = (size / self.object_size, size % self.object_size);
         if end > 0 {
             let oid = self.object_name(object)?;
@@ -405,7 +423,6 @@ impl Attached {
                 check(|| "cutting off what lies behind the image's new end".to_owned(), code)?;
             }
         }
-        self.limit.store(size, Ordering::Release);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 /// A step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub enum Step {
     /// The write through librbd that comes before the first group of an object.
     Primer = 1,
@@ -13,22 +13,35 @@ pub enum Step {
     Refresh = 4,
     /// The demand that the object exists.
     Exists = 8,
+    /// Being told before somebody takes a snapshot. Counts when an image is taken.
+    Quiesce = 16,
+    /// The same client instance for librbd and for groups. Counts when an image is taken.
+    Instance = 32,
+    /// Having the cluster refuse whoever had the image before. Counts when an image is taken.
+    Fence = 64,
+    /// A primer counts for the epoch in which it was sent, not for that in which its end is noticed.
+    Epoch = 128,
+    /// The noting of the header's version when a lock has been broken, and everything after it: the attach ends there as a crash
+    /// does.
+    Noting = 256,
+    /// The taking of the lock, and everything after it, likewise.
+    Taking = 512,
 }
 
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::Step;
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::atomic::{AtomicU16, Ordering};
 
-    static LEFT_OUT: AtomicU8 = AtomicU8::new(0);
+    static LEFT_OUT: AtomicU16 = AtomicU16::new(0);
 
     /// From now on these steps are left out for every image of this process, and no others.
     pub fn leave_out(steps: &[Step]) {
-        LEFT_OUT.store(steps.iter().fold(0, |all, s| all | *s as u8), Ordering::SeqCst);
+        LEFT_OUT.store(steps.iter().fold(0, |all, s| all | *s as u16), Ordering::SeqCst);
     }
 
     pub(crate) fn is_left_out(step: Step) -> bool {
-        LEFT_OUT.load(Ordering::SeqCst) & step as u8 != 0
+        LEFT_OUT.load(Ordering::SeqCst) & step as u16 != 0
     }
 }
 

@@ -1,6 +1,7 @@
 //! A connection to a cluster, and a pool of it.
 
 use crate::CephError;
+use crate::bug::{Step, is_left_out};
 use crate::error::check;
 use crate::ffi::{IoCtxT, Library, RadosT};
 use crate::spec::ImageSpec;
@@ -76,6 +77,9 @@ impl Cluster {
                 // What is under way is bounded by who asks for it; a thread that serves clients must never wait here.
                 cluster.set("objecter_inflight_op_bytes", IN_FLIGHT_BYTES)?;
                 cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
+                if is_left_out(Step::Fence) {
+                    cluster.set("rbd_blocklist_on_break_lock", "false")?;
+                }
                 if lib.quiesces() {
                     cluster.set("rbd_quiesce_notification_attempts", &quiesce_attempts.to_string())?;
                 }
@@ -83,10 +87,9 @@ impl Cluster {
         }
         // SAFETY: the handle is live.
         let code = unsafe { (lib.rados_connect)(cluster.handle) };
-        check(
-            || format!("connecting to the cluster as client.{}", spec.id.as_deref().unwrap_or("admin")),
-            code,
-        )?;
+        if code < 0 {
+            return Err(refused(spec, code));
+        }
         Ok(cluster)
     }
 
@@ -137,6 +140,9 @@ impl Cluster {
     /// # Errors
     /// Where the monitors cannot be reached, or the client may not do that (`profile rbd` may).
     pub fn fence(&self, address: &str) -> Result<(), CephError> {
+        if is_left_out(Step::Fence) {
+            return Ok(());
+        }
         let raw = text(address)?;
         // SAFETY: the handle is live; the address is a C string for the call, which does not change it.
         let code = unsafe { (self.lib.rados_blocklist_add)(self.handle, raw.as_ptr().cast_mut(), FENCED) };
@@ -266,4 +272,23 @@ pub(crate) fn text(s: &str) -> Result<CString, CephError> {
 pub(crate) fn string(buf: &[c_char]) -> String {
     let bytes: Vec<u8> = buf.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Why a cluster did not let a client in, and the mend: librados says it with numbers that mean something else elsewhere.
+fn refused(spec: &ImageSpec, code: i32) -> CephError {
+    let id = spec.id.as_deref().unwrap_or("admin");
+    let keyring = match &spec.keyring {
+        Some(path) => format!("{}", path.display()),
+        None => "the keyring that the configuration names".to_owned(),
+    };
+    let mend = match -code {
+        libc::ENOENT => format!(
+            "no key was found: {keyring} is not there or has none for client.{id}; name it with '?id=NAME&keyring=FILE'"
+        ),
+        libc::EIO | libc::EACCES | libc::EPERM | libc::EINVAL => {
+            format!("its key was refused: compare {keyring} with 'ceph auth get client.{id}'")
+        }
+        _ => return CephError::call(format!("connecting to the cluster as client.{id}"), code),
+    };
+    CephError::Call { what: format!("connecting to the cluster as client.{id}"), errno: -code, text: mend }
 }

@@ -42,6 +42,15 @@ pub(crate) struct ConfigOption {
     pub(crate) source: c_int,
 }
 
+/// `rbd_snap_info_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SnapInfo {
+    pub(crate) id: u64,
+    pub(crate) size: u64,
+    pub(crate) name: *const c_char,
+}
+
 macro_rules! table {
     ($($library:literal => $($name:ident ( $($arg:ty),* ) $(-> $ret:ty)?;)+)+) => {
         /// Both libraries, with what is used of them.
@@ -92,6 +101,7 @@ table! {
     rados_get_last_version(IoCtxT) -> u64;
     rados_ioctx_create2(RadosT, i64, *mut IoCtxT) -> c_int;
     rados_ioctx_selfmanaged_snap_set_write_ctx(IoCtxT, u64, *mut u64, c_int) -> c_int;
+    rados_stat(IoCtxT, *const c_char, *mut u64, *mut libc::time_t) -> c_int;
     rados_exec(
         IoCtxT, *const c_char, *const c_char, *const c_char, *const c_char, usize, *mut c_char, usize
     ) -> c_int;
@@ -131,7 +141,6 @@ table! {
     rbd_aio_flush(ImageT, CompletionT) -> c_int;
     rbd_lock_acquire(ImageT, c_int) -> c_int;
     rbd_lock_release(ImageT) -> c_int;
-    rbd_lock_break(ImageT, c_int, *const c_char) -> c_int;
     rbd_is_exclusive_lock_owner(ImageT, *mut c_int) -> c_int;
     rbd_metadata_get(ImageT, *const c_char, *mut c_char, *mut usize) -> c_int;
     rbd_metadata_set(ImageT, *const c_char, *const c_char) -> c_int;
@@ -153,6 +162,8 @@ table! {
     ) -> isize;
     rbd_watchers_list(ImageT, *mut Watcher, *mut usize) -> c_int;
     rbd_watchers_list_cleanup(*mut Watcher, usize);
+    rbd_snap_list(ImageT, *mut SnapInfo, *mut c_int) -> c_int;
+    rbd_snap_list_end(*mut SnapInfo);
     rbd_config_image_list(ImageT, *mut ConfigOption, *mut c_int) -> c_int;
     rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
 }

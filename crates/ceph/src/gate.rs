@@ -84,6 +84,11 @@ impl Gate {
         self.lock().epoch += 1;
     }
 
+    /// The epoch that is now.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.lock().epoch
+    }
+
     /// Lets changes in again.
     pub(crate) fn open(&self) {
         self.lock().closed = false;

@@ -3,7 +3,7 @@
 use crate::CephError;
 use crate::cluster::{Pool, string, text};
 use crate::error::check;
-use crate::ffi::{ConfigOption, ImageT, Library, Watcher};
+use crate::ffi::{ConfigOption, ImageT, Library, SnapInfo, Watcher};
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
 
@@ -141,14 +141,6 @@ impl Image {
         // SAFETY: the handle is live.
         let code = unsafe { (self.lib.rbd_lock_release)(self.handle) };
         check(|| "letting the image's exclusive lock go".to_owned(), code).map(drop)
-    }
-
-    /// Takes the lock away from who holds it.
-    pub fn break_lock(&self, holder: &LockHolder) -> Result<(), CephError> {
-        let raw = text(&holder.address)?;
-        // SAFETY: the handle is live; the owner's name is a C string for the call.
-        let code = unsafe { (self.lib.rbd_lock_break)(self.handle, EXCLUSIVE, raw.as_ptr()) };
-        check(|| format!("breaking the lock of {} at {}", holder.client, holder.address), code).map(drop)
     }
 
     /// Whether this client holds the lock: an OSD is asked.
@@ -326,6 +318,30 @@ impl Image {
             // SAFETY: what librbd wrote is given back, once.
             unsafe { (self.lib.rbd_watchers_list_cleanup)(list.as_mut_ptr(), count) };
             return Ok(watchers);
+        }
+    }
+
+    /// Its snapshots of users, oldest first: number and name.
+    pub fn snapshots(&self) -> Result<Vec<(u64, String)>, CephError> {
+        let none = SnapInfo { id: 0, size: 0, name: null() };
+        let mut list = vec![none; 16];
+        loop {
+            let mut most = list.len() as c_int;
+            // SAFETY: the handle is live; as many are written as `most` says there is room for.
+            let code = unsafe { (self.lib.rbd_snap_list)(self.handle, list.as_mut_ptr(), &raw mut most) };
+            if code == -libc::ERANGE {
+                list.resize((most.max(0) as usize).max(list.len() * 2), none);
+                continue;
+            }
+            let count = check(|| "asking for the image's snapshots".to_owned(), code)? as usize;
+            // SAFETY: written by librbd: C strings that live until the end below.
+            let read = |s: &SnapInfo| (s.id, unsafe { owned(s.name) });
+            let snapshots = list[..count].iter().map(read).collect();
+            if count > 0 {
+                // SAFETY: what librbd wrote is given back, once.
+                unsafe { (self.lib.rbd_snap_list_end)(list.as_mut_ptr()) };
+            }
+            return Ok(snapshots);
         }
     }
 

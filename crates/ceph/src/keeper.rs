@@ -38,7 +38,10 @@ pub trait Clients: Send {
     fn lose(&self, why: &str);
     /// The snapshot sequence moved.
     fn snapshots_changed(&self, seq: u64);
-    /// The image has another size.
+    /// The image ends at `bytes` by now: what is cached behind that is void for good, which must be durable before anything is
+    /// answered by that. Errors: where it cannot be written down.
+    fn cut(&self, bytes: u64) -> Result<(), String>;
+    /// The volume in front of the image has so many bytes from now on. One that got smaller does not get larger again.
     fn resized(&self, bytes: u64);
 }
 
@@ -125,9 +128,10 @@ impl Keeper {
             owed: 0,
             seq: 0,
             next: false,
-            stale: false,
+            // Somebody may have changed it since it was looked at, before anybody listened.
+            stale: true,
             stopping: false,
-            size: image.size,
+            told: image.limit(),
             again: None,
         };
         let thread =
@@ -191,8 +195,8 @@ struct Watch {
     stale: bool,
     /// No snapshot is made ready any more.
     stopping: bool,
-    /// Bytes of the image when they were last looked at.
-    size: u64,
+    /// The size that clients were told.
+    told: u64,
     /// The header could not be read: not before then again.
     again: Option<Instant>,
 }
@@ -236,6 +240,13 @@ impl Watch {
 
     fn notice(&mut self, notice: Notice) {
         let (doing, since) = self.doing();
+        if notice == Notice::Update && doing != Doing::Lost {
+            // At once: until what is under way has landed it may have grown again, and what was cut off was cut off all the same.
+            if let Err(e) = self.look_for_cut() {
+                tracing::warn!(image = self.image.name, error = %e, "cannot go along with the image's size yet");
+                self.stale = true;
+            }
+        }
         match (notice, doing) {
             (_, Doing::Lost) | (Notice::End, _) => {}
             (Notice::Lost(why), _) => {
@@ -368,19 +379,39 @@ impl Watch {
         self.clients.thaw();
     }
 
-    /// Notices another size, with the gate closed.
-    fn follow_size(&mut self) -> Result<(), CephError> {
-        let size = self.image.image().size()?;
+    /// Bytes of the image now, in whole sectors.
+    fn look_at_size(&self) -> Result<u64, CephError> {
+        self.image.image().size().map(|n| n - n % loligo_block::SECTOR)
+    }
+
+    /// Looks whether the image ends earlier than it was ever seen to; its size now. Nothing is answered by that before the cache
+    /// knows it durably: otherwise what a write behind the end was told would be believed after a crash.
+    fn look_for_cut(&mut self) -> Result<u64, CephError> {
+        let size = self.look_at_size()?;
         if size < self.image.limit() {
-            self.image.shrink(size)?;
+            self.clients.cut(size).map_err(CephError::Named)?;
+            self.image.end_at(size);
+        }
+        Ok(size)
+    }
+
+    /// Goes along with another size, with the gate closed. What was cut off is void although it may be there again: a volume
+    /// that got smaller stays so, and grows at the next start.
+    fn follow_size(&mut self) -> Result<(), CephError> {
+        let size = self.look_for_cut()?;
+        let end = self.image.limit();
+        if end < self.told {
+            self.image.cut_boundary(end)?;
+            self.told = end;
+            self.clients.resized(self.told);
+        } else if size > self.told && self.told == self.image.reach() {
+            self.image.grow(size);
+            self.told = size;
+            self.clients.resized(self.told);
         }
         let unusable = status::unusable(&self.image.name, self.image.image().features()?, false);
         if !unusable.is_empty() {
             self.image.fall_back(format!("somebody changed the image: {}", unusable.join("; ")));
-        }
-        if size != self.size {
-            self.size = size;
-            self.clients.resized(size);
         }
         Ok(())
     }
@@ -410,15 +441,23 @@ impl Watch {
             Err(e) if e.errno() == Some(libc::ERANGE) => {
                 self.image
                     .fall_back("the image has more snapshots than a group of writes can name".to_owned());
-                self.stale = false;
-                self.image.gate.open();
-                self.image.ring();
+                match self.follow_size() {
+                    Ok(()) => {
+                        self.stale = false;
+                        self.image.gate.open();
+                        self.image.ring();
+                    }
+                    Err(e) => self.try_again(&e),
+                }
             }
-            Err(e) => {
-                tracing::warn!(image = self.image.name, error = %e, "cannot read the image's header");
-                self.again = Some(Instant::now() + IDLE);
-            }
+            Err(e) => self.try_again(&e),
         }
+    }
+
+    /// Nothing goes to the image until its header could be read and gone along with.
+    fn try_again(&mut self, error: &CephError) {
+        tracing::warn!(image = self.image.name, %error, "cannot go along with the image's header");
+        self.again = Some(Instant::now() + IDLE);
     }
 }
 

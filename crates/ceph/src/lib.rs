@@ -19,6 +19,7 @@ pub mod mark;
 mod pools;
 mod snapc;
 pub mod spec;
+mod stamp;
 pub mod status;
 pub mod sync_io;
 pub mod take;

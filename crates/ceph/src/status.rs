@@ -59,24 +59,14 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     // An image opened to be read does not watch, so that all of these are others.
     let watchers = image.watchers()?;
     let old = image.is_old()?;
-    let mut refused = unusable(&spec.to_string(), features, old);
-    if let Some(h) = &lock {
-        refused.push(format!(
-            "{} at {} holds its exclusive lock: end that client first (one that died lets go after 30 s)",
-            h.client, h.address
-        ));
-    } else if let Some(w) = watchers.first() {
-        refused.push(format!(
-            "client.{} at {} has it open: end that client first (one that died lets go after 30 s)",
-            w.client, w.address
-        ));
-    }
-    let options = image.options()?;
-    refused.extend(overridden(&options));
     let id = if old { String::new() } else { image.id()? };
     // Clones and copies inherit metadata: a mark that names another image says nothing of this one.
     let cache =
         image.metadata(KEY)?.and_then(|m| Mark::decode(&m)).filter(|m| m.fsid == fsid && m.image == id);
+    let mut refused = unusable(&spec.to_string(), features, old);
+    refused.extend(taken(lock.as_ref(), &watchers, cache.as_ref()));
+    let options = image.options()?;
+    refused.extend(overridden(&options));
     let (unit, count) = image.striping()?;
     let flags = image.flags()?;
     Ok(ImageStatus {
@@ -93,6 +83,32 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
         ungrouped: ungrouped(unit, count, &options),
         warnings: warnings(flags),
     })
+}
+
+/// Who stands in the way: a client that has it, and a cache that holds what it may lack.
+fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mark>) -> Vec<String> {
+    let died = "one that died lets go after 30 s";
+    let mut why = Vec::new();
+    // Whoever holds the lock of an image with a mark is that cache, dead or alive, unless others came between.
+    let by = cache.map_or(String::new(), |m| format!(" (volume '{}' on {} has marked it)", m.volume, m.host));
+    if let Some(h) = lock {
+        let watched = watchers.iter().any(|w| w.address == h.address);
+        let state = if watched { "end that client first" } else { "it is not there any more" };
+        why.push(format!("{} at {} holds its exclusive lock{by}: {state} ({died})", h.client, h.address));
+    } else if let Some(w) = watchers.first() {
+        why.push(format!(
+            "client.{} at {} has it open{by}: end that client first ({died})",
+            w.client, w.address
+        ));
+    }
+    if let Some(m) = cache {
+        why.push(format!(
+            "cache {} of volume '{}' on {} may hold what it lacks: only with that cache, until it is stopped with everything \
+             flushed ('loligo flush {}', then a stop); --force-without-cache gives up what it holds",
+            m.cache, m.volume, m.host, m.volume
+        ));
+    }
+    why
 }
 
 /// What rules an image out.
@@ -189,6 +205,17 @@ mod tests {
             assert!(why.len() == 1 && why[0].contains(says), "{why:?}");
         }
         assert!(unusable("p/i", 0, true)[0].contains("format 1"));
+    }
+
+    #[test]
+    fn an_image_that_a_cache_has_marked_is_not_free_even_where_nobody_holds_its_lock() {
+        assert!(taken(None, &[], None).is_empty());
+        let mark = Mark::new("c".into(), 3, "h".into(), "vm1".into());
+        let why = taken(None, &[], Some(&mark));
+        assert!(
+            why.len() == 1 && why[0].contains("'vm1' on h") && why[0].contains("--force-without-cache"),
+            "{why:?}"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub struct ImageIo(pub Arc<Attached>);
 
 impl SyncIo for ImageIo {
     fn size(&self) -> u64 {
-        self.0.size
+        self.0.reach()
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {

@@ -1,12 +1,13 @@
 //! Taking an image as a core: who has it, whether it is fit, what was left of an earlier attach, and the lock.
 
 use crate::attached::{Attached, ImageIdentity, Notice, Parts};
-use crate::cluster::{Cluster, Purpose};
+use crate::bug::{Step, is_left_out};
+use crate::cluster::{Cluster, Pool, Purpose};
 use crate::image::{Image, LockHolder, WatcherInfo};
 use crate::mark::{KEY, Mark};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
-use crate::{CephError, pools, status};
+use crate::{CephError, pools, stamp, status};
 use loligo_block::Letterbox;
 use loligo_block::lease::Lease;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,12 @@ pub struct Witness {
     /// The address of a client that was about to take the lock over from that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<String>,
+    /// The stamp with which the lock of that hold is about to be broken, or has been.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "b")]
+    pub broken: Option<i64>,
+    /// The version of the image's header when that lock had been broken and nobody had taken it.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "f")]
+    pub free_at: Option<u64>,
     /// The version of the image's header when the lock was let go after everything had been flushed.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "v")]
     pub left_at: Option<u64>,
@@ -67,6 +74,8 @@ pub struct Cache {
     pub core: Option<String>,
     /// It may hold data newer than the image's.
     pub dirty: bool,
+    /// How much, bytes; nothing: it was not stopped and does not say.
+    pub dirty_bytes: Option<u64>,
     /// Its last hold on the image.
     pub witness: Option<Witness>,
     /// Use it although somebody else had the image.
@@ -121,7 +130,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
 /// # Errors
 /// Where Ceph cannot be reached, the image is not fit, or somebody has it; nothing was changed then, except that a holder that
 /// was to be fenced may be.
-pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
+pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     let spec = wish.spec;
     let mut warnings = Vec::new();
     {
@@ -129,6 +138,16 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
         let seen = See::at(&cluster, spec)?;
         seen.check(&cluster, &wish, 0, &mut Vec::new())?;
+        if let Some(witness) = wish.cache.as_mut().and_then(|c| c.witness.as_mut()) {
+            let header = cluster.pool(&spec.pool, &spec.namespace)?;
+            // In this order: whoever changes the header between the two takes the stamp away.
+            let (_, version) = SnapContext::read_with_version(&header, &seen.identity.id)?;
+            if witness.free_at != Some(version) && is_stamped(&header, &seen.identity, witness)? {
+                // Watching it, which comes next, takes the stamp away too.
+                witness.free_at = Some(version);
+                (wish.remember)(witness).map_err(CephError::Named)?;
+            }
+        }
     }
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
@@ -158,7 +177,12 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
     }
     warnings.extend(status::warnings(image.flags()?));
     let header = cluster.pool(&spec.pool, &spec.namespace)?;
-    let data = cluster.pool_number(data_id, &spec.namespace)?;
+    let data = if is_left_out(Step::Instance) {
+        let other = Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?;
+        Arc::new(other).pool_number(data_id, &spec.namespace)?
+    } else {
+        cluster.pool_number(data_id, &spec.namespace)?
+    };
     let prefix = image.prefix()?;
     let inbox = Letterbox::new().map_err(|e| CephError::Named(e.to_string()))?;
     let (send, notices) = std::sync::mpsc::channel();
@@ -169,16 +193,31 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
     let changed = seen.check(&cluster, &wish, me, &mut warnings)?;
     let dirty = wish.cache.as_ref().is_some_and(|c| c.dirty);
     let witness = wish.cache.as_ref().and_then(|c| c.witness.clone());
-    if let (Some(w), Some(mine)) = (witness, seen.watchers.iter().find(|w| w.client == me)) {
-        // Ended between here and the lock, this client must be known for one of this cache's at the next start.
+    let stamp = witness.as_ref().and_then(|w| w.broken).unwrap_or_else(stamp::draw);
+    let mine = seen.watchers.iter().find(|w| w.client == me);
+    let mut tried = witness.zip(mine).map(|(w, mine)| {
         let holder = seen.holder.clone().unwrap_or_else(|| w.holder.clone());
-        let tried = Witness { holder, tried: Some(mine.address.clone()), suspect: changed, ..w };
-        (wish.remember)(&tried).map_err(CephError::Named)?;
+        let (tried, broken) = (Some(mine.address.clone()), Some(stamp));
+        Witness { holder, tried, broken, suspect: changed, ..w }
+    });
+    if let Some(tried) = &tried {
+        // Ended between here and the lock, this client must be known for one of this cache's at the next start.
+        (wish.remember)(tried).map_err(CephError::Named)?;
     }
-    let fenced = seen.fence(&cluster, me)?;
+    seen.fence(&cluster, me)?;
     if let Some(holder) = &seen.holder {
-        match image.break_lock(holder) {
-            Ok(()) => {}
+        match stamp::break_lock(&header, &seen.identity.id, holder, stamp) {
+            Ok(version) => {
+                if is_left_out(Step::Noting) {
+                    // As a crash right here: what librbd holds goes with the process.
+                    std::mem::forget(image);
+                    return refuse("left out: noting that the lock is free");
+                }
+                if let Some(tried) = &mut tried {
+                    tried.free_at = Some(version);
+                    (wish.remember)(tried).map_err(CephError::Named)?;
+                }
+            }
             // It was let go meanwhile, which the dead do not do.
             Err(CephError::Call { errno: libc::ENOENT, .. }) if dirty => {
                 return refuse(format!(
@@ -188,6 +227,10 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
             Err(CephError::Call { errno: libc::ENOENT, .. }) => {}
             Err(e) => return Err(e),
         }
+    }
+    if is_left_out(Step::Taking) {
+        std::mem::forget(image);
+        return refuse("left out: taking the lock");
     }
     let holder = match hold(&image, &cluster, spec) {
         Ok(holder) => holder,
@@ -214,9 +257,7 @@ pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
         inbox,
         lease: Lease::new(wish.lease),
     }));
-    // Breaking a lock fences its holder for the cluster's usual time, which may be shorter than ours.
-    let settled = fenced.iter().try_for_each(|address| cluster.fence(address)).and_then(|()| {
-        attached.watch()?;
+    let settled = attached.watch().and_then(|()| {
         attached.refresh()?;
         attached.gate.new_epoch();
         attached.gate.open();
@@ -293,7 +334,7 @@ impl See {
         }
         check_mark(&self.look, &self.identity, wish)?;
         let holder = self.holder.as_ref();
-        let changed = check_witness(cluster, wish.spec, &self.identity, holder, wish, warnings)?;
+        let changed = check_witness(cluster, &self.look, &self.identity, holder, wish, warnings)?;
         let ours = wish.cache.as_ref().and_then(|c| c.witness.as_ref());
         for WatcherInfo { address, client } in self.watchers.iter().filter(|w| w.client != me) {
             // This cache is locked by this process: whoever had it before is dead.
@@ -314,15 +355,19 @@ impl See {
 
     /// Fences whoever has the image and is not `me`. Whoever holds the lock and does not watch the image is dead, as librbd sees
     /// it too.
-    fn fence(&self, cluster: &Cluster, me: i64) -> Result<Vec<String>, CephError> {
+    fn fence(&self, cluster: &Cluster, me: i64) -> Result<(), CephError> {
         let others = self.watchers.iter().filter(|w| w.client != me).map(|w| w.address.clone());
         let mut all: Vec<String> = others.collect();
         all.extend(self.holder.iter().map(|h| h.address.clone()));
         all.sort_unstable();
         all.dedup();
-        all.iter().try_for_each(|address| cluster.fence(address))?;
-        Ok(all)
+        all.iter().try_for_each(|address| cluster.fence(address))
     }
+}
+
+/// Whether the breaking of the lock that `witness` speaks of is the last thing that happened to the header.
+fn is_stamped(header: &Pool, identity: &ImageIdentity, witness: &Witness) -> Result<bool, CephError> {
+    witness.broken.map_or(Ok(false), |s| stamp::is_last(header, &identity.id, s))
 }
 
 /// Another cache may hold what this image lacks.
@@ -343,19 +388,33 @@ fn check_mark(look: &Image, identity: &ImageIdentity, wish: &Wish<'_>) -> Result
     ))
 }
 
+/// Names the snapshots that were taken while the cache was not attached, and what they lack.
+fn taken_meanwhile(look: &Image, seq: u64, cache: &Cache) -> Result<String, CephError> {
+    let all = look.snapshots()?;
+    let names: Vec<&str> = all.iter().filter(|(id, _)| *id > seq).map(|(_, name)| name.as_str()).collect();
+    let lack = cache
+        .dirty_bytes
+        .map_or("the dirty data of this cache".to_owned(), |n| format!("{n} dirty bytes of this cache"));
+    Ok(match names.as_slice() {
+        [] => format!(" Snapshots were taken meanwhile, without {lack}, and removed again."),
+        names => format!(" Snapshots were taken meanwhile, without {lack}: {}.", names.join(", ")),
+    })
+}
+
 /// Refuses dirty data where somebody else has had the image since the cache was attached. True: somebody may have written to it.
 fn check_witness(
     cluster: &Arc<Cluster>,
-    spec: &ImageSpec,
+    look: &Image,
     identity: &ImageIdentity,
     holder: Option<&LockHolder>,
     wish: &Wish<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<bool, CephError> {
-    let Some(cache) = &wish.cache else { return Ok(false) };
+    let (spec, Some(cache)) = (wish.spec, &wish.cache) else { return Ok(false) };
     let Some(witness) = &cache.witness else {
         if !cache.dirty || cache.force {
-            return Ok(cache.dirty);
+            // A cache that was attached always has one, unless it could not be written down.
+            return Ok(cache.core.is_some());
         }
         return refuse(format!(
             "the cache holds dirty data and does not say as whom it had image {spec}: nobody can tell whether others had it since. \
@@ -370,9 +429,13 @@ fn check_witness(
     if holder.is_some_and(|h| witness.knows(h)) {
         return Ok(witness.suspect);
     }
+    if holder.is_none() && (witness.free_at == Some(version) || is_stamped(&header, identity, witness)?) {
+        // An earlier start broke that lock, and died before it had one.
+        return Ok(witness.suspect);
+    }
     let now = holder.map_or("nobody".to_owned(), |h| format!("{} at {}", h.client, h.address));
     let snapshots =
-        if seq > witness.seq { " Snapshots were taken meanwhile, without the dirty data." } else { "" };
+        if seq > witness.seq { taken_meanwhile(look, witness.seq, cache)? } else { String::new() };
     let said = format!(
         "somebody else had image {spec} since this cache was attached: its lock was {} at {}'s and is {now}'s now.{snapshots}",
         witness.holder.client, witness.holder.address

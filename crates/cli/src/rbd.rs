@@ -5,6 +5,8 @@ use anyhow::Result;
 use loligo_bench::units;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::status::{ImageStatus, status};
+use loligo_service::client::Client;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,7 +25,8 @@ enum What {
 /// Show who uses an image, and whether it could be a core
 ///
 /// Also whether a cache may hold data that it lacks, and how dirty data would go to it. Looks without asking for the image's
-/// lock and disturbs nobody. Exits with 1 where the image could not be a core now.
+/// lock and disturbs nobody. Where a service on this host has it, also how long whoever took the last snapshot waited. Exits
+/// with 1 where the image could not be a core now.
 #[derive(Debug, clap::Args)]
 struct Status {
     /// The image: POOL[/NAMESPACE]/IMAGE
@@ -51,15 +54,29 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     spec.id = a.id.or(spec.id);
     spec.keyring = a.keyring.or(spec.keyring);
     let s = status(&spec)?;
+    let served = served(&s);
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&s)?);
+        let mut all = serde_json::to_value(&s)?;
+        all["service"] = served.unwrap_or_default();
+        println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
-        print(&s);
+        print(&s, served.as_ref());
     }
     Ok(if s.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(s: &ImageStatus) {
+/// What the service on this host says that has the image, if there is one.
+fn served(s: &ImageStatus) -> Option<Value> {
+    let mark = s.cache.as_ref()?;
+    let stats = Client::new(&mark.volume).ok()?.stats().ok()?;
+    let numbers = stats.get("rbd")?;
+    // A volume of the same name may have another image.
+    let id = numbers["id"].as_str()?;
+    (id.starts_with(&format!("rbd:{}/", s.fsid)) && id.ends_with(&format!("/{}", s.id)))
+        .then(|| numbers.clone())
+}
+
+fn print(s: &ImageStatus, served: Option<&Value>) {
     let line = |key: &str, value: &str| println!("{key:<14} {value}");
     line("image", &format!("{}, {}", s.image, units::bytes(s.size as f64)));
     line("cluster", &s.fsid);
@@ -81,6 +98,15 @@ fn print(s: &ImageStatus) {
         "cannot hold cached writes: librbd is too old"
     };
     line("snapshots", quiesce);
+    if let Some(snapshots) = served.map(|numbers| &numbers["snapshots"]) {
+        let [made, refused] = ["quiesced", "refused"].map(|key| snapshots[key].as_u64().unwrap_or_default());
+        let wait = snapshots["last_wait"].as_f64().unwrap_or_default();
+        let doing = snapshots["doing"].as_str().unwrap_or_default();
+        let now = if doing == "running" { String::new() } else { format!("; now: {doing}") };
+        let words =
+            format!("{made} made ready, {refused} refused; the last requester waited {wait:.1} s{now}");
+        line("", &words);
+    }
     let destage = if s.ungrouped.is_empty() {
         "grouped by object".to_owned()
     } else {

@@ -114,6 +114,13 @@ impl Server {
         }
     }
 
+    /// Clients that come from now on are told this size, in bytes; those that are there know another.
+    pub fn resize(&mut self, size: u64) {
+        let export = Export { size, ..(*self.export).clone() };
+        let min_block = export.min_block;
+        self.export = Arc::new(export.with_min_block(min_block));
+    }
+
     /// Takes over a client's nonblocking socket. Nothing (and the socket is closed) when there are too many
     /// connections, or the server stops.
     pub fn add(&mut self, socket: OwnedFd, now: Instant) -> Option<ConnId> {

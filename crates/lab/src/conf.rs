@@ -22,6 +22,8 @@ pub fn text(at: &Layout, state: &State, size: u64) -> String {
     put("mon", mon(at));
     put("mgr", mgr(at));
     put("osd", osd(at, &state.config, size));
+    // Several clients of one name run at a time, and would fight for one socket.
+    put("client", vec![("admin_socket", String::new())]);
     for (key, value) in &state.config.set {
         let Some((section, option)) = key.rsplit_once('.') else { continue };
         sections.entry(section).or_default().push((option.to_owned(), value.clone()));

@@ -139,8 +139,12 @@ pub fn command(
     let known =
         || state.namespaces.iter().filter_map(|n| n.rsplit('-').next()).collect::<Vec<_>>().join(", ");
     anyhow::ensure!(
+        !state.namespaces.is_empty(),
+        "the lab has no hosts: bring it up with --hosts namespaces to run something on '{host}'"
+    );
+    anyhow::ensure!(
         state.namespaces.contains(&namespace),
-        "the lab has no host '{host}' (it has: {}); labs have hosts with --hosts namespaces",
+        "the lab has no host '{host}' (it has: {})",
         known()
     );
     Ok(namespaces::within(&namespace, &command))

@@ -93,12 +93,27 @@ fn again(at: &Layout, kept: State, asked: &LabConfig) -> Result<State> {
         );
     }
     ensure!(kept.complete, "the lab in {dir} was never finished: 'loligo lab down --dir {dir}' removes it");
-    ensure!(
-        *asked == LabConfig::default() || *asked == kept.config,
-        "the lab in {dir} was made with other settings: name another folder with --dir, or remove it with \
-         'loligo lab down --dir {dir}'"
-    );
+    if *asked != LabConfig::default() && *asked != kept.config {
+        bail!(
+            "the lab in {dir} was made with other settings ({}): name another folder with --dir, or remove it with \
+             'loligo lab down --dir {dir}'",
+            differing(asked, &kept.config)?
+        );
+    }
     Ok(kept)
+}
+
+/// The settings in which two labs differ, as their file calls them.
+fn differing(asked: &LabConfig, have: &LabConfig) -> Result<String> {
+    let [asked, have] = [asked, have].map(serde_json::to_value);
+    let (asked, have) = (asked?, have?);
+    let keys = asked.as_object().into_iter().flatten();
+    let other = keys.filter(|(key, value)| have.get(key) != Some(value));
+    let words = other.map(|(key, value)| match have.get(key) {
+        Some(was) => format!("{key} is {was}, not {value}"),
+        None => format!("{key} was not given"),
+    });
+    Ok(words.collect::<Vec<_>>().join("; "))
 }
 
 /// Checks what the new lab wants of the machine and makes its folder.
@@ -359,4 +374,21 @@ fn uuid() -> Result<String> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_in_which_a_lab_differs_are_named() {
+        let have = LabConfig::default();
+        let asked = LabConfig { osds: 5, pool: "other".to_owned(), ..LabConfig::default() };
+        let words = differing(&asked, &have).expect("settings");
+        assert!(
+            words.contains("osds is 3, not 5") && words.contains("pool is \"rbd\", not \"other\""),
+            "{words}"
+        );
+        assert_eq!(words.matches(';').count(), 1, "{words}");
+    }
 }

@@ -100,10 +100,15 @@ impl App {
         }
     }
 
+    /// What the lease of the image that is the core is worth; nothing: it is no image.
+    pub(crate) fn lease(&self) -> Option<Hold> {
+        let rbd = self.rbd.lock().unwrap_or_else(PoisonError::into_inner);
+        rbd.as_ref().map(|kept| kept.image.lease.now())
+    }
+
     /// Whether the core is an image that another client has taken.
     pub(crate) fn has_lost_image(&self) -> bool {
-        let rbd = self.rbd.lock().unwrap_or_else(PoisonError::into_inner);
-        rbd.as_ref().is_some_and(|kept| kept.image.lease.now() == Hold::Lost)
+        self.lease() == Some(Hold::Lost)
     }
 
     /// Nobody keeps the image any more; a snapshot that is being taken is waited for.

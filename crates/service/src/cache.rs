@@ -1,16 +1,16 @@
 //! The cache device at start: made, formatted, recovered or refused.
 
-use crate::core::{self, OpenCore};
+use crate::core::{self, Backing, CoreSpec, OpenCore};
 use crate::progress::Progress;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
-use loligo_cache::open::{self as engine, Devices, FormatOptions, Opened};
-use loligo_cache::superblock::{MAX_REGIONS, SUPERBLOCK, SuperError, Superblock};
-use loligo_cache::units::{BLOCK, WINDOW};
+use loligo_cache::open::{self as engine, Devices, FormatOptions, Large, Opened};
+use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
+use loligo_cache::units::BLOCK;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,9 @@ const COMPARED: usize = 256;
 const LOOKED_AT: u64 = 1024;
 /// Bytes at the end of the device that are looked at whole.
 const TAIL: u64 = 256 << 10;
+/// What is large for an RBD image: an operation of OSDs takes as long with 64 KiB as with 4, and from 512 KiB on so many 4 KiB slots
+/// cost more than the operation (docs/decisions/0019).
+const LARGE: Large = Large { least: 64 << 10, always: 512 << 10 };
 
 /// A cache ready to run.
 #[derive(Debug)]
@@ -75,13 +78,18 @@ fn open_device(o: &CacheOptions) -> Result<DeviceFile> {
 /// What a cache that exists says of itself before it is opened. Its device stays locked.
 ///
 /// # Errors
-/// Where it cannot be read, or is in use.
+/// Where it cannot be read or is in use, and whatever can be refused without a look at the core: nobody is to lose a core, or
+/// others theirs, for the sake of a start that is refused.
 pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<DeviceFile>, Option<Superblock>)> {
     if !o.path.exists() {
+        can_make(o)?;
         return Ok((None, None));
     }
     let file = open_device(o)?;
-    let found = match look(&mut SyncFile::new(file.clone()))? {
+    let mut dev = SyncFile::new(file.clone());
+    let found = look(&mut dev)?;
+    refuse(o, &found, dev.size())?;
+    let found = match found {
         Found::Cache(sb) => Some(*sb),
         Found::Blank | Found::Foreign(_) | Found::Damaged(_) => None,
     };
@@ -119,18 +127,15 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
     let mut dev = SyncFile::new(file.clone());
     let path = o.path.display();
     let (mut grown, mut drop_clean) = (false, false);
-    let superblock = match look(&mut dev)? {
-        Found::Cache(sb) if o.create && !o.force => bail!(
-            "{path} holds the cache of volume '{}' already: leave out --create to use it, or add --force to replace it",
-            sb.name
-        ),
+    let found = look(&mut dev)?;
+    refuse(o, &found, dev.size())?;
+    let superblock = match found {
         Found::Cache(sb) if o.create => {
             let wanted = wanted(name, o, core, &dev)?;
             eprintln!("{}", what_is_lost(&o.path, &sb));
             format(wanted, o, &mut dev)?
         }
         Found::Cache(sb) => {
-            refuse_differing(o, &sb, dev.size())?;
             if sb.name != name {
                 eprintln!(
                     "{path} was made for the volume '{}': it is served as '{name}' from now on",
@@ -138,20 +143,14 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
                 );
             }
             // The last 4 KiB of a core that was no multiple of them are cached with zeros behind its end.
-            drop_clean = core.identity.size > sb.core.size && sb.home_length % BLOCK != 0;
-            grown = core.identity.size > sb.core.size;
+            grown = core.identity.size > sb.core.size && sb.cut.is_none();
+            drop_clean = grown && sb.home_length % BLOCK != 0;
             accept_core(*sb, core)?
         }
-        Found::Damaged(why) if o.create && o.force => {
+        Found::Damaged(why) => {
             let wanted = wanted(name, o, core, &dev)?;
             eprintln!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
             format(wanted, o, &mut dev)?
-        }
-        Found::Damaged(why) => bail!(
-            "{path}: {why}. Look at it with 'loligo inspect {path}'; --create --force replaces it, and loses what it holds"
-        ),
-        Found::Foreign(what) if !o.force => {
-            bail!("{path} holds {what}: if it is to be overwritten, add --force; else give another --cache")
         }
         Found::Foreign(what) => {
             let wanted = wanted(name, o, core, &dev)?;
@@ -169,6 +168,32 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
     Ok(opened)
 }
 
+/// What the options do not allow to be done to what was found.
+fn refuse(o: &CacheOptions, found: &Found, device: u64) -> Result<()> {
+    let path = o.path.display();
+    match found {
+        Found::Cache(sb) if o.create && !o.force => bail!(
+            "{path} holds the cache of volume '{}' already: leave out --create to use it, or add --force to replace it",
+            sb.name
+        ),
+        Found::Cache(sb) if !o.create => refuse_differing(o, sb, device),
+        Found::Damaged(why) if !(o.create && o.force) => bail!(
+            "{path}: {why}. Look at it with 'loligo inspect {path}'; --create --force replaces it, and loses what it holds"
+        ),
+        Found::Foreign(what) if !o.force => {
+            bail!("{path} holds {what}: if it is to be overwritten, add --force; else give another --cache")
+        }
+        Found::Cache(_) | Found::Damaged(_) | Found::Foreign(_) | Found::Blank => {
+            let size = o.size.unwrap_or(device) / BLOCK * BLOCK;
+            ensure!(
+                size <= device,
+                "--cache-size {size} is more than the {device} bytes {path} has: give a smaller one, or a larger device"
+            );
+            Ok(())
+        }
+    }
+}
+
 fn refuse_same_device(cache: &Path, core: &Path) -> Result<()> {
     if let (Ok(a), Ok(b)) = (std::fs::metadata(cache), std::fs::metadata(core)) {
         let same = if a.rdev() != 0 || b.rdev() != 0 {
@@ -183,8 +208,8 @@ fn refuse_same_device(cache: &Path, core: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes and locks a cache file that does not exist.
-fn make_file(o: &CacheOptions) -> Result<DeviceFile> {
+/// Whether a cache file that does not exist can be made; its size in bytes.
+fn can_make(o: &CacheOptions) -> Result<u64> {
     let path = o.path.display();
     let Some(size) = o.size else {
         bail!("{path} does not exist: give --cache-size SIZE to make it");
@@ -208,8 +233,12 @@ fn make_file(o: &CacheOptions) -> Result<DeviceFile> {
             folder.display()
         );
     }
-    DeviceFile::create(&o.path, size / BLOCK * BLOCK, &OpenOptions::default())
-        .context("the cache cannot be made")
+    Ok(size / BLOCK * BLOCK)
+}
+
+/// Makes and locks a cache file that does not exist.
+fn make_file(o: &CacheOptions) -> Result<DeviceFile> {
+    DeviceFile::create(&o.path, can_make(o)?, &OpenOptions::default()).context("the cache cannot be made")
 }
 
 fn size_refused(e: &LayoutError) -> anyhow::Error {
@@ -303,7 +332,12 @@ fn refuse_differing(o: &CacheOptions, sb: &Superblock, device: u64) -> Result<()
     Ok(())
 }
 
-/// Refuses a core that is another one or that shrank; takes the size of one that grew.
+/// Whether this core may get smaller: an image is known for the same whatever its size is.
+fn shrinks(core: &OpenCore) -> bool {
+    matches!(core.spec, CoreSpec::Image(_))
+}
+
+/// Refuses a core that is another one or that shrank and must not; takes the size of one that grew.
 fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
     let (was, is) = (&sb.core, &core.identity);
     if was.id != is.id {
@@ -313,7 +347,7 @@ fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
             core::describe(is)
         );
     }
-    if is.size < was.size {
+    if is.size < was.size && !shrinks(core) {
         bail!(
             "the core has {} bytes, but had {} when it was last served: it shrank, or it is another one. Give the \
              right --core, or grow it back",
@@ -321,26 +355,14 @@ fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
             was.size
         );
     }
-    if is.size > was.size {
-        eprintln!("the core grew from {} to {} bytes: the volume grows with it", was.size, is.size);
-        sb.core.size = is.size;
-        sb.home_length = if sb.core_reserve == 0 {
-            is.size
-        } else {
-            is.size / 100 * (100 - u64::from(sb.core_reserve)) / WINDOW * WINDOW
-        }
-        .max(sb.home_length);
-        let windows = sb.home_length.div_ceil(WINDOW).div_ceil(u64::from(sb.layout.shards));
-        if windows * (WINDOW / BLOCK) >= u64::from(u32::MAX) {
-            bail!(
-                "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
-            );
-        }
-        if sb.home_length.div_ceil(sb.region) > MAX_REGIONS {
-            bail!(
-                "the core grew more than a cache of its first size can follow: flush and release the cache with the \
-                 core at its old size, and make a new one"
-            );
+    if is.size > was.size && sb.cut.is_none() {
+        let (before, now) = (was.size, is.size);
+        match sb.grow(now) {
+            Ok(()) => eprintln!("the core grew from {before} to {now} bytes: the volume grows with it"),
+            // As for one that grows while it is served: what there was is served all the same.
+            Err(why) => eprintln!(
+                "warning: the core grew from {before} to {now} bytes, and the volume does not: {why}"
+            ),
         }
     }
     Ok(sb)
@@ -350,12 +372,6 @@ fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
 fn wanted(name: &str, o: &CacheOptions, core: &OpenCore, dev: &SyncFile) -> Result<FormatOptions> {
     let path = o.path.display();
     let size = o.size.unwrap_or(dev.size()) / BLOCK * BLOCK;
-    if size > dev.size() {
-        bail!(
-            "--cache-size {size} is more than the {} bytes {path} has: give a smaller one, or a larger device",
-            dev.size()
-        );
-    }
     if size < MIN_CACHE {
         return Err(size_refused(&LayoutError::TooSmall(size)));
     }
@@ -418,6 +434,12 @@ fn recover(
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
     })?;
     say_recovered(&opened, begun);
+    if let Err(refused) = follow_shrinking(&mut opened, &mut dev, &mut *disk, core, &options) {
+        if opened.was_clean {
+            close_again(&opened, &mut dev)?;
+        }
+        return Err(refused);
+    }
     if let Err(refused) = compare(&mut opened, &mut dev, &mut *disk, core, o, &options) {
         if opened.was_clean {
             close_again(&opened, &mut dev)?;
@@ -443,11 +465,67 @@ fn recover(
         core_volatile: disk.volatile_cache,
         core_unmaps: disk.can_unmap,
         core_groups: core.takes_groups(),
+        core_large: if core.takes_groups() { LARGE } else { Large::NEVER },
         core_snapshots: core.has_snapshots(),
         page_writes: engine::PAGE_WRITES,
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
     Ok(OpenCache { file, superblock, cores, made: None })
+}
+
+/// Forgets what is cached behind the end that an image had meanwhile, or has by now, and takes its size.
+fn follow_shrinking(
+    opened: &mut Opened,
+    dev: &mut SyncFile,
+    disk: &mut dyn SyncIo,
+    core: &OpenCore,
+    options: &engine::OpenOptions,
+) -> Result<()> {
+    let sb = &opened.superblock;
+    let (is, was, length) = (core.identity.size, sb.core.size, sb.home_length);
+    if is >= was && sb.cut.is_none() {
+        return Ok(());
+    }
+    // What was seen to go while it was served is given up already.
+    let given_up = sb.cut.unwrap_or(length);
+    let lost = opened.dirty_between(is, given_up) * BLOCK;
+    // Where nobody else had it, it shrank under this cache, which ended before it could say so.
+    if lost > 0 && !options.force && core.changed {
+        bail!(
+            "{} shrank from {was} to {is} bytes while it was not served, and {lost} dirty bytes of the cache lie behind its end: \
+             --force drops them; or make it as large as it was ('rbd resize')",
+            core.spec
+        );
+    }
+    if let Backing::Image(image) = &core.backing
+        && !core.changed
+    {
+        // What went there after librbd had cut it off must not be found when it grows.
+        image.cut_boundary(given_up.min(is))?;
+    }
+    let cut = opened
+        .cut_off(dev, disk, given_up.min(is), options)
+        .context("what lies behind the core's end cannot be dropped")?;
+    if is != was {
+        eprintln!("{}: it had {was} bytes and has {is}: the volume follows", core.spec);
+    }
+    if cut.clean + cut.dirty > 0 {
+        eprintln!(
+            "{}: it ended at byte {} meanwhile: {} clean and {} dirty blocks behind that were dropped",
+            core.spec,
+            given_up.min(is),
+            cut.clean,
+            cut.dirty
+        );
+    }
+    let sb = &mut opened.superblock;
+    sb.shrink(is);
+    if is > was
+        && let Err(why) = sb.grow(is)
+    {
+        eprintln!("warning: the volume stays at {} bytes: {why}", sb.home_length);
+    }
+    sb.store(dev).context("the superblock cannot be written")
 }
 
 fn say_recovered(opened: &Opened, begun: Instant) {

@@ -73,7 +73,7 @@ impl Backing {
     pub(crate) fn geometry(&self) -> Geometry {
         match self {
             Backing::File(f) => f.geometry(),
-            Backing::Image(i) => loligo_ceph::geometry(i.size),
+            Backing::Image(i) => loligo_ceph::geometry(i.reach()),
         }
     }
 

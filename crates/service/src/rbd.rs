@@ -9,17 +9,21 @@ use loligo_block::{DeviceFile, SyncFile};
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_cache::units::BLOCK;
 use loligo_ceph::keeper::{Clients, Keeper, Report};
 use loligo_ceph::lease::Poller;
 use loligo_ceph::mark::Mark;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::take::{self, Destage, Taken, Wish, Witness};
-use loligo_ceph::{Attached, Notice};
+use loligo_ceph::{Attached, CephError, Notice};
 use loligo_shard::{Ask, Handle, Said};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// How long closing an image may take.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How an image is taken and held.
 #[derive(Debug, Clone)]
@@ -74,18 +78,35 @@ impl Held {
             return Ok(None);
         }
         let witness = image.witness();
-        let left_at = image
-            .detach(self.marked)
-            .context("the image's metadata still names this cache; the next attach mends that")?;
+        let Some(left_at) = detach(image, self.marked) else {
+            eprintln!(
+                "warning: the cluster does not answer, so that the image keeps this client's lock: nothing is lost, and the next \
+                 start takes it back"
+            );
+            return Ok(None);
+        };
+        let left_at =
+            left_at.context("the image's metadata still names this cache; the next attach mends that")?;
         Ok(Some(encode(&Witness { left_at, ..witness })))
     }
+}
+
+/// Closes an image. A cluster that does not answer is not waited for: what it holds of this client goes with the process.
+fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, CephError>> {
+    let (send, over) = channel();
+    let close = move || {
+        // Nobody may be waiting any more.
+        let _ = send.send(image.detach(marked));
+    };
+    std::thread::Builder::new().name("rbd-close".to_owned()).spawn(close).ok()?;
+    over.recv_timeout(PATIENCE).ok()
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         match self.image.take() {
             Some(image) if self.may_be_dirty => image.abandon(),
-            Some(image) => drop(image.detach(self.marked)),
+            Some(image) => drop(detach(image, self.marked)),
             None => {}
         }
     }
@@ -126,7 +147,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
     if let Some(why) = image.why_librbd() {
         eprintln!("dirty data goes to the image through librbd: {why}");
     }
-    let identity = CoreIdentity { size: image.size, id: image.identity.to_string() };
+    let identity = CoreIdentity { size: image.reach(), id: image.identity.to_string() };
     let core = OpenCore {
         spec: CoreSpec::Image(spec.clone()),
         backing: Backing::Image(image.clone()),
@@ -146,6 +167,7 @@ fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) ->
         volume: o.name.clone(),
         core: kept.map(|s| s.core.id.clone()),
         dirty: kept.is_some_and(|s| !s.clean || s.dirty_blocks > 0),
+        dirty_bytes: kept.filter(|s| s.clean).map(|s| s.dirty_blocks * BLOCK),
         witness: found.and_then(|s| decode(&s.witness)),
         force: c.force,
     }
@@ -206,6 +228,35 @@ struct Volume {
     sb: Option<(SharedSuperblock, DeviceFile)>,
 }
 
+impl Volume {
+    /// Changes the superblock, durably if at all. The exported length by it; nothing where there is no cache.
+    fn write_down(
+        &self,
+        change: impl FnOnce(&mut Superblock) -> Result<(), String>,
+    ) -> Result<Option<u64>, String> {
+        let Some((sb, file)) = &self.sb else { return Ok(None) };
+        let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = sb.clone();
+        change(&mut next)?;
+        if next != *sb {
+            next.store(&mut SyncFile::new(file.clone()))
+                .map_err(|e| format!("the superblock cannot be written: {e}"))?;
+            *sb = next;
+        }
+        Ok(Some(sb.home_length))
+    }
+
+    /// Goes along with another size of the image: first in the superblock, then for clients. How much of it they get.
+    fn follow(&self, bytes: u64) -> Result<u64, String> {
+        let grown = self.write_down(|sb| {
+            if bytes > sb.core.size { sb.grow(bytes).map_err(|e| e.to_string()) } else { Ok(()) }
+        });
+        let length = grown?.map_or(bytes, |length| length.min(bytes));
+        self.handle.wait_all(self.handle.ask_all(|| Ask::Resize(length)))?;
+        Ok(length)
+    }
+}
+
 impl Clients for Volume {
     fn freeze(&self) -> Receiver<Result<(), String>> {
         let (send, answer) = channel();
@@ -246,11 +297,24 @@ impl Clients for Volume {
         }
     }
 
+    fn cut(&self, bytes: u64) -> Result<(), String> {
+        self.write_down(|sb| {
+            sb.note_cut(bytes);
+            Ok(())
+        })
+        .map(drop)
+    }
+
     fn resized(&self, bytes: u64) {
-        eprintln!(
-            "warning: image {} has {bytes} bytes now, and this volume {}: it follows when the service is started again",
-            self.image.name, self.image.size
-        );
+        let name = &self.image.name;
+        match self.follow(bytes) {
+            Ok(size) => eprintln!(
+                "image {name} has {bytes} bytes now, and this volume {size}: clients see it when they connect again"
+            ),
+            Err(why) => eprintln!(
+                "warning: image {name} has {bytes} bytes now, and this volume does not follow: {why}"
+            ),
+        }
     }
 }
 

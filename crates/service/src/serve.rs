@@ -7,9 +7,10 @@ use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::signals::StopSignals;
 use crate::{cache, control, core, metrics, names, rbd, stats, stop};
 use anyhow::{Context, Result, bail, ensure};
+use loligo_block::lease::Hold;
 use loligo_block::{DeviceFile, DeviceSpec};
 use loligo_cache::mode::Mode;
-use loligo_cache::superblock::valid_line_size;
+use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running};
@@ -97,11 +98,12 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
         listeners.push(listener);
     }
     let metrics = options.metrics.map(metrics::bind).transpose()?;
-    let (core, mut image) = match &options.core {
-        CoreSpec::Device(spec) => (core::open(spec.clone())?, None),
+    // In this order: a refusal further down must let go of the core before the image that it reads can be closed.
+    let (mut image, core) = match &options.core {
+        CoreSpec::Device(spec) => (None, core::open(spec.clone())?),
         CoreSpec::Image(spec) => {
             let (core, held) = rbd::open(&options, spec)?;
-            (core, Some(held))
+            (Some(held), core)
         }
     };
     let geometry = core.backing.geometry();
@@ -211,7 +213,7 @@ pub(crate) struct Left {
 /// Waits for a signal, rewriting the statistics every second.
 fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: &App) -> Result<()> {
     let mut next = Instant::now() + Duration::from_secs(1);
-    let mut poisoned = false;
+    let (mut poisoned, mut expired) = (false, false);
     while !signals.within(next.saturating_duration_since(Instant::now())) {
         next += Duration::from_secs(1);
         if running.has_failed() {
@@ -223,6 +225,18 @@ fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: 
             eprintln!(
                 "error: the cache no longer acknowledges anything: {why}. What it holds stays readable; stop the \
                  service, mend the device and start it again"
+            );
+        }
+        if let Some(now) = app.lease().filter(|now| (*now == Hold::Expired) != expired) {
+            expired = !expired;
+            eprintln!(
+                "{}",
+                match now {
+                    Hold::Expired =>
+                        "warning: no word from the cluster for as long as the lease: requests wait until there is one",
+                    Hold::Valid => "the cluster has answered: requests go on",
+                    Hold::Lost => "the cluster has answered, and the image is somebody else's",
+                }
             );
         }
         stats::rewrite(options, app, true);
@@ -245,8 +259,8 @@ fn check(o: &ServeOptions) -> Result<()> {
     if let Some(n) = c.line_size.filter(|n| !valid_line_size(*n)) {
         bail!("--line-size {n} is none: use 4k, 8k, 16k, 32k or 64k");
     }
-    if let Some(n) = c.core_reserve.filter(|n| *n > 50) {
-        bail!("--core-reserve {n}: 0 to 50 percent of the core can be kept back");
+    if let Some(n) = c.core_reserve.filter(|n| *n > MAX_RESERVE) {
+        bail!("--core-reserve {n}: 0 to {MAX_RESERVE} percent of the core can be kept back");
     }
     if let Some(n) = c.shards.filter(|n| !(1..=loligo_cache::layout::MAX_SHARDS).contains(n)) {
         bail!("--shards {n}: 1 to {} threads can share a cache", loligo_cache::layout::MAX_SHARDS);

@@ -125,6 +125,10 @@ impl Bare {
             Ask::Control(Control::SetMode(_) | Control::SetParams(_)) => {
                 Said::Done(Err("this volume is served bare: it has no cache to set anything of".to_owned()))
             }
+            Ask::Resize(bytes) => {
+                self.size = bytes;
+                Said::Done(Ok(()))
+            }
             Ask::Control(_) | Ask::Drain | Ask::End => Said::Done(Ok(())),
         };
         // Nobody may be waiting any more.

@@ -231,6 +231,14 @@ impl Cached {
                 // Nobody may be waiting any more.
                 let _ = said.send(Said::Snapshot(Box::new(snapshot)));
             }
+            Ask::Resize(bytes) => {
+                let result = self.core.reach(bytes).map_err(|e| e.to_string());
+                if result.is_ok() {
+                    // What was let in before keeps the old end.
+                    self.router.resize(bytes);
+                }
+                let _ = said.send(Said::Done(result));
+            }
             Ask::Drain | Ask::End => {
                 let _ = said.send(Said::Done(Ok(())));
             }

@@ -190,6 +190,10 @@ impl Looper {
             }
             (Mail::Ask(ask, said), engine) => {
                 self.ending |= matches!(ask, Ask::End);
+                if let Ask::Resize(bytes) = ask {
+                    // Clients that are there keep to what they were told, and are refused what is there no more.
+                    self.clients.server.resize(bytes);
+                }
                 let connections = self.clients.server.len();
                 match engine {
                     Engine::Cached(e) => e.ask(ask, said, connections),

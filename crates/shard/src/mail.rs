@@ -17,6 +17,9 @@ pub enum Ask {
     Control(Control),
     /// A copy of the numbers.
     Snapshot,
+    /// The volume has so many bytes from now on: requests and new connections are judged by that. For a volume of one thread;
+    /// what its superblock says of the exported length reaches as far.
+    Resize(u64),
     /// Turn clients away: accepted requests are answered, later ones refused, connections closed. Answered when no
     /// connection and no request is left.
     Drain,

@@ -4,6 +4,7 @@ use crate::disk::{Latency, Traits};
 use crate::rng::Rng;
 use loligo_cache::Bug;
 use loligo_cache::mode::Mode;
+use loligo_cache::open::Large;
 use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
 use loligo_cache::policy::Kind;
 use std::ops::Range;
@@ -30,6 +31,8 @@ pub struct Config {
     pub journal_len: u64,
     /// The core takes groups of writes.
     pub core_groups: bool,
+    /// Writes that may pass the cache by.
+    pub core_large: Large,
     /// Pages of a checkpoint being written at a time: one makes images that are as fuzzy as those of large caches.
     pub page_writes: u32,
     /// Tunables at start.
@@ -189,6 +192,7 @@ impl Config {
             page_writes: rng.pick(&[1, 1, 2, 16]),
             params: draw_params(rng),
             core_groups: false,
+            core_large: Large::NEVER,
             bug,
             load: Load::draw(rng, mode),
             faults: rng.chance(1, 4) && bug.is_none() || bug == Some(Bug::CrcCheckDropped),
@@ -200,6 +204,11 @@ impl Config {
         }
         // From what is drawn already, so that known seeds stay what they are.
         cfg.core_groups = (cfg.core.size / u64::from(core_block)).is_multiple_of(3);
+        if cfg.core_groups {
+            let least =
+                [4096, 8192, 16_384, u64::MAX][(cfg.core.size / u64::from(core_block) / 3 % 4) as usize];
+            cfg.core_large = Large { least, always: least.saturating_mul(4) };
+        }
         cfg.often_frozen(cfg.core.size / u64::from(core_block) / 4);
         cfg.params.snapshot_deadline = cfg.core.size / u64::from(core_block) % 4;
         cfg

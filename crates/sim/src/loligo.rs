@@ -7,6 +7,7 @@ use loligo_cache::api::{Effect, Event, Hint, Nanos};
 use loligo_cache::layout::{Layout, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{Devices, FormatOptions, OpenError, OpenOptions, close, format, open};
 use loligo_cache::recover::{RecoverError, Report};
+use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
 use loligo_cache::{Core, Router};
 
@@ -63,6 +64,7 @@ impl Engine for Loligo {
             core_volatile: cfg.core.volatile,
             core_unmaps: cfg.core.can_unmap,
             core_groups: cfg.core_groups,
+            core_large: cfg.core_large,
             core_snapshots: cfg.core_groups,
             page_writes: cfg.page_writes,
         };
@@ -151,6 +153,7 @@ impl Engine for Loligo {
                 ("engine: read hits", s.read_hits),
                 ("engine: write hits", s.write_hits),
                 ("engine: bypasses", s.bypass.iter().sum()),
+                ("engine: large writes past the cache", s.bypass[Bypass::Large as usize]),
                 ("full cache at the end of a life", u64::from(s.occupied_bytes * 100 > s.cache_bytes * 97)),
                 ("dirty at the end of a life", u64::from(s.dirty_bytes > 0)),
                 ("mostly dirty at the end of a life", u64::from(s.dirty_bytes * 100 > s.cache_bytes * 80)),

@@ -1,7 +1,7 @@
 //! The cluster that all tests here share: brought up by the first, taken down when the process ends.
 
-use loligo_tests::server::program;
-use loligo_tests::skip::{installed, skip};
+use loligo_tests::server::{Server, program};
+use loligo_tests::skip::{installed, root, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ static QUIET: RwLock<()> = RwLock::new(());
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) dir: PathBuf,
+    /// Each OSD, and a client, has a network of its own.
+    hosts: bool,
 }
 
 /// The cluster while other tests use it too.
@@ -48,9 +50,11 @@ fn up(what: &str) -> Option<&'static Cluster> {
         let dir = std::env::temp_dir().join(format!("ltr-{}", std::process::id()));
         // SAFETY: the function is one of this program and takes nothing.
         unsafe { libc::atexit(down) };
-        let cluster = Cluster { dir };
+        let cluster = Cluster { dir, hosts: root() && installed("ip") };
+        let hosts = if cluster.hosts { "namespaces" } else { "loopback" };
         // OSDs of less than 5 GiB have no room for RocksDB's logs.
-        let out = cluster.lab("up", &["--osds", "3", "--osd-size", "7g", "--replicas", "2"]);
+        let args = ["--osds", "3", "--osd-size", "7g", "--replicas", "2", "--hosts", hosts];
+        let out = cluster.lab("up", &args);
         assert!(out.status.success(), "no lab: {}", String::from_utf8_lossy(&out.stderr));
         Some(cluster)
     };
@@ -76,9 +80,28 @@ fn read_pid(file: &Path) -> Option<Pid> {
     Pid::from_raw(std::fs::read_to_string(file).ok()?.trim().parse().ok()?)
 }
 
-/// A daemon that stands still until this is dropped.
+/// A host without network until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Cut<'a>(&'a Cluster);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.link("up");
+    }
+}
+
+/// Processes that stand still until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Frozen(Vec<Pid>);
+
+impl Frozen {
+    /// Has a service stand still.
+    pub(crate) fn service(server: &Server) -> Frozen {
+        let pid = Pid::from_raw(server.id().cast_signed()).expect("a process");
+        kill_process(pid, Signal::STOP).expect("it runs");
+        Frozen(vec![pid])
+    }
+}
 
 impl Drop for Frozen {
     fn drop(&mut self) {
@@ -140,6 +163,30 @@ impl Cluster {
         )
     }
 
+    /// A command that becomes `program` on one of the cluster's hosts.
+    fn on_host(&self, host: &str, what: &Path) -> Command {
+        let mut command = Command::new(program());
+        command.args(["lab", "exec", "--host", host, "--dir"]).arg(&self.dir).arg("--").arg(what);
+        command
+    }
+
+    /// The same on the host that is nothing but a client, if there is one.
+    pub(crate) fn on_client(&self, what: &Path) -> Option<Command> {
+        self.hosts.then(|| self.on_host("client", what))
+    }
+
+    fn link(&self, state: &str) {
+        let mut ip = self.on_host("client", Path::new("ip"));
+        let done = ip.args(["link", "set", "eth0", state]).stdin(Stdio::null()).status();
+        assert!(done.is_ok_and(|s| s.success()), "the client's network does not go {state}");
+    }
+
+    /// Takes the client's network away.
+    pub(crate) fn cut_client_off(&self) -> Cut<'_> {
+        self.link("down");
+        Cut(self)
+    }
+
     fn pid(&self, daemon: &str) -> Pid {
         let file = self.dir.join(format!("run/{daemon}.pid"));
         read_pid(&file).unwrap_or_else(|| panic!("no process in {}", file.display()))
@@ -168,7 +215,15 @@ impl Cluster {
     pub(crate) fn start(&self, kind: &str, id: &str) {
         let log = self.dir.join(format!("log/{kind}.{id}.out"));
         let log = std::fs::File::options().append(true).create(true).open(log).expect("a log");
-        let mut command = Command::new(format!("ceph-{kind}"));
+        let program = PathBuf::from(format!("ceph-{kind}"));
+        let mut command = match kind {
+            "osd" if self.hosts => self.on_host(&format!("osd{id}"), &program),
+            _ => Command::new(program),
+        };
+        if kind == "osd" && self.hosts {
+            // Otherwise it moves to where this process is, and copies are to be on different hosts.
+            command.arg(format!("--crush_location=root=default host=osd{id}"));
+        }
         command.args(["-f", "-i", id, "--conf"]).arg(self.conf()).stdin(Stdio::null());
         command.env("CEPH_CONF", self.conf()).env_remove("CEPH_ARGS");
         command.stdout(log.try_clone().expect("a descriptor")).stderr(log);

@@ -1,9 +1,10 @@
 //! Claims about a cluster that fails under a volume: what was acknowledged stays, and it goes on by itself.
 
 use crate::cluster::{Cluster, alone, long, wait_until};
+use crate::fio::{self, Passes};
 use crate::shadow::Shadow;
 use crate::site::{Image, SIZE, Site};
-use crate::writer::{End, Kept, Writer, look};
+use crate::writer::{End, Kept, Writer, look, read_all};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,24 +15,38 @@ fn fault(short: u64, in_life: u64) -> Duration {
     Duration::from_secs(if long() { in_life } else { short })
 }
 
-/// A volume that is written to through `fault`, flushed afterwards, and compared.
+/// A volume that is written to through `fault`, by a writer and by fio, flushed afterwards, and compared.
 fn survives(cluster: &'static Cluster, name: &str, more: &[&str], fault: impl FnOnce(&Site<'_>, &Writer)) {
     let image = Image::new(cluster, name);
     let site = image.site("a");
     let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
     let server = site.serve(more);
     let writer = Writer::start(&site.socket(), &shadow, 31, BLOCKS);
+    let passes = Passes::start(&site);
     writer.goes_on(2000);
     fault(&site, &writer);
     writer.goes_on(2000);
     assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    let by_fio = passes.map(Passes::stop);
     let before = site.stats();
     site.flush();
     let stats = site.stats();
     assert_eq!(stats["dirty_bytes"], 0, "{stats}");
     assert_eq!(stats["rbd"]["librbd"], before["rbd"]["librbd"]);
+    let mut cached = read_all(&site.socket());
     server.stop().expect("a clean stop");
-    image.is_whole_and_free(&look(&shadow));
+    let file = site.dir.join("whole");
+    cluster.rbd(&["export", "--no-progress", &image.spec, &file.display().to_string()]);
+    assert!(
+        std::fs::read(&file).expect("the export") == cached,
+        "{name}: the image is not what the volume was"
+    );
+    if let Some(written) = by_fio {
+        written.is_in_file(&file).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+    cached[fio::FROM..][..fio::LEN].fill(0);
+    look(&shadow).holds(&cached).unwrap_or_else(|e| panic!("{name}: {e}"));
+    image.is_free();
 }
 
 #[test]
@@ -80,9 +95,13 @@ fn a_full_pool_holds_destage_back_until_there_is_room_again() {
     survives(cluster, "quota", &[], |site, writer| {
         cluster.ceph(&["osd", "pool", "set-quota", "rbd", "max_bytes", "1000000"]);
         wait_until("the pool to be full", full);
-        std::thread::sleep(Duration::from_secs(1));
         let written = || site.stats()["rbd"]["group_bytes"].as_u64();
-        let at = written();
+        let mut at = written();
+        wait_until("what OSDs have already taken to be over", || {
+            std::thread::sleep(Duration::from_secs(2));
+            let before = std::mem::replace(&mut at, written());
+            before == at
+        });
         writer.goes_on(1000);
         std::thread::sleep(Duration::from_secs(2));
         assert_eq!(written(), at, "destage went on into a full pool");

@@ -3,12 +3,20 @@
 //! `LOLIGO_LONG=1` takes the long forms: more rounds, and faults that last as long as in life.
 
 mod cluster;
+mod cut_off;
+mod driven;
 mod faults;
+mod fio;
+mod gap;
 mod left_out;
+mod mirror;
+mod others;
+mod power;
 mod refusals;
 mod restart;
 mod shadow;
 mod site;
+mod sizes;
 mod snapshots;
 mod takeover;
 mod writer;

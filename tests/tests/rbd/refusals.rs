@@ -4,9 +4,11 @@ use crate::cluster::{Cluster, shared};
 use crate::shadow::content;
 use crate::site::{Image, SIZE};
 use crate::writer::request;
+use loligo_cache::layout::SHARD_BASE;
 use loligo_tests::nbd::Command;
 use loligo_tests::server::Server;
 use serde_json::Value;
+use std::os::unix::fs::FileExt;
 
 /// Writes here and there, flushes, stops, and compares what a stock client reads with what was written. Gives the numbers of
 /// the image while it was served.
@@ -94,6 +96,39 @@ fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_ca
     }
     assert_eq!((image.mark(), image.lock()), (None, None), "a refusal left something on the image");
     works(&image, &[]);
+}
+
+#[test]
+fn a_start_that_is_refused_because_of_its_cache_leaves_the_image_free_at_once_and_a_warm_cache_warm() {
+    let Some((cluster, _shared)) = shared("caches that are refused") else { return };
+    let image = Image::new(cluster, "free");
+    let site = image.site("a");
+    let open_at = || cluster.rbd_json(&["status", &image.spec])["watchers"].as_array().expect("a list").len();
+    let free = |words: &str| assert_eq!((image.lock(), image.mark(), open_at()), (None, None, 0), "{words}");
+    let cache = site.dir.join("cache");
+    for bytes in [vec![7; 16 << 20], vec![0; 1 << 20]] {
+        std::fs::write(&cache, &bytes).expect("a file");
+        let words = site.refused(&site.core(), &[]);
+        free(&words);
+        assert!(std::fs::read(&cache).expect("a file") == bytes, "{words}: it was written to");
+        std::fs::remove_file(&cache).expect("it goes");
+    }
+    let server = site.serve(&[]);
+    request(&site.socket(), 0, &Command::Write { data: content(0, 1), fua: true }).expect("a write");
+    site.flush();
+    stop(server);
+    let words = site.refused(&site.core(), &["--line-size", "64k"]);
+    assert!(words.contains("--line-size"), "{words}");
+    let server = site.serve(&[]);
+    assert!(!server.words().contains("others had the core"), "{}", server.words());
+    assert_ne!(site.stats()["occupied_bytes"], 0);
+    stop(server);
+    // What shows only once the image is open.
+    let file = std::fs::OpenOptions::new().write(true).open(&cache).expect("the cache");
+    file.write_all_at(&vec![7; 1 << 20], SHARD_BASE).expect("garbage");
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("cannot be recovered"), "{words}");
+    free(&words);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Claims about services that die or stop with dirty data, and about who had the image meanwhile.
 
 use crate::cluster::{long, shared};
+use crate::fio::Written;
 use crate::shadow::{BLOCK, Shadow, content};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, look, read_all, request};
@@ -50,6 +51,30 @@ fn a_killed_service_comes_back_within_seconds_with_every_acknowledged_write() {
 }
 
 #[test]
+fn fio_finds_every_write_that_was_acknowledged_before_a_kill_in_the_volume_and_after_a_flush_in_the_image() {
+    let Some((cluster, _shared)) = shared("kill -9 under fio") else { return };
+    if !crate::fio::can_run() {
+        return;
+    }
+    for round in 0..if long() { 20 } else { 2 } {
+        let image = Image::new(cluster, &format!("fio-killed{round}"));
+        let site = image.site("a");
+        let mut server = site.serve(&[]);
+        let written = Written::until_killed(&site, round + 1, &mut server);
+        let server = site.serve(&[]);
+        written.is_in_volume(&site).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        site.flush();
+        let cached = read_all(&site.socket());
+        server.stop().expect("a clean stop");
+        let file = site.dir.join("whole");
+        cluster.rbd(&["export", "--no-progress", &image.spec, &file.display().to_string()]);
+        assert!(std::fs::read(&file).expect("the export") == cached, "the image is not what the volume was");
+        written.is_in_file(&file).unwrap_or_else(|e| panic!("round {round}, in the image: {e}"));
+        image.is_free();
+    }
+}
+
+#[test]
 fn a_stop_with_dirty_data_leaves_the_lock_as_a_witness_and_a_start_takes_it_again() {
     let Some((cluster, _shared)) = shared("a stop with dirty data") else { return };
     let image = Image::new(cluster, "stopped");
@@ -93,7 +118,10 @@ fn dirty_data_is_refused_where_somebody_else_had_the_image_and_force_names_what_
     for _ in 0..2 {
         let words = site.refused(&site.core(), &[]);
         assert!(words.contains("somebody else had image") && words.contains(&held), "{words}");
-        assert!(words.contains("Snapshots were taken meanwhile") && words.contains("--force"), "{words}");
+        assert!(
+            words.contains("without the dirty data of this cache: meanwhile.") && words.contains("--force"),
+            "{words}"
+        );
     }
     let server = site.serve(&["--force"]);
     assert!(server.words().contains("as --force ordered"), "{}", server.words());

@@ -17,6 +17,13 @@ impl Shadow {
         Shadow { acked: vec![0; blocks], sent: vec![0; blocks] }
     }
 
+    /// The volume has so many bytes from now on: what is new are zeros, and what is gone is forgotten.
+    pub(crate) fn resize(&mut self, bytes: u64) {
+        let blocks = bytes as usize / BLOCK;
+        self.acked.resize(blocks, 0);
+        self.sent.resize(blocks, 0);
+    }
+
     /// Checks that each block of `image` is whole, no older than `from` had acknowledged and no newer than `to` had sent.
     /// Gives the versions that are there.
     pub(crate) fn check(image: &[u8], from: &Shadow, to: &Shadow) -> Result<Vec<u32>, String> {

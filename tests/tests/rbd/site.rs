@@ -42,7 +42,7 @@ impl Image {
     pub(crate) fn site(&self, name: &str) -> Site<'_> {
         let dir = self.folder.path().join(name);
         std::fs::create_dir_all(&dir).expect("a folder");
-        Site { image: self, dir }
+        Site { image: self, cache: dir.join("cache"), dir }
     }
 
     /// What a stock client reads of it, or of a snapshot or clone.
@@ -56,6 +56,11 @@ impl Image {
     /// Checks that a stock client sees exactly what the shadow says, and that nothing of ours is left on the image.
     pub(crate) fn is_whole_and_free(&self, shadow: &Shadow) {
         shadow.holds(&self.export(&self.spec)).unwrap_or_else(|e| panic!("{}: {e}", self.spec));
+        self.is_free();
+    }
+
+    /// Checks that nothing of ours is left on the image.
+    pub(crate) fn is_free(&self) {
         assert_eq!(self.mark(), None, "the metadata still names a cache");
         assert_eq!(self.lock(), None, "the lock is held");
     }
@@ -88,6 +93,8 @@ impl Image {
 pub(crate) struct Site<'a> {
     image: &'a Image,
     pub(crate) dir: PathBuf,
+    /// Where the cache is.
+    pub(crate) cache: PathBuf,
 }
 
 impl Site<'_> {
@@ -101,16 +108,20 @@ impl Site<'_> {
         format!("rbd:{}?conf={}&id=loligo", self.image.spec, self.image.cluster.conf().display())
     }
 
-    /// Starts the service with these further options, not waiting for it.
-    pub(crate) fn launch(&self, core: &str, more: &[&str]) -> Server {
+    fn options(&self, core: &str, more: &[&str]) -> Vec<String> {
         // What is read of its words is of this start.
         let _ = std::fs::remove_file(self.dir.join("serve.log"));
         let mut args: Vec<String> =
             ["--core", core, "--mode", "wb", "--cache-size", "64m", "--sparse"].map(str::to_owned).to_vec();
-        args.extend(["--cache".to_owned(), self.dir.join("cache").display().to_string()]);
+        args.extend(["--cache".to_owned(), self.cache.display().to_string()]);
         args.extend(["--listen".to_owned(), format!("unix:{}", self.socket().display())]);
         args.extend(more.iter().map(|s| (*s).to_owned()));
-        Server::launch(&self.dir, &args).expect("the program runs")
+        args
+    }
+
+    /// Starts the service with these further options, not waiting for it.
+    pub(crate) fn launch(&self, core: &str, more: &[&str]) -> Server {
+        Server::launch(&self.dir, &self.options(core, more)).expect("the program runs")
     }
 
     /// Starts it and waits until clients may come.
@@ -118,6 +129,14 @@ impl Site<'_> {
         let mut server = self.launch(&self.core(), more);
         server.ready().unwrap_or_else(|e| panic!("{e:?}"));
         server
+    }
+
+    /// The same on the cluster's client host, if it has one.
+    pub(crate) fn serve_on_client(&self, more: &[&str]) -> Option<Server> {
+        let command = self.image.cluster.on_client(program())?;
+        let mut server = Server::launch_by(command, &self.dir, &self.options(&self.core(), more)).ok()?;
+        server.ready().unwrap_or_else(|e| panic!("{e:?}"));
+        Some(server)
     }
 
     /// Its words, where a start must be refused.

@@ -177,6 +177,11 @@ fn two_snapshots_asked_for_at_once_are_both_right_and_the_cache_goes_on_afterwar
         let two = s.spawn(|| take(&image, &shadow, "y"));
         [one, two].map(|t| t.join().expect("a snapshot")).into()
     });
+    let conf = cluster.conf().display().to_string();
+    let status = site.loligo(&["rbd", "status", &image.spec, "--conf", &conf, "--id", "loligo"]);
+    let said = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(said.contains("2 made ready, 0 refused; the last requester waited"), "{said}");
+    assert!(said.contains("has marked it") && !status.status.success(), "{said}");
     writer.goes_on(3000);
     assert_eq!(writer.stop(), End::Done);
     site.flush();

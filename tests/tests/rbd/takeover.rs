@@ -1,6 +1,6 @@
 //! Claims about an image that another client takes, and about caches that are not where the image's dirty data is.
 
-use crate::cluster::{long, shared, wait_until};
+use crate::cluster::{Frozen, long, shared, wait_until};
 use crate::shadow::{BLOCK, Shadow, content};
 use crate::site::{Image, SIZE};
 use crate::writer::{End, Kept, Writer, look, read_all, request};
@@ -32,10 +32,13 @@ fn a_second_client_that_steals_the_image_fences_the_first_whose_late_writes_neve
         assert!(words.contains("another cache holds") && words.contains("--force-without-cache"), "{words}");
         writer.goes_on(500);
 
+        // Every other time what the first has under way leaves it only after the takeover.
+        let frozen = (round % 2 == 1).then(|| Frozen::service(&server));
         let taker = second.serve(&["--steal", "--force-without-cache"]);
         // Nothing that arrives from now on may be the first one's.
         let found = read_all(&second.socket());
         let versions = look(&old).holds_at_most(&found);
+        drop(frozen);
         let stolen = Instant::now();
         assert_eq!(writer.ended(), End::Refused(ESHUTDOWN), "{}", server.words());
         assert!(stolen.elapsed() < Duration::from_secs(5), "noticed after {:?}", stolen.elapsed());

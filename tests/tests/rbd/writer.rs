@@ -131,13 +131,20 @@ fn write(
     }
 }
 
+/// Bytes that the volume at `socket` says it has.
+pub(crate) fn size(socket: &Path) -> u64 {
+    let (send, _answers) = channel();
+    Client::connect(socket, Volume::NAME, send).expect("a connection").size
+}
+
 /// Everything the volume at `socket` holds.
 pub(crate) fn read_all(socket: &Path) -> Vec<u8> {
     let (send, answers) = channel();
     let mut client = Client::connect(socket, Volume::NAME, send).expect("a connection");
     let mut all = Vec::with_capacity(client.size as usize);
     while (all.len() as u64) < client.size {
-        client.send(1, all.len() as u64, &Command::Read(CHUNK)).expect("a connection");
+        let left = (client.size - all.len() as u64).min(u64::from(CHUNK)) as u32;
+        client.send(1, all.len() as u64, &Command::Read(left)).expect("a connection");
         all.extend(answers.recv_timeout(STUCK).expect("an answer").result.expect("a read that succeeds"));
     }
     all

@@ -14,6 +14,8 @@ const TENFOLD: Want = Want::AtLeast(10.0);
 /// Or what share of what the machine allows.
 const NEAR: Want = Want::AtLeast(0.7);
 
+/// What filled the cache was 4K writes, which OSDs are still busy with when they have answered.
+const RAMP: Duration = Duration::from_secs(2);
 /// The shortest run that says something of 4 MiB writes.
 const LEAST: Duration = Duration::from_secs(3);
 
@@ -24,7 +26,11 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
         // One flush and one fill serve the four loads of a size.
         let loads = [(Rw::RandWrite, 1), (Rw::Write, 1), (Rw::RandWrite, 64), (Rw::Write, 64)];
         let time = (bench.opts.time / 4).max(LEAST);
-        let cells = loads.map(|(rw, depth)| Cell::new(rw, block, depth, time));
+        let cells = loads.map(|(rw, depth)| {
+            let mut cell = Cell::new(rw, block, depth, time);
+            cell.ramp = RAMP;
+            cell
+        });
         for both in bench.interleave(cached, &cells, Before::Full)? {
             let ratio = both.cached_over_native(|run| run.bytes_per_second);
             bench.push(both.row(2, ", full cache: rate", Want::AtLeast(0.95), ratio));

@@ -1,7 +1,9 @@
 //! What all plots share: colours that follow the page's light or dark scheme, and the SVG element around a drawing.
 
 use anyhow::{Result, anyhow};
+use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::*;
 
 /// Text and axes.
@@ -69,6 +71,20 @@ pub(super) fn decades(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let low = 10f64.powf(low.log10().floor());
     let high = 10f64.powf(high.log10().ceil());
     (low, high.max(low * 10.0))
+}
+
+/// The look that axes share: lines across only, and few of them.
+pub(super) fn calm<'a, X, Y, DB>(mesh: &mut MeshStyle<'a, '_, X, Y, DB>)
+where
+    X: Ranged,
+    Y: Ranged,
+    DB: DrawingBackend,
+{
+    mesh.disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(SOFT)
+        .label_style((FONT, 12).into_font().color(&SOFT));
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::FontStyle;
 
 use super::Phase;
-use super::canvas::{AFTER, BEFORE, FONT, GRID, INK, SOFT, decades, plain, svg};
+use super::canvas::{AFTER, BEFORE, FONT, INK, calm, decades, plain, svg};
 use crate::fio::Latency;
 use crate::units;
 
@@ -38,15 +38,10 @@ pub(super) fn draw(phase: &Phase) -> Result<String> {
             .y_label_area_size(66)
             .build_cartesian_2d(-0.3..4.3, (low..high).log_scale())
             .map_err(plain)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(SOFT)
-            .x_labels(5)
+        let mut mesh = chart.configure_mesh();
+        calm(&mut mesh);
+        mesh.x_labels(5)
             .y_labels(((high / low).log10().round() as usize + 1).max(2))
-            .label_style((FONT, 12).into_font().color(&SOFT))
             .x_label_formatter(&|x: &f64| {
                 NAMES.get(x.round() as usize).map_or(String::new(), |name| (*name).to_owned())
             })

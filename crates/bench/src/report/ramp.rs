@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use plotters::style::FontStyle;
 
 use super::Round;
-use super::canvas::{AFTER, Area, DIRTY, FONT, GRID, INK, SOFT, decades, plain, svg};
+use super::canvas::{AFTER, Area, DIRTY, FONT, INK, calm, decades, plain, svg};
 use crate::units;
 
 const LEFT: u32 = 72;
@@ -65,15 +65,10 @@ impl Panel<'_> {
             .y_label_area_size(LEFT)
             .build_cartesian_2d(0.5..self.values.len() as f64 + 0.5, self.range.clone())
             .map_err(plain)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(SOFT)
-            .x_labels(self.values.len() + 1)
+        let mut mesh = chart.configure_mesh();
+        calm(&mut mesh);
+        mesh.x_labels(self.values.len() + 1)
             .y_labels(self.marks)
-            .label_style((FONT, 12).into_font().color(&SOFT))
             .x_label_formatter(&|x: &f64| {
                 if x.fract().abs() < 1e-6 { format!("round {x:.0}") } else { String::new() }
             })

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::FontStyle;
 
 use super::Timeline;
-use super::canvas::{AFTER, Area, BEFORE, DIRTY, FONT, GRID, INK, SOFT, decades, plain, svg};
+use super::canvas::{AFTER, Area, BEFORE, DIRTY, FONT, INK, SOFT, calm, decades, plain, svg};
 use crate::fio::Second;
 use crate::stats::median;
 use crate::units;
@@ -78,14 +78,9 @@ fn log_panel(
         .y_label_area_size(LEFT)
         .build_cartesian_2d(0.0..end, (low..high).log_scale())
         .map_err(plain)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(SOFT)
-        .y_labels(((high / low).log10().round() as usize + 1).max(2))
-        .label_style((FONT, 12).into_font().color(&SOFT))
+    let mut mesh = chart.configure_mesh();
+    calm(&mut mesh);
+    mesh.y_labels(((high / low).log10().round() as usize + 1).max(2))
         .x_label_formatter(&|x| format!("{x:.0} s"))
         .y_label_formatter(&|y| format(*y))
         .draw()
@@ -112,14 +107,9 @@ fn dirty_panel(area: &Area<'_>, end: f64, dirty: &[(f64, f64)]) -> Result<()> {
         .y_label_area_size(LEFT)
         .build_cartesian_2d(0.0..end, 0.0..100.0)
         .map_err(plain)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(SOFT)
-        .y_labels(5)
-        .label_style((FONT, 12).into_font().color(&SOFT))
+    let mut mesh = chart.configure_mesh();
+    calm(&mut mesh);
+    mesh.y_labels(5)
         .axis_desc_style((FONT, 12).into_font().color(&SOFT))
         .x_desc("time since the load began")
         .x_label_formatter(&|x| format!("{x:.0} s"))

@@ -13,7 +13,7 @@ use loligo_block::{IoError, Op, OpKind, ReqKind, Request, SyncIo};
 use loligo_cache::Router;
 use loligo_cache::api::{Dev, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
@@ -117,6 +117,7 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
         core_volatile: false,
         core_unmaps: true,
         core_groups: false,
+        core_large: Large::NEVER,
         core_snapshots: false,
         page_writes: PAGE_WRITES,
     };

@@ -1,7 +1,8 @@
 //! One window's way to the core.
 
+mod compose;
+
 use super::choose::Way;
-use super::pace::fullness;
 use super::{BACKOFF, DEPTH_BUSY, Destage, JOBS};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
@@ -110,6 +111,11 @@ impl Job {
         }
     }
 
+    /// Everything is at hand, and clients write the core there.
+    pub(crate) fn waits_for_clients(&self) -> bool {
+        self.state == State::Queued
+    }
+
     pub(crate) fn owns_core(&self) -> bool {
         matches!(self.state, State::Merging | State::Writing)
     }
@@ -195,6 +201,7 @@ impl Core {
             })
             .collect::<Vec<_>>();
         self.destage.number += 1;
+        self.destage.last_job = now;
         let job = Job {
             number: self.destage.number,
             window,
@@ -232,7 +239,7 @@ impl Core {
         if waited || now.saturating_sub(d.last_client) >= CLIENTS_GONE {
             return READS;
         }
-        let x = fullness(self.index.dirty_blocks(), self.dirty_limit(), self.params.destage_low);
+        let x = self.fullness();
         READS_BESIDE + ((2.0 * x).min(1.0) * f64::from(READS - READS_BESIDE)) as u32
     }
 
@@ -329,7 +336,10 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         self.destage.slot_reads -= 1;
-        self.issue_slot_reads(now, fx);
+        // Many at a time, so that the device is called less often.
+        if self.destage.slot_reads <= self.slot_reads_allowed(now) / 2 {
+            self.issue_slot_reads(now, fx);
+        }
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let mut damaged = None;
         let job = &mut self.destage.jobs[key];
@@ -423,84 +433,6 @@ impl Core {
         }
         self.destage.ready.push_back(key);
         self.issue_core_writes(fx);
-    }
-
-    /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
-    fn compose_runs(&mut self, key: usize) {
-        let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
-        let job = &mut self.destage.jobs[key];
-        let mut writes = VecDeque::new();
-        let mut i = 0;
-        while i < job.pieces.len() {
-            let whole = |p: &Piece| p.usable() && (p.meta.valid == ALL || p.filler);
-            let p = &job.pieces[i];
-            let at = stripe.global(p.block) * BLOCK;
-            if !p.usable() {
-                i += 1;
-            } else if whole(p) {
-                let mut j = i + 1;
-                while j < job.pieces.len()
-                    && whole(&job.pieces[j])
-                    && job.pieces[j].block == job.pieces[j - 1].block + 1
-                {
-                    j += 1;
-                }
-                // Fillers at either end bridge nothing (what they led to may have turned out bad).
-                let (mut a, mut b) = (i, j);
-                while a < b && job.pieces[a].filler {
-                    a += 1;
-                }
-                while b > a && job.pieces[b - 1].filler {
-                    b -= 1;
-                }
-                if a < b {
-                    let at = stripe.global(job.pieces[a].block) * BLOCK;
-                    let mut run = Buf::alloc((b - a) * BLOCK as usize);
-                    for (chunk, p) in run.chunks_exact_mut(BLOCK as usize).zip(&job.pieces[a..b]) {
-                        chunk.copy_from_slice(p.buf.as_deref().expect("read and good"));
-                    }
-                    run.truncate((home_length - at).min(run.len() as u64) as usize);
-                    writes.push_back((at, run.freeze()));
-                }
-                i = j;
-            } else {
-                let data = p.buf.as_deref().expect("read and good");
-                let mut s = 0usize;
-                while s < 8 {
-                    let mut e = s;
-                    while e < 8 && p.meta.dirty & (1 << e) != 0 {
-                        e += 1;
-                    }
-                    if e > s {
-                        writes
-                            .push_back((at + s as u64 * 512, Buf::copy_of(&data[s * 512..e * 512]).freeze()));
-                    }
-                    s = e.max(s + 1);
-                }
-                i += 1;
-            }
-        }
-        job.writes = writes;
-    }
-
-    /// The old content of the span has come: lay the dirty sectors over it and write it back whole.
-    fn merged(&mut self, now: Nanos, key: usize, buf: Option<Buf>, fx: &mut Vec<Effect>) {
-        let mut span = buf.expect("a successful read returns its buffer");
-        let job = &mut self.destage.jobs[key];
-        let first = job.pieces[0].block;
-        for p in job.pieces.iter().filter(|p| p.usable()) {
-            let data = p.buf.as_deref().expect("read and good");
-            let start = (p.block - first) as usize * BLOCK as usize;
-            for s in (0..8usize).filter(|s| p.meta.dirty & (1 << s) != 0) {
-                let to = start + s * 512;
-                if to + 512 <= span.len() {
-                    span[to..to + 512].copy_from_slice(&data[s * 512..s * 512 + 512]);
-                }
-            }
-        }
-        let at = self.cfg.stripe.global(first) * BLOCK;
-        job.writes.push_back((at, span.freeze()));
-        self.begin_writes(now, key, fx);
     }
 
     /// Whether somebody waits for what destaging brings about.
@@ -640,7 +572,8 @@ impl Core {
         self.destage.recording -= u32::from(job.state == State::Recording);
         self.destage.by_window.remove(&job.window);
         // What is held back for the clients' sake does not show what the core can do.
-        let busy = self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS;
+        let busy =
+            self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS && !self.holds_back(now);
         let destaged = if job.failed.is_none() { job.dirty as u64 } else { 0 };
         if let Some(rate) = self.destage.pacer.destaged(now, destaged, busy) {
             self.destage.depth.measured(rate);

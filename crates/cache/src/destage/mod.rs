@@ -31,8 +31,16 @@ const JOBS: usize = 64;
 const AHEAD: u32 = 64;
 /// Core writes in flight while clients wait for the core.
 const DEPTH_BUSY: u32 = 4;
+/// From so far between the low watermark and the limit on, large writes leave what room there is to small ones.
+const LEFT_TO_SMALL: f64 = 0.75;
 /// Below the low watermark the sweep waits until clients have left the core alone for this long.
 const IDLE: Nanos = 200_000_000;
+/// Clients write the core themselves from one such write until so long after it.
+const DIRECT: Nanos = 20_000_000;
+/// Jobs that begin meanwhile are so far apart at least.
+const TRICKLE: Nanos = 100_000_000;
+/// They are not held back any more from so far between the low watermark and the limit on.
+const ALMOST_FULL: f64 = 0.9;
 /// After a failed core write.
 const BACKOFF: Nanos = 1_000_000_000;
 /// Empty windows looked at per settle.
@@ -55,6 +63,9 @@ pub(crate) struct Destage {
     by_window: BTreeMap<u32, usize>,
     /// Client writes at the core, by window.
     claims: BTreeMap<u32, u32>,
+    /// Clients that write the core although they could have used the cache, and when one last began or was done.
+    direct: u32,
+    last_direct: Nanos,
     /// Windows that somebody waits for.
     first: VecDeque<(u32, usize)>,
     /// Jobs that a client waits for, and jobs whose clean records are in the journal's hands.
@@ -81,6 +92,8 @@ pub(crate) struct Destage {
     pacer: Pacer,
     depth: Depth,
     next_job: Nanos,
+    /// When the newest job began.
+    last_job: Nanos,
 }
 
 impl Destage {
@@ -90,6 +103,8 @@ impl Destage {
             jobs: Slab::with_capacity(JOBS),
             by_window: BTreeMap::new(),
             claims: BTreeMap::new(),
+            direct: 0,
+            last_direct: 0,
             first: VecDeque::new(),
             tasked: 0,
             recording: 0,
@@ -109,6 +124,7 @@ impl Destage {
             pacer: Pacer::default(),
             depth: Depth::default(),
             next_job: 0,
+            last_job: 0,
         }
     }
 
@@ -126,10 +142,11 @@ impl Destage {
         }
     }
 
-    /// A client wants to write the core in `window`: true if it may now, else it is remembered by the job there.
-    pub(crate) fn claim(&mut self, window: u32, task: usize) -> bool {
+    /// A client wants to write the core in `window`: true if it may now, else it is remembered by the job there. `wanted`:
+    /// somebody waits for what destaging brings about, so that a job which waits for clients has its turn before others come.
+    pub(crate) fn claim(&mut self, window: u32, task: usize, wanted: bool) -> bool {
         if let Some(key) = self.by_window.get(&window)
-            && self.jobs[*key].owns_core()
+            && (self.jobs[*key].owns_core() || (wanted && self.jobs[*key].waits_for_clients()))
         {
             self.jobs[*key].claimants.push(task);
             self.blocked += 1;
@@ -147,6 +164,12 @@ impl Destage {
                 self.claims.remove(&window);
             }
         }
+    }
+
+    /// A client that could have used the cache begins to write the core instead (`on`), or is done with it.
+    pub(crate) fn direct_write(&mut self, now: Nanos, on: bool) {
+        self.direct = if on { self.direct + 1 } else { self.direct - 1 };
+        self.last_direct = now;
     }
 
     /// Whether any of the blocks is dirty and does not match its checksum.
@@ -247,7 +270,7 @@ impl Core {
         let mut look = LOOK.min(self.index.windows());
         let groups = self.cfg.core_groups;
         let mut backlog = self.destage.backlog(groups);
-        let most = if self.cfg.core_groups && !hurried && !idle { self.jobs_beside_clients() } else { JOBS };
+        let most = if groups && !hurried && !idle { self.jobs_beside_clients(now) } else { JOBS };
         while self.destage.jobs.len() < most && backlog < AHEAD && look > 0 {
             // Whoever has everything flushed wants it done.
             let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
@@ -276,11 +299,38 @@ impl Core {
         }
     }
 
+    /// How far what is dirty is between the low watermark and the limit, 0 to 1.
+    fn fullness(&self) -> f64 {
+        fullness(self.index.dirty_blocks(), self.dirty_limit(), self.params.destage_low)
+    }
+
     /// Jobs for a core that takes groups: the more is dirty, the more blocks share one of its operations, so that a cache with
     /// room lets its dirty data grow dense instead of working it off as fast as it can.
-    fn jobs_beside_clients(&self) -> usize {
-        let x = fullness(self.index.dirty_blocks(), self.dirty_limit(), self.params.destage_low);
+    fn jobs_beside_clients(&self, now: Nanos) -> usize {
+        if self.holds_back(now) {
+            return usize::from(now.saturating_sub(self.destage.last_job) >= TRICKLE);
+        }
+        let x = self.fullness();
         ((JOBS as f64 * 1.5 * x * x) as usize).clamp(1, JOBS)
+    }
+
+    /// Whether destaging all but stops because clients write the core themselves: they are not to share it with what nobody
+    /// waits for.
+    pub(super) fn holds_back(&self, now: Nanos) -> bool {
+        let d = &self.destage;
+        let direct = d.direct > 0 || now.saturating_sub(d.last_direct) < DIRECT;
+        self.cfg.core_groups
+            && direct
+            && d.last_direct > 0
+            && self.waiting.is_empty()
+            && self.fullness() < ALMOST_FULL
+    }
+
+    /// Whether a large write would have to wait for room, or would take what is better left to small ones.
+    pub(crate) fn is_short_of_room(&self, now: Nanos) -> bool {
+        let x = self.fullness();
+        let waits = || !self.waiting.is_empty() || now < self.destage.pacer.deadline();
+        x > LEFT_TO_SMALL || (x > 0.0 && waits())
     }
 
     /// When the sweep wants to look again although nothing else happens.
@@ -295,11 +345,13 @@ impl Core {
             return None;
         }
         let idle_at = d.last_client + IDLE;
+        let held = self.holds_back(now).then_some((d.last_direct + DIRECT).max(d.last_job + TRICKLE));
         let low = self.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.params.destage_low) / 100;
         [
             (d.backoff > now).then_some(d.backoff),
             (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
             (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),
+            held.filter(|at| *at > now),
         ]
         .into_iter()
         .flatten()
@@ -308,7 +360,7 @@ impl Core {
 
     /// When the pacer lets the next waiting write in.
     pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
-        if self.waiting.is_empty() { None } else { self.destage.pacer.deadline() }
+        (!self.waiting.is_empty()).then(|| self.destage.pacer.deadline())
     }
 
     /// Everything dirty now is to be in the core.

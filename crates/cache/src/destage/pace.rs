@@ -59,8 +59,9 @@ impl Pacer {
         true
     }
 
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        Some(self.next)
+    /// When there is credit again.
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.next
     }
 }
 

@@ -3,10 +3,13 @@
 use crate::hand::{Hand, MIB, SECOND};
 use loligo_block::OpKind;
 use loligo_cache::api::{Control, Dev};
-use loligo_cache::open::Devices;
+use loligo_cache::open::{Devices, Large};
+
+const LARGE: Large = Large { least: 64 << 10, always: 512 << 10 };
+const GROUPED: Devices = Devices { core_groups: true, core_large: LARGE, ..Hand::DEVICES };
 
 fn grouped() -> Hand {
-    Hand::with(Devices { core_groups: true, ..Hand::DEVICES })
+    Hand::with(GROUPED)
 }
 
 /// The pieces of every group at the core now: offset and length.
@@ -101,4 +104,218 @@ fn a_group_that_fails_leaves_its_blocks_dirty_and_is_tried_again() {
         h.quiet(false);
     }
     assert_eq!((h.shard.dirty_blocks(), h.disk[8192]), (0, 9));
+}
+
+/// The plain writes at the core now, by their place in `pending`: offset and length.
+fn direct(h: &Hand) -> Vec<(usize, u64, usize)> {
+    let of = |(i, (dev, op)): (usize, &(Dev, loligo_block::Op))| match (&op.kind, dev) {
+        (OpKind::Write { data, .. }, Dev::Core) => Some((i, op.offset, data.len())),
+        _ => None,
+    };
+    h.pending.iter().enumerate().filter_map(of).collect()
+}
+
+/// A cache so full of dirty blocks (all of them `1`, every other one of the volume) that large writes leave it to small ones;
+/// destaging stands still at the core.
+fn crowded() -> Hand {
+    let mut h = grouped();
+    crowd(&mut h);
+    h
+}
+
+fn crowd(h: &mut Hand) {
+    for block in 0..16_384 / 2 {
+        let id = h.fill(block * 8192, 4096, 1);
+        h.now += 1_000_000;
+        quiet_cache(h);
+        if h.answer(id).is_none() {
+            return;
+        }
+    }
+    panic!("there was room for everything");
+}
+
+#[test]
+fn a_large_write_past_a_crowded_cache_goes_to_the_core_and_ends_what_is_dirty_beneath_it() {
+    let mut h = crowded();
+    let (at, dirty) = (4 * MIB, h.shard.dirty_blocks());
+    let id = h.fill(at, 256 << 10, 2);
+    quiet_cache(&mut h);
+    // Jobs that read older versions of these blocks are under way and write first, or not at all.
+    for _ in 0..1000 {
+        let Some((i, place, len)) = direct(&h).first().copied() else {
+            h.complete(0, false);
+            quiet_cache(&mut h);
+            continue;
+        };
+        assert_eq!((place, len, h.answer(id)), (at, 256 << 10, None));
+        h.complete(i, false);
+        break;
+    }
+    quiet_cache(&mut h);
+    assert_eq!(h.answer(id), Some(Ok(())));
+    assert!(h.shard.dirty_blocks() <= dirty - 32, "every other block beneath it was dirty");
+    assert_eq!(h.shard.stats().bypass[loligo_cache::stats::Bypass::Large as usize], 1);
+    let flush = h.control(Control::FlushDirty);
+    h.quiet(false);
+    assert_eq!(h.outcome(flush), Some(&Ok(())));
+    let large = &h.disk[at as usize..][..256 << 10];
+    assert!(large.iter().all(|b| *b == 2), "an older version went over it");
+    assert_eq!([h.read(at - 8192), h.read(at), h.read(at + (256 << 10))], [Ok(1), Ok(2), Ok(1)]);
+}
+
+#[test]
+fn what_was_dirty_beneath_a_large_write_does_not_come_back_after_a_crash() {
+    let mut h = crowded();
+    let id = h.fill(4 * MIB, 256 << 10, 2);
+    while h.answer(id).is_none() {
+        quiet_cache(&mut h);
+        let next = direct(&h).first().map_or(0, |d| d.0);
+        if h.answer(id).is_none() {
+            h.complete(next, false);
+        }
+    }
+    let mut h = h.again(GROUPED);
+    assert_eq!([h.read(4 * MIB - 8192), h.read(4 * MIB), h.read(4 * MIB + 8192)], [Ok(1), Ok(2), Ok(2)]);
+}
+
+#[test]
+fn a_large_write_that_the_core_refuses_is_taken_by_the_cache() {
+    let mut h = crowded();
+    let id = h.fill(4 * MIB, 256 << 10, 2);
+    for _ in 0..1000 {
+        quiet_cache(&mut h);
+        match direct(&h).first().copied() {
+            Some((i, ..)) => h.complete(i, true),
+            None if h.answer(id).is_some() => break,
+            None => {
+                h.now += SECOND / 10;
+                h.complete(0, false);
+            }
+        }
+    }
+    assert_eq!((h.answer(id), h.disk[4 * MIB as usize] == 2), (Some(Ok(())), false));
+    assert_eq!(h.read(4 * MIB), Ok(2));
+}
+
+/// A cache without a free slot to spare: clean blocks everywhere, a third of what it may hold dirty.
+fn full_with_room() -> Hand {
+    let mut h = grouped();
+    for block in 0..16_384 / 2 {
+        h.fill(block * 8192, 4096, 1);
+        h.now += 1_000_000;
+        h.quiet(false);
+    }
+    let flush = h.control(Control::FlushDirty);
+    h.quiet(false);
+    assert_eq!(h.outcome(flush), Some(&Ok(())));
+    for block in 0..2500 {
+        h.fill(block * 8192, 4096, 2);
+        h.now += 1_000_000;
+        quiet_cache(&mut h);
+    }
+    h.now += SECOND;
+    h
+}
+
+#[test]
+fn large_writes_and_streams_are_gathered_while_there_is_credit() {
+    let mut h = full_with_room();
+    let dirty = h.shard.dirty_blocks();
+    assert!(dirty > 1500, "the low watermark is passed: {dirty}");
+    // Nothing is dirty there: the last quarter of the volume.
+    for i in 0..4 {
+        h.now += SECOND;
+        let id = h.stream(48 * MIB + i * (64 << 10), 64 << 10, 3);
+        quiet_cache(&mut h);
+        assert_eq!(h.answer(id), Some(Ok(())));
+    }
+    assert_eq!(direct(&h).len(), 0);
+    // All at once is more than there is credit for.
+    let ids: Vec<u64> = (0..64).map(|i| h.stream(56 * MIB + i * (64 << 10), 64 << 10, 3)).collect();
+    quiet_cache(&mut h);
+    let cached = ids.iter().filter(|id| h.answer(**id).is_some()).count();
+    assert!((1..64).contains(&cached), "{cached} had credit");
+    assert!(!direct(&h).is_empty());
+}
+
+#[test]
+fn overwrites_of_what_is_dirty_need_no_room_and_stay_in_the_cache() {
+    let mut h = grouped();
+    h.fill(5 * MIB, 64 << 10, 1);
+    let full = crowded().shard.dirty_blocks();
+    for block in 0..full * 9 / 10 {
+        h.fill(block * 8192, 4096, 1);
+        h.now += 1_000_000;
+        quiet_cache(&mut h);
+    }
+    let (overwrites, beside) = (h.fill(5 * MIB, 64 << 10, 9), h.fill(60 * MIB, 64 << 10, 9));
+    quiet_cache(&mut h);
+    assert_eq!((h.answer(overwrites), h.answer(beside)), (Some(Ok(())), None));
+    assert_eq!(direct(&h).iter().map(|d| d.1).collect::<Vec<_>>(), [60 * MIB]);
+}
+
+#[test]
+fn destaging_all_but_stops_while_clients_write_the_core_and_nobody_waits() {
+    let mut h = full_with_room();
+    // What is under way ends.
+    while let Some(i) = h.pending.iter().position(|p| matches!(p.1.kind, OpKind::WriteMany(_))) {
+        h.fill(48 * MIB, 512 << 10, 3);
+        h.complete(i, false);
+        quiet_cache(&mut h);
+    }
+    let before = h.shard.stats().core_groups;
+    for _ in 0..10 {
+        h.tick(SECOND / 10);
+        quiet_cache(&mut h);
+        while let Some(i) = h.pending.iter().position(|p| matches!(p.1.kind, OpKind::WriteMany(_))) {
+            h.complete(i, false);
+            quiet_cache(&mut h);
+        }
+    }
+    let groups = h.shard.stats().core_groups - before;
+    assert!((5..=11).contains(&groups), "one in a tenth of a second: {groups}");
+    h.quiet(false);
+    for _ in 0..5 {
+        h.tick(SECOND);
+        h.quiet(false);
+    }
+    assert_eq!(h.shard.dirty_blocks(), 0, "it goes on once they are done");
+}
+
+#[test]
+fn a_flush_has_its_turn_in_a_window_that_clients_never_leave_alone() {
+    let mut h = grouped();
+    h.fill(0, 4096, 1);
+    h.quiet(false);
+    let first = h.fill(512 << 10, 512 << 10, 2);
+    quiet_cache(&mut h);
+    let flush = h.control(Control::FlushDirty);
+    quiet_cache(&mut h);
+    let second = h.fill(512 << 10, 512 << 10, 3);
+    let beside = h.fill(64 << 10, 448 << 10, 4);
+    quiet_cache(&mut h);
+    assert_eq!((direct(&h).len(), groups_only(&h)), (1, 0));
+    h.complete(direct(&h)[0].0, false);
+    quiet_cache(&mut h);
+    assert_eq!((h.answer(first), direct(&h).len(), groups_only(&h)), (Some(Ok(())), 0, 1));
+    h.quiet(false);
+    assert_eq!([second, beside].map(|id| h.answer(id)), [Some(Ok(())); 2]);
+    assert_eq!(h.outcome(flush), Some(&Ok(())));
+    assert_eq!([h.read(0), h.read(512 << 10)], [Ok(1), Ok(3)]);
+}
+
+/// Groups at the core.
+fn groups_only(h: &Hand) -> usize {
+    h.pending.iter().filter(|p| matches!(p.1.kind, OpKind::WriteMany(_))).count()
+}
+
+#[test]
+fn half_a_mebibyte_goes_to_the_core_whatever_room_there_is() {
+    let mut h = grouped();
+    let id = h.fill(8 * MIB, 512 << 10, 3);
+    quiet_cache(&mut h);
+    assert_eq!((direct(&h).len(), h.answer(id)), (1, None));
+    h.quiet(false);
+    assert_eq!((h.answer(id), h.shard.dirty_blocks(), h.read(8 * MIB)), (Some(Ok(())), 0, Ok(3)));
 }

@@ -4,7 +4,7 @@ use loligo_block::{Answer, Buf, IoError, IoKind, Op, OpKind, ReqError, ReqKind, 
 use loligo_cache::Core;
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 
@@ -38,6 +38,7 @@ impl Hand {
         core_volatile: false,
         core_unmaps: false,
         core_groups: false,
+        core_large: Large::NEVER,
         core_snapshots: false,
         page_writes: PAGE_WRITES,
     };
@@ -129,7 +130,7 @@ impl Hand {
         self.asked += 1;
         let kind = ReqKind::Write(Buf::copy_of(&vec![byte; len as usize]).freeze());
         let request = Request { id: self.asked, kind, offset, len, fua: false };
-        self.event(Event::Submit(request, Hint { stream_bytes: 8 * MIB, split: false }));
+        self.event(Event::Submit(request, Hint { stream_bytes: 8 * MIB, ..Hint::default() }));
         self.asked
     }
 

@@ -78,7 +78,7 @@ impl RbdDevice {
     /// The only device of `image`.
     pub fn new(image: Arc<Attached>) -> RbdDevice {
         RbdDevice {
-            objects: Objects::new(image.size.div_ceil(image.object_size)),
+            objects: Objects::new(image.reach().div_ceil(image.object_size)),
             image,
             letters: VecDeque::new(),
             armed: false,
@@ -125,15 +125,24 @@ impl RbdDevice {
     /// A write or zeroes through librbd; the gate has let it in.
     fn change(&mut self, op: Op) {
         let (tag, at) = (op.tag, op.offset);
+        // Whoever shrank the image has given up what lies behind its end.
+        let within = self.image.limit().saturating_sub(at);
+        if within == 0 {
+            self.image.gate.leave();
+            return self.finished.push(op.complete(Ok(())));
+        }
         let what = match op.kind {
-            OpKind::Write { data, .. } => What::Write { tag, at, data },
+            OpKind::Write { data, .. } => {
+                let within = within.min(data.len() as u64) as usize;
+                What::Write { tag, at, data: data.slice(0..within) }
+            }
             OpKind::Discard { len } => {
                 self.unprime(at, len);
-                What::Zeroes { tag, at, len, unmap: true }
+                What::Zeroes { tag, at, len: len.min(within), unmap: true }
             }
             OpKind::WriteZeroes { len, unmap } => {
                 self.unprime(at, len);
-                What::Zeroes { tag, at, len, unmap }
+                What::Zeroes { tag, at, len: len.min(within), unmap }
             }
             OpKind::Read(_) | OpKind::Flush | OpKind::WriteMany(_) => unreachable!("they do not park"),
         };
@@ -195,11 +204,17 @@ impl RbdDevice {
     fn landed(&mut self, landed: Landed) {
         let Landed { what, code } = landed;
         match what {
-            What::Read { tag, at, buf } => {
+            What::Read { tag, at, mut buf } => {
                 self.reads -= 1;
-                let whole = code == buf.len() as i64;
+                let within = self.image.limit().saturating_sub(at).min(buf.len() as u64) as usize;
+                let got = code.max(0) as usize;
                 let result = match code {
-                    _ if whole => Ok(()),
+                    _ if got == buf.len() => Ok(()),
+                    // Behind the end there are zeros.
+                    _ if got >= within => {
+                        buf[got..].fill(0);
+                        Ok(())
+                    }
                     0.. => Err(IoError::new(IoKind::Io, format!("the image ends within a read at {at}"))),
                     _ => Err(failed(code, "reading the image")),
                 };
@@ -214,6 +229,7 @@ impl RbdDevice {
             What::Primer { object, epoch, extent } => {
                 self.objects.landed(object);
                 if code >= 0 {
+                    let epoch = if is_left_out(Step::Epoch) { self.image.gate.epoch() } else { epoch };
                     self.objects.prime(object, epoch);
                 }
                 let result = if code < 0 { Err(failed(code, "writing to the image")) } else { Ok(()) };
@@ -286,7 +302,7 @@ impl RbdDevice {
 
 impl Device for RbdDevice {
     fn geometry(&self) -> Geometry {
-        geometry(self.image.size)
+        geometry(self.image.reach())
     }
 
     fn submit(&mut self, ring: &mut Ring, _now: u64, op: Op) -> Submit {
@@ -296,7 +312,7 @@ impl Device for RbdDevice {
             }
             self.armed = true;
         }
-        let op = match loligo_block::refuse_invalid(op, self.image.size) {
+        let op = match loligo_block::refuse_invalid(op, self.image.reach()) {
             Ok(op) => op,
             Err(refused) => return Submit::Finished(refused),
         };
@@ -315,6 +331,10 @@ impl Device for RbdDevice {
                 self.parked.push_back(op);
                 self.pump();
             }
+        }
+        if !self.finished.is_empty() {
+            // Over already, and nothing else may come that would have it fetched.
+            self.image.ring();
         }
         Submit::Taken
     }

@@ -125,9 +125,12 @@ impl Objects {
     }
 
     pub(super) fn prime(&mut self, object: u64, epoch: u32) {
-        if let Some(p) = self.primed.get_mut(object as usize) {
-            *p = epoch;
+        let at = object as usize;
+        if at >= self.primed.len() {
+            // The image has grown.
+            self.primed.resize(at + 1, 0);
         }
+        self.primed[at] = epoch;
     }
 
     pub(super) fn unprime(&mut self, object: u64) {

@@ -73,6 +73,9 @@ pub(crate) struct Args {
     /// The cluster's disks are slow: reads are held to the marks for disks (with --conf)
     #[arg(long, requires = "conf")]
     slow: bool,
+    /// Sizes of the writes of figure 2, 4k to 4m [default: 4k,16k,64k,256k,1m,4m; 4k,64k,4m with --quick]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = block)]
+    blocks: Vec<u64>,
     /// Bytes of each of two images: four times the OSDs' caches or more [default: 1g; 768m with --quick]
     #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
     image_size: Option<u64>,
@@ -94,6 +97,13 @@ pub(crate) struct Args {
     /// Print a Markdown table
     #[arg(long)]
     markdown: bool,
+}
+
+/// A size that an image's writes can have.
+fn block(text: &str) -> Result<u64, String> {
+    let bytes = crate::values::size(text).map_err(|error| error.to_string())?;
+    let fits = (4096..=4 << 20).contains(&bytes) && bytes.is_multiple_of(4096);
+    if fits { Ok(bytes) } else { Err("sizes of writes are multiples of 4k, up to 4m".to_owned()) }
 }
 
 /// Measures.
@@ -161,6 +171,9 @@ fn options(a: &Args) -> Result<Options> {
     o.time = a.seconds.map_or(o.time, Duration::from_secs);
     o.settle = a.settle.map_or(o.settle, Duration::from_secs);
     o.rounds = a.rounds.unwrap_or(o.rounds);
+    if !a.blocks.is_empty() {
+        o.blocks.clone_from(&a.blocks);
+    }
     o.image = a.image_size.unwrap_or(o.image);
     o.cache = a.cache_size.unwrap_or(o.cache);
     o.destage.clone_from(&a.destage);

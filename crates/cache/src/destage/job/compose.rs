@@ -1,0 +1,97 @@
+//! What a window's blocks become on their way to the core: runs of neighbours, or a span with the core's own content between them.
+
+use super::Piece;
+use crate::api::{Effect, Nanos};
+use crate::core::Core;
+use crate::units::{ALL, BLOCK};
+use loligo_block::Buf;
+use std::collections::VecDeque;
+
+/// The content of neighbouring blocks; that of a single one is not copied.
+fn joined(pieces: &mut [Piece]) -> Buf {
+    if let [only] = pieces {
+        return only.buf.take().expect("read and good");
+    }
+    let mut run = Buf::alloc(pieces.len() * BLOCK as usize);
+    for (chunk, p) in run.chunks_exact_mut(BLOCK as usize).zip(pieces) {
+        chunk.copy_from_slice(p.buf.as_deref().expect("read and good"));
+    }
+    run
+}
+
+impl Core {
+    /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
+    pub(super) fn compose_runs(&mut self, key: usize) {
+        let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
+        let job = &mut self.destage.jobs[key];
+        let mut writes = VecDeque::new();
+        let mut i = 0;
+        while i < job.pieces.len() {
+            let whole = |p: &Piece| p.usable() && (p.meta.valid == ALL || p.filler);
+            let p = &job.pieces[i];
+            let at = stripe.global(p.block) * BLOCK;
+            if !p.usable() {
+                i += 1;
+            } else if whole(p) {
+                let mut j = i + 1;
+                while j < job.pieces.len()
+                    && whole(&job.pieces[j])
+                    && job.pieces[j].block == job.pieces[j - 1].block + 1
+                {
+                    j += 1;
+                }
+                // Fillers at either end bridge nothing (what they led to may have turned out bad).
+                let (mut a, mut b) = (i, j);
+                while a < b && job.pieces[a].filler {
+                    a += 1;
+                }
+                while b > a && job.pieces[b - 1].filler {
+                    b -= 1;
+                }
+                if a < b {
+                    let at = stripe.global(job.pieces[a].block) * BLOCK;
+                    let mut run = joined(&mut job.pieces[a..b]);
+                    run.truncate((home_length - at).min(run.len() as u64) as usize);
+                    writes.push_back((at, run.freeze()));
+                }
+                i = j;
+            } else {
+                let data = p.buf.as_deref().expect("read and good");
+                let mut s = 0usize;
+                while s < 8 {
+                    let mut e = s;
+                    while e < 8 && p.meta.dirty & (1 << e) != 0 {
+                        e += 1;
+                    }
+                    if e > s {
+                        writes
+                            .push_back((at + s as u64 * 512, Buf::copy_of(&data[s * 512..e * 512]).freeze()));
+                    }
+                    s = e.max(s + 1);
+                }
+                i += 1;
+            }
+        }
+        job.writes = writes;
+    }
+
+    /// The old content of the span has come: lay the dirty sectors over it and write it back whole.
+    pub(super) fn merged(&mut self, now: Nanos, key: usize, buf: Option<Buf>, fx: &mut Vec<Effect>) {
+        let mut span = buf.expect("a successful read returns its buffer");
+        let job = &mut self.destage.jobs[key];
+        let first = job.pieces[0].block;
+        for p in job.pieces.iter().filter(|p| p.usable()) {
+            let data = p.buf.as_deref().expect("read and good");
+            let start = (p.block - first) as usize * BLOCK as usize;
+            for s in (0..8usize).filter(|s| p.meta.dirty & (1 << s) != 0) {
+                let to = start + s * 512;
+                if to + 512 <= span.len() {
+                    span[to..to + 512].copy_from_slice(&data[s * 512..s * 512 + 512]);
+                }
+            }
+        }
+        let at = self.cfg.stripe.global(first) * BLOCK;
+        job.writes.push_back((at, span.freeze()));
+        self.begin_writes(now, key, fx);
+    }
+}

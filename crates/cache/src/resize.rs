@@ -1,0 +1,164 @@
+//! A core that gets another size: larger while it is served, or found smaller at a start.
+//!
+//! The engine never gets smaller while it runs: its reach stays, and whoever asks it keeps within the core. The superblock notes
+//! where the core ended meanwhile ([`Superblock::cut`]); what is cached behind that is forgotten at the next start
+//! ([`Opened::cut_off`]), also where the core has grown again since: it has zeros there.
+
+use crate::core::Core;
+use crate::open::{OpenError, OpenOptions, Opened, plan};
+use crate::recover::commit;
+use crate::superblock::{MAX_REGIONS, Superblock};
+use crate::units::{BLOCK, Stripe, WINDOW, WINDOW_BLOCKS};
+use loligo_block::{IoError, IoKind, SECTOR, SyncIo, crc32c};
+use thiserror::Error;
+
+/// A size that a cache cannot follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum TooLarge {
+    /// Blocks of a shard have numbers of 32 bits.
+    #[error(
+        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
+    )]
+    Shards,
+    /// A checkpoint's root has no room for so many regions.
+    #[error(
+        "the core grew more than a cache of its first size can follow: flush and release the cache with the core at its \
+         old size, and make a new one"
+    )]
+    Regions,
+}
+
+/// Bytes of a core of `size` that are exported with a reserve of so many percent.
+pub(crate) fn exported(size: u64, reserve: u8) -> u64 {
+    if reserve == 0 { size } else { size / 100 * (100 - u64::from(reserve)) / WINDOW * WINDOW }
+}
+
+/// Whether blocks of the shards of a volume of `length` bytes fit into their numbers.
+pub(crate) fn is_countable(length: u64, shards: u16) -> bool {
+    let windows = length.div_ceil(WINDOW).div_ceil(u64::from(shards.max(1)));
+    windows.checked_mul(WINDOW_BLOCKS).is_some_and(|n| n < u64::from(u32::MAX))
+}
+
+/// Whether a cache can follow to `length` bytes.
+fn check(length: u64, shards: u16, region: u64) -> Result<(), TooLarge> {
+    if !is_countable(length, shards) {
+        return Err(TooLarge::Shards);
+    }
+    if length.div_ceil(region) > MAX_REGIONS {
+        return Err(TooLarge::Regions);
+    }
+    Ok(())
+}
+
+impl Superblock {
+    /// The core has `bytes` now, which is more than before: the volume grows with it.
+    ///
+    /// # Errors
+    /// Where the cache cannot follow; nothing is changed then.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), TooLarge> {
+        let length = exported(bytes, self.core_reserve).max(self.home_length);
+        check(length, self.layout.shards, self.region)?;
+        (self.core.size, self.home_length) = (bytes, length);
+        Ok(())
+    }
+
+    /// The core has `bytes` now, and nothing is cached behind that ([`Opened::cut_off`]).
+    pub fn shrink(&mut self, bytes: u64) {
+        self.cut = None;
+        self.core.size = self.core.size.min(bytes);
+        self.home_length = self.home_length.min(bytes);
+    }
+
+    /// The core ends at `bytes`, while the engine reaches further.
+    pub fn note_cut(&mut self, bytes: u64) {
+        let end = self.cut.unwrap_or(self.home_length).min(bytes);
+        self.cut = (end < self.home_length).then_some(end);
+    }
+}
+
+/// What [`Opened::cut_off`] forgot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CutOff {
+    /// Blocks that the core had too.
+    pub clean: u64,
+    /// Blocks that only the cache had.
+    pub dirty: u64,
+}
+
+impl Opened {
+    /// Dirty blocks that begin in `from..to` of the volume.
+    pub fn dirty_between(&self, from: u64, to: u64) -> u64 {
+        let shards = self.superblock.layout.shards;
+        let within = |at: u64| (from..to).contains(&at);
+        let of = |(shard, rec): (u16, &crate::recover::Recovered)| {
+            rec.blocks(Stripe { shard, shards }, 1).filter(|(b, m)| m.dirty != 0 && within(b * BLOCK)).count()
+        };
+        (0u16..).zip(&self.shards).map(of).sum::<usize>() as u64
+    }
+
+    /// Forgets what is cached behind `end`, durably. A dirty block that lies across it is written to the core up to there.
+    ///
+    /// # Errors
+    /// Those of the devices, or a dirty block across the end whose data does not match its checksum.
+    pub fn cut_off(
+        &mut self,
+        cache: &mut dyn SyncIo,
+        core: &mut dyn SyncIo,
+        end: u64,
+        o: &OpenOptions,
+    ) -> Result<CutOff, OpenError> {
+        let mut cut = CutOff::default();
+        let shards = self.superblock.layout.shards;
+        for shard in 0..shards {
+            let p = plan(&self.superblock, shard, o);
+            let rec = &mut self.shards[usize::from(shard)];
+            let behind: Vec<(u64, crate::index::Meta)> =
+                rec.blocks(Stripe { shard, shards }, 1).filter(|(b, _)| (b + 1) * BLOCK > end).collect();
+            for (block, meta) in &behind {
+                let at = block * BLOCK;
+                if meta.dirty == 0 {
+                    cut.clean += 1;
+                } else if at >= end {
+                    cut.dirty += 1;
+                } else {
+                    let mut data = vec![0; BLOCK as usize];
+                    cache.read_at(p.layout.slot(meta.slot), &mut data)?;
+                    if crc32c(&data) != meta.crc {
+                        let text = format!("the dirty block at byte {at}, the core's last, is damaged");
+                        return Err(IoError::new(IoKind::Io, text).into());
+                    }
+                    let home = self.superblock.home_start;
+                    for s in (0..(end - at) / SECTOR).filter(|s| meta.dirty & (1 << s) != 0) {
+                        let from = (s * SECTOR) as usize;
+                        core.write_at(home + at + s * SECTOR, &data[from..from + SECTOR as usize])?;
+                    }
+                    core.flush()?;
+                }
+            }
+            for (block, meta) in behind {
+                rec.forget(p.stripe.local(block), meta.slot);
+            }
+            // Also where there was nothing: no frame that speaks of a block behind the end is replayed again.
+            commit(cache, &p, rec).map_err(|e| OpenError::Shard(shard, e))?;
+        }
+        Ok(cut)
+    }
+}
+
+impl Core {
+    /// Requests may reach up to `bytes` from now on. The superblock on the device says so already: recovery refuses what it
+    /// finds behind the exported length. An engine that reaches further keeps its reach.
+    ///
+    /// # Errors
+    /// Where the cache cannot follow; nothing is changed then.
+    pub fn reach(&mut self, bytes: u64) -> Result<(), TooLarge> {
+        if bytes <= self.cfg.home_length {
+            return Ok(());
+        }
+        check(bytes, self.cfg.stripe.shards, self.cfg.region)?;
+        self.index.grow(self.cfg.stripe.windows(bytes));
+        self.intents.grow(bytes);
+        self.cfg.home_length = bytes;
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Claims about a service that dies after it has broken its predecessor's lock and before it has one of its own.
+
+use crate::cluster::{long, shared};
+use crate::shadow::{BLOCK, Shadow};
+use crate::site::{Image, SIZE, Site};
+use crate::writer::{End, Kept, Writer, look, read_all};
+use loligo_block::{DeviceFile, OpenOptions, SyncFile};
+use loligo_cache::superblock::Superblock;
+use loligo_ceph::bug::{Step, leave_out};
+use loligo_ceph::take::{self, Cache, Destage, Wish};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Names place, core and cache for the process that dies.
+const VICTIM: &str = "LOLIGO_TEST_VICTIM";
+
+/// What the process does that dies in the gap: as a start of the service for this cache, up to there.
+#[test]
+#[ignore = "run by the other test here, in a process of its own"]
+fn dies_in_the_gap() {
+    let Ok(named) = std::env::var(VICTIM) else { return };
+    let (place, named) = named.split_once(' ').expect("where to die");
+    let (core, cache) = named.split_once(' ').expect("core and cache");
+    let file = DeviceFile::open(Path::new(cache), &OpenOptions::default()).expect("the cache");
+    let mut dev = SyncFile::new(file);
+    let mut sb = Superblock::load(&mut dev).expect("a cache");
+    let side = Cache {
+        cache: sb.uuid_text(),
+        volume: sb.name.clone(),
+        core: Some(sb.core.id.clone()),
+        dirty: true,
+        dirty_bytes: None,
+        witness: serde_json::from_str(&sb.witness).ok(),
+        force: false,
+    };
+    leave_out(&[if place == "noting" { Step::Noting } else { Step::Taking }]);
+    let wish = Wish {
+        spec: &core.parse().expect("an image"),
+        cache: Some(side),
+        steal: false,
+        without_cache: false,
+        lease: Duration::from_secs(20),
+        destage: Destage::Auto,
+        quiesce_attempts: 4,
+        remember: &mut |witness| {
+            sb.witness = serde_json::to_string(witness).expect("text");
+            sb.store(&mut dev).map_err(|e| e.to_string())
+        },
+    };
+    let why = take::take(wish).expect_err("it must not come so far").to_string();
+    assert!(why.contains("left out"), "{why}");
+    // As SIGKILL: nothing of it says goodbye to the cluster.
+    std::process::abort();
+}
+
+/// Has a start of the service die in the gap, before it has noted that there is no lock, or after.
+fn die(site: &Site<'_>, place: &str) {
+    let core = site.core();
+    let image = core.strip_prefix("rbd:").expect("an image");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--ignored", "--exact", "gap::dies_in_the_gap", "--test-threads", "1"]);
+    command.env(VICTIM, format!("{place} {image} {}", site.dir.join("cache").display()));
+    let out = command.stdin(Stdio::null()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && !said.contains("panicked"), "{}: {said}", out.status);
+}
+
+#[test]
+fn a_start_that_dies_between_breaking_the_old_lock_and_taking_it_goes_on_unless_somebody_came_between() {
+    let Some((cluster, _shared)) = shared("a crash without any lock") else { return };
+    let all = [
+        ("gap-alone", 0, false),
+        ("gap-visited", 2, true),
+        ("gap-noted", 1, false),
+        ("gap-visited-at-once", 3, true),
+    ];
+    for (name, skipped, somebody) in all.into_iter().take(if long() { 4 } else { 2 }) {
+        let image = Image::new(cluster, name);
+        let site = image.site("a");
+        let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+        let server = site.serve(&[]);
+        let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
+        writer.goes_on(2000);
+        server.kill().expect("it ran");
+        assert_eq!(writer.ended(), End::Broken);
+        // Dying there again changes nothing.
+        for place in ["noting", "taking", "taking"].iter().skip(skipped) {
+            die(&site, place);
+            assert_eq!(image.lock(), None, "the lock was not broken, or was taken");
+        }
+        if skipped == 3 {
+            die(&site, "noting");
+        }
+        if somebody {
+            // It takes the lock, and lets it go.
+            let bench =
+                ["bench", "--io-type", "write", "--io-size", "4K", "--io-total", "4K", "--io-threads", "1"];
+            cluster.rbd(&[&bench[..], &[&image.spec]].concat());
+            assert_eq!(image.lock(), None);
+            let words = site.refused(&site.core(), &[]);
+            assert!(words.contains("somebody else had image") && words.contains("nobody's now"), "{words}");
+            continue;
+        }
+        let server = site.serve(&[]);
+        let versions = look(&shadow).holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{e}"));
+        look(&shadow).settle(versions);
+        site.flush();
+        server.stop().expect("a clean stop");
+        image.is_whole_and_free(&look(&shadow));
+    }
+}

@@ -1,0 +1,232 @@
+//! Claims about what others do to an image while it is somebody's core: it is gone along with, or refused with the reason, and
+//! the volume goes on.
+
+use crate::cluster::{long, shared, wait_until};
+use crate::shadow::{BLOCK, Shadow};
+use crate::site::{Image, SIZE, Site};
+use crate::writer::{End, Kept, Writer, look, read_all};
+use loligo_tests::server::Server;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const BLOCKS: usize = SIZE as usize / BLOCK;
+
+fn fresh() -> Kept {
+    Arc::new(Mutex::new(Shadow::new(SIZE)))
+}
+
+/// Ends the writer and the service, and compares.
+fn is_whole(image: &Image, site: &Site<'_>, server: Server, writer: Writer, shadow: &Kept) {
+    writer.goes_on(1000);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    site.flush();
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(shadow));
+}
+
+#[test]
+fn a_clone_that_is_flattened_under_load_loses_nothing_of_the_parent_or_of_what_is_written() {
+    let Some((cluster, _shared)) = shared("a clone that is flattened") else { return };
+    let parent = Image::new(cluster, "flat-parent");
+    let (site, shadow) = (parent.site("a"), fresh());
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+    writer.goes_on(3000);
+    is_whole(&parent, &site, server, writer, &shadow);
+    cluster.rbd(&["snap", "create", "--no-progress", &parent.at("base")]);
+    cluster.rbd(&["snap", "protect", &parent.at("base")]);
+    cluster.rbd(&["clone", &parent.at("base"), "rbd/flat-child"]);
+    let child = Image::existing(cluster, "rbd/flat-child");
+    let site = child.site("a");
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 2, BLOCKS);
+    writer.goes_on(300);
+    cluster.rbd(&["flatten", "--no-progress", &child.spec]);
+    writer.goes_on(1000);
+    cluster.rbd(&["snap", "create", "--no-progress", &child.at("flat")]);
+    is_whole(&child, &site, server, writer, &shadow);
+    assert!(cluster.rbd_json(&["info", &child.spec])["parent"].is_null(), "it has a parent still");
+    child.object_maps_are_right(&["flat".to_owned()]);
+}
+
+#[test]
+fn sparsifying_and_rebuilding_maps_under_load_harm_nothing() {
+    let Some((cluster, _shared)) = shared("maps rebuilt under load") else { return };
+    let image = Image::new(cluster, "rebuilt");
+    let (site, shadow) = (image.site("a"), fresh());
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+    for what in [
+        &["sparsify", "--no-progress"][..],
+        &["object-map", "rebuild", "--no-progress"],
+        &["feature", "disable"],
+        &["feature", "enable"],
+        &["object-map", "rebuild", "--no-progress"],
+        &["sparsify", "--no-progress"],
+    ] {
+        writer.goes_on(500);
+        let more = if what[0] == "feature" { &["fast-diff"][..] } else { &[] };
+        cluster.rbd(&[what, &[image.spec.as_str()], more].concat());
+    }
+    writer.goes_on(500);
+    cluster.rbd(&["snap", "create", "--no-progress", &image.at("s")]);
+    is_whole(&image, &site, server, writer, &shadow);
+    image.object_maps_are_right(&["s".to_owned()]);
+}
+
+#[test]
+fn an_image_that_is_renamed_stays_the_same_for_its_cache() {
+    let Some((cluster, _shared)) = shared("an image renamed") else { return };
+    let image = Image::new(cluster, "called-one");
+    let (site, shadow) = (image.site("a"), fresh());
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+    writer.goes_on(1000);
+    cluster.rbd(&["rename", "rbd/called-one", "rbd/called-two"]);
+    writer.goes_on(1000);
+    cluster.rbd(&["snap", "create", "--no-progress", "rbd/called-two@s"]);
+    let at_snapshot = look(&shadow).clone();
+    writer.goes_on(1000);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    server.stop().expect("a stop with dirty data");
+    let image = Image::existing(cluster, "rbd/called-two");
+    let core = image.site("core").core();
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("called-one"), "{words}");
+    let mut server = site.launch(&core, &[]);
+    server.ready().unwrap_or_else(|e| panic!("{e:?}"));
+    look(&shadow).holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{e}"));
+    site.flush();
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+    Shadow::check(&image.export("rbd/called-two@s"), &Shadow::new(SIZE), &at_snapshot)
+        .map(drop)
+        .expect("the snapshot");
+}
+
+#[test]
+fn what_would_need_the_image_for_itself_is_refused_and_the_volume_goes_on() {
+    let Some((cluster, _shared)) = shared("refusals while attached") else { return };
+    let image = Image::new(cluster, "coveted");
+    let (site, shadow) = (image.site("a"), fresh());
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+    writer.goes_on(1000);
+    cluster.rbd(&["snap", "create", "--no-progress", &image.at("s")]);
+    cluster.rbd(&["group", "create", "rbd/all"]);
+    cluster.rbd(&["group", "image", "add", "rbd/all", &image.spec]);
+    let (busy, read_only) = (libc::EBUSY, libc::EROFS);
+    let bench = ["bench", "--io-type", "write", "--io-size", "4K", "--io-total", "4K", &image.spec];
+    for (what, errno) in [
+        (&["snap", "rollback", "--no-progress", &image.at("s")][..], read_only),
+        (&["trash", "mv", &image.spec], busy),
+        (&["rm", "--no-progress", &image.spec], busy),
+        (&["migration", "prepare", &image.spec, "rbd/moved"], busy),
+        (&bench, read_only),
+        (&["group", "snap", "create", "rbd/all@s"], read_only),
+        (&["object-map", "check", "--no-progress", &image.spec], read_only),
+    ] {
+        let out = cluster.try_rbd(what);
+        let said = String::from_utf8_lossy(&out.stderr);
+        println!("{what:?}: {}: {said}", out.status);
+        assert!(!out.status.success(), "{what:?} was let through");
+        assert_eq!(out.status.code(), Some(errno), "{what:?}: {said}");
+        writer.goes_on(300);
+    }
+    cluster.rbd(&["group", "image", "rm", "rbd/all", &image.spec]);
+    // Another is taken as ever.
+    cluster.rbd(&["snap", "create", "--no-progress", &image.at("after")]);
+    assert!(site.stats()["rbd"]["librbd"].is_null());
+    is_whole(&image, &site, server, writer, &shadow);
+    image.object_maps_are_right(&["s".to_owned(), "after".to_owned()]);
+}
+
+#[test]
+fn a_snapshot_is_refused_while_dirty_data_cannot_leave_in_time_and_taken_when_it_can() {
+    let Some((cluster, _shared)) = shared("a snapshot of a slow core") else { return };
+    let image = Image::new(cluster, "slow");
+    let limit = "rbd_qos_write_iops_limit";
+    cluster.rbd(&["config", "image", "set", &image.spec, limit, "20"]);
+    let (site, shadow) = (image.site("a"), fresh());
+    // Two attempts: whoever asks is refused after 8 s.
+    let server = site.serve(&["--snapshot-deadline", "1"]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+    writer.goes_on(2000);
+    let out = cluster.try_rbd(&["snap", "create", "--no-progress", &image.at("refused")]);
+    assert_eq!(out.status.code(), Some(libc::EBUSY), "{}", String::from_utf8_lossy(&out.stderr));
+    writer.goes_on(100);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    cluster.rbd(&["config", "image", "remove", &image.spec, limit]);
+    site.flush();
+    let writer = Writer::start(&site.socket(), &shadow, 2, 500);
+    writer.goes_on(100);
+    let before = look(&shadow).clone();
+    cluster.rbd(&["snap", "create", "--no-progress", &image.at("taken")]);
+    let after = look(&shadow).clone();
+    let snapshots = site.stats()["rbd"]["snapshots"].clone();
+    assert_eq!((&snapshots["refused"], &snapshots["quiesced"]), (&1.into(), &1.into()), "{snapshots}");
+    is_whole(&image, &site, server, writer, &shadow);
+    Shadow::check(&image.export(&image.at("taken")), &before, &after).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn a_requester_that_dies_holds_nobody_up_and_the_next_snapshot_is_right() {
+    let Some((cluster, _shared)) = shared("a requester that dies") else { return };
+    // While the cache makes ready, or so many milliseconds after it began.
+    let deaths = [None, Some(100), Some(5000)];
+    for (n, death) in deaths.into_iter().enumerate().take(if long() { 3 } else { 1 }) {
+        let image = Image::new(cluster, &format!("asker{n}"));
+        let (site, shadow) = (image.site("a"), fresh());
+        let server = site.serve(&[]);
+        let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+        writer.goes_on(2000);
+        let mut asker = std::process::Command::new("rbd");
+        asker.args(["--id", "loligo", "--conf"]).arg(cluster.conf());
+        asker.args(["snap", "create", "--no-progress", &image.at("orphan")]).env_remove("CEPH_ARGS");
+        let mut asker = asker.spawn().expect("rbd runs");
+        match death {
+            None => wait_until("the snapshot to be waited for", || {
+                site.stats()["rbd"]["snapshots"]["doing"] != "running"
+            }),
+            Some(millis) => std::thread::sleep(Duration::from_millis(millis)),
+        }
+        asker.kill().expect("it was ours");
+        asker.wait().expect("it ends");
+        writer.goes_on(1000);
+        let before = look(&shadow).clone();
+        cluster.rbd(&["snap", "create", "--no-progress", &image.at("next")]);
+        let after = look(&shadow).clone();
+        println!("killed after {death:?} ms: {}", site.stats()["rbd"]["snapshots"]);
+        wait_until("destage to go on", || site.stats()["rbd"]["snapshots"]["doing"] == "running");
+        assert!(site.stats()["rbd"]["librbd"].is_null());
+        is_whole(&image, &site, server, writer, &shadow);
+        Shadow::check(&image.export(&image.at("next")), &before, &after).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_asked_for_while_the_service_stops_is_whole_or_refused() {
+    let Some((cluster, _shared)) = shared("a snapshot during a stop") else { return };
+    for (n, millis) in [0, 30, 100, 300].into_iter().enumerate() {
+        let image = Image::new(cluster, &format!("parting{n}"));
+        let (site, shadow) = (image.site("a"), fresh());
+        let server = site.serve(&["--flush-on-stop"]);
+        let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+        writer.goes_on(2000);
+        assert_eq!(writer.stop(), End::Done);
+        let name = image.at("s");
+        let out = std::thread::scope(|s| {
+            let asker = s.spawn(|| cluster.try_rbd(&["snap", "create", "--no-progress", &name]));
+            std::thread::sleep(Duration::from_millis(millis));
+            server.stop().expect("a clean stop");
+            asker.join().expect("rbd ran")
+        });
+        println!("stopped after {millis} ms: {}", out.status);
+        image.is_whole_and_free(&look(&shadow));
+        if out.status.success() {
+            look(&shadow).holds(&image.export(&name)).unwrap_or_else(|e| panic!("{e}"));
+        } else {
+            assert_eq!(out.status.code(), Some(libc::EBUSY), "{}", String::from_utf8_lossy(&out.stderr));
+        }
+    }
+}
