@@ -90,6 +90,17 @@ impl Drop for Cut<'_> {
     }
 }
 
+/// A pool that may hold only so much until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Quota<'a>(&'a Cluster);
+
+impl Drop for Quota<'_> {
+    fn drop(&mut self) {
+        // Where the test fails this must not fail again; the pool stays full then, which those after it tell.
+        let _ = self.0.set_quota(0).output();
+    }
+}
+
 /// Processes that stand still until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Frozen(Vec<Pid>);
@@ -185,6 +196,16 @@ impl Cluster {
     pub(crate) fn cut_client_off(&self) -> Cut<'_> {
         self.link("down");
         Cut(self)
+    }
+
+    fn set_quota(&self, bytes: u64) -> Command {
+        self.tool("ceph", "admin", &["osd", "pool", "set-quota", "rbd", "max_bytes", &bytes.to_string()])
+    }
+
+    /// Has the pool `rbd` hold no more than `bytes`.
+    pub(crate) fn quota(&self, bytes: u64) -> Quota<'_> {
+        text("a quota", self.set_quota(bytes).output().expect("ceph runs"));
+        Quota(self)
     }
 
     fn pid(&self, daemon: &str) -> Pid {

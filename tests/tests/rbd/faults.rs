@@ -93,7 +93,7 @@ fn a_full_pool_holds_destage_back_until_there_is_room_again() {
     let Some((cluster, _alone)) = alone("a full pool") else { return };
     let full = || cluster.ceph(&["osd", "dump"]).contains("full_quota");
     survives(cluster, "quota", &[], |site, writer| {
-        cluster.ceph(&["osd", "pool", "set-quota", "rbd", "max_bytes", "1000000"]);
+        let quota = cluster.quota(1_000_000);
         wait_until("the pool to be full", full);
         let written = || site.stats()["rbd"]["group_bytes"].as_u64();
         let mut at = written();
@@ -105,7 +105,7 @@ fn a_full_pool_holds_destage_back_until_there_is_room_again() {
         writer.goes_on(1000);
         std::thread::sleep(Duration::from_secs(2));
         assert_eq!(written(), at, "destage went on into a full pool");
-        cluster.ceph(&["osd", "pool", "set-quota", "rbd", "max_bytes", "0"]);
+        drop(quota);
         wait_until("the pool to have room", || !full());
     });
 }
