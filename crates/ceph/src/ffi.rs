@@ -137,6 +137,7 @@ table! {
     rbd_aio_release(CompletionT);
     rbd_aio_read(ImageT, u64, usize, *mut c_char, CompletionT) -> c_int;
     rbd_aio_write(ImageT, u64, usize, *const c_char, CompletionT) -> c_int;
+    rbd_aio_writev(ImageT, *const libc::iovec, c_int, u64, CompletionT) -> c_int;
     rbd_aio_write_zeroes(ImageT, u64, usize, CompletionT, c_int, c_int) -> c_int;
     rbd_aio_flush(ImageT, CompletionT) -> c_int;
     rbd_lock_acquire(ImageT, c_int) -> c_int;

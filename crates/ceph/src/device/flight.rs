@@ -5,8 +5,9 @@ use super::Extent;
 use crate::attached::Attached;
 use crate::bug::{Step, is_left_out};
 use crate::ffi::{CompletionT, Library};
+use libc::iovec;
 use loligo_block::{Buf, Shared, Tag};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ const AT_MOST: u8 = 1;
 pub(super) enum What {
     /// A read.
     Read { tag: Tag, at: u64, buf: Buf },
-    /// A write through librbd; the payload stays until it is over.
-    Write { tag: Tag, at: u64, data: Shared },
+    /// Neighbouring writes of clients through librbd, up to `end` when they went; the payload stays until it is over.
+    Write { at: u64, end: u64, pieces: Vec<(Tag, Shared)> },
     /// Zeroes, which may give the space back.
     Zeroes { tag: Tag, at: u64, len: u64, unmap: bool },
     /// A flush.
@@ -38,8 +39,13 @@ pub(super) enum What {
 enum Call {
     Read(u64, *mut u8, usize),
     Write(u64, *const u8, usize),
+    WriteMany(u64, Vec<iovec>),
     Zeroes(u64, usize, bool),
     Flush,
+}
+
+fn part(data: &Shared) -> iovec {
+    iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() }
 }
 
 /// What became of it: a count or a negative error number.
@@ -74,7 +80,10 @@ impl Flight {
         // The memory is on the heap and stays where it is when the flight is given away.
         let call = match &mut flight.what {
             What::Read { at, buf, .. } => Call::Read(*at, buf.as_mut_ptr(), buf.len()),
-            What::Write { at, data, .. } => Call::Write(*at, data.as_ptr(), data.len()),
+            What::Write { at, pieces, .. } => match &pieces[..] {
+                [(_, data)] => Call::Write(*at, data.as_ptr(), data.len()),
+                _ => Call::WriteMany(*at, pieces.iter().map(|(_, data)| part(data)).collect()),
+            },
             What::Primer { object, extent, .. } => {
                 Call::Write(*object * object_size + extent.at, extent.data.as_ptr(), extent.data.len())
             }
@@ -94,6 +103,10 @@ impl Flight {
             match call {
                 Call::Read(at, to, len) => (lib.rbd_aio_read)(handle, at, len, to.cast(), c),
                 Call::Write(at, from, len) => (lib.rbd_aio_write)(handle, at, len, from.cast(), c),
+                Call::WriteMany(at, from) => {
+                    let count = c_int::try_from(from.len()).expect("a run has few pieces");
+                    (lib.rbd_aio_writev)(handle, from.as_ptr(), count, at, c)
+                }
                 Call::Zeroes(at, len, unmap) => {
                     (lib.rbd_aio_write_zeroes)(handle, at, len, c, if unmap { 0 } else { THICK }, 0)
                 }

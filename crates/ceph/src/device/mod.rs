@@ -7,6 +7,7 @@
 
 mod flight;
 mod objects;
+mod streams;
 
 use crate::attached::{Attached, Notice};
 use crate::bug::{Step, is_left_out};
@@ -21,6 +22,7 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use streams::{Run, Streams};
 
 /// Objects that are written at a time. Those that wait meanwhile gather what else is dirty in them.
 const OBJECTS: usize = 8;
@@ -55,6 +57,13 @@ struct Request {
     failed: Option<IoError>,
 }
 
+/// A change that goes through librbd.
+#[derive(Debug)]
+enum Change {
+    Write(Run),
+    Zeroes { tag: Tag, at: u64, len: u64, unmap: bool },
+}
+
 /// The image for one thread.
 #[derive(Debug)]
 pub struct RbdDevice {
@@ -64,8 +73,9 @@ pub struct RbdDevice {
     armed: bool,
     objects: Objects,
     requests: Slab<Request>,
+    streams: Streams,
     /// Writes and zeroes that wait for the gate.
-    parked: VecDeque<Op>,
+    parked: VecDeque<Change>,
     finished: Vec<Completion>,
     in_flight: usize,
     reads: usize,
@@ -79,6 +89,7 @@ impl RbdDevice {
     pub fn new(image: Arc<Attached>) -> RbdDevice {
         RbdDevice {
             objects: Objects::new(image.reach().div_ceil(image.object_size)),
+            streams: Streams::new(image.object_size),
             image,
             letters: VecDeque::new(),
             armed: false,
@@ -98,14 +109,14 @@ impl RbdDevice {
 
     /// Lets waiting changes go while the gate is open.
     fn pump(&mut self) {
-        while let Some(op) = self.parked.pop_front() {
+        while let Some(change) = self.parked.pop_front() {
             match self.image.gate.enter() {
-                Pass::Epoch(_) => self.change(op),
+                Pass::Epoch(_) => self.change(change),
                 Pass::Closed => {
-                    self.parked.push_front(op);
+                    self.parked.push_front(change);
                     return;
                 }
-                Pass::Lost => self.finished.push(op.complete(Err(lost()))),
+                Pass::Lost => self.refuse(change),
             }
         }
         while self.objects.busy() < OBJECTS {
@@ -122,31 +133,52 @@ impl RbdDevice {
         }
     }
 
-    /// A write or zeroes through librbd; the gate has let it in.
-    fn change(&mut self, op: Op) {
-        let (tag, at) = (op.tag, op.offset);
+    /// The gate has let it in.
+    fn change(&mut self, change: Change) {
         // Whoever shrank the image has given up what lies behind its end.
-        let within = self.image.limit().saturating_sub(at);
-        if within == 0 {
-            self.image.gate.leave();
-            return self.finished.push(op.complete(Ok(())));
+        let limit = self.image.limit();
+        match change {
+            Change::Write(mut run) => {
+                let (at, end) = (run.at, run.end());
+                let gone = run.cut(limit.saturating_sub(at));
+                self.finished.extend(gone.into_iter().map(|tag| done(tag, Ok(()))));
+                if run.pieces.is_empty() {
+                    self.image.gate.leave();
+                    return self.run_over(at, end);
+                }
+                self.fly(true, What::Write { at, end, pieces: run.pieces });
+            }
+            Change::Zeroes { tag, at, len, unmap } => {
+                self.unprime(at, len);
+                let len = len.min(limit.saturating_sub(at));
+                if len == 0 {
+                    self.image.gate.leave();
+                    return self.finished.push(done(tag, Ok(())));
+                }
+                self.fly(true, What::Zeroes { tag, at, len, unmap });
+            }
         }
-        let what = match op.kind {
-            OpKind::Write { data, .. } => {
-                let within = within.min(data.len() as u64) as usize;
-                What::Write { tag, at, data: data.slice(0..within) }
+    }
+
+    /// The image is lost.
+    fn refuse(&mut self, change: Change) {
+        match change {
+            Change::Write(run) => {
+                self.run_over(run.at, run.end());
+                self.finished.extend(run.pieces.into_iter().map(|(tag, _)| done(tag, Err(lost()))));
             }
-            OpKind::Discard { len } => {
-                self.unprime(at, len);
-                What::Zeroes { tag, at, len: len.min(within), unmap: true }
-            }
-            OpKind::WriteZeroes { len, unmap } => {
-                self.unprime(at, len);
-                What::Zeroes { tag, at, len: len.min(within), unmap }
-            }
-            OpKind::Read(_) | OpKind::Flush | OpKind::WriteMany(_) => unreachable!("they do not park"),
-        };
-        self.fly(true, what);
+            Change::Zeroes { tag, .. } => self.finished.push(done(tag, Err(lost()))),
+        }
+    }
+
+    /// A write from `at` to `end` is over, or never went; what has waited for it goes next.
+    fn run_over(&mut self, at: u64, end: u64) {
+        self.parked.extend(self.streams.landed(at, end).map(Change::Write));
+    }
+
+    fn zeroes(&mut self, tag: Tag, at: u64, len: u64, unmap: bool) {
+        self.parked.push_back(Change::Zeroes { tag, at, len, unmap });
+        self.pump();
     }
 
     /// Objects in the range may be gone afterwards.
@@ -220,7 +252,12 @@ impl RbdDevice {
                 };
                 self.finished.push(Completion { tag, buf: Some(buf), result });
             }
-            What::Write { tag, .. } => self.over(tag, code, "writing to the image"),
+            What::Write { at, end, pieces } => {
+                for (tag, _) in pieces {
+                    self.over(tag, code, "writing to the image");
+                }
+                self.run_over(at, end);
+            }
             What::Zeroes { tag, at, len, .. } => {
                 self.unprime(at, len);
                 self.over(tag, code, "zeroing in the image");
@@ -241,7 +278,7 @@ impl RbdDevice {
 
     fn over(&mut self, tag: Tag, code: i64, what: &str) {
         let result = if code < 0 { Err(failed(code, what)) } else { Ok(()) };
-        self.finished.push(Completion { tag, buf: None, result });
+        self.finished.push(done(tag, result));
     }
 
     fn group_landed(&mut self, object: u64, extents: Vec<Extent>, code: i64) {
@@ -327,10 +364,12 @@ impl Device for RbdDevice {
                 self.write_many(op.tag, pieces);
                 self.pump();
             }
-            OpKind::Write { .. } | OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => {
-                self.parked.push_back(op);
+            OpKind::Write { data, .. } => {
+                self.parked.extend(self.streams.offer(op.tag, op.offset, data).map(Change::Write));
                 self.pump();
             }
+            OpKind::Discard { len } => self.zeroes(op.tag, op.offset, len, true),
+            OpKind::WriteZeroes { len, unmap } => self.zeroes(op.tag, op.offset, len, unmap),
         }
         if !self.finished.is_empty() {
             // Over already, and nothing else may come that would have it fetched.
@@ -375,6 +414,10 @@ pub fn geometry(size: u64) -> Geometry {
 
 fn failed(code: i64, what: &str) -> IoError {
     IoError::from_errno((-code) as i32, what)
+}
+
+fn done(tag: Tag, result: Result<(), IoError>) -> Completion {
+    Completion { tag, buf: None, result }
 }
 
 fn lost() -> IoError {

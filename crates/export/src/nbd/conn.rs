@@ -1,7 +1,7 @@
 //! One connection without its socket: received bytes become requests, answers become bytes to send.
 //!
 //! Small requests are parsed in batches from a receive buffer; the payload of a large write is received straight into
-//! the aligned buffer that the volume gets. Where a limit is reached the connection stops taking input (back-pressure)
+//! the aligned buffer that the volume gets, and a very large one goes on in parts while the rest of it arrives. Where a limit is reached the connection stops taking input (back-pressure)
 //! until answers are sent; nothing is allocated for a length that was not checked.
 
 use super::export::Export;
@@ -10,9 +10,10 @@ use super::limits::{Budget, Limits};
 use super::negotiate::{Negotiation, Step, Tls};
 use super::output::Output;
 use super::proto::{REQUEST_LEN, RequestHeader, cmd, cmd_flag, errno};
-use super::transmission::{self, Command};
+use super::transmission::{self, Command, Refusal};
 use super::watch::Watch;
 use loligo_block::{Answer, Buf, ReqError, ReqId, ReqKind, Request, Segments};
+use slab::Slab;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +24,10 @@ const RECEIVE: usize = 128 << 10;
 const DIRECT: usize = 16 << 10;
 /// Behind a write of so many bytes the next header is fetched alone, so that no payload follows it into the buffer.
 const LARGE: usize = 64 << 10;
+/// Bytes of a part of a write that is longer, so that the volume need not wait for all of it.
+const PART: usize = 1 << 20;
+/// The same where nothing else is in flight, so that nothing but the parts keeps what lies below busy.
+const PART_ALONE: usize = 512 << 10;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -59,12 +64,26 @@ enum Phase {
     Closed(Closed),
 }
 
-/// A write whose payload is being received.
+/// A write whose payload is being received, or a part of one.
 #[derive(Debug)]
 struct Landing {
     header: RequestHeader,
+    /// Where the part begins in the payload.
+    at: usize,
+    /// Bytes of this part.
     buf: Buf,
     filled: usize,
+    /// Bytes of each part but the last, and what they are parts of.
+    parts: Option<(usize, usize)>,
+}
+
+/// A write that reaches the volume in parts. A client that goes in the middle of it leaves some of them written, as a disk does
+/// that loses its power.
+#[derive(Debug)]
+struct Whole {
+    cookie: u64,
+    left: usize,
+    failed: Option<Refusal>,
 }
 
 /// One connection.
@@ -82,6 +101,7 @@ pub struct Conn {
     end: usize,
     window: usize,
     landing: Option<Landing>,
+    wholes: Slab<Whole>,
     discard: u64,
     paused: bool,
     start_tls: bool,
@@ -120,6 +140,7 @@ impl Conn {
             end: 0,
             window: RECEIVE,
             landing: None,
+            wholes: Slab::new(),
             discard: 0,
             paused: false,
             start_tls: false,
@@ -193,6 +214,10 @@ impl Conn {
         if matches!(self.phase, Phase::Closed(_)) {
             return self.give(p.cost);
         }
+        if let Some(whole) = p.whole {
+            self.give(p.cost);
+            return self.part_over(whole, result.err().map(|e| transmission::refusal(p.command, e)));
+        }
         let (out, structured) = (&mut self.out, self.structured);
         let failed = match (p.command, result) {
             (c, Err(e)) => Some(transmission::refusal(c, e)),
@@ -217,6 +242,20 @@ impl Conn {
             transmission::send_error(out, structured, p.cookie, f);
         }
         self.give(p.cost);
+    }
+
+    /// A part is over; the last one answers the client, with the first refusal if there was one.
+    fn part_over(&mut self, whole: usize, failed: Option<Refusal>) {
+        let w = &mut self.wholes[whole];
+        w.left -= 1;
+        w.failed = w.failed.or(failed);
+        if w.left == 0 {
+            let w = self.wholes.remove(whole);
+            match w.failed {
+                None => transmission::send_done(&mut self.out, w.cookie),
+                Some(f) => transmission::send_error(&mut self.out, self.structured, w.cookie, f),
+            }
+        }
     }
 
     /// Fills `slices` with what is to be sent next and says how many it used.
@@ -358,9 +397,8 @@ impl Conn {
             (self.start, self.end) = (0, 0);
             return false;
         }
-        if let Some(l) = self.landing.take_if(|l| l.filled == l.buf.len()) {
-            self.accept(l.header, Command::Write, ReqKind::Write(l.buf.freeze()), l.header.len, requests);
-            return true;
+        if self.landing.as_ref().is_some_and(|l| l.filled == l.buf.len()) {
+            return self.landed(requests);
         }
         if self.landing.is_some() || self.start_tls {
             return false;
@@ -460,11 +498,14 @@ impl Conn {
         let kind = match command {
             Command::Write => {
                 self.window = if len >= LARGE { REQUEST_LEN } else { RECEIVE };
-                let mut buf = Buf::alloc(len);
+                let part = if self.table.len() == 0 { PART_ALONE } else { PART };
+                let mut buf = Buf::alloc(len.min(part));
                 buf[..have].copy_from_slice(&behind[..have]);
                 self.start += REQUEST_LEN + have;
                 if have < len {
-                    self.landing = Some(Landing { header, buf, filled: have });
+                    let whole = Whole { cookie: header.cookie, left: len.div_ceil(part), failed: None };
+                    let parts = (len > part).then(|| (part, self.wholes.insert(whole)));
+                    self.landing = Some(Landing { header, at: 0, buf, filled: have, parts });
                     return true;
                 }
                 ReqKind::Write(buf.freeze())
@@ -479,7 +520,29 @@ impl Conn {
             self.window = RECEIVE;
             self.start += REQUEST_LEN;
         }
-        self.accept(header, command, kind, asked, requests);
+        let range = (header.offset, asked);
+        self.accept(header, command, kind, range, None, requests);
+        true
+    }
+
+    /// What was to land is there; false where there is no place for it.
+    fn landed(&mut self, requests: &mut Vec<Request>) -> bool {
+        if self.table.is_full() {
+            // The parts before it have taken the places.
+            self.paused = true;
+            return false;
+        }
+        let Some(Landing { header, at, buf, parts, .. }) = self.landing.take() else { return false };
+        let range = (header.offset + at as u64, buf.len() as u32);
+        let next = at + buf.len();
+        let kind = ReqKind::Write(buf.freeze());
+        self.accept(header, Command::Write, kind, range, parts.map(|(_, whole)| whole), requests);
+        if let Some((part, _)) = parts
+            && next < header.len as usize
+        {
+            let buf = Buf::alloc(part.min(header.len as usize - next));
+            self.landing = Some(Landing { header, at: next, buf, filled: 0, parts });
+        }
         true
     }
 
@@ -488,17 +551,23 @@ impl Conn {
         header: RequestHeader,
         command: Command,
         kind: ReqKind,
-        len: u32,
+        (offset, len): (u64, u32),
+        whole: Option<usize>,
         requests: &mut Vec<Request>,
     ) {
         if self.stopping {
             // A write whose payload was under way when the server was told to stop.
             self.give(cost(command, len));
             let refusal = (errno::ESHUTDOWN, "this server is stopping");
-            return transmission::send_error(&mut self.out, self.structured, header.cookie, refusal);
+            return match whole {
+                Some(whole) => self.part_over(whole, Some(refusal)),
+                None => {
+                    transmission::send_error(&mut self.out, self.structured, header.cookie, refusal);
+                }
+            };
         }
-        let (offset, cookie) = (header.offset, header.cookie);
-        let place = self.table.insert(Pending { cookie, command, offset, len, cost: cost(command, len) });
+        let (cookie, cost) = (header.cookie, cost(command, len));
+        let place = self.table.insert(Pending { cookie, command, offset, len, cost, whole });
         let fua = header.flags & cmd_flag::FUA != 0
             && matches!(command, Command::Write | Command::Trim | Command::WriteZeroes { .. });
         let id = self.id_base | u64::from(place);
@@ -507,7 +576,8 @@ impl Conn {
 
     fn drop_landing(&mut self) {
         if let Some(l) = self.landing.take() {
-            self.give(u64::from(l.header.len));
+            // The parts before it give back their own.
+            self.give(u64::from(l.header.len) - l.at as u64);
         }
     }
 

@@ -15,6 +15,8 @@ pub struct Pending {
     pub len: u32,
     /// Bytes of allowance it holds.
     pub cost: u64,
+    /// The write that it is a part of.
+    pub whole: Option<usize>,
 }
 
 /// A fixed number of places, so that accepting a request allocates nothing.

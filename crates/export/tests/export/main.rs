@@ -5,6 +5,7 @@ mod common;
 mod fuzz;
 mod limits;
 mod listen;
+mod parts;
 mod protocol;
 mod server;
 mod tls;

@@ -1,0 +1,195 @@
+//! Writes of clients, as they go to the image: one by one, or neighbours of a stream as one operation.
+//!
+//! An operation of the cluster costs an OSD more than the bytes of a small write. A write waits for others only where it goes on
+//! where another ends, and while so much of that object is under way that nothing is gained by one more.
+
+use loligo_block::{Shared, Tag};
+use std::collections::{HashMap, VecDeque};
+
+/// Operations on one object that are under way before a write waits for its neighbours. A stream of fewer requests at a time is
+/// not held up.
+const BESIDE: usize = 4;
+/// Bytes of an operation above which nothing more joins it: an OSD takes longer for each byte of larger ones.
+const MOST: usize = 1 << 20;
+
+/// Neighbours that go as one.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// Byte of the image.
+    pub(super) at: u64,
+    /// In order, without a gap.
+    pub(super) pieces: Vec<(Tag, Shared)>,
+    len: usize,
+}
+
+impl Run {
+    /// Byte of the image behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.at + self.len as u64
+    }
+
+    /// Takes away what lies behind the first `within` bytes; the tags of pieces of which nothing is left.
+    pub(super) fn cut(&mut self, within: u64) -> Vec<Tag> {
+        let mut gone = Vec::new();
+        let mut left = within.min(self.len as u64) as usize;
+        self.len = left;
+        self.pieces.retain_mut(|(tag, data)| {
+            if left == 0 {
+                gone.push(*tag);
+                return false;
+            }
+            if data.len() > left {
+                *data = data.slice(0..left);
+            }
+            left -= data.len();
+            true
+        });
+        gone
+    }
+}
+
+/// What is under way or waits in one object.
+#[derive(Debug, Default)]
+struct Object {
+    /// Where operations under way end.
+    ends: Vec<u64>,
+    waiting: VecDeque<Run>,
+}
+
+/// All objects that clients are writing.
+#[derive(Debug)]
+pub(super) struct Streams {
+    object_size: u64,
+    active: HashMap<u64, Object>,
+}
+
+impl Streams {
+    pub(super) fn new(object_size: u64) -> Streams {
+        Streams { object_size, active: HashMap::new() }
+    }
+
+    /// A write; what is to go now, which [`Streams::landed`] must be told of.
+    pub(super) fn offer(&mut self, tag: Tag, at: u64, data: Shared) -> Option<Run> {
+        let (len, object) = (data.len(), at / self.object_size);
+        let run = Run { at, pieces: vec![(tag, data)], len };
+        let o = self.active.entry(object).or_default();
+        let inside = run.end() <= (object + 1) * self.object_size;
+        let goes_on = o.ends.contains(&at) || o.waiting.iter().any(|w| w.end() == at);
+        if o.ends.len() < BESIDE || len >= MOST || !inside || !goes_on {
+            o.ends.push(run.end());
+            return Some(run);
+        }
+        match o.waiting.iter_mut().find(|w| w.end() == at && w.len + len <= MOST) {
+            Some(w) => {
+                w.len += len;
+                w.pieces.extend(run.pieces);
+            }
+            None => o.waiting.push_back(run),
+        }
+        let full = o.waiting.iter().position(|w| w.len + len > MOST)?;
+        let run = o.waiting.remove(full)?;
+        o.ends.push(run.end());
+        Some(run)
+    }
+
+    /// What went from `at` to `end` is over; what is to go now.
+    pub(super) fn landed(&mut self, at: u64, end: u64) -> Option<Run> {
+        let object = at / self.object_size;
+        let o = self.active.get_mut(&object)?;
+        if let Some(n) = o.ends.iter().position(|e| *e == end) {
+            o.ends.swap_remove(n);
+        }
+        if o.ends.len() >= BESIDE {
+            return None;
+        }
+        let run = o.waiting.pop_front();
+        match &run {
+            Some(run) => o.ends.push(run.end()),
+            None if o.ends.is_empty() => drop(self.active.remove(&object)),
+            None => {}
+        }
+        run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loligo_block::Buf;
+
+    const OBJECT: u64 = 4 << 20;
+    const WRITE: usize = 64 << 10;
+
+    fn data(len: usize) -> Shared {
+        Buf::alloc(len).freeze()
+    }
+
+    /// Offers `n` writes of 64 KiB in order from `at`; where what goes begins and ends.
+    fn stream(s: &mut Streams, at: u64, n: u64) -> Vec<(u64, u64)> {
+        let at = |n: u64| at + n * WRITE as u64;
+        (0..n).filter_map(|n| s.offer(n, at(n), data(WRITE))).map(|r| (r.at / 1024, r.end() / 1024)).collect()
+    }
+
+    #[test]
+    fn a_deep_stream_goes_in_large_operations_once_a_few_small_ones_are_under_way() {
+        let mut s = Streams::new(OBJECT);
+        // Four of 64 KiB, three of 1 MiB, and the rest of the object waits.
+        let gone = stream(&mut s, 0, 64);
+        assert_eq!(
+            gone,
+            [(0, 64), (64, 128), (128, 192), (192, 256), (256, 1280), (1280, 2304), (2304, 3328)]
+        );
+        let over = |s: &mut Streams, (at, end): (u64, u64)| s.landed(at * 1024, end * 1024);
+        for n in 0..3 {
+            assert!(over(&mut s, gone[n]).is_none(), "four are still under way");
+        }
+        let last = over(&mut s, gone[3]).expect("what is left");
+        assert_eq!((last.at / 1024, last.end() / 1024, last.pieces.len()), (3328, 4096, 12));
+        assert_eq!(last.pieces.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), (52..64).collect::<Vec<_>>());
+        for n in 4..7 {
+            assert!(over(&mut s, gone[n]).is_none());
+        }
+        assert!(s.landed(last.at, last.end()).is_none());
+        assert!(s.active.is_empty(), "nothing is remembered of what is over");
+    }
+
+    #[test]
+    fn what_is_no_stream_waits_for_nothing() {
+        let mut s = Streams::new(OBJECT);
+        for n in 0..32 {
+            assert!(s.offer(n, n * 2 * WRITE as u64, data(WRITE)).is_some(), "there is a gap before it");
+        }
+        let mut s = Streams::new(OBJECT);
+        for n in 0..8 {
+            let at = n * (1 << 20);
+            assert!(s.offer(n, at, data(1 << 20)).is_some(), "it is large by itself");
+            assert!(
+                s.offer(n, at + OBJECT * 100 - WRITE as u64, data(2 * WRITE)).is_some(),
+                "it crosses objects"
+            );
+        }
+        let mut s = Streams::new(OBJECT);
+        for n in 0..1000u64 {
+            let at = n * WRITE as u64;
+            let run = s.offer(n, at, data(WRITE)).expect("three at a time are not held up");
+            assert_eq!(run.at, at);
+            if n >= 2 {
+                assert!(s.landed(at - 2 * WRITE as u64, at - WRITE as u64).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_cut_where_the_image_ends() {
+        let mut s = Streams::new(OBJECT);
+        stream(&mut s, 0, 8);
+        let mut run = s.landed(0, WRITE as u64).expect("four have waited");
+        assert_eq!(run.cut(WRITE as u64 + 512), [6, 7]);
+        assert_eq!(
+            run.pieces.iter().map(|(tag, d)| (*tag, d.len())).collect::<Vec<_>>(),
+            [(4, WRITE), (5, 512)]
+        );
+        assert_eq!(run.cut(0), [4, 5]);
+        assert!(run.pieces.is_empty());
+    }
+}
