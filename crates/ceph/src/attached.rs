@@ -8,6 +8,7 @@ use crate::error::check;
 use crate::gate::Gate;
 use crate::image::{Image, LockHolder};
 use crate::mark::{KEY, Mark};
+use crate::sampler::Sampler;
 use crate::snapc::SnapContext;
 use crate::take::Witness;
 use loligo_block::Letterbox;
@@ -97,6 +98,9 @@ pub struct Attached {
     reach: AtomicU64,
     /// Bytes that are still the image's: one that shrank under the cache does not grow again before the next attach.
     limit: AtomicU64,
+    /// The smallest size that was seen since the keeper last looked.
+    lowest: AtomicU64,
+    sampler: Mutex<Option<Sampler>>,
     /// No groups any more.
     librbd_only: AtomicBool,
     why_librbd: Mutex<Option<String>>,
@@ -145,7 +149,10 @@ unsafe extern "C" fn on_unquiesce(arg: *mut c_void) {
 
 unsafe extern "C" fn on_update(arg: *mut c_void) {
     // SAFETY: as above.
-    unsafe { tell(arg, Notice::Update) }
+    unsafe {
+        (*arg.cast::<Attached>()).look_at_size();
+        tell(arg, Notice::Update);
+    }
 }
 
 /// What [`Attached`] is made of.
@@ -180,6 +187,8 @@ impl Attached {
             gate: Gate::new(p.lease.clone()),
             reach: AtomicU64::new(p.size),
             limit: AtomicU64::new(p.size),
+            lowest: AtomicU64::new(u64::MAX),
+            sampler: Mutex::new(None),
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
             context: Mutex::new(SnapContext::default()),
@@ -197,6 +206,8 @@ impl Attached {
     /// Where the image cannot be watched.
     pub(crate) fn watch(self: &Arc<Attached>) -> Result<(), CephError> {
         let (lib, handle) = (self.image.lib, self.image.handle);
+        let sampler = Sampler::start(self.clone()).map_err(|e| CephError::Named(e.to_string()))?;
+        *self.sampler.lock().unwrap_or_else(PoisonError::into_inner) = Some(sampler);
         // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
         let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,6 +242,27 @@ impl Attached {
                 (lib.rbd_update_unwatch)(handle, number);
             }
         }
+        let sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sampler) = sampler {
+            sampler.stop();
+        }
+    }
+
+    /// Something has changed, which may be the size.
+    fn look_at_size(&self) {
+        if let Some(sampler) = &*self.sampler.lock().unwrap_or_else(PoisonError::into_inner) {
+            sampler.ring();
+        }
+    }
+
+    /// The image had so many bytes at some time.
+    pub(crate) fn saw_size(&self, size: u64) {
+        self.lowest.fetch_min(size, Ordering::AcqRel);
+    }
+
+    /// The fewest bytes that were seen since this was last asked.
+    pub(crate) fn take_lowest(&self) -> u64 {
+        self.lowest.swap(u64::MAX, Ordering::AcqRel)
     }
 
     /// Answers whoever waits for the image to be ready for a snapshot: it is, or it will not be.

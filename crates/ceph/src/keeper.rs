@@ -388,9 +388,15 @@ impl Watch {
     /// knows it durably: otherwise what a write behind the end was told would be believed after a crash.
     fn look_for_cut(&mut self) -> Result<u64, CephError> {
         let size = self.look_at_size()?;
-        if size < self.image.limit() {
-            self.clients.cut(size).map_err(CephError::Named)?;
-            self.image.end_at(size);
+        // It may have grown again since.
+        let low = self.image.take_lowest().min(size);
+        let low = low - low % loligo_block::SECTOR;
+        if low < self.image.limit() {
+            self.clients.cut(low).map_err(|why| {
+                self.image.saw_size(low);
+                CephError::Named(why)
+            })?;
+            self.image.end_at(low);
         }
         Ok(size)
     }

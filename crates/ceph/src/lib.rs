@@ -17,6 +17,7 @@ pub mod keeper;
 pub mod lease;
 pub mod mark;
 mod pools;
+mod sampler;
 mod snapc;
 pub mod spec;
 mod stamp;

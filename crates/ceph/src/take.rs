@@ -133,7 +133,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
 pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     let spec = wish.spec;
     let mut warnings = Vec::new();
-    {
+    let identity = {
         // What would be refused, and a cluster that does not answer, is found out without disturbing anybody.
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
         let seen = See::at(&cluster, spec)?;
@@ -148,7 +148,8 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
                 (wish.remember)(witness).map_err(CephError::Named)?;
             }
         }
-    }
+        seen.identity
+    };
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     let options = image.options()?;
@@ -189,8 +190,12 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
 
     // From here on somebody who comes asks us for the lock, and is told no once we have it.
     let me = cluster.instance();
+    let (_, mut free_at) = SnapContext::read_with_version(&header, &identity.id)?;
     let seen = See::at(&cluster, spec)?;
-    let changed = seen.check(&cluster, &wish, me, &mut warnings)?;
+    if seen.identity != identity {
+        return refuse(format!("image {spec} was replaced by another meanwhile: try again"));
+    }
+    let mut changed = seen.check(&cluster, &wish, me, &mut warnings)?;
     let dirty = wish.cache.as_ref().is_some_and(|c| c.dirty);
     let witness = wish.cache.as_ref().and_then(|c| c.witness.clone());
     let stamp = witness.as_ref().and_then(|w| w.broken).unwrap_or_else(stamp::draw);
@@ -206,27 +211,36 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     }
     seen.fence(&cluster, me)?;
     if let Some(holder) = &seen.holder {
-        match stamp::break_lock(&header, &seen.identity.id, holder, stamp) {
+        match stamp::break_lock(&header, &identity.id, holder, stamp) {
             Ok(version) => {
                 if is_left_out(Step::Noting) {
                     // As a crash right here: what librbd holds goes with the process.
                     std::mem::forget(image);
                     return refuse("left out: noting that the lock is free");
                 }
+                free_at = version;
                 if let Some(tried) = &mut tried {
                     tried.free_at = Some(version);
                     (wish.remember)(tried).map_err(CephError::Named)?;
                 }
             }
-            // It was let go meanwhile, which the dead do not do.
-            Err(CephError::Call { errno: libc::ENOENT, .. }) if dirty => {
-                return refuse(format!(
-                    "somebody took the lock of image {spec} meanwhile: look who uses it, and try again"
-                ));
-            }
+            // It was let go meanwhile, which the dead do not do: that is seen next.
             Err(CephError::Call { errno: libc::ENOENT, .. }) => {}
             Err(e) => return Err(e),
         }
+    }
+    // Whoever writes to the image takes its lock first, which moves the version. One who comes only now finds it taken.
+    if seen.others_came(&cluster, spec, me)?
+        || SnapContext::read_with_version(&header, &identity.id)?.1 != free_at
+    {
+        if dirty {
+            return refuse(format!(
+                "somebody came to image {spec} while this cache was about to take it: see who uses it ('rbd status {}'), end that \
+                 client, and start again",
+                spec.image
+            ));
+        }
+        changed = true;
     }
     if is_left_out(Step::Taking) {
         std::mem::forget(image);
@@ -244,7 +258,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     };
     let attached = Arc::new(Attached::new(Parts {
         name: spec.to_string(),
-        identity: seen.identity,
+        identity,
         size,
         object_size: unit,
         holder,
@@ -351,6 +365,12 @@ impl See {
             warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered"));
         }
         Ok(changed)
+    }
+
+    /// Whether somebody watches the image now who did not when this was seen.
+    fn others_came(&self, cluster: &Arc<Cluster>, spec: &ImageSpec, me: i64) -> Result<bool, CephError> {
+        let now = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?.watchers()?;
+        Ok(now.iter().any(|n| n.client != me && !self.watchers.iter().any(|w| w.client == n.client)))
     }
 
     /// Fences whoever has the image and is not `me`. Whoever holds the lock and does not watch the image is dead, as librbd sees

@@ -77,6 +77,22 @@ impl Clients for Behind {
     fn resized(&self, _bytes: u64) {}
 }
 
+/// Takes an image, without a cache and without a keeper yet.
+pub(crate) fn taken(image: &Image, steal: bool, lease: Duration) -> Taken {
+    let spec = format!("{}?conf={}&id=loligo", image.spec, image.cluster.conf().display());
+    let wish = Wish {
+        spec: &spec.parse().expect("an image"),
+        cache: None,
+        steal,
+        without_cache: false,
+        lease,
+        destage: Destage::Grouped,
+        quiesce_attempts: 4,
+        remember: &mut |_| Ok(()),
+    };
+    take::take(wish).expect("the image")
+}
+
 /// An image that is taken by this process.
 pub(crate) struct Driven<'a> {
     image: &'a Image,
@@ -106,18 +122,8 @@ impl<'a> Driven<'a> {
     }
 
     fn take(image: &'a Image, steal: bool, hears: bool) -> Driven<'a> {
-        let spec = format!("{}?conf={}&id=loligo", image.spec, image.cluster.conf().display());
-        let wish = Wish {
-            spec: &spec.parse().expect("an image"),
-            cache: None,
-            steal,
-            without_cache: false,
-            lease: if hears { Duration::from_secs(20) } else { DEAF },
-            destage: Destage::Grouped,
-            quiesce_attempts: 4,
-            remember: &mut |_| Ok(()),
-        };
-        let Taken { image: attached, notices, .. } = take::take(wish).expect("the image");
+        let lease = if hears { Duration::from_secs(20) } else { DEAF };
+        let Taken { image: attached, notices, .. } = taken(image, steal, lease);
         let (ask, asked) = channel();
         let ears = hears.then(|| {
             let keeper =

@@ -1,13 +1,15 @@
 //! Claims about a service that dies after it has broken its predecessor's lock and before it has one of its own.
 
 use crate::cluster::{long, shared};
+use crate::driven::LeftOut;
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, look, read_all};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile};
 use loligo_cache::superblock::Superblock;
+use loligo_ceph::CephError;
 use loligo_ceph::bug::{Step, leave_out};
-use loligo_ceph::take::{self, Cache, Destage, Wish};
+use loligo_ceph::take::{self, Cache, Destage, Taken, Wish, Witness};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -16,27 +18,22 @@ use std::time::Duration;
 /// Names place, core and cache for the process that dies.
 const VICTIM: &str = "LOLIGO_TEST_VICTIM";
 
-/// What the process does that dies in the gap: as a start of the service for this cache, up to there.
-#[test]
-#[ignore = "run by the other test here, in a process of its own"]
-fn dies_in_the_gap() {
-    let Ok(named) = std::env::var(VICTIM) else { return };
-    let (place, named) = named.split_once(' ').expect("where to die");
-    let (core, cache) = named.split_once(' ').expect("core and cache");
-    let file = DeviceFile::open(Path::new(cache), &OpenOptions::default()).expect("the cache");
+/// Takes the image `core` for the cache at `cache` as a start of the service does. Right before each note in the superblock
+/// comes `meanwhile`.
+fn take_for(core: &str, cache: &Path, dirty: bool, mut meanwhile: impl FnMut()) -> Result<Taken, CephError> {
+    let file = DeviceFile::open(cache, &OpenOptions::default()).expect("the cache");
     let mut dev = SyncFile::new(file);
     let mut sb = Superblock::load(&mut dev).expect("a cache");
     let side = Cache {
         cache: sb.uuid_text(),
         volume: sb.name.clone(),
         core: Some(sb.core.id.clone()),
-        dirty: true,
+        dirty,
         dirty_bytes: None,
         witness: serde_json::from_str(&sb.witness).ok(),
         force: false,
     };
-    leave_out(&[if place == "noting" { Step::Noting } else { Step::Taking }]);
-    let wish = Wish {
+    take::take(Wish {
         spec: &core.parse().expect("an image"),
         cache: Some(side),
         steal: false,
@@ -45,11 +42,29 @@ fn dies_in_the_gap() {
         destage: Destage::Auto,
         quiesce_attempts: 4,
         remember: &mut |witness| {
+            meanwhile();
             sb.witness = serde_json::to_string(witness).expect("text");
             sb.store(&mut dev).map_err(|e| e.to_string())
         },
-    };
-    let why = take::take(wish).expect_err("it must not come so far").to_string();
+    })
+}
+
+/// A stock client takes the lock, writes, and lets the lock go.
+fn visit(image: &Image) {
+    let bench = ["bench", "--io-type", "write", "--io-size", "4K", "--io-total", "4K", "--io-threads", "1"];
+    image.cluster.rbd(&[&bench[..], &[&image.spec]].concat());
+    assert_eq!(image.lock(), None);
+}
+
+/// What the process does that dies in the gap: as a start of the service for this cache, up to there.
+#[test]
+#[ignore = "run by the other test here, in a process of its own"]
+fn dies_in_the_gap() {
+    let Ok(named) = std::env::var(VICTIM) else { return };
+    let (place, named) = named.split_once(' ').expect("where to die");
+    let (core, cache) = named.split_once(' ').expect("core and cache");
+    leave_out(&[if place == "noting" { Step::Noting } else { Step::Taking }]);
+    let why = take_for(core, Path::new(cache), true, || {}).expect_err("it must not come so far").to_string();
     assert!(why.contains("left out"), "{why}");
     // As SIGKILL: nothing of it says goodbye to the cluster.
     std::process::abort();
@@ -94,11 +109,7 @@ fn a_start_that_dies_between_breaking_the_old_lock_and_taking_it_goes_on_unless_
             die(&site, "noting");
         }
         if somebody {
-            // It takes the lock, and lets it go.
-            let bench =
-                ["bench", "--io-type", "write", "--io-size", "4K", "--io-total", "4K", "--io-threads", "1"];
-            cluster.rbd(&[&bench[..], &[&image.spec]].concat());
-            assert_eq!(image.lock(), None);
+            visit(&image);
             let words = site.refused(&site.core(), &[]);
             assert!(words.contains("somebody else had image") && words.contains("nobody's now"), "{words}");
             continue;
@@ -110,4 +121,57 @@ fn a_start_that_dies_between_breaking_the_old_lock_and_taking_it_goes_on_unless_
         server.stop().expect("a clean stop");
         image.is_whole_and_free(&look(&shadow));
     }
+}
+
+#[test]
+fn whoever_comes_between_the_look_at_an_image_and_its_lock_is_noticed() {
+    let Some((cluster, _shared)) = shared("a visit before the lock") else { return };
+    let _whole = LeftOut::nothing();
+    let (dirty, clean) = (Image::new(cluster, "visited-dirty"), Image::new(cluster, "visited-clean"));
+    let taken = |image: &Image, site: &Site<'_>, dirty: bool, visits: bool| {
+        let core = site.core();
+        let mut first = true;
+        take_for(core.strip_prefix("rbd:").expect("an image"), &site.dir.join("cache"), dirty, || {
+            if visits && std::mem::take(&mut first) {
+                visit(image);
+            }
+        })
+    };
+    let written = |site: &Site<'_>| {
+        let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+        let server = site.serve(&[]);
+        let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
+        writer.goes_on(500);
+        (server, writer)
+    };
+    // What is clean may be old afterwards; without a visit it is not.
+    let site = clean.site("a");
+    let (server, writer) = written(&site);
+    assert_eq!(writer.stop(), End::Done);
+    site.flush();
+    server.stop().expect("a clean stop");
+    let quiet = taken(&clean, &site, false, false).expect("nobody came");
+    assert!(!quiet.changed);
+    let left_at = quiet.image.detach(true).expect("an end");
+    {
+        let file = DeviceFile::open(site.dir.join("cache"), &OpenOptions::default()).expect("the cache");
+        let mut dev = SyncFile::new(file);
+        let mut sb = Superblock::load(&mut dev).expect("a cache");
+        let witness: Witness = serde_json::from_str(&sb.witness).expect("a witness");
+        sb.witness = serde_json::to_string(&Witness { left_at, ..witness }).expect("text");
+        sb.store(&mut dev).expect("it is written");
+    }
+    let visited = taken(&clean, &site, false, true).expect("it is ours all the same");
+    assert!(visited.changed, "what is clean would be believed");
+    visited.image.detach(true).expect("an end");
+    // What is dirty is not written over what came meanwhile.
+    let site = dirty.site("a");
+    let (server, writer) = written(&site);
+    server.kill().expect("it ran");
+    assert_eq!(writer.ended(), End::Broken);
+    die(&site, "taking");
+    let why = taken(&dirty, &site, true, true).expect_err("somebody had it").to_string();
+    assert!(why.contains("while this cache was about to take it"), "{why}");
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("somebody else had image"), "{words}");
 }

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const BLOCKS: usize = SIZE as usize / BLOCK;
+/// Less than what a client waits for the lock of a dead one. Without other load a start takes 2 to 4 s.
+const WAIT: Duration = Duration::from_secs(25);
 
 fn fresh() -> Kept {
     Arc::new(Mutex::new(Shadow::new(SIZE)))
@@ -38,8 +40,8 @@ fn a_killed_service_comes_back_within_seconds_with_every_acknowledged_write() {
     for round in 0..if long() { 20 } else { 3 } {
         let begun = Instant::now();
         let server = site.serve(&[]);
-        let ready = begun.elapsed();
-        assert!(ready < Duration::from_secs(10), "ready after {ready:?}: {}", server.words());
+        println!("ready after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < WAIT, "ready after {:?}: {}", begun.elapsed(), server.words());
         read_back(&site, &shadow);
         killed_under_writes(&site, server, &shadow, round);
     }
@@ -90,7 +92,7 @@ fn a_stop_with_dirty_data_leaves_the_lock_as_a_witness_and_a_start_takes_it_agai
     assert!(image.mark().is_some());
     let begun = Instant::now();
     let server = site.serve(&[]);
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}: {}", begun.elapsed(), server.words());
+    assert!(begun.elapsed() < WAIT, "{:?}: {}", begun.elapsed(), server.words());
     assert_ne!(image.lock(), held, "the new service has no lock of its own");
     read_back(&site, &shadow);
     site.flush();

@@ -1,12 +1,17 @@
 //! Claims about images that others make larger and smaller, while they are served and while they are not.
 
 use crate::cluster::{Cluster, shared, wait_until};
+use crate::driven::{LeftOut, taken};
 use crate::shadow::{BLOCK, Shadow, content};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, look, read_all, request, size};
+use loligo_ceph::keeper::{Clients, Keeper};
+use loligo_ceph::take::Taken;
 use loligo_tests::nbd::Command;
 use loligo_tests::server::Server;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// NBD's error numbers of a request behind the end.
 const BEHIND: [u32; 2] = [libc::EINVAL as u32, libc::ENOSPC as u32];
@@ -125,6 +130,47 @@ fn a_volume_shrinks_with_its_image_and_what_was_cut_off_never_comes_back() {
     server.stop().expect("a clean stop");
     image.is_whole_and_free(&look(&shadow));
     image.object_maps_are_right(&[]);
+}
+
+/// Clients that are told where an image was cut.
+struct Cuts(Sender<u64>);
+
+impl Clients for Cuts {
+    fn freeze(&self) -> Receiver<Result<(), String>> {
+        channel().1
+    }
+
+    fn thaw(&self) {}
+
+    fn lose(&self, why: &str) {
+        panic!("lost: {why}");
+    }
+
+    fn snapshots_changed(&self, _seq: u64) {}
+
+    fn cut(&self, bytes: u64) -> Result<(), String> {
+        // A test that has seen enough does not listen any more.
+        let _ = self.0.send(bytes);
+        Ok(())
+    }
+
+    fn resized(&self, _bytes: u64) {}
+}
+
+#[test]
+fn an_image_that_shrinks_and_grows_again_before_its_keeper_looks_was_cut_all_the_same() {
+    let Some((cluster, _shared)) = shared("an image that shrinks for a moment") else { return };
+    let image = Image::new(cluster, "wavering");
+    let _whole = LeftOut::nothing();
+    let Taken { image: attached, notices, .. } = taken(&image, false, Duration::from_secs(60));
+    resize(cluster, &image, SIZE / 2);
+    resize(cluster, &image, SIZE);
+    let (cut, cuts) = channel();
+    let keeper = Keeper::start(attached.clone(), notices, Box::new(Cuts(cut)), 4).expect("a thread");
+    assert_eq!(cuts.recv_timeout(Duration::from_secs(20)), Ok(SIZE / 2));
+    keeper.stop();
+    attached.detach(false).expect("an end");
+    image.is_free();
 }
 
 #[test]

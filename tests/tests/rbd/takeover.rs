@@ -41,7 +41,7 @@ fn a_second_client_that_steals_the_image_fences_the_first_whose_late_writes_neve
         drop(frozen);
         let stolen = Instant::now();
         assert_eq!(writer.ended(), End::Refused(ESHUTDOWN), "{}", server.words());
-        assert!(stolen.elapsed() < Duration::from_secs(5), "noticed after {:?}", stolen.elapsed());
+        assert!(stolen.elapsed() < Duration::from_secs(15), "noticed after {:?}", stolen.elapsed());
         // Clients of the first get errors at once, reads too.
         let begun = Instant::now();
         assert_eq!(request(&first.socket(), 0, &Command::Read(4096)), Err(ESHUTDOWN));

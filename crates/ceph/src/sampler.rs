@@ -1,0 +1,47 @@
+//! Looks at an image's size whenever something about it has changed, whatever its keeper is busy with: one that shrinks and grows
+//! again at once has lost what was cut off.
+
+use crate::attached::Attached;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+/// The thread that looks.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    bell: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Sampler {
+    /// Starts it for `image`, which it keeps until [`Sampler::stop`].
+    ///
+    /// # Errors
+    /// Where no thread can be had.
+    pub(crate) fn start(image: Arc<Attached>) -> std::io::Result<Sampler> {
+        let (bell, rung) = channel();
+        let look = move || {
+            while rung.recv().is_ok() {
+                // Where it cannot be read the keeper finds out as well, and stops what is written.
+                if let Ok(size) = image.image().size() {
+                    image.saw_size(size);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("rbd-size".to_owned()).spawn(look)?;
+        Ok(Sampler { bell, thread })
+    }
+
+    /// Has it look. Does not wait.
+    pub(crate) fn ring(&self) {
+        // It ends only with this.
+        let _ = self.bell.send(());
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(self) {
+        drop(self.bell);
+        // It does nothing that panics, and there is nothing to be done about it.
+        let _ = self.thread.join();
+    }
+}
