@@ -177,7 +177,7 @@ impl Core {
             dropping: 0,
             filling: BTreeMap::new(),
             hidden: BTreeSet::new(),
-            destage: Destage::new(windows, slots),
+            destage: Destage::new(),
             checkpoint: Checkpoint::new(&cfg.layout, rec.directory, rec.root_seq, &rec.touched),
             intents: Intents::new(cfg.home_length, cfg.region),
             durable_waiters: VecDeque::new(),

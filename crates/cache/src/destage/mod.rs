@@ -97,8 +97,7 @@ pub(crate) struct Destage {
 }
 
 impl Destage {
-    pub(crate) fn new(windows: u64, slots: u32) -> Destage {
-        let _ = (windows, slots);
+    pub(crate) fn new() -> Destage {
         Destage {
             jobs: Slab::with_capacity(JOBS),
             by_window: BTreeMap::new(),

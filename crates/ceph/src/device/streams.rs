@@ -6,8 +6,8 @@
 use loligo_block::{Shared, Tag};
 use std::collections::{HashMap, VecDeque};
 
-/// Operations on one object that are under way before a write waits for its neighbours. A stream of fewer requests at a time is
-/// not held up.
+/// Writes to one object that are under way before another waits for its neighbours. A stream of fewer requests at a time is not
+/// held up.
 const BESIDE: usize = 4;
 /// Bytes of an operation above which nothing more joins it: an OSD takes longer for each byte of larger ones.
 const MOST: usize = 1 << 20;
@@ -51,9 +51,21 @@ impl Run {
 /// What is under way or waits in one object.
 #[derive(Debug, Default)]
 struct Object {
-    /// Where operations under way end.
-    ends: Vec<u64>,
+    /// Where operations under way end, and how many writes they are.
+    flying: Vec<(u64, usize)>,
     waiting: VecDeque<Run>,
+}
+
+impl Object {
+    fn go(&mut self, run: Run) -> Run {
+        self.flying.push((run.end(), run.pieces.len()));
+        run
+    }
+
+    /// Writes under way.
+    fn busy(&self) -> usize {
+        self.flying.iter().map(|f| f.1).sum()
+    }
 }
 
 /// All objects that clients are writing.
@@ -74,10 +86,9 @@ impl Streams {
         let run = Run { at, pieces: vec![(tag, data)], len };
         let o = self.active.entry(object).or_default();
         let inside = run.end() <= (object + 1) * self.object_size;
-        let goes_on = o.ends.contains(&at) || o.waiting.iter().any(|w| w.end() == at);
-        if o.ends.len() < BESIDE || len >= MOST || !inside || !goes_on {
-            o.ends.push(run.end());
-            return Some(run);
+        let goes_on = o.flying.iter().any(|f| f.0 == at) || o.waiting.iter().any(|w| w.end() == at);
+        if o.busy() < BESIDE || len >= MOST || !inside || !goes_on {
+            return Some(o.go(run));
         }
         match o.waiting.iter_mut().find(|w| w.end() == at && w.len + len <= MOST) {
             Some(w) => {
@@ -87,26 +98,22 @@ impl Streams {
             None => o.waiting.push_back(run),
         }
         let full = o.waiting.iter().position(|w| w.len + len > MOST)?;
-        let run = o.waiting.remove(full)?;
-        o.ends.push(run.end());
-        Some(run)
+        o.waiting.remove(full).map(|run| o.go(run))
     }
 
     /// What went from `at` to `end` is over; what is to go now.
     pub(super) fn landed(&mut self, at: u64, end: u64) -> Option<Run> {
         let object = at / self.object_size;
         let o = self.active.get_mut(&object)?;
-        if let Some(n) = o.ends.iter().position(|e| *e == end) {
-            o.ends.swap_remove(n);
+        if let Some(n) = o.flying.iter().position(|f| f.0 == end) {
+            o.flying.swap_remove(n);
         }
-        if o.ends.len() >= BESIDE {
+        if o.busy() >= BESIDE {
             return None;
         }
-        let run = o.waiting.pop_front();
-        match &run {
-            Some(run) => o.ends.push(run.end()),
-            None if o.ends.is_empty() => drop(self.active.remove(&object)),
-            None => {}
+        let run = o.waiting.pop_front().map(|run| o.go(run));
+        if o.flying.is_empty() {
+            self.active.remove(&object);
         }
         run
     }
@@ -140,15 +147,12 @@ mod tests {
             [(0, 64), (64, 128), (128, 192), (192, 256), (256, 1280), (1280, 2304), (2304, 3328)]
         );
         let over = |s: &mut Streams, (at, end): (u64, u64)| s.landed(at * 1024, end * 1024);
-        for n in 0..3 {
-            assert!(over(&mut s, gone[n]).is_none(), "four are still under way");
+        for of in &gone[..6] {
+            assert!(over(&mut s, *of).is_none(), "many are still under way");
         }
-        let last = over(&mut s, gone[3]).expect("what is left");
+        let last = over(&mut s, gone[6]).expect("what is left");
         assert_eq!((last.at / 1024, last.end() / 1024, last.pieces.len()), (3328, 4096, 12));
         assert_eq!(last.pieces.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), (52..64).collect::<Vec<_>>());
-        for n in 4..7 {
-            assert!(over(&mut s, gone[n]).is_none());
-        }
         assert!(s.landed(last.at, last.end()).is_none());
         assert!(s.active.is_empty(), "nothing is remembered of what is over");
     }
