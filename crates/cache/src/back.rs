@@ -70,7 +70,8 @@ impl Core {
         if dirty + fresh > self.slot_limit() {
             return Admission::Full;
         }
-        let credit = self.destage.credit(now, fresh, dirty, self.dirty_limit(), self.params.destage_low);
+        let (target, least) = ((self.dirty_limit(), self.params.destage_low), self.frozen_cost(dirty));
+        let credit = self.destage.credit(now, fresh, dirty, target, least);
         let m = self.mutation(key);
         if !credit && !m.paced {
             m.paced = true;

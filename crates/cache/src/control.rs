@@ -20,7 +20,7 @@ impl Core {
             }
             Control::FlushDirty => self.flush_dirty(now, id, fx),
             Control::Lose(why) => self.lose(now, id, why, fx),
-            Control::Freeze => self.freeze(id, fx),
+            Control::Freeze => self.freeze(now, id, fx),
             Control::Thaw => self.thaw(now, id, fx),
             Control::Stop => {
                 if let Some(why) = &self.poisoned {

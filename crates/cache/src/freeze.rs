@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 const ROOM_SECONDS: u64 = 2;
 /// The rate of writes is measured over at least this long.
 const SPAN: Nanos = 250_000_000;
+/// A dirty block costs no more than this while the core is frozen, nanoseconds.
+const DEAREST: f64 = 20e6;
 
 /// A pinned version that is not the newest any more.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +41,11 @@ pub(crate) struct Freeze {
     pins: BTreeMap<u32, Pin>,
     /// Windows that a job is yet to be made for.
     todo: VecDeque<u32>,
-    /// Pinned versions that are not in the core yet.
+    /// Pinned versions: at the moment, and those that are not in the core yet.
+    pinned: u64,
     left: u64,
+    /// Blocks that clients write in [`ROOM_SECONDS`], as they did before the moment: there is to be room for them at the answer.
+    inflow: u64,
     /// Free slots wanted before the answer.
     room: u32,
     /// Blocks of zeros taken into the cache that would otherwise have gone past it.
@@ -158,7 +163,7 @@ impl Core {
     }
 
     /// The core is to be brought to this moment and kept there.
-    pub(crate) fn freeze(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
+    pub(crate) fn freeze(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
         let refusal = if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
             Some(why.clone())
         } else if self.stopping.is_some() {
@@ -178,7 +183,9 @@ impl Core {
             fresh: vec![0; (self.slots.count() as usize).div_ceil(64)],
             pins: BTreeMap::new(),
             todo: (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect(),
+            pinned: self.index.dirty_blocks(),
             left: self.index.dirty_blocks(),
+            inflow: (self.inflow.rate(now) * ROOM_SECONDS).min(self.slot_limit() / 2),
             room: 0,
             zeroed: 0,
         }));
@@ -198,6 +205,7 @@ impl Core {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
         self.destage.pin_jobs(false);
+        self.destage.forgive(now);
         for pin in freeze.pins.into_values() {
             self.let_go(pin);
         }
@@ -249,6 +257,27 @@ impl Core {
                 fx.push(Effect::Controlled(id, Ok(())));
             }
         }
+    }
+
+    /// What each further dirty block costs at least while the core is frozen, nanoseconds; `dirty`: what takes room already. Until
+    /// the answer clients are kept so far below the rate of destaging that in the end there is room for what they write until
+    /// the thaw, and then to what lasts: what came after the moment can leave only when the core may change again, and whoever
+    /// met the end of the room would wait for that.
+    pub(crate) fn frozen_cost(&self, dirty: u64) -> f64 {
+        let Some(freeze) = &self.freeze else { return 0.0 };
+        let limit = self.slot_limit();
+        if freeze.left == 0 {
+            let room = limit.saturating_sub(dirty);
+            let lasts = ROOM_SECONDS as f64 * 1e9 / room.max(1) as f64;
+            return if room >= freeze.inflow { 0.0 } else { lasts.min(DEAREST) };
+        }
+        let (pinned, left) = (freeze.pinned as f64, freeze.left as f64);
+        let budget = limit.saturating_sub(freeze.inflow).max(1) as f64;
+        let spent = dirty.saturating_sub(freeze.left) as f64;
+        if spent < budget * (1.0 - left / pinned) {
+            return 0.0;
+        }
+        (pinned / budget * 1e9 / self.destage.rate().max(50) as f64).min(DEAREST)
     }
 
     /// Whether a change must not reach the core now.

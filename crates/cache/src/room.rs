@@ -85,9 +85,12 @@ impl Core {
 
     /// Dirty blocks the shard should hold at most: what there is room for, and where snapshots of the core are to be quick,
     /// what goes to the core in the time they may take, at the rate measured. Admission is paced towards it; only the
-    /// first is a wall.
+    /// first is a wall. A core that takes groups is a cluster, which pauses at times: half a second of destaging is kept clear of the
+    /// wall for that, a sixteenth of the slots at most, so that writes meet the pacer and not a stop.
     pub(crate) fn dirty_limit(&self) -> u64 {
-        let (most, rate) = (self.slot_limit(), self.destage.rate());
+        let (wall, rate) = (self.slot_limit(), self.destage.rate());
+        let clear = if self.cfg.core_groups { (rate / 2).min(wall / 16) } else { 0 };
+        let most = wall - clear;
         if !self.cfg.core_snapshots || self.params.snapshot_deadline == 0 || rate == 0 {
             return most;
         }

@@ -17,7 +17,7 @@ use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What the keeper of an image is told.
@@ -99,7 +99,7 @@ pub struct Attached {
     /// Bytes that are still the image's: one that shrank under the cache does not grow again before the next attach.
     limit: AtomicU64,
     /// The smallest size that was seen since the keeper last looked.
-    lowest: AtomicU64,
+    lowest: Mutex<u64>,
     sampler: Mutex<Option<Sampler>>,
     /// No groups any more.
     librbd_only: AtomicBool,
@@ -187,7 +187,7 @@ impl Attached {
             gate: Gate::new(p.lease.clone()),
             reach: AtomicU64::new(p.size),
             limit: AtomicU64::new(p.size),
-            lowest: AtomicU64::new(u64::MAX),
+            lowest: Mutex::new(u64::MAX),
             sampler: Mutex::new(None),
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
@@ -206,7 +206,7 @@ impl Attached {
     /// Where the image cannot be watched.
     pub(crate) fn watch(self: &Arc<Attached>) -> Result<(), CephError> {
         let (lib, handle) = (self.image.lib, self.image.handle);
-        let sampler = Sampler::start(self.clone()).map_err(|e| CephError::Named(e.to_string()))?;
+        let sampler = Sampler::start(self).map_err(|e| CephError::Named(e.to_string()))?;
         *self.sampler.lock().unwrap_or_else(PoisonError::into_inner) = Some(sampler);
         // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
         let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();
@@ -255,14 +255,21 @@ impl Attached {
         }
     }
 
-    /// The image had so many bytes at some time.
-    pub(crate) fn saw_size(&self, size: u64) {
-        self.lowest.fetch_min(size, Ordering::AcqRel);
+    fn lowest(&self) -> MutexGuard<'_, u64> {
+        self.lowest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The image had so many bytes at some time while it reached to `reach`: what was seen before it grew is no shrinking.
+    pub(crate) fn saw_size(&self, size: u64, reach: u64) {
+        let mut lowest = self.lowest();
+        if reach == self.reach() {
+            *lowest = size.min(*lowest);
+        }
     }
 
     /// The fewest bytes that were seen since this was last asked.
     pub(crate) fn take_lowest(&self) -> u64 {
-        self.lowest.swap(u64::MAX, Ordering::AcqRel)
+        std::mem::replace(&mut *self.lowest(), u64::MAX)
     }
 
     /// Answers whoever waits for the image to be ready for a snapshot: it is, or it will not be.
@@ -423,6 +430,8 @@ impl Attached {
 
     /// Somebody has made the image larger.
     pub(crate) fn grow(&self, size: u64) {
+        let mut lowest = self.lowest();
+        *lowest = u64::MAX;
         self.reach.fetch_max(size, Ordering::AcqRel);
         self.limit.store(size, Ordering::Release);
     }

@@ -393,7 +393,7 @@ impl Watch {
         let low = low - low % loligo_block::SECTOR;
         if low < self.image.limit() {
             self.clients.cut(low).map_err(|why| {
-                self.image.saw_size(low);
+                self.image.saw_size(low, self.image.reach());
                 CephError::Named(why)
             })?;
             self.image.end_at(low);

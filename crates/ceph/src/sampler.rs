@@ -14,17 +14,20 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts it for `image`, which it keeps until [`Sampler::stop`].
+    /// Starts it for `image`.
     ///
     /// # Errors
     /// Where no thread can be had.
-    pub(crate) fn start(image: Arc<Attached>) -> std::io::Result<Sampler> {
+    pub(crate) fn start(image: &Arc<Attached>) -> std::io::Result<Sampler> {
+        let image = Arc::downgrade(image);
         let (bell, rung) = channel();
         let look = move || {
             while rung.recv().is_ok() {
+                let Some(image) = image.upgrade() else { return };
+                let reach = image.reach();
                 // Where it cannot be read the keeper finds out as well, and stops what is written.
                 if let Ok(size) = image.image().size() {
-                    image.saw_size(size);
+                    image.saw_size(size, reach);
                 }
             }
         };

@@ -229,16 +229,11 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
             Err(e) => return Err(e),
         }
     }
-    // Whoever writes to the image takes its lock first, which moves the version. One who comes only now finds it taken.
-    if seen.others_came(&cluster, spec, me)?
-        || SnapContext::read_with_version(&header, &identity.id)?.1 != free_at
-    {
+    // Whoever writes to the image takes its lock first, which moves the version.
+    let moved = SnapContext::read_with_version(&header, &identity.id)?.1 != free_at;
+    if moved || seen.others_came(&cluster, spec, me)? {
         if dirty {
-            return refuse(format!(
-                "somebody came to image {spec} while this cache was about to take it: see who uses it ('rbd status {}'), end that \
-                 client, and start again",
-                spec.image
-            ));
+            return refuse(came_meanwhile(spec));
         }
         changed = true;
     }
@@ -256,6 +251,14 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
             return Err(e);
         }
     };
+    // One who came after that look may have had the lock, and have handed it over when asked: that shows only while it watches.
+    if seen.others_came(&cluster, spec, me)? {
+        if dirty {
+            // The lock goes back: kept, it would say at the next start that nobody else was there.
+            return refuse(came_meanwhile(spec));
+        }
+        changed = true;
+    }
     let attached = Arc::new(Attached::new(Parts {
         name: spec.to_string(),
         identity,
@@ -290,6 +293,14 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
             Err(e)
         }
     }
+}
+
+fn came_meanwhile(spec: &ImageSpec) -> String {
+    format!(
+        "somebody came to image {spec} while this cache was about to take it: see who uses it ('rbd status {}'), end that client, and \
+         start again, which says what is to be decided if the image was written to",
+        spec.image
+    )
 }
 
 /// Takes the lock, and says as what it is held.

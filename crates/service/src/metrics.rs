@@ -1,11 +1,13 @@
 //! The numbers of a volume as Prometheus text.
 
 use crate::app::App;
+use crate::rbd;
 use crate::stats::{core_queue_max, histograms, merged};
 use anyhow::{Context, Result, bail};
 use loligo_cache::stats::Bypass;
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::PoisonError;
 
 /// Counters of the engine that go up and down.
 const GAUGES: [&str; 5] = ["cache_bytes", "occupied_bytes", "dirty_bytes", "journal_bytes", "destage_rate"];
@@ -37,11 +39,7 @@ pub(crate) fn text(app: &App) -> String {
         }
     };
     for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
-        let (full, kind) = if GAUGES.contains(&name) {
-            (name.to_owned(), "gauge")
-        } else {
-            (format!("{name}_total"), "counter")
-        };
+        let (full, kind) = named(name, !GAUGES.contains(&name));
         put(&full, kind, &[(format!("{full}{{{label}}}"), value as f64)]);
     }
     let bypass: Vec<(String, f64)> = Bypass::ALL
@@ -61,6 +59,12 @@ pub(crate) fn text(app: &App) -> String {
         "gauge",
         &[(format!("uptime_seconds{{{label}}}"), app.started.elapsed().as_secs_f64())],
     );
+    if let Some(kept) = &*app.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (name, grows, value) in rbd::numbers(kept).metrics() {
+            let (full, kind) = named(name, grows);
+            put(&full, kind, &[(format!("{full}{{{label}}}"), value)]);
+        }
+    }
     let mut rows = Vec::new();
     for (op, h) in histograms!(stats) {
         for q in [0.5, 0.9, 0.99, 0.999] {
@@ -73,4 +77,9 @@ pub(crate) fn text(app: &App) -> String {
     }
     put("latency_seconds", "summary", &rows);
     out
+}
+
+/// What a number is called there, and what kind it is: some only grow.
+fn named(name: &str, grows: bool) -> (String, &'static str) {
+    if grows { (format!("{name}_total"), "counter") } else { (name.to_owned(), "gauge") }
 }

@@ -318,6 +318,9 @@ impl Clients for Volume {
     }
 }
 
+/// What a lease is that was confirmed in time.
+const VALID: &str = "valid";
+
 /// The numbers of an image.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Numbers {
@@ -335,6 +338,28 @@ pub(crate) struct Numbers {
     snapshots: Report,
 }
 
+impl Numbers {
+    /// The same for Prometheus: name, whether it only grows, and value.
+    pub(crate) fn metrics(&self) -> [(&'static str, bool, f64); 12] {
+        let count = |n: u64| n as f64;
+        let is = |yes: bool| f64::from(u8::from(yes));
+        [
+            ("rbd_groups", true, count(self.groups)),
+            ("rbd_group_extents", true, count(self.group_extents)),
+            ("rbd_group_bytes", true, count(self.group_bytes)),
+            ("rbd_primers", true, count(self.primers)),
+            ("rbd_turned_back", true, count(self.turned_back)),
+            ("rbd_refreshes", true, count(self.refreshes)),
+            ("rbd_snapshots_quiesced", true, count(self.snapshots.quiesced)),
+            ("rbd_snapshots_refused", true, count(self.snapshots.refused)),
+            ("rbd_snapshot_last_wait_seconds", false, self.snapshots.last_wait),
+            ("rbd_grouped", false, is(self.librbd.is_none())),
+            ("rbd_lease_valid", false, is(self.lease == VALID)),
+            ("rbd_lost", false, is(self.snapshots.lost.is_some())),
+        ]
+    }
+}
+
 /// The numbers of now.
 pub(crate) fn numbers(kept: &Kept) -> Numbers {
     use loligo_block::lease::Hold;
@@ -350,7 +375,7 @@ pub(crate) fn numbers(kept: &Kept) -> Numbers {
         turned_back: c.turned_back.load(Relaxed),
         refreshes: c.refreshes.load(Relaxed),
         lease: match kept.image.lease.now() {
-            Hold::Valid => "valid",
+            Hold::Valid => VALID,
             Hold::Expired => "expired",
             Hold::Lost => "lost",
         },

@@ -95,7 +95,7 @@ fn a_full_pool_holds_destage_back_until_there_is_room_again() {
     survives(cluster, "quota", &[], |site, writer| {
         let quota = cluster.quota(1_000_000);
         wait_until("the pool to be full", full);
-        let written = || site.stats()["rbd"]["group_bytes"].as_u64();
+        let written = || site.stats()["rbd"]["group_bytes"].as_u64().expect("a number");
         // What OSDs have taken already still lands, for some time where their disk is busy.
         wait_until("destaging to stand still while writers go on", || {
             let before = written();

@@ -153,6 +153,7 @@ fn whoever_comes_between_the_look_at_an_image_and_its_lock_is_noticed() {
     let quiet = taken(&clean, &site, false, false).expect("nobody came");
     assert!(!quiet.changed);
     let left_at = quiet.image.detach(true).expect("an end");
+    assert!(left_at.is_some(), "without it the next start knows of nothing");
     {
         let file = DeviceFile::open(site.dir.join("cache"), &OpenOptions::default()).expect("the cache");
         let mut dev = SyncFile::new(file);

@@ -5,6 +5,8 @@ use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE};
 use crate::writer::{End, Kept, Writer, look};
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of an object.
@@ -25,11 +27,26 @@ fn take(image: &Image, shadow: &Kept, name: &str) -> Taken {
     Taken { name: name.to_owned(), before, after: look(shadow).clone() }
 }
 
+/// Where nobody listens.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string()
+}
+
+/// What a volume tells Prometheus.
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a connection");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("text");
+    text
+}
+
 /// Takes `count` snapshots of a volume that is written to, and leaves the image flushed and free.
 fn run(image: &Image, more: &[&str], count: usize) -> Vec<Taken> {
     let site = image.site("a");
     let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
-    let server = site.serve(more);
+    let metrics = free_address();
+    let server = site.serve(&[more, &["--metrics", &metrics]].concat());
     let writer = Writer::start(&site.socket(), &shadow, 1, WRITTEN);
     let mut taken = Vec::new();
     for n in 1..=count {
@@ -42,6 +59,13 @@ fn run(image: &Image, more: &[&str], count: usize) -> Vec<Taken> {
     let snapshots = &stats["rbd"]["snapshots"];
     assert_eq!(snapshots["quiesced"], count, "{snapshots}");
     println!("{}: {}", image.spec, stats["rbd"]);
+    let told = scrape(&metrics);
+    for line in [
+        format!("rbd_snapshots_quiesced_total{{volume=\"vol\"}} {count}"),
+        r#"rbd_lost{volume="vol"} 0"#.to_owned(),
+    ] {
+        assert!(told.contains(&format!("\nloligo_{line}\n")), "no '{line}' in {told}");
+    }
     site.flush();
     server.stop().expect("a clean stop");
     image.is_whole_and_free(&look(&shadow));

@@ -123,9 +123,11 @@ impl Options {
         (self.image / 9 * 10).next_multiple_of(1 << 20)
     }
 
-    /// The lab as it is made: OSDs with room for both images and no more, as BlueStore spreads over all it is given.
+    /// The lab as it is made: OSDs with room for both images, and for what a snapshot keeps of one until it has been trimmed away,
+    /// and no more, as BlueStore spreads over all it is given.
     fn sized(&self, lab: &LabConfig) -> LabConfig {
-        let images = 2 * self.image * u64::from(lab.replicas) / u64::from(lab.osds.max(1));
+        let images = if self.figures.contains(&6) { 3 } else { 2 };
+        let images = images * self.image * u64::from(lab.replicas) / u64::from(lab.osds.max(1));
         LabConfig { osd_size: (images / 4 * 5 + OSD_REST).to_string(), ..lab.clone() }
     }
 
@@ -332,7 +334,9 @@ mod tests {
         let o = Options::new(place, LabConfig::default());
         let lab = o.sized(&LabConfig::default());
         let osd = lab.osd_bytes().unwrap();
-        assert!(osd > 2 * o.image * 6 / 5 + (2 << 30) && osd < 8 * o.image, "{osd}");
+        assert!(osd > 3 * o.image * 6 / 5 + (2 << 30) && osd < 8 * o.image, "{osd}");
+        let without = Options { figures: vec![1], ..o.clone() }.sized(&LabConfig::default());
+        assert!(without.osd_bytes().unwrap() < osd, "no snapshot is taken");
         assert!(o.need().unwrap() > 3 * osd + o.roomy());
         assert!(o.roomy() * 9 / 10 >= o.image);
         let there = o.on(Source::Given {

@@ -205,9 +205,21 @@ impl Destage {
         self.bad.first().copied()
     }
 
-    /// Whether `fresh` more dirty blocks may be admitted now.
-    pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, dirty: u64, limit: u64, low: u32) -> bool {
-        self.pacer.credit(now, fresh, dirty, limit, low)
+    /// Whether `fresh` more dirty blocks may be admitted now, each of which costs `least` nanoseconds at least.
+    pub(crate) fn credit(
+        &mut self,
+        now: Nanos,
+        fresh: u64,
+        dirty: u64,
+        (limit, low): (u64, u32),
+        least: f64,
+    ) -> bool {
+        self.pacer.credit(now, fresh, fullness(dirty, limit, low), dirty as f64 / limit.max(1) as f64, least)
+    }
+
+    /// What was admitted so far has cost enough.
+    pub(crate) fn forgive(&mut self, now: Nanos) {
+        self.pacer.forgive(now);
     }
 
     /// Blocks a second over the last while.

@@ -42,21 +42,27 @@ impl Pacer {
         self.rate as u64
     }
 
-    pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, dirty: u64, limit: u64, low: u32) -> bool {
-        let x = fullness(dirty, limit, low);
-        if x <= 0.0 {
+    /// Whether `fresh` more dirty blocks may be admitted, each for `least` nanoseconds at least. `x`: [`fullness`]; `share`: what
+    /// is dirty, of the limit.
+    pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, x: f64, share: f64, least: f64) -> bool {
+        if x <= 0.0 && least <= 0.0 {
             return true;
         }
         if now < self.next {
             return false;
         }
-        // Beyond the limit, which may have moved with the rate, less is let in than goes out: down to a quarter.
-        let x = x.max(0.01) * (dirty as f64 / limit.max(1) as f64).clamp(1.0, 2.0);
         // Until the first measurement the only limit is the dirty limit itself, approached at a modest pace.
         let base = if self.rate == 0.0 { 4000.0 } else { self.rate.max(50.0) };
-        let cost = (fresh as f64 * 1e9 * x * x / base) as Nanos;
+        // Beyond the limit, which may have moved with the rate, less is let in than goes out: down to a quarter.
+        let slope = if x > 0.0 { x.max(0.01) * share.clamp(1.0, 2.0) } else { 0.0 };
+        let cost = (fresh as f64 * (slope * slope * 1e9 / base).max(least)) as Nanos;
         self.next = self.next.max(now.saturating_sub(BURST)) + cost;
         true
+    }
+
+    /// What was admitted so far has cost enough.
+    pub(crate) fn forgive(&mut self, now: Nanos) {
+        self.next = self.next.min(now);
     }
 
     /// When there is credit again.
@@ -79,7 +85,8 @@ mod tests {
     fn admitted(p: &mut Pacer, share: f64, from: Nanos) -> u64 {
         let (limit, mut n) = (1_000_000u64, 0);
         for t in (0..1_000_000_000).step_by(20_000) {
-            while p.credit(from + t, 1, (limit as f64 * share) as u64, limit, 10) && n < 10_000_000 {
+            let x = fullness((limit as f64 * share) as u64, limit, 10);
+            while p.credit(from + t, 1, x, share, 0.0) && n < 10_000_000 {
                 n += 1;
                 if share < 0.1 {
                     break;

@@ -319,3 +319,65 @@ fn half_a_mebibyte_goes_to_the_core_whatever_room_there_is() {
     h.quiet(false);
     assert_eq!((h.answer(id), h.shard.dirty_blocks(), h.read(8 * MIB)), (Some(Ok(())), 0, Ok(3)));
 }
+
+/// Clients with 16 writes under way at any time, in front of a core that takes one group each 25 ms.
+#[derive(Default)]
+struct Load {
+    waiting: Vec<u64>,
+    written: u64,
+}
+
+impl Load {
+    /// Goes on for so long. How many writes were answered in each tenth of a second.
+    fn run(&mut self, h: &mut Hand, tenths: usize) -> Vec<usize> {
+        let tenth = |load: &mut Load, h: &mut Hand| {
+            let mut answered = 0;
+            for ms in 0..100 {
+                h.tick(SECOND / 1000);
+                quiet_cache(h);
+                if ms % 25 == 0
+                    && let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Core)
+                {
+                    h.complete(i, false);
+                    quiet_cache(h);
+                }
+                load.waiting.retain(|id| h.answer(*id).is_none());
+                answered += 16 - load.waiting.len();
+                h.answers.clear();
+                while load.waiting.len() < 16 {
+                    load.written += 1;
+                    load.waiting.push(h.fill(load.written * 7919 % 16_384 * 4096, 4096, 2));
+                }
+            }
+            answered
+        };
+        self.waiting.resize(16, 0);
+        (0..tenths).map(|_| tenth(self, h)).collect()
+    }
+}
+
+#[test]
+fn clients_of_a_crowded_cache_are_slowed_while_a_snapshot_is_taken_and_never_stopped() {
+    let mut h = Hand::with(Devices { core_snapshots: true, ..GROUPED });
+    crowd(&mut h);
+    h.answers.clear();
+    let mut load = Load::default();
+    load.waiting = (0..16).map(|n| h.fill(n * 4096, 4096, 2)).collect();
+    let before = load.run(&mut h, 60).split_off(40);
+    let usual = before.iter().sum::<usize>() / before.len();
+    let dirty = h.shard.dirty_blocks();
+    let freeze = h.control(Control::Freeze);
+    let mut during = Vec::new();
+    while h.outcome(freeze).is_none() {
+        during.extend(load.run(&mut h, 1));
+        assert!(during.len() < 100, "{during:?}");
+    }
+    let quiesced = load.run(&mut h, 10);
+    h.control(Control::Thaw);
+    let after = load.run(&mut h, 10);
+    println!("{dirty} dirty, {usual} a tenth; {before:?}, {during:?}, {quiesced:?}, {after:?}");
+    assert!(dirty > 6000, "{dirty} dirty blocks are no crowd");
+    for tenths in [&during, &quiesced, &after] {
+        assert!(tenths.iter().all(|n| *n > usual / 5), "stopped: {usual} before, then {tenths:?}");
+    }
+}

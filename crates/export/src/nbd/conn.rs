@@ -24,9 +24,6 @@ const RECEIVE: usize = 128 << 10;
 const DIRECT: usize = 16 << 10;
 /// Behind a write of so many bytes the next header is fetched alone, so that no payload follows it into the buffer.
 const LARGE: usize = 64 << 10;
-/// Bytes of a part of a write that is longer, so that the volume need not wait for all of it. Smaller parts cost more operations
-/// than the waiting does: a cluster takes 10 ms for two halves of 1 MiB and 7 ms for the whole.
-const PART: usize = 2 << 20;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -396,10 +393,15 @@ impl Conn {
             (self.start, self.end) = (0, 0);
             return false;
         }
-        if self.landing.as_ref().is_some_and(|l| l.filled == l.buf.len()) {
-            return self.landed(requests);
+        if let Some(l) = &mut self.landing {
+            // What came along with the header, or with the part before.
+            let n = (l.buf.len() - l.filled).min(self.end - self.start);
+            l.buf[l.filled..l.filled + n].copy_from_slice(&self.rx[self.start..self.start + n]);
+            l.filled += n;
+            self.start += n;
+            return l.filled == l.buf.len() && self.landed(requests);
         }
-        if self.landing.is_some() || self.start_tls {
+        if self.start_tls {
             return false;
         }
         if self.discard > 0 {
@@ -497,16 +499,18 @@ impl Conn {
         let kind = match command {
             Command::Write => {
                 self.window = if len >= LARGE { REQUEST_LEN } else { RECEIVE };
-                let mut buf = Buf::alloc(len.min(PART));
-                buf[..have].copy_from_slice(&behind[..have]);
-                self.start += REQUEST_LEN + have;
-                if have < len {
-                    let parts = Whole { cookie: header.cookie, left: len.div_ceil(PART), failed: None };
-                    let whole = (len > PART).then(|| self.wholes.insert(parts));
-                    self.landing = Some(Landing { header, at: 0, buf, filled: have, whole });
+                let part = self.limits.part;
+                if have < len || len > part {
+                    self.start += REQUEST_LEN;
+                    let parts = Whole { cookie: header.cookie, left: len.div_ceil(part), failed: None };
+                    let whole = (len > part).then(|| self.wholes.insert(parts));
+                    self.landing =
+                        Some(Landing { header, at: 0, buf: Buf::alloc(len.min(part)), filled: 0, whole });
                     return true;
                 }
-                ReqKind::Write(buf.freeze())
+                let data = Buf::copy_of(&behind[..len]);
+                self.start += REQUEST_LEN + len;
+                ReqKind::Write(data.freeze())
             }
             Command::Read | Command::Cache => ReqKind::Read,
             Command::Flush => ReqKind::Flush,
@@ -536,7 +540,7 @@ impl Conn {
         let kind = ReqKind::Write(buf.freeze());
         self.accept(header, Command::Write, kind, range, whole, requests);
         if next < header.len as usize {
-            let buf = Buf::alloc(PART.min(header.len as usize - next));
+            let buf = Buf::alloc(self.limits.part.min(header.len as usize - next));
             self.landing = Some(Landing { header, at: next, buf, filled: 0, whole });
         }
         true

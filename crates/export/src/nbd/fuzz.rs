@@ -52,6 +52,7 @@ fn run(first: u8, hello: &[u8], bytes: &[u8]) {
     let limits = Limits {
         in_flight: 8,
         in_flight_bytes: HELD,
+        part: 4 << 10,
         output_bytes: 64 << 10,
         option_data: 4096,
         ..Limits::default()
