@@ -164,6 +164,8 @@ fn an_image_that_shrinks_and_grows_again_before_its_keeper_looks_was_cut_all_the
     let _whole = LeftOut::nothing();
     let Taken { image: attached, notices, .. } = taken(&image, false, Duration::from_secs(60));
     resize(cluster, &image, SIZE / 2);
+    // Longer than the look takes, which nothing but a thread that is not run keeps from it.
+    std::thread::sleep(Duration::from_secs(1));
     resize(cluster, &image, SIZE);
     let (cut, cuts) = channel();
     let keeper = Keeper::start(attached.clone(), notices, Box::new(Cuts(cut)), 4).expect("a thread");
