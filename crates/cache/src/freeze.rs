@@ -274,7 +274,8 @@ impl Core {
         let (pinned, left) = (freeze.pinned as f64, freeze.left as f64);
         let budget = limit.saturating_sub(freeze.inflow).max(1) as f64;
         let spent = dirty.saturating_sub(freeze.left) as f64;
-        if spent < budget * (1.0 - left / pinned) {
+        // Not crowded: what is written can only become less than this. Or the drain is ahead of them.
+        if dirty as f64 <= budget || spent < budget * (1.0 - left / pinned) {
             return 0.0;
         }
         (pinned / budget * 1e9 / self.destage.rate().max(50) as f64).min(DEAREST)
