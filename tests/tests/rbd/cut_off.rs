@@ -1,19 +1,13 @@
 //! Claims about a host that loses its network while others take its images over.
 
-use crate::cluster::{Cluster, long, shared, wait_until};
-use crate::shadow::{Shadow, content};
-use crate::site::{Image, SIZE, Site};
-use crate::writer::{End, Kept, Writer, look, read_all, request};
-use loligo_tests::nbd::Command;
-use loligo_tests::server::Server;
+use crate::cluster::{Cluster, long, shared};
+use crate::site::{ESHUTDOWN, Image};
+use crate::writer::{End, Kept, Writer, fresh, look, read_all};
 use loligo_tests::skip::skip;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// So few blocks that the cache holds all of them dirty: nothing but the lease makes writers wait.
 const BLOCKS: usize = 6000;
-/// NBD's error number of a service that is going away.
-const ESHUTDOWN: u32 = 108;
 /// How long a word that the image is ours is good for, where nothing is said.
 const LEASE: Duration = Duration::from_secs(20);
 /// How long the network is gone: longer than the cluster waits for a client.
@@ -24,20 +18,7 @@ fn acks(shadow: &Kept) -> u64 {
     look(shadow).acked.iter().map(|v| u64::from(*v)).sum()
 }
 
-/// The service has lost its image: every request fails at once, and its dirty data is there.
-fn is_lost(site: &Site<'_>, server: &Server) {
-    let begun = Instant::now();
-    assert_eq!(request(&site.socket(), 0, &Command::Read(4096)), Err(ESHUTDOWN));
-    let write = Command::Write { data: content(0, 9), fua: false };
-    assert_eq!(request(&site.socket(), 0, &write), Err(ESHUTDOWN));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    wait_until("the loss to be told", || server.words().contains("another client's now"));
-    let dirty = site.stats()["dirty_bytes"].as_u64();
-    assert!(dirty.is_some_and(|n| n > 0), "its dirty data is gone: {dirty:?}");
-}
-
 fn round(cluster: &'static Cluster, number: u64) -> Option<()> {
-    let fresh = || -> Kept { Arc::new(Mutex::new(Shadow::new(SIZE))) };
     let images = ["seized", "snapped"].map(|n| Image::new(cluster, &format!("{n}{number}")));
     let [seized, snapped] = &images;
     let (sites, shadows) = (images.each_ref().map(|i| i.site("first")), [fresh(), fresh()]);
@@ -76,7 +57,7 @@ fn round(cluster: &'static Cluster, number: u64) -> Option<()> {
     }
     println!("lost {:?} after the network was back", back.elapsed());
     assert_eq!(shadows.each_ref().map(acks), paused, "acknowledged after the lease");
-    sites.iter().zip(&servers).for_each(|(site, server)| is_lost(site, server));
+    sites.iter().zip(&servers).for_each(|(site, server)| site.is_lost(server));
 
     // What a stock client had found is still what is there.
     let at_snapshot = snapped.export(&snapped.at("meanwhile"));

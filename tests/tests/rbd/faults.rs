@@ -2,10 +2,8 @@
 
 use crate::cluster::{Cluster, alone, long, wait_until};
 use crate::fio::{self, Passes};
-use crate::shadow::Shadow;
-use crate::site::{Image, SIZE, Site};
-use crate::writer::{End, Kept, Writer, look, read_all};
-use std::sync::{Arc, Mutex};
+use crate::site::{Image, Site};
+use crate::writer::{End, Writer, fresh, look, read_all};
 use std::time::{Duration, Instant};
 
 /// So few blocks that the cache holds all of them dirty.
@@ -19,7 +17,7 @@ fn fault(short: u64, in_life: u64) -> Duration {
 fn survives(cluster: &'static Cluster, name: &str, more: &[&str], fault: impl FnOnce(&Site<'_>, &Writer)) {
     let image = Image::new(cluster, name);
     let site = image.site("a");
-    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let shadow = fresh();
     let server = site.serve(more);
     let writer = Writer::start(&site.socket(), &shadow, 31, BLOCKS);
     let passes = Passes::start(&site);

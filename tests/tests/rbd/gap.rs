@@ -2,9 +2,9 @@
 
 use crate::cluster::{long, shared};
 use crate::driven::LeftOut;
-use crate::shadow::{BLOCK, Shadow};
+use crate::shadow::BLOCK;
 use crate::site::{Image, SIZE, Site};
-use crate::writer::{End, Kept, Writer, look, read_all};
+use crate::writer::{End, Writer, fresh, look, read_all};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile};
 use loligo_cache::superblock::Superblock;
 use loligo_ceph::CephError;
@@ -12,7 +12,6 @@ use loligo_ceph::bug::{Step, leave_out};
 use loligo_ceph::take::{self, Cache, Destage, Taken, Wish, Witness};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Names place, core and cache for the process that dies.
@@ -94,7 +93,7 @@ fn a_start_that_dies_between_breaking_the_old_lock_and_taking_it_goes_on_unless_
     for (name, skipped, somebody) in all.into_iter().take(if long() { 4 } else { 2 }) {
         let image = Image::new(cluster, name);
         let site = image.site("a");
-        let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+        let shadow = fresh();
         let server = site.serve(&[]);
         let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
         writer.goes_on(2000);
@@ -138,7 +137,7 @@ fn whoever_comes_between_the_look_at_an_image_and_its_lock_is_noticed() {
         })
     };
     let written = |site: &Site<'_>| {
-        let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+        let shadow = fresh();
         let server = site.serve(&[]);
         let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
         writer.goes_on(500);

@@ -4,8 +4,7 @@
 use crate::cluster::{Cluster, shared};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE};
-use crate::writer::{End, Kept, Writer, look};
-use std::sync::{Arc, Mutex};
+use crate::writer::{End, Writer, fresh, look};
 
 /// Stock tools read snapshots of mirroring by their number only, which their command line does not take.
 const READ: &str = "
@@ -32,7 +31,7 @@ fn each_snapshot_of_mirroring_holds_every_acknowledged_write_and_what_would_end_
     let Some((cluster, _shared)) = shared("snapshot-based mirroring") else { return };
     let image = Image::new(cluster, "mirrored");
     let site = image.site("a");
-    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let shadow = fresh();
     let server = site.serve(&[]);
     let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
     writer.goes_on(1000);

@@ -4,16 +4,11 @@
 use crate::cluster::{long, shared, wait_until};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE, Site};
-use crate::writer::{End, Kept, Writer, look, read_all};
+use crate::writer::{End, Kept, Writer, fresh, look, read_all};
 use loligo_tests::server::Server;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const BLOCKS: usize = SIZE as usize / BLOCK;
-
-fn fresh() -> Kept {
-    Arc::new(Mutex::new(Shadow::new(SIZE)))
-}
 
 /// Ends the writer and the service, and compares.
 fn is_whole(image: &Image, site: &Site<'_>, server: Server, writer: Writer, shadow: &Kept) {

@@ -2,21 +2,16 @@
 
 use crate::cluster::{long, shared};
 use crate::fio::Written;
-use crate::shadow::{BLOCK, Shadow, content};
+use crate::shadow::{BLOCK, content};
 use crate::site::{Image, SIZE, Site};
-use crate::writer::{End, Kept, Writer, look, read_all, request};
+use crate::writer::{End, Kept, Writer, fresh, look, read_all, request};
 use loligo_tests::nbd::Command;
 use loligo_tests::server::Server;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const BLOCKS: usize = SIZE as usize / BLOCK;
 /// Less than what a client waits for the lock of a dead one. Without other load a start takes 2 to 4 s.
 const WAIT: Duration = Duration::from_secs(25);
-
-fn fresh() -> Kept {
-    Arc::new(Mutex::new(Shadow::new(SIZE)))
-}
 
 /// Writes until the service dies.
 fn killed_under_writes(site: &Site<'_>, server: Server, shadow: &Kept, seed: u64) {

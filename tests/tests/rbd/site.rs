@@ -1,12 +1,18 @@
 //! An image of a test's own, and the hosts that serve it: each with a folder and a cache.
 
-use crate::cluster::Cluster;
-use crate::shadow::Shadow;
+use crate::cluster::{Cluster, wait_until};
+use crate::shadow::{Shadow, content};
+use crate::writer::request;
+use loligo_tests::nbd;
 use loligo_tests::server::{Server, Volume, program};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// NBD's error number of a service that is going away.
+pub(crate) const ESHUTDOWN: u32 = 108;
 
 /// Bytes of an image where a test does not say.
 pub(crate) const SIZE: u64 = 64 << 20;
@@ -165,5 +171,17 @@ impl Site<'_> {
         let out = self.loligo(&["stats", Volume::NAME, "--json"]);
         assert!(out.status.success(), "stats: {}", String::from_utf8_lossy(&out.stderr));
         serde_json::from_slice(&out.stdout).expect("JSON")
+    }
+
+    /// Checks that the service has lost its image: every request fails at once, reads too, and its dirty data is there.
+    pub(crate) fn is_lost(&self, server: &Server) {
+        let begun = Instant::now();
+        assert_eq!(request(&self.socket(), 0, &nbd::Command::Read(4096)), Err(ESHUTDOWN));
+        let write = nbd::Command::Write { data: content(0, 9), fua: false };
+        assert_eq!(request(&self.socket(), 0, &write), Err(ESHUTDOWN));
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        wait_until("the loss to be told", || server.words().contains("another client's now"));
+        let dirty = self.stats()["dirty_bytes"].as_u64();
+        assert!(dirty.is_some_and(|n| n > 0), "its dirty data is gone: {dirty:?}");
     }
 }

@@ -2,23 +2,18 @@
 
 use crate::cluster::{Cluster, shared, wait_until};
 use crate::driven::{LeftOut, taken};
-use crate::shadow::{BLOCK, Shadow, content};
+use crate::shadow::{BLOCK, content};
 use crate::site::{Image, SIZE, Site};
-use crate::writer::{End, Kept, Writer, look, read_all, request, size};
+use crate::writer::{End, Kept, Writer, fresh, look, read_all, request, size};
 use loligo_ceph::keeper::{Clients, Keeper};
 use loligo_ceph::take::Taken;
 use loligo_tests::nbd::Command;
 use loligo_tests::server::Server;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// NBD's error numbers of a request behind the end.
 const BEHIND: [u32; 2] = [libc::EINVAL as u32, libc::ENOSPC as u32];
-
-fn fresh() -> Kept {
-    Arc::new(Mutex::new(Shadow::new(SIZE)))
-}
 
 fn resize(cluster: &Cluster, image: &Image, bytes: u64) {
     cluster.rbd(&["resize", "--no-progress", "--allow-shrink", "--size", &format!("{bytes}B"), &image.spec]);

@@ -3,11 +3,10 @@
 use crate::cluster::{Cluster, long, shared};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE};
-use crate::writer::{End, Kept, Writer, look};
+use crate::writer::{End, Kept, Writer, fresh, look};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
 
 /// Bytes of an object.
 const OBJECT: usize = 4 << 20;
@@ -44,7 +43,7 @@ fn scrape(address: &str) -> String {
 /// Takes `count` snapshots of a volume that is written to, and leaves the image flushed and free.
 fn run(image: &Image, more: &[&str], count: usize) -> Vec<Taken> {
     let site = image.site("a");
-    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let shadow = fresh();
     let metrics = free_address();
     let server = site.serve(&[more, &["--metrics", &metrics]].concat());
     let writer = Writer::start(&site.socket(), &shadow, 1, WRITTEN);
@@ -153,7 +152,7 @@ fn snapshots_of_a_clone_keep_the_parents_data_beside_what_was_written() {
     let Some((cluster, _shared)) = shared("snapshots of a clone") else { return };
     let parent = Image::new(cluster, "parent");
     let site = parent.site("a");
-    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let shadow = fresh();
     let server = site.serve(&["--flush-on-stop"]);
     let writer = Writer::start(&site.socket(), &shadow, 2, WRITTEN);
     writer.goes_on(4000);
@@ -192,7 +191,7 @@ fn two_snapshots_asked_for_at_once_are_both_right_and_the_cache_goes_on_afterwar
     let Some((cluster, _shared)) = shared("two snapshots at once") else { return };
     let image = Image::new(cluster, "twice");
     let site = image.site("a");
-    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let shadow = fresh();
     let server = site.serve(&[]);
     let writer = Writer::start(&site.socket(), &shadow, 4, WRITTEN);
     writer.goes_on(3000);
@@ -223,7 +222,7 @@ fn a_snapshot_that_asks_nobody_lacks_what_is_cached_and_harms_nothing_else() {
     let Some((cluster, _shared)) = shared("a snapshot without quiesce") else { return };
     let image = Image::new(cluster, "unasked");
     let site = image.site("a");
-    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let shadow = fresh();
     let server = site.serve(&[]);
     let writer = Writer::start(&site.socket(), &shadow, 5, WRITTEN);
     writer.goes_on(5000);
@@ -248,7 +247,7 @@ fn snapshots_taken_and_removed_again_leave_destaging_by_object_as_it_was() {
     let Some((cluster, _shared)) = shared("snapshots removed again") else { return };
     let image = Image::new(cluster, "removed");
     let site = image.site("a");
-    let shadow: Kept = Arc::new(Mutex::new(Shadow::new(SIZE)));
+    let shadow = fresh();
     let server = site.serve(&[]);
     let writer = Writer::start(&site.socket(), &shadow, 1, WRITTEN);
     for n in 1..=3 {

@@ -1,6 +1,7 @@
 //! A client that writes blocks as fast as it is answered and notes what it sent and what was acknowledged.
 
 use crate::shadow::{Shadow, content};
+use crate::site::SIZE;
 use loligo_sim::rng::Rng;
 use loligo_tests::nbd::{Answer, Client, Command};
 use loligo_tests::server::Volume;
@@ -21,6 +22,11 @@ const CHUNK: u32 = 1 << 20;
 
 /// A shadow that a writer keeps up to date.
 pub(crate) type Kept = Arc<Mutex<Shadow>>;
+
+/// One of an image of the usual size, to which nothing was written.
+pub(crate) fn fresh() -> Kept {
+    Arc::new(Mutex::new(Shadow::new(SIZE)))
+}
 
 /// Looks at it.
 pub(crate) fn look(shadow: &Kept) -> MutexGuard<'_, Shadow> {

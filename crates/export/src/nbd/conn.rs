@@ -12,8 +12,8 @@ use super::output::Output;
 use super::proto::{REQUEST_LEN, RequestHeader, cmd, cmd_flag, errno};
 use super::transmission::{self, Command, Refusal};
 use super::watch::Watch;
+use super::wholes::Wholes;
 use loligo_block::{Answer, Buf, ReqError, ReqId, ReqKind, Request, Segments};
-use slab::Slab;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,15 +73,6 @@ struct Landing {
     whole: Option<usize>,
 }
 
-/// A write that reaches the volume in parts. A client that goes in the middle of it leaves some of them written, as a disk does
-/// that loses its power.
-#[derive(Debug)]
-struct Whole {
-    cookie: u64,
-    left: usize,
-    failed: Option<Refusal>,
-}
-
 /// One connection.
 #[derive(Debug)]
 pub struct Conn {
@@ -97,7 +88,7 @@ pub struct Conn {
     end: usize,
     window: usize,
     landing: Option<Landing>,
-    wholes: Slab<Whole>,
+    wholes: Wholes,
     discard: u64,
     paused: bool,
     start_tls: bool,
@@ -136,7 +127,7 @@ impl Conn {
             end: 0,
             window: RECEIVE,
             landing: None,
-            wholes: Slab::new(),
+            wholes: Wholes::default(),
             discard: 0,
             paused: false,
             start_tls: false,
@@ -242,15 +233,10 @@ impl Conn {
 
     /// A part is over; the last one answers the client, with the first refusal if there was one.
     fn part_over(&mut self, whole: usize, failed: Option<Refusal>) {
-        let w = &mut self.wholes[whole];
-        w.left -= 1;
-        w.failed = w.failed.or(failed);
-        if w.left == 0 {
-            let w = self.wholes.remove(whole);
-            match w.failed {
-                None => transmission::send_done(&mut self.out, w.cookie),
-                Some(f) => transmission::send_error(&mut self.out, self.structured, w.cookie, f),
-            }
+        match self.wholes.part_over(whole, failed) {
+            Some((cookie, None)) => transmission::send_done(&mut self.out, cookie),
+            Some((cookie, Some(f))) => transmission::send_error(&mut self.out, self.structured, cookie, f),
+            None => {}
         }
     }
 
@@ -502,8 +488,7 @@ impl Conn {
                 let part = self.limits.part;
                 if have < len || len > part {
                     self.start += REQUEST_LEN;
-                    let parts = Whole { cookie: header.cookie, left: len.div_ceil(part), failed: None };
-                    let whole = (len > part).then(|| self.wholes.insert(parts));
+                    let whole = (len > part).then(|| self.wholes.begin(header.cookie, len.div_ceil(part)));
                     self.landing =
                         Some(Landing { header, at: 0, buf: Buf::alloc(len.min(part)), filled: 0, whole });
                     return true;

@@ -11,6 +11,7 @@ mod output;
 pub mod proto;
 mod transmission;
 mod watch;
+mod wholes;
 
 pub use conn::{Closed, Conn};
 pub use export::Export;
