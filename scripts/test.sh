@@ -63,4 +63,5 @@ fi
 
 say "The whole output is in $log"
 grep -h '^SKIP' "$log" | sort | uniq -c >&2
+awk -v first=25 -v last=15 -f scripts/failures.awk "$log"
 awk -f scripts/tally.awk "$log"

@@ -1,12 +1,14 @@
-//! The last line of `make test` is right: what was skipped is not called passed, and what crashed is not forgotten.
+//! The last line of `make test` is right: what was skipped is not called passed, and what crashed is not forgotten. What failed is
+//! said again right before it.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What the counter says of `output`, and whether it calls it a success.
-fn tally(output: &str) -> (String, bool) {
-    let script = loligo_tests::tidy::root().join("scripts/tally.awk");
+/// What the script `name` says of `output`, and whether it ends well.
+fn awk(name: &str, settings: &[&str], output: &str) -> (String, bool) {
+    let script = loligo_tests::tidy::root().join("scripts").join(name);
     let mut awk = Command::new("awk")
+        .args(settings.iter().flat_map(|s| ["-v", s]))
         .arg("-f")
         .arg(script)
         .stdin(Stdio::piped())
@@ -16,6 +18,11 @@ fn tally(output: &str) -> (String, bool) {
     awk.stdin.take().expect("piped").write_all(output.as_bytes()).expect("awk reads");
     let out = awk.wait_with_output().expect("awk ends");
     (String::from_utf8_lossy(&out.stdout).trim().to_owned(), out.status.success())
+}
+
+/// What the counter says of `output`, and whether it calls it a success.
+fn tally(output: &str) -> (String, bool) {
+    awk("tally.awk", &[], output)
 }
 
 const GOOD: &str = "
@@ -59,6 +66,32 @@ test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
 error: test failed, to rerun pass `-p x --test y`
 ";
     assert_eq!(tally(&format!("{GOOD}{bad}")), ("9 passed, 1 failed, 2 skipped".into(), false));
+}
+
+#[test]
+fn what_failed_tests_said_is_said_again_cut_in_the_middle_and_nothing_else_is() {
+    let bad = "
+failures:
+
+---- c stdout ----
+first
+second
+third
+fourth
+last
+
+---- d stdout ----
+alone
+
+
+failures:
+    c
+    d
+
+test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+    let (said, _) = awk("failures.awk", &["first=1", "last=2"], &format!("{GOOD}{bad}{GOOD}"));
+    assert_eq!(said, "== what c said\nfirst\n   (3 lines left out)\nlast\n\n== what d said\nalone");
 }
 
 #[test]

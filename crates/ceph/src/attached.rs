@@ -52,7 +52,7 @@ pub struct Counters {
     pub primers: AtomicU64,
     /// Groups that found no object, or an object not written since a snapshot: sent again through librbd.
     pub turned_back: AtomicU64,
-    /// Times the snapshot context was read again.
+    /// Times the header was read again and gone along with.
     pub refreshes: AtomicU64,
 }
 
@@ -401,7 +401,6 @@ impl Attached {
         }
         let mut known = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         now.set(&self.data)?;
-        self.counters.refreshes.fetch_add(1, Ordering::Relaxed);
         *known = now;
         Ok(())
     }

@@ -6,6 +6,7 @@
 use crate::attached::{Attached, Notice};
 use crate::{CephError, status};
 use serde::Serialize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -437,6 +438,7 @@ impl Watch {
                 self.stale = false;
                 self.image.gate.new_epoch();
                 self.image.gate.open();
+                self.image.counters.refreshes.fetch_add(1, Relaxed);
                 self.image.ring();
                 let now = self.image.context().seq;
                 if now != before {

@@ -21,6 +21,9 @@ const PLACES: [u64; 2] = [0, 64 << 10];
 /// How long one that hears nothing believes that the image is its.
 const DEAF: Duration = Duration::from_secs(600);
 
+/// No word of a snapshot is expected after one and this long without another.
+const QUIET: Duration = Duration::from_secs(3);
+
 /// Steps are left out for the whole process: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -207,6 +210,7 @@ impl<'a> Driven<'a> {
     /// Has a stock client take a snapshot. Who is asked before gets `ready` done first. Whether anybody was asked.
     pub(crate) fn snapshot(&mut self, name: &str, mut ready: impl FnMut(&mut Driven<'a>)) -> bool {
         let (image, mut asked) = (self.image, false);
+        let before = self.refreshes();
         std::thread::scope(|s| {
             let at = image.at(name);
             let client = s.spawn(move || image.cluster.rbd(&["snap", "create", "--no-progress", &at]));
@@ -221,7 +225,27 @@ impl<'a> Driven<'a> {
         });
         let (keeper, _) = self.ears.as_ref().expect("one that hears");
         wait_until("the snapshot to be over", || keeper.report().doing == Doing::Running);
+        if asked {
+            self.is_told(before);
+        }
         asked
+    }
+
+    /// Waits until the keeper has acted on both words about a snapshot: that it is over, and that the header changed. Each begins an
+    /// epoch. The second may have been said before the first was heard, and is not missed then.
+    fn is_told(&self, before: u64) {
+        let mut last = (self.refreshes(), Instant::now());
+        wait_until("the keeper to be done with it", || {
+            let now = self.refreshes();
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            now >= before + 2 || (now > before && last.1.elapsed() >= QUIET)
+        });
+    }
+
+    fn refreshes(&self) -> u64 {
+        self.attached.counters.refreshes.load(Relaxed)
     }
 
     /// Waits until the keeper has heard of a snapshot that it was not asked about.

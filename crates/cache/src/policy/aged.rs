@@ -8,9 +8,11 @@
 use crate::huge::HugeVec;
 
 /// Batches a queue can have at a time.
-const RING: u8 = 126;
+const RING: u8 = 125;
 /// In place of a batch: ids set aside because they could not be evicted when their turn came.
 const ASIDE: u8 = RING;
+/// Likewise, and they have become evictable since.
+const READY: u8 = ASIDE + 1;
 /// Label of ids in no queue.
 const NONE: u8 = 0;
 /// Batches that a queue of its usual length has.
@@ -55,6 +57,7 @@ struct Fifo {
     /// Length to plan batches for.
     usual: u32,
     len: u32,
+    /// Entries that were set aside, whether they are ready or not.
     aside: u32,
     /// Entries that ever joined, modulo 2^32.
     joined: u32,
@@ -63,6 +66,7 @@ struct Fifo {
     /// Where the search for the oldest goes on.
     hand: usize,
     aside_hand: usize,
+    ready_hand: usize,
     ahead: [u32; AHEAD],
     ahead_len: usize,
 }
@@ -101,6 +105,7 @@ impl Aged {
             opened: [0; RING as usize],
             hand: 0,
             aside_hand: 0,
+            ready_hand: 0,
             ahead: [0; AHEAD],
             ahead_len: 0,
         };
@@ -154,14 +159,14 @@ impl Aged {
         if p == NONE {
             return None;
         }
-        Some((Queue::of(p), batch(p) == ASIDE))
+        Some((Queue::of(p), batch(p) >= ASIDE))
     }
 
     /// Entries that joined the queue of `id` since it did, to the precision of its batch.
     #[inline]
     pub fn joined_since(&self, id: u32) -> u32 {
         let p = self.place[id as usize];
-        if p == NONE || batch(p) == ASIDE {
+        if p == NONE || batch(p) >= ASIDE {
             return u32::MAX;
         }
         let f = &self.fifos[usize::from(p >> 7)];
@@ -173,7 +178,7 @@ impl Aged {
         self.totals[usize::from(label)] += 1;
         self.counts[usize::from(label) * self.stretches + id as usize / STRETCH] += 1;
         let f = &mut self.fifos[usize::from(label >> 7)];
-        if batch(label) == ASIDE { f.aside += 1 } else { f.len += 1 }
+        if batch(label) >= ASIDE { f.aside += 1 } else { f.len += 1 }
     }
 
     /// Takes an id out of its queue; nothing happens if it is in none.
@@ -186,7 +191,7 @@ impl Aged {
         self.totals[usize::from(label)] -= 1;
         self.counts[usize::from(label) * self.stretches + id as usize / STRETCH] -= 1;
         let f = &mut self.fifos[usize::from(label >> 7)];
-        if batch(label) == ASIDE { f.aside -= 1 } else { f.len -= 1 }
+        if batch(label) >= ASIDE { f.aside -= 1 } else { f.len -= 1 }
     }
 
     /// Adds an id that is in no queue as the youngest.
@@ -217,6 +222,15 @@ impl Aged {
         let q = Queue::of(self.place[id as usize]);
         self.detach(id);
         self.put(id, q.label(ASIDE));
+    }
+
+    /// An id that was set aside has become evictable: [`Aged::next_ready`] finds it from now on. Nothing happens to others.
+    pub fn set_ready(&mut self, id: u32) {
+        let label = self.place[id as usize];
+        if label != NONE && batch(label) == ASIDE {
+            self.detach(id);
+            self.put(id, Queue::of(label).label(READY));
+        }
     }
 
     /// Puts `to` where `from` is, and takes `from` out.
@@ -260,15 +274,28 @@ impl Aged {
         Some(found[0])
     }
 
-    /// The next entry of a queue that was set aside, each in turn.
+    /// The next entry of a queue that was set aside and is not known to be evictable again, each in turn.
     pub fn next_aside(&mut self, q: Queue) -> Option<u32> {
-        if self.fifos[q as usize].aside == 0 {
+        let (id, hand) = self.next(q.label(ASIDE), self.fifos[q as usize].aside_hand)?;
+        self.fifos[q as usize].aside_hand = hand;
+        Some(id)
+    }
+
+    /// The next entry of a queue that was set aside and became evictable, each in turn.
+    pub fn next_ready(&mut self, q: Queue) -> Option<u32> {
+        let (id, hand) = self.next(q.label(READY), self.fifos[q as usize].ready_hand)?;
+        self.fifos[q as usize].ready_hand = hand;
+        Some(id)
+    }
+
+    /// The next id with `label` from `hand` on, and where to go on.
+    fn next(&self, label: u8, hand: usize) -> Option<(u32, usize)> {
+        if self.totals[usize::from(label)] == 0 {
             return None;
         }
         let mut found = [0; 1];
-        let (_, hand) = self.scan(q.label(ASIDE), self.fifos[q as usize].aside_hand, &mut found);
-        self.fifos[q as usize].aside_hand = hand;
-        Some(found[0])
+        let (_, hand) = self.scan(label, hand, &mut found);
+        Some((found[0], hand))
     }
 
     /// Collects ids with `label` from `from` on, wrapping, until `out` is full or the stretch that gave one ends.
@@ -292,7 +319,7 @@ impl Aged {
     /// Age of an id in sixteenths of its queue's batches: 0 the youngest, 15 the oldest or set aside.
     pub fn age16(&self, id: u32) -> u8 {
         let p = self.place[id as usize];
-        if p == NONE || batch(p) == ASIDE {
+        if p == NONE || batch(p) >= ASIDE {
             return 15;
         }
         let f = &self.fifos[usize::from(p >> 7)];

@@ -29,8 +29,8 @@ pub struct S3 {
     share: u32,
     /// Hits this soon after insertion, counted in insertions into the small queue, do not count.
     window: u32,
-    /// Entries that were set aside and have become evictable.
-    ready: Vec<u32>,
+    /// Whose entries that were set aside are tried next.
+    aside: Queue,
 }
 
 impl S3 {
@@ -42,7 +42,7 @@ impl S3 {
             capacity,
             share: 0,
             window: 0,
-            ready: Vec::new(),
+            aside: Queue::Small,
         };
         s.set_share(share_permille);
         s
@@ -96,17 +96,14 @@ impl S3 {
 
     /// `id` can be evicted again: spares a search among those set aside.
     pub fn cleaned(&mut self, id: u32) {
-        if self.ready.len() < PATIENCE as usize && matches!(self.queues.queue(id), Some((_, true))) {
-            self.ready.push(id);
-        }
+        self.queues.set_ready(id);
     }
 
     /// Takes out an entry that `evictable` gives a key for, the best to lose among those looked at.
     pub fn victim(&mut self, mut evictable: impl FnMut(u32) -> Option<u64>) -> Option<u32> {
-        while let Some(id) = self.ready.pop() {
-            if let Some((q, true)) = self.queues.queue(id)
-                && let Some(v) = self.consider(q, id, true, &mut evictable)
-            {
+        for _ in 0..LIMIT {
+            let Some((q, id)) = self.next_ready() else { break };
+            if let Some(v) = self.consider(q, id, true, &mut evictable) {
                 return Some(v);
             }
         }
@@ -135,15 +132,31 @@ impl S3 {
         None
     }
 
-    /// Tries one entry that was set aside.
-    fn retry(&mut self, protect: bool, evictable: &mut impl FnMut(u32) -> Option<u64>) -> Option<u32> {
-        let more = if self.queues.aside(Queue::Small) > self.queues.aside(Queue::Main) {
-            Queue::Small
+    /// An entry that was set aside and has become evictable, of the queue that is too long if it has one.
+    fn next_ready(&mut self) -> Option<(Queue, u32)> {
+        let all = |q| self.queues.len(q) + self.queues.aside(q);
+        let (small, main) = (all(Queue::Small), all(Queue::Main));
+        let (q, other) = if small > self.small_target(small + main) {
+            (Queue::Small, Queue::Main)
         } else {
-            Queue::Main
+            (Queue::Main, Queue::Small)
         };
-        let id = self.queues.next_aside(more)?;
-        self.consider(more, id, protect, evictable)
+        let mut of = |q| Some((q, self.queues.next_ready(q)?));
+        of(q).or_else(|| of(other))
+    }
+
+    /// Tries one entry that was set aside, of both queues in turn: the longer one may have none that can go.
+    fn retry(&mut self, protect: bool, evictable: &mut impl FnMut(u32) -> Option<u64>) -> Option<u32> {
+        let (q, other) = match self.aside {
+            Queue::Small => (Queue::Small, Queue::Main),
+            Queue::Main => (Queue::Main, Queue::Small),
+        };
+        self.aside = other;
+        let (q, id) = match self.queues.next_aside(q) {
+            Some(id) => (q, id),
+            None => (other, self.queues.next_aside(other)?),
+        };
+        self.consider(q, id, protect, evictable)
     }
 
     /// Evicts, promotes, gives another round to, or sets aside an entry whose turn it is.
@@ -158,6 +171,7 @@ impl S3 {
         if freq > 0 && protect {
             let aside = matches!(self.queues.queue(id), Some((_, true)));
             if aside && evictable(id).is_none() {
+                self.queues.set_aside(id);
                 return None;
             }
             self.queues.set_mark(id, if q == Queue::Small { 0 } else { freq - 1 });
@@ -214,6 +228,6 @@ impl S3 {
 
     /// RAM held, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<S3>() + self.queues.bytes() + self.ghost.bytes() + self.ready.capacity() * 4
+        size_of::<S3>() + self.queues.bytes() + self.ghost.bytes()
     }
 }

@@ -241,6 +241,34 @@ fn one_clean_line_among_a_hundred_thousand_dirty_ones_is_found_with_and_without_
 }
 
 #[test]
+fn lines_that_became_clean_by_the_thousand_are_all_found_in_whichever_queue_they_are() {
+    let (n, proven) = (100_000, 4_000);
+    for kind in Kind::ALL {
+        let mut p = Replacement::new(kind, n, 1);
+        // What comes back soon after it was evicted is proven.
+        for _ in 0..2 {
+            (0..proven).for_each(|id| p.insert(id, u64::from(id)));
+            let gone = (0..proven).filter_map(|_| p.victim(|id| Some(u64::from(id)))).count();
+            assert_eq!(gone, proven as usize);
+        }
+        (0..n).for_each(|id| p.insert(id, u64::from(id)));
+        (0..200).for_each(|_| assert_eq!(p.victim(|_| None), None));
+        (0..proven).for_each(|id| p.cleaned(id));
+        let mut asked = 0;
+        let mut found = 0;
+        while found < proven {
+            let victim = p.victim(|id| {
+                asked += 1;
+                (id < proven).then_some(u64::from(id))
+            });
+            assert!(victim.is_some(), "{kind:?}: {found} of {proven} found, and no more");
+            found += 1;
+        }
+        assert!(asked <= 4 * proven, "{kind:?} asked {asked} times for {proven}");
+    }
+}
+
+#[test]
 fn without_hits_lines_leave_in_the_order_they_came() {
     for kind in Kind::ALL {
         let mut m = Model::new(kind, 64);
