@@ -71,6 +71,7 @@ impl Core {
             return Admission::Full;
         }
         let (target, least) = ((self.dirty_limit(), self.params.destage_low), self.frozen_cost(dirty));
+        let least = least.max(self.clear_cost(dirty, target.0));
         let credit = self.destage.credit(now, fresh, dirty, target, least);
         let m = self.mutation(key);
         if !credit && !m.paced {
