@@ -5,6 +5,7 @@
 # Longer forms, by environment:
 #   FUZZ_S=60            seconds for every fuzzer (10 without it)
 #   LOLIGO_SEEDS=100000  seeds of the simulation (2,000 without it); LOLIGO_SEED=N runs that one alone
+#   LOLIGO_LONG=1        20 rounds of what is done to RBD images on a cluster (an hour or more; give TEST_MINUTES too)
 #   LOLIGO_TRACES=DIR    folder with the published block traces, for the miss ratios (skipped without it)
 #   TEST_MINUTES=120     the most that the tests may take once compiled (40 without it)
 set -uo pipefail

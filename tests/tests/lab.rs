@@ -214,6 +214,40 @@ fn hosts_are_network_namespaces_that_can_be_cut_off_and_go_with_the_lab() {
 }
 
 #[test]
+fn the_layout_of_a_cluster_comes_up_as_written_with_databases_and_logs_apart() {
+    let Some(_alone) = alone("labs with databases apart") else { return };
+    let apart = |lab: &Lab| {
+        let told = good(lab.sh("ceph osd metadata 0 --format json")).stdout;
+        let osd: Value = serde_json::from_slice(&told).expect("JSON");
+        ["bluefs_dedicated_db", "bluefs_dedicated_wal"].map(|key| osd[key] == "1")
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let [data, db, file] = ["data", "db", "lab.toml"].map(|name| folder.path().join(name));
+    for (device, size) in [(&data, 8u64 << 30), (&db, 3 << 30)] {
+        std::fs::File::create(device).and_then(|f| f.set_len(size)).expect("a file");
+    }
+    let lines = format!(
+        "replicas = 1\npublic-network = '127.0.0.0/8'\ncluster-network = '127.0.0.0/8'\n[layout]\nnode7 = ['osd.0:{}:{}']\n",
+        data.display(),
+        db.display()
+    );
+    std::fs::write(&file, lines).expect("a file");
+    let lab = Lab::new("layout");
+    good(lab.up(&[file.to_str().expect("text")]));
+    let tree = String::from_utf8(good(lab.sh("ceph osd tree")).stdout).expect("text");
+    assert!(tree.contains("host node7") && tree.contains("osd.0"), "{tree}");
+    assert_eq!(apart(&lab), [true, false]);
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+
+    let lab = Lab::new("apart");
+    good(lab.up(&["--osds", "1", "--replicas", "1", "--db", "file", "--wal", "file"]));
+    assert_eq!(apart(&lab), [true, true]);
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+}
+
+#[test]
 fn a_lab_that_was_kept_comes_back_with_its_data() {
     let Some(_alone) = alone("lab kept and started again") else { return };
     let lab = Lab::new("kept");

@@ -3,6 +3,7 @@
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::{Core, Task};
+use crate::destage::Fill;
 use crate::index::Meta;
 use crate::mutation::{Content, Merge, Stage};
 use crate::record::Record;
@@ -67,12 +68,13 @@ impl Core {
             return Admission::Now;
         }
         let dirty = self.dirty_and_kept();
-        if dirty + fresh > self.slot_limit() {
+        let wall = self.slot_limit();
+        if dirty + fresh > wall {
             return Admission::Full;
         }
-        let (target, least) = ((self.dirty_limit(), self.params.destage_low), self.frozen_cost(dirty));
-        let least = least.max(self.clear_cost(dirty, target.0));
-        let credit = self.destage.credit(now, fresh, dirty, target, least);
+        let (limit, low) = (self.dirty_limit(), self.params.destage_low);
+        let fill = Fill { dirty, limit, wall, low, least: self.frozen_cost(dirty) };
+        let credit = self.destage.credit(now, fresh, fill);
         let m = self.mutation(key);
         if !credit && !m.paced {
             m.paced = true;

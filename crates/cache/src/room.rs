@@ -5,7 +5,7 @@ use crate::bug::{Bug, planted};
 use crate::core::{Core, Task};
 use crate::record::Record;
 
-/// A core that takes groups may pause for this long before admission meets the wall: nanoseconds of destaging.
+/// Before the wall there is room for what a core that takes groups destages in this time, nanoseconds.
 const CLEAR: Nanos = 500_000_000;
 
 /// A deadline for snapshots leaves room for so many dirty blocks (64 MiB), or for a sixteenth of the slots.
@@ -89,25 +89,16 @@ impl Core {
     /// Dirty blocks the shard should hold at most: what there is room for, and where snapshots of the core are to be quick,
     /// what goes to the core in the time they may take, at the rate measured. Admission is paced towards it; only the
     /// first is a wall. A core that takes groups is a cluster, which pauses at times: [`CLEAR`] of destaging is kept clear of the
-    /// wall for that, a sixteenth of the slots at most, so that writes meet the pacer and not a stop.
+    /// wall for that, an eighth of the slots at most, which the pacer gives out ever more slowly.
     pub(crate) fn dirty_limit(&self) -> u64 {
         let (wall, rate) = (self.slot_limit(), self.destage.rate());
         let clear = (rate as f64 * CLEAR as f64 / 1e9) as u64;
-        let most = if self.cfg.core_groups { wall - clear.min(wall / 16) } else { wall };
+        let most = if self.cfg.core_groups { wall - clear.min(wall / 8) } else { wall };
         if !self.cfg.core_snapshots || self.params.snapshot_deadline == 0 || rate == 0 {
             return most;
         }
         let least = SNAPSHOT_LEAST.min(u64::from(self.slots.count() / 16));
         most.min((rate * self.params.snapshot_deadline).max(least))
-    }
-
-    /// What a further dirty block costs at least, in nanoseconds, with `dirty` of them there and `limit` wanted at most: while a core
-    /// that takes groups pauses, the room before the wall is given out ever more slowly, so that it is never all gone.
-    pub(crate) fn clear_cost(&self, dirty: u64, limit: u64) -> f64 {
-        if !self.cfg.core_groups || dirty < limit / 2 {
-            return 0.0;
-        }
-        CLEAR as f64 / self.slot_limit().saturating_sub(dirty).max(1) as f64
     }
 
     /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.

@@ -200,7 +200,7 @@ impl Attached {
         }
     }
 
-    /// Has librbd tell the keeper of snapshots to be taken, where it can, and of changes.
+    /// Has librbd tell the keeper of snapshots to be taken, and of changes.
     ///
     /// # Errors
     /// Where the image cannot be watched.
@@ -211,10 +211,11 @@ impl Attached {
         // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
         let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(quiesce) = lib.quiesce().filter(|_| !is_left_out(Step::Quiesce)) {
+        if !is_left_out(Step::Quiesce) {
             let mut number = 0;
             // SAFETY: the handle is live, and the argument outlives the watch.
-            let code = unsafe { (quiesce.watch)(handle, on_quiesce, on_unquiesce, arg, &raw mut number) };
+            let code =
+                unsafe { (lib.rbd_quiesce_watch)(handle, on_quiesce, on_unquiesce, arg, &raw mut number) };
             check(|| "watching for snapshots".to_owned(), code)?;
             watches.quiesce = Some(number);
         }
@@ -235,8 +236,8 @@ impl Attached {
         let (lib, handle) = (self.image.lib, self.image.handle);
         // SAFETY: the handle is live and each watch is ended once; where that fails the image is closed all the same.
         unsafe {
-            if let (Some(quiesce), Some(number)) = (lib.quiesce(), watches.quiesce) {
-                (quiesce.unwatch)(handle, number);
+            if let Some(number) = watches.quiesce {
+                (lib.rbd_quiesce_unwatch)(handle, number);
             }
             if let Some(number) = watches.update {
                 (lib.rbd_update_unwatch)(handle, number);
@@ -279,9 +280,10 @@ impl Attached {
         if waiting.is_err() {
             return;
         }
-        if let (Some(quiesce), Some(number)) = (self.image.lib.quiesce(), watch) {
+        if let Some(number) = watch {
+            let code = if ready { 0 } else { -libc::EBUSY };
             // SAFETY: the handle is live and the watch is this image's.
-            unsafe { (quiesce.complete)(self.image.handle, number, if ready { 0 } else { -libc::EBUSY }) };
+            unsafe { (self.image.lib.rbd_quiesce_complete)(self.image.handle, number, code) };
         }
     }
 
@@ -353,6 +355,15 @@ impl Attached {
     /// Where that cannot be written.
     pub fn set_mark(&self, mark: Mark) -> Result<(), CephError> {
         self.image.set_metadata(KEY, &mark.of(&self.identity).encode())
+    }
+
+    /// Takes away a mark that came with a clone or a copy: it speaks of the image that this one was made from.
+    ///
+    /// # Errors
+    /// Where the metadata cannot be read or written.
+    pub(crate) fn drop_inherited_mark(&self) -> Result<(), CephError> {
+        let mark = self.image.metadata(KEY)?.and_then(|m| Mark::decode(&m));
+        if mark.is_some_and(|m| !m.is_of(&self.identity)) { self.image.remove_metadata(KEY) } else { Ok(()) }
     }
 
     /// Wakes the device: what waited for the gate may go.

@@ -80,9 +80,7 @@ impl Cluster {
                 if is_left_out(Step::Fence) {
                     cluster.set("rbd_blocklist_on_break_lock", "false")?;
                 }
-                if lib.quiesces() {
-                    cluster.set("rbd_quiesce_notification_attempts", &quiesce_attempts.to_string())?;
-                }
+                cluster.set("rbd_quiesce_notification_attempts", &quiesce_attempts.to_string())?;
             }
         }
         // SAFETY: the handle is live.

@@ -58,7 +58,7 @@ macro_rules! table {
         #[allow(missing_docs, reason = "the functions are documented by the libraries' own headers")]
         pub struct Library {
             $($(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)+)+
-            libraries: Vec<libloading::Library>,
+            _libraries: Vec<libloading::Library>,
         }
 
         impl Library {
@@ -79,7 +79,7 @@ macro_rules! table {
                     )+
                     libraries.push(library);
                 )+
-                Ok(Library { $($($name,)+)+ libraries })
+                Ok(Library { $($($name,)+)+ _libraries: libraries })
             }
         }
     };
@@ -148,6 +148,9 @@ table! {
     rbd_metadata_remove(ImageT, *const c_char) -> c_int;
     rbd_update_watch(ImageT, *mut u64, Notify, *mut c_void) -> c_int;
     rbd_update_unwatch(ImageT, u64) -> c_int;
+    rbd_quiesce_watch(ImageT, Notify, Notify, *mut c_void, *mut u64) -> c_int;
+    rbd_quiesce_complete(ImageT, u64, c_int);
+    rbd_quiesce_unwatch(ImageT, u64) -> c_int;
     rbd_get_block_name_prefix(ImageT, *mut c_char, usize) -> c_int;
     rbd_get_overlap(ImageT, *mut u64) -> c_int;
     rbd_get_size(ImageT, *mut u64) -> c_int;
@@ -169,19 +172,6 @@ table! {
     rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
 }
 
-/// `rbd_quiesce_watch`.
-type QuiesceWatch = unsafe extern "C" fn(ImageT, Notify, Notify, *mut c_void, *mut u64) -> c_int;
-/// `rbd_quiesce_complete`.
-type QuiesceComplete = unsafe extern "C" fn(ImageT, u64, c_int);
-
-/// What only some releases have (16 and newer): how the owner of an image hears of a snapshot before it is taken.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Quiesce {
-    pub(crate) watch: QuiesceWatch,
-    pub(crate) complete: QuiesceComplete,
-    pub(crate) unwatch: unsafe extern "C" fn(ImageT, u64) -> c_int,
-}
-
 impl Library {
     /// The libraries of this host.
     ///
@@ -190,24 +180,6 @@ impl Library {
     pub fn get() -> Result<&'static Library, CephError> {
         static LOADED: OnceLock<Result<Library, CephError>> = OnceLock::new();
         LOADED.get_or_init(Library::load).as_ref().map_err(Clone::clone)
-    }
-
-    /// Whether librbd tells owners of an image before a snapshot is taken (16 and newer).
-    pub fn quiesces(&self) -> bool {
-        self.quiesce().is_some()
-    }
-
-    /// How it does.
-    pub(crate) fn quiesce(&self) -> Option<Quiesce> {
-        let rbd = self.libraries.last()?;
-        // SAFETY: the types are those of the functions in the library's header; the library is never closed.
-        unsafe {
-            Some(Quiesce {
-                watch: *rbd.get(b"rbd_quiesce_watch\0").ok()?,
-                complete: *rbd.get(b"rbd_quiesce_complete\0").ok()?,
-                unwatch: *rbd.get(b"rbd_quiesce_unwatch\0").ok()?,
-            })
-        }
     }
 }
 

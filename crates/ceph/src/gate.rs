@@ -55,6 +55,11 @@ impl Gate {
         Pass::Epoch(s.epoch)
     }
 
+    /// Whether nothing will ever pass again.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lease.now() == Hold::Lost
+    }
+
     /// A change is over.
     pub(crate) fn leave(&self) {
         let mut s = self.lock();

@@ -1,19 +1,20 @@
 //! What stands between an image and its use as a core, and which way of destaging it allows.
 
+use crate::CephError;
 use crate::cluster::{Cluster, Purpose};
 use crate::image::{Image, LockHolder, Source, WatcherInfo, feature};
 use crate::mark::{KEY, Mark};
 use crate::spec::ImageSpec;
-use crate::{CephError, Library};
 use serde::Serialize;
 use std::sync::Arc;
 
 /// Options of librbd that must be as stated for a write to mean what a cache takes it for, with the reason. An image or pool
 /// may override what the client sets, so they are looked up after opening.
-const BINDING: [(&str, &str, &str); 4] = [
+const BINDING: [(&str, &str, &str); 5] = [
     ("rbd_cache", "false", "librbd would answer from memory before the OSDs have the write"),
     ("rbd_persistent_cache_mode", "disabled", "librbd's own persistent cache would hold writes back"),
     ("rbd_quiesce_notification_attempts", "", "a snapshot must wait until dirty data is in the image"),
+    ("rbd_default_snapshot_quiesce_mode", "required", "a snapshot must not be taken without dirty data"),
     ("rbd_parent_cache_enabled", "false", "reads of a clone's parent would come from another daemon's cache"),
 ];
 
@@ -34,8 +35,6 @@ pub struct ImageStatus {
     pub lock: Option<LockHolder>,
     /// Who has it open for writing.
     pub watchers: Vec<WatcherInfo>,
-    /// Whether snapshots by others can be made to hold cached writes (this host's librbd).
-    pub quiesce: bool,
     /// The cache that may hold what it lacks.
     pub cache: Option<Mark>,
     /// Why it cannot be a core at all; empty: it can.
@@ -66,7 +65,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     let mut refused = unusable(&spec.to_string(), features, old);
     refused.extend(taken(lock.as_ref(), &watchers, cache.as_ref()));
     let options = image.options()?;
-    refused.extend(overridden(&options));
+    refused.extend(overridden(spec, &options));
     let (unit, count) = image.striping()?;
     let flags = image.flags()?;
     Ok(ImageStatus {
@@ -77,7 +76,6 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
         features,
         lock,
         watchers,
-        quiesce: Library::get()?.quiesces(),
         cache,
         refused,
         ungrouped: ungrouped(unit, count, &options),
@@ -142,19 +140,21 @@ pub(crate) fn unusable(name: &str, features: u64, old: bool) -> Vec<String> {
 }
 
 /// Options that the image or its pool set against what a core needs.
-pub(crate) fn overridden(options: &[(String, String, Source)]) -> Vec<String> {
+pub(crate) fn overridden(spec: &ImageSpec, options: &[(String, String, Source)]) -> Vec<String> {
     let set = |name: &str| options.iter().find(|(n, ..)| n == name);
     BINDING
         .iter()
         .filter_map(|(name, wanted, why)| {
             let (_, value, source) = set(name)?;
-            let place = match source {
+            let (place, which) = match source {
                 Source::Config => return None,
-                Source::Pool => "pool",
-                Source::Image => "image",
+                Source::Pool => ("pool", spec.pool.clone()),
+                Source::Image => ("image", spec.to_string()),
             };
             (value != wanted).then(|| {
-                format!("its {place} sets {name} to {value} ({why}): 'rbd config {place} remove ... {name}'")
+                format!(
+                    "its {place} sets {name} to {value} ({why}): 'rbd config {place} remove {which} {name}'"
+                )
             })
         })
         .collect()
@@ -221,9 +221,10 @@ mod tests {
     #[test]
     fn only_what_image_or_pool_override_counts_and_limits_leave_librbd_alone() {
         let option = |name: &str, value: &str, source| (name.to_owned(), value.to_owned(), source);
-        assert!(overridden(&[option("rbd_cache", "true", Source::Config)]).is_empty());
-        assert!(overridden(&[option("rbd_cache", "false", Source::Image)]).is_empty());
-        let why = overridden(&[option("rbd_cache", "true", Source::Pool)]);
+        let spec: ImageSpec = "rbd:volumes/one".parse().expect("an image");
+        assert!(overridden(&spec, &[option("rbd_cache", "true", Source::Config)]).is_empty());
+        assert!(overridden(&spec, &[option("rbd_cache", "false", Source::Image)]).is_empty());
+        let why = overridden(&spec, &[option("rbd_cache", "true", Source::Pool)]);
         assert!(why[0].contains("its pool sets rbd_cache to true"), "{why:?}");
         let none = [option("rbd_qos_iops_limit", "0", Source::Config)];
         assert!(ungrouped(4 << 20, 1, &none).is_empty());

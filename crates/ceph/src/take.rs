@@ -153,7 +153,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     let options = image.options()?;
-    let overridden = status::overridden(&options);
+    let overridden = status::overridden(spec, &options);
     if !overridden.is_empty() {
         return refuse(format!("image {spec} cannot be a core: {}", overridden.join("; ")));
     }
@@ -276,6 +276,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     }));
     let settled = attached.watch().and_then(|()| {
         attached.refresh()?;
+        attached.drop_inherited_mark()?;
         attached.gate.new_epoch();
         attached.gate.open();
         let witness = Witness { suspect: changed, ..attached.witness() };
@@ -375,7 +376,28 @@ impl See {
             }
             warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered"));
         }
+        self.check_holder(wish, warnings)?;
         Ok(changed)
+    }
+
+    /// Refuses an image whose lock a stranger has who does not watch it: dead, or cut off. Whoever gave up what others may have in
+    /// their caches has decided that already.
+    fn check_holder(&self, wish: &Wish<'_>, warnings: &mut Vec<String>) -> Result<(), CephError> {
+        let watches = |h: &LockHolder| self.watchers.iter().any(|w| w.address == h.address);
+        let Some(h) = self.holder.as_ref().filter(|h| !watches(h)) else { return Ok(()) };
+        let cache = wish.cache.as_ref();
+        if cache.and_then(|c| c.witness.as_ref()).is_some_and(|w| w.knows(h)) {
+            return Ok(());
+        }
+        if !(wish.steal || wish.without_cache || cache.is_some_and(|c| c.force)) {
+            return refuse(format!(
+                "{} at {} holds the exclusive lock of image {} and does not answer for it: it died, or is cut off. See that it is gone, and \
+                 take the image away from it with --steal",
+                h.client, h.address, wish.spec
+            ));
+        }
+        warnings.push(format!("{} at {}, which held the image's lock, was fenced", h.client, h.address));
+        Ok(())
     }
 
     /// Whether somebody watches the image now who did not when this was seen.
@@ -403,10 +425,21 @@ fn is_stamped(header: &Pool, identity: &ImageIdentity, witness: &Witness) -> Res
 
 /// Another cache may hold what this image lacks.
 fn check_mark(look: &Image, identity: &ImageIdentity, wish: &Wish<'_>) -> Result<(), CephError> {
-    // A clone or copy inherits its origin's metadata; that says nothing of it.
-    let Some(mark) = look.metadata(KEY)?.and_then(|m| Mark::decode(&m)).filter(|m| m.is_of(identity)) else {
-        return Ok(());
+    let Some(value) = look.metadata(KEY)? else { return Ok(()) };
+    let Some(mark) = Mark::decode(&value) else {
+        if wish.without_cache {
+            return Ok(());
+        }
+        return refuse(format!(
+            "image {0} may lack what a cache holds: its metadata has a mark that this release does not understand ('rbd image-meta get {0} \
+             {KEY}'). Use the release that made it; --force-without-cache uses the image as it is and loses what only that cache has",
+            wish.spec
+        ));
     };
+    // A clone or copy inherits its origin's metadata; that says nothing of it.
+    if !mark.is_of(identity) {
+        return Ok(());
+    }
     let mine = wish.cache.as_ref().is_some_and(|c| c.cache == mark.cache);
     if mine || wish.without_cache {
         return Ok(());

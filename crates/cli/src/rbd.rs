@@ -92,12 +92,10 @@ fn print(s: &ImageStatus, served: Option<&Value>) {
         );
         line("cache", &cache);
     }
-    let quiesce = if s.quiesce {
-        "hold every acknowledged write while a cache is attached; while it is detached they lack what is dirty"
-    } else {
-        "cannot hold cached writes: librbd is too old"
-    };
-    line("snapshots", quiesce);
+    line(
+        "snapshots",
+        "hold every acknowledged write while a cache is attached; while it is detached they lack what is dirty",
+    );
     if let Some(snapshots) = served.map(|numbers| &numbers["snapshots"]) {
         let [made, refused] = ["quiesced", "refused"].map(|key| snapshots[key].as_u64().unwrap_or_default());
         let wait = snapshots["last_wait"].as_f64().unwrap_or_default();

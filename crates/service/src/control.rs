@@ -173,6 +173,11 @@ async fn set_param(State(app): Shared, Json(wanted): Json<SetParam>) -> Result<J
         let _alone = app.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut params = current(app)?;
         params.set(&wanted.key, &wanted.value).map_err(|e| Refused(StatusCode::BAD_REQUEST, e))?;
+        if let Some(kept) = &*app.rbd.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(why) = kept.refuse_deadline(params.snapshot_deadline)
+        {
+            return Err(Refused(StatusCode::BAD_REQUEST, why));
+        }
         let done = app.handle.control(&Control::SetParams(params));
         done.map_err(|e| Refused(StatusCode::INTERNAL_SERVER_ERROR, e))?;
         Ok(Json(rows(&params)))

@@ -44,12 +44,15 @@ impl RbdOptions {
     /// Attempts of 5 s that whoever takes a snapshot makes to hear that the image is ready: twice the time it should take.
     fn quiesce_attempts(&self) -> u32 {
         let seconds = match self.snapshot_deadline.as_secs() as u32 {
-            0 => 60,
+            0 => LONGEST,
             n => n,
         };
         (2 * seconds).div_ceil(5).max(2)
     }
 }
+
+/// Seconds that a snapshot waits for dirty data where there is no limit to it.
+const LONGEST: u32 = 3600;
 
 /// The superblock of a cache in use, shared by whoever must write it down.
 pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
@@ -200,7 +203,23 @@ pub(crate) fn marry(held: &mut Held, file: &DeviceFile, sb: &mut Superblock) -> 
 pub(crate) struct Kept {
     pub(crate) image: Arc<Attached>,
     pub(crate) keeper: Keeper,
+    /// Seconds: whoever takes a snapshot waits for that, whatever is set later. 0: as long as it takes.
+    deadline: u64,
     _poller: Poller,
+}
+
+impl Kept {
+    /// Why the deadline for snapshots cannot be set to so many seconds now.
+    pub(crate) fn refuse_deadline(&self, seconds: u64) -> Option<String> {
+        let started = self.deadline;
+        let more = started != 0 && (seconds == 0 || seconds > started);
+        more.then(|| {
+            format!(
+                "snapshot-deadline {seconds}: those who take snapshots wait for the {started} s that the service was started with; for \
+                 more dirty data than that, start it with --snapshot-deadline {seconds}"
+            )
+        })
+    }
 }
 
 /// Starts to keep the image of a running volume.
@@ -218,7 +237,7 @@ pub(crate) fn keep(
     let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb });
     let keeper = Keeper::start(image.clone(), notices, clients, options.quiesce_attempts())?;
     let poller = Poller::start(image.clone())?;
-    Ok(Kept { image, keeper, _poller: poller })
+    Ok(Kept { image, keeper, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
 }
 
 /// The cache, as the keeper of its image sees it.

@@ -134,7 +134,11 @@ impl<'a> Driven<'a> {
             (keeper, Poller::start(attached.clone()).expect("a thread"))
         });
         let device = RbdDevice::new(attached.clone());
-        Driven { image, attached, ears, asked, device, ring: Ring::new(8).expect("a ring") }
+        let driven = Driven { image, attached, ears, asked, device, ring: Ring::new(8).expect("a ring") };
+        if hears {
+            wait_until("the keeper to have looked for itself", || driven.refreshes() > 0);
+        }
+        driven
     }
 
     fn start(&mut self, offset: u64, kind: OpKind) -> Option<Completion> {

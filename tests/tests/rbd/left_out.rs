@@ -69,7 +69,7 @@ fn each_step_of_the_grouped_destage_that_is_left_out_breaks_what_it_is_for() {
     assert_eq!(guarded.turned_back, 5, "the guard is not there");
 
     let unprimed = run(cluster, "no-primer-no-guard", &[Step::Primer, Step::Guard]);
-    assert!(unprimed.snapshot_right && unprimed.head_right, "the context is right");
+    assert!(unprimed.snapshot_right && unprimed.head_right && unprimed.owner_right, "the context is right");
     assert!(!unprimed.diff_right, "without primers fast-diff finds everything all the same");
 
     let stale = run(cluster, "no-refresh", &[Step::Primer, Step::Refresh]);

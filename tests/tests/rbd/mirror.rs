@@ -75,5 +75,10 @@ fn each_snapshot_of_mirroring_holds_every_acknowledged_write_and_what_would_end_
         let content = std::fs::read(&file).expect("a file");
         Shadow::check(&content, before, after).unwrap_or_else(|e| panic!("snapshot {number}: {e}"));
     }
+    // One that follows another cluster's image may not be written to.
+    cluster.rbd(&["mirror", "image", "demote", &image.spec]);
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("promote it first"), "{words}");
+    cluster.rbd(&["mirror", "image", "promote", &image.spec]);
     cluster.rbd(&["mirror", "image", "disable", &image.spec]);
 }

@@ -200,6 +200,47 @@ fn a_requester_that_dies_holds_nobody_up_and_the_next_snapshot_is_right() {
 }
 
 #[test]
+fn a_service_that_dies_while_a_snapshot_is_taken_comes_back_with_everything_and_the_next_one_is_right() {
+    let Some((cluster, _shared)) = shared("a crash during a snapshot") else { return };
+    // The dirty data is on its way out, or the image is ready and the snapshot about to be taken.
+    for doing in ["freezing", "quiesced"] {
+        let image = Image::new(cluster, &format!("crash-{doing}"));
+        let (site, shadow) = (image.site("a"), fresh());
+        let server = site.serve(&[]);
+        let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+        writer.goes_on(3000);
+        let before = look(&shadow).clone();
+        let name = image.at("during");
+        let out = std::thread::scope(|s| {
+            let asker = s.spawn(|| cluster.try_rbd(&["snap", "create", "--no-progress", &name]));
+            while !asker.is_finished() && site.stats()["rbd"]["snapshots"]["doing"] != doing {}
+            server.kill().expect("it ran");
+            let server = site.serve(&[]);
+            let out = asker.join().expect("rbd ran");
+            let found =
+                look(&shadow).holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{doing}: {e}"));
+            look(&shadow).settle(found);
+            server.stop().expect("a stop with dirty data");
+            out
+        });
+        println!("killed while {doing}: {}", out.status);
+        if out.status.success() {
+            let after = look(&shadow).clone();
+            Shadow::check(&image.export(&name), &before, &after).unwrap_or_else(|e| panic!("{doing}: {e}"));
+        }
+        let server = site.serve(&[]);
+        let writer = Writer::start(&site.socket(), &shadow, 2, BLOCKS);
+        writer.goes_on(1000);
+        let before = look(&shadow).clone();
+        cluster.rbd(&["snap", "create", "--no-progress", &image.at("next")]);
+        let after = look(&shadow).clone();
+        is_whole(&image, &site, server, writer, &shadow);
+        Shadow::check(&image.export(&image.at("next")), &before, &after)
+            .unwrap_or_else(|e| panic!("{doing}: {e}"));
+    }
+}
+
+#[test]
 fn a_snapshot_that_is_asked_for_while_the_service_stops_is_whole_or_refused() {
     let Some((cluster, _shared)) = shared("a snapshot during a stop") else { return };
     for (n, millis) in [0, 30, 100, 300].into_iter().enumerate() {

@@ -70,6 +70,10 @@ fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_ca
     cluster.rbd(&["feature", "enable", "rbd/journaled", "journaling"]);
     create(cluster, &["--size", &size, "rbd/cached"]);
     cluster.rbd(&["config", "image", "set", "rbd/cached", "rbd_cache", "true"]);
+    create(cluster, &["--size", &size, "rbd/unasked"]);
+    cluster.rbd(&["config", "image", "set", "rbd/unasked", "rbd_default_snapshot_quiesce_mode", "skip"]);
+    create(cluster, &["--size", &size, "rbd/garbled"]);
+    cluster.rbd(&["image-meta", "set", "rbd/garbled", "loligo.cache", "{\"version\":2}"]);
     create(cluster, &["--size", &size, "--stripe-unit", "65536", "--stripe-count", "4", "rbd/striped"]);
     cluster.rbd(&["snap", "create", "--no-progress", &image.at("s")]);
     let id = format!("conf={conf}&id=loligo");
@@ -86,7 +90,13 @@ fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_ca
         (format!("rbd:rbd/nospace/plain?{id}"), &[], &["plain"]),
         (format!("rbd:rbd/unlocked?{id}"), &[], &["exclusive lock", "rbd feature enable"]),
         (format!("rbd:rbd/journaled?{id}"), &[], &["journaling", "rbd feature disable"]),
-        (format!("rbd:rbd/cached?{id}"), &[], &["rbd_cache", "rbd config image remove"]),
+        (format!("rbd:rbd/cached?{id}"), &[], &["rbd_cache", "rbd config image remove rbd/cached"]),
+        (
+            format!("rbd:rbd/unasked?{id}"),
+            &[],
+            &["quiesce_mode", "rbd config image remove rbd/unasked rbd_default_snapshot_quiesce_mode"],
+        ),
+        (format!("rbd:rbd/garbled?{id}"), &[], &["does not understand", "--force-without-cache"]),
         (format!("rbd:rbd/striped?{id}"), &["--destage", "grouped"], &["striped over 4"]),
         (format!("rbd:rbd/plain@s?{id}"), &[], &["snapshots are read-only"]),
     ] {
@@ -186,4 +196,10 @@ fn unusual_images_work_and_say_where_their_data_does_not_go_by_object() {
         let groups = numbers["groups"].as_u64();
         assert_eq!(groups.is_some_and(|n| n > 0), librbd.is_none(), "{args:?}: {numbers}");
     }
+    // Librbd's own encryption: served as it lies there.
+    let encrypted = create(cluster, &["--size", &size, "rbd/encrypted"]);
+    let words = encrypted.site("a").dir.join("words");
+    std::fs::write(&words, "a pass phrase").expect("a file");
+    cluster.rbd(&["encryption", "format", &encrypted.spec, "luks2", &words.display().to_string()]);
+    works(&encrypted, &[]);
 }

@@ -118,7 +118,10 @@ impl Site<'_> {
         // What is read of its words is of this start.
         let _ = std::fs::remove_file(self.dir.join("serve.log"));
         let mut args: Vec<String> =
-            ["--core", core, "--mode", "wb", "--cache-size", "64m", "--sparse"].map(str::to_owned).to_vec();
+            ["--core", core, "--cache-size", "64m", "--sparse"].map(str::to_owned).to_vec();
+        if !more.contains(&"--mode") {
+            args.extend(["--mode", "wb"].map(str::to_owned));
+        }
         args.extend(["--cache".to_owned(), self.cache.display().to_string()]);
         args.extend(["--listen".to_owned(), format!("unix:{}", self.socket().display())]);
         args.extend(more.iter().map(|s| (*s).to_owned()));

@@ -71,6 +71,14 @@ fn run(image: &Image, more: &[&str], count: usize) -> Vec<Taken> {
     taken
 }
 
+#[test]
+fn a_snapshot_of_a_write_through_cache_is_as_right_and_its_writes_go_on_afterwards() {
+    let Some((cluster, _shared)) = shared("snapshots in wt") else { return };
+    let image = Image::new(cluster, "through");
+    let taken = run(&image, &["--mode", "wt"], 2);
+    judge(&image, &taken);
+}
+
 /// Objects in which two images differ.
 fn differing(a: &[u8], b: &[u8]) -> BTreeSet<u64> {
     let objects = a.chunks(OBJECT).zip(b.chunks(OBJECT)).enumerate();

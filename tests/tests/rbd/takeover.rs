@@ -1,6 +1,6 @@
 //! Claims about an image that another client takes, and about caches that are not where the image's dirty data is.
 
-use crate::cluster::{Frozen, long, shared};
+use crate::cluster::{Frozen, long, shared, wait_until};
 use crate::shadow::BLOCK;
 use crate::site::{ESHUTDOWN, Image, SIZE};
 use crate::writer::{End, Writer, fresh, look, read_all};
@@ -55,6 +55,68 @@ fn a_second_client_that_steals_the_image_fences_the_first_whose_late_writes_neve
         let words = first.refused(&first.core(), &[]);
         assert!(words.contains("somebody else had image"), "{words}");
     }
+}
+
+/// A stock client that writes to an image until it is refused.
+struct Stock(std::process::Child);
+
+impl Stock {
+    fn new(image: &Image) -> Stock {
+        let mut bench = std::process::Command::new("rbd");
+        bench.arg("--conf").arg(image.cluster.conf()).args([
+            "bench",
+            "--io-type",
+            "write",
+            "--io-size",
+            "4096",
+        ]);
+        bench.args(["--io-threads", "1", "--io-total", "100G", "--io-pattern", "rand", &image.spec]);
+        bench.env_remove("CEPH_ARGS").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let child = bench.spawn().expect("rbd runs");
+        wait_until("a stock client to have the image", || image.lock().is_some());
+        Stock(child)
+    }
+
+    fn is_there(&mut self) -> bool {
+        self.0.try_wait().expect("it is ours").is_none()
+    }
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_image_that_a_stock_client_has_is_taken_only_when_told_whether_it_answers_for_its_lock_or_not() {
+    let Some((cluster, _shared)) = shared("an image that a stock client has") else { return };
+    let image = Image::new(cluster, "used");
+    let site = image.site("a");
+    let mut stock = Stock::new(&image);
+    let holder = image.lock().expect("a lock");
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("is in use by client.") && words.contains(&holder), "{words}");
+    assert!(words.contains("--steal") && stock.is_there(), "{words}");
+    let server = site.serve(&["--steal"]);
+    assert!(server.words().contains("was fenced"), "{}", server.words());
+    wait_until("the stock client to be refused", || !stock.is_there());
+    server.stop().expect("a clean stop");
+    image.is_free();
+
+    // One that cannot be reached: its lock stays, and nobody answers for it.
+    let _stock = Stock::new(&image);
+    let holder = image.lock().expect("a lock");
+    cluster.ceph(&["osd", "blocklist", "add", &holder]);
+    let watchers = || cluster.rbd_json(&["status", &image.spec])["watchers"].as_array().map_or(0, Vec::len);
+    wait_until("its watch to end", || watchers() == 0);
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("does not answer for it") && words.contains(&holder), "{words}");
+    let server = site.serve(&["--steal"]);
+    assert!(server.words().contains("was fenced"), "{}", server.words());
+    server.stop().expect("a clean stop");
+    image.is_free();
 }
 
 #[test]

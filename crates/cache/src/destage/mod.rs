@@ -21,6 +21,7 @@ use crate::units::WINDOW_BLOCKS;
 use choose::Chooser;
 use depth::Depth;
 use health::Health;
+pub(crate) use pace::Fill;
 use pace::{Pacer, fullness};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -205,16 +206,9 @@ impl Destage {
         self.bad.first().copied()
     }
 
-    /// Whether `fresh` more dirty blocks may be admitted now, each of which costs `least` nanoseconds at least.
-    pub(crate) fn credit(
-        &mut self,
-        now: Nanos,
-        fresh: u64,
-        dirty: u64,
-        (limit, low): (u64, u32),
-        least: f64,
-    ) -> bool {
-        self.pacer.credit(now, fresh, fullness(dirty, limit, low), dirty as f64 / limit.max(1) as f64, least)
+    /// Whether `fresh` more dirty blocks may be admitted now.
+    pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, fill: Fill) -> bool {
+        self.pacer.credit(now, fresh, fill)
     }
 
     /// What was admitted so far has cost enough.

@@ -17,7 +17,26 @@ pub(crate) struct Pacer {
     rate: f64,
     since: Nanos,
     blocks: u64,
+    /// Blocks admitted that are not paid for yet; below 0: credit. What they cost is what a block costs now, so that what was let in
+    /// while room was dear is not paid for dearly once there is room again.
+    owed: f64,
+    paid: Nanos,
     next: Nanos,
+}
+
+/// How far a cache is filled, as the pacer sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fill {
+    /// Blocks that are dirty, or to be.
+    pub(crate) dirty: u64,
+    /// How many there should be at most.
+    pub(crate) limit: u64,
+    /// How many there can be.
+    pub(crate) wall: u64,
+    /// Percent of the limit below which writes are not paced.
+    pub(crate) low: u32,
+    /// What a block costs at least, nanoseconds.
+    pub(crate) least: f64,
 }
 
 impl Pacer {
@@ -42,27 +61,47 @@ impl Pacer {
         self.rate as u64
     }
 
-    /// Whether `fresh` more dirty blocks may be admitted, each for `least` nanoseconds at least. `x`: [`fullness`]; `share`: what
-    /// is dirty, of the limit.
-    pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, x: f64, share: f64, least: f64) -> bool {
-        if x <= 0.0 && least <= 0.0 {
+    /// Whether `fresh` more dirty blocks may be admitted.
+    pub(crate) fn credit(&mut self, now: Nanos, fresh: u64, fill: Fill) -> bool {
+        let price = self.price(fill);
+        let passed = now.saturating_sub(self.paid) as f64;
+        self.paid = now;
+        self.next = now;
+        if price <= 0.0 {
+            self.owed = 0.0;
             return true;
         }
-        if now < self.next {
+        self.owed = (self.owed - passed / price).max(-(BURST as f64) / price);
+        if self.owed > 0.0 {
+            self.next = now + (self.owed * price) as Nanos + 1;
             return false;
+        }
+        self.owed += fresh as f64;
+        self.next = now + (self.owed.max(0.0) * price) as Nanos;
+        true
+    }
+
+    /// What a block costs, nanoseconds.
+    fn price(&self, fill: Fill) -> f64 {
+        let Fill { dirty, limit, wall, low, least } = fill;
+        let x = fullness(dirty, limit, low);
+        if x <= 0.0 {
+            return least;
         }
         // Until the first measurement the only limit is the dirty limit itself, approached at a modest pace.
         let base = if self.rate == 0.0 { 4000.0 } else { self.rate.max(50.0) };
         // Beyond the limit, which may have moved with the rate, less is let in than goes out: down to a quarter.
-        let slope = if x > 0.0 { x.max(0.01) * share.clamp(1.0, 2.0) } else { 0.0 };
-        let cost = (fresh as f64 * (slope * slope * 1e9 / base).max(least)) as Nanos;
-        self.next = self.next.max(now.saturating_sub(BURST)) + cost;
-        true
+        let slope = x.max(0.01) * (dirty as f64 / limit.max(1) as f64).clamp(1.0, 2.0);
+        // And the nearer the wall, the less: what is left before it is never given out as fast as it was at the limit.
+        let left = wall.saturating_sub(dirty).max(1) as f64;
+        let ease = (wall.saturating_sub(limit) as f64 / left).max(1.0);
+        (slope * slope * ease * 1e9 / base).max(least)
     }
 
     /// What was admitted so far has cost enough.
     pub(crate) fn forgive(&mut self, now: Nanos) {
         self.next = self.next.min(now);
+        self.owed = self.owed.min(0.0);
     }
 
     /// When there is credit again.
@@ -85,8 +124,9 @@ mod tests {
     fn admitted(p: &mut Pacer, share: f64, from: Nanos) -> u64 {
         let (limit, mut n) = (1_000_000u64, 0);
         for t in (0..1_000_000_000).step_by(20_000) {
-            let x = fullness((limit as f64 * share) as u64, limit, 10);
-            while p.credit(from + t, 1, x, share, 0.0) && n < 10_000_000 {
+            let dirty = (limit as f64 * share) as u64;
+            let fill = Fill { dirty, limit, wall: limit, low: 10, least: 0.0 };
+            while p.credit(from + t, 1, fill) && n < 10_000_000 {
                 n += 1;
                 if share < 0.1 {
                     break;
@@ -111,5 +151,48 @@ mod tests {
             last = n;
         }
         assert!((rate * 95 / 100..rate * 108 / 100).contains(&last), "{last} at the limit, destage {rate}");
+    }
+
+    /// A pacer whose rate is 8,000 blocks a second, and a cache that is full up to its limit: 4,000 blocks before the wall.
+    fn full() -> (Pacer, Fill) {
+        let mut p = Pacer::default();
+        for i in 1..40 {
+            p.destaged(i * SPAN, 2_000, true);
+        }
+        (p, Fill { dirty: 60_000, limit: 60_000, wall: 64_000, low: 10, least: 0.0 })
+    }
+
+    #[test]
+    fn while_nothing_is_destaged_the_room_before_the_wall_lasts_for_seconds_and_nobody_is_stopped_before() {
+        let (mut p, mut fill) = full();
+        let mut tenths = vec![0; 30];
+        for t in (0..3_000_000_000).step_by(20_000) {
+            while fill.dirty < fill.wall && p.credit(20 * SPAN + t, 1, fill) {
+                fill.dirty += 1;
+                tenths[(t / 100_000_000) as usize] += 1;
+            }
+        }
+        assert!((500..1000).contains(&tenths[0]), "{tenths:?}");
+        assert!(
+            tenths.windows(2).all(|w| w[1] <= w[0] + 1 && w[1] * 10 + 10 >= w[0] * 7),
+            "a step: {tenths:?}"
+        );
+        assert!(tenths[9] > 50 && tenths[19] > 0, "{tenths:?}");
+    }
+
+    #[test]
+    fn what_was_let_in_while_room_was_dear_is_not_paid_for_dearly_once_there_is_room() {
+        let (mut p, mut fill) = full();
+        let now = 20 * SPAN;
+        fill.dirty = fill.wall - 16;
+        assert!(p.credit(now, 16, fill));
+        fill.dirty = fill.wall;
+        assert!(
+            !p.credit(now + 1_000_000, 1, fill) && p.deadline() > now + 1_000_000_000,
+            "{}",
+            p.deadline()
+        );
+        fill.dirty = fill.limit;
+        assert!(p.credit(now + 6_000_000, 1, fill), "{} ns later", p.deadline() - now);
     }
 }

@@ -43,7 +43,7 @@ impl Queue {
     }
 }
 
-/// The batch in a label other than `NONE`, or `ASIDE`.
+/// The batch in a label other than `NONE`, or `ASIDE`, or `READY`.
 fn batch(label: u8) -> u8 {
     (label & 0x7f) - 1
 }

@@ -13,7 +13,7 @@ const WINDOW: u32 = 4;
 const GHOST: u32 = 2;
 /// Entries looked at for one victim before hits stop to protect one.
 const PATIENCE: u32 = 512;
-/// Entries looked at for one victim at all.
+/// Entries looked at for one victim at all: of those that are ready, and of the others.
 const LIMIT: u32 = 1024;
 /// Entries set aside that each search tries, so that those that became evictable are found without being told.
 const RETRY: u32 = 2;
@@ -30,7 +30,7 @@ pub struct S3 {
     /// Hits this soon after insertion, counted in insertions into the small queue, do not count.
     window: u32,
     /// Whose entries that were set aside are tried next.
-    aside: Queue,
+    retried: Queue,
 }
 
 impl S3 {
@@ -42,7 +42,7 @@ impl S3 {
             capacity,
             share: 0,
             window: 0,
-            aside: Queue::Small,
+            retried: Queue::Small,
         };
         s.set_share(share_permille);
         s
@@ -147,11 +147,11 @@ impl S3 {
 
     /// Tries one entry that was set aside, of both queues in turn: the longer one may have none that can go.
     fn retry(&mut self, protect: bool, evictable: &mut impl FnMut(u32) -> Option<u64>) -> Option<u32> {
-        let (q, other) = match self.aside {
+        let (q, other) = match self.retried {
             Queue::Small => (Queue::Small, Queue::Main),
             Queue::Main => (Queue::Main, Queue::Small),
         };
-        self.aside = other;
+        self.retried = other;
         let (q, id) = match self.queues.next_aside(q) {
             Some(id) => (q, id),
             None => (other, self.queues.next_aside(other)?),

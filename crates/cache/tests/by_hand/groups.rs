@@ -400,5 +400,7 @@ fn clients_of_a_crowded_cache_are_slowed_while_the_core_pauses_and_never_stopped
     let after = load.run(&mut h, 10);
     println!("{dirty} dirty, {usual} a tenth; {before:?}, {during:?}, {after:?}");
     assert!(dirty > 5500, "{dirty} dirty blocks are no crowd");
-    assert!(during.iter().all(|n| *n > usual / 5), "stopped: {usual} before, then {during:?}");
+    assert!(during.iter().all(|n| *n > usual / 10), "stopped: {usual} before, then {during:?}");
+    // What was let in last, when room was dear, holds nobody up afterwards.
+    assert!(after.iter().all(|n| *n > usual / 5), "still held up: {usual} before, then {after:?}");
 }

@@ -119,17 +119,25 @@ impl RbdDevice {
                 Pass::Lost => self.refuse(change),
             }
         }
+        if self.image.gate.is_lost() {
+            return self.give_up();
+        }
         while self.objects.busy() < OBJECTS {
             let Some(object) = self.objects.next() else { return };
             match self.image.gate.enter() {
                 Pass::Epoch(epoch) => self.write_object(object, epoch),
-                Pass::Closed => return self.objects.wait_again(object),
-                Pass::Lost => {
-                    for extent in self.objects.take_all(object) {
-                        self.extent_over(extent.request, Err(lost()));
-                    }
-                }
+                // It is met again at the next turn, which a loss brings about too.
+                Pass::Closed | Pass::Lost => return self.objects.wait_again(object),
             }
+        }
+    }
+
+    /// The image is lost: what waits for something that is under way, which may never land, is over.
+    fn give_up(&mut self) {
+        let waiting = self.streams.give_up();
+        self.finished.extend(waiting.into_iter().map(|tag| done(tag, Err(lost()))));
+        for extent in self.objects.give_up() {
+            self.extent_over(extent.request, Err(lost()));
         }
     }
 

@@ -94,9 +94,12 @@ impl Objects {
         done
     }
 
-    /// Everything of an object that will not be written.
-    pub(super) fn take_all(&mut self, object: u64) -> impl Iterator<Item = Extent> + use<> {
-        self.active.remove(&object).unwrap_or_default().extents.into_iter()
+    /// Everything that waits: it will never be written. Operations under way are still to land.
+    pub(super) fn give_up(&mut self) -> Vec<Extent> {
+        self.ready.clear();
+        let waiting = self.active.values_mut().flat_map(|o| o.extents.drain(..)).collect();
+        self.active.retain(|_, o| o.busy);
+        waiting
     }
 
     /// Its operation is over.

@@ -80,6 +80,12 @@ impl Streams {
         Streams { object_size, active: HashMap::new() }
     }
 
+    /// Everything that waits: it will never go.
+    pub(super) fn give_up(&mut self) -> Vec<Tag> {
+        let runs = self.active.values_mut().flat_map(|o| o.waiting.drain(..));
+        runs.flat_map(|run| run.pieces).map(|(tag, _)| tag).collect()
+    }
+
     /// A write; what is to go now, which [`Streams::landed`] must be told of.
     pub(super) fn offer(&mut self, tag: Tag, at: u64, data: Shared) -> Option<Run> {
         let (len, object) = (data.len(), at / self.object_size);
@@ -155,6 +161,18 @@ mod tests {
         assert_eq!(last.pieces.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), (52..64).collect::<Vec<_>>());
         assert!(s.landed(last.at, last.end()).is_none());
         assert!(s.active.is_empty(), "nothing is remembered of what is over");
+    }
+
+    #[test]
+    fn what_waits_can_be_given_up_and_what_is_under_way_goes_on() {
+        let mut s = Streams::new(OBJECT);
+        let gone = stream(&mut s, 0, 8);
+        assert_eq!(gone.len(), 4);
+        assert_eq!(s.give_up(), [4, 5, 6, 7]);
+        for (at, end) in gone {
+            assert!(s.landed(at * 1024, end * 1024).is_none(), "nothing waits any more");
+        }
+        assert!(s.active.is_empty());
     }
 
     #[test]
