@@ -1,7 +1,7 @@
 //! Claims about what others do to an image while it is somebody's core: it is gone along with, or refused with the reason, and
 //! the volume goes on.
 
-use crate::cluster::{long, shared, wait_until};
+use crate::cluster::{Cluster, long, shared, wait_until};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, fresh, look, read_all};
@@ -164,6 +164,14 @@ fn a_snapshot_is_refused_while_dirty_data_cannot_leave_in_time_and_taken_when_it
     Shadow::check(&image.export(&image.at("taken")), &before, &after).unwrap_or_else(|e| panic!("{e}"));
 }
 
+/// A stock client that asks for a snapshot.
+fn asks(cluster: &Cluster, at: &str) -> std::process::Child {
+    let mut asker = std::process::Command::new("rbd");
+    asker.args(["--id", "loligo", "--conf"]).arg(cluster.conf());
+    asker.args(["snap", "create", "--no-progress", at]).env_remove("CEPH_ARGS");
+    asker.spawn().expect("rbd runs")
+}
+
 #[test]
 fn a_requester_that_dies_holds_nobody_up_and_the_next_snapshot_is_right() {
     let Some((cluster, _shared)) = shared("a requester that dies") else { return };
@@ -175,10 +183,7 @@ fn a_requester_that_dies_holds_nobody_up_and_the_next_snapshot_is_right() {
         let server = site.serve(&[]);
         let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
         writer.goes_on(2000);
-        let mut asker = std::process::Command::new("rbd");
-        asker.args(["--id", "loligo", "--conf"]).arg(cluster.conf());
-        asker.args(["snap", "create", "--no-progress", &image.at("orphan")]).env_remove("CEPH_ARGS");
-        let mut asker = asker.spawn().expect("rbd runs");
+        let mut asker = asks(cluster, &image.at("orphan"));
         match death {
             None => wait_until("the snapshot to be waited for", || {
                 site.stats()["rbd"]["snapshots"]["doing"] != "running"
@@ -199,6 +204,19 @@ fn a_requester_that_dies_holds_nobody_up_and_the_next_snapshot_is_right() {
     }
 }
 
+/// One that asks for a snapshot, and is met while this is done for it.
+fn caught(image: &Image, site: &Site<'_>, doing: &str) -> std::process::Child {
+    for n in 0..20 {
+        let mut asker = asks(image.cluster, &image.at(&format!("during{n}")));
+        while asker.try_wait().expect("it is ours").is_none() {
+            if site.stats()["rbd"]["snapshots"]["doing"] == doing {
+                return asker;
+            }
+        }
+    }
+    panic!("'{doing}' was never met");
+}
+
 #[test]
 fn a_service_that_dies_while_a_snapshot_is_taken_comes_back_with_everything_and_the_next_one_is_right() {
     let Some((cluster, _shared)) = shared("a crash during a snapshot") else { return };
@@ -209,25 +227,16 @@ fn a_service_that_dies_while_a_snapshot_is_taken_comes_back_with_everything_and_
         let server = site.serve(&[]);
         let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
         writer.goes_on(3000);
-        let before = look(&shadow).clone();
-        let name = image.at("during");
-        let out = std::thread::scope(|s| {
-            let asker = s.spawn(|| cluster.try_rbd(&["snap", "create", "--no-progress", &name]));
-            while !asker.is_finished() && site.stats()["rbd"]["snapshots"]["doing"] != doing {}
-            server.kill().expect("it ran");
-            let server = site.serve(&[]);
-            let out = asker.join().expect("rbd ran");
-            let found =
-                look(&shadow).holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{doing}: {e}"));
-            look(&shadow).settle(found);
-            server.stop().expect("a stop with dirty data");
-            out
-        });
-        println!("killed while {doing}: {}", out.status);
-        if out.status.success() {
-            let after = look(&shadow).clone();
-            Shadow::check(&image.export(&name), &before, &after).unwrap_or_else(|e| panic!("{doing}: {e}"));
-        }
+        let mut asker = caught(&image, &site, doing);
+        server.kill().expect("it ran");
+        asker.kill().expect("it was ours");
+        asker.wait().expect("it ends");
+        assert!(matches!(writer.ended(), End::Broken), "the service was killed");
+        // Whoever asked has the image open for half a minute more.
+        let server = site.serve(&["--steal"]);
+        let found = look(&shadow).holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{doing}: {e}"));
+        look(&shadow).settle(found);
+        server.stop().expect("a stop with dirty data");
         let server = site.serve(&[]);
         let writer = Writer::start(&site.socket(), &shadow, 2, BLOCKS);
         writer.goes_on(1000);

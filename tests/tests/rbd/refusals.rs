@@ -70,8 +70,8 @@ fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_ca
     cluster.rbd(&["feature", "enable", "rbd/journaled", "journaling"]);
     create(cluster, &["--size", &size, "rbd/cached"]);
     cluster.rbd(&["config", "image", "set", "rbd/cached", "rbd_cache", "true"]);
-    create(cluster, &["--size", &size, "rbd/unasked"]);
-    cluster.rbd(&["config", "image", "set", "rbd/unasked", "rbd_default_snapshot_quiesce_mode", "skip"]);
+    create(cluster, &["--size", &size, "rbd/quiesceless"]);
+    cluster.rbd(&["config", "image", "set", "rbd/quiesceless", "rbd_default_snapshot_quiesce_mode", "skip"]);
     create(cluster, &["--size", &size, "rbd/garbled"]);
     cluster.rbd(&["image-meta", "set", "rbd/garbled", "loligo.cache", "{\"version\":2}"]);
     create(cluster, &["--size", &size, "--stripe-unit", "65536", "--stripe-count", "4", "rbd/striped"]);
@@ -92,9 +92,9 @@ fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_ca
         (format!("rbd:rbd/journaled?{id}"), &[], &["journaling", "rbd feature disable"]),
         (format!("rbd:rbd/cached?{id}"), &[], &["rbd_cache", "rbd config image remove rbd/cached"]),
         (
-            format!("rbd:rbd/unasked?{id}"),
+            format!("rbd:rbd/quiesceless?{id}"),
             &[],
-            &["quiesce_mode", "rbd config image remove rbd/unasked rbd_default_snapshot_quiesce_mode"],
+            &["quiesce_mode", "rbd config image remove rbd/quiesceless rbd_default_snapshot_quiesce_mode"],
         ),
         (format!("rbd:rbd/garbled?{id}"), &[], &["does not understand", "--force-without-cache"]),
         (format!("rbd:rbd/striped?{id}"), &["--destage", "grouped"], &["striped over 4"]),
