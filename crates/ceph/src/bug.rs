@@ -26,6 +26,8 @@ pub enum Step {
     Noting = 256,
     /// The taking of the lock, and everything after it, likewise.
     Taking = 512,
+    /// The header's own sequence: without it that of the newest snapshot there is counts, which goes back when that is removed.
+    Sequence = 1024,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -1,6 +1,7 @@
 //! The snapshot context of an image: what an OSD must know to keep snapshots apart from what is written after them.
 
 use crate::CephError;
+use crate::bug::{Step, is_left_out};
 use crate::cluster::{Pool, text};
 use crate::error::check;
 use std::ffi::c_char;
@@ -39,8 +40,12 @@ impl SnapContext {
             )
         };
         let len = check(|| "reading the image's snapshot context".to_owned(), code)? as usize;
-        SnapContext::decode(out.get(..len).unwrap_or_default())
-            .ok_or_else(|| CephError::Named("the image's snapshot context makes no sense".to_owned()))
+        let mut read = SnapContext::decode(out.get(..len).unwrap_or_default())
+            .ok_or_else(|| CephError::Named("the image's snapshot context makes no sense".to_owned()))?;
+        if is_left_out(Step::Sequence) {
+            read.seq = read.ids.first().copied().unwrap_or_default();
+        }
+        Ok(read)
     }
 
     /// The same with the version of the header, which moves with every change of it and with nothing else. Whoever writes to

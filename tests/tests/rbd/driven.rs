@@ -262,6 +262,11 @@ impl<'a> Driven<'a> {
         self.attached.counters.turned_back.load(Relaxed)
     }
 
+    /// Why nothing goes by object any more, if so.
+    pub(crate) fn why_librbd(&self) -> Option<String> {
+        self.attached.why_librbd()
+    }
+
     /// Lets the image go.
     pub(crate) fn end(self) {
         let Driven { attached, ears, device, ring, .. } = self;

@@ -109,6 +109,42 @@ fn a_primer_counts_for_the_epoch_in_which_it_was_sent_or_fast_diff_misses_its_ob
     assert_eq!(primed_before(cluster, "no-epoch", &[Step::Epoch]), (true, 1));
 }
 
+/// Snapshots are taken, the newest is removed, and what was written before is written again: how often an OSD refused a group, and
+/// whether everything goes through librbd in the end.
+fn newest_removed(cluster: &'static Cluster, name: &str, steps: &[Step]) -> (u64, bool) {
+    let image = Image::new(cluster, name);
+    let left_out = LeftOut::nothing();
+    left_out.now(steps);
+    let mut driven = Driven::new(&image);
+    let objects = [0, 1, 2, 3];
+    driven.write(&objects, 1);
+    for snapshot in ["kept", "gone"] {
+        assert!(driven.snapshot(snapshot, |_| {}), "nobody was asked");
+        driven.write(&objects, 2);
+    }
+    cluster.rbd(&["snap", "rm", "--no-progress", &image.at("gone")]);
+    driven.hears_of(1);
+    for version in 3..=6 {
+        driven.write(&objects, version);
+    }
+    let refused = (driven.turned_back(), driven.why_librbd().is_some());
+    driven.end();
+    assert!(image.export(&image.spec) == holding(&[(&objects, 6)]), "{name}: not what was written");
+    assert!(
+        image.export(&image.at("kept")) == holding(&[(&objects, 1)]),
+        "{name}: the snapshot is not what it was"
+    );
+    refused
+}
+
+#[test]
+fn the_newest_snapshots_number_in_place_of_the_headers_sequence_has_groups_refused_once_it_is_removed() {
+    let Some((cluster, _shared)) = shared("the newest snapshot removed") else { return };
+    assert_eq!(newest_removed(cluster, "sequence", &[]), (0, false));
+    let (refused, _) = newest_removed(cluster, "no-sequence", &[Step::Sequence]);
+    assert!(refused > 0, "nothing was refused");
+}
+
 #[test]
 fn whoever_is_not_told_before_a_snapshot_leaves_acknowledged_writes_out_of_it() {
     let Some((cluster, _shared)) = shared("nobody is told of a snapshot") else { return };

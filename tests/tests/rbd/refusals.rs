@@ -6,7 +6,7 @@ use crate::site::{Image, SIZE};
 use crate::writer::request;
 use loligo_cache::layout::SHARD_BASE;
 use loligo_tests::nbd::Command;
-use loligo_tests::server::Server;
+use loligo_tests::server::{Server, program};
 use serde_json::Value;
 use std::os::unix::fs::FileExt;
 
@@ -202,4 +202,17 @@ fn unusual_images_work_and_say_where_their_data_does_not_go_by_object() {
     std::fs::write(&words, "a pass phrase").expect("a file");
     cluster.rbd(&["encryption", "format", &encrypted.spec, "luks2", &words.display().to_string()]);
     works(&encrypted, &[]);
+}
+
+#[test]
+fn a_host_without_librbd_is_told_which_package_is_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for library in ["librados.so.2", "librbd.so.1"] {
+        std::fs::write(folder.path().join(library), "").expect("a file");
+    }
+    let mut command = std::process::Command::new(program());
+    command.args(["rbd", "status", "rbd/any"]).env("LD_LIBRARY_PATH", folder.path());
+    let out = command.output().expect("the program runs");
+    let words = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && words.contains("apt-get install librbd1"), "{words}");
 }
