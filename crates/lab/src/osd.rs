@@ -15,7 +15,7 @@ use crate::config::{Aside, Data, Hosts, Kind, LabConfig, OsdPlan};
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
 use crate::namespaces;
-use crate::process::{POLL, Process, last_lines};
+use crate::process::{Held, POLL, Process, last_lines};
 use crate::state::State;
 
 /// Bytes of a database or log that is a file.
@@ -83,7 +83,7 @@ pub(crate) fn mkfs(ceph: &Ceph, config: &LabConfig, id: u32, uuid: &str) -> Resu
 }
 
 /// Starts the daemon.
-pub(crate) fn start(at: &Layout, ceph: &Ceph, state: &State, plan: &OsdPlan) -> Result<Process> {
+pub(crate) fn start(at: &Layout, ceph: &Ceph, state: &State, plan: &OsdPlan) -> Result<Held> {
     let name = format!("osd.{}", plan.id);
     let mut command = ceph.command("ceph-osd");
     command.args(["-f", "-i", &plan.id.to_string()]);
@@ -94,7 +94,7 @@ pub(crate) fn start(at: &Layout, ceph: &Ceph, state: &State, plan: &OsdPlan) -> 
         let namespace = namespaces::name(&state.fsid, &format!("osd{}", plan.id));
         command = namespaces::within(&namespace, &command);
     }
-    Process::start(&name, &mut command, &at.output(&name))
+    Process::hold(&name, &command, &at.output(&name))
 }
 
 /// The CRUSH host of an OSD, where it is not the machine's own name.
@@ -116,7 +116,7 @@ fn model_file(at: &Layout, id: u32) -> PathBuf {
 }
 
 /// Starts the server of the disk model under an OSD: `program` is this program.
-pub(crate) fn start_model(at: &Layout, state: &State, program: &Path, id: u32) -> Result<Process> {
+pub(crate) fn start_model(at: &Layout, state: &State, program: &Path, id: u32) -> Result<Held> {
     let mount = at.mount(id);
     fs::create_dir_all(&mount).with_context(|| format!("making {}", mount.display()))?;
     let disk = at.disk(id);
@@ -132,7 +132,7 @@ pub(crate) fn start_model(at: &Layout, state: &State, program: &Path, id: u32) -
     let mut command = Command::new(program);
     command.args(["serve", "--bare", "--name", &model_name(id), "--core", &core, "--listen", &listen]);
     command.env("LOLIGO_RUNTIME_DIR", at.run());
-    Process::start(&name, &mut command, &at.output(&name))
+    Process::hold(&name, &command, &at.output(&name))
 }
 
 /// Waits until the model's file is there.

@@ -1,9 +1,10 @@
 //! Daemons that outlive their starter, known by process id and start time, so that none is ever mistaken for another.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -30,18 +31,24 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` in a process group of its own, without a terminal; its output goes to `log`.
-    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Process> {
+    /// Starts `command` in a process group of its own, without a terminal; its output goes to `log`. It runs once it is let go, so that
+    /// what nobody has written down never does.
+    ///
+    /// # Errors
+    /// Where the log cannot be opened or nothing can be started.
+    pub fn hold(name: &str, command: &Command, log: &Path) -> Result<Held> {
         let out = File::options().create(true).append(true).open(log);
         let out = out.with_context(|| format!("opening {}", log.display()))?;
         let err = out.try_clone().with_context(|| format!("opening {}", log.display()))?;
-        command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
+        let mut waits = waiting(command);
+        waits.process_group(0).stdin(Stdio::piped()).stdout(out).stderr(err);
         let program = command.get_program().to_string_lossy().into_owned();
-        let child = command.spawn().with_context(|| format!("starting {program} for {name}"))?;
+        let mut child = waits.spawn().with_context(|| format!("starting {program} for {name}"))?;
         let pid = child.id() as i32;
         // Not reaped until this program ends, so the process id stays its own up to here.
         let start = stat(pid).map_or(0, |s| s.start);
-        Ok(Process { name: name.to_owned(), pid, start, boot: boot_id() })
+        let process = Process { name: name.to_owned(), pid, start, boot: boot_id() };
+        Ok(Held { process, word: child.stdin.take() })
     }
 
     /// Whether it still runs.
@@ -60,6 +67,39 @@ impl Process {
             let _ = pidfd_send_signal(&fd, signal);
         }
     }
+}
+
+/// A process that waits to be let go; dropped, or with its starter dead, it ends without having run.
+#[derive(Debug)]
+pub struct Held {
+    /// The process, as it will be known.
+    pub process: Process,
+    word: Option<ChildStdin>,
+}
+
+impl Held {
+    /// Lets it go.
+    pub fn go(mut self) -> Process {
+        if let Some(mut word) = self.word.take() {
+            // If it is gone already that shows as with any other that ended.
+            let _ = word.write_all(b"go\n");
+        }
+        self.process
+    }
+}
+
+/// `command` as a process that becomes it once it has read a line, and ends where there is none to come.
+fn waiting(command: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "read -r go && exec \"$@\" </dev/null", "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
 }
 
 /// Ends processes: SIGTERM (and SIGCONT, for one that was frozen), and SIGKILL for what still runs after `limit`.
@@ -153,7 +193,7 @@ mod tests {
     use super::*;
 
     fn sleeper(dir: &Path) -> Process {
-        Process::start("sleeper", Command::new("sleep").arg("100"), &dir.join("out")).unwrap()
+        Process::hold("sleeper", Command::new("sleep").arg("100"), &dir.join("out")).unwrap().go()
     }
 
     #[test]
@@ -167,6 +207,21 @@ mod tests {
         assert!(p.alive(), "a process of another start time was ended");
         end(std::slice::from_ref(&p), Duration::from_secs(5));
         assert!(!p.alive());
+    }
+
+    #[test]
+    fn a_process_that_was_not_let_go_never_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let hold = || Process::hold("touch", Command::new("touch").arg(&mark), &dir.path().join("out")).unwrap();
+        let held = hold();
+        let process = held.process.clone();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(process.alive() && !mark.exists(), "it did not wait");
+        drop(held);
+        assert!(wait(&[process], Duration::from_secs(10)) && !mark.exists(), "it ran all the same");
+        let process = hold().go();
+        assert!(wait(&[process], Duration::from_secs(10)) && mark.exists(), "it did not run");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::LabConfig;
 use crate::layout::Layout;
-use crate::process::Process;
+use crate::process::{Held, Process};
 
 /// Says that a file is this and no other program's.
 const MAGIC: &str = "loligo-lab";
@@ -101,6 +101,17 @@ impl State {
             Ok(std::fs::rename(&new, &path)?)
         };
         write().with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Writes a process down, then lets it go.
+    ///
+    /// # Errors
+    /// Where the file cannot be written; the process never runs then.
+    pub(crate) fn start(&mut self, at: &Layout, held: Held) -> Result<()> {
+        self.processes.push(held.process.clone());
+        self.write(at)?;
+        held.go();
+        Ok(())
     }
 
     /// Those of the processes that run.

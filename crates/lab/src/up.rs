@@ -186,8 +186,7 @@ fn start(at: &Layout, ceph: &Ceph, state: &mut State, kind: &str, id: &str) -> R
     let name = format!("{kind}.{id}");
     let mut command = ceph.command(&format!("ceph-{kind}"));
     command.args(["-f", "-i", id]);
-    state.processes.push(Process::start(&name, &mut command, &at.output(&name))?);
-    state.write(at)
+    state.start(at, Process::hold(&name, &command, &at.output(&name))?)
 }
 
 fn start_osds(
@@ -205,8 +204,7 @@ fn start_osds(
             // Written down first: a mount of a server that was killed is still there.
             state.mounts.push(at.mount(plan.id));
             state.write(at)?;
-            state.processes.push(osd::start_model(at, state, &options.program, plan.id)?);
-            state.write(at)?;
+            state.start(at, osd::start_model(at, state, &options.program, plan.id)?)?;
         }
         for plan in plans {
             let model = state.process(&format!("disk.{}", plan.id)).context("it was just started")?;
@@ -222,8 +220,7 @@ fn start_osds(
     }
     progress.step(&format!("{} OSDs", plans.len()));
     for plan in plans {
-        state.processes.push(osd::start(at, ceph, state, plan)?);
-        state.write(at)?;
+        state.start(at, osd::start(at, ceph, state, plan)?)?;
     }
     Ok(())
 }
