@@ -87,7 +87,7 @@ impl Image {
         let mut handle: ImageT = null_mut();
         // SAFETY: the pool's handle is live; `handle` is written before it is read; no snapshot is named.
         let code = unsafe { (lib.rbd_open_read_only)(pool.io, raw.as_ptr(), &raw mut handle, null()) };
-        check(|| format!("opening image {name} ('rbd ls POOL' lists them)"), code)?;
+        check(|| format!("opening image {name} ('rbd ls POOL[/NAMESPACE]' lists them)"), code)?;
         Ok(Image { lib, handle, _pool: pool })
     }
 

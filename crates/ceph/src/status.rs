@@ -85,19 +85,22 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
 
 /// Who stands in the way: a client that has it, and a cache that holds what it may lack.
 fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mark>) -> Vec<String> {
-    let died = "one that died lets go after 30 s";
     let mut why = Vec::new();
     // Whoever holds the lock of an image with a mark is that cache, dead or alive, unless others came between.
     let by = cache.map_or(String::new(), |m| format!(" (volume '{}' on {} has marked it)", m.volume, m.host));
+    let end = "end that client first (one that died is forgotten after 30 s)";
     if let Some(h) = lock {
         let watched = watchers.iter().any(|w| w.address == h.address);
-        let state = if watched { "end that client first" } else { "it is not there any more" };
-        why.push(format!("{} at {} holds its exclusive lock{by}: {state} ({died})", h.client, h.address));
+        let state = match (watched, cache) {
+            (true, _) => end,
+            (false, Some(_)) => "it was stopped or died: start it again with its cache",
+            (false, None) => {
+                "it does not answer for it: see that it is gone, then take the image with --steal"
+            }
+        };
+        why.push(format!("{} at {} holds its exclusive lock{by}: {state}", h.client, h.address));
     } else if let Some(w) = watchers.first() {
-        why.push(format!(
-            "client.{} at {} has it open{by}: end that client first ({died})",
-            w.client, w.address
-        ));
+        why.push(format!("client.{} at {} has it open{by}: {end}", w.client, w.address));
     }
     if let Some(m) = cache {
         why.push(format!(

@@ -358,7 +358,7 @@ impl See {
                 wish.spec, self.identity
             ));
         }
-        check_mark(&self.look, &self.identity, wish)?;
+        check_mark(&self.look, &self.identity, wish, warnings)?;
         let holder = self.holder.as_ref();
         let changed = check_witness(cluster, &self.look, &self.identity, holder, wish, warnings)?;
         let ours = wish.cache.as_ref().and_then(|c| c.witness.as_ref());
@@ -424,10 +424,16 @@ fn is_stamped(header: &Pool, identity: &ImageIdentity, witness: &Witness) -> Res
 }
 
 /// Another cache may hold what this image lacks.
-fn check_mark(look: &Image, identity: &ImageIdentity, wish: &Wish<'_>) -> Result<(), CephError> {
+fn check_mark(
+    look: &Image,
+    identity: &ImageIdentity,
+    wish: &Wish<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<(), CephError> {
     let Some(value) = look.metadata(KEY)? else { return Ok(()) };
     let Some(mark) = Mark::decode(&value) else {
         if wish.without_cache {
+            warnings.push("what the image's mark of another release speaks of was given up".to_owned());
             return Ok(());
         }
         return refuse(format!(
@@ -440,15 +446,21 @@ fn check_mark(look: &Image, identity: &ImageIdentity, wish: &Wish<'_>) -> Result
     if !mark.is_of(identity) {
         return Ok(());
     }
-    let mine = wish.cache.as_ref().is_some_and(|c| c.cache == mark.cache);
-    if mine || wish.without_cache {
+    if wish.cache.as_ref().is_some_and(|c| c.cache == mark.cache) {
+        return Ok(());
+    }
+    if wish.without_cache {
+        warnings.push(format!(
+            "what only cache {} of volume '{}' on host {} has was given up, as --force-without-cache ordered",
+            mark.cache, mark.volume, mark.host
+        ));
         return Ok(());
     }
     refuse(format!(
         "image {} may lack what another cache holds: cache {} of volume '{}' on host {} was attached to it and has not been \
-         flushed. Start that volume and flush it; --force-without-cache uses the image as it is and loses what only that cache \
-         has",
-        wish.spec, mark.cache, mark.volume, mark.host
+         stopped with everything flushed since. Do that first ('loligo flush {}', then a stop; start it if it does not run); \
+         --force-without-cache uses the image as it is and loses what only that cache has",
+        wish.spec, mark.cache, mark.volume, mark.host, mark.volume
     ))
 }
 

@@ -213,7 +213,8 @@ mod tests {
     fn a_process_that_was_not_let_go_never_runs() {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("ran");
-        let hold = || Process::hold("touch", Command::new("touch").arg(&mark), &dir.path().join("out")).unwrap();
+        let hold =
+            || Process::hold("touch", Command::new("touch").arg(&mark), &dir.path().join("out")).unwrap();
         let held = hold();
         let process = held.process.clone();
         std::thread::sleep(Duration::from_millis(100));

@@ -128,7 +128,9 @@ impl OpenCore {
 pub(crate) fn open(spec: DeviceSpec) -> Result<OpenCore> {
     let file = match DeviceFile::open(spec.path(), &OpenOptions::default()) {
         Ok(file) => file,
-        Err(e) if !spec.path().exists() => bail!("the core cannot be opened: {e}; check --core"),
+        Err(e) if !spec.path().exists() => {
+            bail!("the core cannot be opened: {e}; check --core (an RBD image is rbd:POOL/IMAGE)")
+        }
         Err(e) => bail!("the core cannot be opened: {e}"),
     };
     for warning in file.warnings() {

@@ -14,11 +14,13 @@ use loligo_export::fuse::{Mount, Unmounted};
 use loligo_shard::{Ask, Running, Said};
 use std::process::ExitCode;
 use std::sync::PoisonError;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 /// Between two looks at a flush under way.
 const LOOK: Duration = Duration::from_millis(100);
+/// A cluster that takes longer to answer is waited for aloud.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// Ends a volume: accepted requests are answered, connections closed, everything acknowledged made durable.
 ///
@@ -37,15 +39,19 @@ pub(crate) fn stop(
     app.refuse_snapshots();
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
     signals.kill(image.is_some());
+    let slow = image.is_some().then(say_if_slow);
     let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
     unmount(mounts);
+    drop(slow);
     let mut flushed = Ok(());
     if options.flush_on_stop && held.is_some() && drained.is_ok() {
         signals.kill(false);
         flushed = flush(app, signals);
         signals.kill(image.is_some());
     }
+    let slow = image.is_some().then(say_if_slow);
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
+    drop(slow);
     stats::rewrite(options, app, false);
     let ended = running.join().context("a thread of the volume failed")?;
     // One that is another client's refuses the flush too, and what is dirty never goes there.
@@ -96,6 +102,20 @@ pub(crate) fn stop(
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says why nothing happens, where the stop waits for the cluster; until what it gives is dropped.
+fn say_if_slow() -> Sender<()> {
+    let (over, waited) = channel();
+    std::thread::spawn(move || {
+        if waited.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
+            eprintln!(
+                "still stopping: the cluster has not answered what is under way to it. Another signal ends the service at once; what \
+                 was acknowledged is safe on the cache, and the next start goes on from there"
+            );
+        }
+    });
+    over
 }
 
 /// Takes the mounts away. What still comes from them is refused by threads that have drained, so that this waits for nobody.

@@ -127,3 +127,29 @@ fn without_word_from_the_cluster_acknowledgements_pause_when_the_lease_is_over()
     });
     cluster.wait_clean();
 }
+
+#[test]
+fn a_stop_that_the_cluster_holds_up_says_so_and_another_signal_ends_it_without_loss() {
+    let Some((cluster, _alone)) = alone("a stop without a cluster") else { return };
+    let image = Image::new(cluster, "held-up");
+    let (site, shadow) = (image.site("a"), fresh());
+    let mut server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
+    writer.goes_on(3000);
+    let frozen = cluster.freeze(&["osd.0", "osd.1", "osd.2"]);
+    // Nothing that is under way now will land.
+    writer.goes_on(500);
+    server.terminate();
+    wait_until("the stop to say what it waits for", || server.words().contains("still stopping"));
+    server.terminate();
+    let status = server.ended().unwrap_or_else(|e| panic!("{e:?}"));
+    assert!(!status.success(), "it was ended, not stopped");
+    drop(frozen);
+    // It is told of the stop, or finds nobody.
+    assert_ne!(writer.ended(), End::Done);
+    let server = site.serve(&["--flush-on-stop"]);
+    let found = look(&shadow).holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{e}"));
+    look(&shadow).settle(found);
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+}
