@@ -14,7 +14,7 @@ demo: ## build, then show a slow disk before and after (under 4 minutes once bui
 	@scripts/build.sh fio
 	@exec $(BIN) demo
 
-demo-ceph: ## build, install Ceph's packages where missing, then show an RBD image before and after (under 12 minutes once built)
+demo-ceph: ## build, install Ceph's packages where missing, then show an RBD image before and after (about 6 minutes once built)
 	@scripts/build.sh fio ceph-mon ceph-osd ceph-mgr ceph-common librbd1
 	@exec $(BIN) demo ceph
 

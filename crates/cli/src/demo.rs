@@ -34,7 +34,7 @@ enum What {
     Ceph(Ceph),
 }
 
-/// Show an RBD image with and without a cache, on a real cluster of modelled disks (about 8 minutes)
+/// Show an RBD image with and without a cache, on a real cluster of modelled disks (about 6 minutes)
 ///
 /// Brings up a lab of three OSDs on models of 7,200 rpm disks and drives two images on it with fio: one through librbd without
 /// its cache, one through a cached volume, write-through and write-back: random reads while the cache warms, random writes, a
