@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, long, shared, wait_until};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, fresh, look, read_all};
-use loligo_tests::server::Server;
+use loligo_tests::server::{Server, Volume};
 use std::time::Duration;
 
 const BLOCKS: usize = SIZE as usize / BLOCK;
@@ -145,6 +145,9 @@ fn a_snapshot_is_refused_while_dirty_data_cannot_leave_in_time_and_taken_when_it
     let (site, shadow) = (image.site("a"), fresh());
     // Two attempts: whoever asks is refused after 8 s.
     let server = site.serve(&["--snapshot-deadline", "1"]);
+    let out = site.loligo(&["param", "set", Volume::NAME, "snapshot-deadline", "30"]);
+    let words = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && words.contains("--snapshot-deadline 30"), "{words}");
     let writer = Writer::start(&site.socket(), &shadow, 1, BLOCKS);
     writer.goes_on(2000);
     let out = cluster.try_rbd(&["snap", "create", "--no-progress", &image.at("refused")]);
