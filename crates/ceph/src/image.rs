@@ -45,6 +45,13 @@ pub struct LockHolder {
     pub address: String,
 }
 
+impl LockHolder {
+    /// Whether it is one of these: a holder that does not watch its image is dead, or cut off.
+    pub(crate) fn is_among(&self, watchers: &[WatcherInfo]) -> bool {
+        watchers.iter().any(|w| w.address == self.address)
+    }
+}
+
 /// Where an option of an image has its value from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

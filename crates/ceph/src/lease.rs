@@ -93,5 +93,5 @@ fn ask(image: &Attached) -> Result<(), Option<String>> {
 fn watched(image: &Attached) -> Result<bool, Option<String>> {
     let fenced = |e: &CephError| e.errno() == Some(libc::ESHUTDOWN);
     let watchers = image.image().watchers().map_err(|e| fenced(&e).then(|| e.to_string()))?;
-    Ok(watchers.iter().any(|w| w.address == image.holder.address))
+    Ok(image.holder.is_among(&watchers))
 }

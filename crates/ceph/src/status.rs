@@ -90,8 +90,7 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mar
     let by = cache.map_or(String::new(), |m| format!(" (volume '{}' on {} has marked it)", m.volume, m.host));
     let end = "end that client first (one that died is forgotten after 30 s)";
     if let Some(h) = lock {
-        let watched = watchers.iter().any(|w| w.address == h.address);
-        let state = match (watched, cache) {
+        let state = match (h.is_among(watchers), cache) {
             (true, _) => end,
             (false, Some(_)) => "it was stopped or died: start it again with its cache",
             (false, None) => {

@@ -383,8 +383,7 @@ impl See {
     /// Refuses an image whose lock a stranger has who does not watch it: dead, or cut off. Whoever gave up what others may have in
     /// their caches has decided that already.
     fn check_holder(&self, wish: &Wish<'_>, warnings: &mut Vec<String>) -> Result<(), CephError> {
-        let watches = |h: &LockHolder| self.watchers.iter().any(|w| w.address == h.address);
-        let Some(h) = self.holder.as_ref().filter(|h| !watches(h)) else { return Ok(()) };
+        let Some(h) = self.holder.as_ref().filter(|h| !h.is_among(&self.watchers)) else { return Ok(()) };
         let cache = wish.cache.as_ref();
         if cache.and_then(|c| c.witness.as_ref()).is_some_and(|w| w.knows(h)) {
             return Ok(());

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
-use crate::process::run;
+use crate::process::{run, through};
 use crate::state::State;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -24,14 +24,8 @@ pub(crate) fn name(fsid: &str, host: &str) -> String {
 /// Makes a command run in a namespace.
 pub(crate) fn within(namespace: &str, command: &Command) -> Command {
     let mut outer = Command::new("ip");
-    outer.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
-    for (key, value) in command.get_envs() {
-        match value {
-            Some(value) => outer.env(key, value),
-            None => outer.env_remove(key),
-        };
-    }
-    outer
+    outer.args(["netns", "exec", namespace]);
+    through(outer, command)
 }
 
 fn ip(args: &str, stop: &Interrupt) -> Result<String> {

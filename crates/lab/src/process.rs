@@ -92,14 +92,19 @@ impl Held {
 fn waiting(command: &Command) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "read -r go && exec \"$@\" </dev/null", "sh"]);
-    shell.arg(command.get_program()).args(command.get_args());
+    through(shell, command)
+}
+
+/// `outer` with `command` behind its own arguments, and with its environment.
+pub(crate) fn through(mut outer: Command, command: &Command) -> Command {
+    outer.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
         };
     }
-    shell
+    outer
 }
 
 /// Ends processes: SIGTERM (and SIGCONT, for one that was frozen), and SIGKILL for what still runs after `limit`.

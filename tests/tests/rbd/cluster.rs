@@ -137,7 +137,17 @@ impl Cluster {
     /// One of Ceph's programs as client `id`, killed where it takes too long.
     pub(crate) fn tool(&self, program: &str, id: &str, args: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", PATIENCE, program, "--id", id, "--conf"]).arg(self.conf()).args(args);
+        command.args(["-s", "KILL", PATIENCE, program]);
+        self.as_client(command, id, args)
+    }
+
+    /// `rbd` as client `id`, for as long as it likes: whoever ends it ends the program itself.
+    pub(crate) fn stock_client(&self, id: &str, args: &[&str]) -> Command {
+        self.as_client(Command::new("rbd"), id, args)
+    }
+
+    fn as_client(&self, mut command: Command, id: &str, args: &[&str]) -> Command {
+        command.args(["--id", id, "--conf"]).arg(self.conf()).args(args);
         command.env_remove("CEPH_ARGS").env_remove("CEPH_CONF").stdin(Stdio::null());
         command
     }

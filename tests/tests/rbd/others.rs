@@ -173,10 +173,7 @@ fn a_snapshot_is_refused_while_dirty_data_cannot_leave_in_time_and_taken_when_it
 
 /// A stock client that asks for a snapshot.
 fn asks(cluster: &Cluster, at: &str) -> std::process::Child {
-    let mut asker = std::process::Command::new("rbd");
-    asker.args(["--id", "loligo", "--conf"]).arg(cluster.conf());
-    asker.args(["snap", "create", "--no-progress", at]).env_remove("CEPH_ARGS");
-    asker.spawn().expect("rbd runs")
+    cluster.stock_client("loligo", &["snap", "create", "--no-progress", at]).spawn().expect("rbd runs")
 }
 
 #[test]

@@ -62,16 +62,10 @@ struct Stock(std::process::Child);
 
 impl Stock {
     fn new(image: &Image) -> Stock {
-        let mut bench = std::process::Command::new("rbd");
-        bench.arg("--conf").arg(image.cluster.conf()).args([
-            "bench",
-            "--io-type",
-            "write",
-            "--io-size",
-            "4096",
-        ]);
-        bench.args(["--io-threads", "1", "--io-total", "100G", "--io-pattern", "rand", &image.spec]);
-        bench.env_remove("CEPH_ARGS").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let load = ["bench", "--io-type", "write", "--io-size", "4096", "--io-threads", "1"];
+        let long = ["--io-total", "100G", "--io-pattern", "rand", &image.spec];
+        let mut bench = image.cluster.stock_client("admin", &[&load[..], &long[..]].concat());
+        bench.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let child = bench.spawn().expect("rbd runs");
         wait_until("a stock client to have the image", || image.lock().is_some());
         Stock(child)

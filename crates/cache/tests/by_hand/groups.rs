@@ -362,15 +362,23 @@ impl Load {
     }
 }
 
-#[test]
-fn clients_of_a_crowded_cache_are_slowed_while_a_snapshot_is_taken_and_never_stopped() {
-    let mut h = Hand::with(Devices { core_snapshots: true, ..GROUPED });
+/// A crowded cache, its clients, and how many of their writes are answered in a tenth of a second.
+fn loaded(devices: Devices) -> (Hand, Load, usize) {
+    let mut h = Hand::with(devices);
     crowd(&mut h);
     h.answers.clear();
     let mut load = Load::default();
     let before = load.run(&mut h, 60).split_off(40);
     let usual = before.iter().sum::<usize>() / before.len();
     let dirty = h.shard.dirty_blocks();
+    println!("{dirty} dirty, {usual} a tenth; {before:?}");
+    assert!(dirty > 5500, "{dirty} dirty blocks are no crowd");
+    (h, load, usual)
+}
+
+#[test]
+fn clients_of_a_crowded_cache_are_slowed_while_a_snapshot_is_taken_and_never_stopped() {
+    let (mut h, mut load, usual) = loaded(Devices { core_snapshots: true, ..GROUPED });
     let freeze = h.control(Control::Freeze);
     let mut during = Vec::new();
     while h.outcome(freeze).is_none() {
@@ -380,8 +388,7 @@ fn clients_of_a_crowded_cache_are_slowed_while_a_snapshot_is_taken_and_never_sto
     let quiesced = load.run(&mut h, 10);
     h.control(Control::Thaw);
     let after = load.run(&mut h, 10);
-    println!("{dirty} dirty, {usual} a tenth; {before:?}, {during:?}, {quiesced:?}, {after:?}");
-    assert!(dirty > 5500, "{dirty} dirty blocks are no crowd");
+    println!("{during:?}, {quiesced:?}, {after:?}");
     for tenths in [&during, &quiesced, &after] {
         assert!(tenths.iter().all(|n| *n > usual / 5), "stopped: {usual} before, then {tenths:?}");
     }
@@ -389,17 +396,10 @@ fn clients_of_a_crowded_cache_are_slowed_while_a_snapshot_is_taken_and_never_sto
 
 #[test]
 fn clients_of_a_crowded_cache_are_slowed_while_the_core_pauses_and_never_stopped() {
-    let mut h = Hand::with(GROUPED);
-    crowd(&mut h);
-    h.answers.clear();
-    let mut load = Load::default();
-    let before = load.run(&mut h, 60).split_off(40);
-    let usual = before.iter().sum::<usize>() / before.len();
-    let dirty = h.shard.dirty_blocks();
+    let (mut h, mut load, usual) = loaded(GROUPED);
     let during = load.go_on(&mut h, 8, false);
     let after = load.run(&mut h, 10);
-    println!("{dirty} dirty, {usual} a tenth; {before:?}, {during:?}, {after:?}");
-    assert!(dirty > 5500, "{dirty} dirty blocks are no crowd");
+    println!("{during:?}, {after:?}");
     assert!(during.iter().all(|n| *n > usual / 10), "stopped: {usual} before, then {during:?}");
     // What was let in last, when room was dear, holds nobody up afterwards.
     assert!(after.iter().all(|n| *n > usual / 5), "still held up: {usual} before, then {after:?}");
