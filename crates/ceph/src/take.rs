@@ -11,6 +11,7 @@ use crate::{CephError, pools, stamp, status};
 use loligo_block::Letterbox;
 use loligo_block::lease::Lease;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -25,6 +26,19 @@ pub enum Destage {
     Grouped,
     /// Through librbd, extent by extent.
     Librbd,
+}
+
+impl FromStr for Destage {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Destage, String> {
+        match text {
+            "auto" => Ok(Destage::Auto),
+            "grouped" => Ok(Destage::Grouped),
+            "librbd" => Ok(Destage::Librbd),
+            _ => Err(format!("'{text}' is no way to destage: use auto, grouped or librbd")),
+        }
+    }
 }
 
 /// The hold on the image of an earlier attach. The lock that still carries these names shows that nobody had the image since.

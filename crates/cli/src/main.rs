@@ -1,6 +1,8 @@
 //! `loligo`: the command line. One file per subcommand; each calls the room that does the work.
 
 mod bench;
+mod config;
+mod daemon;
 mod demo;
 mod flush;
 mod inspect;
@@ -12,16 +14,19 @@ mod release;
 mod serve;
 mod stats;
 mod values;
+mod volume;
 
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 /// Loligo puts flash in front of slow block devices: safely, and without a cliff.
 ///
-/// 'loligo serve' runs one volume in the foreground: a core (the slow device) seen through a cache (the fast one), exported
-/// over NBD. The other commands look at, tune, empty and dissolve such volumes. 'loligo demo' shows it all on this
-/// machine in a few minutes.
+/// 'loligo serve' runs one volume in the foreground: a core (the slow device) seen through a cache (the fast one). 'loligod' (or
+/// 'loligo daemon') serves many, by one file and by 'loligo volume'. The other commands look at, tune, empty and dissolve such
+/// volumes. 'loligo demo' shows it all on this machine in a few minutes.
 #[derive(Debug, Parser)]
 #[command(name = "loligo", version, propagate_version = true)]
 #[command(after_long_help = "Environment:
@@ -49,12 +54,25 @@ enum Command {
     Bench(bench::Args),
     Lab(lab::Args),
     Rbd(rbd::Args),
+    Volume(volume::Args),
+    Config(config::Args),
+    Daemon(daemon::Args),
+}
+
+/// What this program was called as: under the daemon's name it is the daemon.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let called = words.first().map(Path::new).and_then(Path::file_name);
+    if called.is_some_and(|name| name == "loligod") {
+        words.insert(1, "daemon".into());
+    }
+    words
 }
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("LOLIGO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).without_time().init();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(words()) {
         Ok(cli) => cli,
         Err(said) => {
             // Whoever asked may have closed the pipe.
@@ -75,6 +93,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Rbd(args) => rbd::run(args),
+        Command::Volume(args) => volume::run(args),
+        Command::Config(args) => config::run(args),
+        Command::Daemon(args) => daemon::run(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -125,7 +125,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::destage)]
     destage: Destage,
     /// Answers wait while nobody has said for so long that an RBD image is still this client's
-    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = values::lease)]
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = values::seconds)]
     lease: Duration,
     /// Keep no more dirty than is destaged in this time, so that snapshots of an RBD image by others wait no longer; 0: off
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::seconds)]
@@ -133,6 +133,9 @@ pub(crate) struct Args {
     /// Write everything dirty to the core before the end
     #[arg(long, conflicts_with = "bare")]
     flush_on_stop: bool,
+    /// A tunable that is not to have its default, as 'loligo param' names it; may be given several times
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = values::param, conflicts_with = "bare")]
+    params: Vec<(String, String)>,
 }
 
 /// Serves.
@@ -152,6 +155,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         core_reserve: a.core_reserve,
         create: a.create,
         force: a.force,
+        expected: None,
     });
     loligo_service::serve::run(ServeOptions {
         name: a.name,
@@ -169,5 +173,6 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         metrics: a.metrics,
         stats_json: a.stats_json,
         flush_on_stop: a.flush_on_stop,
+        params: a.params,
     })
 }

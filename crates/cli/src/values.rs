@@ -27,28 +27,21 @@ pub(crate) fn core(text: &str) -> Result<CoreSpec, String> {
 
 /// A way of destaging.
 pub(crate) fn destage(text: &str) -> Result<Destage, String> {
-    match text {
-        "auto" => Ok(Destage::Auto),
-        "grouped" => Ok(Destage::Grouped),
-        "librbd" => Ok(Destage::Librbd),
-        _ => Err("use auto, grouped or librbd".to_owned()),
-    }
+    text.parse()
 }
 
-/// The seconds of a lease.
-pub(crate) fn lease(text: &str) -> Result<Duration, String> {
-    match text.trim_end_matches('s').parse() {
-        Ok(n @ 2..=25) => Ok(Duration::from_secs(n)),
-        _ => Err("2 to 25 seconds: a watch that is not renewed ends after 30".to_owned()),
-    }
-}
-
-/// Seconds, or 0.
+/// Seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    match text.trim_end_matches('s').parse() {
-        Ok(n @ 0..=3600) => Ok(Duration::from_secs(n)),
-        _ => Err("0 to 3600 seconds".to_owned()),
-    }
+    text.trim_end_matches('s')
+        .parse()
+        .map(Duration::from_secs)
+        .map_err(|_| "give a number of seconds".to_owned())
+}
+
+/// A tunable with its value, as `seq-cutoff=always`.
+pub(crate) fn param(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// A mode.

@@ -2,18 +2,22 @@
 
 use crate::rbd::Kept;
 use crate::serve::{HeldCache, ServeOptions};
+use anyhow::{Result, anyhow};
 use loligo_block::lease::Hold;
 use loligo_cache::api::Control;
+use loligo_cache::mode::Mode;
+use loligo_cache::params::Params;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::Counters;
 use loligo_shard::Handle;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
+use utoipa::ToSchema;
 
 /// What a volume is; `GET /v1/info`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Info {
     pub(crate) name: String,
     pub(crate) version: &'static str,
@@ -50,7 +54,7 @@ impl Info {
 }
 
 /// One flush; `GET /v1/flush?number=N`, without a number the last that was asked for.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct FlushState {
     /// Counts flushes.
     pub number: u64,
@@ -70,14 +74,34 @@ pub(crate) struct App {
     pub(crate) info: Info,
     pub(crate) handle: Handle,
     /// The image that is the core, and whether it is still ours.
-    pub(crate) rbd: Mutex<Option<Kept>>,
+    rbd: Mutex<Option<Kept>>,
     /// What came through mounts.
     pub(crate) fuse: Arc<Counters>,
     pub(crate) started: Instant,
     /// Held while the tunables are read, changed and handed out again, so that of two changes at once none is lost.
-    pub(crate) setting: Mutex<()>,
+    setting: Mutex<()>,
     /// The last flushes, oldest first.
     flushes: Mutex<VecDeque<FlushState>>,
+    /// Who remembers what an administrator changes.
+    remembers: OnceLock<Remembers>,
+}
+
+/// What an administrator has changed in a running volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The mode.
+    Mode(Mode),
+    /// A tunable, and what it is now.
+    Param(String, String),
+}
+
+/// Told of every change once it holds.
+pub(crate) struct Remembers(pub(crate) Box<dyn Fn(Change) + Send + Sync>);
+
+impl std::fmt::Debug for Remembers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remembers")
+    }
 }
 
 impl App {
@@ -90,20 +114,78 @@ impl App {
             started: Instant::now(),
             setting: Mutex::default(),
             flushes: Mutex::default(),
+            remembers: OnceLock::new(),
         }
+    }
+
+    /// The image that is the core, if it is one and still kept.
+    pub(crate) fn with_image<T>(&self, look: impl FnOnce(&Kept) -> T) -> Option<T> {
+        self.rbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
     }
 
     /// Snapshots by others are refused from now on, so that none holds the stop up.
     pub(crate) fn refuse_snapshots(&self) {
-        if let Some(kept) = &*self.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
-            kept.keeper.refuse_snapshots();
-        }
+        self.with_image(|kept| kept.keeper.refuse_snapshots());
     }
 
     /// What the lease of the image that is the core is worth; nothing: it is no image.
     pub(crate) fn lease(&self) -> Option<Hold> {
-        let rbd = self.rbd.lock().unwrap_or_else(PoisonError::into_inner);
-        rbd.as_ref().map(|kept| kept.image.lease.now())
+        self.with_image(|kept| kept.image.lease.now())
+    }
+
+    /// Whoever is to hear of changes from now on.
+    pub(crate) fn remember_by(&self, by: impl Fn(Change) + Send + Sync + 'static) {
+        // One volume has one daemon: nobody comes second.
+        let _ = self.remembers.set(Remembers(Box::new(by)));
+    }
+
+    fn remember(&self, change: Change) {
+        if let Some(Remembers(by)) = self.remembers.get() {
+            by(change);
+        }
+    }
+
+    /// Switches the mode for new requests.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), String> {
+        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.handle.control(&Control::SetMode(mode))?;
+        self.remember(Change::Mode(mode));
+        Ok(())
+    }
+
+    /// The tunables; nothing where the volume is stopping.
+    pub(crate) fn params(&self) -> Option<Params> {
+        self.handle.snapshots().into_iter().next().map(|s| s.params)
+    }
+
+    /// Sets one tunable; all of them by then.
+    ///
+    /// # Errors
+    /// Keys or range, where it is not one of them.
+    pub(crate) fn set_param(&self, key: &str, value: &str) -> Result<Params, String> {
+        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut params = self.params().ok_or("the volume is stopping")?;
+        params.set(key, value)?;
+        if let Some(why) = self.with_image(|kept| kept.refuse_deadline(params.snapshot_deadline)).flatten() {
+            return Err(why);
+        }
+        self.handle.control(&Control::SetParams(params))?;
+        self.remember(Change::Param(key.to_owned(), value.to_owned()));
+        Ok(params)
+    }
+
+    /// Sets those that a volume starts with.
+    ///
+    /// # Errors
+    /// Which of them cannot be.
+    pub(crate) fn set_params(&self, wanted: &[(String, String)]) -> Result<()> {
+        for (key, value) in wanted {
+            self.set_param(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
+        }
+        Ok(())
     }
 
     /// Whether the core is an image that another client has taken.

@@ -1,7 +1,9 @@
 //! The cache device at start: made, formatted, recovered or refused.
 
+use crate::absent::Absent;
 use crate::core::{self, Backing, CoreSpec, OpenCore};
 use crate::progress::Progress;
+use crate::say::say;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail, ensure};
@@ -64,6 +66,7 @@ pub(crate) fn open(
         };
         return open_in(file, name, o, core);
     }
+    refuse_missing(o)?;
     let made = Made { file: make_file(o)?, path: o.path.clone() };
     signals.leaves(&o.path);
     let mut opened = open_in(made.file.clone(), name, o, core)?;
@@ -82,6 +85,7 @@ fn open_device(o: &CacheOptions) -> Result<DeviceFile> {
 /// others theirs, for the sake of a start that is refused.
 pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<DeviceFile>, Option<Superblock>)> {
     if !o.path.exists() {
+        refuse_missing(o)?;
         can_make(o)?;
         return Ok((None, None));
     }
@@ -122,7 +126,7 @@ impl Drop for Made {
 
 fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
     for warning in file.warnings() {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     let mut dev = SyncFile::new(file.clone());
     let path = o.path.display();
@@ -132,15 +136,12 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
     let superblock = match found {
         Found::Cache(sb) if o.create => {
             let wanted = wanted(name, o, core, &dev)?;
-            eprintln!("{}", what_is_lost(&o.path, &sb));
+            say!("{}", what_is_lost(&o.path, &sb));
             format(wanted, o, &mut dev)?
         }
         Found::Cache(sb) => {
             if sb.name != name {
-                eprintln!(
-                    "{path} was made for the volume '{}': it is served as '{name}' from now on",
-                    sb.name
-                );
+                say!("{path} was made for the volume '{}': it is served as '{name}' from now on", sb.name);
             }
             // The last 4 KiB of a core that was no multiple of them are cached with zeros behind its end.
             grown = core.identity.size > sb.core.size && sb.cut.is_none();
@@ -149,12 +150,12 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
         }
         Found::Damaged(why) => {
             let wanted = wanted(name, o, core, &dev)?;
-            eprintln!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
+            say!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
             format(wanted, o, &mut dev)?
         }
         Found::Foreign(what) => {
             let wanted = wanted(name, o, core, &dev)?;
-            eprintln!("{path} held {what}: overwritten, as --force ordered");
+            say!("{path} held {what}: overwritten, as --force ordered");
             dev.write_at(0, &vec![0; (SHARD_BASE.min(dev.size())) as usize])?;
             format(wanted, o, &mut dev)?
         }
@@ -168,8 +169,41 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
     Ok(opened)
 }
 
+/// A cache that was there, and is to be made anew only by an order.
+fn refuse_missing(o: &CacheOptions) -> Result<()> {
+    let Some(last) = o.expected.as_ref().filter(|_| !o.create) else { return Ok(()) };
+    let path = o.path.display();
+    let held = last.lost().unwrap_or_else(|| "nothing that its core does not have".to_owned());
+    let text = format!(
+        "the cache {path} is not there. It held {held}. Bring it back; or start the volume with --create, which makes a new cache \
+         and gives that up"
+    );
+    Err(Absent(text).into())
+}
+
+/// What was found is not the cache that this volume was last served through.
+fn refuse_unexpected(o: &CacheOptions, found: &Found) -> Result<()> {
+    let Some(last) = o.expected.as_ref().filter(|_| !o.force) else { return Ok(()) };
+    let other = match found {
+        Found::Cache(sb) if sb.uuid_text() == last.uuid => return Ok(()),
+        Found::Cache(sb) => format!("another cache, of volume '{}'", sb.name),
+        Found::Blank => "nothing".to_owned(),
+        // These are refused anyway.
+        Found::Foreign(_) | Found::Damaged(_) => return Ok(()),
+    };
+    let Some(lost) = last.lost() else { return Ok(()) };
+    bail!(
+        "{} holds {other}, and this volume was last served through cache {} at {}, which holds {lost}. Give that one; or start \
+         the volume with --force, which gives it up",
+        o.path.display(),
+        last.uuid,
+        last.path.display()
+    )
+}
+
 /// What the options do not allow to be done to what was found.
 fn refuse(o: &CacheOptions, found: &Found, device: u64) -> Result<()> {
+    refuse_unexpected(o, found)?;
     let path = o.path.display();
     match found {
         Found::Cache(sb) if o.create && !o.force => bail!(
@@ -358,11 +392,11 @@ fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
     if is.size > was.size && sb.cut.is_none() {
         let (before, now) = (was.size, is.size);
         match sb.grow(now) {
-            Ok(()) => eprintln!("the core grew from {before} to {now} bytes: the volume grows with it"),
+            Ok(()) => say!("the core grew from {before} to {now} bytes: the volume grows with it"),
             // As for one that grows while it is served: what there was is served all the same.
-            Err(why) => eprintln!(
-                "warning: the core grew from {before} to {now} bytes, and the volume does not: {why}"
-            ),
+            Err(why) => {
+                say!("warning: the core grew from {before} to {now} bytes, and the volume does not: {why}")
+            }
         }
     }
     Ok(sb)
@@ -407,9 +441,11 @@ fn format(format: FormatOptions, o: &CacheOptions, dev: &mut SyncFile) -> Result
         progress.end("done");
     }
     let sb = engine::format(dev, &format).with_context(|| format!("{path} cannot be made a cache"))?;
-    eprintln!(
+    say!(
         "{path}: made a new cache of {} bytes, lines of {}, {} shard(s)",
-        sb.layout.cache_size, sb.line_size, sb.layout.shards
+        sb.layout.cache_size,
+        sb.line_size,
+        sb.layout.shards
     );
     Ok(sb)
 }
@@ -449,7 +485,7 @@ fn recover(
     if core.changed {
         let dropped = opened.drop_clean(&mut dev, &options).context("clean blocks cannot be dropped")?;
         if dropped > 0 {
-            eprintln!(
+            say!(
                 "{}: others had the core since this cache was: {dropped} clean blocks were dropped",
                 core.spec
             );
@@ -507,10 +543,10 @@ fn follow_shrinking(
         .cut_off(dev, disk, given_up.min(is), options)
         .context("what lies behind the core's end cannot be dropped")?;
     if is != was {
-        eprintln!("{}: it had {was} bytes and has {is}: the volume follows", core.spec);
+        say!("{}: it had {was} bytes and has {is}: the volume follows", core.spec);
     }
     if cut.clean + cut.dirty > 0 {
-        eprintln!(
+        say!(
             "{}: it ended at byte {} meanwhile: {} clean and {} dirty blocks behind that were dropped",
             core.spec,
             given_up.min(is),
@@ -523,7 +559,7 @@ fn follow_shrinking(
     if is > was
         && let Err(why) = sb.grow(is)
     {
-        eprintln!("warning: the volume stays at {} bytes: {why}", sb.home_length);
+        say!("warning: the volume stays at {} bytes: {why}", sb.home_length);
     }
     sb.store(dev).context("the superblock cannot be written")
 }
@@ -531,7 +567,7 @@ fn follow_shrinking(
 fn say_recovered(opened: &Opened, begun: Instant) {
     let r = &opened.report;
     if !opened.was_clean {
-        eprintln!(
+        say!(
             "recovered in {} ms: {} journal frames replayed, {} unfinished writes dropped, {} clean blocks dropped, \
              {} bytes dirty",
             begun.elapsed().as_millis(),
@@ -542,10 +578,7 @@ fn say_recovered(opened: &Opened, begun: Instant) {
         );
     }
     if r.pages_lost > 0 || r.frames_lost > 0 {
-        eprintln!(
-            "warning: given up by --force: {} index pages, {} journal frames",
-            r.pages_lost, r.frames_lost
-        );
+        say!("warning: given up by --force: {} index pages, {} journal frames", r.pages_lost, r.frames_lost);
     }
 }
 
@@ -572,7 +605,7 @@ fn compare(
     let c = opened.compare(disk, COMPARED).context("the core cannot be read to compare it with the cache")?;
     let dirty = opened.dirty_blocks() * BLOCK;
     if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
-        eprintln!(
+        say!(
             "warning: nothing in the cache can be compared with the core, since all of it is newer; {} was taken for the \
              right one by its size alone",
             core.spec
@@ -591,10 +624,12 @@ fn compare(
         );
     }
     let dropped = opened.drop_clean(dev, options).context("clean lines cannot be dropped")?;
-    eprintln!(
+    say!(
         "warning: {} of {} clean blocks compared differ from the core: somebody wrote to it without its cache. All {} \
          clean blocks were dropped; {dirty} dirty bytes are kept",
-        c.different, c.compared, dropped
+        c.different,
+        c.compared,
+        dropped
     );
     Ok(())
 }

@@ -1,7 +1,11 @@
 //! How commands talk to a running volume: HTTP and JSON over its control socket.
 
 pub use crate::app::FlushState;
-pub use crate::control::Param;
+pub use crate::control::daemon::{About, Create, Stop};
+pub use crate::control::volume::Param;
+use crate::daemon::config::Leave;
+use crate::daemon::entry::Status;
+use crate::daemon::{Listed, SOCKET};
 use crate::names;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
@@ -11,19 +15,23 @@ use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks at a flush.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a running volume may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running volume.
+/// A running volume, or the daemon.
 #[derive(Debug)]
 pub struct Client {
     name: String,
     runtime: tokio::runtime::Runtime,
 }
+
+/// The running daemon.
+#[derive(Debug)]
+pub struct DaemonClient(Client);
 
 impl Client {
     /// The volume `name`.
@@ -36,24 +44,29 @@ impl Client {
         Ok(Client { name: name.to_owned(), runtime })
     }
 
+    fn is_daemon(&self) -> bool {
+        self.name == SOCKET
+    }
+
+    fn who(&self) -> String {
+        if self.is_daemon() { "the daemon".to_owned() } else { format!("volume '{}'", self.name) }
+    }
+
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T> {
         let answer = async { tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await };
         let (ok, text) = match self.runtime.block_on(answer) {
             Ok(answer) => answer?,
-            Err(_) => bail!(
-                "volume '{}' did not answer within {} s: is it starting?",
-                self.name,
-                PATIENCE.as_secs()
-            ),
+            Err(_) => bail!("{} did not answer within {} s: is it starting?", self.who(), PATIENCE.as_secs()),
         };
         if ok {
-            return serde_json::from_slice(&text)
-                .context("the volume's answer is not understood: are the versions equal?");
+            return serde_json::from_slice(&text).with_context(|| {
+                format!("the answer of {} is not understood: are the versions equal?", self.who())
+            });
         }
         let said: Value = serde_json::from_slice(&text).unwrap_or_default();
         match said["error"].as_str() {
             Some(why) => bail!("{why}"),
-            None => bail!("the volume refused: {}", String::from_utf8_lossy(&text)),
+            None => bail!("{} refused: {}", self.who(), String::from_utf8_lossy(&text)),
         }
     }
 
@@ -61,8 +74,11 @@ impl Client {
         let socket = names::socket_of(&self.name)?;
         let stream = tokio::net::UnixStream::connect(&socket).await.map_err(|e| {
             anyhow::anyhow!(
-                "no volume '{}' is being served here ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR",
-                self.name,
+                "{} ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR",
+                match self.is_daemon() {
+                    true => "no loligod runs here".to_owned(),
+                    false => format!("no volume '{}' is being served here", self.name),
+                },
                 socket.display()
             )
         })?;
@@ -157,5 +173,105 @@ impl Client {
     /// Keys or range, where it is not one of them.
     pub fn set_param(&self, key: &str, value: &str) -> Result<Vec<Param>> {
         self.call(Method::PUT, "/v1/params", Some(json!({ "key": key, "value": value })))
+    }
+}
+
+impl DaemonClient {
+    /// The daemon of this host.
+    ///
+    /// # Errors
+    /// Where this process can ask nobody.
+    pub fn new() -> Result<DaemonClient> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(DaemonClient(Client { name: SOCKET.to_owned(), runtime }))
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// Where none runs.
+    pub fn about(&self) -> Result<About> {
+        self.0.call(Method::GET, "/v1/daemon", None)
+    }
+
+    /// Has it read its file again; what was done, in lines.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn reload(&self) -> Result<Vec<String>> {
+        self.0.call(Method::POST, "/v1/reload", None)
+    }
+
+    /// Every volume.
+    ///
+    /// # Errors
+    /// Where none runs.
+    pub fn volumes(&self) -> Result<Vec<Listed>> {
+        self.0.call(Method::GET, "/v1/volumes", None)
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// Where there is no such volume.
+    pub fn volume(&self, name: &str) -> Result<Listed> {
+        names::check_name(name)?;
+        self.0.call(Method::GET, &format!("/v1/volumes/{name}"), None)
+    }
+
+    /// Makes a volume and starts it; how it is then.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn create(&self, wanted: &Create) -> Result<Status> {
+        let begun: Status = self.0.call(Method::POST, "/v1/volumes", Some(json!(wanted)))?;
+        self.settled(&wanted.name, begun)
+    }
+
+    /// Forgets a stopped volume that was made by command.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn delete(&self, name: &str, force: bool) -> Result<()> {
+        names::check_name(name)?;
+        self.0.call::<Value>(Method::DELETE, &format!("/v1/volumes/{name}?force={force}"), None).map(drop)
+    }
+
+    /// Starts a volume; how it is then.
+    ///
+    /// # Errors
+    /// Where there is no such volume.
+    pub fn start(&self, name: &str, allow: Leave) -> Result<Status> {
+        names::check_name(name)?;
+        let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/start"), Some(json!(allow)))?;
+        self.settled(name, begun)
+    }
+
+    /// Stops a volume; how it is then.
+    ///
+    /// # Errors
+    /// Where there is no such volume.
+    pub fn stop(&self, name: &str, how: &Stop) -> Result<Status> {
+        names::check_name(name)?;
+        let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/stop"), Some(json!(how)))?;
+        self.settled(name, begun)
+    }
+
+    /// Waits until a volume neither starts nor stops any more.
+    fn settled(&self, name: &str, begun: Status) -> Result<Status> {
+        let (mut now, begun_at) = (begun, Instant::now());
+        let mut progress = None;
+        while matches!(now, Status::Starting | Status::Stopping) {
+            let since = begun_at.elapsed().as_secs();
+            progress
+                .get_or_insert_with(|| Progress::new(format!("volume {name}")))
+                .say(&format!("{} for {since} s", now.word()));
+            std::thread::sleep(LOOK);
+            now = self.volume(name)?.status;
+        }
+        if let Some(progress) = progress {
+            progress.end(now.word());
+        }
+        Ok(now)
     }
 }

@@ -1,5 +1,7 @@
 //! The core: opened, locked, and known again.
 
+use crate::absent::Absent;
+use crate::say::say;
 use anyhow::{Result, bail};
 use loligo_block::{DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::params::Params;
@@ -129,12 +131,14 @@ pub(crate) fn open(spec: DeviceSpec) -> Result<OpenCore> {
     let file = match DeviceFile::open(spec.path(), &OpenOptions::default()) {
         Ok(file) => file,
         Err(e) if !spec.path().exists() => {
-            bail!("the core cannot be opened: {e}; check --core (an RBD image is rbd:POOL/IMAGE)")
+            let text =
+                format!("the core cannot be opened: {e}; check --core (an RBD image is rbd:POOL/IMAGE)");
+            return Err(Absent(text).into());
         }
         Err(e) => bail!("the core cannot be opened: {e}"),
     };
     for warning in file.warnings() {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     let identity = CoreIdentity { size: file.geometry().size, id: identity_text(file.identity()) };
     Ok(OpenCore {

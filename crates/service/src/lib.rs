@@ -3,16 +3,19 @@
 //! [`serve::run`] is `loligo serve`; [`client`] is how other commands talk to a running one; [`offline`] holds what is
 //! done to the cache of one that is stopped.
 
+mod absent;
 mod app;
 mod cache;
 pub mod client;
 mod control;
 mod core;
+pub mod daemon;
 mod metrics;
 mod names;
 pub mod offline;
 mod progress;
 pub mod rbd;
+mod say;
 pub mod serve;
 mod signals;
 mod stats;

@@ -1,13 +1,14 @@
-//! The numbers of a volume as Prometheus text.
+//! The numbers of volumes as Prometheus text.
 
 use crate::app::App;
 use crate::rbd;
 use crate::stats::{core_queue_max, histograms, merged};
 use anyhow::{Context, Result, bail};
 use loligo_cache::stats::Bypass;
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::PoisonError;
+use std::sync::Arc;
 
 /// Counters of the engine that go up and down.
 const GAUGES: [&str; 5] = ["cache_bytes", "occupied_bytes", "dirty_bytes", "journal_bytes", "destage_rate"];
@@ -26,44 +27,81 @@ pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
+/// One metric: what it is, and its value for each volume.
+struct Family {
+    kind: &'static str,
+    help: String,
+    rows: Vec<(String, f64)>,
+}
+
+/// The metrics of a scrape by name: the format wants the rows of one together.
+#[derive(Default)]
+struct Families(BTreeMap<String, Family>);
+
+impl Families {
+    fn put(
+        &mut self,
+        name: &str,
+        kind: &'static str,
+        help: &str,
+        rows: impl IntoIterator<Item = (String, f64)>,
+    ) {
+        let family = || Family { kind, help: help.to_owned(), rows: Vec::new() };
+        self.0.entry(name.to_owned()).or_insert_with(family).rows.extend(rows);
+    }
+
+    /// A number that has no text of its own: its name says what it is.
+    fn plain(&mut self, name: &str, grows: bool, label: &str, value: f64) {
+        let (full, kind) = named(name, grows);
+        self.put(&full, kind, &name.replace('_', " "), [(format!("{full}{{{label}}}"), value)]);
+    }
+}
+
+impl fmt::Display for Families {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, family) in &self.0 {
+            writeln!(f, "# HELP loligo_{name} {}", family.help)?;
+            writeln!(f, "# TYPE loligo_{name} {}", family.kind)?;
+            for (row, value) in &family.rows {
+                writeln!(f, "loligo_{row} {value}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The text of a scrape.
-pub(crate) fn text(app: &App) -> String {
+pub(crate) fn text(served: &[Arc<App>]) -> String {
+    let mut all = Families::default();
+    served.iter().for_each(|app| add(&mut all, app));
+    all.to_string()
+}
+
+fn add(all: &mut Families, app: &App) {
     let snapshots = app.handle.snapshots();
     let stats = merged(&snapshots);
     let label = format!("volume=\"{}\"", app.info.name);
-    let mut out = String::new();
-    let mut put = |name: &str, kind: &str, rows: &[(String, f64)]| {
-        let _ = writeln!(out, "# TYPE loligo_{name} {kind}");
-        for (row, value) in rows {
-            let _ = writeln!(out, "loligo_{row} {value}");
-        }
-    };
     for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
-        let (full, kind) = named(name, !GAUGES.contains(&name));
-        put(&full, kind, &[(format!("{full}{{{label}}}"), value as f64)]);
+        all.plain(name, !GAUGES.contains(&name), &label, value as f64);
     }
-    let bypass: Vec<(String, f64)> = Bypass::ALL
-        .iter()
-        .map(|(b, why)| {
-            (format!("bypass_total{{{label},reason=\"{why}\"}}"), stats.bypass[*b as usize] as f64)
-        })
-        .collect();
-    put("bypass_total", "counter", &bypass);
+    let bypass = Bypass::ALL.iter().map(|(b, why)| {
+        (format!("bypass_total{{{label},reason=\"{why}\"}}"), stats.bypass[*b as usize] as f64)
+    });
+    all.put("bypass_total", "counter", "requests that went past the cache, by reason", bypass);
     let connections: usize = snapshots.iter().map(|s| s.connections).sum();
-    put("connections", "gauge", &[(format!("connections{{{label}}}"), connections as f64)]);
-    let queue = core_queue_max(&snapshots) as f64;
-    put("core_queue_max", "gauge", &[(format!("core_queue_max{{{label}}}"), queue)]);
-    put("poisoned", "gauge", &[(format!("poisoned{{{label}}}"), f64::from(u8::from(stats.poisoned)))]);
-    put(
-        "uptime_seconds",
-        "gauge",
-        &[(format!("uptime_seconds{{{label}}}"), app.started.elapsed().as_secs_f64())],
+    let mut gauge = |name: &str, help: &str, value: f64| {
+        all.put(name, "gauge", help, [(format!("{name}{{{label}}}"), value)]);
+    };
+    gauge("connections", "open NBD connections", connections as f64);
+    gauge(
+        "core_queue_max",
+        "most operations in flight at the core so far",
+        core_queue_max(&snapshots) as f64,
     );
-    if let Some(kept) = &*app.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
-        for (name, grows, value) in rbd::numbers(kept).metrics() {
-            let (full, kind) = named(name, grows);
-            put(&full, kind, &[(format!("{full}{{{label}}}"), value)]);
-        }
+    gauge("poisoned", "1: the cache no longer acknowledges anything", f64::from(u8::from(stats.poisoned)));
+    gauge("uptime_seconds", "since the volume is served", app.started.elapsed().as_secs_f64());
+    for (name, grows, value) in app.with_image(|kept| rbd::numbers(kept).metrics()).into_iter().flatten() {
+        all.plain(name, grows, &label, value);
     }
     let mut rows = Vec::new();
     for (op, h) in histograms!(stats) {
@@ -75,8 +113,7 @@ pub(crate) fn text(app: &App) -> String {
         rows.push((format!("latency_seconds_sum{{{label},op=\"{op}\"}}"), sum));
         rows.push((format!("latency_seconds_count{{{label},op=\"{op}\"}}"), h.len() as f64));
     }
-    put("latency_seconds", "summary", &rows);
-    out
+    all.put("latency_seconds", "summary", "from accepting a request to its answer", rows);
 }
 
 /// What a number is called there, and what kind it is: some only grow.

@@ -1,5 +1,6 @@
 //! Names of volumes, and the control socket that stands for a name in use.
 
+use crate::daemon::SOCKET;
 use anyhow::{Context, Result, bail};
 use loligo_export::{ListenAddr, ListenError, Listener};
 use std::os::unix::fs::DirBuilderExt;
@@ -37,6 +38,9 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
             "'{name}' cannot name a volume: use 1 to 64 letters, digits, dots, dashes and underscores, no dot first"
         );
     }
+    if name == SOCKET {
+        bail!("'{name}' is the daemon's own name: choose another for the volume");
+    }
     Ok(())
 }
 
@@ -51,6 +55,22 @@ pub(crate) fn socket_of(name: &str) -> Result<PathBuf> {
 /// Where the name is in use, or the folder cannot be used.
 pub(crate) fn claim(name: &str) -> Result<Listener> {
     check_name(name)?;
+    bind(name, &format!("a volume named '{name}' is being served"), "stop it first, or choose another --name")
+}
+
+/// Takes the daemon's place for this process.
+///
+/// # Errors
+/// Where another daemon runs, or the folder cannot be used.
+pub(crate) fn claim_daemon() -> Result<Listener> {
+    bind(
+        SOCKET,
+        "another loligod runs",
+        "one serves all volumes; stop it first, or set LOLIGO_RUNTIME_DIR to another folder",
+    )
+}
+
+fn bind(name: &str, who: &str, mend: &str) -> Result<Listener> {
     let path = socket_of(name)?;
     let dir = path.parent().unwrap_or(Path::new("/"));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
@@ -70,10 +90,7 @@ pub(crate) fn claim(name: &str) -> Result<Listener> {
     let addr = ListenAddr::Unix(path.clone());
     match Listener::bind(&addr, false) {
         Ok(l) => Ok(l),
-        Err(ListenError::InUse(_)) => bail!(
-            "a volume named '{name}' is being served (it answers on {}): stop it first, or choose another --name",
-            path.display()
-        ),
+        Err(ListenError::InUse(_)) => bail!("{who} (it answers on {}): {mend}", path.display()),
         Err(e) => Err(e).context("the control socket"),
     }
 }

@@ -15,21 +15,27 @@ pub struct Progress {
 impl Progress {
     /// Names what is under way.
     pub fn new(what: impl Into<String>) -> Progress {
-        Progress { what: what.into(), terminal: stderr().is_terminal(), next: Instant::now(), shown: false }
+        let what = format!("{}{}", crate::say::prefix(), what.into());
+        Progress { what, terminal: stderr().is_terminal(), next: Instant::now(), shown: false }
     }
 
     /// `done` of `all` bytes (or blocks) are done; shown when it is time to.
     pub fn show(&mut self, done: u64, all: u64) {
+        let percent = (done.min(all) * 100).checked_div(all).unwrap_or(100);
+        self.say(&format!("{percent} %"));
+    }
+
+    /// What there is to say where nobody knows how much is left; shown when it is time to.
+    pub fn say(&mut self, words: &str) {
         let now = Instant::now();
         if now < self.next {
             return;
         }
         self.next = now + if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(2) };
         self.shown = true;
-        let percent = (done.min(all) * 100).checked_div(all).unwrap_or(100);
         let end = if self.terminal { '\r' } else { '\n' };
         let mut err = stderr().lock();
-        let _ = write!(err, "{}: {percent} %{end}", self.what);
+        let _ = write!(err, "{}: {words}{end}", self.what);
         let _ = err.flush();
     }
 

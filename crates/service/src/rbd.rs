@@ -3,6 +3,7 @@
 
 use crate::cache;
 use crate::core::{Backing, CoreSpec, OpenCore};
+use crate::say::say;
 use crate::serve::{CacheOptions, ServeOptions};
 use anyhow::{Context, Result, bail};
 use loligo_block::{DeviceFile, SyncFile};
@@ -82,7 +83,7 @@ impl Held {
         }
         let witness = image.witness();
         let Some(left_at) = detach(image, self.marked) else {
-            eprintln!(
+            say!(
                 "warning: the cluster does not answer, so that the image keeps this client's lock: nothing is lost, and the next \
                  start takes it back"
             );
@@ -145,10 +146,10 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
     })?;
     let Taken { image, notices, changed, warnings } = taken;
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     if let Some(why) = image.why_librbd() {
-        eprintln!("dirty data goes to the image through librbd: {why}");
+        say!("dirty data goes to the image through librbd: {why}");
     }
     let identity = CoreIdentity { size: image.reach(), id: image.identity.to_string() };
     let core = OpenCore {
@@ -299,7 +300,7 @@ impl Clients for Volume {
     }
 
     fn lose(&self, why: &str) {
-        eprintln!(
+        say!(
             "error: image {} is another client's now: {why}. Every request fails; what the cache holds stays as it is. Stop the \
              service; a start takes the image again if nobody else had it, and says what is to be decided if somebody had",
             self.image.name
@@ -327,12 +328,12 @@ impl Clients for Volume {
     fn resized(&self, bytes: u64) {
         let name = &self.image.name;
         match self.follow(bytes) {
-            Ok(size) => eprintln!(
+            Ok(size) => say!(
                 "image {name} has {bytes} bytes now, and this volume {size}: clients see it when they connect again"
             ),
-            Err(why) => eprintln!(
-                "warning: image {name} has {bytes} bytes now, and this volume does not follow: {why}"
-            ),
+            Err(why) => {
+                say!("warning: image {name} has {bytes} bytes now, and this volume does not follow: {why}")
+            }
         }
     }
 }

@@ -1,11 +1,14 @@
-//! `loligo serve`: one volume in the foreground, from its options to its end.
+//! A volume from its options to its end, and `loligo serve`: one of them in the foreground.
 
 use crate::app::{App, Info};
+use crate::control::{Api, ControlThread, Served};
 use crate::core::Backing;
 pub use crate::core::CoreSpec;
+use crate::daemon::state::LastCache;
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
+use crate::say::say;
 use crate::signals::StopSignals;
-use crate::{cache, control, core, metrics, names, rbd, stats, stop};
+use crate::{cache, core, metrics, names, rbd, stats, stop};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
 use loligo_block::{DeviceFile, DeviceSpec};
@@ -18,7 +21,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
@@ -43,6 +46,8 @@ pub struct ServeOptions {
     pub stats_json: Option<PathBuf>,
     /// Destage everything before the end.
     pub flush_on_stop: bool,
+    /// Tunables that are not to have their default, by key.
+    pub params: Vec<(String, String)>,
 }
 
 /// The cache of a volume.
@@ -66,6 +71,8 @@ pub struct CacheOptions {
     pub create: bool,
     /// Overwrite, or give up, what stands in the way.
     pub force: bool,
+    /// The cache that this volume was last served through, where that is known.
+    pub expected: Option<LastCache>,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -73,110 +80,221 @@ pub struct CacheOptions {
 /// # Errors
 /// Every refusal, with cause and mend.
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
-    check(&options)?;
     let signals = StopSignals::catch()?;
-    let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
-    let control = names::claim(&options.name)?;
-    leaves(&signals, control.addr());
-    if let Some(path) = &options.stats_json {
-        stats::can_write(path)?;
-    }
-    let (mut listeners, mut mountpoints) = (Vec::new(), Vec::new());
-    for way in &options.listen {
-        let addr = match way {
-            Way::Socket(addr) => addr,
-            Way::Fuse(path) => {
-                mountpoints.push(Mountpoint::claim(path)?);
-                continue;
-            }
-        };
-        let listener = Listener::bind(addr, tls.is_some())?;
-        leaves(&signals, listener.addr());
-        if matches!(addr, ListenAddr::Tcp(a) if a.port() == 0) {
-            eprintln!("listening on {}", listener.addr());
-        }
-        listeners.push(listener);
-    }
     let metrics = options.metrics.map(metrics::bind).transpose()?;
-    // In this order: a refusal further down must let go of the core before the image that it reads can be closed.
-    let (mut image, core) = match &options.core {
-        CoreSpec::Device(spec) => (None, core::open(spec.clone())?),
-        CoreSpec::Image(spec) => {
-            let (core, held) = rbd::open(&options, spec)?;
-            (Some(held), core)
-        }
-    };
-    let geometry = core.backing.geometry();
-    let mut export = Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
-    export.fast_zero = geometry.can_unmap;
-
-    let (backend, held, made) = match &options.cache {
-        None => {
-            let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
-            export.rotational = geometry.rotational || modelled;
-            (Backend::Bare, None, None)
-        }
-        Some(cache) => {
-            let mut opened = cache::open(&options.name, cache, &core, &signals)?;
-            if let Some(image) = &mut image {
-                rbd::marry(image, &opened.file, &mut opened.superblock)?;
-            }
-            export.size = opened.superblock.home_length;
-            export = export.with_min_block(geometry.logical_block);
-            let backend = Backend::Cached {
-                cache: opened.file.clone(),
-                cores: opened.cores,
-                home_start: opened.superblock.home_start,
-            };
-            let superblock = Arc::new(Mutex::new(opened.superblock));
-            (backend, Some(HeldCache { file: opened.file, superblock }), opened.made)
-        }
-    };
-    let sockets = listeners.iter().map(|l| l.addr().to_string());
-    let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
-    let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
-    let backing = core.backing.clone();
-    let lease = image.as_ref().map(|i| i.image().lease.clone());
-    let plan = Plan {
-        export: export.clone(),
-        limits: Limits::default(),
-        tls,
-        listeners,
-        core: core.source(),
-        lease,
-        backend,
-    };
-    signals.started();
-    let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
-    drop(core);
-    let kept = match &mut image {
-        Some(image) => {
-            let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
-            Some(rbd::keep(image, running.handle(), sb, &options.rbd)?)
-        }
-        None => None,
-    };
-    let app = Arc::new(App::new(info, running.handle().clone(), kept));
-    let left = Left { backing, held, image };
-    let mounts = match mount(&mountpoints, &export, &app) {
-        Ok(mounts) => mounts,
-        Err(why) => {
-            stop::stop(&options, &signals, running, Vec::new(), &app, left)?;
-            return Err(why);
-        }
-    };
-    if let Some(made) = made {
-        made.keep();
-    }
-    let _name = control::start(app.clone(), control, metrics)?;
-    if let Some(path) = &options.stats_json {
-        stats::write_file(path, &app, true)?;
-    }
+    let control = ControlThread::start()?;
+    let mut volume = Volume::start(options, &signals, &control)?;
+    let app = volume.app.clone();
+    let served: Served = Arc::new(move || vec![app.clone()]);
+    let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
     let mut out = std::io::stdout();
     // Whoever started this may have closed the pipe; the volume is served all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
-    watch(&options, &signals, &running, &app)?;
-    stop::stop(&options, &signals, running, mounts, &app, left)
+    let mut next = Instant::now() + LOOK;
+    while !signals.within(next.saturating_duration_since(Instant::now())) && !volume.has_failed() {
+        next += LOOK;
+        volume.look();
+    }
+    volume.stop(&signals)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Between two looks at a served volume.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
+
+/// A served volume.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    options: ServeOptions,
+    running: Running,
+    pub(crate) app: Arc<App>,
+    mounts: Vec<Mount>,
+    left: Left,
+    /// It has been said that the cache is poisoned.
+    poisoned: bool,
+    /// It has been said that the lease is over.
+    expired: bool,
+    /// Its control socket; the name is somebody else's to have when it is gone.
+    _api: Api,
+}
+
+impl Volume {
+    /// Opens cache and core and starts to serve. When this returns, clients may come.
+    ///
+    /// # Errors
+    /// Every refusal, with cause and mend.
+    pub(crate) fn start(
+        options: ServeOptions,
+        signals: &StopSignals,
+        control: &ControlThread,
+    ) -> Result<Volume> {
+        check(&options)?;
+        let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
+        let name = names::claim(&options.name)?;
+        leaves(signals, name.addr());
+        if let Some(path) = &options.stats_json {
+            stats::can_write(path)?;
+        }
+        let (mut listeners, mut mountpoints) = (Vec::new(), Vec::new());
+        for way in &options.listen {
+            let addr = match way {
+                Way::Socket(addr) => addr,
+                Way::Fuse(path) => {
+                    mountpoints.push(Mountpoint::claim(path)?);
+                    continue;
+                }
+            };
+            let listener = Listener::bind(addr, tls.is_some())?;
+            leaves(signals, listener.addr());
+            if matches!(addr, ListenAddr::Tcp(a) if a.port() == 0) {
+                say!("listening on {}", listener.addr());
+            }
+            listeners.push(listener);
+        }
+        // In this order: a refusal further down must let go of the core before the image that it reads can be closed.
+        let (mut image, core) = match &options.core {
+            CoreSpec::Device(spec) => (None, core::open(spec.clone())?),
+            CoreSpec::Image(spec) => {
+                let (core, held) = rbd::open(&options, spec)?;
+                (Some(held), core)
+            }
+        };
+        let geometry = core.backing.geometry();
+        let mut export =
+            Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
+        export.fast_zero = geometry.can_unmap;
+
+        let (backend, held, made) = match &options.cache {
+            None => {
+                let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
+                export.rotational = geometry.rotational || modelled;
+                (Backend::Bare, None, None)
+            }
+            Some(cache) => {
+                let mut opened = cache::open(&options.name, cache, &core, signals)?;
+                if let Some(image) = &mut image {
+                    rbd::marry(image, &opened.file, &mut opened.superblock)?;
+                }
+                export.size = opened.superblock.home_length;
+                export = export.with_min_block(geometry.logical_block);
+                let backend = Backend::Cached {
+                    cache: opened.file.clone(),
+                    cores: opened.cores,
+                    home_start: opened.superblock.home_start,
+                };
+                let superblock = Arc::new(Mutex::new(opened.superblock));
+                (backend, Some(HeldCache { file: opened.file, superblock }), opened.made)
+            }
+        };
+        let sockets = listeners.iter().map(|l| l.addr().to_string());
+        let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
+        let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
+        let backing = core.backing.clone();
+        let lease = image.as_ref().map(|i| i.image().lease.clone());
+        let plan = Plan {
+            export: export.clone(),
+            limits: Limits::default(),
+            tls,
+            listeners,
+            core: core.source(),
+            lease,
+            backend,
+        };
+        signals.started();
+        let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
+        drop(core);
+        let kept = match &mut image {
+            Some(image) => {
+                let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
+                Some(rbd::keep(image, running.handle(), sb, &options.rbd)?)
+            }
+            None => None,
+        };
+        let app = Arc::new(App::new(info, running.handle().clone(), kept));
+        let left = Left { backing, held, image };
+        let served = serve(&options, &mountpoints, &export, &app, name, control);
+        let (mounts, api) = match served {
+            Ok(served) => served,
+            Err(why) => {
+                stop::stop(&options, signals, running, Vec::new(), &app, left)?;
+                return Err(why);
+            }
+        };
+        if let Some(made) = made {
+            made.keep();
+        }
+        Ok(Volume { options, running, app, mounts, left, poisoned: false, expired: false, _api: api })
+    }
+
+    /// Whether a thread has ended by itself: [`Volume::stop`] says why.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.running.has_failed()
+    }
+
+    /// To be called every second or so: says what has changed for the worse, and rewrites the statistics.
+    pub(crate) fn look(&mut self) {
+        let snapshots = self.app.handle.snapshots();
+        if let Some(why) = snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !self.poisoned) {
+            self.poisoned = true;
+            say!(
+                "error: the cache no longer acknowledges anything: {why}. What it holds stays readable; stop the \
+                 service, mend the device and start it again"
+            );
+        }
+        if let Some(now) = self.app.lease().filter(|now| (*now == Hold::Expired) != self.expired) {
+            self.expired = !self.expired;
+            say!(
+                "{}",
+                match now {
+                    Hold::Expired =>
+                        "warning: no word from the cluster for as long as the lease: requests wait until there is one",
+                    Hold::Valid => "the cluster has answered: requests go on",
+                    Hold::Lost => "the cluster has answered, and the image is somebody else's",
+                }
+            );
+        }
+        stats::rewrite(&self.options, &self.app, true);
+    }
+
+    /// The cache it is served through; nothing where it is bare.
+    pub(crate) fn last_cache(&self) -> Option<LastCache> {
+        let held = self.left.held.as_ref()?;
+        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
+        let path = self.options.cache.as_ref()?.path.clone();
+        Some(LastCache { path, uuid, core: self.options.core.to_string(), dirty_bytes: None })
+    }
+
+    /// Has the stop write everything dirty to the core.
+    pub(crate) fn flush_on_stop(&mut self) {
+        self.options.flush_on_stop = true;
+    }
+
+    /// Ends it: accepted requests are answered, everything acknowledged is made durable.
+    ///
+    /// # Errors
+    /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
+    pub(crate) fn stop(self, signals: &StopSignals) -> Result<u64> {
+        let Volume { options, running, app, mounts, left, .. } = self;
+        stop::stop(&options, signals, running, mounts, &app, left)
+    }
+}
+
+/// Sets the tunables, mounts the volume wherever that was asked for, and lets management come.
+fn serve(
+    options: &ServeOptions,
+    mountpoints: &[Mountpoint],
+    export: &Export,
+    app: &Arc<App>,
+    name: Listener,
+    control: &ControlThread,
+) -> Result<(Vec<Mount>, Api)> {
+    app.set_params(&options.params)?;
+    let mounts = mount(mountpoints, export, app)?;
+    let api = control.serve_volume(name, app.clone())?;
+    if let Some(path) = &options.stats_json {
+        stats::write_file(path, app, true)?;
+    }
+    Ok((mounts, api))
 }
 
 /// Mounts the volume wherever that was asked for. Each mount is one client.
@@ -210,41 +328,7 @@ pub(crate) struct Left {
     pub(crate) image: Option<Held>,
 }
 
-/// Waits for a signal, rewriting the statistics every second.
-fn watch(options: &ServeOptions, signals: &StopSignals, running: &Running, app: &App) -> Result<()> {
-    let mut next = Instant::now() + Duration::from_secs(1);
-    let (mut poisoned, mut expired) = (false, false);
-    while !signals.within(next.saturating_duration_since(Instant::now())) {
-        next += Duration::from_secs(1);
-        if running.has_failed() {
-            return Ok(());
-        }
-        let snapshots = app.handle.snapshots();
-        if let Some(why) = snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !poisoned) {
-            poisoned = true;
-            eprintln!(
-                "error: the cache no longer acknowledges anything: {why}. What it holds stays readable; stop the \
-                 service, mend the device and start it again"
-            );
-        }
-        if let Some(now) = app.lease().filter(|now| (*now == Hold::Expired) != expired) {
-            expired = !expired;
-            eprintln!(
-                "{}",
-                match now {
-                    Hold::Expired =>
-                        "warning: no word from the cluster for as long as the lease: requests wait until there is one",
-                    Hold::Valid => "the cluster has answered: requests go on",
-                    Hold::Lost => "the cluster has answered, and the image is somebody else's",
-                }
-            );
-        }
-        stats::rewrite(options, app, true);
-    }
-    Ok(())
-}
-
-fn check(o: &ServeOptions) -> Result<()> {
+pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(
         !o.listen.is_empty(),
@@ -255,7 +339,19 @@ fn check(o: &ServeOptions) -> Result<()> {
         let fixed = !matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
         ensure!(!fixed || !o.listen[..i].contains(way), "--listen {way} is given twice: once is enough");
     }
-    let Some(c) = &o.cache else { return Ok(()) };
+    let seconds = o.rbd.lease.as_secs();
+    ensure!(
+        (2..=25).contains(&seconds),
+        "a lease of {seconds} s: 2 to 25 seconds are possible; a watch that is not renewed ends after 30"
+    );
+    ensure!(
+        o.rbd.snapshot_deadline.as_secs() <= 3600,
+        "the deadline for snapshots: 0 to 3600 seconds are possible"
+    );
+    let Some(c) = &o.cache else {
+        ensure!(o.params.is_empty(), "a bare core has no tunables: leave them out, or give a cache");
+        return Ok(());
+    };
     if let Some(n) = c.line_size.filter(|n| !valid_line_size(*n)) {
         bail!("--line-size {n} is none: use 4k, 8k, 16k, 32k or 64k");
     }

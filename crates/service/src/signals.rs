@@ -6,9 +6,29 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Whoever stops a volume that a daemon serves.
+#[derive(Debug)]
+pub(crate) struct Stopper {
+    send: Sender<i32>,
+    deadly: Arc<AtomicBool>,
+}
+
+impl Stopper {
+    /// As a signal does to a volume in the foreground.
+    pub(crate) fn stop(&self) {
+        // It may have ended meanwhile.
+        let _ = self.send.send(SIGTERM);
+    }
+
+    /// Whether the stop waits for what may never come, and ending the process would be as good.
+    pub(crate) fn is_deadly(&self) -> bool {
+        self.deadly.load(Ordering::Acquire)
+    }
+}
 
 /// The signals that arrive from now on.
 #[derive(Debug)]
@@ -55,6 +75,13 @@ impl StopSignals {
             })
             .context("starting the signal thread")?;
         Ok(StopSignals { caught, starting, deadly })
+    }
+
+    /// Signals that only the [`Stopper`] gives. A start is never cut off.
+    pub(crate) fn driven() -> (StopSignals, Stopper) {
+        let (send, caught) = channel();
+        let deadly = Arc::new(AtomicBool::new(false));
+        (StopSignals { caught, starting: Arc::default(), deadly: deadly.clone() }, Stopper { send, deadly })
     }
 
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {

@@ -9,7 +9,6 @@ use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// All threads' numbers as one.
@@ -74,8 +73,8 @@ pub(crate) fn json(app: &App) -> Value {
         ram.insert((*part).to_owned(), json!(sum));
     }
     out.insert("ram_bytes".into(), Value::Object(ram));
-    if let Some(kept) = &*app.rbd.lock().unwrap_or_else(PoisonError::into_inner) {
-        out.insert("rbd".into(), json!(rbd::numbers(kept)));
+    if let Some(numbers) = app.with_image(rbd::numbers) {
+        out.insert("rbd".into(), json!(numbers));
     }
     Value::Object(out)
 }

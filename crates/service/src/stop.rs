@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::progress::Progress;
+use crate::say::say;
 use crate::serve::{HeldCache, Left, ServeOptions};
 use crate::signals::StopSignals;
 use crate::stats;
@@ -12,7 +13,6 @@ use loligo_cache::open;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::{Mount, Unmounted};
 use loligo_shard::{Ask, Running, Said};
-use std::process::ExitCode;
 use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
@@ -22,7 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A cluster that takes longer to answer is waited for aloud.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// Ends a volume: accepted requests are answered, connections closed, everything acknowledged made durable.
+/// Ends a volume: accepted requests are answered, connections closed, everything acknowledged made durable. How many dirty blocks
+/// stay on the cache.
 ///
 /// # Errors
 /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
@@ -33,7 +34,7 @@ pub(crate) fn stop(
     mounts: Vec<Mount>,
     app: &App,
     left: Left,
-) -> Result<ExitCode> {
+) -> Result<u64> {
     let Left { backing, held, image } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
@@ -82,10 +83,10 @@ pub(crate) fn stop(
         dirty_left = dirty;
         match dirty {
             0 if lost => {
-                eprintln!("stopped: the image is another client's; the cache holds nothing that it lacks")
+                say!("stopped: the image is another client's; the cache holds nothing that it lacks")
             }
-            0 => eprintln!("stopped: the core has everything"),
-            n => eprintln!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
+            0 => say!("stopped: the core has everything"),
+            n => say!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
         }
     }
     if let Some(mut image) = image {
@@ -101,7 +102,7 @@ pub(crate) fn stop(
         }
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(dirty_left)
 }
 
 /// Says why nothing happens, where the stop waits for the cluster; until what it gives is dropped.
@@ -109,7 +110,7 @@ fn say_if_slow() -> Sender<()> {
     let (over, waited) = channel();
     std::thread::spawn(move || {
         if waited.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
-            eprintln!(
+            say!(
                 "still stopping: the cluster has not answered what is under way to it. Another signal ends the service at once; what \
                  was acknowledged is safe on the cache, and the next start goes on from there"
             );
@@ -125,12 +126,12 @@ fn unmount(mounts: Vec<Mount>) {
         match mount.unmount() {
             Ok(Unmounted::Gone) => {}
             Ok(Unmounted::Busy) => {
-                eprintln!(
+                say!(
                     "{path} was in use: it is unmounted, and who has the volume open there gets errors from now on"
                 );
             }
             Err(why) => {
-                eprintln!("warning: {path} cannot be unmounted: {why}. Unmount it by hand: umount -l {path}")
+                say!("warning: {path} cannot be unmounted: {why}. Unmount it by hand: umount -l {path}")
             }
         }
     }

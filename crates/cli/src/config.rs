@@ -1,0 +1,94 @@
+//! `loligo config`.
+
+use anyhow::Result;
+use clap::Subcommand;
+use loligo_service::client::DaemonClient;
+use loligo_service::daemon::config::{Config, DEFAULT_PATH};
+use loligo_service::daemon::show;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Check, show or reload the daemon's configuration
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "A file, /etc/loligo/loligod.toml unless --config says otherwise:
+
+  [daemon]
+  metrics = \"127.0.0.1:9283\"       # Prometheus text; left out: none
+  state-dir = \"/var/lib/loligo\"    # what the daemon remembers
+
+  [volume.osd0]                    # the volume's name
+  core = \"/dev/disk/by-id/wwn-0x5000c500a1b2c3d4\"
+  cache = \"/dev/nvme0n1p3\"
+  cache-size = \"64g\"               # of a new cache; default: the whole device
+  mode = \"wb\"                      # wt, wb, wa, wi, wo or pt
+  listen = [\"fuse:/run/osd0\"]      # unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT
+  after-start = [\"/bin/systemctl\", \"start\", \"ceph-osd@0\"]
+  params = { seq-cutoff = \"always\", seq-threshold = \"128k\" }
+
+  [volume.vm1]
+  core = \"rbd:volumes/vm1?id=loligo\"
+  cache = \"/ssd/vm1.cache\"
+  cache-size = \"64g\"
+  mode = \"wb\"
+  listen = [\"unix:/run/vm1.sock\"]
+  rbd = { snapshot-deadline = 30, lease = 20, destage = \"auto\" }
+  flush-on-stop = false
+  autostart = true
+
+  [volume.images]                  # without a cache: bare
+  core = \"file:/srv/images\"
+  listen = [\"tcp:0.0.0.0:10809\"]
+  tls = { cert = \"/etc/loligo/srv.pem\", key = \"/etc/loligo/srv.key\" }
+
+Further keys: sparse, line-size, shards, core-reserve, as 'loligo serve' has them.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Say what is wrong with a file, or that nothing is
+    Check {
+        /// The file
+        #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+        config: PathBuf,
+    },
+    /// Show what a daemon started with a file would serve: with what was set by command since
+    Show {
+        /// The file
+        #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+        config: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have the running daemon read its file again
+    Reload,
+}
+
+/// Does it.
+pub(crate) fn run(a: Args) -> Result<ExitCode> {
+    match a.what {
+        What::Check { config } => {
+            let volumes = Config::load(&config)?.volumes.len();
+            println!("{}: right, {volumes} volume(s)", config.display());
+        }
+        What::Show { config, json } => {
+            let config = show(&config)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&config)?);
+            } else {
+                print!("{}", toml::to_string(&config)?);
+            }
+        }
+        What::Reload => {
+            let said = DaemonClient::new()?.reload()?;
+            if said.is_empty() {
+                println!("nothing has changed");
+            }
+            said.iter().for_each(|line| println!("{line}"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,249 @@
+//! `loligo volume`.
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use loligo_bench::table::Table;
+use loligo_service::client::{Create, DaemonClient, Stop};
+use loligo_service::daemon::Listed;
+use loligo_service::daemon::config::{Leave, VolumeConfig};
+use loligo_service::daemon::entry::Status;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// List, make, start and stop the volumes of the daemon
+///
+/// 'loligo stats', 'flush', 'mode' and 'param' take the name of such a volume too.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  loligo volume list
+  loligo volume create osd3 --core /dev/sdd --cache /dev/nvme0n1p4 --mode wb \\
+    --listen fuse:/run/osd3 --param seq-cutoff=always
+  loligo volume stop osd3 --flush
+  loligo volume delete osd3")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List all
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one: what it is and how it is
+    Show {
+        /// The volume
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a volume and start it; it is remembered over restarts of the daemon
+    Create(Box<CreateArgs>),
+    /// Forget a stopped volume that was made by command; cache and core stay as they are
+    Delete {
+        /// The volume
+        name: String,
+        /// Also where its cache holds what its core does not have
+        #[arg(long)]
+        force: bool,
+    },
+    /// Start one; that holds over restarts of the daemon
+    Start {
+        /// The volume
+        name: String,
+        #[command(flatten)]
+        allow: Allow,
+    },
+    /// Stop one; that holds over restarts of the daemon
+    Stop {
+        /// The volume
+        name: String,
+        /// Write everything dirty to the core first
+        #[arg(long)]
+        flush: bool,
+    },
+    /// Stop one and start it again, as it is defined now
+    Restart {
+        /// The volume
+        name: String,
+    },
+}
+
+/// What only one start is allowed.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Allow {
+    /// Insist on a new cache: refuse one that exists (with --force: replace it)
+    #[arg(long)]
+    create: bool,
+    /// Overwrite foreign data, give up what is damaged or missing, use a core whose content differs
+    #[arg(long)]
+    force: bool,
+    /// Take an RBD image away from the client that has it: that client is fenced first
+    #[arg(long)]
+    steal: bool,
+    /// Open an RBD image although another cache holds data that it lacks, and lose that data
+    #[arg(long)]
+    force_without_cache: bool,
+}
+
+impl Allow {
+    fn leave(self) -> Leave {
+        Leave {
+            create: self.create,
+            force: self.force,
+            steal: self.steal,
+            without_cache: self.force_without_cache,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct CreateArgs {
+    /// Its name
+    name: String,
+    /// The core, as for 'loligo serve'
+    #[arg(long, value_name = "SPEC", required_unless_present = "definition")]
+    core: Option<String>,
+    /// The cache: a file or block device; left out, the core is served bare
+    #[arg(long, value_name = "PATH", requires = "mode")]
+    cache: Option<PathBuf>,
+    /// Bytes of a new cache (default: the whole device)
+    #[arg(long, value_name = "SIZE")]
+    cache_size: Option<String>,
+    /// wt, wb, wa, wi, wo or pt
+    #[arg(long, requires = "cache")]
+    mode: Option<String>,
+    /// Where clients come from, as for 'loligo serve'; may be given several times
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// A tunable; may be given several times
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = crate::values::param)]
+    params: Vec<(String, String)>,
+    /// Everything else, as the keys of a [volume.NAME] section of the configuration: "shards = 2"; may be given several times
+    #[arg(long, value_name = "KEY = VALUE")]
+    set: Vec<String>,
+    /// A file with such keys; what is given beside it counts
+    #[arg(long, value_name = "FILE")]
+    definition: Option<PathBuf>,
+    #[command(flatten)]
+    allow: Allow,
+}
+
+impl CreateArgs {
+    fn definition(&self) -> Result<VolumeConfig> {
+        let text = self.definition.as_ref().map(std::fs::read_to_string).transpose()?.unwrap_or_default();
+        let mut all: toml::Table = toml::from_str(&text)?;
+        for line in &self.set {
+            all.extend(toml::from_str::<toml::Table>(line)?);
+        }
+        let mut put = |key: &str, value: Option<toml::Value>| {
+            if let Some(value) = value {
+                all.insert(key.to_owned(), value);
+            }
+        };
+        put("core", self.core.clone().map(Into::into));
+        put("cache", self.cache.as_ref().map(|c| c.display().to_string().into()));
+        put("cache-size", self.cache_size.clone().map(Into::into));
+        put("mode", self.mode.clone().map(Into::into));
+        put("listen", Some(self.listen.clone().into()).filter(|_| !self.listen.is_empty()));
+        if !self.params.is_empty() {
+            let params: toml::Table =
+                self.params.iter().map(|(k, v)| (k.clone(), v.clone().into())).collect();
+            put("params", Some(params.into()));
+        }
+        Ok(all.try_into()?)
+    }
+}
+
+/// Does it.
+pub(crate) fn run(a: Args) -> Result<ExitCode> {
+    let daemon = DaemonClient::new()?;
+    match a.what {
+        What::List { json } => list(&daemon.volumes()?, json)?,
+        What::Show { name, json } => show(&daemon.volume(&name)?, json)?,
+        What::Create(args) => {
+            let definition = args.definition()?;
+            let wanted = Create { name: args.name.clone(), definition, allow: args.allow.leave() };
+            began(&args.name, &daemon.create(&wanted)?)?;
+        }
+        What::Delete { name, force } => daemon.delete(&name, force)?,
+        What::Start { name, allow } => began(&name, &daemon.start(&name, allow.leave())?)?,
+        What::Stop { name, flush } => ended(&name, &daemon.stop(&name, &Stop { flush })?)?,
+        What::Restart { name } => {
+            ended(&name, &daemon.stop(&name, &Stop { flush: false })?)?;
+            began(&name, &daemon.start(&name, Leave::default())?)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn began(name: &str, status: &Status) -> Result<()> {
+    match status {
+        Status::Serving => Ok(()),
+        Status::Waiting(why) => {
+            eprintln!("volume '{name}' waits: {why}");
+            Ok(())
+        }
+        other => {
+            bail!("volume '{name}' is {}: {}", other.word(), other.why().unwrap_or("somebody stopped it"))
+        }
+    }
+}
+
+fn ended(name: &str, status: &Status) -> Result<()> {
+    match status {
+        Status::Stopped => Ok(()),
+        other => {
+            bail!("volume '{name}' is {}: {}", other.word(), other.why().unwrap_or("somebody started it"))
+        }
+    }
+}
+
+fn list(volumes: &[Listed], json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(volumes)?);
+        return Ok(());
+    }
+    let mut table = Table::new(["volume", "state", "mode", "size", "dirty", "core", "cache"]);
+    for v in volumes {
+        let d = &v.definition;
+        let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
+        table.row([
+            v.name.clone(),
+            v.status.word().to_owned(),
+            d.mode.clone().unwrap_or_else(|| "bare".to_owned()),
+            number(v.size),
+            number(v.dirty_bytes),
+            d.core.clone(),
+            d.cache.as_ref().map_or("-".to_owned(), |c| c.display().to_string()),
+        ]);
+    }
+    println!("{}", table.text());
+    for v in volumes {
+        if let Some(why) = v.status.why() {
+            println!("{}: {}: {why}", v.name, v.status.word());
+        }
+    }
+    Ok(())
+}
+
+fn show(v: &Listed, json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(&json!(v))?);
+        return Ok(());
+    }
+    let why = v.status.why().map(|why| format!(": {why}")).unwrap_or_default();
+    println!("# {}{why}", v.status.word());
+    println!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
+    if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {
+        println!("# {size} bytes, {dirty} of them newer than the core");
+    }
+    println!("[volume.{}]", v.name);
+    print!("{}", toml::to_string(&v.definition)?);
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! What can be asked of the daemon.
+
+use super::{Refused, blocking, document, unknown, volume};
+use crate::daemon::config::{Leave, VolumeConfig};
+use crate::daemon::entry::{Entry, Status};
+use crate::daemon::{Daemon, Listed};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tower::ServiceExt;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+type Shared = State<Arc<Daemon>>;
+
+/// How long an answer waits for a volume to come or go before it says how far that is.
+const SETTLE: Duration = Duration::from_secs(20);
+
+fn routes() -> OpenApiRouter<Arc<Daemon>> {
+    OpenApiRouter::new()
+        .routes(routes!(about))
+        .routes(routes!(reload))
+        .routes(routes!(list, create))
+        .routes(routes!(show, delete))
+        .routes(routes!(start))
+        .routes(routes!(stop))
+}
+
+/// The API of the daemon, below `/v1`; that of each volume is below `/v1/volumes/NAME`.
+pub(crate) fn router(daemon: Arc<Daemon>) -> Router {
+    let (router, _) = routes().split_for_parts();
+    router
+        .route("/v1/openapi.json", axum::routing::get(|| async { document(openapi()) }))
+        .route("/v1/volumes/{name}/{what}", axum::routing::any(of_volume))
+        .fallback(unknown)
+        .with_state(daemon)
+}
+
+/// Its description, with what can be asked of each volume.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let mut api = routes().into_openapi();
+    api.info.title = "Loligo".to_owned();
+    api.info.description = Some("The control API of loligod, HTTP on /run/loligo/loligod.sock".to_owned());
+    let of_volume = volume::openapi();
+    for (path, item) in of_volume.paths.paths {
+        let path = path.replacen("/v1/", "/v1/volumes/{name}/", 1);
+        api.paths.paths.insert(path, item);
+    }
+    if let (Some(all), Some(more)) = (&mut api.components, of_volume.components) {
+        all.schemas.extend(more.schemas);
+    }
+    api
+}
+
+fn refused(why: anyhow::Error) -> Refused {
+    Refused(StatusCode::CONFLICT, format!("{why:#}"))
+}
+
+/// The daemon.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct About {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// The file it was started with.
+    pub config: String,
+    /// Seconds.
+    pub uptime_s: f64,
+}
+
+/// What the daemon is.
+#[utoipa::path(get, path = "/v1/daemon", responses((status = 200, body = About)))]
+async fn about(State(daemon): Shared) -> Json<About> {
+    Json(About {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        config: daemon.config_path.display().to_string(),
+        uptime_s: daemon.started.elapsed().as_secs_f64(),
+    })
+}
+
+/// Reads the configuration again.
+#[utoipa::path(post, path = "/v1/reload", responses((status = 200, body = Vec<String>, description = "What was done"), (status = 409, description = "The file is not right: nothing is changed")))]
+async fn reload(State(daemon): Shared) -> Result<Json<Vec<String>>, Refused> {
+    blocking(move || daemon.reload()).await.map(Json).map_err(refused)
+}
+
+/// Every volume.
+#[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<Listed>)))]
+async fn list(State(daemon): Shared) -> Json<Vec<Listed>> {
+    Json(blocking(move || daemon.list()).await)
+}
+
+/// A volume to be made.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Create {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub definition: VolumeConfig,
+    /// What its first start is allowed.
+    #[serde(default)]
+    pub allow: Leave,
+}
+
+/// Makes a volume and starts it. It is remembered over restarts.
+#[utoipa::path(post, path = "/v1/volumes", request_body = Create, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
+async fn create(State(daemon): Shared, Json(wanted): Json<Create>) -> Result<Json<Status>, Refused> {
+    settled(blocking(move || daemon.create(&wanted.name, wanted.definition, wanted.allow)).await).await
+}
+
+/// Waits a while for a volume to come or go.
+async fn settled(entry: anyhow::Result<Arc<Entry>>) -> Result<Json<Status>, Refused> {
+    let entry = entry.map_err(refused)?;
+    Ok(Json(blocking(move || entry.settle(SETTLE)).await))
+}
+
+/// One volume.
+#[utoipa::path(get, path = "/v1/volumes/{name}", responses((status = 200, body = Listed), (status = 404, description = "There is none")))]
+async fn show(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Listed>, Refused> {
+    let found = blocking(move || daemon.show(&name)).await;
+    found.map(Json).map_err(|e| Refused(StatusCode::NOT_FOUND, format!("{e:#}")))
+}
+
+/// How a volume is deleted.
+#[derive(Debug, Deserialize, IntoParams)]
+struct Delete {
+    /// Also where its cache holds what its core does not have.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Forgets a stopped volume that was made by command. Cache and core stay as they are.
+#[utoipa::path(delete, path = "/v1/volumes/{name}", params(Delete), responses((status = 200, body = Value), (status = 409, description = "It cannot be: the error says why")))]
+async fn delete(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Query(how): Query<Delete>,
+) -> Result<Json<Value>, Refused> {
+    let done = blocking(move || daemon.delete(&name, how.force)).await;
+    done.map(|()| Json(json!({}))).map_err(refused)
+}
+
+/// Starts a volume; that holds over restarts of the daemon.
+#[utoipa::path(post, path = "/v1/volumes/{name}/start", request_body = Leave, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
+async fn start(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(allow): Json<Leave>,
+) -> Result<Json<Status>, Refused> {
+    settled(blocking(move || daemon.set_running(&name, Some(allow), false)).await).await
+}
+
+/// How a volume is stopped.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stop {
+    /// Write everything dirty to the core first.
+    pub flush: bool,
+}
+
+/// Stops a volume; that holds over restarts of the daemon.
+#[utoipa::path(post, path = "/v1/volumes/{name}/stop", request_body = Stop, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
+async fn stop(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(how): Json<Stop>,
+) -> Result<Json<Status>, Refused> {
+    settled(blocking(move || daemon.set_running(&name, None, how.flush)).await).await
+}
+
+/// Hands a request on to the volume it is for.
+async fn of_volume(
+    State(daemon): Shared,
+    Path((name, what)): Path<(String, String)>,
+    mut request: Request,
+) -> Result<Response, Refused> {
+    let entry = daemon.entry(&name).map_err(|e| Refused(StatusCode::NOT_FOUND, format!("{e:#}")))?;
+    let Some(app) = entry.app() else {
+        let status = entry.status();
+        let why = status.why().map(|why| format!(": {why}")).unwrap_or_default();
+        let text = format!("volume '{name}' is {}{why}", status.word());
+        return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, text));
+    };
+    let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
+    let uri = format!("/v1/{what}{query}").parse::<Uri>();
+    *request.uri_mut() = uri.map_err(|e| Refused(StatusCode::BAD_REQUEST, e.to_string()))?;
+    let Ok(answer) = volume::router(app).oneshot(request).await;
+    Ok(answer.into_response())
+}

@@ -1,0 +1,133 @@
+//! The control API: HTTP and JSON on unix sockets, and `/metrics` on TCP, by one thread for all of them.
+
+pub(crate) mod daemon;
+mod peer;
+pub(crate) mod volume;
+
+use crate::app::App;
+use crate::metrics;
+use anyhow::{Context, Result};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use loligo_export::Listener;
+use peer::Peer;
+use serde_json::{Value, json};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// The volumes that are served now.
+pub(crate) type Served = Arc<dyn Fn() -> Vec<Arc<App>> + Send + Sync>;
+
+/// A request that cannot be carried out.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) StatusCode, pub(crate) String);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+/// Whoever asks the threads of a volume waits for them, which the control thread must not.
+pub(crate) async fn blocking<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(ask).await.expect("asking the threads of a volume does not panic")
+}
+
+/// The thread that management is served by, until the process ends.
+#[derive(Debug, Clone)]
+pub(crate) struct ControlThread(Handle);
+
+/// Something that is served; dropping it ends that. The socket's file stands for the name as long.
+#[derive(Debug)]
+pub(crate) struct Api {
+    task: JoinHandle<()>,
+    _listener: Option<Listener>,
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ControlThread {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Where it cannot be had.
+    pub(crate) fn start() -> Result<ControlThread> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("the control thread")?;
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .context("the control thread")?;
+        Ok(ControlThread(handle))
+    }
+
+    /// Serves the API of one volume on its own socket.
+    ///
+    /// # Errors
+    /// Where the socket cannot be used.
+    pub(crate) fn serve_volume(&self, socket: Listener, app: Arc<App>) -> Result<Api> {
+        self.serve(socket, volume::router(app))
+    }
+
+    /// Serves `router` on a unix socket, to root and to the user that this process runs as.
+    ///
+    /// # Errors
+    /// Where the socket cannot be used.
+    pub(crate) fn serve(&self, socket: Listener, router: Router) -> Result<Api> {
+        let fd = socket.as_fd().try_clone_to_owned().context("the control socket")?;
+        let _inside = self.0.enter();
+        let listener = tokio::net::UnixListener::from_std(std::os::unix::net::UnixListener::from(fd))
+            .context("the control socket")?;
+        let service = router.layer(axum::middleware::from_fn(peer::check));
+        let task = self.0.spawn(async move {
+            let service = service.into_make_service_with_connect_info::<Peer>();
+            if let Err(e) = axum::serve(listener, service).await {
+                tracing::error!(error = %e, "the control socket is gone");
+            }
+        });
+        Ok(Api { task, _listener: Some(socket) })
+    }
+
+    /// Serves `/metrics` of whatever volumes are served.
+    ///
+    /// # Errors
+    /// Where the socket cannot be used.
+    pub(crate) fn serve_metrics(&self, socket: std::net::TcpListener, served: Served) -> Result<Api> {
+        let router = Router::new().route("/metrics", get(scrape)).with_state(served);
+        let _inside = self.0.enter();
+        let listener = tokio::net::TcpListener::from_std(socket).context("the socket for metrics")?;
+        let task = self.0.spawn(async move {
+            if let Err(e) = axum::serve(listener, router).await {
+                tracing::error!(error = %e, "the socket for metrics is gone");
+            }
+        });
+        Ok(Api { task, _listener: None })
+    }
+}
+
+async fn scrape(State(served): State<Served>) -> Response {
+    let text = blocking(move || metrics::text(&served())).await;
+    ([("content-type", "text/plain; version=0.0.4")], text).into_response()
+}
+
+/// What `GET` of nothing known says.
+pub(crate) async fn unknown() -> Refused {
+    Refused(StatusCode::NOT_FOUND, "there is nothing here: /v1/openapi.json lists what there is".to_owned())
+}
+
+/// A document of the API as JSON.
+pub(crate) fn document(api: utoipa::openapi::OpenApi) -> Json<Value> {
+    Json(serde_json::to_value(api).unwrap_or_default())
+}

@@ -1,0 +1,157 @@
+//! What can be asked of one volume.
+
+use super::{Refused, blocking, document, unknown};
+use crate::app::{App, FlushState, Info};
+use crate::stats;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::{Json, Router};
+use loligo_cache::mode::Mode;
+use loligo_cache::params::Params;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+type Shared = State<Arc<App>>;
+
+/// One tunable as the API shows it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Param {
+    /// As typed.
+    pub key: String,
+    /// Now.
+    pub value: String,
+    /// What it accepts.
+    pub range: String,
+    /// Without being set.
+    pub default: String,
+}
+
+/// Every way to ask a volume.
+fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(info))
+        .routes(routes!(numbers))
+        .routes(routes!(flush_progress, flush))
+        .routes(routes!(mode))
+        .routes(routes!(params, set_param))
+}
+
+/// The API of one volume, below `/v1`.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (router, api) = routes().split_for_parts();
+    router
+        .route("/v1/openapi.json", axum::routing::get(|| async { document(api) }))
+        .fallback(unknown)
+        .with_state(app)
+}
+
+/// Its description.
+pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
+    routes().into_openapi()
+}
+
+/// What the volume is.
+#[utoipa::path(get, path = "/v1/info", responses((status = 200, body = Info)))]
+async fn info(State(app): Shared) -> Json<Info> {
+    Json(app.info.clone())
+}
+
+/// Its numbers.
+#[utoipa::path(get, path = "/v1/stats", responses((status = 200, body = Value)))]
+async fn numbers(State(app): Shared) -> Json<Value> {
+    Json(blocking(move || stats::json(&app)).await)
+}
+
+fn refuse_bare(app: &App) -> Result<(), Refused> {
+    match app.info.cache {
+        Some(_) => Ok(()),
+        None => Err(Refused(StatusCode::CONFLICT, "this volume is served bare: it has no cache".into())),
+    }
+}
+
+/// Starts to write everything dirty to the core.
+#[utoipa::path(post, path = "/v1/flush", responses((status = 200, body = FlushState), (status = 409, description = "The volume has no cache")))]
+async fn flush(State(app): Shared) -> Result<Json<FlushState>, Refused> {
+    refuse_bare(&app)?;
+    Ok(Json(blocking(move || app.start_flush()).await))
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+struct WhichFlush {
+    /// Which; left out: the last.
+    number: Option<u64>,
+}
+
+/// How far a flush is, or the last one.
+#[utoipa::path(get, path = "/v1/flush", params(WhichFlush), responses((status = 200, body = FlushState)))]
+async fn flush_progress(State(app): Shared, Query(which): Query<WhichFlush>) -> Json<FlushState> {
+    Json(blocking(move || app.flush_progress(which.number)).await)
+}
+
+/// A mode to be switched to.
+#[derive(Debug, Deserialize, ToSchema)]
+struct SetMode {
+    /// wt, wb, wa, wi, wo or pt.
+    mode: String,
+    /// Write everything dirty to the core as well.
+    #[serde(default)]
+    flush: bool,
+}
+
+/// Switches the mode for new requests.
+#[utoipa::path(post, path = "/v1/mode", request_body = SetMode, responses((status = 200, body = Value), (status = 400, description = "It is no mode"), (status = 409, description = "The volume has no cache")))]
+async fn mode(State(app): Shared, Json(wanted): Json<SetMode>) -> Result<Json<Value>, Refused> {
+    refuse_bare(&app)?;
+    let mode: Mode = wanted.mode.parse().map_err(|e| Refused(StatusCode::BAD_REQUEST, e))?;
+    let done = blocking(move || {
+        app.set_mode(mode)?;
+        Ok(wanted.flush.then(|| app.start_flush()))
+    });
+    let flush = done.await.map_err(|e: String| Refused(StatusCode::INTERNAL_SERVER_ERROR, e))?;
+    Ok(Json(json!({ "mode": mode.name(), "flush": flush })))
+}
+
+fn rows(params: &Params) -> Vec<Param> {
+    let own = |s: &str| s.to_owned();
+    let row = |r: loligo_cache::params::ParamRow| Param {
+        key: own(r.key),
+        value: r.value,
+        range: own(r.range),
+        default: r.default,
+    };
+    params.rows().into_iter().map(row).collect()
+}
+
+/// Every tunable.
+#[utoipa::path(get, path = "/v1/params", responses((status = 200, body = Vec<Param>), (status = 409, description = "The volume has no cache")))]
+async fn params(State(app): Shared) -> Result<Json<Vec<Param>>, Refused> {
+    refuse_bare(&app)?;
+    let now = blocking(move || app.params());
+    now.await.map(|p| Json(rows(&p))).ok_or_else(stopping)
+}
+
+fn stopping() -> Refused {
+    Refused(StatusCode::SERVICE_UNAVAILABLE, "the volume is stopping".into())
+}
+
+/// A tunable to be set.
+#[derive(Debug, Deserialize, ToSchema)]
+struct SetParam {
+    key: String,
+    value: String,
+}
+
+/// Sets one tunable; answers all.
+#[utoipa::path(put, path = "/v1/params", request_body = SetParam, responses((status = 200, body = Vec<Param>), (status = 400, description = "It is none, or the value is out of range: the error says what is possible")))]
+async fn set_param(State(app): Shared, Json(wanted): Json<SetParam>) -> Result<Json<Vec<Param>>, Refused> {
+    refuse_bare(&app)?;
+    let done = blocking(move || app.set_param(&wanted.key, &wanted.value));
+    match done.await {
+        Ok(params) => Ok(Json(rows(&params))),
+        Err(why) => Err(Refused(StatusCode::BAD_REQUEST, why)),
+    }
+}

@@ -1,0 +1,373 @@
+//! The daemon's one file, and the definition of a volume, in TOML as in JSON.
+
+use crate::names;
+use crate::rbd::RbdOptions;
+use crate::serve::{CacheOptions, CoreSpec, ServeOptions, check};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_cache::mode::Mode;
+use loligo_cache::params::Params;
+use loligo_ceph::take::Destage;
+use loligo_export::{Credentials, ListenAddr, Way};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// Where the file is looked for.
+pub const DEFAULT_PATH: &str = "/etc/loligo/loligod.toml";
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Config {
+    /// What concerns all volumes.
+    pub daemon: DaemonConfig,
+    /// The volumes by name.
+    #[serde(rename = "volume")]
+    pub volumes: BTreeMap<String, VolumeConfig>,
+}
+
+/// What concerns all volumes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct DaemonConfig {
+    /// Where the daemon keeps what it must remember; default /var/lib/loligo.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_dir: Option<PathBuf>,
+    /// Where Prometheus text is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
+}
+
+/// A volume: what `loligo serve` takes as options.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VolumeConfig {
+    /// The slow device: a path, file:PATH, hdd:PATH?.. or rbd:POOL/IMAGE.
+    pub core: String,
+    /// The cache: a file or block device. Left out: the core is served bare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub cache: Option<PathBuf>,
+    /// Bytes of a new cache; default: the whole device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub cache_size: Option<Bytes>,
+    /// Do not write a new cache file whole.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sparse: bool,
+    /// wt, wb, wa, wi, wo or pt; needed with a cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Cache line of a new cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub line_size: Option<Bytes>,
+    /// Threads of a new cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u16>,
+    /// Percent of the core that a new cache leaves unexported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_reserve: Option<u8>,
+    /// Where clients come from.
+    pub listen: Vec<String>,
+    /// With it, NBD clients must use TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsConfig>,
+    /// How an RBD image is held.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rbd: RbdConfig,
+    /// Tunables that are not to have their default.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub params: BTreeMap<String, Word>,
+    /// Write everything dirty to the core when the volume stops.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub flush_on_stop: bool,
+    /// Start it with the daemon.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub autostart: bool,
+    /// A command to run each time the volume has come to be served, by its words: what restarts an OSD, say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_start: Vec<String>,
+}
+
+/// Files of a TLS server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct TlsConfig {
+    /// Certificate chain, PEM.
+    #[schema(value_type = Option<String>)]
+    cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[schema(value_type = Option<String>)]
+    key: Option<PathBuf>,
+    /// Who signs clients' certificates, PEM.
+    #[schema(value_type = Option<String>)]
+    ca: Option<PathBuf>,
+    /// Pre-shared keys instead: lines user:hexkey.
+    #[schema(value_type = Option<String>)]
+    psk: Option<PathBuf>,
+}
+
+/// How an RBD image is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct RbdConfig {
+    /// auto, grouped or librbd.
+    destage: String,
+    /// Seconds that answers leave for without a word from the cluster.
+    lease: u64,
+    /// Seconds that snapshots by others should wait at most; 0: no matter.
+    snapshot_deadline: u64,
+}
+
+impl Default for RbdConfig {
+    fn default() -> RbdConfig {
+        RbdConfig { destage: "auto".to_owned(), lease: 20, snapshot_deadline: 60 }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(b: &bool) -> bool {
+    *b
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Bytes, written as a number or as `64g`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        let Word(text) = Word::deserialize(from)?;
+        loligo_block::parse_size(&text).map(Bytes).map_err(D::Error::custom)
+    }
+}
+
+/// A value that may be written with or without quotes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Word(pub String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = Word;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word or a number")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
+                Ok(Word(text.to_owned()))
+            }
+            fn visit_i64<E>(self, n: i64) -> Result<Word, E> {
+                Ok(Word(n.to_string()))
+            }
+            fn visit_u64<E>(self, n: u64) -> Result<Word, E> {
+                Ok(Word(n.to_string()))
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+/// What only one start is allowed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Leave {
+    /// Insist on a new cache.
+    pub create: bool,
+    /// Overwrite, or give up, what stands in the way.
+    pub force: bool,
+    /// Take an RBD image away from who has it.
+    pub steal: bool,
+    /// Open an RBD image whose dirty data another cache holds.
+    pub without_cache: bool,
+}
+
+impl VolumeConfig {
+    /// As options of a start.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn options(&self, name: &str, leave: Leave) -> Result<ServeOptions> {
+        let core: CoreSpec = self.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", self.core))?;
+        let mode =
+            self.mode.as_deref().map(|m| m.parse::<Mode>().map_err(|e| anyhow!("mode = \"{m}\": {e}")));
+        let cache = match (&self.cache, mode.transpose()?) {
+            (None, None) => None,
+            (None, Some(_)) => bail!("mode is given and cache is not: give both, or neither for a bare core"),
+            (Some(_), None) => bail!("mode is missing: give wt, wb, wa, wi, wo or pt"),
+            (Some(path), Some(mode)) => Some(CacheOptions {
+                path: path.clone(),
+                size: self.cache_size.map(|b| b.0),
+                sparse: self.sparse,
+                mode,
+                line_size: self.line_size.map(|b| u32::try_from(b.0).unwrap_or(u32::MAX)),
+                shards: self.shards,
+                core_reserve: self.core_reserve,
+                create: leave.create,
+                force: leave.force,
+                expected: None,
+            }),
+        };
+        let listen = self.listen.iter().map(|l| l.parse::<Way>().map_err(|e| anyhow!("listen: {e}")));
+        let seconds = Duration::from_secs;
+        let options = ServeOptions {
+            name: name.to_owned(),
+            core,
+            rbd: RbdOptions {
+                steal: leave.steal,
+                without_cache: leave.without_cache,
+                destage: self.rbd.destage.parse::<Destage>().map_err(|e| anyhow!("rbd: {e}"))?,
+                lease: seconds(self.rbd.lease),
+                snapshot_deadline: seconds(self.rbd.snapshot_deadline),
+            },
+            cache,
+            listen: listen.collect::<Result<_>>()?,
+            tls: self.tls.as_ref().map(TlsConfig::credentials).transpose()?,
+            metrics: None,
+            stats_json: None,
+            flush_on_stop: self.flush_on_stop,
+            params: self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect(),
+        };
+        check(&options)?;
+        let mut params = Params::default();
+        for (key, value) in &options.params {
+            params.set(key, value).map_err(|e| anyhow!("params: {e}"))?;
+        }
+        Ok(options)
+    }
+}
+
+impl TlsConfig {
+    fn credentials(&self) -> Result<Credentials> {
+        match (&self.cert, &self.key, &self.psk) {
+            (Some(cert), Some(key), None) => {
+                Ok(Credentials::X509 { cert: cert.clone(), key: key.clone(), client_ca: self.ca.clone() })
+            }
+            (None, None, Some(file)) if self.ca.is_none() => Ok(Credentials::Psk { file: file.clone() }),
+            _ => bail!("tls: give cert and key (and ca, if clients must show a certificate), or psk alone"),
+        }
+    }
+}
+
+impl Config {
+    /// Reads `path`.
+    ///
+    /// # Errors
+    /// Where it cannot be read, and what is wrong with it, with the line.
+    pub fn load(path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!(
+                "{} cannot be read: give --config FILE, or make it ('loligo config --help' shows one)",
+                path.display()
+            )
+        })?;
+        Config::parse(&text).with_context(|| format!("{} is not right", path.display()))
+    }
+
+    /// Reads `text`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Config> {
+        let config: Config = toml::from_str(text)?;
+        let mut taken = Taken::default();
+        for (name, volume) in &config.volumes {
+            taken.add(name, volume).with_context(|| format!("[volume.{name}]"))?;
+        }
+        Ok(config)
+    }
+}
+
+/// What volumes have that no two can have.
+#[derive(Debug, Default)]
+pub(crate) struct Taken(BTreeMap<String, String>);
+
+impl Taken {
+    /// Checks `volume`, by itself and beside those before it.
+    pub(crate) fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+        names::check_name(name)?;
+        let options = volume.options(name, Leave::default())?;
+        let mut things = vec![format!("core {}", options.core)];
+        things.extend(volume.cache.as_ref().map(|c| format!("cache {}", c.display())));
+        let any_port = |way: &Way| matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
+        things.extend(options.listen.iter().filter(|w| !any_port(w)).map(|w| format!("listen {w}")));
+        for thing in things {
+            if let Some(other) = self.0.get(&thing) {
+                bail!("{thing} is volume '{other}' already: no two can share it");
+            }
+            self.0.insert(thing, name.to_owned());
+        }
+        ensure!(
+            volume.after_start.first().is_none_or(|c| c.starts_with('/')),
+            "after-start: give the command's whole path, and its arguments as further words"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "
+        [daemon]
+        metrics = \"127.0.0.1:9283\"
+        [volume.osd0]
+        core = \"/dev/sdb\"
+        cache = \"/dev/nvme0n1p3\"
+        cache-size = \"64g\"
+        mode = \"wb\"
+        listen = [\"fuse:/run/osd0\"]
+        params = { seq-cutoff = \"always\", seq-promotion = 4 }
+    ";
+
+    #[test]
+    fn a_file_becomes_the_options_of_a_start() {
+        let config = Config::parse(ONE).unwrap();
+        let o = config.volumes["osd0"].options("osd0", Leave::default()).unwrap();
+        let cache = o.cache.expect("it has one");
+        assert_eq!((cache.size, cache.mode), (Some(64 << 30), Mode::Wb));
+        assert_eq!(o.params[1], ("seq-promotion".to_owned(), "4".to_owned()));
+        let shown = toml::to_string(&config).unwrap();
+        assert_eq!(Config::parse(&shown).unwrap(), config, "what is shown can be used:\n{shown}");
+        assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said_with_its_place() {
+        let wrong = |change: (&str, &str), said: &str| {
+            let text = ONE.replace(change.0, change.1);
+            assert_ne!(text, ONE, "{change:?} changes nothing");
+            let why = format!("{:#}", Config::parse(&text).unwrap_err());
+            assert!(why.contains(said), "{change:?}: {why}");
+        };
+        wrong(("mode = \"wb\"", "mode = \"wr\""), "[volume.osd0]: mode = \"wr\"");
+        wrong(("mode = \"wb\"", ""), "mode is missing");
+        wrong(("cache-size", "cache_size"), "unknown field `cache_size`");
+        wrong(("64g", "64q"), "64q");
+        wrong(("fuse:", "fuze:"), "listen");
+        wrong(("seq-cutoff", "seq-cut"), "unknown parameter 'seq-cut'");
+        wrong(("volume.osd0", "volume.'../x'"), "cannot name a volume");
+        wrong(("[\"fuse:/run/osd0\"]", "[]"), "nobody could reach the volume");
+        wrong(("listen =", "after-start = [\"systemctl\"]\nlisten ="), "whole path");
+        let twice =
+            format!("{ONE}{}", ONE.replace("osd0", "osd1").replace("[daemon]", "").replace("metrics", "#"));
+        let why = format!("{:#}", Config::parse(&twice).unwrap_err());
+        assert!(why.contains("core /dev/sdb is volume 'osd0' already"), "{why}");
+    }
+}

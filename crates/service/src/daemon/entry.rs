@@ -1,0 +1,393 @@
+//! One volume of the daemon: a thread that starts it, looks after it and stops it, as it is told.
+
+use super::config::{Leave, VolumeConfig};
+use super::state::LastCache;
+use crate::absent::Absent;
+use crate::app::App;
+use crate::control::ControlThread;
+use crate::say::{say, speak_for};
+use crate::serve::{LOOK, ServeOptions, Volume};
+use crate::signals::{StopSignals, Stopper};
+use loligo_cache::units::BLOCK;
+use serde::{Deserialize, Serialize};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use utoipa::ToSchema;
+
+/// Between two looks for a device that is not there.
+const ABSENT: Duration = Duration::from_secs(2);
+/// The pause before a volume whose threads have ended is started again; doubled each time, up to [`LONGEST`].
+const AGAIN: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How a volume is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", content = "why", rename_all = "lowercase")]
+pub enum Status {
+    /// Nobody wants it to run.
+    #[default]
+    Stopped,
+    /// Cache and core are being opened and recovered.
+    Starting,
+    /// Clients may come.
+    Serving,
+    /// Its cache or core is not there: it starts when that comes.
+    Waiting(String),
+    /// It cannot start, and will not by itself.
+    Refused(String),
+    /// It is being stopped.
+    Stopping,
+    /// It ended by itself, or its stop failed; it is started again after a while.
+    Failed(String),
+}
+
+impl Status {
+    /// In one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Status::Stopped => "stopped",
+            Status::Starting => "starting",
+            Status::Serving => "serving",
+            Status::Waiting(_) => "waiting",
+            Status::Refused(_) => "refused",
+            Status::Stopping => "stopping",
+            Status::Failed(_) => "failed",
+        }
+    }
+
+    /// More than a word, where there is more to say.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Status::Waiting(why) | Status::Refused(why) | Status::Failed(why) => Some(why),
+            Status::Stopped | Status::Starting | Status::Serving | Status::Stopping => None,
+        }
+    }
+
+    /// It stays so until somebody does something.
+    fn settled(&self) -> bool {
+        !matches!(self, Status::Starting | Status::Stopping)
+    }
+}
+
+/// What is wanted of a volume.
+#[derive(Debug, Clone, PartialEq)]
+enum Wish {
+    /// To be served, and what that start is allowed.
+    Run(Leave),
+    /// Not to be; with the first, everything dirty goes to the core before.
+    Stop { flush: bool },
+    /// To end with the daemon.
+    Quit,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: VolumeConfig,
+    status: Status,
+    wish: Wish,
+    /// Raised with every wish, so that a refused start is tried once for each.
+    wishes: u64,
+    app: Option<Arc<App>>,
+    stopper: Option<Stopper>,
+}
+
+/// One volume of the daemon.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What an entry asks of the daemon it belongs to.
+pub(crate) trait Memory: Send + Sync {
+    /// The options of a start, with what was set by command.
+    fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> anyhow::Result<ServeOptions>;
+    /// Its cache is in use from now on, or was stopped like this. It is durable when this returns.
+    fn cache_is(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
+    /// `app` is served: changes are to be remembered.
+    fn follow(&self, app: &Arc<App>);
+}
+
+impl Entry {
+    /// Starts the thread; the volume itself only if `run`.
+    pub(crate) fn new(
+        name: &str,
+        config: VolumeConfig,
+        run: bool,
+        memory: Arc<dyn Memory>,
+        control: ControlThread,
+    ) -> std::io::Result<Arc<Entry>> {
+        let wish = if run { Wish::Run(Leave::default()) } else { Wish::Stop { flush: false } };
+        let status = if run { Status::Starting } else { Status::Stopped };
+        let inner = Inner { config, status, wish, wishes: 1, app: None, stopper: None };
+        let entry = Arc::new(Entry {
+            name: name.to_owned(),
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            thread: Mutex::default(),
+        });
+        let own = entry.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("vol-{name}"))
+            .spawn(move || own.live(&*memory, &control))?;
+        *entry.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(entry)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it is.
+    pub(crate) fn status(&self) -> Status {
+        self.lock().status.clone()
+    }
+
+    /// Its definition.
+    pub(crate) fn config(&self) -> VolumeConfig {
+        self.lock().config.clone()
+    }
+
+    /// Another definition from the next start on.
+    pub(crate) fn define(&self, config: VolumeConfig) {
+        self.lock().config = config;
+    }
+
+    /// The running volume, if it is served.
+    pub(crate) fn app(&self) -> Option<Arc<App>> {
+        self.lock().app.clone()
+    }
+
+    fn set(&self, status: Status) {
+        self.lock().status = status;
+        self.changed.notify_all();
+    }
+
+    fn wish(&self, wish: Wish) {
+        let mut inner = self.lock();
+        if inner.wish == Wish::Quit {
+            return;
+        }
+        if let (Wish::Stop { .. } | Wish::Quit, Some(stopper)) = (&wish, &inner.stopper) {
+            stopper.stop();
+        }
+        if matches!(
+            (&wish, &inner.status),
+            (Wish::Run(_), Status::Refused(_) | Status::Stopped | Status::Failed(_))
+        ) {
+            inner.status = Status::Starting;
+        }
+        inner.wish = wish;
+        inner.wishes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Starts it, if it is not served.
+    pub(crate) fn start(&self, leave: Leave) {
+        self.wish(Wish::Run(leave));
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(&self, flush: bool) {
+        self.wish(Wish::Stop { flush });
+    }
+
+    /// Stops it for good. A second call gives up what the stop waits for.
+    pub(crate) fn quit(&self) {
+        {
+            let inner = self.lock();
+            if inner.wish == Wish::Quit
+                && let Some(stopper) = &inner.stopper
+            {
+                stopper.stop();
+            }
+        }
+        self.wish(Wish::Quit);
+    }
+
+    /// Whether its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
+    pub(crate) fn may_be_cut_off(&self) -> bool {
+        self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
+    }
+
+    /// Whether its thread has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
+    pub(crate) fn settle(&self, limit: Duration) -> Status {
+        let inner = self.lock();
+        let waiting = self.changed.wait_timeout_while(inner, limit, |i| !i.status.settled());
+        waiting.unwrap_or_else(PoisonError::into_inner).0.status.clone()
+    }
+
+    /// Waits until there is another wish than number `seen`, or for `limit`.
+    fn other_wish(&self, seen: u64, limit: Duration) {
+        let inner = self.lock();
+        drop(self.changed.wait_timeout_while(inner, limit, |i| i.wishes == seen));
+    }
+
+    fn live(&self, memory: &dyn Memory, control: &ControlThread) {
+        speak_for(&self.name);
+        let mut pause = AGAIN;
+        loop {
+            let (wish, seen, config) = {
+                let inner = self.lock();
+                (inner.wish.clone(), inner.wishes, inner.config.clone())
+            };
+            let leave = match wish {
+                Wish::Quit => return self.set(Status::Stopped),
+                Wish::Stop { .. } => {
+                    if !matches!(self.status(), Status::Failed(_)) {
+                        self.set(Status::Stopped);
+                    }
+                    self.other_wish(seen, Duration::MAX);
+                    continue;
+                }
+                Wish::Run(leave) => leave,
+            };
+            self.set(Status::Starting);
+            let begun = Instant::now();
+            match self.serve(&config, leave, memory, control) {
+                Ok(()) => {}
+                Err(Ended::Refused(why)) => match why.downcast_ref::<Absent>() {
+                    Some(_) => {
+                        self.wait_for_device(&format!("{why:#}"), seen);
+                    }
+                    None => {
+                        say!("error: {why:#}");
+                        self.set(Status::Refused(format!("{why:#}")));
+                        self.other_wish(seen, Duration::MAX);
+                    }
+                },
+                Err(Ended::Failed(why)) => {
+                    say!("error: {why:#}");
+                    self.set(Status::Failed(format!("{why:#}")));
+                    pause = if begun.elapsed() > LONGEST { AGAIN } else { (pause * 2).min(LONGEST) };
+                    self.other_wish(seen, pause);
+                }
+            }
+            // What was allowed was allowed once.
+            let mut inner = self.lock();
+            if inner.wishes == seen {
+                inner.wish = Wish::Run(Leave::default());
+            }
+        }
+    }
+
+    fn wait_for_device(&self, why: &str, seen: u64) {
+        let now = Status::Waiting(why.to_owned());
+        let mut inner = self.lock();
+        if inner.status != now {
+            inner.status = now;
+            drop(inner);
+            self.changed.notify_all();
+            say!("waiting: {why}");
+        } else {
+            drop(inner);
+        }
+        self.other_wish(seen, ABSENT);
+    }
+
+    /// From the start to the stop.
+    fn serve(
+        &self,
+        config: &VolumeConfig,
+        leave: Leave,
+        memory: &dyn Memory,
+        control: &ControlThread,
+    ) -> Result<(), Ended> {
+        let refused = Ended::Refused;
+        let options = memory.options(&self.name, config, leave).map_err(refused)?;
+        let (signals, stopper) = StopSignals::driven();
+        {
+            let mut inner = self.lock();
+            // A wish that comes from now on is told to the stopper.
+            if !matches!(inner.wish, Wish::Run(_)) {
+                return Ok(());
+            }
+            inner.stopper = Some(stopper);
+        }
+        let started = Volume::start(options, &signals, control);
+        let served = started.map_err(refused).and_then(|mut volume| {
+            if let Some(cache) = volume.last_cache()
+                && let Err(why) = memory.cache_is(&self.name, cache)
+            {
+                // Nothing was acknowledged in its name that is not on the cache.
+                let _ = volume.stop(&signals);
+                return Err(refused(why));
+            }
+            memory.follow(&volume.app);
+            self.run(&mut volume, config, &signals);
+            let cache = volume.last_cache();
+            let failed = volume.has_failed();
+            self.set(Status::Stopping);
+            if matches!(self.lock().wish, Wish::Stop { flush: true }) {
+                volume.flush_on_stop();
+            }
+            let stopped = volume.stop(&signals);
+            let dirty = stopped.map_err(Ended::Failed)?;
+            if let Some(cache) = cache {
+                let cache = LastCache { dirty_bytes: Some(dirty * BLOCK), ..cache };
+                memory.cache_is(&self.name, cache).map_err(Ended::Failed)?;
+            }
+            match failed {
+                true => Err(Ended::Failed(anyhow::anyhow!("the volume's threads ended by themselves"))),
+                false => Ok(()),
+            }
+        });
+        let mut inner = self.lock();
+        (inner.app, inner.stopper) = (None, None);
+        served
+    }
+
+    /// Looks after a served volume until it is to stop or has ended.
+    fn run(&self, volume: &mut Volume, config: &VolumeConfig, signals: &StopSignals) {
+        {
+            let mut inner = self.lock();
+            inner.app = Some(volume.app.clone());
+            inner.status = Status::Serving;
+        }
+        self.changed.notify_all();
+        say!("serving");
+        after_start(&config.after_start);
+        let mut next = Instant::now() + LOOK;
+        while !signals.within(next.saturating_duration_since(Instant::now())) && !volume.has_failed() {
+            next += LOOK;
+            volume.look();
+        }
+        self.lock().app = None;
+    }
+}
+
+/// How a life of a volume ended, if not as wanted.
+enum Ended {
+    /// It never began.
+    Refused(anyhow::Error),
+    /// It was served, and then this.
+    Failed(anyhow::Error),
+}
+
+/// Runs the command that a volume has for its starts, not waiting for it longer than it takes to say what became of it.
+fn after_start(words: &[String]) {
+    let Some((program, args)) = words.split_first() else { return };
+    let spawned = Command::new(program).args(args).stdin(Stdio::null()).spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(why) => return say!("warning: after-start: {program} cannot be run: {why}"),
+    };
+    // What it starts has no part in the daemon's standing when memory is short.
+    let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
+    let (program, prefix) = (program.clone(), crate::say::prefix());
+    std::thread::spawn(move || match child.wait() {
+        Ok(status) if status.success() => {}
+        Ok(status) => eprintln!("{prefix}warning: after-start: {program} ended with {status}"),
+        Err(why) => eprintln!("{prefix}warning: after-start: {program}: {why}"),
+    });
+}

@@ -1,0 +1,522 @@
+//! `loligod`: many volumes in one process, by one file and by command.
+//!
+//! Each volume has a thread of its own that starts it, looks after it and stops it ([`entry`]); the API's thread and the signals
+//! only say what is wanted. A volume that cannot start holds nobody else up.
+
+pub mod config;
+pub mod entry;
+mod guard;
+pub mod state;
+
+use crate::app::{App, Change};
+use crate::control::daemon::router;
+use crate::control::{ControlThread, Served};
+use crate::say::say;
+use crate::serve::ServeOptions;
+use crate::{metrics, names};
+use anyhow::{Context, Result, bail, ensure};
+use config::{Config, Leave, Taken, VolumeConfig};
+use entry::{Entry, Memory, Status};
+use loligo_export::ListenAddr;
+use rustix::process::{Signal, getpid, kill_process};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use state::{LastCache, Override, State, StateFile, effective};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// The name of the daemon's own socket among those of volumes.
+pub(crate) const SOCKET: &str = "loligod";
+/// Between two words to systemd.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long the daemon waits for volumes to come before it says that it is ready: those that take longer come later.
+const FIRST: Duration = Duration::from_secs(60);
+/// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
+const MORE_TIME: Duration = Duration::from_secs(30);
+
+/// How the daemon is started.
+#[derive(Debug, Clone)]
+pub struct DaemonOptions {
+    /// The file.
+    pub config: PathBuf,
+}
+
+/// The daemon's volumes and what it remembers.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) config_path: PathBuf,
+    pub(crate) started: Instant,
+    control: ControlThread,
+    memory: Arc<Notes>,
+    volumes: Mutex<BTreeMap<String, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    entry: Arc<Entry>,
+    /// It is in the file, and not made by command.
+    from_file: bool,
+}
+
+/// What `State` says, kept on disk.
+#[derive(Debug)]
+struct Notes {
+    file: StateFile,
+    state: Mutex<State>,
+    me: Weak<Notes>,
+    /// What definitions say, so that a value set by command knows what it stands in for.
+    defined: Mutex<BTreeMap<String, VolumeConfig>>,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Notes {
+    /// Changes what is remembered of `name`, durably or not at all.
+    fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
+        let mut state = lock(&self.state);
+        let mut next = state.clone();
+        change(next.volumes.entry(name.to_owned()).or_default());
+        if next != *state {
+            self.file.store(&next)?;
+            *state = next;
+        }
+        Ok(())
+    }
+
+    fn forget(&self, name: &str) -> Result<()> {
+        let mut state = lock(&self.state);
+        let mut next = state.clone();
+        next.volumes.remove(name);
+        self.file.store(&next)?;
+        *state = next;
+        Ok(())
+    }
+
+    fn of(&self, name: &str) -> state::Remembered {
+        lock(&self.state).volumes.get(name).cloned().unwrap_or_default()
+    }
+
+    fn note(&self, name: &str, change: &Change) {
+        let defined = lock(&self.defined).get(name).cloned();
+        let done = self.change(name, |r| match change {
+            Change::Mode(mode) => {
+                let instead_of = defined.and_then(|d| d.mode);
+                r.mode = Some(Override { value: mode.name().to_owned(), instead_of });
+            }
+            Change::Param(key, value) => {
+                let instead_of = defined.and_then(|d| d.params.get(key).map(|w| w.0.clone()));
+                r.params.insert(key.clone(), Override { value: value.clone(), instead_of });
+            }
+        });
+        if let Err(why) = done {
+            say!("{name}: warning: the change holds until the daemon ends, but is not remembered: {why:#}");
+        }
+    }
+}
+
+impl Memory for Notes {
+    fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
+        lock(&self.defined).insert(name.to_owned(), config.clone());
+        let remembered = self.of(name);
+        let mut o = with_overrides(config, &remembered).options(name, leave)?;
+        if let Some(cache) = &mut o.cache {
+            cache.expected = remembered.cache;
+        }
+        Ok(o)
+    }
+
+    fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
+        self.change(name, |r| r.cache = Some(cache))
+    }
+
+    fn follow(&self, app: &Arc<App>) {
+        let (me, name) = (self.me.clone(), app.info.name.clone());
+        app.remember_by(move |change| {
+            if let Some(me) = me.upgrade() {
+                me.note(&name, &change);
+            }
+        });
+    }
+}
+
+/// A definition with what was set by command.
+fn with_overrides(config: &VolumeConfig, remembered: &state::Remembered) -> VolumeConfig {
+    let mut config = config.clone();
+    config.mode = effective(config.mode.as_deref(), remembered.mode.as_ref()).map(str::to_owned);
+    for (key, set) in &remembered.params {
+        let defined = config.params.get(key).map(|w| w.0.clone());
+        if let Some(value) = effective(defined.as_deref(), Some(set)) {
+            config.params.insert(key.clone(), config::Word(value.to_owned()));
+        }
+    }
+    config
+}
+
+/// Where the daemon keeps what it remembers.
+fn state_dir(config: &Config) -> Result<PathBuf> {
+    if let Some(dir) = &config.daemon.state_dir {
+        return Ok(dir.clone());
+    }
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = from("LOLIGO_STATE_DIR") {
+        return Ok(dir);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/loligo"));
+    }
+    match from("XDG_STATE_HOME") {
+        Some(dir) => Ok(dir.join("loligo")),
+        None => bail!(
+            "no place for what the daemon remembers: give state-dir in the configuration, or set LOLIGO_STATE_DIR"
+        ),
+    }
+}
+
+/// The configuration in `path` with what was set by command, as the daemon would serve it.
+///
+/// # Errors
+/// What is wrong with it, or with what is remembered.
+pub fn show(path: &Path) -> Result<Config> {
+    let mut config = Config::load(path)?;
+    let dir = state_dir(&config)?;
+    if !dir.exists() {
+        return Ok(config);
+    }
+    let state = StateFile::at(&dir)?.load()?;
+    for (name, remembered) in state.volumes {
+        let Some(defined) = config.volumes.get(&name).cloned().or(remembered.made.clone()) else { continue };
+        config.volumes.insert(name, with_overrides(&defined, &remembered));
+    }
+    Ok(config)
+}
+
+/// Serves until SIGTERM or SIGINT; SIGHUP reads the file again.
+///
+/// # Errors
+/// Where the daemon itself cannot start; what is wrong with a volume is that volume's.
+pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
+    let config = Config::load(&options.config)?;
+    // Before any other thread: what is set here they inherit.
+    guard::prepare();
+    let socket = names::claim_daemon()?;
+    let file = StateFile::at(&state_dir(&config)?)?;
+    let state = file.load()?;
+    let metrics = config.daemon.metrics.map(metrics::bind).transpose()?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
+    let (send, caught) = channel();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || signals.forever().take_while(|s| send.send(*s).is_ok()).for_each(drop))
+        .context("starting the signal thread")?;
+    let control = ControlThread::start()?;
+    let memory = Arc::new_cyclic(|me| Notes {
+        file,
+        state: Mutex::new(state),
+        me: me.clone(),
+        defined: Mutex::default(),
+    });
+    let daemon = Arc::new(Daemon {
+        config_path: options.config.clone(),
+        started: Instant::now(),
+        control: control.clone(),
+        memory,
+        volumes: Mutex::default(),
+    });
+    daemon.begin(&config)?;
+    let of = daemon.clone();
+    let served: Served = Arc::new(move || of.apps());
+    let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
+    let ListenAddr::Unix(path) = socket.addr().clone() else { bail!("the control socket has no path") };
+    let _api = control.serve(socket, router(daemon.clone()))?;
+    tracing::debug!(socket = %path.display(), "the API is served");
+
+    let first = Instant::now() + FIRST;
+    let mut ready = false;
+    let stop = loop {
+        match caught.recv_timeout(if ready { BEAT } else { BEAT / 10 }) {
+            Ok(SIGHUP) => daemon.reload_aloud(),
+            Ok(_) => break true,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break false,
+        }
+        if !ready && (daemon.has_begun() || Instant::now() >= first) {
+            ready = true;
+            notify(&[NotifyState::Ready]);
+            let mut out = std::io::stdout();
+            let _ = writeln!(out, "ready").and_then(|()| out.flush());
+        }
+        let more = [NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32)];
+        notify(if ready { &[NotifyState::Watchdog] } else { &more });
+        notify(&[NotifyState::Status(&daemon.summary())]);
+    };
+    ensure!(stop, "the signal thread is gone");
+    notify(&[NotifyState::Stopping]);
+    daemon.quit_all();
+    while !daemon.is_over() {
+        notify(&[
+            NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32),
+            NotifyState::Status("stopping: what was promised is made durable"),
+        ]);
+        if caught.recv_timeout(BEAT / 10).is_ok_and(|s| s != SIGHUP) {
+            if daemon.may_be_cut_off() {
+                say!(
+                    "given up on a second signal: everything acknowledged is on the caches, the next start recovers"
+                );
+                let _ = kill_process(getpid(), Signal::KILL);
+            }
+            daemon.quit_all();
+        }
+    }
+    Ok(if daemon.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    // Nobody listens where systemd is not.
+    let _ = sd_notify::notify(states);
+}
+
+/// A volume in a list; `GET /v1/volumes`.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// How it is.
+    pub status: Status,
+    /// It is in the file, and not made by command.
+    pub from_file: bool,
+    /// What it is, with what was set by command.
+    pub definition: VolumeConfig,
+    /// Bytes exported; while it is served.
+    pub size: Option<u64>,
+    /// Bytes that the core does not have yet; while it is served.
+    pub dirty_bytes: Option<u64>,
+}
+
+impl Daemon {
+    /// Starts every volume of the file, and those made by command.
+    fn begin(self: &Arc<Daemon>, config: &Config) -> Result<()> {
+        for (name, volume) in &config.volumes {
+            self.add(name, volume.clone(), true)?;
+        }
+        let state = lock(&self.memory.state).clone();
+        for (name, remembered) in &state.volumes {
+            let Some(made) = &remembered.made else { continue };
+            if config.volumes.contains_key(name) {
+                say!("{name}: warning: made by command once, and in the file now: the file counts");
+                continue;
+            }
+            self.add(name, made.clone(), false)?;
+        }
+        Ok(())
+    }
+
+    fn add(&self, name: &str, volume: VolumeConfig, from_file: bool) -> Result<Arc<Entry>> {
+        let run = self.memory.of(name).run.unwrap_or(volume.autostart);
+        let entry = Entry::new(name, volume, run, self.memory.clone(), self.control.clone())
+            .context("starting a thread")?;
+        lock(&self.volumes).insert(name.to_owned(), Known { entry: entry.clone(), from_file });
+        Ok(entry)
+    }
+
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        lock(&self.volumes).values().map(|k| k.entry.clone()).collect()
+    }
+
+    /// The volume `name`.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>> {
+        match lock(&self.volumes).get(name) {
+            Some(known) => Ok(known.entry.clone()),
+            None => bail!("there is no volume '{name}': 'loligo volume list' shows those that there are"),
+        }
+    }
+
+    fn apps(&self) -> Vec<Arc<App>> {
+        self.entries().iter().filter_map(|e| e.app()).collect()
+    }
+
+    fn has_begun(&self) -> bool {
+        self.entries().iter().all(|e| e.status() != Status::Starting)
+    }
+
+    fn quit_all(&self) {
+        self.entries().iter().for_each(|e| e.quit());
+    }
+
+    fn is_over(&self) -> bool {
+        self.entries().iter().all(|e| e.is_over())
+    }
+
+    fn has_failed(&self) -> bool {
+        self.entries().iter().any(|e| matches!(e.status(), Status::Failed(_)))
+    }
+
+    /// Whether all that a stop still waits for loses nothing by a crash.
+    fn may_be_cut_off(&self) -> bool {
+        self.entries().iter().filter(|e| !e.is_over()).all(|e| e.may_be_cut_off())
+    }
+
+    fn summary(&self) -> String {
+        let mut by_word: BTreeMap<&str, usize> = BTreeMap::new();
+        for e in self.entries() {
+            *by_word.entry(e.status().word()).or_default() += 1;
+        }
+        let parts: Vec<String> = by_word.iter().map(|(word, n)| format!("{n} {word}")).collect();
+        if parts.is_empty() { "no volumes".to_owned() } else { parts.join(", ") }
+    }
+
+    /// All volumes.
+    pub(crate) fn list(&self) -> Vec<Listed> {
+        let known: Vec<(Arc<Entry>, bool)> =
+            lock(&self.volumes).values().map(|k| (k.entry.clone(), k.from_file)).collect();
+        known.into_iter().map(|(entry, from_file)| self.listed(&entry, from_file)).collect()
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// Where there is no such volume.
+    pub(crate) fn show(&self, name: &str) -> Result<Listed> {
+        let entry = self.entry(name)?;
+        let from_file = lock(&self.volumes).get(name).is_some_and(|k| k.from_file);
+        Ok(self.listed(&entry, from_file))
+    }
+
+    fn listed(&self, entry: &Entry, from_file: bool) -> Listed {
+        let app = entry.app();
+        let dirty = |app: &Arc<App>| app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
+        Listed {
+            name: entry.name.clone(),
+            status: entry.status(),
+            from_file,
+            definition: with_overrides(&entry.config(), &self.memory.of(&entry.name)),
+            size: app.as_ref().map(|a| a.info.size),
+            dirty_bytes: app.as_ref().map(dirty),
+        }
+    }
+
+    /// Makes a volume by command and starts it.
+    ///
+    /// # Errors
+    /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
+    pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
+        let mut taken = Taken::default();
+        for other in self.entries() {
+            ensure!(
+                other.name != name,
+                "there is a volume '{name}' already: choose another name, or delete that one first"
+            );
+            // What is wrong with another is no matter here.
+            let _ = taken.add(&other.name, &other.config());
+        }
+        taken.add(name, &volume)?;
+        self.memory
+            .change(name, |r| *r = state::Remembered { made: Some(volume.clone()), ..Default::default() })?;
+        let autostart = volume.autostart;
+        let entry = self.add(name, VolumeConfig { autostart: false, ..volume.clone() }, false)?;
+        entry.define(volume);
+        if autostart {
+            entry.start(leave);
+        }
+        Ok(entry)
+    }
+
+    /// Forgets a volume that is stopped and was made by command. Its cache and core stay as they are.
+    ///
+    /// # Errors
+    /// Where it is in the file, runs, or its cache holds what its core does not have.
+    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<()> {
+        let entry = self.entry(name)?;
+        let from_file = lock(&self.volumes).get(name).is_some_and(|k| k.from_file);
+        ensure!(
+            !from_file,
+            "volume '{name}' is in {}: take it out of there and run 'loligo config reload'",
+            self.config_path.display()
+        );
+        let idle = matches!(entry.status(), Status::Stopped | Status::Refused(_) | Status::Waiting(_));
+        ensure!(idle, "volume '{name}' is {}: stop it first", entry.status().word());
+        if let Some(cache) = self.memory.of(name).cache.filter(|_| !force)
+            && let Some(lost) = cache.lost()
+        {
+            bail!(
+                "the cache of volume '{name}' ({}) holds {lost}: start it, 'loligo flush {name}', stop and delete it then; or add \
+                 --force: the cache keeps that data, but nobody here remembers it",
+                cache.path.display()
+            );
+        }
+        entry.quit();
+        lock(&self.volumes).remove(name);
+        self.memory.forget(name)
+    }
+
+    /// Starts or stops a volume by command; that holds over restarts of the daemon.
+    ///
+    /// # Errors
+    /// Where there is no such volume, or that cannot be remembered.
+    pub(crate) fn set_running(&self, name: &str, run: Option<Leave>, flush: bool) -> Result<Arc<Entry>> {
+        let entry = self.entry(name)?;
+        let autostart = entry.config().autostart;
+        let wanted = Some(run.is_some()).filter(|wanted| *wanted != autostart);
+        self.memory.change(name, |r| r.run = wanted)?;
+        match run {
+            Some(leave) => entry.start(leave),
+            None => entry.stop(flush),
+        }
+        Ok(entry)
+    }
+
+    fn reload_aloud(&self) {
+        match self.reload() {
+            Ok(said) => said.iter().for_each(|line| say!("{line}")),
+            Err(why) => say!("error: nothing is changed: {why:#}"),
+        }
+    }
+
+    /// Reads the file again: new volumes start, those that are gone stop, those that changed are as they were until they are
+    /// started again. What was done, in lines.
+    ///
+    /// # Errors
+    /// What is wrong with the file; nothing is changed then.
+    pub(crate) fn reload(&self) -> Result<Vec<String>> {
+        let config = Config::load(&self.config_path)?;
+        let known: BTreeMap<String, (Arc<Entry>, bool)> =
+            lock(&self.volumes).iter().map(|(n, k)| (n.clone(), (k.entry.clone(), k.from_file))).collect();
+        let mut said = Vec::new();
+        for (name, volume) in &config.volumes {
+            match known.get(name) {
+                None => {
+                    self.add(name, volume.clone(), true)?;
+                    said.push(format!("{name}: new"));
+                }
+                Some((_, false)) => {
+                    said.push(format!(
+                        "{name}: was made by command, and stays as it was made: delete it first"
+                    ));
+                }
+                Some((entry, true)) if entry.config() != *volume => {
+                    entry.define(volume.clone());
+                    said.push(format!("{name}: changed; 'loligo volume restart {name}' makes it so"));
+                }
+                Some((_, true)) => {}
+            }
+        }
+        for (name, (entry, from_file)) in known {
+            if from_file && !config.volumes.contains_key(&name) {
+                entry.quit();
+                lock(&self.volumes).remove(&name);
+                said.push(format!("{name}: no longer in the file: it is being stopped"));
+            }
+        }
+        Ok(said)
+    }
+}
