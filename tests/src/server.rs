@@ -130,11 +130,24 @@ impl Server {
     /// # Errors
     /// Where it does not run.
     pub fn launch_by(mut command: Command, dir: &Path, args: &[String]) -> Result<Server> {
+        command.args(["serve", "--name", Volume::NAME]).args(args);
+        Server::spawn(command, dir)
+    }
+
+    /// Starts the daemon with the file `config`, not waiting for it.
+    ///
+    /// # Errors
+    /// Where the program does not run.
+    pub fn daemon(dir: &Path, config: &Path) -> Result<Server> {
+        let mut command = Command::new(program());
+        command.args(["daemon", "--config"]).arg(config);
+        Server::spawn(command, dir)
+    }
+
+    fn spawn(mut command: Command, dir: &Path) -> Result<Server> {
         let log = dir.join("serve.log");
         let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
         let mut child = command
-            .args(["serve", "--name", Volume::NAME])
-            .args(args)
             .env("LOLIGO_RUNTIME_DIR", dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -198,8 +211,13 @@ impl Server {
 
     /// Asks it to stop, as SIGTERM does, and returns at once.
     pub fn terminate(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
         // SAFETY: the child is ours and not yet waited for, so the number is still its own.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
     /// Asks it to stop and waits.

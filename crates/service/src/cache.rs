@@ -187,6 +187,7 @@ fn refuse_unexpected(o: &CacheOptions, found: &Found) -> Result<()> {
     let other = match found {
         Found::Cache(sb) if sb.uuid_text() == last.uuid => return Ok(()),
         Found::Cache(sb) => format!("another cache, of volume '{}'", sb.name),
+        Found::Blank if o.create => return Ok(()),
         Found::Blank => "nothing".to_owned(),
         // These are refused anyway.
         Found::Foreign(_) | Found::Damaged(_) => return Ok(()),

@@ -175,11 +175,12 @@ impl Entry {
         if let (Wish::Stop { .. } | Wish::Quit, Some(stopper)) = (&wish, &inner.stopper) {
             stopper.stop();
         }
-        if matches!(
-            (&wish, &inner.status),
-            (Wish::Run(_), Status::Refused(_) | Status::Stopped | Status::Failed(_))
-        ) {
-            inner.status = Status::Starting;
+        // Whoever asked next would otherwise see how it was before the wish.
+        match (&wish, &inner.status) {
+            (Wish::Run(_), Status::Starting | Status::Serving | Status::Stopping) => {}
+            (Wish::Run(_), _) => inner.status = Status::Starting,
+            (Wish::Stop { .. } | Wish::Quit, Status::Stopped) => {}
+            (Wish::Stop { .. } | Wish::Quit, _) => inner.status = Status::Stopping,
         }
         inner.wish = wish;
         inner.wishes += 1;
@@ -252,7 +253,10 @@ impl Entry {
                 }
                 Wish::Run(leave) => leave,
             };
-            self.set(Status::Starting);
+            // One that is waited for is tried now and then, and stays what it is until its device comes.
+            if !matches!(self.status(), Status::Waiting(_)) {
+                self.set(Status::Starting);
+            }
             let begun = Instant::now();
             match self.serve(&config, leave, memory, control) {
                 Ok(()) => {}

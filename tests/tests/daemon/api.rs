@@ -1,0 +1,158 @@
+//! The API: its description, who may use it, and what nonsense does to it.
+
+use crate::site::Site;
+use loligo_tests::fuzz::{Dice, budget};
+use loligo_tests::skip::{root, skip};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Instant;
+
+const SOCKET: &str = "loligod.sock";
+
+fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
+    let len = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {len}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// Status and body of an answer.
+fn parts(answer: &[u8]) -> (u16, String) {
+    let text = String::from_utf8_lossy(answer).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+    (status, body.to_owned())
+}
+
+#[test]
+fn the_description_of_the_api_is_the_one_in_the_documentation_and_every_way_it_names_answers() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    let (status, body) = parts(&site.ask(SOCKET, &request("GET", "/v1/openapi.json", "")));
+    assert_eq!(status, 200);
+    let now: Value = serde_json::from_str(&body).expect("JSON");
+    let kept = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
+    if std::env::var_os("LOLIGO_UPDATE").is_some() {
+        std::fs::write(&kept, serde_json::to_string_pretty(&now).expect("JSON") + "\n").expect("written");
+    }
+    let before: Value =
+        serde_json::from_slice(&std::fs::read(&kept).expect("docs/openapi.json")).expect("JSON");
+    assert_eq!(now, before, "run this test with LOLIGO_UPDATE=1");
+    let paths = now["paths"].as_object().expect("paths");
+    for (path, ways) in paths {
+        if ways.get("get").is_some() {
+            let path = path.replace("{name}", "a");
+            let (status, body) = parts(&site.ask(SOCKET, &request("GET", &path, "")));
+            assert_eq!(status, 200, "{path}: {body}");
+        }
+    }
+    assert!(paths.len() >= 10, "{paths:?}");
+    let (status, body) = parts(&site.ask(SOCKET, &request("GET", "/v1/volumes/none/stats", "")));
+    assert_eq!((status, body.contains("no volume 'none'")), (404, true), "{body}");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn only_root_and_the_daemons_own_user_may_ask() {
+    if !root() {
+        return skip("peer credentials", "needs root, to become another user");
+    }
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    // As open as an administrator could make it by mistake.
+    let open = Command::new("chmod").args(["-R", "a+rwX"]).arg(site.dir.path()).status().expect("chmod");
+    assert!(open.success());
+    let ask = |uid: &str, socket: &str| {
+        let script = "import socket,sys,os\nos.setuid(int(sys.argv[1]))\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[2])\n\
+                      s.sendall(b'GET /v1/openapi.json HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n')\n\
+                      sys.stdout.write(s.recv(4096).decode())";
+        // The folder may lie where only root may look: the socket is named from inside it.
+        let out = Command::new("python3")
+            .args(["-c", script, uid, socket])
+            .current_dir(site.dir.path())
+            .output()
+            .expect("python3");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        parts(&out.stdout)
+    };
+    for socket in [SOCKET, "a.sock"] {
+        assert_eq!(ask("0", socket).0, 200, "{socket}");
+        let (status, body) = ask("65534", socket);
+        assert_eq!((status, body.contains("only root")), (403, true), "{socket}: {body}");
+    }
+    daemon.stop().expect("a clean stop");
+}
+
+/// Something that looks a little like a request.
+fn nonsense(dice: &mut Dice) -> Vec<u8> {
+    let names = ["a", "b", "..", "%2e%2e", "a%00b", "", "é", "x".repeat(300).as_str()].map(str::to_owned);
+    let methods = ["GET", "POST", "PUT", "DELETE", "PATCH", "\0", "get"];
+    let ends = ["", "/stats", "/params", "/mode", "/flush", "/start", "/stop", "/info", "/../x", "/x/y/z"];
+    let bodies = [
+        "",
+        "{}",
+        "null",
+        "[]",
+        "{\"mode\":\"wt\"}",
+        "{\"mode\":7}",
+        "{\"key\":\"seq-threshold\",\"value\":\"-1\"}",
+        "{\"flush\":",
+        "{\"name\":\"../x\",\"definition\":{\"core\":\"x\",\"listen\":[]}}",
+        "{\"name\":\"z\",\"definition\":{\"core\":\"rbd:\",\"listen\":[\"udp:1\"]}}",
+    ];
+    let pick = |dice: &mut Dice, n: usize| (dice.draw() % n as u64) as usize;
+    let path = format!("/v1/volumes/{}{}", names[pick(dice, names.len())], ends[pick(dice, ends.len())]);
+    let mut raw = request(methods[pick(dice, methods.len())], &path, bodies[pick(dice, bodies.len())]);
+    for _ in 0..dice.draw() % 4 {
+        let at = pick(dice, raw.len());
+        match dice.draw() % 3 {
+            0 => raw[at] = dice.draw() as u8,
+            1 => raw.truncate(at.max(1)),
+            _ => raw.insert(at, dice.draw() as u8),
+        }
+    }
+    raw
+}
+
+#[test]
+fn nonsense_is_answered_with_a_refusal_and_the_daemon_serves_on() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    let mut dice = Dice::from_env("requests");
+    let until = Instant::now() + budget() / 2;
+    let mut asked = 0;
+    while Instant::now() < until {
+        let raw = nonsense(&mut dice);
+        let (status, body) = parts(&site.mutter(SOCKET, &raw));
+        assert!(status != 500, "{}: {body}", String::from_utf8_lossy(&raw));
+        asked += 1;
+    }
+    assert!(asked > 20, "{asked} requests");
+    // It may have been stopped by a request that made sense.
+    site.ok(&["volume", "start", "a"]);
+    assert!(site.ok(&["volume", "list"]).contains("serving"));
+    let names: Value = serde_json::from_str(&site.ok(&["volume", "list", "--json"])).expect("JSON");
+    assert_eq!(names.as_array().map(Vec::len), Some(1), "nothing was made: {names}");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_configuration_of_garbage_is_refused_with_a_sentence() {
+    let site = Site::new(&["a"]);
+    let whole = std::fs::read(site.path("loligod.toml")).expect("it was written");
+    let mut dice = Dice::from_env("configurations");
+    let config = site.path("loligod.toml").display().to_string();
+    for _ in 0..60 {
+        let mut raw = whole.clone();
+        for _ in 0..=dice.draw() % 6 {
+            let at = (dice.draw() % raw.len() as u64) as usize;
+            raw[at] = dice.draw() as u8;
+        }
+        std::fs::write(&config, &raw).expect("written");
+        let out = site.loligo(&["config", "check", "--config", &config]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(matches!(out.status.code(), Some(0 | 1)), "{:?}: {said}", out.status);
+        assert!(out.status.success() || said.starts_with("error: "), "{said}");
+    }
+}

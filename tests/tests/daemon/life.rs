@@ -1,0 +1,228 @@
+//! What comes and goes: volumes, devices, the daemon itself.
+
+use crate::site::{CORE, Site};
+use loligo_tests::history::{Crash, History};
+use loligo_tests::load::End;
+use loligo_tests::server::Server;
+use std::io::BufRead;
+
+/// Writes a whole MiB and reads it back, so that the cache is dirty.
+fn write_some(site: &Site, volume: &str) -> History {
+    let mut history = History::new(CORE);
+    let mut load = site.load(volume);
+    load.write(&mut history, 0..2048, true).expect("written");
+    history
+}
+
+#[test]
+fn volumes_of_the_file_and_by_command_survive_kills_and_restarts_with_what_was_set() {
+    let site = Site::new(&["a", "b"]);
+    site.core("c");
+    let daemon = site.daemon();
+    let (core, cache, nbd) = (site.path("c.core"), site.path("c.cache"), site.path("c.nbd"));
+    let text = |p: &std::path::Path| p.display().to_string();
+    let listen = format!("unix:{}", text(&nbd));
+    let create =
+        ["volume", "create", "c", "--core", &text(&core), "--cache", &text(&cache), "--cache-size", "24m"];
+    site.ok(&[&create[..], &["--mode", "wb", "--listen", &listen, "--param", "seq-cutoff=never"]].concat());
+    let history = write_some(&site, "c");
+    site.ok(&["mode", "a", "wt"]);
+    site.ok(&["param", "set", "a", "seq-threshold", "2m"]);
+    site.ok(&["volume", "stop", "b"]);
+    assert_eq!(site.status("b").0, "stopped");
+
+    let right = |mut history: History, crash| {
+        assert_eq!(
+            (site.status("a").0, site.status("b").0, site.status("c").0),
+            ("serving".into(), "stopped".into(), "serving".into())
+        );
+        assert_eq!(site.ok(&["param", "get", "a", "seq-threshold"]).trim(), "2097152");
+        assert_eq!(site.show("a")["definition"]["mode"], "wt");
+        assert_eq!(site.ok(&["param", "get", "c", "seq-cutoff"]).trim(), "never");
+        let end = site.load("c").verify(&mut history, crash).expect("right data");
+        assert_eq!(end, End::Done);
+        history
+    };
+    daemon.kill().expect("it lived");
+    let daemon = site.daemon();
+    let history = right(history, Some(Crash::Killed));
+    daemon.stop().expect("a clean stop");
+    let daemon = site.daemon();
+    right(history, None);
+
+    // Who edits the file means it, whatever was set before.
+    daemon.stop().expect("a clean stop");
+    site.configure(&(site.section("a").replace("\"wb\"", "\"wa\"") + &site.section("b")));
+    let daemon = site.daemon();
+    assert_eq!(site.show("a")["definition"]["mode"], "wa");
+    assert_eq!(
+        site.ok(&["stats", "a"]).lines().find(|l| l.starts_with("mode ")).map(|l| l.ends_with("wa")),
+        Some(true)
+    );
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_core_that_is_not_there_is_waited_for_and_nobody_waits_with_it() {
+    let site = Site::new(&["a", "b"]);
+    std::fs::rename(site.path("b.core"), site.path("later")).expect("moved");
+    let daemon = site.daemon();
+    assert_eq!(site.status("a").0, "serving");
+    let why = site.wait_for("b", "waiting");
+    assert!(why.contains("b.core") && why.contains("No such file"), "{why}");
+    assert!(site.refused(&["stats", "b"]).contains("no volume 'b' is being served"));
+    std::fs::rename(site.path("later"), site.path("b.core")).expect("moved");
+    site.wait_for("b", "serving");
+    write_some(&site, "b");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn without_its_dirty_cache_a_volume_is_not_served_and_what_is_lost_is_said() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    site.ok(&["param", "set", "a", "destage-rate", "1"]);
+    let history = write_some(&site, "a");
+    daemon.stop().expect("a clean stop");
+    std::fs::rename(site.path("a.cache"), site.path("away")).expect("moved");
+
+    let daemon = site.daemon();
+    let why = site.wait_for("a", "waiting");
+    assert!(why.contains("a.cache is not there") && why.contains("bytes that core"), "{why}");
+    assert!(!site.path("a.cache").exists(), "none is made in its place");
+    // Another cache in its place is as bad.
+    let other = site.path("other");
+    std::fs::copy(site.path("a.core"), &other).expect("copied");
+    let text = |p: std::path::PathBuf| p.display().to_string();
+    let bare = ["serve", "--name", "o", "--core", &text(other), "--cache", &text(site.path("a.cache"))];
+    let more =
+        ["--cache-size", "24m", "--mode", "wt", "--listen", &format!("unix:{}", text(site.path("o.nbd")))];
+    let mut serve = site
+        .command(&[&bare[..], &more[..]].concat())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut ready = String::new();
+    std::io::BufReader::new(serve.stdout.take().expect("a pipe")).read_line(&mut ready).expect("a line");
+    assert_eq!(ready, "ready\n");
+    serve.kill().and_then(|()| serve.wait()).expect("killed");
+    let why = site.wait_for("a", "refused");
+    assert!(why.contains("another cache, of volume 'o'") && why.contains("--force"), "{why}");
+    std::fs::rename(site.path("away"), site.path("a.cache")).expect("moved back");
+    site.ok(&["volume", "start", "a"]);
+    let mut history = history;
+    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    daemon.stop().expect("a clean stop");
+
+    // After a kill nobody knows how much it was.
+    let daemon = site.daemon();
+    daemon.kill().expect("it lived");
+    std::fs::remove_file(site.path("a.cache")).expect("lost");
+    let daemon = site.daemon();
+    let why = site.wait_for("a", "waiting");
+    assert!(why.contains("whatever core") && why.contains("--create"), "{why}");
+    // An order counts.
+    site.ok(&["volume", "start", "a", "--create"]);
+    assert_eq!(site.status("a").0, "serving");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn nobody_else_serves_what_the_daemon_serves() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    let mut second = Server::daemon(site.dir.path(), &site.path("loligod.toml")).expect("it runs");
+    let why = second.ready().expect_err("one is enough").to_string();
+    assert!(why.contains("another loligod runs"), "{why}");
+    let text = |name: &str| site.path(name).display().to_string();
+    let serve = |name: &str, core: &str| {
+        let listen = format!("unix:{}", text("other.nbd"));
+        let args = [
+            "serve",
+            "--name",
+            name,
+            "--core",
+            &text(core),
+            "--cache",
+            &text("a.cache"),
+            "--mode",
+            "wb",
+            "--listen",
+            &listen,
+        ];
+        site.refused(&args)
+    };
+    assert!(serve("a", "a.core").contains("a volume named 'a' is being served"), "by its name");
+    site.core("x");
+    let why = serve("x", "x.core");
+    assert!(why.contains("a.cache") && why.contains(&daemon.id().to_string()), "by its cache: {why}");
+    // Another daemon elsewhere, with the same volume.
+    let other = Site::new(&[]);
+    other.configure(&site.section("a").replace("a.nbd", "a2.nbd"));
+    let second = other.daemon();
+    let why = other.wait_for("a", "refused");
+    assert!(why.contains(&daemon.id().to_string()), "the holder is named: {why}");
+    second.stop().expect("a clean stop");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn the_file_is_read_again_on_demand_and_a_wrong_one_changes_nothing() {
+    let site = Site::new(&["a", "b"]);
+    site.core("c");
+    let daemon = site.daemon();
+    site.configure("[volume.a]\ncore = 5\n");
+    assert!(site.refused(&["config", "reload"]).contains("core"));
+    assert_eq!(site.status("b").0, "serving");
+    let config = site.path("loligod.toml").display().to_string();
+    assert!(site.refused(&["config", "check", "--config", &config]).contains("line 4"));
+
+    let changed = site.section("a").replace("mode = \"wb\"", "mode = \"wt\"");
+    site.configure(&(changed + &site.section("c")));
+    let said = site.ok(&["config", "reload"]);
+    assert!(
+        said.contains("a: changed") && said.contains("b: no longer") && said.contains("c: new"),
+        "{said}"
+    );
+    site.wait_for("c", "serving");
+    assert!(site.refused(&["volume", "show", "b"]).contains("there is no volume 'b'"));
+    site.ok(&["volume", "restart", "a"]);
+    assert!(site.ok(&["stats", "a"]).lines().any(|l| l.starts_with("mode ") && l.ends_with("wt")));
+    assert!(site.refused(&["volume", "delete", "a"]).contains("take it out of there"));
+    daemon.signal(libc::SIGHUP);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_volume_whose_cache_is_dirty_is_deleted_only_by_force() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    site.core("c");
+    let text = |name: &str| site.path(name).display().to_string();
+    let listen = format!("unix:{}", text("c.nbd"));
+    let create = [
+        "volume",
+        "create",
+        "c",
+        "--core",
+        &text("c.core"),
+        "--cache",
+        &text("c.cache"),
+        "--cache-size",
+        "24m",
+    ];
+    site.ok(&[&create[..], &["--mode", "wb", "--listen", &listen, "--param", "destage-rate=1"]].concat());
+    let again = [&create[..], &["--mode", "wb", "--listen", &listen]].concat();
+    assert!(site.refused(&again).contains("there is a volume 'c' already"));
+    let same = again.iter().map(|w| if *w == "c" { "d" } else { w }).collect::<Vec<_>>();
+    assert!(site.refused(&same).contains("is volume 'c' already"));
+    write_some(&site, "c");
+    assert!(site.refused(&["volume", "delete", "c"]).contains("stop it first"));
+    site.ok(&["volume", "stop", "c"]);
+    assert!(site.refused(&["volume", "delete", "c"]).contains("loligo flush c"));
+    site.ok(&["volume", "start", "c"]);
+    site.ok(&["volume", "stop", "c", "--flush"]);
+    site.ok(&["volume", "delete", "c"]);
+    assert!(site.path("c.cache").exists() && !site.ok(&["volume", "list"]).contains("c.core"));
+    daemon.stop().expect("a clean stop");
+}

@@ -1,0 +1,5 @@
+//! Claims about the daemon: many volumes in one process, what it remembers, what it refuses, who may ask it.
+
+mod api;
+mod life;
+mod site;

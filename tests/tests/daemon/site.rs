@@ -1,0 +1,138 @@
+//! A folder with cores and a configuration, and the daemon over them.
+
+use loligo_tests::load::Load;
+use loligo_tests::server::{Server, program};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Bytes of a core.
+pub const CORE: u64 = 64 << 20;
+/// A volume that takes longer to get somewhere does not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The folder.
+pub struct Site {
+    pub dir: tempfile::TempDir,
+}
+
+impl Site {
+    /// With these cores, all holes, and a configuration of these volumes, each a write-back one with a 24 MiB cache.
+    pub fn new(volumes: &[&str]) -> Site {
+        let site = Site { dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder") };
+        volumes.iter().for_each(|v| site.core(v));
+        site.configure(&volumes.iter().map(|v| site.section(v)).collect::<String>());
+        site
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Makes the core of a volume.
+    pub fn core(&self, volume: &str) {
+        std::fs::File::create(self.path(&format!("{volume}.core")))
+            .and_then(|f| f.set_len(CORE))
+            .expect("a core");
+    }
+
+    /// The section of a volume in the configuration.
+    pub fn section(&self, volume: &str) -> String {
+        let dir = self.dir.path().display();
+        format!(
+            "[volume.{volume}]\ncore = \"{dir}/{volume}.core\"\ncache = \"{dir}/{volume}.cache\"\ncache-size = \"24m\"\n\
+             mode = \"wb\"\nlisten = [\"unix:{dir}/{volume}.nbd\"]\n"
+        )
+    }
+
+    /// Writes the configuration.
+    pub fn configure(&self, volumes: &str) {
+        let text = format!("[daemon]\nstate-dir = \"{}\"\n{volumes}", self.path("state").display());
+        std::fs::write(self.path("loligod.toml"), text).expect("a configuration");
+    }
+
+    /// Starts the daemon and waits until it is ready.
+    pub fn daemon(&self) -> Server {
+        let mut server = Server::daemon(self.dir.path(), &self.path("loligod.toml")).expect("it runs");
+        server.ready().unwrap_or_else(|e| panic!("{e:?}"));
+        server
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(args).env("LOLIGO_RUNTIME_DIR", self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn loligo(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("it runs")
+    }
+
+    /// What a command that must succeed prints.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let out = self.loligo(args);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    }
+
+    /// What a command that must be refused says.
+    pub fn refused(&self, args: &[&str]) -> String {
+        let out = self.loligo(args);
+        assert!(!out.status.success(), "{args:?} was not refused");
+        String::from_utf8(out.stderr).expect("text")
+    }
+
+    /// A volume as the daemon lists it.
+    pub fn show(&self, volume: &str) -> Value {
+        serde_json::from_str(&self.ok(&["volume", "show", volume, "--json"])).expect("JSON")
+    }
+
+    /// Its state in a word, and why.
+    pub fn status(&self, volume: &str) -> (String, String) {
+        let status = &self.show(volume)["status"];
+        let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
+        (text("state"), text("why"))
+    }
+
+    /// Waits until a volume has come to `state`; why it is so.
+    pub fn wait_for(&self, volume: &str, state: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (now, why) = self.status(volume);
+            if now == state {
+                return why;
+            }
+            assert!(Instant::now() < deadline, "{volume} is {now} and not {state}: {why}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A client of a volume.
+    pub fn load(&self, volume: &str) -> Load {
+        Load::connect(&self.path(&format!("{volume}.nbd")), volume, 1).expect("a connection")
+    }
+
+    /// Asks the daemon, and hangs up once it has answered; its whole answer.
+    pub fn ask(&self, socket: &str, request: &[u8]) -> Vec<u8> {
+        let mut stream = UnixStream::connect(self.path(socket)).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(request).expect("it reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it answers");
+        answer
+    }
+
+    /// Asks as a program without manners would, which does not say more and does not wait long.
+    pub fn mutter(&self, socket: &str, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = UnixStream::connect(self.path(socket)).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+        // It may have hung up in the middle of nonsense.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    }
+}
