@@ -2,13 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
+use loligo_bench::table::Table;
 use loligo_bench::units;
+use loligo_cache::mode::Mode;
 use loligo_lab::config::{Aside, Data, Hosts, LabConfig};
 use loligo_lab::interrupt::{Interrupt, exit_code};
 use loligo_lab::layout::Layout;
 use loligo_lab::status::Status;
 use loligo_lab::up::UpOptions;
 use loligo_lab::{down, status, up};
+use loligo_service::client::Client;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -28,6 +31,9 @@ use std::time::Instant;
     loligo lab down
   Three OSDs on modelled 7,200 rpm disks, two copies:
     loligo lab up --data hdd --replicas 2 --dir /data/hddlab
+  The same with a cache of 1 GiB under each OSD:
+    loligo lab up --data hdd --cache 1g --replicas 2 --dir /data/cachedlab
+    loligo lab cache status --dir /data/cachedlab
   From a file:
     loligo lab up lab.toml
 
@@ -53,7 +59,16 @@ enum What {
     /// Print what lets stock tools speak to a lab: eval "$(loligo lab env)"
     Env(Where),
     Exec(Exec),
+    /// Look at the caches that OSDs stand on
+    #[command(subcommand)]
+    Cache(Caches),
     Down(Down),
+}
+
+#[derive(Debug, Subcommand)]
+enum Caches {
+    /// Show how each is: mode, what it holds, hits, what its core lacks
+    Status(Look),
 }
 
 #[derive(Debug, Flags)]
@@ -94,6 +109,18 @@ struct Up {
     /// Where BlueStore's write-ahead log lies: file, or a device for each OSD [default: with the database]
     #[arg(long, value_name = "FILE|DEV")]
     wal: Option<Aside>,
+    /// Put a flash cache of so many bytes in front of each OSD's data
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<String>,
+    /// The folder that the caches lie in [default: the lab's own]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    /// Their mode [default: wb]
+    #[arg(long, value_name = "MODE")]
+    cache_mode: Option<Mode>,
+    /// A tunable of theirs, as 'loligo param' names it (repeatable)
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::values::param)]
+    cache_set: Vec<(String, String)>,
     /// Copies of each object, 1 to 10 [default: 3]
     #[arg(long)]
     replicas: Option<u32>,
@@ -168,6 +195,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             // Only an error comes back: signals and the exit status are the command's own.
             Err(command.exec()).with_context(|| format!("running {program}"))
         }
+        What::Cache(Caches::Status(a)) => show_caches(&a),
         What::Down(a) => {
             down::down(&a.place.dir(), a.keep, &mut steps())?;
             Ok(ExitCode::SUCCESS)
@@ -222,6 +250,12 @@ fn config(a: Up) -> Result<LabConfig> {
     put(replicas, a.replicas);
     put(pool, a.pool);
     c.pg_num = a.pg_num.or(c.pg_num);
+    c.cache = a.cache.or(c.cache);
+    c.cache_dir = a.cache_dir.map(std::path::absolute).transpose()?.or(c.cache_dir);
+    if let Some(mode) = a.cache_mode {
+        c.cache_mode = mode.name().to_owned();
+    }
+    c.cache_set.extend(a.cache_set);
     c.db = a.db.or(c.db);
     c.wal = a.wal.or(c.wal);
     if let Some(hosts) = a.hosts {
@@ -267,4 +301,41 @@ fn print(s: &Status) {
         let how = if d.running { format!("process {}{rss}", d.pid) } else { "not running".to_owned() };
         line(&d.name, how);
     }
+}
+
+/// What `lab cache status` shows of each cache.
+const SHOWN: [&str; 9] = [
+    "mode",
+    "cache_bytes",
+    "occupied_bytes",
+    "dirty_bytes",
+    "read_hits",
+    "read_misses",
+    "write_hits",
+    "write_misses",
+    "poisoned",
+];
+
+fn show_caches(a: &Look) -> Result<ExitCode> {
+    let lab = a.place.dir();
+    let caches = status::caches(&lab)?;
+    let mut all = serde_json::Map::new();
+    for (osd, cache) in caches {
+        all.insert(osd, Client::at(&cache.runtime_dir, &cache.volume)?.stats()?);
+    }
+    if a.json {
+        println!("{}", serde_json::to_string_pretty(&all)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(std::iter::once("OSD").chain(SHOWN));
+    for (osd, stats) in &all {
+        let word = |key: &&str| match &stats[*key] {
+            serde_json::Value::String(s) => s.clone(),
+            serde_json::Value::Null => "-".to_owned(),
+            other => other.to_string(),
+        };
+        table.row(std::iter::once(osd.clone()).chain(SHOWN.iter().map(word)));
+    }
+    println!("{}", table.text());
+    Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Least size of an OSD's data, bytes: BlueStore's own structures and a little data.
 const LEAST_OSD: u64 = 1 << 30;
 
+/// Least size of a cache, bytes.
+const LEAST_CACHE: u64 = 24 << 20;
+
 /// What OSDs keep their data on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -100,6 +103,14 @@ pub struct LabConfig {
     pub db: Option<Aside>,
     /// Where BlueStore's write-ahead log lies, if not with the database.
     pub wal: Option<Aside>,
+    /// Bytes of a flash cache in front of each OSD's data, as `2g`; nothing: none.
+    pub cache: Option<String>,
+    /// The folder that the caches lie in, if not the lab's own.
+    pub cache_dir: Option<PathBuf>,
+    /// Their mode.
+    pub cache_mode: String,
+    /// Their tunables, as 'loligo param' names them.
+    pub cache_set: BTreeMap<String, String>,
     /// Copies of each object.
     pub replicas: u32,
     /// The pool that is made.
@@ -128,6 +139,10 @@ impl Default for LabConfig {
             rpm: 7200,
             db: None,
             wal: None,
+            cache: None,
+            cache_dir: None,
+            cache_mode: "wb".to_owned(),
+            cache_set: BTreeMap::new(),
             replicas: 3,
             pool: "rbd".to_owned(),
             pg_num: None,
@@ -175,6 +190,17 @@ impl LabConfig {
         Ok(bytes / 4096 * 4096)
     }
 
+    /// Bytes of each OSD's cache; nothing: it has none.
+    ///
+    /// # Errors
+    /// Where the size is not one, or smaller than a cache can be.
+    pub fn cache_bytes(&self) -> Result<Option<u64>> {
+        let Some(text) = &self.cache else { return Ok(None) };
+        let bytes = loligo_block::parse_size(text)?;
+        ensure!(bytes >= LEAST_CACHE, "cache {text} is too small: 24m at least");
+        Ok(Some(bytes / 4096 * 4096))
+    }
+
     /// Placement groups of the pool.
     pub fn pgs(&self) -> u32 {
         self.pg_num
@@ -191,6 +217,11 @@ impl LabConfig {
     /// What makes no sense, with the mend.
     pub fn plan(&self) -> Result<Vec<OsdPlan>> {
         self.osd_bytes()?;
+        let cached = self.cache_bytes()?.is_some();
+        ensure!(
+            cached || (self.cache_dir.is_none() && self.cache_set.is_empty()),
+            "cache-dir and cache-set are for caches: say with --cache how large they are"
+        );
         ensure!((1..=1000).contains(&self.osd_count()), "a lab has 1 to 1000 OSDs, not {}", self.osd_count());
         ensure!((1..=10).contains(&self.replicas), "replicas must be 1 to 10, not {}", self.replicas);
         ensure!(
@@ -336,6 +367,8 @@ mod tests {
             ("osds = 2", "as many OSDs"),
             ("osd-size = '10x'", "is not a size"),
             ("osd-size = '100m'", "too small"),
+            ("cache = '1m'", "24m at least"),
+            ("cache-dir = '/x'", "say with --cache"),
             ("pg-num = 0", "1 or more"),
             ("rpm = 5400", "7200 and 10000"),
             ("osd = 3", "unknown field"),

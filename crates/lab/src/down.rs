@@ -38,6 +38,12 @@ pub fn down(dir: &Path, keep: bool, progress: &mut dyn Progress) -> Result<()> {
         return Ok(());
     }
     progress.step(&format!("removing {}", at.dir().display()));
+    for (osd, _) in &state.osds {
+        let cache = at.cache(&state.config, *osd);
+        if state.config.cache_dir.is_some() && cache.exists() {
+            fs::remove_file(&cache).with_context(|| format!("removing {}", cache.display()))?;
+        }
+    }
     remove(&at)
 }
 

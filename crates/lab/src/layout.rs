@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::config::LabConfig;
+
 /// The longest path of a unix socket, bytes, with its ending zero.
 const SOCKET_PATH: usize = 108;
 /// Room for the name of a daemon's admin socket below the run folder.
@@ -85,7 +87,17 @@ impl Layout {
         self.0.join(format!("disk.{osd}"))
     }
 
-    /// Where the disk model of an OSD is mounted.
+    /// The cache of an OSD. Labs whose caches lie in one folder do not share them.
+    pub fn cache(&self, config: &LabConfig, osd: u32) -> PathBuf {
+        match &config.cache_dir {
+            Some(dir) => {
+                dir.join(format!("{}.cache.{osd}", self.0.file_name().unwrap_or_default().to_string_lossy()))
+            }
+            None => self.0.join(format!("cache.{osd}")),
+        }
+    }
+
+    /// Where the volume that an OSD stands on is mounted.
     pub fn mount(&self, osd: u32) -> PathBuf {
         self.0.join(format!("mnt.{osd}"))
     }

@@ -20,8 +20,8 @@ use crate::state::State;
 
 /// Bytes of a database or log that is a file.
 const ASIDE: u64 = 2 << 30;
-/// How long the server of a disk model may take to be ready.
-const MODEL_LIMIT: Duration = Duration::from_secs(20);
+/// How long the server of what an OSD stands on may take to be ready; it writes a new cache whole first.
+const SERVE_LIMIT: Duration = Duration::from_secs(120);
 
 /// A device that is to be written over holds nothing, or the user knows.
 ///
@@ -46,11 +46,7 @@ pub(crate) fn prepare(at: &Layout, config: &LabConfig, plan: &OsdPlan, uuid: &st
     let dir = at.daemon("osd", &plan.id.to_string());
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     fs::write(dir.join("fsid"), format!("{uuid}\n"))?;
-    let data = match (&plan.device, &config.data) {
-        (Some(device), _) => Some(device.clone()),
-        (None, Data::Kind(Kind::Hdd)) => Some(model_file(at, plan.id)),
-        (None, _) => None,
-    };
+    let data = if is_served(config, plan) { Some(served_file(at, plan.id)) } else { plan.device.clone() };
     let links = [("block", data), ("block.db", plan.db.clone()), ("block.wal", plan.wal.clone())];
     for (name, target) in links {
         if let Some(target) = target {
@@ -105,44 +101,71 @@ fn host(config: &LabConfig, plan: &OsdPlan) -> Option<String> {
     }
 }
 
-/// The name of the volume that a disk model's server exports.
-fn model_name(id: u32) -> String {
+/// Whether Loligo serves what an OSD stands on: the model of a disk, or anything through a cache.
+pub(crate) fn is_served(config: &LabConfig, plan: &OsdPlan) -> bool {
+    let modelled = plan.device.is_none() && config.data == Data::Kind(Kind::Hdd);
+    modelled || config.cache.is_some()
+}
+
+/// The name of the volume that an OSD stands on.
+pub fn volume(id: u32) -> String {
     format!("disk{id}")
 }
 
-/// The disk model of an OSD, as a file.
-fn model_file(at: &Layout, id: u32) -> PathBuf {
-    at.mount(id).join(model_name(id))
+/// That volume as a file.
+fn served_file(at: &Layout, id: u32) -> PathBuf {
+    at.mount(id).join(volume(id))
 }
 
-/// Starts the server of the disk model under an OSD: `program` is this program.
-pub(crate) fn start_model(at: &Layout, state: &State, program: &Path, id: u32) -> Result<Held> {
+/// What the volume's core is.
+fn core(at: &Layout, config: &LabConfig, plan: &OsdPlan) -> Result<String> {
+    if let Some(device) = &plan.device {
+        return Ok(device.display().to_string());
+    }
+    let disk = at.disk(plan.id);
+    let size = config.osd_bytes()?;
+    let make = || -> std::io::Result<()> {
+        let file = fs::File::options().create(true).append(true).open(&disk)?;
+        if file.metadata()?.len() < size { file.set_len(size) } else { Ok(()) }
+    };
+    make().with_context(|| format!("making {}", disk.display()))?;
+    Ok(match config.data {
+        Data::Kind(Kind::Hdd) => format!("hdd:{}?rpm={}", disk.display(), config.rpm),
+        Data::Kind(Kind::File) | Data::Devices(_) => format!("file:{}", disk.display()),
+    })
+}
+
+/// Starts the server of what an OSD stands on: `program` is this program.
+pub(crate) fn serve(at: &Layout, state: &State, program: &Path, plan: &OsdPlan) -> Result<Held> {
+    let (id, config) = (plan.id, &state.config);
     let mount = at.mount(id);
     fs::create_dir_all(&mount).with_context(|| format!("making {}", mount.display()))?;
-    let disk = at.disk(id);
-    let file = fs::File::options().create(true).append(true).open(&disk);
-    let file = file.with_context(|| format!("making {}", disk.display()))?;
-    let size = state.config.osd_bytes()?;
-    if file.metadata()?.len() < size {
-        file.set_len(size).with_context(|| format!("making {}", disk.display()))?;
-    }
     let name = format!("disk.{id}");
-    let core = format!("hdd:{}?rpm={}", disk.display(), state.config.rpm);
     let listen = format!("fuse:{}", mount.display());
     let mut command = Command::new(program);
-    command.args(["serve", "--bare", "--name", &model_name(id), "--core", &core, "--listen", &listen]);
+    command.args(["serve", "--name", &volume(id), "--core", &core(at, config, plan)?, "--listen", &listen]);
+    match config.cache_bytes()? {
+        None => command.arg("--bare"),
+        Some(bytes) => {
+            let cache = at.cache(config, id);
+            command.arg("--cache").arg(cache).args(["--cache-size", &bytes.to_string()]);
+            let params =
+                config.cache_set.iter().flat_map(|(k, v)| ["--param".to_owned(), format!("{k}={v}")]);
+            command.args(["--mode", &config.cache_mode]).args(params)
+        }
+    };
     command.env("LOLIGO_RUNTIME_DIR", at.run());
     Process::hold(&name, &command, &at.output(&name))
 }
 
-/// Waits until the model's file is there.
-pub(crate) fn wait_model(at: &Layout, process: &Process, id: u32, stop: &Interrupt) -> Result<()> {
+/// Waits until the volume's file is there.
+pub(crate) fn wait_served(at: &Layout, process: &Process, id: u32, stop: &Interrupt) -> Result<()> {
     let begun = Instant::now();
-    while !model_file(at, id).exists() {
+    while !served_file(at, id).exists() {
         stop.check()?;
-        if !process.alive() || begun.elapsed() > MODEL_LIMIT {
+        if !process.alive() || begun.elapsed() > SERVE_LIMIT {
             let said = fs::read_to_string(at.output(&process.name)).unwrap_or_default();
-            bail!("the disk model of osd.{id} does not serve: {}", last_lines(&said, 3));
+            bail!("what osd.{id} stands on is not served: {}", last_lines(&said, 3));
         }
         std::thread::sleep(POLL);
     }

@@ -11,6 +11,7 @@ use crate::config::LabConfig;
 use crate::interrupt::Interrupt;
 use crate::layout::Layout;
 use crate::namespaces;
+use crate::osd::volume;
 use crate::process::Process;
 use crate::state::State;
 
@@ -102,6 +103,27 @@ fn daemon(p: &Process) -> Daemon {
         Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
     };
     Daemon { name: p.name.clone(), pid: p.pid, running, rss_bytes: if running { rss() } else { None } }
+}
+
+/// The cache that an OSD stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    /// Where its control socket lies.
+    pub runtime_dir: PathBuf,
+    /// The name of its volume.
+    pub volume: String,
+}
+
+/// The caches of a lab by OSD.
+///
+/// # Errors
+/// Where there is no lab, or it has none.
+pub fn caches(dir: &Path) -> Result<Vec<(String, Cache)>> {
+    let at = Layout::at(dir)?;
+    let state = State::of(&at)?;
+    anyhow::ensure!(state.config.cache.is_some(), "the lab has no caches: bring one up with --cache SIZE");
+    let cache = |id: u32| Cache { runtime_dir: at.run(), volume: volume(id) };
+    Ok(state.osds.iter().map(|(id, _)| (format!("osd.{id}"), cache(*id))).collect())
 }
 
 /// Environment in which stock tools speak to a lab's cluster: names and values.

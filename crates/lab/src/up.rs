@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::Progress;
 use crate::ceph::{self, Ceph};
-use crate::config::{Data, Hosts, Kind, LabConfig, OsdPlan};
+use crate::config::{Hosts, LabConfig, OsdPlan};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
 use crate::process::{POLL, Process, last_lines};
@@ -198,17 +198,19 @@ fn start_osds(
     stop: &Interrupt,
     progress: &mut dyn Progress,
 ) -> Result<()> {
-    if state.config.data == Data::Kind(Kind::Hdd) && state.config.layout.is_empty() {
-        progress.step(&format!("{} disk models", plans.len()));
-        for plan in plans {
+    let served: Vec<&OsdPlan> = plans.iter().filter(|p| osd::is_served(&state.config, p)).collect();
+    if !served.is_empty() {
+        let what = if state.config.cache.is_some() { "caches" } else { "disk models" };
+        progress.step(&format!("{} {what}", served.len()));
+        for plan in &served {
             // Written down first: a mount of a server that was killed is still there.
             state.mounts.push(at.mount(plan.id));
             state.write(at)?;
-            state.start(at, osd::start_model(at, state, &options.program, plan.id)?)?;
+            state.start(at, osd::serve(at, state, &options.program, plan)?)?;
         }
-        for plan in plans {
-            let model = state.process(&format!("disk.{}", plan.id)).context("it was just started")?;
-            osd::wait_model(at, model, plan.id, stop)?;
+        for plan in &served {
+            let server = state.process(&format!("disk.{}", plan.id)).context("it was just started")?;
+            osd::wait_served(at, server, plan.id, stop)?;
         }
     }
     if !state.complete {

@@ -15,6 +15,7 @@ use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Between two looks at a flush.
@@ -26,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Client {
     name: String,
+    socket: PathBuf,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -40,8 +42,21 @@ impl Client {
     /// Where the name cannot be one.
     pub fn new(name: &str) -> Result<Client> {
         names::check_name(name)?;
+        Client::by(name, names::socket_of(name)?)
+    }
+
+    /// The volume `name` of a service whose sockets lie in `runtime_dir`.
+    ///
+    /// # Errors
+    /// Where the name cannot be one.
+    pub fn at(runtime_dir: &Path, name: &str) -> Result<Client> {
+        names::check_name(name)?;
+        Client::by(name, runtime_dir.join(format!("{name}.sock")))
+    }
+
+    fn by(name: &str, socket: PathBuf) -> Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Client { name: name.to_owned(), runtime })
+        Ok(Client { name: name.to_owned(), socket, runtime })
     }
 
     fn is_daemon(&self) -> bool {
@@ -71,8 +86,8 @@ impl Client {
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(bool, Bytes)> {
-        let socket = names::socket_of(&self.name)?;
-        let stream = tokio::net::UnixStream::connect(&socket).await.map_err(|e| {
+        let socket = &self.socket;
+        let stream = tokio::net::UnixStream::connect(socket).await.map_err(|e| {
             anyhow::anyhow!(
                 "{} ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR",
                 match self.is_daemon() {
@@ -182,8 +197,7 @@ impl DaemonClient {
     /// # Errors
     /// Where this process can ask nobody.
     pub fn new() -> Result<DaemonClient> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(DaemonClient(Client { name: SOCKET.to_owned(), runtime }))
+        Client::by(SOCKET, names::socket_of(SOCKET)?).map(DaemonClient)
     }
 
     /// What it is.
