@@ -14,6 +14,7 @@ mod core;
 mod destage;
 mod durability;
 mod freeze;
+pub mod home;
 mod huge;
 mod index;
 mod intent;

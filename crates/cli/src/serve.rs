@@ -115,6 +115,13 @@ pub(crate) struct Args {
     /// Percent of the core that a new cache leaves unexported, 0 to 50 (default 0)
     #[arg(long, value_name = "PCT", conflicts_with = "bare")]
     core_reserve: Option<u8>,
+    /// Keep so many bytes at the start of a new core for a label (1m or more), and its content behind them
+    ///
+    /// While the cache may hold what the core lacks, nobody else must use the raw device. Behind a label nobody finds anything on
+    /// it: no file system, no LVM, no OSD. The label also remembers the cache. A core that has one is recognised without this
+    /// option.
+    #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "bare")]
+    home_offset: Option<u64>,
     /// Take an RBD image away from the client that has it: that client is fenced first
     #[arg(long)]
     steal: bool,
@@ -174,5 +181,6 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         stats_json: a.stats_json,
         flush_on_stop: a.flush_on_stop,
         params: a.params,
+        home_offset: a.home_offset,
     })
 }

@@ -1,6 +1,7 @@
 //! The core: opened, locked, and known again.
 
 use crate::absent::Absent;
+use crate::home::Home;
 use crate::say::say;
 use anyhow::{Result, bail};
 use loligo_block::{DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncFile, SyncIo};
@@ -94,6 +95,8 @@ pub(crate) struct OpenCore {
     pub(crate) spec: CoreSpec,
     pub(crate) backing: Backing,
     pub(crate) identity: CoreIdentity,
+    /// Its label, if its content begins behind one.
+    pub(crate) home: Option<Home>,
     /// The cache's device, where the core could not be taken without looking at it.
     pub(crate) cache_file: Option<DeviceFile>,
     /// It is known that what a cache has clean of it may be older than it is.
@@ -123,11 +126,11 @@ impl OpenCore {
     }
 }
 
-/// Opens and locks a device of this host.
+/// Opens and locks a device of this host. With `home_offset` the content of a new core begins there.
 ///
 /// # Errors
 /// Where it is not there, or in use.
-pub(crate) fn open(spec: DeviceSpec) -> Result<OpenCore> {
+pub(crate) fn open(spec: DeviceSpec, home_offset: Option<u64>, force: bool) -> Result<OpenCore> {
     let file = match DeviceFile::open(spec.path(), &OpenOptions::default()) {
         Ok(file) => file,
         Err(e) if !spec.path().exists() => {
@@ -140,22 +143,31 @@ pub(crate) fn open(spec: DeviceSpec) -> Result<OpenCore> {
     for warning in file.warnings() {
         say!("warning: {warning}");
     }
-    let identity = CoreIdentity { size: file.geometry().size, id: identity_text(file.identity()) };
+    let known_as = file.identity().clone();
+    let (file, home) = Home::find(file, home_offset, force)?;
+    let start = home.as_ref().map_or(0, Home::start);
+    let identity = CoreIdentity { size: file.geometry().size, id: identity_text(&known_as, start) };
     Ok(OpenCore {
         spec: CoreSpec::Device(spec),
         backing: Backing::File(file),
         identity,
+        home,
         cache_file: None,
         changed: false,
         params: Params::default(),
     })
 }
 
-/// What the superblock remembers: empty for files, which are known by their size.
-fn identity_text(identity: &Identity) -> String {
-    match identity {
-        Identity::Device { id, offset } => format!("{id}+{offset}"),
-        Identity::Size(_) => String::new(),
+/// Before the first byte of the content of a file that begins behind a label.
+const BEHIND: &str = "behind+";
+
+/// What the superblock remembers of a core whose content begins at `start`: for files, which are known by their size, nothing
+/// but that.
+fn identity_text(identity: &Identity, start: u64) -> String {
+    match (identity, start) {
+        (Identity::Device { id, offset }, start) => format!("{id}+{}", offset + start),
+        (Identity::Size(_), 0) => String::new(),
+        (Identity::Size(_), start) => format!("{BEHIND}{start}"),
     }
 }
 
@@ -163,6 +175,8 @@ fn identity_text(identity: &Identity) -> String {
 pub(crate) fn describe(core: &CoreIdentity) -> String {
     if core.id.is_empty() {
         format!("one of {} bytes", core.size)
+    } else if let Some(start) = core.id.strip_prefix(BEHIND) {
+        format!("one of {} bytes from byte {start} on", core.size)
     } else if core.id.starts_with("rbd:") {
         format!("image {} of {} bytes", core.id, core.size)
     } else {

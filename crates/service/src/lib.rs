@@ -10,6 +10,7 @@ pub mod client;
 mod control;
 mod core;
 pub mod daemon;
+mod home;
 mod metrics;
 mod names;
 pub mod offline;

@@ -156,6 +156,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         spec: CoreSpec::Image(spec.clone()),
         backing: Backing::Image(image.clone()),
         identity,
+        home: None,
         cache_file: file,
         changed,
         params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },

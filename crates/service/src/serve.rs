@@ -5,6 +5,7 @@ use crate::control::{Api, ControlThread, Served};
 use crate::core::Backing;
 pub use crate::core::CoreSpec;
 use crate::daemon::state::LastCache;
+use crate::home::Home;
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
 use crate::signals::StopSignals;
@@ -48,6 +49,14 @@ pub struct ServeOptions {
     pub flush_on_stop: bool,
     /// Tunables that are not to have their default, by key.
     pub params: Vec<(String, String)>,
+    /// Bytes of a new core that are kept for a label, before its content.
+    pub home_offset: Option<u64>,
+}
+
+impl ServeOptions {
+    fn is_forced(&self) -> bool {
+        self.cache.as_ref().is_some_and(|c| c.force)
+    }
 }
 
 /// The cache of a volume.
@@ -152,8 +161,10 @@ impl Volume {
             listeners.push(listener);
         }
         // In this order: a refusal further down must let go of the core before the image that it reads can be closed.
-        let (mut image, core) = match &options.core {
-            CoreSpec::Device(spec) => (None, core::open(spec.clone())?),
+        let (mut image, mut core) = match &options.core {
+            CoreSpec::Device(spec) => {
+                (None, core::open(spec.clone(), options.home_offset, options.is_forced())?)
+            }
             CoreSpec::Image(spec) => {
                 let (core, held) = rbd::open(&options, spec)?;
                 (Some(held), core)
@@ -166,12 +177,23 @@ impl Volume {
 
         let (backend, held, made) = match &options.cache {
             None => {
+                if let Some(home) = &core.home {
+                    home.refuse_bare()?;
+                }
                 let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
                 export.rotational = geometry.rotational || modelled;
                 (Backend::Bare, None, None)
             }
             Some(cache) => {
+                if let Some(home) = &core.home {
+                    // Before anything is made or opened: a core is not to be lost for the sake of a start that is refused.
+                    let found = if cache.create { None } else { cache::peek(cache)?.1 };
+                    home.refuse_other(found.as_ref(), cache.force)?;
+                }
                 let mut opened = cache::open(&options.name, cache, &core, signals)?;
+                if let Some(home) = &mut core.home {
+                    home.attach(&opened.superblock)?;
+                }
                 if let Some(image) = &mut image {
                     rbd::marry(image, &opened.file, &mut opened.superblock)?;
                 }
@@ -202,6 +224,7 @@ impl Volume {
         };
         signals.started();
         let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
+        let home = core.home.take().filter(|_| held.is_some());
         drop(core);
         let kept = match &mut image {
             Some(image) => {
@@ -211,7 +234,7 @@ impl Volume {
             None => None,
         };
         let app = Arc::new(App::new(info, running.handle().clone(), kept));
-        let left = Left { backing, held, image };
+        let left = Left { backing, held, image, home };
         let served = serve(&options, &mountpoints, &export, &app, name, control);
         let (mounts, api) = match served {
             Ok(served) => served,
@@ -326,6 +349,7 @@ pub(crate) struct Left {
     pub(crate) backing: Backing,
     pub(crate) held: Option<HeldCache>,
     pub(crate) image: Option<Held>,
+    pub(crate) home: Option<Home>,
 }
 
 pub(crate) fn check(o: &ServeOptions) -> Result<()> {
@@ -347,6 +371,10 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     ensure!(
         o.rbd.snapshot_deadline.as_secs() <= 3600,
         "the deadline for snapshots: 0 to 3600 seconds are possible"
+    );
+    ensure!(
+        o.home_offset.is_none() || (o.cache.is_some() && o.core.path().is_some()),
+        "a home offset is for devices and files behind a cache: leave --home-offset out"
     );
     let Some(c) = &o.cache else {
         ensure!(o.params.is_empty(), "a bare core has no tunables: leave them out, or give a cache");

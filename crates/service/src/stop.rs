@@ -35,7 +35,7 @@ pub(crate) fn stop(
     app: &App,
     left: Left,
 ) -> Result<u64> {
-    let Left { backing, held, image } = left;
+    let Left { backing, held, image, home } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
@@ -88,6 +88,9 @@ pub(crate) fn stop(
             0 => say!("stopped: the core has everything"),
             n => say!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
         }
+    }
+    if let Some(mut home) = home {
+        home.detach(dirty_left * BLOCK)?;
     }
     if let Some(mut image) = image {
         image.may_be_dirty = dirty_left > 0 || lost;

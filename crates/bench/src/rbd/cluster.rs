@@ -25,7 +25,7 @@ const TOOL_LIMIT: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A lab that is made for the run and removed after it.
-    Lab(LabConfig),
+    Lab(Box<LabConfig>),
     /// A lab that runs, by its folder.
     Running(PathBuf),
     /// Any cluster, reached by a client that may make images in a pool.

@@ -81,7 +81,7 @@ impl Options {
         Options {
             place,
             fast: lab.data != HDD,
-            source: Source::Lab(lab),
+            source: Source::Lab(Box::new(lab)),
             figures: FIGURES.to_vec(),
             image: 1 << 30,
             cache: 256 << 20,
@@ -186,7 +186,7 @@ pub(crate) fn on_cluster<T>(opts: &Options, work: impl FnOnce(&mut Bench<'_>) ->
     let place = Place { verbose: false, ..opts.place.clone() };
     let bed = Bed::new(&place, opts.need()?)?;
     let source = match &opts.source {
-        Source::Lab(lab) => Source::Lab(opts.sized(lab)),
+        Source::Lab(lab) => Source::Lab(Box::new(opts.sized(lab))),
         there => there.clone(),
     };
     let mut cluster = Cluster::new(&bed, &place, &source, &mut |text| say(begun, text))?;

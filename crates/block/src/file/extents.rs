@@ -14,14 +14,13 @@ impl DeviceFile {
         check_range(offset, len, self.geometry().size)?;
         let data = |len| Extent { len, allocated: true, zero: false };
         let hole = |len| Extent { len, allocated: false, zero: true };
-        let end = offset + len;
         if self.is_block() || len == 0 {
             return Ok(if len == 0 { Vec::new() } else { vec![data(len)] });
         }
         // Seeking moves the offset of the description, which no positioned I/O looks at.
         let fd = self.handle.main.as_fd();
         let mut found = Vec::new();
-        let mut at = offset;
+        let (mut at, end) = (self.position(offset), self.position(offset + len));
         while at < end && found.len() < max {
             // Half a sector of data makes the sector data: starts round down, ends round up.
             let start = match seek(fd, SeekFrom::Data(at)) {

@@ -14,7 +14,7 @@ pub use open::OpenOptions;
 pub use signature::{SIGNATURE_PROBE, foreign_signature};
 pub use sync::SyncFile;
 
-use crate::Geometry;
+use crate::{Geometry, IoError, IoKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,12 +46,32 @@ struct Handle {
 #[derive(Debug, Clone)]
 pub struct DeviceFile {
     handle: Arc<Handle>,
+    /// Bytes of it that lie before what this one reads and writes.
+    start: u64,
 }
 
 impl DeviceFile {
     /// Size and traits, as they were when it was opened.
     pub fn geometry(&self) -> Geometry {
-        self.handle.geometry
+        Geometry { size: self.handle.geometry.size - self.start, ..self.handle.geometry }
+    }
+
+    /// The same without its first `bytes`, which must be a multiple of 1 MiB and less than all: offset 0 lies behind them.
+    ///
+    /// # Errors
+    /// Where they are not.
+    pub fn behind(&self, bytes: u64) -> Result<DeviceFile, IoError> {
+        let start = self.start + bytes;
+        if !bytes.is_multiple_of(1 << 20) || start >= self.handle.geometry.size {
+            let text = format!("{}: nothing can begin at byte {start} of it", self.path().display());
+            return Err(IoError::new(IoKind::Invalid, text));
+        }
+        Ok(DeviceFile { handle: self.handle.clone(), start })
+    }
+
+    /// Where `offset` lies on the whole device.
+    pub(crate) fn position(&self, offset: u64) -> u64 {
+        self.start + offset
     }
 
     /// As it was given to [`DeviceFile::open`].
@@ -88,7 +108,7 @@ impl DeviceFile {
         self.handle.main.as_fd()
     }
 
-    /// The descriptor for I/O at `pos` with memory at `addr`, and how many of `len` bytes it can take in one call:
+    /// The descriptor for I/O at `pos` of the whole device with memory at `addr`, and how many of `len` bytes it can take in one call:
     /// direct where offset, length and address allow it, else the plain descriptor up to where they do.
     pub(crate) fn route(&self, pos: u64, len: u64, addr: usize, plain_only: bool) -> (BorrowedFd<'_>, u64) {
         let main = self.handle.main.as_fd();

@@ -83,7 +83,7 @@ impl DeviceFile {
         }
         let path = path.to_owned();
         let handle = Handle { main, direct, path, is_block, in_memory, geometry, identity, warnings };
-        Ok(DeviceFile { handle: Arc::new(handle) })
+        Ok(DeviceFile { handle: Arc::new(handle), start: 0 })
     }
 
     /// Makes a file of `size` bytes, all holes, and opens it. Refuses one that exists.

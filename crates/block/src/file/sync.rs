@@ -72,7 +72,7 @@ impl SyncFile {
         let mut done = 0;
         let mut plain_only = false;
         while done < len {
-            let pos = offset + done as u64;
+            let pos = self.file.position(offset + done as u64);
             let (fd, n) = self.file.route(pos, (len - done) as u64, addr + done, plain_only);
             match call(fd, done..done + n as usize, pos) {
                 Ok(0) => {

@@ -86,7 +86,7 @@ impl Flight {
 
     /// The next system call; `asked` becomes its length.
     pub(super) fn entry(&mut self, zeros: &mut Option<Shared>) -> squeue::Entry {
-        let pos = self.op.offset + self.done;
+        let pos = self.file.position(self.op.offset + self.done);
         let rest = self.op.len() - self.done;
         let main = types::Fd(self.file.main_fd().as_raw_fd());
         match &mut self.op.kind {
@@ -191,7 +191,7 @@ impl Flight {
             OpKind::Discard { .. } => "discard",
             OpKind::WriteZeroes { .. } => "write zeroes",
         };
-        let pos = self.op.offset + self.done;
+        let pos = self.file.position(self.op.offset + self.done);
         format!("{verb} of {} bytes at {pos} of {}", self.asked, self.file.path().display())
     }
 }

@@ -73,6 +73,10 @@ pub struct VolumeConfig {
     /// Percent of the core that a new cache leaves unexported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_reserve: Option<u8>,
+    /// Bytes of a new core that are kept for a label, so that nobody else finds anything on the raw device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub home_offset: Option<Bytes>,
     /// Where clients come from.
     pub listen: Vec<String>,
     /// With it, NBD clients must use TLS.
@@ -242,6 +246,7 @@ impl VolumeConfig {
             stats_json: None,
             flush_on_stop: self.flush_on_stop,
             params: self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect(),
+            home_offset: self.home_offset.map(|b| b.0),
         };
         check(&options)?;
         let mut params = Params::default();

@@ -1,0 +1,202 @@
+//! The label at the start of a core whose content begins behind it: a raw disk that shows nobody's signature but ours, and
+//! remembers which cache may hold what it lacks (docs/format.md, section 11).
+
+use crate::superblock::{SUPERBLOCK, SuperError};
+use loligo_block::{IoError, SyncIo, crc32c};
+
+/// First bytes of a label.
+pub const MAGIC: &[u8; 8] = b"LOLIGOHM";
+const VERSION: u32 = 1;
+/// Bytes of one copy.
+const LABEL: usize = SUPERBLOCK;
+/// Where the two copies lie. The first is where signatures of file systems, LVM and BlueStore would lie.
+const COPIES: [u64; 2] = [0, 512 << 10];
+/// Least bytes before the content: both copies and room for more.
+pub const MIN_HOME: u64 = 1 << 20;
+/// Most of them.
+pub const MAX_HOME: u64 = 1 << 30;
+/// Longest name.
+const TEXT: usize = 252;
+const NAME_AT: usize = 256;
+
+/// A label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HomeLabel {
+    /// One up with every write of it.
+    pub generation: u64,
+    /// The cache that the core belongs to.
+    pub cache: [u8; 16],
+    /// The volume's name.
+    pub name: String,
+    /// First byte of the content.
+    pub home_start: u64,
+    /// Bytes that the core lacks; nothing: not known, because it is served, or was not stopped cleanly.
+    pub dirty_bytes: Option<u64>,
+}
+
+impl HomeLabel {
+    /// The cache's name in hexadecimal digits.
+    pub fn cache_text(&self) -> String {
+        self.cache.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// The bytes of one copy.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut o = vec![0u8; LABEL];
+        o[0..8].copy_from_slice(MAGIC);
+        o[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        // 12: checksum.
+        o[16..24].copy_from_slice(&self.generation.to_le_bytes());
+        o[24..40].copy_from_slice(&self.cache);
+        o[40..48].copy_from_slice(&self.home_start.to_le_bytes());
+        o[48..56].copy_from_slice(&self.dirty_bytes.unwrap_or(0).to_le_bytes());
+        o[56] = u8::from(self.dirty_bytes.is_some());
+        let name = self.name.as_bytes();
+        let n = name.len().min(TEXT);
+        o[NAME_AT..NAME_AT + 4].copy_from_slice(&(n as u32).to_le_bytes());
+        o[NAME_AT + 4..NAME_AT + 4 + n].copy_from_slice(&name[..n]);
+        let crc = crc32c(&o);
+        o[12..16].copy_from_slice(&crc.to_le_bytes());
+        o
+    }
+
+    /// Reads one copy.
+    ///
+    /// # Errors
+    /// [`SuperError`]; `raw` may be anything.
+    pub fn decode(raw: &[u8]) -> Result<HomeLabel, SuperError> {
+        let raw = raw.get(..LABEL).ok_or(SuperError::Absent)?;
+        if &raw[0..8] != MAGIC {
+            return Err(SuperError::Absent);
+        }
+        let word = |at: usize| raw[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let half = |at: usize| raw[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+        let bad = |what: &str| SuperError::Damaged(what.to_owned());
+        let mut zeroed = raw.to_vec();
+        zeroed[12..16].fill(0);
+        if half(12) != crc32c(&zeroed) {
+            return Err(bad("checksum"));
+        }
+        if half(8) != VERSION {
+            return Err(SuperError::TooNew(format!("label {}", half(8))));
+        }
+        let mut cache = [0; 16];
+        cache.copy_from_slice(&raw[24..40]);
+        let home_start = word(40);
+        if !(MIN_HOME..=MAX_HOME).contains(&home_start) || !home_start.is_multiple_of(MIN_HOME) {
+            return Err(bad("home"));
+        }
+        let name =
+            (half(NAME_AT) as usize <= TEXT).then(|| &raw[NAME_AT + 4..NAME_AT + 4 + half(NAME_AT) as usize]);
+        let name = name.and_then(|n| String::from_utf8(n.to_vec()).ok()).ok_or_else(|| bad("name"))?;
+        let dirty_bytes = (raw[56] != 0).then(|| word(48));
+        Ok(HomeLabel { generation: word(16), cache, name, home_start, dirty_bytes })
+    }
+
+    /// The newest valid copy on a core.
+    ///
+    /// # Errors
+    /// [`SuperError::Absent`] only where neither place holds the magic.
+    pub fn load(core: &mut dyn SyncIo) -> Result<HomeLabel, SuperError> {
+        let mut best: Result<HomeLabel, SuperError> = Err(SuperError::Absent);
+        for at in COPIES {
+            if at + LABEL as u64 > core.size() {
+                continue;
+            }
+            let mut raw = vec![0; LABEL];
+            core.read_at(at, &mut raw).map_err(SuperError::Io)?;
+            match (HomeLabel::decode(&raw), &best) {
+                (Ok(found), Ok(have)) if found.generation <= have.generation => {}
+                (Ok(found), _) => best = Ok(found),
+                (Err(SuperError::Absent), _) | (Err(_), Ok(_)) => {}
+                (Err(e), Err(_)) => best = Err(e),
+            }
+        }
+        best
+    }
+
+    /// Writes both copies, one after the other, so that one of them is whole at any time.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn store(&mut self, core: &mut dyn SyncIo) -> Result<(), IoError> {
+        self.generation += 1;
+        let raw = self.encode();
+        for at in COPIES.into_iter().rev() {
+            core.write_at(at, &raw)?;
+            core.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Takes the label away from a core.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn wipe(core: &mut dyn SyncIo) -> Result<(), IoError> {
+        for at in COPIES {
+            core.write_at(at, &[0; LABEL])?;
+            core.flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loligo_block::RamDevice;
+    use proptest::prelude::*;
+
+    fn label() -> HomeLabel {
+        HomeLabel {
+            generation: 4,
+            cache: [7; 16],
+            name: "osd.3".to_owned(),
+            home_start: 1 << 20,
+            dirty_bytes: Some(12_288),
+        }
+    }
+
+    #[test]
+    fn a_label_comes_back_as_it_was_and_damage_anywhere_is_seen() {
+        let raw = label().encode();
+        assert_eq!(HomeLabel::decode(&raw).unwrap(), label());
+        let unknown = HomeLabel { dirty_bytes: None, ..label() };
+        assert_eq!(HomeLabel::decode(&unknown.encode()).unwrap(), unknown);
+        for at in 0..raw.len() {
+            let mut broken = raw.clone();
+            broken[at] ^= 1;
+            assert!(HomeLabel::decode(&broken).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_write_cut_off_between_the_copies_leaves_the_older_or_the_newer_label() {
+        let mut core = RamDevice::new(2 << 20).unwrap();
+        assert!(matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+        let mut first = label();
+        first.store(&mut core).unwrap();
+        let second = HomeLabel { generation: 9, dirty_bytes: None, ..label() };
+        core.write_at(COPIES[1], &second.encode()).unwrap();
+        assert_eq!(HomeLabel::load(&mut core).unwrap(), second);
+        core.write_at(COPIES[1], &[1; 4096]).unwrap();
+        assert_eq!(HomeLabel::load(&mut core).unwrap(), first);
+        core.write_at(0, &[1; 4096]).unwrap();
+        assert!(matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_with_a_right_checksum_is_no_reason_to_panic(mut raw in proptest::collection::vec(any::<u8>(), 4096)) {
+            raw[0..8].copy_from_slice(MAGIC);
+            raw[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            raw[12..16].fill(0);
+            let crc = crc32c(&raw);
+            raw[12..16].copy_from_slice(&crc.to_le_bytes());
+            if let Ok(label) = HomeLabel::decode(&raw) {
+                prop_assert!(label.home_start >= MIN_HOME);
+            }
+        }
+    }
+}
