@@ -89,7 +89,7 @@ impl Cluster {
                 let dir = bed.path(LAB);
                 let options = UpOptions {
                     dir: dir.clone(),
-                    config: config.clone(),
+                    config: (**config).clone(),
                     program: place.binary.clone(),
                     force: false,
                 };
