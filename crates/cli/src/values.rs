@@ -4,6 +4,7 @@ use loligo_block::parse_size;
 use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
 use loligo_export::Way;
+use loligo_service::block::Rotational;
 use loligo_service::serve::CoreSpec;
 use std::time::Duration;
 
@@ -59,6 +60,11 @@ pub(crate) fn mode(text: &str) -> Result<Mode, String> {
 /// A way for clients.
 pub(crate) fn listen(text: &str) -> Result<Way, String> {
     text.parse().map_err(|e: loligo_export::ListenError| e.to_string())
+}
+
+/// Whether a block device has heads.
+pub(crate) fn rotational(text: &str) -> Result<Rotational, String> {
+    text.parse()
 }
 
 /// An RBD image.

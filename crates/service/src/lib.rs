@@ -4,6 +4,7 @@
 //! done to the cache of one that is stopped.
 
 mod app;
+pub mod block;
 mod cache;
 pub mod client;
 mod control;

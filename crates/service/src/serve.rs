@@ -1,6 +1,7 @@
 //! `loligo serve`: one volume in the foreground, from its options to its end.
 
 use crate::app::{App, Info};
+use crate::block::{self, BlockOptions};
 use crate::core::Backing;
 pub use crate::core::CoreSpec;
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
@@ -35,6 +36,8 @@ pub struct ServeOptions {
     pub cache: Option<CacheOptions>,
     /// Where clients come from.
     pub listen: Vec<Way>,
+    /// What the block devices among these are like.
+    pub block: BlockOptions,
     /// With it, clients must use TLS.
     pub tls: Option<Credentials>,
     /// Where Prometheus text is served.
@@ -74,6 +77,7 @@ pub struct CacheOptions {
 /// Every refusal, with cause and mend.
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
     check(&options)?;
+    block::prepare(&options)?;
     let signals = StopSignals::catch()?;
     let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
     let control = names::claim(&options.name)?;
@@ -81,12 +85,16 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     if let Some(path) = &options.stats_json {
         stats::can_write(path)?;
     }
-    let (mut listeners, mut mountpoints) = (Vec::new(), Vec::new());
+    let (mut listeners, mut mountpoints, mut claims) = (Vec::new(), Vec::new(), Vec::new());
     for way in &options.listen {
         let addr = match way {
             Way::Socket(addr) => addr,
             Way::Fuse(path) => {
                 mountpoints.push(Mountpoint::claim(path)?);
+                continue;
+            }
+            Way::Block(name) => {
+                claims.push(block::claim(name, &options.block)?);
                 continue;
             }
         };
@@ -110,10 +118,10 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let mut export = Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
     export.fast_zero = geometry.can_unmap;
 
+    let turns = geometry.rotational || matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
     let (backend, held, made) = match &options.cache {
         None => {
-            let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
-            export.rotational = geometry.rotational || modelled;
+            export.rotational = turns;
             (Backend::Bare, None, None)
         }
         Some(cache) => {
@@ -134,7 +142,9 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     };
     let sockets = listeners.iter().map(|l| l.addr().to_string());
     let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
-    let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
+    let blocks = claims.iter().map(|c| Way::Block(c.name().to_owned()).to_string());
+    let ways = sockets.chain(mounts).chain(blocks).collect();
+    let info = Info::new(&options, held.as_ref(), ways, export.size);
     let backing = core.backing.clone();
     let lease = image.as_ref().map(|i| i.image().lease.clone());
     let plan = Plan {
@@ -158,8 +168,10 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     };
     let app = Arc::new(App::new(info, running.handle().clone(), kept));
     let left = Left { backing, held, image };
-    let mounts = match mount(&mountpoints, &export, &app) {
-        Ok(mounts) => mounts,
+    let opened = mount(&mountpoints, &export, &app)
+        .and_then(|mounts| Ok((mounts, block::serve(claims, &export, &options.block, turns, &app)?)));
+    let (mut mounts, mut devices) = match opened {
+        Ok(opened) => opened,
         Err(why) => {
             stop::stop(&options, &signals, running, Vec::new(), &app, left)?;
             return Err(why);
@@ -176,6 +188,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // Whoever started this may have closed the pipe; the volume is served all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     watch(&options, &signals, &running, &app)?;
+    mounts.extend(block::let_go(&mut devices, &options, &signals, &running, &app));
     stop::stop(&options, &signals, running, mounts, &app, left)
 }
 
@@ -248,7 +261,7 @@ fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(
         !o.listen.is_empty(),
-        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT or fuse:MOUNTPOINT"
+        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
     );
     for (i, way) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.
