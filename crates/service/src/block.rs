@@ -67,7 +67,10 @@ pub(crate) fn prepare(options: &ServeOptions) -> Result<()> {
     if devices > 0
         && let Err(why) = rustix::process::configure_io_flusher_behavior(true)
     {
-        tracing::warn!(%why, "PR_SET_IO_FLUSHER is refused: when memory is very short, the block device may hang");
+        eprintln!(
+            "warning: PR_SET_IO_FLUSHER is refused ({why}): when memory is very short, the block device may hang. Give the \
+             service CAP_SYS_RESOURCE"
+        );
     }
     Ok(())
 }

@@ -26,11 +26,24 @@ const MOST: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Claim {
     name: String,
-    lock: File,
     pub(super) mountpoint: Mountpoint,
     pub(super) record: Record,
     /// Further names, whole paths.
     more: Vec<PathBuf>,
+    lock: Lock,
+}
+
+/// The locked file of a name. It goes while it is locked: who waits for the lock then sees that, and makes another.
+#[derive(Debug)]
+struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 /// Refuses what cannot be a file's name of its own under /dev.
@@ -73,7 +86,7 @@ impl Claim {
             further(path, name)?;
         }
         let mount = folder.join(name);
-        let left = read(&lock);
+        let left = read(&lock.file);
         if let Some(left) = &left {
             clear_away(name, left);
         }
@@ -109,10 +122,10 @@ impl Claim {
     /// Writes the record over the old one, in one piece: the process may be killed at any moment.
     pub(super) fn write_down(&self) -> Result<(), BlockError> {
         let text = self.record.to_text();
-        self.lock
-            .write_all_at(text.as_bytes(), 0)
-            .and_then(|()| self.lock.set_len(text.len() as u64))
-            .map_err(path_error(&lock_of(&self.name)))
+        let Lock { file, path } = &self.lock;
+        file.write_all_at(text.as_bytes(), 0)
+            .and_then(|()| file.set_len(text.len() as u64))
+            .map_err(path_error(path))
     }
 
     /// Makes all names lead to `device`.
@@ -140,10 +153,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The one of a mount that could not be taken away stays.
+        // One that something is still mounted on stays.
         let _ = std::fs::remove_dir(self.mountpoint.path());
-        // While it is locked: who waits for the lock sees that the file is gone, and makes another.
-        let _ = std::fs::remove_file(lock_of(&self.name));
     }
 }
 
@@ -183,7 +194,7 @@ fn is_locked(name: &str) -> bool {
 }
 
 /// Opens the file of `name` and locks it. A process that is ending is waited for.
-fn lock(name: &str) -> Result<File, BlockError> {
+fn lock(name: &str) -> Result<Lock, BlockError> {
     let path = lock_of(name);
     let deadline = Instant::now() + ENDING;
     loop {
@@ -198,7 +209,7 @@ fn lock(name: &str) -> Result<File, BlockError> {
             .map_err(path_error(&path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // Its last owner may have removed it in between.
-            Ok(()) if is_at(&file, &path) => return Ok(file),
+            Ok(()) if is_at(&file, &path) => return Ok(Lock { file, path }),
             Ok(()) => {}
             Err(_) => {
                 let pid = read(&file).map(|r| r.pid);

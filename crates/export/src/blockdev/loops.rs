@@ -15,7 +15,7 @@ const CONTROL: &str = "/dev/loop-control";
 const TRIES: usize = 64;
 /// KiB of the largest request: what the FUSE file takes in one.
 const LARGEST_KIB: u32 = 1024;
-/// KiB read ahead, the kernel's usual value. Loop devices would take twice their largest request.
+/// KiB read ahead: the kernel's usual value. For a loop device it would choose a multiple of the largest request.
 const READ_AHEAD_KIB: u32 = 128;
 /// Bytes discarded by one request, so that writes get their turn between the parts of a large discard.
 const DISCARD: u32 = 256 << 20;
@@ -125,14 +125,14 @@ impl LoopDevice {
         if read(self.number, "loop/dio").as_deref() != Some("1") {
             return Err(BlockError::NotDirect(node(self.number)));
         }
-        let read_ahead = READ_AHEAD_KIB.to_string();
         let settings = [
             ("rotational", if traits.rotational { "1" } else { "0" }.to_owned()),
-            ("read_ahead_kb", read_ahead),
             ("max_sectors_kb", LARGEST_KIB.to_string()),
             ("discard_max_bytes", DISCARD.to_string()),
             // The volume orders what it sends to the disk.
             ("scheduler", "none".to_owned()),
+            // Last: the kernel derives it anew from the limits above.
+            ("read_ahead_kb", READ_AHEAD_KIB.to_string()),
         ];
         for (name, value) in settings {
             let path = folder(self.number).join("queue").join(name);
