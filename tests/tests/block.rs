@@ -13,7 +13,7 @@ use loligo_tests::lossy;
 use loligo_tests::server::Server;
 use loligo_tests::skip::{installed, skip};
 use rustix::fs::{FallocateFlags, fallocate};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -421,6 +421,58 @@ fn a_loop_device_of_somebody_else_is_left_alone_though_it_has_the_number_of_ours
         skip("another's loop device of our number", "the number was taken at once");
     }
     server.stop().expect("a clean stop");
+}
+
+/// Whose the node is, and the mode of it.
+fn access(node: &Path) -> (u32, u32, u32) {
+    let meta = node.metadata().expect("a node");
+    (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+}
+
+#[test]
+fn a_device_that_is_given_away_is_its_users_after_every_start_and_its_node_nobody_elses_afterwards() {
+    if impossible("the owner of a block device") {
+        return;
+    }
+    let mut rig = Device::new(16 * MIB, 32 * MIB);
+    rig.volume.more.extend(["--dev-owner", "nobody:12"].map(str::to_owned));
+    let server = rig.volume.serve().expect("a start");
+    let node = rig.path().canonicalize().expect("the link leads somewhere");
+    assert_eq!(access(&node), (65534, 12, 0o660));
+    // Held open, so that the next start has another number.
+    let held = direct::open(&rig.path(), 0).expect("it opens");
+    server.kill().expect("it ran");
+    let server = rig.volume.serve().expect("a start");
+    let next = rig.path().canonicalize().expect("the link leads somewhere");
+    assert_ne!(node, next);
+    assert_eq!(access(&next), (65534, 12, 0o660));
+    let (uid, _, _) = access(&node);
+    assert_eq!(uid, 0, "the dead one's node is as it was before");
+    drop(held);
+    server.stop().expect("a clean stop");
+    assert_eq!(access(&next).0, 0, "as it was before");
+    assert_eq!(rig.left(), [""; 0]);
+}
+
+#[test]
+fn a_device_that_was_bound_but_not_written_down_is_found_by_its_file() {
+    if impossible("a kill in the middle of a start") {
+        return;
+    }
+    let rig = Device::new(16 * MIB, 32 * MIB);
+    let server = rig.volume.serve().expect("a start");
+    server.kill().expect("it ran");
+    assert_eq!(rig.loops().len(), 1);
+    // As it is between the kernel's answer and the line that notes it.
+    let record = Path::new("/dev/loligo").join(format!(".{}.lock", rig.name));
+    let text = std::fs::read_to_string(&record).expect("a record");
+    let kept: Vec<&str> = text.lines().filter(|l| !l.starts_with("sequence")).collect();
+    assert!(kept.len() + 1 == text.lines().count(), "{text}");
+    std::fs::write(&record, kept.join("\n") + "\n").expect("a record");
+    let server = rig.volume.serve().expect("a start");
+    assert_eq!(rig.loops().len(), 1, "the old one is gone");
+    server.stop().expect("a clean stop");
+    assert_eq!(rig.left(), [""; 0]);
 }
 
 /// A start with these further options that must be refused; what it said.

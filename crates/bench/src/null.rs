@@ -46,7 +46,7 @@ pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()
         }
         Way::Block(name) => {
             let claim = Claim::take(name, folder, &[])?;
-            let traits = Traits { block: export.min_block, rotational: false };
+            let traits = Traits { block: export.min_block, rotational: false, owner: None };
             let mut device = BlockDevice::new(claim, &export, volume, counters, traits)?;
             wait(stop)?;
             while device.release() == Released::Busy {

@@ -5,6 +5,7 @@ use anyhow::Result;
 use clap::ArgGroup;
 use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
+use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, Way};
 use loligo_service::block::{BlockOptions, Rotational};
 use loligo_service::rbd::RbdOptions;
@@ -38,10 +39,9 @@ Examples:
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen fuse:/run/osd0
     chown ceph:ceph /run/osd0/osd0
-  As a block device, for whatever takes nothing else:
+  As a block device, /dev/loligo/osd0, for an OSD that runs as ceph:
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
-      --listen block:osd0 --dev-name cas1-1
-    mkfs.xfs /dev/loligo/osd0
+      --listen block:osd0 --dev-owner ceph:ceph
   In front of an RBD image, on a compute node:
     loligo serve --name vm1 --cache /ssd/vm1.cache --cache-size 64g \\
       --core 'rbd:volumes/vm1?id=loligo' --mode wb --listen unix:/run/vm1.sock
@@ -103,6 +103,11 @@ pub(crate) struct Args {
     /// It is a link to /dev/loligo/NAME. What stands there and is not such a link is left alone, and the start refused.
     #[arg(long, value_name = "NAME")]
     dev_name: Vec<String>,
+    /// The user that block devices belong to, for example ceph:ceph; by name or number (default: as the system has it)
+    ///
+    /// The kernel gives a device another number at each start, so that a chown by hand does not last.
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = values::owner)]
+    dev_owner: Option<Owner>,
     /// Serve TLS only, with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_psk")]
     tls_cert: Option<PathBuf>,
@@ -183,7 +188,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         },
         cache,
         listen: a.listen,
-        block: BlockOptions { rotational: a.rotational, dev_names: a.dev_name },
+        block: BlockOptions { rotational: a.rotational, dev_names: a.dev_name, owner: a.dev_owner },
         tls,
         metrics: a.metrics,
         stats_json: a.stats_json,

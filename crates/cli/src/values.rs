@@ -4,6 +4,7 @@ use loligo_block::parse_size;
 use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
 use loligo_export::Way;
+use loligo_export::blockdev::Owner;
 use loligo_service::block::Rotational;
 use loligo_service::serve::CoreSpec;
 use std::time::Duration;
@@ -64,6 +65,11 @@ pub(crate) fn listen(text: &str) -> Result<Way, String> {
 
 /// Whether a block device has heads.
 pub(crate) fn rotational(text: &str) -> Result<Rotational, String> {
+    text.parse()
+}
+
+/// To whom a block device belongs.
+pub(crate) fn owner(text: &str) -> Result<Owner, String> {
     text.parse()
 }
 

@@ -6,7 +6,7 @@ use crate::serve::ServeOptions;
 use crate::signals::StopSignals;
 use crate::stats;
 use anyhow::{Result, ensure};
-use loligo_export::blockdev::{BlockDevice, Claim, Released, Traits};
+use loligo_export::blockdev::{BlockDevice, Claim, Owner, Released, Traits};
 use loligo_export::fuse::Mount;
 use loligo_export::{Export, Way};
 use loligo_shard::Running;
@@ -28,6 +28,8 @@ pub struct BlockOptions {
     pub rotational: Rotational,
     /// Further names under /dev.
     pub dev_names: Vec<String>,
+    /// To whom they belong.
+    pub owner: Option<Owner>,
 }
 
 /// Whether a device says that it has heads to move.
@@ -99,7 +101,7 @@ pub(crate) fn serve(
         Rotational::No => false,
         Rotational::Core => turns,
     };
-    let traits = Traits { block: export.min_block, rotational };
+    let traits = Traits { block: export.min_block, rotational, owner: options.owner };
     let mut devices = Vec::new();
     for (number, claim) in claims.into_iter().enumerate() {
         let volume = Arc::new(app.handle.local(number));

@@ -103,6 +103,7 @@ impl Claim {
             mount: mountpoint.path().to_owned(),
             number: None,
             sequence: None,
+            before: None,
         };
         let claim = Claim { name: name.to_owned(), lock, mountpoint, record, more };
         claim.write_down()?;
@@ -249,7 +250,7 @@ fn clear_away(name: &str, left: &Record) {
     if let (Some(number), Some(sequence)) = (left.number, sequence.filter(|_| same || caught)) {
         let device = LoopDevice { number, sequence };
         let node = loops::node(number);
-        match device.abandon() {
+        match device.abandon(left.before) {
             Ok(Released::Gone) => {}
             Ok(Released::Busy) => {
                 let who = holders::of(number).join(", ");

@@ -3,6 +3,7 @@
 
 use super::error::BlockError;
 use super::ioctl::{self, AUTOCLEAR};
+use super::owner::Access;
 use super::served::Traits;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -148,17 +149,17 @@ impl LoopDevice {
         sequence(self.number) == Some(self.sequence) && backing(self.number).is_some()
     }
 
-    /// Lets go of it if nobody has it open; changes nothing otherwise.
-    pub(super) fn release(&self) -> Result<Released, Errno> {
-        self.clear(false)
+    /// Lets go of it if nobody has it open; changes nothing otherwise. Its node is made what it was `before`.
+    pub(super) fn release(&self, before: Option<Access>) -> Result<Released, Errno> {
+        self.clear(false, before)
     }
 
     /// Lets go of it now or with its last user.
-    pub(super) fn abandon(&self) -> Result<Released, Errno> {
-        self.clear(true)
+    pub(super) fn abandon(&self, before: Option<Access>) -> Result<Released, Errno> {
+        self.clear(true, before)
     }
 
-    fn clear(&self, even_later: bool) -> Result<Released, Errno> {
+    fn clear(&self, even_later: bool, before: Option<Access>) -> Result<Released, Errno> {
         let device = match open_node(self.number) {
             Ok(device) => device,
             Err(Errno::NXIO | Errno::NOENT) => return Ok(Released::Gone),
@@ -173,18 +174,22 @@ impl LoopDevice {
             Err(Errno::NXIO) => return Ok(Released::Gone),
             Err(e) => return Err(e),
         }
-        match ioctl::status(&device) {
-            Err(Errno::NXIO) => Ok(Released::Gone),
+        let released = match ioctl::status(&device) {
+            Err(Errno::NXIO) => Released::Gone,
             Ok(mut info) if !even_later => {
                 // Others are there. What was asked comes to pass with the last of them, which this takes back; until `device`
                 // is closed none of them is the last.
                 info.flags &= !AUTOCLEAR;
                 ioctl::set_status(&device, info)?;
-                Ok(Released::Busy)
+                return Ok(Released::Busy);
             }
-            Ok(_) => Ok(Released::Busy),
-            // The file below is dead: the device cannot say how it is bound.
-            Err(_) => Ok(Released::Busy),
+            // With an error the file below is dead: the device cannot say how it is bound.
+            Ok(_) | Err(_) => Released::Busy,
+        };
+        // While `device` is open nobody else gets the number.
+        if let Some(Err(why)) = before.map(|before| before.put(&node(self.number))) {
+            tracing::warn!("{} keeps its owner: {why}", node(self.number).display());
         }
+        Ok(released)
     }
 }

@@ -10,10 +10,12 @@ mod holders;
 mod ioctl;
 mod links;
 mod loops;
+mod owner;
 mod record;
 mod served;
 
 pub use claim::{Claim, NAMES};
 pub use error::BlockError;
 pub use loops::Released;
+pub use owner::Owner;
 pub use served::{BlockDevice, Traits};

@@ -1,6 +1,7 @@
 //! What the owner of a name writes down, for whoever takes the name after it was killed: which loop device is this one's.
 //! Without it the next one could not tell; a path is not enough, since the kernel forgets it with the mount.
 
+use super::owner::{Access, Owner};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -19,6 +20,8 @@ pub(super) struct Record {
     pub(super) number: Option<u32>,
     /// Its sequence number, once it is bound.
     pub(super) sequence: Option<u64>,
+    /// Whose the device's node was before it was given away.
+    pub(super) before: Option<Access>,
 }
 
 impl Record {
@@ -30,6 +33,9 @@ impl Record {
         }
         if let Some(n) = self.sequence {
             let _ = writeln!(text, "sequence {n}");
+        }
+        if let Some(Access { owner, mode }) = self.before {
+            let _ = writeln!(text, "before {} {} {mode:o}", owner.uid, owner.gid);
         }
         text + LAST + "\n"
     }
@@ -48,12 +54,19 @@ impl Record {
                 Some(("mount", v)) => record.mount = v.into(),
                 Some(("loop", v)) => record.number = Some(v.parse().ok()?),
                 Some(("sequence", v)) => record.sequence = Some(v.parse().ok()?),
+                Some(("before", v)) => record.before = Some(access(v)?),
                 None if line == LAST => return Some(record),
                 _ => return None,
             }
         }
         None
     }
+}
+
+fn access(text: &str) -> Option<Access> {
+    let mut words = text.split(' ');
+    let owner = Owner { uid: words.next()?.parse().ok()?, gid: words.next()?.parse().ok()? };
+    Some(Access { owner, mode: u32::from_str_radix(words.next()?, 8).ok()? })
 }
 
 /// What the kernel calls its present run.
@@ -73,10 +86,11 @@ mod tests {
             mount: "/run/loligo/block/a b".into(),
             number: Some(3),
             sequence: Some(199),
+            before: Some(Access { owner: Owner { uid: 0, gid: 6 }, mode: 0o660 }),
         };
         let text = record.to_text();
         assert_eq!(Record::from_text(&text), Some(record.clone()));
-        let early = Record { sequence: None, ..record };
+        let early = Record { sequence: None, before: None, ..record };
         assert_eq!(Record::from_text(&early.to_text()), Some(early));
         for cut in 0..text.len() - 1 {
             assert_eq!(Record::from_text(&text[..cut]), None, "cut at {cut}");

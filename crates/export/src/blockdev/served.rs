@@ -4,6 +4,7 @@ use super::claim::Claim;
 use super::error::BlockError;
 use super::holders;
 use super::loops::{self, LoopDevice, Released};
+use super::owner::{Access, Owner};
 use crate::fuse::{Counters, Mount};
 use crate::local::Volume;
 use crate::nbd::Export;
@@ -17,6 +18,8 @@ pub struct Traits {
     pub block: u32,
     /// It is to be treated as a disk with heads.
     pub rotational: bool,
+    /// Whose it is; nothing: as the system has it.
+    pub owner: Option<Owner>,
 }
 
 /// A volume served as a block device. Dropping it takes it away, or leaves it to its last user where somebody has it open.
@@ -56,8 +59,20 @@ impl BlockDevice {
         made.claim.record.sequence = Some(device.sequence);
         made.claim.write_down()?;
         device.set_up(&traits)?;
+        made.give_away(&traits)?;
         made.claim.link(&made.node)?;
         Ok(made)
+    }
+
+    /// Hands the node to the user that is to have it, who is the only one then, with his group.
+    fn give_away(&mut self, traits: &Traits) -> Result<(), BlockError> {
+        const SHARED_BY_BOTH: u32 = 0o660;
+        let Some(owner) = traits.owner else { return Ok(()) };
+        let failed = |why: rustix::io::Errno| BlockError::Path { path: self.node.clone(), why: why.into() };
+        let before = Access::of(&self.node).map_err(failed)?;
+        self.claim.record.before = Some(before);
+        self.claim.write_down()?;
+        Access { owner, mode: SHARED_BY_BOTH }.put(&self.node).map_err(failed)
     }
 
     /// The path that users know it by.
@@ -88,9 +103,12 @@ impl BlockDevice {
         self.detach(LoopDevice::abandon)
     }
 
-    fn detach(&mut self, how: fn(&LoopDevice) -> Result<Released, rustix::io::Errno>) -> Released {
+    fn detach(
+        &mut self,
+        how: fn(&LoopDevice, Option<Access>) -> Result<Released, rustix::io::Errno>,
+    ) -> Released {
         let Some(device) = self.device else { return Released::Gone };
-        match how(&device) {
+        match how(&device, self.claim.record.before) {
             Ok(Released::Gone) => {
                 self.device = None;
                 self.claim.unlink(&self.node);
