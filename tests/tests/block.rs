@@ -568,6 +568,56 @@ fn a_stop_waits_for_who_has_the_device_open_and_names_them() {
     server.stop().expect("a clean stop");
 }
 
+/// A page of the device in this process's memory: it keeps the device open without a descriptor, so that no list shows it.
+struct Mapped(*mut libc::c_void);
+
+impl Mapped {
+    fn new(path: &Path) -> Mapped {
+        use std::os::fd::AsRawFd;
+        let file = std::fs::File::open(path).expect("it opens");
+        // SAFETY: a new mapping, at an address that the kernel chooses; nothing reads or writes through it.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED, "mapped");
+        Mapped(at)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length and is used nowhere else.
+        unsafe { libc::munmap(self.0, 4096) };
+    }
+}
+
+#[test]
+fn a_stop_waits_also_for_who_cannot_be_seen_and_leaves_the_device_as_it_is() {
+    if impossible("a stop with a hidden user") {
+        return;
+    }
+    let rig = Device::new(64 * MIB, 32 * MIB);
+    let mut server = rig.volume.serve().expect("a start");
+    let mapped = Mapped::new(&rig.path());
+    server.terminate();
+    soon("it says that somebody has it", || {
+        server.words().contains("something that cannot be seen from here")
+    });
+    let autoclear = format!("/sys/block/{}/loop/autoclear", rig.kernel_name());
+    soon("the device stays when others close it", || {
+        std::fs::read_to_string(&autoclear).expect("still bound").trim() == "0"
+    });
+    // Who opens and closes it meanwhile is not the last user.
+    for _ in 0..20 {
+        let file = direct::open(&rig.path(), 0).expect("still served");
+        file.read_exact_at(&mut loligo_block::Buf::alloc(4096), 0).expect("still served");
+    }
+    assert_eq!(rig.loops().len(), 1);
+    drop(mapped);
+    assert!(server.ended().expect("it ends").success(), "{}", server.words());
+    assert_eq!(rig.left(), [""; 0]);
+}
+
 #[test]
 fn a_second_signal_stops_it_under_its_users_and_loses_nothing_flushed() {
     if impossible("a second signal") {

@@ -94,7 +94,9 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
                 continue;
             }
             Way::Block(name) => {
-                claims.push(block::claim(name, &options.block)?);
+                let claim = block::claim(name, &options.block)?;
+                signals.leaves(claim.file());
+                claims.push(claim);
                 continue;
             }
         };

@@ -120,6 +120,11 @@ impl Claim {
         link_of(&self.name)
     }
 
+    /// The file that stands for the name in use; it goes with the claim.
+    pub fn file(&self) -> &Path {
+        &self.lock.path
+    }
+
     /// Writes the record over the old one, in one piece: the process may be killed at any moment.
     pub(super) fn write_down(&self) -> Result<(), BlockError> {
         let text = self.record.to_text();

@@ -69,6 +69,12 @@ pub enum BlockError {
         /// What helps.
         mend: &'static str,
     },
+    /// The kernel does not number the bindings of its disks.
+    #[error(
+        "cannot make a block device: this kernel gives disks no sequence numbers (diskseq), by which a service knows its own \
+         loop device again. It takes Linux 5.15 or later; use fuse:MOUNTPOINT for a file instead"
+    )]
+    NoSequence,
     /// The device is not what was asked for.
     #[error(
         "the loop device {} does not do direct I/O on this kernel: writes would lie in a second page cache. Use \

@@ -73,7 +73,7 @@ pub(super) fn node(number: u32) -> PathBuf {
 fn failed(what: &'static str, why: Errno) -> BlockError {
     let mend = match why {
         Errno::NOTTY | Errno::INVAL if what == CONFIGURING => {
-            "Loligo needs the loop driver of Linux 5.8 or later"
+            "Loligo needs the loop driver of Linux 5.15 or later"
         }
         Errno::NOENT | Errno::NXIO => {
             "In a container, the nodes /dev/loopN of the host must be there; else raise the driver's max_loop"
@@ -107,6 +107,9 @@ impl LoopDevice {
         let file = open(path, flags, Mode::empty()).map_err(|e| failed("opening the volume's file", e))?;
         for _ in 0..TRIES {
             let number = ioctl::get_free(&control).map_err(|e| failed("asking for a free one", e))?;
+            if sequence(number).is_none() {
+                return Err(BlockError::NoSequence);
+            }
             before(number)?;
             let device = open_node(number).map_err(|e| failed("opening it", e))?;
             match ioctl::configure(&device, &file, traits.block, label) {
@@ -114,8 +117,7 @@ impl LoopDevice {
                 Err(Errno::BUSY) => continue,
                 Err(e) => return Err(failed(CONFIGURING, e)),
             }
-            drop(device);
-            let sequence = sequence(number).unwrap_or(0);
+            let sequence = sequence(number).ok_or(BlockError::NoSequence)?;
             return Ok(LoopDevice { number, sequence });
         }
         Err(failed("asking for a free one", Errno::BUSY))
