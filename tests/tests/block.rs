@@ -370,7 +370,7 @@ fn a_device_that_is_mounted_when_its_service_is_killed_goes_with_its_last_user_a
         .expect("synced");
     let old = rig.kernel_name();
     server.kill().expect("it ran");
-    assert_eq!(rig.loops(), [old.clone()], "nobody has cleared up");
+    assert_eq!(rig.loops(), std::slice::from_ref(&old), "nobody has cleared up");
     let server = rig.volume.serve().expect("a start beside the dead device");
     let new = rig.kernel_name();
     assert_ne!(old, new, "the old one is still mounted");
