@@ -1,6 +1,7 @@
 //! Workloads, runners, statistics, reports.
 
 pub mod bed;
+pub mod block;
 pub mod cliff;
 pub mod demo;
 mod direct_disk;
@@ -15,6 +16,7 @@ mod in_process;
 pub mod latency;
 pub mod nbd;
 pub mod nbd_ab;
+pub mod null;
 pub mod rbd;
 pub mod report;
 pub mod restart;

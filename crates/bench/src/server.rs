@@ -53,6 +53,16 @@ impl Server {
         Server::start(command, dir, name, socket, name, Ready::Line, stop)
     }
 
+    /// Starts the target that answers at once, of `binary`, and waits for its `ready` line.
+    pub fn null(binary: &Path, dir: &Path, way: &str, size: u64, stop: &Interrupt) -> Result<Server> {
+        let mut command = Command::new(binary);
+        command
+            .args(["bench", "null", "--listen", way, "--size", &size.to_string()])
+            .arg("--folder")
+            .arg(dir);
+        Server::start(command, dir, "null", dir.join("null.nbd"), "", Ready::Line, stop)
+    }
+
     /// Starts nbdkit with these arguments (plugin and its parameters) on a socket in `dir`.
     pub fn nbdkit(dir: &Path, name: &str, args: &[String], stop: &Interrupt) -> Result<Server> {
         let socket = dir.join(format!("{name}.nbd"));

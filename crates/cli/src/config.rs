@@ -21,7 +21,8 @@ use std::process::ExitCode;
   cache = \"/dev/nvme0n1p3\"
   cache-size = \"64g\"               # of a new cache; default: the whole device
   mode = \"wb\"                      # wt, wb, wa, wi, wo or pt
-  listen = [\"fuse:/run/osd0\"]      # unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT
+  listen = [\"block:osd0\"]         # /dev/loligo/osd0; unix:PATH, tcp:ADDR:PORT, fuse:DIR
+  dev-owner = \"ceph:ceph\"
   after-start = [\"/bin/systemctl\", \"start\", \"ceph-osd@0\"]
   params = { seq-cutoff = \"always\", seq-threshold = \"128k\" }
 

@@ -5,7 +5,9 @@ use anyhow::Result;
 use clap::ArgGroup;
 use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
+use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, Way};
+use loligo_service::block::{BlockOptions, Rotational};
 use loligo_service::rbd::RbdOptions;
 use loligo_service::serve::{CacheOptions, CoreSpec, ServeOptions};
 use std::net::SocketAddr;
@@ -16,9 +18,9 @@ use std::time::Duration;
 /// Serve one volume in the foreground
 ///
 /// Opens (or makes) the cache, recovers what a crash left, and exports the core through it over NBD, under its name and as
-/// the default export, or as a file. Prints the line 'ready' on stdout when clients may come; everything else goes to stderr.
+/// the default export, as a file, or as a block device. Prints the line 'ready' on stdout when clients may come; everything else goes to stderr.
 ///
-/// SIGTERM or SIGINT ends it without waiting for clients: what was accepted is answered, later requests get ESHUTDOWN,
+/// SIGTERM or SIGINT ends it without waiting for clients (but for those of a block device, see --listen): what was accepted is answered, later requests get ESHUTDOWN,
 /// everything acknowledged is made durable. Dirty data stays on the cache and is there at the next start; with
 /// --flush-on-stop it is written to the core first (a second signal gives that up).
 #[derive(Debug, clap::Args)]
@@ -37,6 +39,9 @@ Examples:
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen fuse:/run/osd0
     chown ceph:ceph /run/osd0/osd0
+  As a block device, /dev/loligo/osd0, for an OSD that runs as ceph:
+    loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
+      --listen block:osd0 --dev-owner ceph:ceph
   In front of an RBD image, on a compute node:
     loligo serve --name vm1 --cache /ssd/vm1.cache --cache-size 64g \\
       --core 'rbd:volumes/vm1?id=loligo' --mode wb --listen unix:/run/vm1.sock
@@ -78,13 +83,31 @@ pub(crate) struct Args {
     /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
     #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
     line_size: Option<u32>,
-    /// Where clients come from: unix:PATH, tcp:ADDR:PORT or fuse:MOUNTPOINT; may be given several times
+    /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME; may be given several times
     ///
     /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. fuse mounts a file
     /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
     /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
+    /// block makes a block device of the kernel, /dev/loligo/NAME: a loop device over such a file. It needs root. While it is
+    /// open somewhere, a stop waits for its users.
     #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
     listen: Vec<Way>,
+    /// Whether a block device says that it has heads to move: yes, no, or as the core does
+    ///
+    /// Ceph takes the class of an OSD and its settings from this. Default: what holds the data says, so that an OSD on a
+    /// cached disk stays one of class hdd.
+    #[arg(long, value_name = "yes|no|core", default_value = "core", value_parser = values::rotational)]
+    rotational: Rotational,
+    /// A further name of the block device, /dev/NAME, for example cas1-1; may be given several times
+    ///
+    /// It is a link to /dev/loligo/NAME. What stands there and is not such a link is left alone, and the start refused.
+    #[arg(long, value_name = "NAME")]
+    dev_name: Vec<String>,
+    /// The user that block devices belong to, for example ceph:ceph; by name or number (default: as the system has it)
+    ///
+    /// The kernel gives a device another number at each start, so that a chown by hand does not last.
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = values::owner)]
+    dev_owner: Option<Owner>,
     /// Serve TLS only, with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_psk")]
     tls_cert: Option<PathBuf>,
@@ -176,6 +199,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         },
         cache,
         listen: a.listen,
+        block: BlockOptions { rotational: a.rotational, dev_names: a.dev_name, owner: a.dev_owner },
         tls,
         metrics: a.metrics,
         stats_json: a.stats_json,

@@ -4,6 +4,8 @@ use loligo_block::parse_size;
 use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
 use loligo_export::Way;
+use loligo_export::blockdev::Owner;
+use loligo_service::block::Rotational;
 use loligo_service::serve::CoreSpec;
 use std::time::Duration;
 
@@ -52,6 +54,16 @@ pub(crate) fn mode(text: &str) -> Result<Mode, String> {
 /// A way for clients.
 pub(crate) fn listen(text: &str) -> Result<Way, String> {
     text.parse().map_err(|e: loligo_export::ListenError| e.to_string())
+}
+
+/// Whether a block device has heads.
+pub(crate) fn rotational(text: &str) -> Result<Rotational, String> {
+    text.parse()
+}
+
+/// To whom a block device belongs.
+pub(crate) fn owner(text: &str) -> Result<Owner, String> {
+    text.parse()
 }
 
 /// An RBD image.

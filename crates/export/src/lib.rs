@@ -1,9 +1,10 @@
-//! How a volume is reached: the NBD server, and the file in a FUSE mount.
+//! How a volume is reached: the NBD server, the file in a FUSE mount, and the block device over that file.
 //!
 //! NBD has no thread and no event loop here. [`nbd::Conn`] is one connection without its socket; [`Server`] holds the
 //! sockets of many and is called by whoever waits for them; [`Listener`] makes them. A FUSE [`fuse::Mount`] has threads of its
 //! own, which hand what they are asked to a [`Volume`] and never wait for it.
 
+pub mod blockdev;
 pub mod fuse;
 pub mod listen;
 pub mod local;

@@ -41,7 +41,7 @@ impl FromStr for ListenAddr {
             };
         }
         let Some(addr) = s.strip_prefix("tcp:") else {
-            return Err(bad("it starts with neither unix: nor tcp:"));
+            return Err(bad("it starts with none of unix:, tcp:, fuse: and block:"));
         };
         let mut found = addr.to_socket_addrs().map_err(|e| bad(&e.to_string()))?;
         found.next().map(ListenAddr::Tcp).ok_or_else(|| bad("the name has no address"))
@@ -62,8 +62,8 @@ impl fmt::Display for ListenAddr {
 pub enum ListenError {
     /// Not an address.
     #[error(
-        "cannot listen on '{given}': {why}. Give unix:PATH or tcp:ADDR:PORT, for example tcp:127.0.0.1:10809, or \
-         fuse:MOUNTPOINT"
+        "cannot listen on '{given}': {why}. Give unix:PATH or tcp:ADDR:PORT, for example tcp:127.0.0.1:10809, \
+         fuse:MOUNTPOINT or block:NAME"
     )]
     Address {
         /// What was given.

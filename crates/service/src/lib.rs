@@ -5,6 +5,7 @@
 
 mod absent;
 mod app;
+pub mod block;
 mod cache;
 pub mod client;
 mod control;

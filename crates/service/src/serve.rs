@@ -1,6 +1,7 @@
 //! A volume from its options to its end, and `loligo serve`: one of them in the foreground.
 
 use crate::app::{App, Info};
+use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
 use crate::core::Backing;
 pub use crate::core::CoreSpec;
@@ -15,6 +16,7 @@ use loligo_block::lease::Hold;
 use loligo_block::{DeviceFile, DeviceSpec};
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
+use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running};
@@ -39,6 +41,8 @@ pub struct ServeOptions {
     pub cache: Option<CacheOptions>,
     /// Where clients come from.
     pub listen: Vec<Way>,
+    /// What the block devices among these are like.
+    pub block: BlockOptions,
     /// With it, clients must use TLS.
     pub tls: Option<Credentials>,
     /// Where Prometheus text is served.
@@ -118,6 +122,7 @@ pub(crate) struct Volume {
     running: Running,
     pub(crate) app: Arc<App>,
     mounts: Vec<Mount>,
+    devices: Vec<BlockDevice>,
     left: Left,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
@@ -138,18 +143,25 @@ impl Volume {
         control: &ControlThread,
     ) -> Result<Volume> {
         check(&options)?;
+        block::prepare(&options)?;
         let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
         let name = names::claim(&options.name)?;
         leaves(signals, name.addr());
         if let Some(path) = &options.stats_json {
             stats::can_write(path)?;
         }
-        let (mut listeners, mut mountpoints) = (Vec::new(), Vec::new());
+        let (mut listeners, mut mountpoints, mut claims) = (Vec::new(), Vec::new(), Vec::new());
         for way in &options.listen {
             let addr = match way {
                 Way::Socket(addr) => addr,
                 Way::Fuse(path) => {
                     mountpoints.push(Mountpoint::claim(path)?);
+                    continue;
+                }
+                Way::Block(name) => {
+                    let claim = block::claim(name, &options.block)?;
+                    signals.leaves(claim.file());
+                    claims.push(claim);
                     continue;
                 }
             };
@@ -175,13 +187,13 @@ impl Volume {
             Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
         export.fast_zero = geometry.can_unmap;
 
+        let turns = geometry.rotational || matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
         let (backend, held, made) = match &options.cache {
             None => {
                 if let Some(home) = &core.home {
                     home.refuse_bare()?;
                 }
-                let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
-                export.rotational = geometry.rotational || modelled;
+                export.rotational = turns;
                 (Backend::Bare, None, None)
             }
             Some(cache) => {
@@ -210,7 +222,9 @@ impl Volume {
         };
         let sockets = listeners.iter().map(|l| l.addr().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
-        let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
+        let blocks = claims.iter().map(|c| Way::Block(c.name().to_owned()).to_string());
+        let ways = sockets.chain(mounts).chain(blocks).collect();
+        let info = Info::new(&options, held.as_ref(), ways, export.size);
         let backing = core.backing.clone();
         let lease = image.as_ref().map(|i| i.image().lease.clone());
         let plan = Plan {
@@ -235,8 +249,9 @@ impl Volume {
         };
         let app = Arc::new(App::new(info, running.handle().clone(), kept));
         let left = Left { backing, held, image, home };
-        let served = serve(&options, &mountpoints, &export, &app, name, control);
-        let (mounts, api) = match served {
+        let ways = Ways { mountpoints, claims, turns };
+        let served = serve(&options, ways, &export, &app, name, control);
+        let (mounts, devices, api) = match served {
             Ok(served) => served,
             Err(why) => {
                 stop::stop(&options, signals, running, Vec::new(), &app, left)?;
@@ -246,7 +261,17 @@ impl Volume {
         if let Some(made) = made {
             made.keep();
         }
-        Ok(Volume { options, running, app, mounts, left, poisoned: false, expired: false, _api: api })
+        Ok(Volume {
+            options,
+            running,
+            app,
+            mounts,
+            devices,
+            left,
+            poisoned: false,
+            expired: false,
+            _api: api,
+        })
     }
 
     /// Whether a thread has ended by itself: [`Volume::stop`] says why.
@@ -297,27 +322,37 @@ impl Volume {
     /// # Errors
     /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
     pub(crate) fn stop(self, signals: &StopSignals) -> Result<u64> {
-        let Volume { options, running, app, mounts, left, .. } = self;
+        let Volume { options, running, app, mut mounts, mut devices, left, .. } = self;
+        mounts.extend(block::let_go(&mut devices, &options, signals, &running, &app));
         stop::stop(&options, signals, running, mounts, &app, left)
     }
 }
 
-/// Sets the tunables, mounts the volume wherever that was asked for, and lets management come.
+/// Ways to a volume that are its own threads' no business.
+struct Ways {
+    mountpoints: Vec<Mountpoint>,
+    claims: Vec<Claim>,
+    /// The core has heads to move.
+    turns: bool,
+}
+
+/// Sets the tunables, mounts the volume and makes its devices wherever that was asked for, and lets management come.
 fn serve(
     options: &ServeOptions,
-    mountpoints: &[Mountpoint],
+    ways: Ways,
     export: &Export,
     app: &Arc<App>,
     name: Listener,
     control: &ControlThread,
-) -> Result<(Vec<Mount>, Api)> {
+) -> Result<(Vec<Mount>, Vec<BlockDevice>, Api)> {
     app.set_params(&options.params)?;
-    let mounts = mount(mountpoints, export, app)?;
+    let mounts = mount(&ways.mountpoints, export, app)?;
+    let devices = block::serve(ways.claims, export, &options.block, ways.turns, app)?;
     let api = control.serve_volume(name, app.clone())?;
     if let Some(path) = &options.stats_json {
         stats::write_file(path, app, true)?;
     }
-    Ok((mounts, api))
+    Ok((mounts, devices, api))
 }
 
 /// Mounts the volume wherever that was asked for. Each mount is one client.
@@ -356,7 +391,7 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(
         !o.listen.is_empty(),
-        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT or fuse:MOUNTPOINT"
+        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
     );
     for (i, way) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.

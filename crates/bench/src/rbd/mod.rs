@@ -8,7 +8,7 @@ mod cached;
 mod ceiling;
 mod cells;
 mod cluster;
-mod cpu;
+pub(crate) mod cpu;
 mod full;
 mod outcome;
 mod processor;

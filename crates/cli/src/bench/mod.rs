@@ -2,6 +2,7 @@
 
 mod engine;
 mod figures;
+mod null;
 mod rbd;
 mod trace;
 
@@ -30,6 +31,10 @@ enum What {
     Nbd(figures::Args),
     /// A modelled disk at depth 32 through a FUSE mount, against the same model in process, alternated
     Fuse(figures::Args),
+    /// What Loligo adds to a FUSE file and to a block device over one: requests and processor time against a target that answers at once (root)
+    Block(figures::Args),
+    #[command(hide = true)]
+    Null(null::Args),
     /// Cached reads at a fixed rate, with and without destaging at full rate
     Foreground(figures::Args),
     /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
@@ -47,6 +52,8 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Latency(args) => figures::run(Figure::Latency, &args),
         What::Nbd(args) => figures::run(Figure::Nbd, &args),
         What::Fuse(args) => figures::run(Figure::Fuse, &args),
+        What::Block(args) => figures::run(Figure::Block, &args),
+        What::Null(args) => null::run(&args),
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
         What::Restart(args) => figures::run(Figure::Restart, &args),
         What::Rbd(args) => rbd::run(*args),

@@ -263,7 +263,8 @@ impl Filesystem for VolumeFs {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        const UNIT: u32 = 512;
-        reply.statfs(self.size() / u64::from(UNIT), 0, 0, 1, 0, UNIT, 255, UNIT);
+        // Also what a loop device over the file takes for the unit of discards.
+        let unit = self.block as u32;
+        reply.statfs(self.size() / self.block, 0, 0, 1, 0, unit, 255, unit);
     }
 }

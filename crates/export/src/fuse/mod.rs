@@ -18,6 +18,7 @@ pub use counters::Counters;
 pub use error::MountError;
 pub use mount::{Mount, Unmounted};
 pub use mountpoint::Mountpoint;
+pub(crate) use mountpoint::clear_dead;
 
 use fuser::Errno;
 use loligo_block::{Buf, ReqError, Segments};

@@ -48,6 +48,19 @@ impl Mountpoint {
     }
 }
 
+/// Takes away the dead mount of a volume on `path`, and the folder with it if it is empty then; leaves anything else.
+pub(crate) fn clear_dead(path: &Path) -> Result<(), MountError> {
+    for _ in 0..MOST_DEAD {
+        let dead = matches!(statfs(path), Err(Errno::NOTCONN | Errno::CONNABORTED));
+        if !dead || !mounted(path).is_some_and(|m| m.source.starts_with("loligo:")) {
+            break;
+        }
+        detach(path).map_err(|why| MountError::Dead { path: path.to_owned(), why })?;
+    }
+    let _ = std::fs::remove_dir(path);
+    Ok(())
+}
+
 fn no_folder(path: &Path, why: std::io::Error) -> MountError {
     let why = match why.kind() {
         ErrorKind::NotFound => "it does not exist".to_owned(),

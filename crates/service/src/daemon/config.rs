@@ -1,5 +1,6 @@
 //! The daemon's one file, and the definition of a volume, in TOML as in JSON.
 
+use crate::block::BlockOptions;
 use crate::names;
 use crate::rbd::RbdOptions;
 use crate::serve::{CacheOptions, CoreSpec, ServeOptions, check};
@@ -7,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_ceph::take::Destage;
+use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ListenAddr, Way};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -79,6 +81,15 @@ pub struct VolumeConfig {
     pub home_offset: Option<Bytes>,
     /// Where clients come from.
     pub listen: Vec<String>,
+    /// Whether block devices say that they have heads to move: yes, no or core.
+    #[serde(default = "core", skip_serializing_if = "is_core")]
+    pub rotational: String,
+    /// Further names of the block device under /dev.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dev_names: Vec<String>,
+    /// The user that block devices belong to, as ceph:ceph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dev_owner: Option<String>,
     /// With it, NBD clients must use TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
@@ -142,6 +153,14 @@ fn yes() -> bool {
 
 fn is_yes(b: &bool) -> bool {
     *b
+}
+
+fn core() -> String {
+    "core".to_owned()
+}
+
+fn is_core(text: &String) -> bool {
+    text == "core"
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -241,6 +260,11 @@ impl VolumeConfig {
             },
             cache,
             listen: listen.collect::<Result<_>>()?,
+            block: BlockOptions {
+                rotational: self.rotational.parse().map_err(|e| anyhow!("rotational: {e}"))?,
+                dev_names: self.dev_names.clone(),
+                owner: self.owner()?,
+            },
             tls: self.tls.as_ref().map(TlsConfig::credentials).transpose()?,
             metrics: None,
             stats_json: None,
@@ -254,6 +278,13 @@ impl VolumeConfig {
             params.set(key, value).map_err(|e| anyhow!("params: {e}"))?;
         }
         Ok(options)
+    }
+}
+
+impl VolumeConfig {
+    fn owner(&self) -> Result<Option<Owner>> {
+        let owner = self.dev_owner.as_deref().map(|o| o.parse().map_err(|e| anyhow!("dev-owner: {e}")));
+        owner.transpose()
     }
 }
 

@@ -1,0 +1,85 @@
+//! Why there is no block device, and what helps.
+
+use crate::fuse::MountError;
+use rustix::io::Errno;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a volume cannot be a block device.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// Only root makes loop devices.
+    #[error("cannot make a block device: this takes root. Start as root, or use fuse:MOUNTPOINT for a file")]
+    NotRoot,
+    /// The kernel has no loop driver.
+    #[error(
+        "cannot make a block device: /dev/loop-control cannot be opened: {0}. Load the kernel's module (modprobe loop), or \
+         give the container the device"
+    )]
+    NoDriver(io::Error),
+    /// Another process has the name.
+    #[error(
+        "/dev/loligo/{name} is in use: {who} serves it. Stop that one first, or choose another name (block:NAME)"
+    )]
+    InUse {
+        /// The name.
+        name: String,
+        /// Who has it.
+        who: String,
+    },
+    /// Something that is not Loligo's stands at the name.
+    #[error("{} is not a link of Loligo's: it is {what}. Remove it, or choose another name", .path.display())]
+    Foreign {
+        /// Where.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+    },
+    /// A further name is another volume's.
+    #[error("{} is a name of /dev/loligo/{owner}, which is being served. Choose another --dev-name", .path.display())]
+    Taken {
+        /// Where.
+        path: PathBuf,
+        /// Whose it is.
+        owner: String,
+    },
+    /// Not a name.
+    #[error(
+        "'{0}' cannot name a block device: use 1 to 64 letters, digits, dots, dashes and underscores, no dot first"
+    )]
+    BadName(String),
+    /// A path could not be used.
+    #[error("{}: {why}. Make sure that root may write there", .path.display())]
+    Path {
+        /// Where.
+        path: PathBuf,
+        /// The kernel's reason.
+        why: io::Error,
+    },
+    /// The file below cannot be mounted.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// No device could be had or configured.
+    #[error("cannot make a loop device for the volume: {what}: {why}. {mend}")]
+    Loop {
+        /// What was asked.
+        what: &'static str,
+        /// The kernel's reason.
+        why: Errno,
+        /// What helps.
+        mend: &'static str,
+    },
+    /// The kernel does not number the bindings of its disks.
+    #[error(
+        "cannot make a block device: this kernel gives disks no sequence numbers (diskseq), by which a service knows its own \
+         loop device again. It takes Linux 5.15 or later; use fuse:MOUNTPOINT for a file instead"
+    )]
+    NoSequence,
+    /// The device is not what was asked for.
+    #[error(
+        "the loop device {} does not do direct I/O on this kernel: writes would lie in a second page cache. Use \
+         fuse:MOUNTPOINT for a file instead",
+        .0.display()
+    )]
+    NotDirect(PathBuf),
+}

@@ -1,0 +1,99 @@
+//! Names of a device: symbolic links that are put in place all at once, and only ever over such links.
+
+use super::error::BlockError;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// What stands at a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum There {
+    Nothing,
+    Link(PathBuf),
+    Other(String),
+}
+
+pub(super) fn look(path: &Path) -> Result<There, BlockError> {
+    let failed = |why| BlockError::Path { path: path.to_owned(), why };
+    let kind = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta.file_type(),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(There::Nothing),
+        Err(e) => return Err(failed(e)),
+    };
+    if kind.is_symlink() {
+        return std::fs::read_link(path).map(There::Link).map_err(failed);
+    }
+    let what = if kind.is_dir() {
+        "a folder"
+    } else if kind.is_file() {
+        "a file"
+    } else {
+        "a device or socket"
+    };
+    Ok(There::Other(what.to_owned()))
+}
+
+/// Refuses what is not a link, or one to a place of which `ours` says no.
+pub(super) fn check(path: &Path, ours: impl Fn(&Path) -> bool) -> Result<(), BlockError> {
+    let what = match look(path)? {
+        There::Nothing => return Ok(()),
+        There::Link(target) if ours(&target) => return Ok(()),
+        There::Link(target) => format!("a link to {}", target.display()),
+        There::Other(what) => what,
+    };
+    Err(BlockError::Foreign { path: path.to_owned(), what })
+}
+
+/// Whether `target` is a device as the names under `/dev/loligo` lead to.
+pub(super) fn is_device(target: &Path) -> bool {
+    let number =
+        |t: &str| ["/dev/loop", "/dev/ublkb"].iter().find_map(|p| Some(t.strip_prefix(p)?.to_owned()));
+    target.to_str().and_then(number).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Makes `path` lead to `target`; who looks meanwhile sees the old link or the new one.
+pub(super) fn put(path: &Path, target: &Path) -> Result<(), BlockError> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".loligo-tmp");
+    let beside = path.with_file_name(name);
+    let _ = std::fs::remove_file(&beside);
+    std::os::unix::fs::symlink(target, &beside)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|why| BlockError::Path { path: path.to_owned(), why })
+}
+
+/// Removes `path` if it still leads to `target`.
+pub(super) fn remove(path: &Path, target: &Path) {
+    if matches!(look(path), Ok(There::Link(t)) if t == target) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_links_to_devices_are_replaced_and_only_ones_own_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        let (first, second) = (Path::new("/dev/loop7"), Path::new("/dev/loop12"));
+        check(&link, is_device).unwrap();
+        put(&link, first).unwrap();
+        check(&link, is_device).unwrap();
+        put(&link, second).unwrap();
+        assert_eq!(look(&link).unwrap(), There::Link(second.to_owned()));
+        remove(&link, first);
+        assert_eq!(look(&link).unwrap(), There::Link(second.to_owned()), "it is a successor's");
+        remove(&link, second);
+        assert_eq!(look(&link).unwrap(), There::Nothing);
+        std::fs::write(&file, "precious").unwrap();
+        assert!(check(&file, |_| true).unwrap_err().to_string().contains("it is a file"));
+        assert!(check(dir.path(), |_| true).unwrap_err().to_string().contains("it is a folder"));
+        put(&link, Path::new("/dev/sda")).unwrap();
+        assert!(check(&link, is_device).unwrap_err().to_string().contains("a link to /dev/sda"));
+        for no in ["/dev/loop", "/dev/loop1p1", "/dev/loop-control", "loop1", "/dev/mapper/x"] {
+            assert!(!is_device(Path::new(no)), "{no}");
+        }
+    }
+}
