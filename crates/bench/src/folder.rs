@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-/// Where a run keeps its lab, below its folder.
+/// Where a run keeps its lab, below its folder; where it has several, their names begin so.
 pub(crate) const LAB: &str = "lab";
 /// Held by the run that a folder belongs to.
 const LOCK: &str = "lock";
@@ -47,11 +47,16 @@ fn sweep(parent: &Path, prefix: &str) {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let lab = entry.path().join(LAB);
-        if lab.exists()
-            && let Err(error) = loligo_lab::down::down(&lab, false, &mut |_: &str| ())
-        {
-            eprintln!("a lab that an earlier run left in {} stays: {error:#}", lab.display());
+        let labs = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+        let labs = labs.filter(|l| l.file_name().to_string_lossy().starts_with(LAB) && l.path().is_dir());
+        let mut stays = false;
+        for lab in labs {
+            if let Err(error) = loligo_lab::down::down(&lab.path(), false, &mut |_: &str| ()) {
+                eprintln!("a lab that an earlier run left in {} stays: {error:#}", lab.path().display());
+                stays = true;
+            }
+        }
+        if stays {
             continue;
         }
         let _ = fs::remove_dir_all(entry.path());

@@ -17,6 +17,7 @@ pub mod latency;
 pub mod nbd;
 pub mod nbd_ab;
 pub mod null;
+pub mod osd;
 pub mod rbd;
 pub mod report;
 pub mod restart;

@@ -3,6 +3,7 @@
 mod engine;
 mod figures;
 mod null;
+mod osd;
 mod rbd;
 mod trace;
 
@@ -40,6 +41,7 @@ enum What {
     /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
     Restart(figures::Args),
     Rbd(Box<rbd::Args>),
+    Osd(osd::Args),
 }
 
 /// Measures.
@@ -57,5 +59,6 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
         What::Restart(args) => figures::run(Figure::Restart, &args),
         What::Rbd(args) => rbd::run(*args),
+        What::Osd(args) => osd::run(&args),
     }
 }

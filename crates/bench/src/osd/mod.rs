@@ -1,0 +1,394 @@
+//! The published experiment with flash caches under OSDs: the same loads on OSDs on modelled disks, bare and behind caches, and on
+//! OSDs on files, which show what Ceph can do on this machine at most.
+
+mod arm;
+mod outcome;
+
+use std::cell::Cell as Counter;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use loligo_lab::config::{Data, Kind as DiskKind, LabConfig};
+
+pub use outcome::Outcome;
+
+use crate::bed::{Bed, Place};
+use crate::fio::{Measured, Rw};
+use crate::rbd::{Cell, Row, Side, Want};
+use crate::report::{Phase, Timeline};
+use crate::stats::{Ratio, ratio};
+use crate::units;
+use arm::{Arm, Kind};
+
+/// Requests in flight.
+const DEPTH: u32 = 64;
+/// Sequential requests in flight: the article's.
+const SEQUENTIAL_DEPTH: u32 = 16;
+/// Bytes of an OSD besides its objects.
+const OSD_REST: u64 = 3 << 30;
+/// Bytes of each lab besides its OSDs.
+const LAB_REST: u64 = 512 << 20;
+/// Within this share of OSDs on files Ceph is what limits, not the disk.
+const CEILING: f64 = 0.95;
+/// Between two looks at the dirty share.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How it is measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Program, folder, interrupt.
+    pub place: Place,
+    /// OSDs of each lab.
+    pub osds: u32,
+    /// Copies.
+    pub replicas: u32,
+    /// Bytes of the image.
+    pub image: u64,
+    /// Bytes of each OSD's cache where it is to become full.
+    pub cache: u64,
+    /// Triples of runs.
+    pub rounds: usize,
+    /// Length of a run.
+    pub time: Duration,
+    /// How long a full cache is written to before it is measured.
+    pub settle: Duration,
+    /// The folder that the caches lie in, if not beside the disks.
+    pub cache_dir: Option<std::path::PathBuf>,
+    /// Tunables of the caches.
+    pub cache_set: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Two OSDs, two copies, an image of 1 GiB, caches of a quarter of what an OSD holds of it, five rounds of 20 s.
+    pub fn new(place: Place) -> Options {
+        Options {
+            place,
+            osds: 2,
+            replicas: 2,
+            image: 1 << 30,
+            cache: 256 << 20,
+            rounds: 5,
+            time: Duration::from_secs(20),
+            settle: Duration::from_secs(60),
+            cache_dir: None,
+            cache_set: Vec::new(),
+        }
+    }
+
+    /// Bytes of the image that one OSD holds.
+    fn per_osd(&self) -> u64 {
+        self.image * u64::from(self.replicas) / u64::from(self.osds.max(1))
+    }
+
+    fn lab(&self, kind: Kind, cache: u64) -> LabConfig {
+        let disk = if kind == Kind::Files { DiskKind::File } else { DiskKind::Hdd };
+        LabConfig {
+            osds: self.osds,
+            replicas: self.replicas,
+            osd_size: (self.per_osd() / 4 * 5 + OSD_REST).to_string(),
+            data: Data::Kind(disk),
+            cache: (kind == Kind::Cached).then(|| cache.to_string()),
+            cache_dir: self.cache_dir.clone().filter(|_| kind == Kind::Cached),
+            cache_set: match kind {
+                Kind::Cached => self.cache_set.iter().cloned().collect(),
+                Kind::Bare | Kind::Files => Default::default(),
+            },
+            ..LabConfig::default()
+        }
+    }
+
+    /// Bytes of an OSD's cache that holds all that the OSD holds.
+    fn roomy(&self) -> u64 {
+        (self.per_osd() * 2 + (1 << 30)).next_multiple_of(1 << 20)
+    }
+
+    fn need(&self) -> u64 {
+        let lab = (self.per_osd() / 4 * 5 + OSD_REST) * u64::from(self.osds) + LAB_REST;
+        3 * lab + self.roomy() * u64::from(self.osds)
+    }
+}
+
+struct Bench<'a> {
+    opts: &'a Options,
+    begun: Instant,
+    seed: Counter<u64>,
+    rows: Vec<Row>,
+    phases: Vec<Phase>,
+    timeline: Option<Timeline>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Where a lab does not come up, fio fails, or after an interrupt. A missed mark is no error.
+pub fn run(opts: &Options) -> Result<Outcome> {
+    ensure!(opts.rounds > 0, "at least one round is needed");
+    let place = Place { verbose: false, ..opts.place.clone() };
+    let bed = Bed::new(&place, opts.need())?;
+    let mut bench = Bench {
+        opts,
+        begun: Instant::now(),
+        seed: Counter::new(0),
+        rows: Vec::new(),
+        phases: Vec::new(),
+        timeline: None,
+    };
+    let up = |name: &str, kind: Kind, cache: u64| {
+        let begun = bench.begun;
+        Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| say(begun, text))
+    };
+    let bare = up("bare", Kind::Bare, 0)?;
+    let small = up("small", Kind::Cached, opts.cache)?;
+    let setup = setup(opts, &bare, &small)?;
+    bench.past_full(&bare, &small)?;
+    bench.sequential(&bare, &small)?;
+    drop(small);
+    let up = |name: &str, kind: Kind, cache: u64| {
+        let begun = bench.begun;
+        Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| say(begun, text))
+    };
+    let roomy = up("roomy", Kind::Cached, opts.roomy())?;
+    let files = up("files", Kind::Files, 0)?;
+    bench.with_room(&bare, &roomy, &files)?;
+    drop((bare, roomy, files));
+    let Bench { rows, phases, timeline, .. } = bench;
+    Ok(Outcome { facts: bed.facts(), setup, rows, phases, timeline })
+}
+
+fn say(begun: Instant, text: &str) {
+    eprintln!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
+}
+
+fn setup(o: &Options, bare: &Arm<'_>, cached: &Arm<'_>) -> Result<Vec<(String, String)>> {
+    let bytes = |n: u64| units::bytes(n as f64);
+    let (on_bare, on_cached) = (bare.bluestore()?, cached.bluestore()?);
+    ensure!(
+        on_bare == on_cached,
+        "BlueStore is set differently on both sides, so that they cannot be compared: {on_bare}; {on_cached}"
+    );
+    let own = |text: &str| text.to_owned();
+    Ok(vec![
+        (
+            own("Clusters"),
+            format!(
+                "{} OSDs on modelled 7,200 rpm disks, {} copies, one image of {}",
+                o.osds,
+                o.replicas,
+                bytes(o.image)
+            ),
+        ),
+        (
+            own("Caches"),
+            format!(
+                "{} an OSD where they become full (it holds {} of the image), {} where all fits; wb",
+                bytes(o.cache),
+                bytes(o.per_osd()),
+                bytes(o.roomy())
+            ),
+        ),
+        (own("BlueStore, on both sides"), on_bare),
+        (own("Client"), own("fio with librbd, rbd_cache=false, on the same machine")),
+        (own("Runs"), format!("{} rounds of {} s, alternated, medians", o.rounds, o.time.as_secs_f64())),
+    ])
+}
+
+/// Runs of the arms of one load, round by round.
+type Rounds<const N: usize> = Vec<[Measured; N]>;
+
+fn over<const N: usize>(rounds: &Rounds<N>, [a, b]: [usize; 2], pick: fn(&Measured) -> f64) -> Ratio {
+    ratio(&rounds.iter().map(|r| (pick(&r[a]), pick(&r[b]))).collect::<Vec<_>>(), 5)
+}
+
+fn iops(run: &Measured) -> f64 {
+    run.iops
+}
+
+fn mean(run: &Measured) -> f64 {
+    run.latency.mean_ns
+}
+
+impl Bench<'_> {
+    fn cell(&self, rw: Rw, block: u64, depth: u32) -> Cell {
+        Cell::new(rw, block, depth, self.opts.time)
+    }
+
+    /// One run on each arm, beginning with another from round to round.
+    fn rounds<const N: usize>(
+        &mut self,
+        arms: [&Arm<'_>; N],
+        cell: &Cell,
+        mut before: impl FnMut(&Arm<'_>, &Bench<'_>) -> Result<()>,
+    ) -> Result<Rounds<N>> {
+        let mut rounds = Vec::new();
+        for round in 0..self.opts.rounds {
+            let mut of: [Option<Measured>; N] = [const { None }; N];
+            for at in (0..N).map(|i| (i + round) % N) {
+                before(arms[at], self)?;
+                of[at] = Some(self.one(arms[at], cell, round, &mut |_| ())?);
+            }
+            let all: Vec<Measured> = of.into_iter().flatten().collect();
+            let all: [Measured; N] = all.try_into().ok().context("each arm ran")?;
+            rounds.push(all);
+        }
+        Ok(rounds)
+    }
+
+    fn one(
+        &self,
+        arm: &Arm<'_>,
+        cell: &Cell,
+        round: usize,
+        tick: &mut dyn FnMut(Duration),
+    ) -> Result<Measured> {
+        self.seed.set(self.seed.get() + 1);
+        let ramp = if arm.kind == Kind::Cached { cell.ramp } else { cell.ramp.min(Duration::from_secs(10)) };
+        let run = arm.run(&cell.job(arm.target(), ramp, self.seed.get()), tick)?;
+        let [mean, p99] = [run.latency.mean_ns, run.latency.p99_ns as f64].map(units::time);
+        say(
+            self.begun,
+            &format!(
+                "{:26} {:13} round {}  {:>8} IOPS  mean {mean:>8}  p99 {p99:>8}",
+                cell.what,
+                arm.kind.words(),
+                round + 1,
+                units::number(run.iops)
+            ),
+        );
+        Ok(run)
+    }
+
+    /// Keeps the middle pair of a load for the report.
+    fn keep<const N: usize>(&mut self, cell: &Cell, detail: &str, rounds: &Rounds<N>) {
+        let mut sorted: Vec<&[Measured; N]> = rounds.iter().collect();
+        sorted.sort_by(|a, b| (a[1].iops / a[0].iops).total_cmp(&(b[1].iops / b[0].iops)));
+        if let Some(middle) = sorted.get(sorted.len() / 2) {
+            self.phases.push(Phase {
+                name: cell.what.clone(),
+                detail: detail.to_owned(),
+                before: middle[0].clone(),
+                after: middle[1].clone(),
+            });
+        }
+    }
+
+    fn push<const N: usize>(&mut self, mut row: Row, rounds: &Rounds<N>) {
+        let side = |at: usize| Side::of(rounds.iter().map(|r| &r[at]));
+        row.native = Some(side(0));
+        row.cached = Some(side(1));
+        row.shipped = (N > 2).then(|| side(N - 1));
+        let cells = row.cells();
+        say(self.begun, &format!("=> {}: {} ({}) {} {}", row.what, cells[6], cells[7], cells[5], cells[8]));
+        self.rows.push(row);
+    }
+
+    /// Random writes past a full cache, with the course of the first such run.
+    fn past_full(&mut self, bare: &Arm<'_>, small: &Arm<'_>) -> Result<()> {
+        let mut cell = self.cell(Rw::RandWrite, 4096, DEPTH);
+        let timeline = self.course(bare, small, &cell)?;
+        self.timeline = Some(timeline);
+        cell.ramp = self.opts.settle;
+        let mut shares = Vec::new();
+        let rounds = self.rounds([bare, small], &cell, |arm, _| {
+            if arm.kind == Kind::Cached {
+                shares.push(arm.stats()?.dirty() * 100.0);
+            }
+            Ok(())
+        })?;
+        let what = format!("{}, full cache: IOPS", cell.what);
+        let ratio = over(&rounds, [1, 0], iops);
+        let shares: Vec<String> = shares.iter().map(|s| format!("{s:.0} %")).collect();
+        let note = format!(
+            "after {} s past a full cache; dirty before the runs: {}",
+            self.opts.settle.as_secs(),
+            shares.join(", ")
+        );
+        self.push(Row::new(1, what, Want::AtLeast(10.0), ratio).note(note), &rounds);
+        self.keep(&cell, "cache full of dirty data", &rounds);
+        small.flush()
+    }
+
+    /// The first seconds of random writes into a clean cache until long after it is full, and as long on bare OSDs.
+    fn course(&self, bare: &Arm<'_>, small: &Arm<'_>, cell: &Cell) -> Result<Timeline> {
+        small.flush()?;
+        let long = Cell { time: self.opts.settle + self.opts.time * 2, ..cell.clone() };
+        let mut dirty = Vec::new();
+        let mut next = Duration::ZERO;
+        let after = self.one(small, &long, 0, &mut |at| {
+            if at >= next {
+                next = at + LOOK;
+                // One look that fails leaves a gap in a curve.
+                if let Ok(stats) = small.stats() {
+                    dirty.push((at.as_secs_f64(), stats.dirty()));
+                }
+            }
+        })?;
+        let before = self.one(bare, &Cell { time: self.opts.time, ..cell.clone() }, 0, &mut |_| ())?;
+        Ok(Timeline { name: cell.what.clone(), before: before.series, after: after.series, dirty })
+    }
+
+    /// 512K in order on OSDs whose caches do not hold the image.
+    fn sequential(&mut self, bare: &Arm<'_>, small: &Arm<'_>) -> Result<()> {
+        for (rw, least) in [(Rw::Read, 0.99), (Rw::Write, 0.98)] {
+            let cell = self.cell(rw, 512 << 10, SEQUENTIAL_DEPTH);
+            let rounds = self.rounds([bare, small], &cell, |arm, _| arm.flush())?;
+            let ratio = over(&rounds, [1, 0], iops);
+            let row = Row::new(1, format!("{}: IOPS", cell.what), Want::AtLeast(least), ratio);
+            self.push(row.note("caches hold a quarter of what an OSD holds of the image"), &rounds);
+            self.keep(&cell, "caches of a quarter of the data, clean", &rounds);
+        }
+        Ok(())
+    }
+
+    /// 4K reads that all hit, writes while the cache is clean, and the mix; beside OSDs on files.
+    fn with_room(&mut self, bare: &Arm<'_>, roomy: &Arm<'_>, files: &Arm<'_>) -> Result<()> {
+        let arms = [bare, roomy, files];
+        // Marks of IOPS, and of the latency's share as the article has it.
+        let loads = [
+            (Rw::RandRead, [120.0, 1.0 / 0.008], "every read hits"),
+            (Rw::RandWrite, [87.0, 1.0 / 0.012], "clean cache"),
+            (Rw::RandMix(70), [0.0; 2], "clean cache"),
+        ];
+        for (rw, [times, less], detail) in loads {
+            let cell = self.cell(rw, 4096, DEPTH);
+            let mut before = roomy.stats()?;
+            let mut hits = Vec::new();
+            let rounds = self.rounds(arms, &cell, |arm, _| {
+                if arm.kind == Kind::Cached {
+                    let now = arm.stats()?;
+                    hits.push(now.hits_since(&before) * 100.0);
+                    before = now;
+                    arm.flush()?;
+                }
+                Ok(())
+            })?;
+            let last = roomy.stats()?.hits_since(&before) * 100.0;
+            let want = |mark: f64| if mark > 0.0 { Want::AtLeast(mark) } else { Want::Nothing };
+            let seen: Vec<String> = hits.iter().skip(1).chain([&last]).map(|h| format!("{h:.1} %")).collect();
+            let note = format!("reads of the OSDs that hit, round by round: {}", seen.join(", "));
+            let row = Row::new(
+                1,
+                format!("{}, {detail}: IOPS", cell.what),
+                want(times),
+                over(&rounds, [1, 0], iops),
+            );
+            self.push(row.note(note), &rounds);
+            let row = Row::new(
+                1,
+                format!("{}, {detail}: mean latency", cell.what),
+                want(less),
+                over(&rounds, [0, 1], mean),
+            );
+            self.push(row.note("how many times less"), &rounds);
+            let ratio = over(&rounds, [1, 2], iops);
+            let row = Row::new(
+                1,
+                format!("{}, {detail}: of OSDs on files", cell.what),
+                Want::AtLeast(CEILING),
+                ratio,
+            );
+            self.push(row.note("Ceph's own ceiling on this machine: met here, the marks above are out of reach of any cache"), &rounds);
+            self.keep(&cell, detail, &rounds);
+        }
+        Ok(())
+    }
+}
