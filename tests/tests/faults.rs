@@ -91,7 +91,8 @@ fn poisoned(volume: &Volume, what: &str, fail: impl FnOnce(), mend: impl FnOnce(
     refused(&mut other, MIB, &Command::Write { data: vec![1; 512], fua: false })?;
     refused(&mut other, MIB, &Command::Zeroes { len: 4096, fua: false })?;
     refused(&mut other, MIB, &Command::Trim(4096))?;
-    line.check(&content).context("what it holds stays readable")?;
+    // An OSD on it is to end at once, and not to live on half.
+    refused(&mut line, 0, &Command::Read(4096))?;
     let told = stats(volume)?;
     let why = told["poisoned"].as_str().unwrap_or_default().to_owned();
     ensure!(why.contains("failed") && why.contains(what), "stats says '{why}'");

@@ -273,6 +273,11 @@ impl Core {
         if self.stopping.is_some() || self.lost.is_some() {
             return answer(fx, req.id, Err(ReqError::Shutdown));
         }
+        if self.poisoned.is_some() && (self.mode.is_ahead_of_core() || self.dirty_blocks() > 0) {
+            // What was written and not answered may or may not be there: whoever stands on this volume had better end, and be
+            // brought back from its copies.
+            return answer(fx, req.id, Err(ReqError::Io));
+        }
         match req.kind {
             ReqKind::Read => self.read(now, &req, hint, fx),
             ReqKind::Status => self.status(&req, fx),

@@ -216,7 +216,8 @@ impl Core {
         }
     }
 
-    /// A durability step failed: nothing is acknowledged any more. What is there stays readable.
+    /// A durability step failed: nothing is acknowledged any more. What is there stays readable where the core has all of it too;
+    /// else every request fails from now on, so that whoever stands on the volume ends at once.
     pub(crate) fn poison(&mut self, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
         if self.poisoned.is_some() {
             return;

@@ -53,6 +53,11 @@ impl Mode {
         }
     }
 
+    /// Whether writes are acknowledged that the core does not have.
+    pub fn is_ahead_of_core(self) -> bool {
+        self.write_route() == WriteRoute::Back
+    }
+
     /// Whether read misses may be promoted.
     pub fn promotes_reads(self) -> bool {
         matches!(self, Mode::Wt | Mode::Wb | Mode::Wa | Mode::Wi)

@@ -285,8 +285,8 @@ impl Volume {
         if let Some(why) = snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !self.poisoned) {
             self.poisoned = true;
             say!(
-                "error: the cache no longer acknowledges anything: {why}. What it holds stays readable; stop the \
-                 service, mend the device and start it again"
+                "error: the cache no longer acknowledges anything: {why}. Everything acknowledged before is on it: stop the service, mend \
+                 the device and start it again"
             );
         }
         if let Some(now) = self.app.lease().filter(|now| (*now == Hold::Expired) != self.expired) {

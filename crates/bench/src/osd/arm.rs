@@ -156,33 +156,46 @@ impl<'a> Arm<'a> {
 
     /// The settings of BlueStore that one OSD runs with and that say how it treats its disk.
     pub(crate) fn bluestore(&self) -> Result<String> {
-        const ASKED: [&str; 7] = [
-            "bluestore_min_alloc_size",
+        const ASKED: [&str; 5] = [
             "bluestore_prefer_deferred_size",
             "bluestore_deferred_batch_ops",
             "bluestore_throttle_cost_per_io",
             "osd_op_num_shards",
             "osd_op_num_threads_per_shard",
-            "bluestore_cache_size",
         ];
-        let mut words = Vec::new();
+        let rotates = self.metadata("rotational")?;
+        let mut words = vec![format!("rotational {rotates}")];
         for option in ASKED {
-            let socket = Layout::at(&self.dir)?.run().join("osd.0.asok");
-            let mut ask = Command::new("ceph");
-            ask.arg("--admin-daemon").arg(&socket).args(["config", "get", option]);
-            let text = process::run(&mut ask, TOOL_LIMIT, self.bed.stop())?;
-            let said: serde_json::Value =
-                serde_json::from_str(&text).context("what an OSD says of its settings")?;
-            words.push(format!("{option} {}", said[option].as_str().unwrap_or("?")));
+            // Zero stands for what there is for this kind of disk.
+            let kind = if rotates == "1" { "hdd" } else { "ssd" };
+            let own = self.setting(option)?;
+            let value = if own == "0" { self.setting(&format!("{option}_{kind}"))? } else { own };
+            words.push(format!("{option} {value}"));
         }
+        for option in ["bluestore_cache_size", "osd_op_queue"] {
+            words.push(format!("{option} {}", self.setting(option)?));
+        }
+        words.push(format!("min_alloc_size {}", self.metadata("bluestore_min_alloc_size")?));
+        Ok(words.join(", "))
+    }
+
+    fn setting(&self, option: &str) -> Result<String> {
+        let socket = Layout::at(&self.dir)?.run().join("osd.0.asok");
         let mut ask = Command::new("ceph");
-        let keyring = Layout::at(&self.dir)?.keyring("admin");
-        ask.env("CEPH_CONF", Layout::at(&self.dir)?.conf()).arg("--keyring").arg(keyring);
-        ask.args(["osd", "metadata", "0", "--format", "json"]);
+        ask.arg("--admin-daemon").arg(&socket).args(["config", "get", option]);
+        let text = process::run(&mut ask, TOOL_LIMIT, self.bed.stop())?;
+        let said: serde_json::Value =
+            serde_json::from_str(&text).context("what an OSD says of its settings")?;
+        Ok(said[option].as_str().unwrap_or("?").to_owned())
+    }
+
+    fn metadata(&self, key: &str) -> Result<String> {
+        let at = Layout::at(&self.dir)?;
+        let mut ask = Command::new("ceph");
+        ask.env("CEPH_CONF", at.conf()).args(["osd", "metadata", "0", "--format", "json"]);
         let text = process::run(&mut ask, TOOL_LIMIT, self.bed.stop())?;
         let said: serde_json::Value = serde_json::from_str(&text).context("an OSD's metadata")?;
-        words.push(format!("rotational {}", said["rotational"].as_str().unwrap_or("?")));
-        Ok(words.join(", "))
+        Ok(said[key].as_str().unwrap_or("not said").to_owned())
     }
 }
 
