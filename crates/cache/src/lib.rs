@@ -28,6 +28,7 @@ pub mod open;
 pub mod page;
 pub mod params;
 pub mod policy;
+pub mod pool;
 mod read;
 mod recent;
 pub mod record;

@@ -1,0 +1,1 @@
+//! Who of a pool should have how many extents. 
