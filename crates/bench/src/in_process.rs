@@ -44,7 +44,7 @@ impl InProcess {
         };
         let (sb, mut cores) = opened.into_cores(Mode::Wb, &options, &devices);
         let volume = (sb.home_start, sb.home_length);
-        let shard = Alone::new(cores.remove(0), cache, (core, disk), volume)?;
+        let shard = Alone::new(cores.remove(0), cache.into(), (core, disk), volume)?;
         Ok(InProcess { shard, runs: 0 })
     }
 

@@ -42,6 +42,7 @@ pub mod superblock;
 mod tag;
 mod through;
 pub mod units;
+mod vacate;
 
 pub use crate::core::{Config, Core};
 pub use bug::Bug;

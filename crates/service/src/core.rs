@@ -1,6 +1,7 @@
 //! The core: opened, locked, and known again.
 
 use anyhow::{Result, bail};
+use crate::cache::Place;
 use loligo_block::{DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::CoreIdentity;
@@ -93,7 +94,7 @@ pub(crate) struct OpenCore {
     pub(crate) backing: Backing,
     pub(crate) identity: CoreIdentity,
     /// The cache's device, where the core could not be taken without looking at it.
-    pub(crate) cache_file: Option<DeviceFile>,
+    pub(crate) cache_file: Option<Place>,
     /// It is known that what a cache has clean of it may be older than it is.
     pub(crate) changed: bool,
     /// What a cache in front of it starts with.

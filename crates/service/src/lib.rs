@@ -1,7 +1,7 @@
 //! Life cycle of a served volume: options, cache and core, threads, control socket, metrics, the stop.
 //!
 //! [`serve::run`] is `loligo serve`; [`client`] is how other commands talk to a running one; [`offline`] holds what is
-//! done to the cache of one that is stopped.
+//! done to the cache of one that is stopped, [`pool`] what concerns a device that many cores share.
 
 mod app;
 mod cache;
@@ -11,6 +11,7 @@ mod core;
 mod metrics;
 mod names;
 pub mod offline;
+pub mod pool;
 mod progress;
 pub mod rbd;
 pub mod serve;

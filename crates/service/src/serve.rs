@@ -3,12 +3,13 @@
 use crate::app::{App, Info};
 use crate::core::Backing;
 pub use crate::core::CoreSpec;
+use crate::pool::Share;
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::signals::StopSignals;
 use crate::{cache, control, core, metrics, names, rbd, stats, stop};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
-use loligo_block::{DeviceFile, DeviceSpec};
+use loligo_block::{CacheDevice, DeviceSpec};
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
 use loligo_export::fuse::{Mount, Mountpoint};
@@ -129,7 +130,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
                 home_start: opened.superblock.home_start,
             };
             let superblock = Arc::new(Mutex::new(opened.superblock));
-            (backend, Some(HeldCache { file: opened.file, superblock }), opened.made)
+            (backend, Some(HeldCache { file: opened.file, share: opened.share, superblock }), opened.made)
         }
     };
     let sockets = listeners.iter().map(|l| l.addr().to_string());
@@ -198,7 +199,9 @@ fn leaves(signals: &StopSignals, addr: &ListenAddr) {
 /// The cache device while the engine has it, and what its superblock says.
 #[derive(Debug)]
 pub(crate) struct HeldCache {
-    pub(crate) file: DeviceFile,
+    pub(crate) file: CacheDevice,
+    /// With it the cache can grow and shrink.
+    pub(crate) share: Option<Arc<Share>>,
     pub(crate) superblock: SharedSuperblock,
 }
 

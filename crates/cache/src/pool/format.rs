@@ -15,8 +15,10 @@ pub const POOL_SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
 pub const TABLES: u64 = 1 << 20;
 /// Member numbers are below this.
 pub const MAX_MEMBERS: u16 = 4096;
-/// Extents at most: the table is written whole, and shall stay small.
-pub const MAX_EXTENTS: u64 = 65_536;
+/// Extents of a new pool at most: the table is written whole, and shall stay small.
+pub const NEW_EXTENTS: u64 = 65_536;
+/// Extents of a pool whose device grew, at most.
+pub const MAX_EXTENTS: u64 = 4 * NEW_EXTENTS;
 /// Smallest extent.
 pub const MIN_EXTENT: u64 = 4 << 20;
 /// Smallest pool.
@@ -46,23 +48,43 @@ pub struct Division {
 }
 
 impl Division {
-    /// For a device of `size` bytes: as many extents of the smallest size that there may be.
+    /// For a device of `size` bytes: extents as small as may be.
     ///
     /// # Errors
     /// Where it is too small.
     pub fn new(size: u64) -> Result<Division, PoolError> {
+        Division::by(size, size.div_ceil(NEW_EXTENTS).next_power_of_two().max(MIN_EXTENT))
+    }
+
+    /// For a device of `size` bytes, with extents of `extent`.
+    fn by(size: u64, extent: u64) -> Result<Division, PoolError> {
         if size < MIN_POOL {
             return Err(PoolError::TooSmall(size));
         }
         let size = size / 4096 * 4096;
-        let extent = size.div_ceil(MAX_EXTENTS).next_power_of_two().max(MIN_EXTENT);
-        let start = (TABLES + 2 * table_room(size / extent)).next_multiple_of(1 << 20);
-        Ok(Division { size, extent, start, extents: ((size - start) / extent) as u32 })
+        let extents = ((size - START) / extent).min(MAX_EXTENTS) as u32;
+        Ok(Division { size, extent, start: START, extents })
+    }
+
+    /// The same extents and more, on a device that has `size` bytes by now.
+    ///
+    /// # Errors
+    /// Where it did not grow by an extent, or there would be too many.
+    pub fn grown(&self, size: u64) -> Result<Division, PoolError> {
+        let next = Division::by(size, self.extent)?;
+        if next.extents <= self.extents {
+            return Err(PoolError::Refused(format!(
+                "the pool has {} bytes and the device {size}: it has not grown by an extent of {} bytes, or the pool has as \
+                 many extents as there can be",
+                self.size, self.extent
+            )));
+        }
+        Ok(next)
     }
 
     /// Where place `which` of the table is.
     pub fn table(&self, which: u8) -> u64 {
-        TABLES + u64::from(which) * table_room(self.size / self.extent)
+        TABLES + u64::from(which) * TABLE_ROOM
     }
 
     /// Where extent `n` is.
@@ -71,10 +93,11 @@ impl Division {
     }
 }
 
-/// Bytes kept for one place of the table: as many members as there may be, and every extent.
-fn table_room(extents: u64) -> u64 {
-    (HEADER as u64 + u64::from(MAX_MEMBERS) * MEMBER as u64 + extents * EXTENT as u64).next_multiple_of(4096)
-}
+/// Bytes kept for one place of the table: as many members and extents as there may be.
+const TABLE_ROOM: u64 =
+    (HEADER as u64 + MAX_MEMBERS as u64 * MEMBER as u64 + MAX_EXTENTS * EXTENT as u64).next_multiple_of(4096);
+/// Where extent 0 begins.
+const START: u64 = (TABLES + 2 * TABLE_ROOM).next_multiple_of(1 << 20);
 
 /// The superblock's fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,10 +172,11 @@ impl PoolSuper {
         }
         let division =
             Division { size: word(64), extent: word(72), start: word(80), extents: half(88) };
-        if Division::new(division.size) != Ok(division) || raw[92] > 1 {
+        let extent = division.extent.is_power_of_two() && division.extent >= MIN_EXTENT;
+        if !extent || Division::by(division.size, division.extent) != Ok(division) || raw[92] > 1 {
             return Err(bad("geometry"));
         }
-        if u64::from(half(96)) > table_room(division.size / division.extent) {
+        if u64::from(half(96)) > TABLE_ROOM {
             return Err(bad("table length"));
         }
         let mut uuid = [0; 16];

@@ -8,6 +8,7 @@
 
 pub mod balance;
 pub mod format;
+pub mod offline;
 pub mod share;
 pub mod store;
 pub mod table;

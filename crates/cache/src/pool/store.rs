@@ -197,6 +197,33 @@ impl Pool {
         self.commit(dev, next)
     }
 
+    /// Notes what the core of a member is; nothing is written where that is known.
+    ///
+    /// # Errors
+    /// Where another member has that core, or the device's.
+    pub fn identify(&mut self, dev: &mut dyn SyncIo, number: u16, core: &str) -> Result<(), PoolError> {
+        if core.is_empty() || self.table.known(number)?.core == core {
+            return Ok(());
+        }
+        let mut next = self.table.clone();
+        next.identify(number, core)?;
+        self.commit(dev, next)
+    }
+
+    /// Takes in what a device that grew has more.
+    ///
+    /// # Errors
+    /// Where it has not grown, or the device's.
+    pub fn grow(&mut self, dev: &mut dyn SyncIo) -> Result<(), PoolError> {
+        let division = self.superblock.division.grown(dev.size())?;
+        let before = std::mem::replace(&mut self.superblock.division, division);
+        let result = self.commit(dev, self.table.clone().grown(division));
+        if result.is_err() {
+            self.superblock.division = before;
+        }
+        result
+    }
+
     /// Slots that each shard of a member would have with `bytes`, as near as its extents allow.
     ///
     /// # Errors

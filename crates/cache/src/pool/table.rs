@@ -107,6 +107,28 @@ impl Table {
         Ok(table)
     }
 
+    /// The same with the extents of a device that grew.
+    pub(super) fn grown(mut self, division: Division) -> Table {
+        self.owners.resize(division.extents as usize, None);
+        self
+    }
+
+    /// Says what the core of a member is, which was not known.
+    ///
+    /// # Errors
+    /// Where it is none, or another member has that core.
+    pub(super) fn identify(&mut self, number: u16, core: &str) -> Result<(), PoolError> {
+        if let Some(have) = self.members.iter().find(|m| m.number != number && m.core == core) {
+            return Err(PoolError::Refused(format!(
+                "{core} is core {} of this pool already, '{}'",
+                have.number, have.name
+            )));
+        }
+        let at = self.members.binary_search_by_key(&number, |m| m.number);
+        self.members[at.map_err(|_| PoolError::NoMember(number))?].core = core.to_owned();
+        Ok(())
+    }
+
     /// Every member.
     pub fn members(&self) -> &[Member] {
         &self.members
@@ -158,7 +180,7 @@ impl Table {
         bytes.div_ceil(self.extent).try_into().unwrap_or(u32::MAX)
     }
 
-    /// Extents that are there for members who have not got what they were promised.
+    /// Extents that members have been promised and have not got.
     pub fn promised(&self) -> u32 {
         let mut has = BTreeMap::new();
         for owner in self.owners.iter().flatten() {

@@ -9,18 +9,23 @@ use loligo_cache::pool::{Pool, PoolError, Table};
 type Change = fn(&mut Pool, &mut Dev) -> Result<(), PoolError>;
 
 /// Of an old member with a cache, and of new ones.
-const CHANGES: [(&str, Change); 5] = [
+const CHANGES: [(&str, Change); 7] = [
     ("attach", |p, d| p.attach(d, member(7, 64 * MIB))),
     ("detach", |p, d| p.detach(d, 1)),
     ("grow", |p, d| p.limit_for(2, 48 * MIB).and_then(|limit| p.resize(d, 2, limit))),
     ("shrink", |p, d| p.limit_for(3, 28 * MIB).and_then(|limit| p.resize(d, 3, limit))),
     ("promise", |p, d| p.promise(d, 2, 32 * MIB, 7)),
+    ("identify", |p, d| p.identify(d, 2, "wwn-0x2")),
+    ("grow the pool", |p, d| {
+        d.grow(256 * MIB);
+        p.grow(d)
+    }),
 ];
 
 /// Members 1, 2 and 3 with caches; 3 has more than it is promised.
 fn pool(bug: Option<Bug>) -> (Dev, Pool) {
-    let mut dev = Dev::new(224 * MIB);
-    Pool::format(&mut dev, *b"the pool's uuid!", 224 * MIB).unwrap();
+    let mut dev = Dev::new(228 * MIB);
+    Pool::format(&mut dev, *b"the pool's uuid!", 228 * MIB).unwrap();
     let mut pool = Pool::open(&mut dev, bug).unwrap();
     for n in 1..=3 {
         pool.attach(&mut dev, member(n, 64 * MIB)).unwrap();

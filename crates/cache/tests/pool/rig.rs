@@ -65,6 +65,11 @@ impl Dev {
         Dev { size, durable, now, pending: Vec::new(), left: usize::MAX, done: 0 }
     }
 
+    /// It is larger from now on.
+    pub fn grow(&mut self, size: u64) {
+        self.size = size;
+    }
+
     /// The power is back. Of what was not flushed, the sectors that `chance` chooses are there.
     pub fn restarted(mut self, chance: u64) -> Dev {
         let mut x = chance.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

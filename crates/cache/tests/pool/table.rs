@@ -24,6 +24,9 @@ fn every_size_has_at_most_65536_extents_that_fit_behind_the_table() {
         assert!(d.extents >= 1 && d.extents <= 65_536 && d.extent >= MIN_EXTENT, "{d:?}");
         assert!(d.extent_at(d.extents) <= size && d.size - d.extent_at(d.extents) < d.extent);
         assert!(d.table(1) > d.table(0) && d.start > d.table(1));
+        let grown = d.grown(size * 3).unwrap();
+        assert_eq!((grown.extent, grown.extent_at(7)), (d.extent, d.extent_at(7)));
+        assert!(grown.extents > 2 * d.extents && d.grown(size).is_err());
     }
     assert_eq!(Division::new(64 * MIB - 1), Err(PoolError::TooSmall(64 * MIB - 1)));
 }
@@ -57,7 +60,7 @@ fn what_is_promised_is_never_given_away_twice() {
             }
         }
     }
-    // 250 MiB of extents, 28 MiB each.
+    // 246 MiB of extents, 28 MiB each.
     assert_eq!(attached, 8);
     let more = why(pool.promise(&mut dev, 0, 60 * MIB, 1));
     assert!(more.contains("all minima together"), "{more}");
@@ -89,6 +92,20 @@ fn shares_grow_and_shrink_by_what_they_need_and_an_extent_has_one_owner() {
     let layout = pool.table().member(0).unwrap().layout().unwrap();
     let least = count(&layout, pool.extent(), MIN_SLOTS);
     assert!(why(pool.limit_for(0, u64::from(least - 1) * pool.extent()).map(drop)).contains("needs at least"));
+}
+
+#[test]
+fn a_pool_takes_in_what_its_device_grew_by_and_keeps_what_everybody_has() {
+    let (mut dev, mut pool) = empty();
+    (0..8).for_each(|n| pool.attach(&mut dev, member(n, 64 * MIB)).unwrap());
+    assert!(why(pool.grow(&mut dev)).contains("has not grown"));
+    assert!(pool.attach(&mut dev, member(8, 64 * MIB)).is_err());
+    dev.grow(512 * MIB);
+    pool.grow(&mut dev).unwrap();
+    pool.attach(&mut dev, member(8, 64 * MIB)).unwrap();
+    let read = Pool::load(&mut dev).unwrap();
+    assert_eq!(read.table(), pool.table());
+    assert_eq!(read.superblock().division.size, 512 * MIB);
 }
 
 #[test]
