@@ -150,6 +150,8 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     signals.started();
     let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
     drop(core);
+    let share = held.as_ref().and_then(|h| h.share.clone());
+    let _governing = share.map(|s| s.pool().clone().govern(s, running.handle().clone())).transpose()?;
     let kept = match &mut image {
         Some(image) => {
             let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));

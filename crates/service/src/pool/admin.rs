@@ -7,7 +7,7 @@ use loligo_block::{CacheDevice, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFi
 use loligo_cache::open;
 use loligo_cache::pool::format::{MAX_MEMBERS, MIN_POOL};
 use loligo_cache::pool::store::{self, Found};
-use loligo_cache::pool::{self, PoolError, share};
+use loligo_cache::pool::{self, PoolError};
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::units::BLOCK;
 use serde_json::{Value, json};

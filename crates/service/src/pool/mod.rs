@@ -4,10 +4,12 @@
 //! [`CacheDevice`] like any other. `admin` is what `loligo cache` does to a pool that nobody serves from.
 
 mod admin;
+mod govern;
 mod spec;
 
 pub use admin::{Attach, Member, Resize, View, create, dissolve, grow, view_json, view_rows};
 pub(crate) use admin::random_uuid;
+pub use govern::Governing;
 pub use spec::{CoreName, PoolSpec};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -30,6 +32,7 @@ pub struct Pool {
 struct Inner {
     file: DeviceFile,
     state: Mutex<State>,
+    governed: Mutex<govern::Governed>,
 }
 
 /// The pools that this process has open, by their devices: whoever opens one of them gets that one.
@@ -84,7 +87,7 @@ impl Pool {
 
     fn of(file: DeviceFile, table: Table) -> Pool {
         let state = Mutex::new(State { table, out: BTreeMap::new() });
-        Pool { inner: Arc::new(Inner { file, state }) }
+        Pool { inner: Arc::new(Inner { file, state, governed: Mutex::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
