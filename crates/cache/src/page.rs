@@ -112,7 +112,10 @@ pub fn decode_page(
     // A slot that does not exist holds nothing: data there would be in an extent that is somebody else's by now.
     let behind = PER_PAGE.min(slots.saturating_sub(first) as usize);
     match page[ENTRY * (1 + behind)..].chunks_exact(ENTRY).position(|e| e[7] != 0) {
-        Some(n) => Err(damaged(format!("index page {number}, slot {}: it does not exist", first as usize + behind + n))),
+        Some(n) => Err(damaged(format!(
+            "index page {number}, slot {}: it does not exist",
+            first as usize + behind + n
+        ))),
         None => Ok(()),
     }
 }

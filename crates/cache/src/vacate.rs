@@ -46,7 +46,9 @@ impl Core {
         }
         let most = self.slots.size();
         if self.stopping.is_some() || !(MIN_SLOTS.min(most)..=most).contains(&limit) {
-            let why = format!("a share of {limit} slots: there can be {MIN_SLOTS} to {most}, and none of a cache that stops");
+            let why = format!(
+                "a share of {limit} slots: there can be {MIN_SLOTS} to {most}, and none of a cache that stops"
+            );
             return fx.push(Effect::Controlled(id, Err(why)));
         }
         self.end_vacate("given up: the share is to have another size", fx);
@@ -57,8 +59,7 @@ impl Core {
         }
         self.use_slots(limit);
         let round = self.cfg.layout.limit - limit;
-        self.vacate =
-            Some(Vacate { id, hand: limit, round, found: false, again: now, covered_by: None });
+        self.vacate = Some(Vacate { id, hand: limit, round, found: false, again: now, covered_by: None });
     }
 
     fn use_slots(&mut self, limit: u32) {

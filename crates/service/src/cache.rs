@@ -1,11 +1,11 @@
 //! The cache device at start: made, formatted, recovered or refused.
 
 use crate::core::{self, Backing, CoreSpec, OpenCore};
+use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::progress::Progress;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail, ensure};
-use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use loligo_block::{
     CacheDevice, CacheIo, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncIo, foreign_signature,
 };
@@ -92,7 +92,8 @@ pub(crate) fn open(
 
 fn open_device(o: &CacheOptions) -> Result<Place> {
     let Some(spec) = PoolSpec::of(&o.path)? else {
-        let file = DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")?;
+        let file =
+            DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")?;
         return Ok(file.into());
     };
     if o.size.is_some() || o.sparse {
@@ -417,7 +418,13 @@ fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
 }
 
 /// The cache that the options ask for, refused before anything is written where it cannot be.
-fn wanted(name: &str, o: &CacheOptions, core: &OpenCore, dev: &CacheIo, share: Option<&Share>) -> Result<FormatOptions> {
+fn wanted(
+    name: &str,
+    o: &CacheOptions,
+    core: &OpenCore,
+    dev: &CacheIo,
+    share: Option<&Share>,
+) -> Result<FormatOptions> {
     let path = o.path.display();
     let size = o.size.unwrap_or(dev.size()) / BLOCK * BLOCK;
     if size < MIN_CACHE {

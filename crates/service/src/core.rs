@@ -1,7 +1,7 @@
 //! The core: opened, locked, and known again.
 
-use anyhow::{Result, bail};
 use crate::cache::Place;
+use anyhow::{Result, bail};
 use loligo_block::{DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::CoreIdentity;

@@ -130,8 +130,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
     let mut remember = |witness: &Witness| -> Result<(), String> {
         let Some((sb, file)) = &mut stored else { return Ok(()) };
         sb.witness = encode(witness);
-        sb.store(&mut file.sync_io())
-            .map_err(|e| format!("the superblock cannot be written: {e}"))
+        sb.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))
     };
     let taken = take::take(Wish {
         spec,
@@ -258,8 +257,7 @@ impl Volume {
         let mut next = sb.clone();
         change(&mut next)?;
         if next != *sb {
-            next.store(&mut file.sync_io())
-                .map_err(|e| format!("the superblock cannot be written: {e}"))?;
+            next.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))?;
             *sb = next;
         }
         Ok(Some(sb.home_length))

@@ -251,7 +251,11 @@ impl Disk {
         let flush = matches!(op.kind, OpKind::Flush);
         let bad = !flush && (op.is_empty() || !op.offset.is_multiple_of(lb) || !op.len().is_multiple_of(lb));
         if let Some(range) = self.others.iter().find(|r| op.touches(r)) {
-            return Some(format!("{} bytes at {}, of which {range:?} is somebody else's", op.len(), op.offset));
+            return Some(format!(
+                "{} bytes at {}, of which {range:?} is somebody else's",
+                op.len(),
+                op.offset
+            ));
         }
         let past = !flush && op.offset.checked_add(op.len()).is_none_or(|end| end > self.traits.size);
         (bad || past).then(|| {

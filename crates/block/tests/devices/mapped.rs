@@ -109,11 +109,13 @@ fn many_at_once_keep_their_tags_and_their_bytes() {
 
 #[test]
 fn a_part_that_fails_fails_the_whole() {
-    let rule = ErrorRule { class: OpClass::Write, range: 0..u64::MAX, pick: Pick { after: 1, nth: 100 }, errno: 5 };
+    let second = place(&scattered(), EXTENT) as u64;
+    let rule = ErrorRule { class: OpClass::Write, range: second..second + 512, pick: Pick::ALL, errno: 5 };
     let dev = MappedDevice::new(ErrorDevice::new(RamDevice::new(MIB).unwrap(), rule), scattered());
     let mut rig = Rig { dev, ring: Ring::new(4).unwrap() };
     rig.write(EXTENT - 512, &[3; 1024], false).unwrap_err();
-    rig.write(EXTENT - 512, &[3; 1024], false).unwrap();
+    rig.write(EXTENT - 512, &[3; 512], false).unwrap();
+    rig.write(EXTENT + 512, &[3; 2 * EXTENT as usize], false).unwrap();
 }
 
 #[test]

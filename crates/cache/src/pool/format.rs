@@ -170,8 +170,7 @@ impl PoolSuper {
         if word(24) | word(32) != 0 {
             return Err(PoolError::TooNew(format!("features {:#x}, {:#x}", word(24), word(32))));
         }
-        let division =
-            Division { size: word(64), extent: word(72), start: word(80), extents: half(88) };
+        let division = Division { size: word(64), extent: word(72), start: word(80), extents: half(88) };
         let extent = division.extent.is_power_of_two() && division.extent >= MIN_EXTENT;
         if !extent || Division::by(division.size, division.extent) != Ok(division) || raw[92] > 1 {
             return Err(bad("geometry"));
@@ -269,8 +268,8 @@ pub fn decode_table(raw: &[u8], sb: &PoolSuper) -> Result<Table, PoolError> {
     if members > usize::from(MAX_MEMBERS) || extents != sb.division.extents as usize {
         return Err(bad("counts"));
     }
-    let (entries, rest) =
-        raw[HEADER..].split_at_checked(members * MEMBER).ok_or_else(|| bad("it ends early"))?;
+    let behind = raw.get(HEADER..).and_then(|r| r.split_at_checked(members * MEMBER));
+    let (entries, rest) = behind.ok_or_else(|| bad("it ends early"))?;
     let owners = rest.get(..extents * EXTENT).ok_or_else(|| bad("it ends early"))?;
     let members = entries.chunks_exact(MEMBER).map(|e| member(e).ok_or_else(|| bad("a member")));
     let owners = owners.chunks_exact(EXTENT).map(|e| {

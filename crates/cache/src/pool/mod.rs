@@ -39,13 +39,17 @@ pub enum PoolError {
     #[error("the device has {0} bytes, its pool was made with {1}: part of it is missing")]
     Cut(u64, u64),
     /// No such member.
-    #[error("the pool has no core {0}: 'loligo cache show' lists those it has, 'loligo cache attach' adds one")]
+    #[error(
+        "the pool has no core {0}: 'loligo cache show' lists those it has, 'loligo cache attach' adds one"
+    )]
     NoMember(u16),
     /// It cannot be done, and why.
     #[error("{0}")]
     Refused(String),
     /// An earlier change failed half way.
-    #[error("an earlier change of the pool's table failed: nothing is changed until the pool is opened again")]
+    #[error(
+        "an earlier change of the pool's table failed: nothing is changed until the pool is opened again"
+    )]
     Stuck,
     /// The device failed.
     #[error(transparent)]

@@ -23,19 +23,28 @@ fn stretches(layout: &Layout, shard: u16, limit: u32) -> [Range<u64>; 4] {
     ]
 }
 
+/// The extents that a cache needs with `limit` slots in each shard, as ranges, ascending and apart.
+fn ranges(layout: &Layout, extent: u64, limit: u32) -> Vec<Range<u32>> {
+    let shards = (0..layout.shards).flat_map(|s| stretches(layout, s, limit));
+    let mut apart: Vec<Range<u32>> = Vec::new();
+    for r in std::iter::once(0..SHARD_BASE).chain(shards).filter(|r| !r.is_empty()) {
+        let (start, end) = ((r.start / extent) as u32, r.end.div_ceil(extent) as u32);
+        match apart.last_mut() {
+            Some(last) if start <= last.end => last.end = last.end.max(end),
+            _ => apart.push(start..end),
+        }
+    }
+    apart
+}
+
 /// The extents that a cache needs with `limit` slots in each shard, of `extent` bytes each, in ascending order.
 pub fn needed(layout: &Layout, extent: u64, limit: u32) -> Vec<u32> {
-    let shards = (0..layout.shards).flat_map(|s| stretches(layout, s, limit));
-    let extents = std::iter::once(0..SHARD_BASE)
-        .chain(shards)
-        .filter(|r| !r.is_empty())
-        .flat_map(|r| (r.start / extent) as u32..r.end.div_ceil(extent) as u32);
-    extents.collect::<BTreeSet<u32>>().into_iter().collect()
+    ranges(layout, extent, limit).into_iter().flatten().collect()
 }
 
 /// How many extents that are.
 pub fn count(layout: &Layout, extent: u64, limit: u32) -> u32 {
-    needed(layout, extent, limit).len() as u32
+    ranges(layout, extent, limit).iter().map(|r| r.end - r.start).sum()
 }
 
 /// Most slots a shard of this layout may have.
@@ -59,7 +68,11 @@ pub fn limit_for(layout: &Layout, extent: u64, extents: u32) -> Option<u32> {
 
 /// The most slots that each shard can have with exactly these extents (ascending); `None` below [`MIN_SLOTS`].
 pub fn limit_with(layout: &Layout, extent: u64, have: &BTreeSet<u32>) -> Option<u32> {
-    let fits = |limit| needed(layout, extent, limit).iter().all(|e| have.contains(e));
+    let there = |r: &Range<u32>| {
+        let n = (r.end - r.start) as usize;
+        n <= have.len() && have.range(r.clone()).count() == n
+    };
+    let fits = |limit| ranges(layout, extent, limit).iter().all(there);
     let (mut low, mut high) = (MIN_SLOTS, most(layout));
     if high < low || !fits(low) {
         return None;

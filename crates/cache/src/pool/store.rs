@@ -7,9 +7,7 @@
 //! superblock is believed for its own sake: so the first extent of a member is wiped before the table gives it away, and
 //! an extent is given away only by a commit that follows the one that took it from its last owner, or is the same.
 
-use super::format::{
-    Division, POOL_SUPERBLOCK, POOL_SUPERBLOCKS, PoolSuper, decode_table, encode_table,
-};
+use super::format::{Division, POOL_SUPERBLOCK, POOL_SUPERBLOCKS, PoolSuper, decode_table, encode_table};
 use super::table::{Member, Table};
 use super::{PoolError, share};
 use crate::bug::{Bug, planted};
@@ -51,8 +49,7 @@ impl Pool {
             dev.write_at(at, &vec![0; POOL_SUPERBLOCK])?;
             dev.flush()?;
         }
-        let superblock =
-            PoolSuper { generation: 0, uuid, division, which: 1, table_len: 0, table_crc: 0 };
+        let superblock = PoolSuper { generation: 0, uuid, division, which: 1, table_len: 0, table_crc: 0 };
         let mut pool = Pool { superblock, table: Table::empty(division), stuck: false, bug: None };
         pool.commit(dev, Table::empty(division))?;
         Ok(pool)

@@ -3,6 +3,7 @@
 use super::format::{Division, MAX_MEMBERS, NAME_LEN};
 use super::{PoolError, share};
 use crate::layout::Layout;
+use crate::units::BLOCK;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A core that has a share.
@@ -34,6 +35,12 @@ impl Member {
     pub fn layout(&self) -> Result<Layout, PoolError> {
         let layout = Layout::new(self.max, self.shards, self.journal_len)
             .map_err(|e| PoolError::Refused(format!("member {}: {e}", self.number)))?;
+        if layout.shard_len / BLOCK > u64::from(u32::MAX) {
+            return Err(PoolError::Refused(format!(
+                "member {}: more than 16 TiB a shard; give more shards, or a smaller maximum",
+                self.number
+            )));
+        }
         if layout.cache_size != self.max || layout.journal_len != self.journal_len {
             return Err(PoolError::Refused(format!("member {}: sizes that are not rounded", self.number)));
         }
@@ -186,9 +193,8 @@ impl Table {
         for owner in self.owners.iter().flatten() {
             *has.entry(owner.member).or_insert(0u32) += 1;
         }
-        let missing = |m: &Member| {
-            self.extents_in(m.min).saturating_sub(has.get(&m.number).copied().unwrap_or(0))
-        };
+        let missing =
+            |m: &Member| self.extents_in(m.min).saturating_sub(has.get(&m.number).copied().unwrap_or(0));
         self.members.iter().map(missing).sum()
     }
 
@@ -211,10 +217,16 @@ impl Table {
             return refused(format!("a name has 1 to {NAME_LEN} bytes, '{}' has {}", m.name, m.name.len()));
         }
         if let Some(have) = self.members.iter().find(|h| h.name == m.name) {
-            return refused(format!("core {} has the name '{}' already: give another one", have.number, m.name));
+            return refused(format!(
+                "core {} has the name '{}' already: give another one",
+                have.number, m.name
+            ));
         }
         if let Some(have) = self.members.iter().find(|h| !m.core.is_empty() && h.core == m.core) {
-            return refused(format!("{} is core {} of this pool already, '{}'", m.core, have.number, have.name));
+            return refused(format!(
+                "{} is core {} of this pool already, '{}'",
+                m.core, have.number, have.name
+            ));
         }
         if m.weight == 0 || m.min > m.max {
             return refused("a weight is 1 or more, and a minimum not above the maximum".into());
@@ -294,6 +306,11 @@ impl Table {
                 "core {number}: {limit} slots a shard; there can be {} to {}",
                 share::MIN_SLOTS,
                 share::most(&layout)
+            )));
+        }
+        if share::count(&layout, self.extent, limit) as usize > self.owners.len() {
+            return Err(PoolError::Refused(format!(
+                "core {number}: {limit} slots a shard are more than the pool has"
             )));
         }
         let wanted: BTreeSet<u32> = share::needed(&layout, self.extent, limit).into_iter().collect();

@@ -104,7 +104,10 @@ fn takes_over_what_was_anothers(bug: Option<Bug>) -> bool {
             let open = Pool::open(&mut start, bug).unwrap();
             found |= open.table().member(7).is_some() && cache_in(&start, &open, 7).is_some();
             for other in [2, 3] {
-                assert_eq!(cache_in(&start, &open, other).expect("it is there still").uuid, [other as u8; 16]);
+                assert_eq!(
+                    cache_in(&start, &open, other).expect("it is there still").uuid,
+                    [other as u8; 16]
+                );
             }
         }
     }

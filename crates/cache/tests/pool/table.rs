@@ -91,7 +91,9 @@ fn shares_grow_and_shrink_by_what_they_need_and_an_extent_has_one_owner() {
     }
     let layout = pool.table().member(0).unwrap().layout().unwrap();
     let least = count(&layout, pool.extent(), MIN_SLOTS);
-    assert!(why(pool.limit_for(0, u64::from(least - 1) * pool.extent()).map(drop)).contains("needs at least"));
+    assert!(
+        why(pool.limit_for(0, u64::from(least - 1) * pool.extent()).map(drop)).contains("needs at least")
+    );
 }
 
 #[test]

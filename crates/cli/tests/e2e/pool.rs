@@ -10,7 +10,10 @@ fn pool() -> Rig {
     let rig = Rig::new(64 * MIB);
     File::create(rig.path("core1")).unwrap().set_len(48 * MIB).unwrap();
     rig.ok(&["cache", "create", "pool", "--size", "200m", "--sparse"]);
-    assert_eq!(rig.ok(&["cache", "attach", "pool", "--name", "osd0", "--min", "32m", "--max", "128m"]), "0\n");
+    assert_eq!(
+        rig.ok(&["cache", "attach", "pool", "--name", "osd0", "--min", "32m", "--max", "128m"]),
+        "0\n"
+    );
     assert_eq!(rig.ok(&["cache", "attach", "pool", "--core", "7", "--name", "osd1", "--min", "32m"]), "7\n");
     rig
 }
@@ -55,6 +58,9 @@ fn each_core_of_a_pool_finds_its_own_data_by_number_and_by_name_after_stops_and_
     assert_eq!(core(&shown, 0)["clean"], true);
     assert!(core(&shown, 7)["dirty_bytes"].as_u64().unwrap() > 0);
     assert_eq!(core(&shown, 0)["min"], 32 * MIB);
+    let json: Value = serde_json::from_str(&rig.ok(&["inspect", "pool:pool#7", "--json"])).unwrap();
+    assert!(json["dirty_bytes"].as_u64().unwrap() > 0 && json["damage"] == serde_json::json!([]));
+    assert!(rig.refused(&["release", "pool:pool#7"]).contains("--flush-on-stop"));
 }
 
 #[test]
@@ -76,7 +82,7 @@ fn a_pool_belongs_to_one_process_and_a_cache_to_one_core() {
         ("pool:pool#osd9", "no core named 'osd9'"),
         ("pool:core#0", "no Loligo pool"),
         ("pool:nothing#0", "loligo cache create"),
-        ("pool", "overwritten"),
+        ("pool", "a Loligo pool"),
     ] {
         let said = rig.refused(&args(spec, "file:core1"));
         assert!(said.contains(word), "{spec}: {said}");
@@ -123,7 +129,10 @@ fn a_core_is_attached_once_and_detached_only_when_its_cache_holds_nothing_of_its
     assert_eq!(c.write(0, &[9; 4096]).unwrap(), 0);
     served.kill();
     let said = rig.refused(&["cache", "detach", "pool", "0"]);
-    assert!(said.contains("4096 bytes that its core does not have") && said.contains("--flush-on-stop"), "{said}");
+    assert!(
+        said.contains("4096 bytes that its core does not have") && said.contains("--flush-on-stop"),
+        "{said}"
+    );
     let (served, _) = serve(&rig, "pool:pool#0", "file:core");
     rig.ok(&["flush", "vol"]);
     served.stop();
@@ -163,7 +172,10 @@ fn a_stopped_share_grows_and_shrinks_and_keeps_what_is_dirty() {
         assert_eq!(c.read(i * 65_536 + 4096, 4096).unwrap(), [(i * 65_536 / MIB) as u8 + 1; 4096]);
     }
     served.stop();
-    assert!(rig.refused(&["cache", "resize", "pool", "0", "--size", "500m"]).contains("fixed when it is attached"));
+    assert!(
+        rig.refused(&["cache", "resize", "pool", "0", "--size", "500m"])
+            .contains("fixed when it is attached")
+    );
     assert!(rig.refused(&["cache", "resize", "pool", "0", "--size", "8m"]).contains("--min"));
     assert!(rig.refused(&["cache", "resize", "pool", "0"]).contains("nothing is to change"));
     assert!(rig.refused(&["cache", "resize", "pool"]).contains("has not grown"));

@@ -3,7 +3,9 @@
 use super::{CoreName, Pool, Share, map_of};
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::{CacheDevice, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
+use loligo_block::{
+    CacheDevice, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
+};
 use loligo_cache::open;
 use loligo_cache::pool::format::{MAX_MEMBERS, MIN_POOL};
 use loligo_cache::pool::store::{self, Found};
@@ -70,8 +72,9 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
     ensure!(size <= dev.size(), "--size {size} is more than the {} bytes {at} has", dev.size());
     if !sparse {
         let (all, mut progress) = (dev.size(), Progress::new(format!("writing {at} whole")));
-        dev.fill(|done| progress.show(done, all))
-            .with_context(|| format!("{at} cannot be written whole: make room, give a smaller --size, or --sparse"))?;
+        dev.fill(|done| progress.show(done, all)).with_context(|| {
+            format!("{at} cannot be written whole: make room, give a smaller --size, or --sparse")
+        })?;
         progress.end("done");
     }
     // A cache of a single volume would be found again behind a pool that is dissolved.
@@ -182,7 +185,8 @@ impl Pool {
         let max = max.max(a.min) / BLOCK * BLOCK;
         let shards = u64::from(a.shards.max(1));
         // As for a cache of its own, but that a small share of a large layout is not to be all journal.
-        let journal_len = (max / shards / 64).min(a.min / shards / 8).clamp(512 << 10, 64 << 20) / BLOCK * BLOCK;
+        let journal_len =
+            (max / shards / 64).min(a.min / shards / 8).clamp(512 << 10, 64 << 20) / BLOCK * BLOCK;
         let member = pool::Member {
             number,
             shards: a.shards,
@@ -401,7 +405,13 @@ pub fn view_rows(v: &View) -> Vec<String> {
     rows.extend(v.members.iter().map(|m| {
         format!(
             "{:>5}  {:<20} {:>16} {:>16} {:>16} {:>7}  {}",
-            m.number, m.name, m.size, m.min, m.max, m.weight, m.state()
+            m.number,
+            m.name,
+            m.size,
+            m.min,
+            m.max,
+            m.weight,
+            m.state()
         )
     }));
     rows

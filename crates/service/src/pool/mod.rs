@@ -7,8 +7,8 @@ mod admin;
 mod govern;
 mod spec;
 
-pub use admin::{Attach, Member, Resize, View, create, dissolve, grow, view_json, view_rows};
 pub(crate) use admin::random_uuid;
+pub use admin::{Attach, Member, Resize, View, create, dissolve, grow, view_json, view_rows};
 pub use govern::Governing;
 pub use spec::{CoreName, PoolSpec};
 
@@ -70,7 +70,9 @@ impl Pool {
         let options = OpenOptions { exclusive: Some(wait), ..OpenOptions::default() };
         let file = match DeviceFile::open(path, &options) {
             Ok(file) => file,
-            Err(e) if !path.exists() => bail!("{e}: make a pool with 'loligo cache create', or check its path"),
+            Err(e) if !path.exists() => {
+                bail!("{e}: make a pool with 'loligo cache create', or check its path")
+            }
             Err(e) => return Err(e).context("the pool cannot be opened"),
         };
         let mut dev = SyncFile::new(file.clone());
@@ -156,7 +158,9 @@ fn what_it_is(dev: &mut dyn SyncIo) -> String {
         Err(SuperError::Absent) => {
             "no Loligo pool lies there: make one with 'loligo cache create', or check the path".to_owned()
         }
-        _ => "it holds the cache of a single volume: give its path without 'pool:', or another path".to_owned(),
+        _ => {
+            "it holds the cache of a single volume: give its path without 'pool:', or another path".to_owned()
+        }
     }
 }
 
