@@ -153,8 +153,8 @@ impl Core {
                 }
                 v.found |= self.destage.vacate(block / WINDOW_BLOCKS as u32);
             } else if self.policy.state(slot) != 0 {
+                // Not counted as an eviction: those say that a cache has too little room.
                 self.policy.remove(slot);
-                self.stats.evictions += 1;
                 self.dropping += 1;
                 drops += 1;
                 v.found = true;

@@ -1,7 +1,7 @@
 //! Who of a pool should have how many extents: a state machine that is shown every member once a round and answers with
 //! moves. It knows no clock and no device.
 //!
-//! Whoever is full and evicts *wants*. What nobody has goes to those who want, by weight. When nothing is left, extents move
+//! Whoever misses and evicts, which nobody does who has room, *wants*. What nobody has goes to those who want, by weight. When nothing is left, extents move
 //! from members above their fair share to members below it who want: a member's fair share is what it is promised, and for
 //! those who want also their part, by weight, of what is promised to nobody. Of those above, the one gives who uses what
 //! it has least. So a busy core cannot take what others are promised, and what it takes beyond that it gives back when they
@@ -22,8 +22,6 @@ const STEP: u32 = 16;
 const STEP_UP: u32 = 8;
 /// By one part in so many a fair share is exceeded before extents move.
 const SLACK: u32 = 10;
-/// Full, in thousandths of its slots: what is kept free is the rest.
-const FULL: u32 = 950;
 /// Part of a round's use in what is remembered of it.
 const SMOOTH: f64 = 0.1;
 
@@ -40,10 +38,10 @@ pub struct Load {
     pub max: u32,
     /// What it gets of what several want, in proportion.
     pub weight: u32,
-    /// Thousandths of its slots that hold something.
-    pub occupied: u32,
-    /// Lines evicted in the round.
+    /// Lines evicted in the round to make room.
     pub evictions: u64,
+    /// Requests that its cache could not serve.
+    pub misses: u64,
     /// Requests that its cache served.
     pub hits: u64,
     /// It is changing its size now: nothing more is asked of it.
@@ -117,7 +115,8 @@ impl Balancer {
         self.past.retain(|n, _| members.iter().any(|m| m.number == *n));
         for m in members {
             let past = self.past.entry(m.number).or_default();
-            let wants = m.occupied >= FULL && m.evictions > 0 && m.has < m.max || m.has < m.min;
+            let full = m.evictions > 0 && m.misses > 0 && !m.busy;
+            let wants = full && m.has < m.max || m.has < m.min;
             past.wants = if wants { WANTS_FOR } else { past.wants.saturating_sub(1) };
             past.keeps = past.keeps.saturating_sub(1);
             let used = m.hits as f64 / f64::from(m.has.max(1));
@@ -217,8 +216,8 @@ mod tests {
                 min: 10,
                 max: 1000,
                 weight: 100,
-                occupied: 100,
                 evictions: 0,
+                misses: 0,
                 hits: 0,
                 busy: false,
             };
@@ -226,7 +225,7 @@ mod tests {
         }
 
         fn wants(&mut self, n: usize, wants: bool) {
-            (self.members[n].occupied, self.members[n].evictions) = if wants { (990, 50) } else { (990, 0) };
+            (self.members[n].misses, self.members[n].evictions) = if wants { (80, 50) } else { (80, 0) };
         }
 
         fn rounds(&mut self, n: usize) {

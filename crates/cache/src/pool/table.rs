@@ -187,6 +187,23 @@ impl Table {
         bytes.div_ceil(self.extent).try_into().unwrap_or(u32::MAX)
     }
 
+    /// Extents that a member gets for its promise. That may be some fewer than the bytes are: at times one more would be of no use
+    /// without another.
+    pub fn entitled(&self, m: &Member) -> u32 {
+        self.useful(m, self.extents_in(m.min))
+    }
+
+    /// Extents that a member can use at the most.
+    pub fn most(&self, m: &Member) -> u32 {
+        self.useful(m, self.extents_in(m.max))
+    }
+
+    fn useful(&self, m: &Member, extents: u32) -> u32 {
+        let Ok(layout) = m.layout() else { return 0 };
+        let limit = share::limit_for(&layout, self.extent, extents);
+        limit.map_or(0, |limit| share::count(&layout, self.extent, limit))
+    }
+
     /// Extents that members have been promised and have not got.
     pub fn promised(&self) -> u32 {
         let mut has = BTreeMap::new();

@@ -183,3 +183,30 @@ fn a_stopped_share_grows_and_shrinks_and_keeps_what_is_dirty() {
     rig.ok(&["cache", "resize", "pool"]);
     assert!(self::shown(&rig)["free_bytes"].as_u64().unwrap() > 200 * MIB);
 }
+
+#[test]
+fn a_served_share_that_is_full_grows_into_what_nobody_has_and_loses_nothing() {
+    let rig = pool();
+    let before = core(&shown(&rig), 0)["cache_bytes"].as_u64().unwrap();
+    let (served, mut c) = serve(&rig, "pool:pool#0", "file:core");
+    let begun = std::time::Instant::now();
+    // More than it has, again and again.
+    let grown = loop {
+        for i in 0..60u64 {
+            assert_eq!(c.write(i * MIB, &[i as u8 + 1; MIB as usize]).unwrap(), 0);
+        }
+        let now = rig.stats()["cache_bytes"].as_u64().unwrap();
+        if now > before + 8 * MIB {
+            break now;
+        }
+        assert!(begun.elapsed().as_secs() < 40, "it has {now}, and had {before}");
+    };
+    served.kill();
+    let kept = core(&shown(&rig), 0)["cache_bytes"].as_u64().unwrap();
+    assert!(kept >= grown, "what it has stands in the pool: {kept}, {grown}");
+    let (served, mut c) = serve(&rig, "pool:pool#0", "file:core");
+    for i in 0..60u64 {
+        assert_eq!(c.read(i * MIB, MIB as usize).unwrap(), [i as u8 + 1; MIB as usize]);
+    }
+    served.stop();
+}

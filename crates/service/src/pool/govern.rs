@@ -5,7 +5,6 @@ use super::{Inner, Pool, Share};
 use anyhow::{Result, anyhow};
 use loligo_cache::api::Control;
 use loligo_cache::pool::balance::{Balancer, Load, Move};
-use loligo_cache::units::BLOCK;
 use loligo_shard::Handle;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +26,8 @@ pub(super) struct Governed {
 struct Seat {
     share: Arc<Share>,
     handle: Handle,
-    /// Lines evicted and requests served from the cache when it was last looked at.
-    seen: (u64, u64),
+    /// Lines evicted, hits and misses when it was last looked at.
+    seen: (u64, u64, u64),
     /// It is changing its size.
     busy: Arc<AtomicBool>,
 }
@@ -61,7 +60,7 @@ impl Pool {
     /// Where no thread can be had.
     pub fn govern(&self, share: Arc<Share>, handle: Handle) -> Result<Governing> {
         let number = share.member().number;
-        let seat = Seat { share, handle, seen: (0, 0), busy: Arc::default() };
+        let seat = Seat { share, handle, seen: (0, 0, 0), busy: Arc::default() };
         let mut all = governed(&self.inner);
         all.seats.insert(number, seat);
         if !all.running {
@@ -129,47 +128,36 @@ fn members_extents(share: &Share) -> u32 {
 
 /// Every member as the balancer wants to see it; those that are not served keep what they have.
 fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Seat>) -> (u32, Vec<Load>) {
-    let members: Vec<(loligo_cache::pool::Member, u32)>;
-    let (free, min_of, max_of);
-    {
+    let (free, mut loads) = {
         let state = pool.state();
         let table = state.table.table();
-        free = table.free();
-        let has = |n| table.extents_of(n).len() as u32;
-        members = table.members().iter().map(|m| (m.clone(), has(m.number))).collect();
-        min_of = members.iter().map(|(m, _)| table.extents_in(m.min)).collect::<Vec<_>>();
-        max_of = members.iter().map(|(m, _)| table.extents_in(m.max)).collect::<Vec<_>>();
-    }
-    let mut loads = Vec::new();
-    for (i, (m, has)) in members.into_iter().enumerate() {
-        // What is promised need not be whole extents of slots: a share may be an extent short of it for good.
-        let min = min_of[i].min(has.max(min_of[i].saturating_sub(1)));
-        let mut load = Load {
+        let load = |m: &loligo_cache::pool::Member| Load {
             number: m.number,
-            has,
-            min,
-            max: max_of[i],
+            has: table.extents_of(m.number).len() as u32,
+            min: table.entitled(m),
+            max: table.most(m),
             weight: m.weight,
-            occupied: 0,
             evictions: 0,
+            misses: 0,
             hits: 0,
             busy: true,
         };
-        if let Some(seat) = seats.get_mut(&m.number) {
-            let (mut evictions, mut hits, mut room, mut full) = (0, 0, 0, 0);
+        (table.free(), table.members().iter().map(load).collect::<Vec<_>>())
+    };
+    for load in &mut loads {
+        if let Some(seat) = seats.get_mut(&load.number) {
+            let (mut evictions, mut hits, mut misses) = (0, 0, 0);
             for s in seat.handle.snapshots() {
                 evictions += s.stats.evictions;
                 hits += s.stats.read_hits + s.stats.write_hits;
-                room += s.stats.cache_bytes / BLOCK;
-                full += s.stats.occupied_bytes / BLOCK;
+                misses += s.stats.read_misses + s.stats.write_misses;
             }
-            load.occupied = (full * 1000).checked_div(room).unwrap_or(0) as u32;
             load.evictions = evictions.saturating_sub(seat.seen.0);
             load.hits = hits.saturating_sub(seat.seen.1);
-            seat.seen = (evictions, hits);
+            load.misses = misses.saturating_sub(seat.seen.2);
+            seat.seen = (evictions, hits, misses);
             load.busy = seat.busy.load(Ordering::Acquire);
         }
-        loads.push(load);
     }
     (free, loads)
 }
