@@ -11,6 +11,8 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
 use loligo_cache::page::{Directory, Entry, PAGE, Root, decode_page, encode_page};
 use loligo_cache::params::Params;
+use loligo_cache::pool::format::{POOL_SUPERBLOCK, PoolSuper, decode_table};
+use loligo_cache::pool::{Member, Pool};
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, parse, seal};
 use loligo_cache::superblock::{CoreIdentity, Superblock, region_size};
 
@@ -77,6 +79,69 @@ pub fn fuzz_superblock(mut bytes: Vec<u8>) -> bool {
     mend(&mut bytes, SUPERBLOCK_CRC);
     let Ok(sb) = Superblock::decode(&bytes) else { return false };
     assert_eq!(Superblock::decode(&sb.encode()).expect("what was read can be written"), sb);
+    true
+}
+
+/// A pool with two members, its superblock and its table.
+fn pool() -> (Vec<u8>, Vec<u8>) {
+    let mut dev = vec![0; 96 << 20];
+    let mut pool = Pool::format(&mut dev, *b"0123456789abcdef", 96 << 20).expect("fits");
+    for number in [0, 4095] {
+        let member = Member {
+            number,
+            shards: 1,
+            weight: 100,
+            min: 28 << 20,
+            max: 64 << 20,
+            journal_len: 512 << 10,
+            name: format!("vol{number}"),
+            core: format!("wwn-{number}"),
+        };
+        pool.attach(&mut dev, member).expect("fits");
+    }
+    let sb = pool.superblock();
+    let table = sb.division.table(sb.which) as usize;
+    (dev[..POOL_SUPERBLOCK].to_vec(), dev[table..table + sb.table_len as usize].to_vec())
+}
+
+/// A good pool superblock.
+pub fn pool_superblock() -> Vec<u8> {
+    pool().0
+}
+
+/// Whether these bytes are taken for a pool superblock.
+pub fn takes_pool_superblock(bytes: &[u8]) -> bool {
+    PoolSuper::decode(bytes).is_ok()
+}
+
+/// Anything for a pool superblock; whether it is taken once its checksum is right.
+///
+/// # Panics
+/// Where what is taken does not say the same when written again.
+pub fn fuzz_pool_superblock(mut bytes: Vec<u8>) -> bool {
+    takes_pool_superblock(&bytes);
+    mend(&mut bytes, SUPERBLOCK_CRC);
+    let Ok(sb) = PoolSuper::decode(&bytes) else { return false };
+    assert_eq!(PoolSuper::decode(&sb.encode()).expect("what was read can be written"), sb);
+    true
+}
+
+/// A good pool table, and the superblock that names it.
+pub fn pool_table() -> (Vec<u8>, PoolSuper) {
+    let (superblock, table) = pool();
+    (table, PoolSuper::decode(&superblock).expect("it is good"))
+}
+
+/// Anything for the table that `superblock` names; whether it is taken.
+///
+/// # Panics
+/// Where an extent of what is taken belongs to nobody, or a member lacks what it cannot be without.
+pub fn fuzz_pool_table(bytes: &[u8], superblock: &PoolSuper) -> bool {
+    let Ok(table) = decode_table(bytes, superblock) else { return false };
+    for owner in table.owners().iter().flatten() {
+        assert!(table.member(owner.member).is_some());
+    }
+    table.members().iter().for_each(|m| assert!(table.limit(m.number).is_ok()));
     true
 }
 

@@ -27,6 +27,27 @@ fn damaged_superblocks_are_refused_and_never_panic() {
 }
 
 #[test]
+fn damaged_pool_superblocks_are_refused_and_never_panic() {
+    let good = decoders::pool_superblock();
+    fuzz("pool superblock", &good, decoders::takes_pool_superblock, decoders::fuzz_pool_superblock);
+}
+
+#[test]
+fn damaged_pool_tables_are_refused_or_consistent_and_never_panic() {
+    let (good, superblock) = decoders::pool_table();
+    assert!(decoders::fuzz_pool_table(&good, &superblock), "the good table is taken");
+    let mut dice = Dice::from_env("pool table");
+    let mut taken = 0u64;
+    let n = for_a_while(budget(), || {
+        let mut bytes = good.clone();
+        dice.damage(&mut bytes);
+        taken += u64::from(decoders::fuzz_pool_table(&bytes, &superblock));
+    });
+    println!("pool table: {n} inputs, {taken} taken: its checksum stands in the superblock");
+    assert!(taken < n);
+}
+
+#[test]
 fn damaged_roots_are_refused_and_never_panic() {
     fuzz("root", &decoders::root(), decoders::takes_root, decoders::fuzz_root);
 }

@@ -6,7 +6,9 @@ use crate::fio::{Latency, Measured};
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
-use loligo_block::{Buf, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqKind, Request, SyncFile};
+use loligo_block::{
+    Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqKind, Request, SyncFile,
+};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
@@ -25,11 +27,16 @@ pub(crate) struct InProcess {
 impl InProcess {
     /// A new cache on the whole file `cache`, in front of `core`.
     pub(crate) fn new(cache: &Path, core: &DeviceSpec) -> Result<InProcess> {
-        let cache = DeviceFile::open(cache, &FileOptions::default())?;
+        InProcess::on(DeviceFile::open(cache, &FileOptions::default())?.into(), u32::MAX, core)
+    }
+
+    /// A new cache on `cache`, of which `limit` slots are there, in front of `core`.
+    pub(crate) fn on(cache: CacheDevice, limit: u32, core: &DeviceSpec) -> Result<InProcess> {
         let disk = DeviceFile::open(core.path(), &FileOptions::default())?;
         let (near, far) = (cache.geometry(), disk.geometry());
-        let mut dev = SyncFile::new(cache.clone());
-        let sb = open::format(&mut dev, &format_options(near.size, far.size))?;
+        let mut dev = cache.sync_io();
+        let mut sb = open::format(&mut dev, &format_options(near.size, far.size))?;
+        sb.layout.limit = limit;
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let opened = open::open(&mut dev, &mut SyncFile::new(disk.clone()), sb, &options)?;
         let devices = Devices {

@@ -14,6 +14,7 @@ pub mod foreground;
 pub mod fuse;
 mod in_process;
 pub mod latency;
+pub mod many;
 pub mod nbd;
 pub mod nbd_ab;
 pub mod null;

@@ -15,6 +15,7 @@
 
 use crate::file::DeviceFile;
 use crate::hdd::HddDevice;
+use crate::mapped::MappedDevice;
 use crate::ram::RamDevice;
 use crate::uring::{Ring, UringFile};
 use crate::{Completion, Geometry, Op, Submit};
@@ -40,6 +41,8 @@ pub trait Device {
 pub enum AnyDevice {
     /// A file or raw block device.
     File(UringFile),
+    /// Some extents of one.
+    Mapped(Box<MappedDevice<UringFile>>),
     /// Memory.
     Ram(RamDevice),
     /// The spinning-disk model over another device.
@@ -54,7 +57,7 @@ impl AnyDevice {
         match self {
             AnyDevice::File(d) => Some(d.file()),
             AnyDevice::Hdd(d) => d.inner().file(),
-            AnyDevice::Ram(_) | AnyDevice::Other(_) => None,
+            AnyDevice::Mapped(_) | AnyDevice::Ram(_) | AnyDevice::Other(_) => None,
         }
     }
 }
@@ -63,6 +66,7 @@ impl std::fmt::Debug for AnyDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             AnyDevice::File(d) => d.fmt(f),
+            AnyDevice::Mapped(d) => d.fmt(f),
             AnyDevice::Ram(d) => d.fmt(f),
             AnyDevice::Hdd(d) => d.fmt(f),
             AnyDevice::Other(d) => write!(f, "Other({:?})", d.geometry()),
@@ -74,6 +78,7 @@ macro_rules! each {
     ($self:ident, $d:ident => $e:expr) => {
         match $self {
             AnyDevice::File($d) => $e,
+            AnyDevice::Mapped($d) => $e,
             AnyDevice::Ram($d) => $e,
             AnyDevice::Hdd($d) => $e,
             AnyDevice::Other($d) => $e,

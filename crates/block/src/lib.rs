@@ -11,6 +11,7 @@ mod hdd;
 mod layer;
 pub mod lease;
 mod letterbox;
+mod mapped;
 mod op;
 mod ram;
 mod size;
@@ -31,6 +32,7 @@ pub use layer::{
     TornDevice, TornRule,
 };
 pub use letterbox::Letterbox;
+pub use mapped::{CacheDevice, CacheIo, ExtentMap, MappedDevice, MappedIo, Run};
 pub use op::{Completion, Op, OpKind, Submit, Tag, refuse_invalid};
 pub use ram::RamDevice;
 pub use size::parse_size;

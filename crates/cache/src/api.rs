@@ -66,6 +66,10 @@ pub enum Control {
     Freeze,
     /// The core may change again. A freeze that is not answered yet fails; without one it does nothing.
     Thaw,
+    /// Use so many slots. More than there were: what stands behind them is there already. Fewer: answered once nothing is in those
+    /// above, nothing is on its way there or from there, and recovery needs none of them; until then and after a failure they
+    /// stay this shard's.
+    Limit(u32),
     /// Finish what was accepted, make it durable, checkpoint; refuse what comes after.
     Stop,
 }

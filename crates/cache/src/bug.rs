@@ -32,6 +32,14 @@ pub enum Bug {
     BypassWhileFrozen,
     /// The slot of a pinned version is reused as if nothing pinned it.
     PinnedSlotReused,
+    /// A shrink is over before a checkpoint forgets the slots it gives away.
+    VacatedBeforeCheckpoint,
+    /// A shrink is over while slots that it gives away are still read, or their records not durable.
+    VacatedWhileLeaving,
+    /// A pool gives its new member a first extent with the last owner's superblock in it.
+    ExtentNotWiped,
+    /// A pool's table is written where the one in use is.
+    TableInPlace,
 }
 
 /// Whether `bug` is planted.

@@ -50,6 +50,9 @@ pub(crate) struct Checkpoint {
     highest: u64,
     root: Option<Shared>,
     committed: u64,
+    /// Checkpoints begun and committed.
+    begun: u64,
+    done: u64,
     /// The intents have changed without a record, so the last commit is not the last word.
     stale: bool,
 }
@@ -76,6 +79,8 @@ impl Checkpoint {
             highest: 0,
             root: None,
             committed: 0,
+            begun: 0,
+            done: 0,
             stale: false,
         };
         for page in pending {
@@ -103,6 +108,30 @@ impl Checkpoint {
     /// The next commit is needed even if no page changes.
     pub(crate) fn renew(&mut self) {
         self.stale = true;
+    }
+
+    /// None is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.step == Step::Idle
+    }
+
+    /// The number of the one that began last.
+    pub(crate) fn number(&self) -> u64 {
+        self.begun
+    }
+
+    /// Whether the one with this number has committed.
+    pub(crate) fn has_committed(&self, number: u64) -> bool {
+        self.done >= number
+    }
+
+    /// Pages that speak of slots from `slot` on alone are to be forgotten.
+    pub(crate) fn touch_written_from(&mut self, slot: u32) {
+        for page in slot.div_ceil(PER_PAGE as u32)..self.directory.crc.len() as u32 {
+            if self.directory.current(page).is_some() {
+                self.touch(page * PER_PAGE as u32);
+            }
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -146,6 +175,7 @@ impl Core {
         c.cut_at = self.journal.completed_end();
         c.todo = c.take_touched();
         c.step = Step::Pages;
+        c.begun += 1;
         self.write_pages(fx);
     }
 
@@ -153,6 +183,13 @@ impl Core {
         let (id, slots) = (self.cfg.id, self.cfg.layout.slots);
         while self.checkpoint.in_flight < self.cfg.page_writes {
             let Some(page) = self.checkpoint.todo.pop() else { break };
+            let first = page * PER_PAGE as u32;
+            let end = slots.min(first + PER_PAGE as u32);
+            if first >= self.slots.count() && (first..end).all(|s| self.index.block_in(s).is_none()) {
+                // Its place may soon be somebody else's.
+                self.checkpoint.next_directory.clear(page);
+                continue;
+            }
             let mut buf = Buf::alloc(PAGE);
             let (index, stripe, policy) = (&self.index, self.cfg.stripe, &self.policy);
             let crc = encode_page(&mut buf, id, page, slots, |slot| {
@@ -252,6 +289,7 @@ impl Core {
                 c.step = Step::Idle;
                 c.directory = c.next_directory.clone();
                 c.committed = c.cut;
+                c.done = c.begun;
                 let at = c.cut_at;
                 self.journal.trim(at);
                 self.stats.checkpoints += 1;

@@ -22,6 +22,7 @@ impl Core {
             Control::Lose(why) => self.lose(now, id, why, fx),
             Control::Freeze => self.freeze(now, id, fx),
             Control::Thaw => self.thaw(now, id, fx),
+            Control::Limit(slots) => self.set_limit(now, id, slots, fx),
             Control::Stop => {
                 if let Some(why) = &self.poisoned {
                     fx.push(Effect::Controlled(id, Err(why.clone())));
@@ -35,15 +36,17 @@ impl Core {
 
     pub(crate) fn set_params(&mut self, params: Params) {
         if params.replacement != self.params.replacement {
-            self.policy = Replacement::new(params.replacement, self.slots.count(), 0);
-            for slot in 0..self.slots.count() {
+            self.policy = Replacement::new(params.replacement, self.slots.size(), 0);
+            self.policy.set_limit(self.slots.count());
+            for slot in 0..self.slots.size() {
                 if let Some(block) = self.index.block_in(slot) {
                     self.policy.insert(slot, self.cfg.stripe.global(block));
                 }
             }
         }
         if params.admission != self.params.admission {
-            self.admission = Admission::new(params.admission.kind(), self.slots.count());
+            self.admission = Admission::new(params.admission.kind(), self.slots.size());
+            self.admission.set_limit(self.slots.count());
         }
         self.params = params;
     }

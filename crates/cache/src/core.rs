@@ -30,6 +30,7 @@ use crate::slots::{Slots, Tickets};
 use crate::stats::Stats;
 use crate::tag::Who;
 use crate::units::{BLOCK, Stripe};
+use crate::vacate::Vacate;
 use loligo_block::{Answer, Buf, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -138,6 +139,7 @@ pub struct Core {
     pub(crate) lost: Option<String>,
     pub(crate) stopping: Option<ControlId>,
     pub(crate) freeze: Option<Box<Freeze>>,
+    pub(crate) vacate: Option<Vacate>,
     /// Changes that wait for the thaw, with their locks.
     pub(crate) held: Vec<usize>,
     pub(crate) inflow: Inflow,
@@ -158,8 +160,8 @@ impl Core {
         let windows = cfg.stripe.windows(cfg.home_length);
         // It may have been recovered before the core's present size was known.
         rec.index.grow(windows);
-        let slots = cfg.layout.slots;
-        Core {
+        let (slots, limit) = (cfg.layout.slots, cfg.layout.limit);
+        let mut core = Core {
             mode: cfg.mode,
             params: cfg.params,
             index: rec.index,
@@ -193,14 +195,18 @@ impl Core {
             lost: None,
             stopping: None,
             freeze: None,
+            vacate: None,
             held: Vec::new(),
             inflow: Inflow::default(),
             no_victims: false,
             admitting: false,
             core_busy: 0,
-            stats: Stats { cache_bytes: u64::from(slots) * BLOCK, ..Stats::default() },
+            stats: Stats { cache_bytes: u64::from(limit) * BLOCK, ..Stats::default() },
             cfg,
-        }
+        };
+        core.admission.set_limit(limit);
+        core.probation.set_limit(limit);
+        core
     }
 
     /// The only way in. `fx` receives what the world must do; call [`Core::settle`] after each batch of events.
@@ -220,6 +226,7 @@ impl Core {
             if self.lost.is_none() {
                 self.admit_waiting(now, fx);
                 self.make_room(now);
+                self.vacate_step(now, fx);
                 self.sweep(now, fx);
                 self.core_flush_if_due(now, fx);
                 self.lift_intents(now, fx);
@@ -248,6 +255,7 @@ impl Core {
             self.journal.deadline(),
             self.pace_deadline(),
             self.sweep_deadline(now),
+            self.vacate_deadline(),
             idle.then_some(self.last_flush + FLUSH_EVERY),
             self.intents.deadline(),
             self.core_flush.deadline(),

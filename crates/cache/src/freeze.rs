@@ -180,7 +180,7 @@ impl Core {
         self.freeze = Some(Box::new(Freeze {
             id: Some(id),
             seq: self.journal.completed(),
-            fresh: vec![0; (self.slots.count() as usize).div_ceil(64)],
+            fresh: vec![0; (self.slots.size() as usize).div_ceil(64)],
             pins: BTreeMap::new(),
             todo: (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect(),
             pinned: self.index.dirty_blocks(),

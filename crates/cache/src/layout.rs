@@ -55,6 +55,8 @@ pub struct ShardLayout {
     pub data: u64,
     /// Slots.
     pub slots: u32,
+    /// Of those, the ones that exist: fewer where the device is a share that may grow.
+    pub limit: u32,
 }
 
 impl ShardLayout {
@@ -80,6 +82,8 @@ pub struct Layout {
     pub journal_len: u64,
     /// Shards.
     pub shards: u16,
+    /// Slots in use in each, at most. Not on the device: the pool knows which extents there are.
+    pub limit: u32,
 }
 
 impl Layout {
@@ -101,7 +105,7 @@ impl Layout {
             n => n.clamp(128 << 10, shard_len / 4),
         } / BLOCK
             * BLOCK;
-        Ok(Layout { cache_size, shard_len, journal_len, shards })
+        Ok(Layout { cache_size, shard_len, journal_len, shards, limit: u32::MAX })
     }
 
     /// The region of shard `shard`.
@@ -128,6 +132,7 @@ impl Layout {
                     journal_len: self.journal_len,
                     data: journal + self.journal_len,
                     slots: slots as u32,
+                    limit: self.limit.min(slots as u32),
                 };
             }
             slots -= 1;
@@ -136,7 +141,7 @@ impl Layout {
 
     /// Bytes of data the slots of all shards hold.
     pub fn data_bytes(&self) -> u64 {
-        (0..self.shards).map(|s| u64::from(self.shard(s).slots) * BLOCK).sum()
+        (0..self.shards).map(|s| u64::from(self.shard(s).limit) * BLOCK).sum()
     }
 }
 

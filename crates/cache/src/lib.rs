@@ -29,6 +29,7 @@ pub mod open;
 pub mod page;
 pub mod params;
 pub mod policy;
+pub mod pool;
 mod read;
 mod recent;
 pub mod record;
@@ -42,6 +43,7 @@ pub mod superblock;
 mod tag;
 mod through;
 pub mod units;
+mod vacate;
 
 pub use crate::core::{Config, Core};
 pub use bug::Bug;

@@ -22,6 +22,7 @@ impl Core {
         self.lost = Some(why.clone());
         self.fail_clients(ReqError::Shutdown, true, fx);
         self.fail_flushes(&why, fx);
+        self.end_vacate(&why, fx);
         if self.poisoned.is_some() {
             return;
         }

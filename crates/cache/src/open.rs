@@ -586,7 +586,7 @@ fn inspect_pages(dev: &mut dyn SyncIo, p: &Plan, root: &Root, out: &mut Inspecti
     for page in 0..p.layout.page_count {
         let Some(which) = directory.current(page) else { continue };
         dev.read_at(p.layout.page(page, which), &mut raw)?;
-        if let Err(e) = decode_page(&raw, p.id, page, p.layout.slots, directory.crc[page as usize], |_| ()) {
+        if let Err(e) = decode_page(&raw, p.id, page, p.layout.limit, directory.crc[page as usize], |_| ()) {
             out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
         }
     }

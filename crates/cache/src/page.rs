@@ -109,7 +109,15 @@ pub fn decode_page(
             _ => return Err(damaged(format!("index page {number}, slot {slot}: location class {}", raw[7]))),
         }
     }
-    Ok(())
+    // A slot that does not exist holds nothing: data there would be in an extent that is somebody else's by now.
+    let behind = PER_PAGE.min(slots.saturating_sub(first) as usize);
+    match page[ENTRY * (1 + behind)..].chunks_exact(ENTRY).position(|e| e[7] != 0) {
+        Some(n) => Err(damaged(format!(
+            "index page {number}, slot {}: it does not exist",
+            first as usize + behind + n
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Which copy of each page is current, and its checksum.
@@ -147,6 +155,12 @@ impl Directory {
     pub fn set(&mut self, page: u32, copy: u8, crc: u32) {
         self.crc[page as usize] = crc;
         self.place[page as usize] = copy | 2;
+    }
+
+    /// `page` holds nothing, and has no place.
+    pub fn clear(&mut self, page: u32) {
+        self.crc[page as usize] = 0;
+        self.place[page as usize] = 0;
     }
 
     /// The directory's bytes, padded to `len`.

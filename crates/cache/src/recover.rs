@@ -130,14 +130,14 @@ impl Recovered {
 
     /// What every `step`th slot holds: block of the volume and its newest version.
     pub fn blocks(&self, stripe: Stripe, step: usize) -> impl Iterator<Item = (u64, Meta)> + '_ {
-        (0..self.slots.count())
+        (0..self.slots.size())
             .step_by(step)
             .filter_map(move |s| self.index.entry(s).map(|(b, m)| (stripe.global(b), m)))
     }
 
     /// Forgets every clean block (the core was changed without its cache). Call [`commit`] afterwards.
     pub fn drop_clean(&mut self) {
-        for slot in 0..self.slots.count() {
+        for slot in 0..self.slots.size() {
             if let Some((block, meta)) = self.index.entry(slot)
                 && meta.dirty == 0
             {
@@ -145,6 +145,14 @@ impl Recovered {
                 self.report.clean_dropped += 1;
             }
         }
+    }
+
+    /// The version `meta` of `block` is in slot `to` from now on, where it was written. Call [`commit`] afterwards.
+    pub(crate) fn relocate(&mut self, block: u32, meta: Meta, to: u32) {
+        self.index.put(block, Meta { slot: to, ..meta });
+        self.policy.moved(meta.slot, to);
+        self.slots.free(meta.slot);
+        self.touched.extend([meta.slot, to].map(|s| s / PER_PAGE as u32));
     }
 
     /// Forgets the newest version of `block`, which is in `slot`. Call [`commit`] afterwards.
@@ -303,9 +311,11 @@ pub fn recover(
 ) -> Result<Recovered, RecoverError> {
     mend_roots(cache, plan, root)?;
     let mut report = Report::default();
+    let mut policy = Replacement::new(plan.replacement, plan.layout.slots, 0);
+    policy.set_limit(plan.layout.limit);
     let mut r = Replay {
         index: Index::new(plan.layout.slots, plan.stripe.windows(plan.home_length)),
-        policy: Replacement::new(plan.replacement, plan.layout.slots, 0),
+        policy,
         touched: BTreeSet::new(),
         undo: BTreeMap::new(),
         intents: (0u32..)
@@ -323,7 +333,7 @@ pub fn recover(
         core.flush()?;
         drop_distrusted(plan, &mut r, &mut report);
     }
-    let mut slots = Slots::new(plan.layout.slots);
+    let mut slots = Slots::new(plan.layout.slots, plan.layout.limit);
     (0..plan.layout.slots).filter(|s| r.index.block_in(*s).is_none()).for_each(|s| slots.free(s));
     let epoch = if planted(plan.bug, Bug::StaleTailReplayed) { root.epoch } else { epoch };
     let mut rec = Recovered {
@@ -385,7 +395,7 @@ fn in_range(record: &Record, plan: &Plan) -> bool {
     match *record {
         Record::Put { block: b, slot, .. }
         | Record::Clean { block: b, slot }
-        | Record::Drop { block: b, slot } => block(b) && slot < plan.layout.slots,
+        | Record::Drop { block: b, slot } => block(b) && slot < plan.layout.limit,
         Record::IntentOpen { region } | Record::IntentClose { region } => {
             u64::from(region) < plan.home_length.div_ceil(plan.region)
         }
@@ -480,6 +490,13 @@ pub fn commit(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered) -> Result<
     let mut run: Vec<u8> = Vec::with_capacity(CHUNK);
     let mut run_at = 0;
     for page in &touched {
+        let first = page * PER_PAGE as u32;
+        let mut of_page = first..l.slots.min(first + PER_PAGE as u32);
+        if first >= l.limit && of_page.all(|s| rec.index.block_in(s).is_none()) {
+            // Its place may soon be somebody else's.
+            next.clear(*page);
+            continue;
+        }
         let place = rec.directory.other(*page);
         let crc = encode_page(&mut page_bytes, plan.id, *page, l.slots, |slot| {
             let (block, meta) = rec.index.entry(slot)?;

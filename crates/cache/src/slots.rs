@@ -13,33 +13,78 @@ struct Leaving {
 }
 
 /// The free map of one shard. Allocation is next-fit, so that neighbours in time are neighbours on flash.
+///
+/// Only slots below the *limit* are given out. One above it that holds nothing is *parked*; when all of them are, what stands
+/// behind them can be given back.
 #[derive(Debug)]
 pub struct Slots {
+    /// A bit for each slot that holds nothing.
     free: Vec<u64>,
-    count: u32,
+    size: u32,
+    limit: u32,
     free_count: u32,
+    parked: u32,
     hand: u32,
     leaving: VecDeque<Leaving>,
 }
 
 impl Slots {
-    /// `count` slots, none free; [`Slots::free`] gives those that hold nothing.
-    pub fn new(count: u32) -> Slots {
-        let words = (count as usize).div_ceil(64);
-        Slots { free: vec![0; words], count, free_count: 0, hand: 0, leaving: VecDeque::new() }
+    /// `size` slots, none free, of which those below `limit` may be used; [`Slots::free`] gives those that hold nothing.
+    pub fn new(size: u32, limit: u32) -> Slots {
+        let words = (size as usize).div_ceil(64);
+        Slots {
+            free: vec![0; words],
+            size,
+            limit: limit.min(size),
+            free_count: 0,
+            parked: 0,
+            hand: 0,
+            leaving: VecDeque::new(),
+        }
     }
 
-    /// Adds `slot` to the free ones.
+    /// Adds `slot` to those that hold nothing.
     pub fn free(&mut self, slot: u32) {
         let (word, bit) = (slot as usize / 64, 1u64 << (slot % 64));
-        assert!(slot < self.count && self.free[word] & bit == 0, "slot {slot} freed twice");
+        assert!(slot < self.size && self.free[word] & bit == 0, "slot {slot} freed twice");
         self.free[word] |= bit;
-        self.free_count += 1;
+        if slot < self.limit { self.free_count += 1 } else { self.parked += 1 }
     }
 
-    /// Slots in all.
+    /// Slots that may be used.
     pub fn count(&self) -> u32 {
-        self.count
+        self.limit
+    }
+
+    /// Slots that there could be.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Changes how many slots may be used. Those above keep what they hold, and none of them is given out.
+    pub fn set_limit(&mut self, limit: u32) {
+        let limit = limit.min(self.size);
+        let (from, to) = (self.limit.min(limit), self.limit.max(limit));
+        let empty = (from..to).filter(|s| self.holds_nothing(*s)).count() as u32;
+        if limit > self.limit {
+            (self.free_count, self.parked) = (self.free_count + empty, self.parked - empty);
+        } else {
+            (self.free_count, self.parked) = (self.free_count - empty, self.parked + empty);
+        }
+        self.limit = limit;
+        if self.hand >= limit {
+            self.hand = 0;
+        }
+    }
+
+    /// Whether every slot above the limit holds nothing.
+    pub fn is_vacated(&self) -> bool {
+        self.parked == self.size - self.limit
+    }
+
+    /// Whether `slot` holds nothing, and nothing is on its way there or from there.
+    pub fn holds_nothing(&self, slot: u32) -> bool {
+        self.free[slot as usize / 64] & (1u64 << (slot % 64)) != 0
     }
 
     /// Free slots.
@@ -57,20 +102,25 @@ impl Slots {
         if self.free_count == 0 {
             return None;
         }
-        let words = self.free.len();
+        let words = (self.limit as usize).div_ceil(64);
+        // Of the last word only what lies below the limit.
+        let below = |word: usize| {
+            let over = ((word + 1) * 64).saturating_sub(self.limit as usize);
+            u64::MAX >> over
+        };
         let mut word = self.hand as usize / 64;
-        let mut bits = self.free[word] & (u64::MAX << (self.hand % 64));
+        let mut bits = self.free[word] & (u64::MAX << (self.hand % 64)) & below(word);
         for _ in 0..=words {
             if bits != 0 {
                 let bit = bits.trailing_zeros();
                 self.free[word] &= !(1u64 << bit);
                 self.free_count -= 1;
                 let slot = word as u32 * 64 + bit;
-                self.hand = if slot + 1 >= self.count { 0 } else { slot + 1 };
+                self.hand = if slot + 1 >= self.limit { 0 } else { slot + 1 };
                 return Some(slot);
             }
             word = if word + 1 == words { 0 } else { word + 1 };
-            bits = self.free[word];
+            bits = self.free[word] & below(word);
         }
         unreachable!("free_count says there is a free slot");
     }
@@ -143,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_free_only_when_its_record_is_durable_and_older_reads_are_over() {
-        let mut s = Slots::new(70);
+        let mut s = Slots::new(70, 70);
         let mut t = Tickets::default();
         (0..70).for_each(|i| s.free(i));
         let taken: Vec<u32> = (0..70).map(|_| s.take().unwrap()).collect();
@@ -159,5 +209,32 @@ mod tests {
         s.settle(5, t.oldest());
         assert_eq!(s.take(), Some(69));
         t.end(later);
+    }
+
+    #[test]
+    fn a_slot_above_the_limit_is_never_given_out_and_is_parked_once_it_holds_nothing() {
+        let mut s = Slots::new(200, 130);
+        (0..200).for_each(|i| s.free(i));
+        assert!((s.free_count(), s.is_vacated()) == (130, true));
+        let mut taken: Vec<u32> = (0..130).map(|_| s.take().unwrap()).collect();
+        assert_eq!((taken.iter().max(), s.take()), (Some(&129), None));
+        s.set_limit(150);
+        taken.extend((0..20).map(|_| s.take().unwrap()));
+        assert_eq!(s.take(), None);
+        s.set_limit(100);
+        assert!(!s.is_vacated());
+        for slot in 100..149 {
+            s.free(slot);
+        }
+        assert_eq!((s.take(), s.is_vacated()), (None, false));
+        s.leave(149, 1, 0);
+        s.settle(1, 0);
+        assert!(s.is_vacated());
+        s.free(7);
+        assert_eq!((s.take(), s.take()), (Some(7), None));
+        s.set_limit(200);
+        let mut again: Vec<u32> = (0..100).map(|_| s.take().unwrap()).collect();
+        again.sort_unstable();
+        assert_eq!((again, s.take()), ((100..200).collect(), None));
     }
 }

@@ -1,6 +1,7 @@
 //! `loligo`: the command line. One file per subcommand; each calls the room that does the work.
 
 mod bench;
+mod cache;
 mod config;
 mod daemon;
 mod demo;
@@ -50,6 +51,7 @@ enum Command {
     Param(param::Args),
     Release(release::Args),
     Inspect(inspect::Args),
+    Cache(cache::Args),
     Demo(demo::Args),
     Bench(bench::Args),
     Lab(lab::Args),
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Command::Param(args) => param::run(args),
         Command::Release(args) => release::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Cache(args) => cache::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),

@@ -52,10 +52,10 @@ pub(crate) struct Args {
     /// Name of the volume, of its export and of its control socket
     #[arg(long)]
     name: String,
-    /// The cache: a file or block device
+    /// The cache: a file or block device, or a core's share of one: pool:PATH#CORE
     ///
     /// A file that does not exist is made with --cache-size. Whatever is on it that is not a Loligo cache is refused
-    /// without --force.
+    /// without --force. Shares are made with 'loligo cache attach'; CORE is the number or the name given there.
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
     /// Bytes of a new cache, 24 MiB or more (default: the whole device)

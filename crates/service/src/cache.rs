@@ -2,20 +2,23 @@
 
 use crate::absent::Absent;
 use crate::core::{self, Backing, CoreSpec, OpenCore};
+use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::progress::Progress;
 use crate::say::say;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::{DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
+use loligo_block::{
+    CacheDevice, CacheIo, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncIo, foreign_signature,
+};
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, Devices, FormatOptions, Large, Opened};
 use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
 use loligo_cache::units::BLOCK;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Clean blocks compared with the core at start, beside those of its first and last MiB.
@@ -29,10 +32,25 @@ const TAIL: u64 = 256 << 10;
 /// cost more than the operation (docs/decisions/0019).
 const LARGE: Large = Large { least: 64 << 10, always: 512 << 10 };
 
+/// Where a cache lies: on a device of its own, or in a share of a pool's.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) file: CacheDevice,
+    pub(crate) share: Option<Arc<Share>>,
+}
+
+impl From<DeviceFile> for Place {
+    fn from(file: DeviceFile) -> Place {
+        Place { file: file.into(), share: None }
+    }
+}
+
 /// A cache ready to run.
 #[derive(Debug)]
 pub(crate) struct OpenCache {
-    pub(crate) file: DeviceFile,
+    pub(crate) file: CacheDevice,
+    /// With it the cache can grow and shrink while it is served.
+    pub(crate) share: Option<Arc<Share>>,
     pub(crate) superblock: Superblock,
     pub(crate) cores: Vec<Core>,
     pub(crate) made: Option<Made>,
@@ -56,26 +74,46 @@ pub(crate) fn open(
     core: &OpenCore,
     signals: &StopSignals,
 ) -> Result<OpenCache> {
+    let spec = PoolSpec::of(&o.path)?;
     if let Some(path) = core.spec.path() {
-        refuse_same_device(&o.path, path)?;
+        refuse_same_device(spec.as_ref().map_or(&o.path, |s| &s.path), path)?;
     }
-    if o.path.exists() {
-        let file = match &core.cache_file {
-            Some(file) => file.clone(),
+    if spec.is_some() || o.path.exists() {
+        let place = match &core.cache_file {
+            Some(place) => place.clone(),
             None => open_device(o)?,
         };
-        return open_in(file, name, o, core);
+        return open_in(place, name, o, core);
     }
     refuse_missing(o)?;
     let made = Made { file: make_file(o)?, path: o.path.clone() };
     signals.leaves(&o.path);
-    let mut opened = open_in(made.file.clone(), name, o, core)?;
+    let mut opened = open_in(made.file.clone().into(), name, o, core)?;
     opened.made = Some(made);
     Ok(opened)
 }
 
-fn open_device(o: &CacheOptions) -> Result<DeviceFile> {
-    DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")
+fn open_device(o: &CacheOptions) -> Result<Place> {
+    let Some(spec) = PoolSpec::of(&o.path)? else {
+        let file =
+            DeviceFile::open(&o.path, &OpenOptions::default()).context("the cache cannot be opened")?;
+        return Ok(file.into());
+    };
+    if o.size.is_some() || o.sparse {
+        bail!(
+            "--cache-size and --sparse are for caches of their own: the pool says how large a share is ('loligo cache resize')"
+        );
+    }
+    let pool = Pool::open(&spec.path)?;
+    let share = pool.share(pool.number_of(&spec.core)?)?;
+    if let Some(n) = o.shards.filter(|n| *n != share.member().shards) {
+        bail!(
+            "--shards {n}: {} was attached with {}; leave it out, or detach it and attach it anew",
+            o.path.display(),
+            share.member().shards
+        );
+    }
+    Ok(Place { file: share.device(), share: Some(Arc::new(share)) })
 }
 
 /// What a cache that exists says of itself before it is opened. Its device stays locked.
@@ -83,21 +121,21 @@ fn open_device(o: &CacheOptions) -> Result<DeviceFile> {
 /// # Errors
 /// Where it cannot be read or is in use, and whatever can be refused without a look at the core: nobody is to lose a core, or
 /// others theirs, for the sake of a start that is refused.
-pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<DeviceFile>, Option<Superblock>)> {
-    if !o.path.exists() {
+pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock>)> {
+    if PoolSpec::of(&o.path)?.is_none() && !o.path.exists() {
         refuse_missing(o)?;
         can_make(o)?;
         return Ok((None, None));
     }
-    let file = open_device(o)?;
-    let mut dev = SyncFile::new(file.clone());
+    let place = open_device(o)?;
+    let mut dev = place.file.sync_io();
     let found = look(&mut dev)?;
     refuse(o, &found, dev.size())?;
     let found = match found {
         Found::Cache(sb) => Some(*sb),
         Found::Blank | Found::Foreign(_) | Found::Damaged(_) => None,
     };
-    Ok((Some(file), found))
+    Ok((Some(place), found))
 }
 
 /// A cache file that this start has made. Nobody was served through it yet: it goes with a start that is refused, still
@@ -124,18 +162,19 @@ impl Drop for Made {
     }
 }
 
-fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
+fn open_in(place: Place, name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
+    let Place { file, share } = place;
     for warning in file.warnings() {
         say!("warning: {warning}");
     }
-    let mut dev = SyncFile::new(file.clone());
+    let mut dev = file.sync_io();
     let path = o.path.display();
     let (mut grown, mut drop_clean) = (false, false);
     let found = look(&mut dev)?;
     refuse(o, &found, dev.size())?;
     let superblock = match found {
         Found::Cache(sb) if o.create => {
-            let wanted = wanted(name, o, core, &dev)?;
+            let wanted = wanted(name, o, core, &dev, share.as_deref())?;
             say!("{}", what_is_lost(&o.path, &sb));
             format(wanted, o, &mut dev)?
         }
@@ -149,19 +188,25 @@ fn open_in(file: DeviceFile, name: &str, o: &CacheOptions, core: &OpenCore) -> R
             accept_core(*sb, core)?
         }
         Found::Damaged(why) => {
-            let wanted = wanted(name, o, core, &dev)?;
+            let wanted = wanted(name, o, core, &dev, share.as_deref())?;
             say!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
             format(wanted, o, &mut dev)?
         }
         Found::Foreign(what) => {
-            let wanted = wanted(name, o, core, &dev)?;
+            let wanted = wanted(name, o, core, &dev, share.as_deref())?;
             say!("{path} held {what}: overwritten, as --force ordered");
             dev.write_at(0, &vec![0; (SHARD_BASE.min(dev.size())) as usize])?;
             format(wanted, o, &mut dev)?
         }
-        Found::Blank => format(wanted(name, o, core, &dev)?, o, &mut dev)?,
+        Found::Blank => format(wanted(name, o, core, &dev, share.as_deref())?, o, &mut dev)?,
     };
+    let mut superblock = superblock;
+    if let Some(share) = &share {
+        superblock.layout.limit = share.limit()?;
+        share.identify(&superblock.core.id)?;
+    }
     let mut opened = recover(o, core, file, superblock, drop_clean)?;
+    opened.share = share;
     if grown {
         // Not before the core was compared: a wrong one must not make the right one look as if it had shrunk.
         opened.superblock.store(&mut dev).context("the superblock cannot be written")?;
@@ -280,7 +325,7 @@ fn size_refused(e: &LayoutError) -> anyhow::Error {
     anyhow::anyhow!("no cache can be made like that: {e}")
 }
 
-fn look(dev: &mut SyncFile) -> Result<Found> {
+fn look(dev: &mut CacheIo) -> Result<Found> {
     match Superblock::load(dev) {
         Ok(sb) => return Ok(Found::Cache(Box::new(sb))),
         Err(SuperError::Damaged(why)) => {
@@ -303,6 +348,10 @@ fn look(dev: &mut SyncFile) -> Result<Found> {
         Err(SuperError::Absent) => {}
         Err(e @ SuperError::Io(_)) => return Err(e).context("the cache cannot be read"),
     }
+    if matches!(dev, CacheIo::Share(_)) {
+        // Whatever lies in a share is of nobody any more: its start was wiped when it was given away.
+        return Ok(Found::Blank);
+    }
     let mut head = vec![0; (SIGNATURE_PROBE as u64).min(dev.size()) as usize];
     dev.read_at(0, &mut head)?;
     if let Some(what) = foreign_signature(&head) {
@@ -315,7 +364,7 @@ fn look(dev: &mut SyncFile) -> Result<Found> {
 }
 
 /// Whether any of the places looked at is not zero: the end, where partition tables and RAID keep copies, and samples all over.
-fn holds_data(dev: &mut SyncFile) -> Result<bool> {
+pub(crate) fn holds_data(dev: &mut dyn SyncIo) -> Result<bool> {
     let size = dev.size();
     let step = (size / LOOKED_AT).max(BLOCK).next_multiple_of(BLOCK);
     let tail = size.saturating_sub(TAIL) / BLOCK * BLOCK;
@@ -404,19 +453,21 @@ fn accept_core(mut sb: Superblock, core: &OpenCore) -> Result<Superblock> {
 }
 
 /// The cache that the options ask for, refused before anything is written where it cannot be.
-fn wanted(name: &str, o: &CacheOptions, core: &OpenCore, dev: &SyncFile) -> Result<FormatOptions> {
+fn wanted(
+    name: &str,
+    o: &CacheOptions,
+    core: &OpenCore,
+    dev: &CacheIo,
+    share: Option<&Share>,
+) -> Result<FormatOptions> {
     let path = o.path.display();
     let size = o.size.unwrap_or(dev.size()) / BLOCK * BLOCK;
     if size < MIN_CACHE {
         return Err(size_refused(&LayoutError::TooSmall(size)));
     }
-    let shards = o.shards.unwrap_or(1);
-    let mut uuid = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut f| f.read_exact(&mut uuid))
-        .context("reading /dev/urandom")?;
+    let shards = share.map_or(o.shards.unwrap_or(1), |s| s.member().shards);
     let wanted = FormatOptions {
-        uuid,
+        uuid: random_uuid()?,
         name: name.to_owned(),
         cache_size: size,
         core: core.identity.clone(),
@@ -424,16 +475,18 @@ fn wanted(name: &str, o: &CacheOptions, core: &OpenCore, dev: &SyncFile) -> Resu
         shards,
         mode: o.mode,
         core_reserve: o.core_reserve.unwrap_or(0),
-        journal_len: 0,
+        journal_len: share.map_or(0, |s| s.member().journal_len),
     };
     engine::check(&wanted, dev.size()).with_context(|| format!("{path} cannot be made a cache"))?;
     Ok(wanted)
 }
 
-fn format(format: FormatOptions, o: &CacheOptions, dev: &mut SyncFile) -> Result<Superblock> {
+fn format(format: FormatOptions, o: &CacheOptions, dev: &mut CacheIo) -> Result<Superblock> {
     let path = o.path.display();
-    let meta = std::fs::metadata(&o.path)?;
-    if meta.is_file() && !o.sparse && meta.blocks() * 512 < meta.len() {
+    if let CacheIo::Whole(dev) = dev
+        && !o.sparse
+        && has_holes(&o.path)?
+    {
         let mut progress = Progress::new(format!("writing {path} whole"));
         let all = dev.size();
         if let Err(e) = dev.fill(|done| progress.show(done, all)) {
@@ -451,15 +504,21 @@ fn format(format: FormatOptions, o: &CacheOptions, dev: &mut SyncFile) -> Result
     Ok(sb)
 }
 
+/// Whether a file is not written whole yet.
+fn has_holes(path: &Path) -> Result<bool> {
+    let meta = std::fs::metadata(path)?;
+    Ok(meta.is_file() && meta.blocks() * 512 < meta.len())
+}
+
 /// Recovers, compares with the core, and makes the engines.
 fn recover(
     o: &CacheOptions,
     core: &OpenCore,
-    file: DeviceFile,
+    file: CacheDevice,
     sb: Superblock,
     drop_clean: bool,
 ) -> Result<OpenCache> {
-    let mut dev = SyncFile::new(file.clone());
+    let mut dev = file.sync_io();
     let path = o.path.display();
     if let Some(why) = core.spec.single_thread().filter(|_| sb.layout.shards > 1) {
         bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
@@ -507,13 +566,13 @@ fn recover(
         page_writes: engine::PAGE_WRITES,
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
-    Ok(OpenCache { file, superblock, cores, made: None })
+    Ok(OpenCache { file, share: None, superblock, cores, made: None })
 }
 
 /// Forgets what is cached behind the end that an image had meanwhile, or has by now, and takes its size.
 fn follow_shrinking(
     opened: &mut Opened,
-    dev: &mut SyncFile,
+    dev: &mut dyn SyncIo,
     disk: &mut dyn SyncIo,
     core: &OpenCore,
     options: &engine::OpenOptions,
@@ -585,7 +644,7 @@ fn say_recovered(opened: &Opened, begun: Instant) {
 
 /// Says of a cache that was stopped cleanly, and that nobody was served from since, that this is so: opening it has taken
 /// that away.
-fn close_again(opened: &Opened, dev: &mut SyncFile) -> Result<()> {
+fn close_again(opened: &Opened, dev: &mut dyn SyncIo) -> Result<()> {
     let finals: Vec<u64> = opened.shards.iter().map(|s| s.last_seq()).collect();
     let dirty = opened.dirty_blocks();
     // As it is on the device: a core that grew is not written down.
@@ -597,7 +656,7 @@ fn close_again(opened: &Opened, dev: &mut SyncFile) -> Result<()> {
 /// Whether the core is still what the clean blocks say.
 fn compare(
     opened: &mut Opened,
-    dev: &mut SyncFile,
+    dev: &mut dyn SyncIo,
     disk: &mut dyn SyncIo,
     core: &OpenCore,
     o: &CacheOptions,

@@ -1,6 +1,7 @@
 //! The core: opened, locked, and known again.
 
 use crate::absent::Absent;
+use crate::cache::Place;
 use crate::home::Home;
 use crate::say::say;
 use anyhow::{Result, bail};
@@ -98,7 +99,7 @@ pub(crate) struct OpenCore {
     /// Its label, if its content begins behind one.
     pub(crate) home: Option<Home>,
     /// The cache's device, where the core could not be taken without looking at it.
-    pub(crate) cache_file: Option<DeviceFile>,
+    pub(crate) cache_file: Option<Place>,
     /// It is known that what a cache has clean of it may be older than it is.
     pub(crate) changed: bool,
     /// What a cache in front of it starts with.

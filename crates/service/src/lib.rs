@@ -1,7 +1,7 @@
 //! Life cycle of a served volume: options, cache and core, threads, control socket, metrics, the stop.
 //!
 //! [`serve::run`] is `loligo serve`; [`client`] is how other commands talk to a running one; [`offline`] holds what is
-//! done to the cache of one that is stopped.
+//! done to the cache of one that is stopped, [`pool`] what concerns a device that many cores share.
 
 mod absent;
 mod app;
@@ -15,6 +15,7 @@ mod home;
 mod metrics;
 mod names;
 pub mod offline;
+pub mod pool;
 mod progress;
 pub mod rbd;
 mod say;

@@ -1,9 +1,10 @@
 //! What is done to the cache of a stopped service: looking at it, and letting go of it.
 
 use crate::core::describe;
+use crate::pool::{Pool, PoolSpec};
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
-use loligo_block::{DeviceFile, OpenOptions, SyncFile};
+use loligo_block::{CacheIo, DeviceFile, OpenOptions, SyncFile};
 use loligo_cache::open::{self, Inspection};
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::units::BLOCK;
@@ -14,16 +15,20 @@ use std::time::Duration;
 /// How long another user of the device is waited for.
 const WAIT: Duration = Duration::from_millis(500);
 
-fn open_file(path: &Path, read_only: bool) -> Result<SyncFile> {
+fn open_file(path: &Path, read_only: bool) -> Result<CacheIo> {
+    if let Some(spec) = PoolSpec::of(path)? {
+        let pool = Pool::open_idle(&spec.path)?;
+        return Ok(pool.share(pool.number_of(&spec.core)?)?.device().sync_io());
+    }
     let options = OpenOptions { read_only, exclusive: Some(WAIT), ..OpenOptions::default() };
     match DeviceFile::open(path, &options) {
-        Ok(file) => Ok(SyncFile::new(file)),
+        Ok(file) => Ok(CacheIo::Whole(SyncFile::new(file))),
         Err(e) if !path.exists() => bail!("{e}: give the path of a cache"),
         Err(e) => Err(e.into()),
     }
 }
 
-fn checked(dev: &mut SyncFile, path: &Path) -> Result<Inspection> {
+fn checked(dev: &mut CacheIo, path: &Path) -> Result<Inspection> {
     let mut progress = Progress::new(format!("checking {}", path.display()));
     let found = open::inspect(dev, |done, all| progress.show(done, all))
         .with_context(|| format!("{} cannot be inspected", path.display()))?;

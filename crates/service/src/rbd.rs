@@ -6,7 +6,7 @@ use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::say::say;
 use crate::serve::{CacheOptions, ServeOptions};
 use anyhow::{Context, Result, bail};
-use loligo_block::{DeviceFile, SyncFile};
+use loligo_block::CacheDevice;
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
@@ -121,18 +121,17 @@ impl Drop for Held {
 /// # Errors
 /// Every refusal, with cause and mend.
 pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held)> {
-    let (file, found) = match &o.cache {
+    let (place, found) = match &o.cache {
         Some(c) => cache::peek(c)?,
         None => (None, None),
     };
     let cache = o.cache.as_ref().map(|c| cache_side(o, c, found.as_ref()));
     let may_be_dirty = cache.as_ref().is_some_and(|c| c.dirty);
-    let mut stored = found.zip(file.clone());
+    let mut stored = found.zip(place.as_ref().map(|p| p.file.clone()));
     let mut remember = |witness: &Witness| -> Result<(), String> {
         let Some((sb, file)) = &mut stored else { return Ok(()) };
         sb.witness = encode(witness);
-        sb.store(&mut SyncFile::new(file.clone()))
-            .map_err(|e| format!("the superblock cannot be written: {e}"))
+        sb.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))
     };
     let taken = take::take(Wish {
         spec,
@@ -157,7 +156,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         backing: Backing::Image(image.clone()),
         identity,
         home: None,
-        cache_file: file,
+        cache_file: place,
         changed,
         params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
     };
@@ -190,12 +189,12 @@ fn decode(text: &str) -> Option<Witness> {
 ///
 /// # Errors
 /// Where either cannot be written.
-pub(crate) fn marry(held: &mut Held, file: &DeviceFile, sb: &mut Superblock) -> Result<()> {
+pub(crate) fn marry(held: &mut Held, file: &CacheDevice, sb: &mut Superblock) -> Result<()> {
     let image = held.image();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     image.set_mark(Mark::new(sb.uuid_text(), sb.generation, host, sb.name.clone()))?;
     sb.witness = encode(&image.witness());
-    sb.store(&mut SyncFile::new(file.clone())).context("the superblock cannot be written")?;
+    sb.store(&mut file.sync_io()).context("the superblock cannot be written")?;
     (held.may_be_dirty, held.marked) = (true, true);
     Ok(())
 }
@@ -231,7 +230,7 @@ impl Kept {
 pub(crate) fn keep(
     held: &mut Held,
     handle: &Handle,
-    sb: Option<(SharedSuperblock, DeviceFile)>,
+    sb: Option<(SharedSuperblock, CacheDevice)>,
     options: &RbdOptions,
 ) -> Result<Kept> {
     let image = held.image().clone();
@@ -246,7 +245,7 @@ pub(crate) fn keep(
 struct Volume {
     image: Arc<Attached>,
     handle: Handle,
-    sb: Option<(SharedSuperblock, DeviceFile)>,
+    sb: Option<(SharedSuperblock, CacheDevice)>,
 }
 
 impl Volume {
@@ -260,8 +259,7 @@ impl Volume {
         let mut next = sb.clone();
         change(&mut next)?;
         if next != *sb {
-            next.store(&mut SyncFile::new(file.clone()))
-                .map_err(|e| format!("the superblock cannot be written: {e}"))?;
+            next.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))?;
             *sb = next;
         }
         Ok(Some(sb.home_length))
@@ -313,7 +311,7 @@ impl Clients for Volume {
         let Some((sb, file)) = &self.sb else { return };
         let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
         sb.witness = encode(&self.image.witness());
-        if let Err(e) = sb.store(&mut SyncFile::new(file.clone())) {
+        if let Err(e) = sb.store(&mut file.sync_io()) {
             tracing::warn!(error = %e, "the superblock cannot be written");
         }
     }

@@ -7,13 +7,14 @@ use crate::core::Backing;
 pub use crate::core::CoreSpec;
 use crate::daemon::state::LastCache;
 use crate::home::Home;
+use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::{cache, core, metrics, names, rbd, stats, stop};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
-use loligo_block::{DeviceFile, DeviceSpec};
+use loligo_block::{CacheDevice, DeviceSpec};
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
 use loligo_export::blockdev::{BlockDevice, Claim};
@@ -130,6 +131,8 @@ pub(crate) struct Volume {
     expired: bool,
     /// Its control socket; the name is somebody else's to have when it is gone.
     _api: Api,
+    /// With a share of a pool: it grows and shrinks as long.
+    _governing: Option<Governing>,
 }
 
 impl Volume {
@@ -217,7 +220,7 @@ impl Volume {
                     home_start: opened.superblock.home_start,
                 };
                 let superblock = Arc::new(Mutex::new(opened.superblock));
-                (backend, Some(HeldCache { file: opened.file, superblock }), opened.made)
+                (backend, Some(HeldCache { file: opened.file, share: opened.share, superblock }), opened.made)
             }
         };
         let sockets = listeners.iter().map(|l| l.addr().to_string());
@@ -240,6 +243,8 @@ impl Volume {
         let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
         let home = core.home.take().filter(|_| held.is_some());
         drop(core);
+        let share = held.as_ref().and_then(|h| h.share.clone());
+        let governing = share.map(|s| s.pool().clone().govern(s, running.handle().clone())).transpose()?;
         let kept = match &mut image {
             Some(image) => {
                 let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
@@ -271,6 +276,7 @@ impl Volume {
             poisoned: false,
             expired: false,
             _api: api,
+            _governing: governing,
         })
     }
 
@@ -374,7 +380,9 @@ fn leaves(signals: &StopSignals, addr: &ListenAddr) {
 /// The cache device while the engine has it, and what its superblock says.
 #[derive(Debug)]
 pub(crate) struct HeldCache {
-    pub(crate) file: DeviceFile,
+    pub(crate) file: CacheDevice,
+    /// With it the cache can grow and shrink.
+    pub(crate) share: Option<Arc<Share>>,
     pub(crate) superblock: SharedSuperblock,
 }
 

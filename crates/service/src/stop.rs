@@ -7,7 +7,6 @@ use crate::serve::{HeldCache, Left, ServeOptions};
 use crate::signals::StopSignals;
 use crate::stats;
 use anyhow::{Context, Result, bail};
-use loligo_block::SyncFile;
 use loligo_cache::api::Control;
 use loligo_cache::open;
 use loligo_cache::units::BLOCK;
@@ -73,12 +72,12 @@ pub(crate) fn stop(
         None => "the core could not be flushed: what was written since the last flush may be lost",
     })?;
     let mut dirty_left = 0;
-    if let Some(HeldCache { file, superblock }) = &held {
+    if let Some(HeldCache { file, superblock, .. }) = &held {
         let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
         let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
         let mode = ended.first().map_or(superblock.mode, |e| e.mode);
-        open::close(&mut SyncFile::new(file.clone()), &mut superblock, &finals, mode, dirty, None)
+        open::close(&mut file.sync_io(), &mut superblock, &finals, mode, dirty, None)
             .context("the superblock could not be written: the next start recovers")?;
         dirty_left = dirty;
         match dirty {
@@ -96,11 +95,11 @@ pub(crate) fn stop(
         image.may_be_dirty = dirty_left > 0 || lost;
         app.end_rbd();
         let witness = image.give_back()?;
-        if let (Some(HeldCache { file, superblock }), Some(witness)) = (held, witness) {
+        if let (Some(HeldCache { file, superblock, .. }), Some(witness)) = (held, witness) {
             let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
             superblock.witness = witness;
             superblock
-                .store(&mut SyncFile::new(file))
+                .store(&mut file.sync_io())
                 .context("the superblock could not be written: the next start drops what is clean")?;
         }
     }

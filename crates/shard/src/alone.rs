@@ -5,7 +5,7 @@ use crate::cached::{Cached, Parts};
 use crate::mail::Mailbox;
 use crate::port::Port;
 use crate::start::{CACHE_ID, CORE_ID, RING_ENTRIES};
-use loligo_block::{AnyDevice, DeviceFile, DeviceSpec, IoError, Reply, Request, Ring, UringFile};
+use loligo_block::{CacheDevice, DeviceFile, DeviceSpec, IoError, Reply, Request, Ring};
 use loligo_cache::stats::Stats;
 use loligo_cache::{Core, Router};
 use std::time::Instant;
@@ -28,7 +28,7 @@ impl Alone {
     /// Where there is no ring to be had.
     pub fn new(
         core: Core,
-        cache: DeviceFile,
+        cache: CacheDevice,
         (spec, disk): (&DeviceSpec, DeviceFile),
         (home_start, size): (u64, u64),
     ) -> Result<Alone, IoError> {
@@ -38,7 +38,7 @@ impl Alone {
             me: 0,
             router: Router::new(size, block, 1, core.params().seq_promotion),
             core,
-            cache: Port::new(AnyDevice::File(UringFile::new(cache, CACHE_ID))),
+            cache: Port::new(cache.on_ring(CACHE_ID)),
             disk: Port::new(spec.device(disk, CORE_ID)),
             home_start,
             boxes: [Mailbox::new()?].into(),

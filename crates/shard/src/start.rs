@@ -7,7 +7,7 @@ use crate::looper::{Engine, Looper};
 use crate::mail::{Ask, Handle, Mailbox};
 use crate::port::Port;
 use loligo_block::lease::Lease;
-use loligo_block::{AnyDevice, DevId, Device, DeviceFile, DeviceSpec, IoError, IoKind, Ring, UringFile};
+use loligo_block::{AnyDevice, CacheDevice, DevId, Device, DeviceFile, DeviceSpec, IoError, IoKind, Ring};
 use loligo_cache::mode::Mode;
 use loligo_cache::{Core, Router};
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
@@ -26,7 +26,7 @@ pub enum Backend {
     /// A cache: one engine per shard.
     Cached {
         /// The open cache device.
-        cache: DeviceFile,
+        cache: CacheDevice,
         /// The shards, recovered.
         cores: Vec<Core>,
         /// First byte of the core that is exported.
@@ -131,7 +131,7 @@ struct Seat {
     listeners: Vec<Listener>,
     core: AnyDevice,
     lease: Option<Arc<Lease>>,
-    engine: Option<(Core, DeviceFile, u64)>,
+    engine: Option<(Core, CacheDevice, u64)>,
     shards: u16,
     boxes: Arc<[Mailbox]>,
 }
@@ -210,7 +210,7 @@ fn run(seat: Seat, started: &Sender<()>) -> Result<Option<Ended>, IoError> {
             me: seat.me as u16,
             router: Router::new(size, block, seat.shards, core.params().seq_promotion),
             core,
-            cache: Port::new(AnyDevice::File(UringFile::new(cache, CACHE_ID))),
+            cache: Port::new(cache.on_ring(CACHE_ID)),
             disk: Port::new(seat.core),
             home_start,
             boxes: seat.boxes.clone(),

@@ -7,6 +7,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open::Large;
 use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
 use loligo_cache::policy::Kind;
+use loligo_cache::pool::share::MIN_SLOTS;
 use std::ops::Range;
 
 /// One run in this many that does not fill its cache has a cold majority.
@@ -37,6 +38,10 @@ pub struct Config {
     pub page_writes: u32,
     /// Tunables at start.
     pub params: Params,
+    /// The cache is a share of a pool: its limit moves.
+    pub share: bool,
+    /// Slots in each shard that it has now.
+    pub limit: u32,
     /// A rule the engine is to break.
     pub bug: Option<Bug>,
     /// How the clients behave.
@@ -193,6 +198,8 @@ impl Config {
             params: draw_params(rng),
             core_groups: false,
             core_large: Large::NEVER,
+            share: false,
+            limit: u32::MAX,
             bug,
             load: Load::draw(rng, mode),
             faults: rng.chance(1, 4) && bug.is_none() || bug == Some(Bug::CrcCheckDropped),
@@ -211,7 +218,19 @@ impl Config {
         }
         cfg.often_frozen(cfg.core.size / u64::from(core_block) / 4);
         cfg.params.snapshot_deadline = cfg.core.size / u64::from(core_block) % 4;
+        cfg.in_a_pool(cfg.core.size / u64::from(core_block) / 5);
         cfg
+    }
+
+    /// A share of a pool, which grows and shrinks all the time, by `chance`.
+    fn in_a_pool(&mut self, chance: u64) {
+        self.share = chance.is_multiple_of(5) && self.load.cools_one_in == 0;
+        if self.share {
+            // Enough for the fewest slots that there may be, and half as many again.
+            self.shards = self.shards.min(2);
+            self.cache.size = (24 << 20) + u64::from(self.shards - 1) * (12 << 20);
+            self.limit = MIN_SLOTS + (chance / 5 % 3000) as u32;
+        }
     }
 
     /// Freezes that meet much dirty data and many overwrites of it, by `chance`.

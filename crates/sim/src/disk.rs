@@ -9,6 +9,7 @@ use crate::store::Store;
 use loligo_block::{Completion, IoError, IoKind, Op, OpKind, SECTOR, Shared};
 use loss::{LossStyle, Subset};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// Virtual nanoseconds.
 pub type Nanos = u64;
@@ -116,6 +117,8 @@ const GROUP: &str = "a group is in flight piece by piece";
 #[derive(Debug)]
 pub struct Disk {
     traits: Traits,
+    /// What was given away.
+    others: Vec<Range<u64>>,
     /// What reads see.
     live: Store,
     /// What survives power loss; only kept apart from `live` for a volatile device.
@@ -140,6 +143,7 @@ impl Disk {
         let live = Store::new(traits.size);
         Disk {
             traits,
+            others: Vec::new(),
             media: traits.volatile.then(|| live.clone()),
             live,
             log: VecDeque::new(),
@@ -167,6 +171,21 @@ impl Disk {
         if let Some(m) = &mut self.media {
             m.write(offset, data);
         }
+    }
+
+    /// These ranges are somebody else's from now on, who has written there. Others that were are this device's again.
+    pub fn give_away(&mut self, ranges: Vec<Range<u64>>) {
+        let mut garbage = [0; SECTOR as usize];
+        for range in &ranges {
+            for at in (range.start..range.end).step_by(4096) {
+                if self.others.iter().any(|g| g.contains(&at)) {
+                    continue;
+                }
+                garbage.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&self.rng.draw().to_le_bytes()));
+                self.preset(at, &garbage);
+            }
+        }
+        self.others = ranges;
     }
 
     /// What a read would see, without an operation.
@@ -231,6 +250,13 @@ impl Disk {
         }
         let flush = matches!(op.kind, OpKind::Flush);
         let bad = !flush && (op.is_empty() || !op.offset.is_multiple_of(lb) || !op.len().is_multiple_of(lb));
+        if let Some(range) = self.others.iter().find(|r| op.touches(r)) {
+            return Some(format!(
+                "{} bytes at {}, of which {range:?} is somebody else's",
+                op.len(),
+                op.offset
+            ));
+        }
         let past = !flush && op.offset.checked_add(op.len()).is_none_or(|end| end > self.traits.size);
         (bad || past).then(|| {
             format!(

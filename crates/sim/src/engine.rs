@@ -98,4 +98,9 @@ pub trait Engine: Sized {
 
     /// Where things lie on the cache device.
     fn parts(cfg: &Config) -> Parts;
+
+    /// What of the cache device does not exist where each shard has `limit` slots.
+    fn beyond(_cfg: &Config, _limit: u32) -> Vec<Range<u64>> {
+        Vec::new()
+    }
 }

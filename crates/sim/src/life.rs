@@ -16,6 +16,7 @@ use crate::world::{SETTLED, World, Wrong};
 use loligo_cache::Bug;
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
+use loligo_cache::pool::share::MIN_SLOTS;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sectors that one life changes at most, so that a run ends in time.
@@ -24,6 +25,10 @@ const MOST_SECTORS: u64 = 60_000;
 const FROZEN: u64 = 120_000_000_000;
 /// What makes a second generator of a seed.
 const EXTRA: u64 = 0x6c6f_6c69_676f;
+/// And a third one.
+const SIZES: u64 = 0x706f_6f6c;
+/// One step of the workload in so many changes the size of a share.
+const RESIZE_ONE_IN: u64 = 150;
 /// Largest read of a check, sectors.
 const CHECK: u64 = 256;
 
@@ -82,6 +87,7 @@ pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Sum
             w: World::<E>::new(cfg, rng.fork()),
             rng,
             extra,
+            sizes: Rng::new(seed ^ SIZES),
             storm: false,
             thaw_in: 0,
             thaw_at: 0,
@@ -110,6 +116,8 @@ struct Run<E> {
     rng: Rng,
     /// For what came later, so that known seeds stay what they are.
     extra: Rng,
+    /// For the share's size.
+    sizes: Rng,
     /// Clients do not pause while the core is frozen.
     storm: bool,
     /// Steps of the workload until the core is thawed, and when it is at the latest, ns.
@@ -315,6 +323,11 @@ impl<E: Engine> Run<E> {
                 self.storm = self.extra.chance(1, 2);
                 self.thaw_in = self.extra.skewed(1..4000);
                 self.thaw_at = self.w.now + FROZEN;
+            }
+            if self.w.cfg.share && !self.w.is_controlling() && self.sizes.chance(1, RESIZE_ONE_IN) {
+                let most = self.w.parts.data.iter().map(|r| (r.end - r.start) / 4096).min().unwrap_or(0);
+                let limit = self.sizes.range(u64::from(MIN_SLOTS)..most + 1) as u32;
+                self.w.resize_share(limit);
             }
             if room && self.w.now >= next {
                 let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);

@@ -6,10 +6,12 @@ use loligo_block::{Reply, Request, SyncIo};
 use loligo_cache::api::{Effect, Event, Hint, Nanos};
 use loligo_cache::layout::{Layout, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{Devices, FormatOptions, OpenError, OpenOptions, close, format, open};
+use loligo_cache::page::PER_PAGE;
 use loligo_cache::recover::{RecoverError, Report};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
 use loligo_cache::{Core, Router};
+use std::ops::Range;
 
 /// A cache in service.
 #[derive(Debug)]
@@ -51,7 +53,8 @@ impl Engine for Loligo {
     }
 
     fn open(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<Loligo, Refusal> {
-        let superblock = Superblock::load(cache).map_err(|e| refusal(&e.into()))?;
+        let mut superblock = Superblock::load(cache).map_err(|e| refusal(&e.into()))?;
+        superblock.layout.limit = cfg.limit;
         let opened = open(cache, core, superblock, &options(cfg)).map_err(|e| refusal(&e))?;
         let seen = opened.compare(core, usize::MAX).map_err(|e| refusal(&e.into()))?;
         if seen.different > 0 {
@@ -174,5 +177,17 @@ impl Engine for Loligo {
         }
         debug_assert!(parts.data.iter().all(|r| r.start > SHARD_BASE));
         parts
+    }
+
+    fn beyond(cfg: &Config, limit: u32) -> Vec<Range<u64>> {
+        let Ok(layout) = Layout::new(cfg.cache.size, cfg.shards, cfg.journal_len) else { return Vec::new() };
+        let of_shard = |shard| {
+            let l = layout.shard(shard);
+            let limit = limit.min(l.slots);
+            let pages = limit.div_ceil(PER_PAGE as u32);
+            let of_place = |place| l.page(pages, place)..l.page(l.page_count, place);
+            [l.slot(limit)..l.slot(l.slots), of_place(0), of_place(1)]
+        };
+        (0..cfg.shards).flat_map(of_shard).filter(|r| !r.is_empty()).collect()
     }
 }

@@ -94,6 +94,8 @@ pub struct World<E> {
     controlling: Option<Controlling>,
     freezing: Option<Freezing>,
     controlled: Option<Result<(), String>>,
+    /// The share is to have so few slots.
+    shrinking: Option<u32>,
     pumps: u64,
     /// Where things lie on the cache.
     pub parts: Parts,
@@ -106,7 +108,10 @@ pub struct World<E> {
 impl<E: Engine> World<E> {
     /// Devices and clients of `cfg`, nothing formatted.
     pub fn new(cfg: Config, mut rng: Rng) -> World<E> {
-        let cache = Disk::new(cfg.cache, rng.fork());
+        let mut cache = Disk::new(cfg.cache, rng.fork());
+        if cfg.share {
+            cache.give_away(E::beyond(&cfg, cfg.limit));
+        }
         let core = Disk::new(cfg.core, rng.fork());
         let clients = Clients::new(&cfg, rng.fork());
         let parts = E::parts(&cfg);
@@ -131,6 +136,7 @@ impl<E: Engine> World<E> {
             controlling: None,
             freezing: None,
             controlled: None,
+            shrinking: None,
             pumps: 0,
             heads: vec![0; parts.journals.len()],
             parts,
@@ -218,6 +224,9 @@ impl<E: Engine> World<E> {
         }
         self.controlling = None;
         self.controlled = None;
+        if self.shrinking.take().is_some() {
+            self.marks.hit("crash while shrinking");
+        }
         self.heal();
     }
 
@@ -261,6 +270,19 @@ impl<E: Engine> World<E> {
             let due = self.hop(shard);
             self.inbox[shard].push_back((due, Event::Control(id, control.clone())));
         }
+    }
+
+    /// Asks for a share of `limit` slots in each shard. What it has more is there before the engine hears of it; what it has less is
+    /// given away once every shard has answered.
+    pub fn resize_share(&mut self, limit: u32) {
+        if limit >= self.cfg.limit {
+            self.marks.hit("share grew");
+            self.cfg.limit = limit;
+            self.cache.give_away(E::beyond(&self.cfg, limit));
+        } else {
+            self.shrinking = Some(limit);
+        }
+        self.control(&Control::Limit(limit));
     }
 
     /// Asks for the core to be frozen, if it can be and is not.
@@ -543,6 +565,13 @@ impl<E: Engine> World<E> {
         if c.left == 0 {
             let errors = std::mem::take(&mut c.errors);
             self.controlling = None;
+            if let Some(limit) = self.shrinking.take() {
+                self.marks.hit(if errors.is_empty() { "share shrank" } else { "shrink given up" });
+                if errors.is_empty() {
+                    self.cfg.limit = limit;
+                    self.cache.give_away(E::beyond(&self.cfg, limit));
+                }
+            }
             self.controlled = Some(if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) });
         }
         Ok(())

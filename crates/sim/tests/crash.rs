@@ -10,7 +10,7 @@ const SEEDS: u64 = 2_000;
 const FOUND: [u64; 1] = [25_624];
 
 /// What the default seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 37] = [
+const PATHS: [&str; 41] = [
     "cache filled",
     "clean data rotted",
     "clean stop",
@@ -24,6 +24,7 @@ const PATHS: [&str; 37] = [
     "crash in recovery",
     "crash while freezing",
     "crash while frozen",
+    "crash while shrinking",
     "crash while stopping",
     "crash with requests under way",
     "damage refused",
@@ -48,6 +49,9 @@ const PATHS: [&str; 37] = [
     "recovery: clean blocks dropped",
     "recovery: older image entries",
     "recovery: records dropped",
+    "share grew",
+    "share shrank",
+    "shrink given up",
 ];
 
 #[test]

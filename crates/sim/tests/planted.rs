@@ -86,3 +86,13 @@ fn a_slot_of_a_pinned_version_that_is_reused_is_caught() {
 fn versions_destaged_before_they_are_durable_on_the_cache_are_caught() {
     is_caught(Bug::DestagedBeforeDurable);
 }
+
+#[test]
+fn a_share_that_shrinks_before_a_checkpoint_forgets_what_it_gives_away_is_caught() {
+    is_caught(Bug::VacatedBeforeCheckpoint);
+}
+
+#[test]
+fn a_share_that_shrinks_while_what_it_gives_away_is_in_use_is_caught() {
+    is_caught(Bug::VacatedWhileLeaving);
+}

@@ -5,7 +5,8 @@ pub const SIGNATURE_PROBE: usize = 256 << 10;
 
 /// Name, offset and bytes of marks that are enough by themselves. From the on-disk formats' own definitions (those in
 /// the Linux kernel's uapi headers where there are any).
-const MARKS: [(&str, usize, &[u8]); 25] = [
+const MARKS: [(&str, usize, &[u8]); 26] = [
+    ("a Loligo pool (a core's share of it is pool:PATH#CORE)", 0, b"LOLIGOPL"),
     ("Ceph BlueStore", 0, b"bluestore block device"),
     ("LUKS", 0, b"LUKS\xba\xbe"),
     ("XFS", 0, b"XFSB"),

@@ -7,3 +7,4 @@ mod hdd_device;
 mod hdd_model;
 mod layers;
 mod locking;
+mod mapped;

@@ -357,7 +357,7 @@ impl Core {
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
         let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
-        clients || self.is_draining() || !d.flushes.is_empty()
+        clients || self.is_draining() || !d.flushes.is_empty() || self.vacate.is_some()
     }
 
     /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
@@ -510,6 +510,9 @@ impl Core {
             if f.failed.is_none() {
                 f.failed.clone_from(&why);
             }
+        }
+        if let Some(why) = &job.failed {
+            self.end_vacate(why, fx);
         }
         for task in job.tasks {
             self.pass_over(now, task, job.failed.is_some(), fx);

@@ -69,6 +69,8 @@ pub(crate) struct Destage {
     last_direct: Nanos,
     /// Windows that somebody waits for.
     first: VecDeque<(u32, usize)>,
+    /// Windows with dirty blocks in slots that are given away.
+    vacated: BTreeSet<u32>,
     /// Jobs that a client waits for, and jobs whose clean records are in the journal's hands.
     tasked: u32,
     pub(crate) recording: u32,
@@ -106,6 +108,7 @@ impl Destage {
             direct: 0,
             last_direct: 0,
             first: VecDeque::new(),
+            vacated: BTreeSet::new(),
             tasked: 0,
             recording: 0,
             reading: VecDeque::new(),
@@ -180,6 +183,21 @@ impl Destage {
     /// Forgets which windows somebody waits for; those who did.
     pub(crate) fn forget_wanted(&mut self) -> Vec<usize> {
         self.first.drain(..).map(|(_, task)| task).collect()
+    }
+
+    /// Has `window` destaged soon, for its slots; whether that is news.
+    pub(crate) fn vacate(&mut self, window: u32) -> bool {
+        !self.by_window.contains_key(&window) && self.vacated.insert(window)
+    }
+
+    /// Windows wanted for their slots.
+    pub(crate) fn vacating(&self) -> usize {
+        self.vacated.len()
+    }
+
+    /// No slots are given away any more.
+    pub(crate) fn forget_vacated(&mut self) {
+        self.vacated.clear();
     }
 
     /// A freeze begins (`on`) or ends: what jobs hold as newest versions is pinned, or nothing is.
@@ -258,6 +276,12 @@ impl Core {
                 self.destage.first.push_back((window, task));
             } else {
                 self.start_job(now, window, vec![task], fx);
+            }
+        }
+        while self.destage.jobs.len() < JOBS && self.destage.backlog(self.cfg.core_groups) < AHEAD {
+            let Some(window) = self.destage.vacated.pop_first() else { break };
+            if !self.destage.by_window.contains_key(&window) && self.index.window_dirty(window) > 0 {
+                self.start_job(now, window, Vec::new(), fx);
             }
         }
         let low = self.dirty_limit() * u64::from(self.params.destage_low) / 100;
@@ -441,6 +465,7 @@ impl Core {
         let why = self.poisoned.clone().unwrap_or_default();
         self.fail_flushes(&why, fx);
         self.end_freeze_poisoned(&why, fx);
+        self.end_vacate(&why, fx);
         if let Some(id) = self.stopping.take() {
             fx.push(Effect::Controlled(id, Err(why)));
         }

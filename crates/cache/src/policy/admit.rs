@@ -54,6 +54,13 @@ impl Admission {
         }
     }
 
+    /// Remembers as much as a cache of so many lines wants, of those given at the start.
+    pub fn set_limit(&mut self, lines: u32) {
+        if let Some(seen) = &mut self.seen {
+            seen.set_limit(lines / 4);
+        }
+    }
+
     /// The policy in force.
     pub fn kind(&self) -> AdmitKind {
         self.kind

@@ -88,6 +88,8 @@ pub struct Aged {
     counts: HugeVec<u16>,
     stretches: usize,
     fifos: [Fifo; 2],
+    /// Ids to plan for.
+    limit: u32,
 }
 
 impl Aged {
@@ -116,7 +118,13 @@ impl Aged {
             counts: HugeVec::zeroed(256 * stretches),
             stretches,
             fifos: [fifo(), fifo()],
+            limit: capacity,
         }
+    }
+
+    /// Plans for so many ids in both queues together.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
     }
 
     /// Entries of a queue, those set aside not counted.
@@ -196,7 +204,7 @@ impl Aged {
 
     /// Adds an id that is in no queue as the youngest.
     pub fn push(&mut self, q: Queue, id: u32) {
-        let capacity = self.place.len() as u32;
+        let capacity = self.limit;
         let filling = self.fifos[0].len + self.fifos[1].len + 1 < capacity;
         let f = &mut self.fifos[q as usize];
         while f.room == 0 && f.tail != f.head && self.totals[usize::from(q.label(f.tail))] == 0 {

@@ -38,6 +38,8 @@ pub struct Lru {
     /// The youngest id restored of each age.
     restored: [u32; AGES],
     ghost: Ghost,
+    /// Ids to plan for.
+    limit: u32,
 }
 
 impl Lru {
@@ -53,7 +55,14 @@ impl Lru {
             moves: 0,
             restored: [NIL; AGES],
             ghost: Ghost::new(capacity),
+            limit: capacity,
         }
+    }
+
+    /// Plans for so many ids, of those given at the start.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+        self.ghost.set_limit(limit);
     }
 
     fn list(&self, id: u32) -> u8 {
@@ -104,7 +113,7 @@ impl Lru {
     fn push(&mut self, id: u32) {
         self.moves += 1;
         // Half a turn of the clock takes one capacity of moves, so the ages of live entries seldom alias.
-        if self.moves as usize > self.links.len() / (AGES / 2) {
+        if self.moves > self.limit / (AGES as u32 / 2) {
             self.moves = 0;
             self.clock = (self.clock + 1) % AGES as u8;
         }

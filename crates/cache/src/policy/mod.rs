@@ -80,6 +80,14 @@ impl Replacement {
         Replacement { policy }
     }
 
+    /// Expects so many lines from now on, of the capacity given at the start. What is resident stays so.
+    pub fn set_limit(&mut self, limit: u32) {
+        match &mut self.policy {
+            Policy::S3Cm(p) => p.set_limit(limit.max(1)),
+            Policy::Lru(p) => p.set_limit(limit.max(1)),
+        }
+    }
+
     /// `id` became resident with `key`.
     pub fn insert(&mut self, id: u32, key: u64) {
         match &mut self.policy {

@@ -34,6 +34,12 @@ impl Probation {
         }
     }
 
+    /// Keeps as much as a cache of so many lines wants.
+    pub fn set_limit(&mut self, lines: u32) {
+        self.capacity = MIN_BLOCKS.max((lines / LINES_PER_BLOCK) as usize);
+        self.trim();
+    }
+
     /// Blocks there is room for.
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -59,6 +65,10 @@ impl Probation {
         self.tickets += 1;
         self.blocks.insert(key, (self.tickets, data));
         self.order.push_back((key, self.tickets));
+        self.trim();
+    }
+
+    fn trim(&mut self) {
         while self.blocks.len() > self.capacity || self.order.len() > 2 * self.capacity {
             let Some((key, ticket)) = self.order.pop_front() else { break };
             if self.blocks.get(&key).is_some_and(|(t, _)| *t == ticket) {

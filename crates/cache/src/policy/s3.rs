@@ -48,6 +48,14 @@ impl S3 {
         s
     }
 
+    /// Plans for so many ids, of those given at the start.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.capacity = limit;
+        self.queues.set_limit(limit);
+        self.ghost.set_limit(limit / GHOST);
+        self.set_share(self.share);
+    }
+
     /// Changes the small queue's share; entries follow as they are replaced.
     pub fn set_share(&mut self, share_permille: u32) {
         self.share = share_permille;

@@ -30,24 +30,41 @@ pub struct S3Cm {
     /// Sampled accesses until the shares are compared again.
     left: u32,
     period: u32,
+    /// Lines that the miniatures stand for.
+    planned: u32,
 }
 
 impl S3Cm {
     /// Nothing resident.
     pub fn new(capacity: u32, seed: u64) -> S3Cm {
-        let shift = (capacity / MINI).max(1).ilog2();
-        let mini = (capacity >> shift).max(1);
-        S3Cm {
+        let mut s = S3Cm {
             real: S3::new(capacity, SHARES[START]),
-            shadows: SHARES.iter().map(|&s| Shadow::new(mini, s)).collect(),
+            shadows: Vec::new(),
             score: [0.0; SHARES.len()],
             chosen: START,
             favourite: START,
             seed: mix(seed),
-            mask: (1 << shift) - 1,
-            left: mini,
-            period: mini,
+            mask: 0,
+            left: 0,
+            period: 0,
+            planned: 0,
+        };
+        s.set_limit(capacity.max(1));
+        s
+    }
+
+    /// Plans for so many lines. Miniatures that are of another size by more than an eighth begin anew.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.real.set_limit(limit);
+        if limit.abs_diff(self.planned) <= self.planned / 8 {
+            return;
         }
+        let shift = (limit / MINI).max(1).ilog2();
+        let mini = (limit >> shift).max(1);
+        self.shadows = SHARES.iter().map(|&s| Shadow::new(mini, s)).collect();
+        self.score = [0.0; SHARES.len()];
+        (self.mask, self.left, self.period) = ((1 << shift) - 1, mini, mini);
+        self.planned = limit;
     }
 
     #[inline]

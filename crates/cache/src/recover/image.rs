@@ -90,7 +90,7 @@ impl Loader<'_> {
             let raw = &stretch[at..at + PAGE];
             let (plan, crc) = (self.plan, self.directory.crc[page as usize]);
             page_entries.clear();
-            let decoded = decode_page(raw, plan.id, page, plan.layout.slots, crc, |e| page_entries.push(e));
+            let decoded = decode_page(raw, plan.id, page, plan.layout.limit, crc, |e| page_entries.push(e));
             if let Err(e) = decoded {
                 chunk.lost.push((page, e));
                 continue;

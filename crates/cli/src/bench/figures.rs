@@ -1,9 +1,9 @@
-//! `loligo bench cliff|latency|nbd|fuse|block|foreground|restart`: the published figures, each both sides in one run.
+//! `loligo bench cliff|latency|nbd|fuse|block|foreground|restart|many`: the published figures, each both sides in one run.
 
 use anyhow::Result;
 use loligo_bench::bed::Place;
 use loligo_bench::table::Table;
-use loligo_bench::{block, cliff, foreground, fuse, latency, nbd_ab, restart};
+use loligo_bench::{block, cliff, foreground, fuse, latency, many, nbd_ab, restart};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) enum Figure {
     Foreground,
     /// A full cache killed and started.
     Restart,
+    /// Many cores on one pool.
+    Many,
 }
 
 /// Options that all figures share
@@ -100,6 +102,12 @@ pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
             let mut o = foreground::Options::new(place);
             (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
             let r = foreground::run(&o)?;
+            show(a, &r, &r.table())
+        }
+        Figure::Many => {
+            let mut o = many::Options::new(place);
+            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
+            let r = many::run(&o)?;
             show(a, &r, &r.table())
         }
         Figure::Restart => {

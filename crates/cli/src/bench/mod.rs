@@ -40,6 +40,8 @@ enum What {
     Foreground(figures::Args),
     /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
     Restart(figures::Args),
+    /// 64 cores on one pool: 63 at a fixed rate beside one that is busy, how shares follow, what all reach together
+    Many(figures::Args),
     Rbd(Box<rbd::Args>),
     Osd(osd::Args),
 }
@@ -58,6 +60,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Null(args) => null::run(&args),
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
         What::Restart(args) => figures::run(Figure::Restart, &args),
+        What::Many(args) => figures::run(Figure::Many, &args),
         What::Rbd(args) => rbd::run(*args),
         What::Osd(args) => osd::run(&args),
     }

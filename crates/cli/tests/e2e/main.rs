@@ -6,6 +6,7 @@ mod kill;
 mod life;
 mod nbd;
 mod offline;
+mod pool;
 mod refusals;
 mod rig;
 mod tls;

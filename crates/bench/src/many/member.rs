@@ -1,0 +1,89 @@
+//! One core of the pool, in service.
+
+use anyhow::{Result, anyhow};
+use loligo_block::{DeviceFile, DeviceSpec, OpenOptions as FileOptions};
+use loligo_cache::api::Control;
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::params::Params;
+use loligo_cache::superblock::CoreIdentity;
+use loligo_export::{Export, Limits};
+use loligo_service::pool::{Governing, Pool, Share};
+use loligo_shard::{Backend, CoreSource, Local, Plan, Running};
+use std::sync::Arc;
+
+/// A write-back volume whose cache is a share that the balancer looks after.
+pub(super) struct Member {
+    pub(super) share: Arc<Share>,
+    running: Running,
+    governing: Governing,
+}
+
+impl Member {
+    /// A new cache in the share of `number`, in front of `core`.
+    pub(super) fn new(pool: &Pool, number: u16, core: &DeviceSpec) -> Result<Member> {
+        let share = Arc::new(pool.share(number)?);
+        let cache = share.device();
+        let disk = DeviceFile::open(core.path(), &FileOptions::default())?;
+        let (near, far, mut dev) = (cache.geometry(), disk.geometry(), cache.sync_io());
+        let m = share.member();
+        let mut uuid = *b"loligo-bench-...";
+        uuid[..2].copy_from_slice(&number.to_le_bytes());
+        let format = FormatOptions {
+            uuid,
+            name: m.name.clone(),
+            cache_size: m.max,
+            core: CoreIdentity { size: far.size, id: String::new() },
+            line_size: 4096,
+            shards: m.shards,
+            mode: Mode::Wb,
+            core_reserve: 0,
+            journal_len: m.journal_len,
+        };
+        let mut sb = open::format(&mut dev, &format)?;
+        sb.layout.limit = share.limit()?;
+        let options = OpenOptions { force: false, params: Params::default(), bug: None };
+        let mut opened_core = loligo_block::SyncFile::new(disk.clone());
+        let opened = open::open(&mut dev, &mut opened_core, sb, &options)?;
+        let devices = Devices {
+            journal_unit: near.logical_block.max(512),
+            cache_volatile: near.volatile_cache,
+            core_volatile: far.volatile_cache,
+            core_unmaps: far.can_unmap,
+            core_groups: false,
+            core_large: Large::NEVER,
+            core_snapshots: false,
+            page_writes: PAGE_WRITES,
+        };
+        let (sb, cores) = opened.into_cores(Mode::Wb, &options, &devices);
+        let running = loligo_shard::start(Plan {
+            export: Export::new(&format!("core{number}"), sb.home_length),
+            limits: Limits::default(),
+            tls: None,
+            listeners: Vec::new(),
+            core: CoreSource::File(core.clone(), disk),
+            lease: None,
+            backend: Backend::Cached { cache, cores, home_start: sb.home_start },
+        })?;
+        let governing = pool.govern(share.clone(), running.handle().clone())?;
+        Ok(Member { share, running, governing })
+    }
+
+    /// A client of it.
+    pub(super) fn local(&self) -> Local {
+        self.running.handle().local(0)
+    }
+
+    /// Has everything dirty written to the core.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.running.handle().control(&Control::FlushDirty).map_err(|why| anyhow!(why))
+    }
+
+    /// Stops it; what is dirty stays where it is.
+    pub(super) fn end(self) -> Result<()> {
+        drop(self.governing);
+        self.running.handle().control(&Control::Stop).map_err(|why| anyhow!(why))?;
+        self.running.join()?;
+        Ok(())
+    }
+}

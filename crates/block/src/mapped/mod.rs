@@ -1,0 +1,120 @@
+//! A device made of extents of another one: the share of a cache device that one core has.
+//!
+//! A *pool* cuts a device into extents of equal size; who has which is the business of whoever keeps its table. Here is
+//! only the way from an offset of the share to one of the device, and I/O along it.
+
+mod device;
+mod io;
+mod map;
+
+pub use device::MappedDevice;
+pub use io::MappedIo;
+pub use map::{ExtentMap, Run};
+
+use crate::file::{DeviceFile, SyncFile};
+use crate::uring::{DevId, UringFile};
+use crate::{AnyDevice, Buf, Geometry, IoError, SyncIo};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where a cache lies: on a device of its own, or in extents of one that several share. Clones share the descriptors, the lock
+/// and the map.
+#[derive(Debug, Clone)]
+pub enum CacheDevice {
+    /// All of it.
+    Whole(DeviceFile),
+    /// Some extents of it.
+    Share(DeviceFile, Arc<ExtentMap>),
+}
+
+impl CacheDevice {
+    /// The device below.
+    pub fn file(&self) -> &DeviceFile {
+        match self {
+            CacheDevice::Whole(file) | CacheDevice::Share(file, _) => file,
+        }
+    }
+
+    /// Size and traits: a share is as large as it may become.
+    pub fn geometry(&self) -> Geometry {
+        match self {
+            CacheDevice::Whole(file) => file.geometry(),
+            CacheDevice::Share(file, map) => Geometry { size: map.size(), ..file.geometry() },
+        }
+    }
+
+    /// The device's path.
+    pub fn path(&self) -> &Path {
+        self.file().path()
+    }
+
+    /// What the operator should know of the device.
+    pub fn warnings(&self) -> &[String] {
+        self.file().warnings()
+    }
+
+    /// Blocking access.
+    pub fn sync_io(&self) -> CacheIo {
+        match self {
+            CacheDevice::Whole(file) => CacheIo::Whole(SyncFile::new(file.clone())),
+            CacheDevice::Share(file, map) => {
+                CacheIo::Share(MappedIo::new(SyncFile::new(file.clone()), map.clone()))
+            }
+        }
+    }
+
+    /// Access through the ring of a thread, as its device `id`.
+    pub fn on_ring(&self, id: DevId) -> AnyDevice {
+        match self {
+            CacheDevice::Whole(file) => AnyDevice::File(UringFile::new(file.clone(), id)),
+            CacheDevice::Share(file, map) => {
+                AnyDevice::Mapped(Box::new(MappedDevice::new(UringFile::new(file.clone(), id), map.clone())))
+            }
+        }
+    }
+}
+
+impl From<DeviceFile> for CacheDevice {
+    fn from(file: DeviceFile) -> CacheDevice {
+        CacheDevice::Whole(file)
+    }
+}
+
+/// Blocking access to a [`CacheDevice`].
+#[derive(Debug)]
+pub enum CacheIo {
+    /// All of a device.
+    Whole(SyncFile),
+    /// Some extents of one.
+    Share(MappedIo<SyncFile>),
+}
+
+macro_rules! each {
+    ($self:ident, $d:ident => $e:expr) => {
+        match $self {
+            CacheIo::Whole($d) => $e,
+            CacheIo::Share($d) => $e,
+        }
+    };
+}
+
+impl SyncIo for CacheIo {
+    fn size(&self) -> u64 {
+        each!(self, d => d.size())
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        each!(self, d => d.read_at(offset, buf))
+    }
+    fn read_next(&mut self, ranges: Vec<(u64, usize)>) {
+        each!(self, d => d.read_next(ranges))
+    }
+    fn read_owned(&mut self, offset: u64, len: usize, spare: Option<Buf>) -> Result<Buf, IoError> {
+        each!(self, d => d.read_owned(offset, len, spare))
+    }
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        each!(self, d => d.write_at(offset, data))
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        each!(self, d => d.flush())
+    }
+}

@@ -1,0 +1,419 @@
+//! What is done to a pool as a whole: made, looked at, members added, taken away and resized.
+
+use super::{CoreName, Pool, Share, map_of};
+use crate::progress::Progress;
+use crate::say::say;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_block::{
+    CacheDevice, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
+};
+use loligo_cache::open;
+use loligo_cache::pool::format::{MAX_MEMBERS, MIN_POOL};
+use loligo_cache::pool::store::{self, Found};
+use loligo_cache::pool::{self, PoolError};
+use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_cache::units::BLOCK;
+use serde_json::{Value, json};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long another user of the device is waited for.
+const WAIT: Duration = Duration::from_millis(500);
+/// A share may become so many times what it is promised, unless something else is said: each byte that it may have costs
+/// memory for its index whether it is there or not.
+const MAY_GROW: u64 = 8;
+
+/// 16 random bytes.
+pub(crate) fn random_uuid() -> Result<[u8; 16]> {
+    let mut uuid = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut uuid))
+        .context("reading /dev/urandom")?;
+    Ok(uuid)
+}
+
+/// Makes an empty pool. A file that does not exist is made with `size` bytes, and written whole unless it is to be `sparse`.
+///
+/// # Errors
+/// Where something is there already and `force` is not given, or it cannot be.
+pub fn create(path: &Path, size: Option<u64>, sparse: bool, force: bool) -> Result<Pool> {
+    let at = path.display();
+    let made = !path.exists();
+    let options = OpenOptions { exclusive: Some(WAIT), ..OpenOptions::default() };
+    let file = if made {
+        let Some(size) = size else { bail!("{at} does not exist: give --size SIZE to make it") };
+        if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+            bail!("{at} does not exist, and a file there would live in memory: check the device's name");
+        }
+        ensure!(size >= MIN_POOL, PoolError::TooSmall(size));
+        DeviceFile::create(path, size / BLOCK * BLOCK, &options).context("the pool cannot be made")?
+    } else {
+        DeviceFile::open(path, &options).context("the pool cannot be made")?
+    };
+    let pool = fill(&file, size, sparse || !made, force);
+    if pool.is_err() && made {
+        let _ = std::fs::remove_file(path);
+    }
+    pool
+}
+
+fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Result<Pool> {
+    let at = file.path().display();
+    for warning in file.warnings() {
+        say!("warning: {warning}");
+    }
+    let mut dev = SyncFile::new(file.clone());
+    if let Some(what) = in_the_way(&mut dev)? {
+        ensure!(force, "{at} holds {what}: if it is to be overwritten, add --force; else give another path");
+        say!("{at} held {what}: overwritten, as --force ordered");
+    }
+    let size = size.unwrap_or(dev.size());
+    ensure!(size <= dev.size(), "--size {size} is more than the {} bytes {at} has", dev.size());
+    if !sparse {
+        let (all, mut progress) = (dev.size(), Progress::new(format!("writing {at} whole")));
+        dev.fill(|done| progress.show(done, all)).with_context(|| {
+            format!("{at} cannot be written whole: make room, give a smaller --size, or --sparse")
+        })?;
+        progress.end("done");
+    }
+    // A cache of a single volume would be found again behind a pool that is dissolved.
+    open::wipe(&mut dev)?;
+    let table = pool::Pool::format(&mut dev, random_uuid()?, size)?;
+    Ok(Pool::of(file.clone(), table))
+}
+
+/// What lies on a device that is to become a pool, if that is worth a word.
+fn in_the_way(dev: &mut SyncFile) -> Result<Option<String>> {
+    match pool::Pool::look(dev) {
+        Ok(Found::Pool(sb)) => return Ok(Some(format!("the pool {}", sb.uuid_text()))),
+        Ok(Found::Unfinished) => return Ok(None),
+        Ok(Found::Absent) => {}
+        Err(PoolError::Io(e)) => return Err(e.into()),
+        Err(e) => return Ok(Some(format!("a pool that cannot be used ({e})"))),
+    }
+    match Superblock::load(dev) {
+        Ok(sb) => return Ok(Some(format!("the cache of volume '{}'", sb.name))),
+        Err(SuperError::Absent) => {}
+        Err(SuperError::Io(e)) => return Err(e.into()),
+        Err(e) => return Ok(Some(format!("a cache that cannot be used ({e})"))),
+    }
+    let mut head = vec![0; (SIGNATURE_PROBE as u64).min(dev.size()) as usize];
+    dev.read_at(0, &mut head)?;
+    if let Some(what) = foreign_signature(&head) {
+        return Ok(Some(what.to_owned()));
+    }
+    let theirs = !open::traces_of_a_format(dev)? && crate::cache::holds_data(dev)?;
+    Ok(theirs.then(|| "data of somebody else's behind a start of zeros".to_owned()))
+}
+
+/// Makes the device no pool any more. Refused while it has members.
+///
+/// # Errors
+/// Where it is in use, has members, or is none.
+pub fn dissolve(path: &Path) -> Result<()> {
+    let pool = Pool::open_within(path, WAIT)?;
+    let members = pool.state().table.table().members().len();
+    ensure!(members == 0, "{} has {members} member(s): detach them first", path.display());
+    Ok(store::wipe(&mut pool.dev())?)
+}
+
+/// Takes in what the device of a pool has grown by; the bytes added.
+///
+/// # Errors
+/// Where it has not grown, or is in use.
+pub fn grow(path: &Path) -> Result<u64> {
+    let pool = Pool::open_within(path, WAIT)?;
+    let mut state = pool.state();
+    let before = state.table.table().owners().len();
+    state.table.grow(&mut pool.dev())?;
+    Ok((state.table.table().owners().len() - before) as u64 * state.table.extent())
+}
+
+/// A core that is to have a share. Sizes are in bytes.
+#[derive(Debug, Clone)]
+pub struct Attach {
+    /// Its number; `None`: the lowest free one.
+    pub number: Option<u16>,
+    /// Its volume.
+    pub name: String,
+    /// What nobody takes from it.
+    pub min: u64,
+    /// What it may have.
+    pub max: Option<u64>,
+    /// What it gets of what several want.
+    pub weight: u32,
+    /// Threads of its cache.
+    pub shards: u16,
+}
+
+/// What is to change of a share.
+#[derive(Debug, Clone, Default)]
+pub struct Resize {
+    /// Bytes that it has.
+    pub size: Option<u64>,
+    /// Bytes that nobody takes from it.
+    pub min: Option<u64>,
+    /// What it gets of what several want.
+    pub weight: Option<u32>,
+}
+
+impl Pool {
+    /// Opens a pool that nobody serves from.
+    ///
+    /// # Errors
+    /// Where somebody does, or it is none.
+    pub fn open_idle(path: &Path) -> Result<Pool> {
+        Pool::open_within(path, WAIT)
+    }
+
+    /// Adds a core; its number.
+    ///
+    /// # Errors
+    /// Where there is no room, or it is there already.
+    pub fn attach(&self, a: &Attach) -> Result<u16> {
+        let mut state = self.state();
+        let table = state.table.table();
+        let number = match a.number {
+            Some(n) => n,
+            None => (0..MAX_MEMBERS)
+                .find(|n| table.member(*n).is_none())
+                .with_context(|| format!("{} has {MAX_MEMBERS} cores already", self.path().display()))?,
+        };
+        let whole = table.owners().len() as u64 * state.table.extent();
+        let max = a.max.unwrap_or_else(|| whole.min(a.min.saturating_mul(MAY_GROW)));
+        let max = max.max(a.min) / BLOCK * BLOCK;
+        let shards = u64::from(a.shards.max(1));
+        // As for a cache of its own, but that a small share of a large layout is not to be all journal.
+        let journal_len =
+            (max / shards / 64).min(a.min / shards / 8).clamp(512 << 10, 64 << 20) / BLOCK * BLOCK;
+        let member = pool::Member {
+            number,
+            shards: a.shards,
+            weight: a.weight,
+            min: a.min,
+            max,
+            journal_len,
+            name: a.name.clone(),
+            core: String::new(),
+        };
+        state.table.attach(&mut self.dev(), member)?;
+        Ok(number)
+    }
+
+    /// Takes a core out of the pool. Where its cache holds what the core does not have, only with `force`.
+    ///
+    /// # Errors
+    /// Where it is in use, holds something, or is none.
+    pub fn detach(&self, core: &CoreName, force: bool) -> Result<()> {
+        let number = self.number_of(core)?;
+        let share = self.share(number)?;
+        let name = &share.member().name;
+        let dirty = dirty_in(&share)?;
+        if let Some(what) = &dirty {
+            ensure!(
+                force,
+                "core {number} ('{name}') holds {what}: serve it with --flush-on-stop (or run 'loligo flush' while it is \
+                 served), stop it, and detach it then; --force loses that"
+            );
+            say!("core {number} ('{name}') held {what}: lost, as --force ordered");
+        }
+        Ok(self.state().table.detach(&mut self.dev(), number)?)
+    }
+
+    /// Changes a share that is not in use. Smaller, what is clean above is dropped and what is dirty moved.
+    ///
+    /// # Errors
+    /// Where it cannot be, or is in use.
+    pub fn resize(&self, core: &CoreName, r: &Resize) -> Result<()> {
+        let number = self.number_of(core)?;
+        let share = self.share(number)?;
+        let m = share.member().clone();
+        if r.min.is_some() || r.weight.is_some() {
+            let (min, weight) = (r.min.unwrap_or(m.min), r.weight.unwrap_or(m.weight));
+            self.state().table.promise(&mut self.dev(), number, min, weight)?;
+        }
+        let Some(bytes) = r.size else { return Ok(()) };
+        ensure!(
+            bytes >= r.min.unwrap_or(m.min) && bytes <= m.max,
+            "core {number} has {} to {} bytes: give such a size, or change --min with it (what it may have at most is fixed \
+             when it is attached)",
+            r.min.unwrap_or(m.min),
+            m.max
+        );
+        let (has, limit) = (share.limit()?, share.limit_for(bytes)?);
+        if limit >= has {
+            return share.grow(limit);
+        }
+        let mut dev = share.device().sync_io();
+        match Superblock::load(&mut dev) {
+            Err(SuperError::Absent) => {}
+            Err(e) => return Err(e).with_context(|| format!("the cache of core {number}")),
+            Ok(mut sb) => {
+                sb.layout.limit = has;
+                pool::offline::shrink(&mut dev, sb, limit)
+                    .with_context(|| format!("core {number} cannot get smaller while it is stopped"))?;
+            }
+        }
+        share.shrunk(limit)
+    }
+
+    /// What the pool and its members have.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn view(&self) -> Result<View> {
+        let state = self.state();
+        let (sb, table) = (state.table.superblock().clone(), state.table.table());
+        let mut members = Vec::new();
+        for m in table.members() {
+            let mut dev = CacheDevice::Share(self.inner.file.clone(), Arc::new(map_of(&state, m))).sync_io();
+            let limit = u64::from(table.limit(m.number)?);
+            members.push(Member {
+                number: m.number,
+                name: m.name.clone(),
+                core: m.core.clone(),
+                weight: m.weight,
+                min: m.min,
+                max: m.max,
+                size: table.extents_of(m.number).len() as u64 * state.table.extent(),
+                slots: limit * u64::from(m.shards),
+                shards: m.shards,
+                cache: Superblock::load(&mut dev),
+            });
+        }
+        Ok(View {
+            path: self.path().display().to_string(),
+            uuid: sb.uuid_text(),
+            size: sb.division.size,
+            extent: sb.division.extent,
+            extents: sb.division.extents,
+            free: table.free(),
+            members,
+        })
+    }
+}
+
+/// What the cache in a share holds that its core does not have, in words.
+fn dirty_in(share: &Share) -> Result<Option<String>> {
+    let mut dev = share.device().sync_io();
+    let sb = match Superblock::load(&mut dev) {
+        Ok(sb) => sb,
+        Err(SuperError::Absent) => return Ok(None),
+        Err(SuperError::Io(e)) => return Err(e.into()),
+        Err(e) => return Ok(Some(format!("a cache that cannot be used ({e})"))),
+    };
+    if sb.clean {
+        let bytes = sb.dirty_blocks * BLOCK;
+        return Ok((bytes > 0).then(|| format!("{bytes} bytes that its core does not have")));
+    }
+    let found = open::inspect(&mut dev, |_, _| ())?;
+    if let Some(d) = found.damage.iter().find(|d| d.dirty) {
+        return Ok(Some(format!("a damaged cache ({}): what its core lacks is not known", d.what)));
+    }
+    let bytes = found.dirty_blocks * BLOCK;
+    Ok((bytes > 0).then(|| format!("{bytes} bytes that its core does not have")))
+}
+
+/// A pool, for show.
+#[derive(Debug)]
+pub struct View {
+    path: String,
+    uuid: String,
+    size: u64,
+    extent: u64,
+    extents: u32,
+    free: u32,
+    members: Vec<Member>,
+}
+
+/// A core of it.
+#[derive(Debug)]
+pub struct Member {
+    number: u16,
+    name: String,
+    core: String,
+    weight: u32,
+    min: u64,
+    max: u64,
+    size: u64,
+    slots: u64,
+    shards: u16,
+    cache: Result<Superblock, SuperError>,
+}
+
+impl Member {
+    fn state(&self) -> String {
+        match &self.cache {
+            Ok(sb) if sb.clean && sb.dirty_blocks == 0 => "clean".to_owned(),
+            Ok(sb) if sb.clean => format!("{} dirty bytes", sb.dirty_blocks * BLOCK),
+            Ok(_) => "in use, or not stopped cleanly".to_owned(),
+            Err(SuperError::Absent) => "never served".to_owned(),
+            Err(e) => e.to_string(),
+        }
+    }
+}
+
+/// A pool as JSON.
+pub fn view_json(v: &View) -> Value {
+    let member = |m: &Member| {
+        json!({
+            "core": m.number,
+            "name": m.name,
+            "core_id": m.core,
+            "weight": m.weight,
+            "min": m.min,
+            "max": m.max,
+            "size": m.size,
+            "cache_bytes": m.slots * BLOCK,
+            "shards": m.shards,
+            "state": m.state(),
+            "mode": m.cache.as_ref().ok().map(|sb| sb.mode.name()),
+            "clean": m.cache.as_ref().ok().map(|sb| sb.clean),
+            "dirty_bytes": m.cache.as_ref().ok().filter(|sb| sb.clean).map(|sb| sb.dirty_blocks * BLOCK),
+        })
+    };
+    json!({
+        "path": v.path,
+        "uuid": v.uuid,
+        "size": v.size,
+        "extent": v.extent,
+        "extents": v.extents,
+        "free_bytes": u64::from(v.free) * v.extent,
+        "cores": v.members.iter().map(member).collect::<Vec<_>>(),
+    })
+}
+
+/// A pool as lines: itself, a heading, its members.
+pub fn view_rows(v: &View) -> Vec<String> {
+    let mut rows = vec![
+        format!("pool {} ({})", v.path, v.uuid),
+        format!(
+            "{} bytes in {} extents of {}, {} bytes free",
+            v.size,
+            v.extents,
+            v.extent,
+            u64::from(v.free) * v.extent
+        ),
+    ];
+    if !v.members.is_empty() {
+        rows.push(format!(
+            "{:>5}  {:<20} {:>16} {:>16} {:>16} {:>7}  {}",
+            "core", "name", "size", "min", "max", "weight", "state"
+        ));
+    }
+    rows.extend(v.members.iter().map(|m| {
+        format!(
+            "{:>5}  {:<20} {:>16} {:>16} {:>16} {:>7}  {}",
+            m.number,
+            m.name,
+            m.size,
+            m.min,
+            m.max,
+            m.weight,
+            m.state()
+        )
+    }));
+    rows
+}

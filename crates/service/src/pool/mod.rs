@@ -1,0 +1,259 @@
+//! Pools: one cache device that many cores share, opened once by one process.
+//!
+//! [`Pool::open`] takes the device and its lock; [`Pool::share`] gives out one core's part of it, to one user at a time, as a
+//! [`CacheDevice`] like any other. `admin` is what `loligo cache` does to a pool that nobody serves from.
+
+mod admin;
+mod govern;
+mod spec;
+
+pub(crate) use admin::random_uuid;
+pub use admin::{Attach, Member, Resize, View, create, dissolve, grow, view_json, view_rows};
+pub use govern::Governing;
+pub use spec::{CoreName, PoolSpec};
+
+use crate::absent::Absent;
+use anyhow::{Context, Result, anyhow, bail};
+use loligo_block::{CacheDevice, DeviceFile, ExtentMap, OpenOptions, SyncFile, SyncIo};
+use loligo_cache::pool::{Pool as Table, PoolError};
+use loligo_cache::superblock::{SuperError, Superblock};
+use std::collections::BTreeMap;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// An open pool; clones are the same one. The device stays locked while any of them, or any share, is there.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: DeviceFile,
+    state: Mutex<State>,
+    governed: Mutex<govern::Governed>,
+}
+
+/// The pools that this process has open, by their devices: whoever opens one of them gets that one.
+static OPEN: Mutex<BTreeMap<(u64, u64), Weak<Inner>>> = Mutex::new(BTreeMap::new());
+
+/// What tells devices and files apart.
+fn key_of(path: &Path) -> Option<(u64, u64)> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(if meta.file_type().is_block_device() { (0, meta.rdev()) } else { (meta.dev(), meta.ino()) })
+}
+
+#[derive(Debug)]
+struct State {
+    table: Table,
+    /// Shares that are in use, by number.
+    out: BTreeMap<u16, Weak<ExtentMap>>,
+}
+
+impl Pool {
+    /// Opens the pool at `path`, or gives the one that this process has open already. Waits up to 10 s for another process that is
+    /// on its way out.
+    ///
+    /// # Errors
+    /// Where it is in use, or no pool.
+    pub fn open(path: &Path) -> Result<Pool> {
+        Pool::open_within(path, Duration::from_secs(10))
+    }
+
+    fn open_within(path: &Path, wait: Duration) -> Result<Pool> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = key_of(path);
+        if let Some(inner) = key.and_then(|k| open.get(&k)).and_then(Weak::upgrade) {
+            return Ok(Pool { inner });
+        }
+        let options = OpenOptions { exclusive: Some(wait), ..OpenOptions::default() };
+        let file = match DeviceFile::open(path, &options) {
+            Ok(file) => file,
+            Err(e) if !path.exists() => {
+                return Err(Absent(format!(
+                    "{e}: make a pool with 'loligo cache create', or check its path"
+                ))
+                .into());
+            }
+            Err(e) => return Err(e).context("the pool cannot be opened"),
+        };
+        let mut dev = SyncFile::new(file.clone());
+        let table = match Table::open(&mut dev, None) {
+            Ok(table) => table,
+            Err(PoolError::Absent) => bail!("{}: {}", path.display(), what_it_is(&mut dev)),
+            Err(e) => return Err(e).with_context(|| format!("{}", path.display())),
+        };
+        let pool = Pool::of(file, table);
+        open.retain(|_, p| p.strong_count() > 0);
+        open.extend(key.map(|k| (k, Arc::downgrade(&pool.inner))));
+        Ok(pool)
+    }
+
+    fn of(file: DeviceFile, table: Table) -> Pool {
+        let state = Mutex::new(State { table, out: BTreeMap::new() });
+        Pool { inner: Arc::new(Inner { file, state, governed: Mutex::default() }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dev(&self) -> SyncFile {
+        SyncFile::new(self.inner.file.clone())
+    }
+
+    /// Its device's path.
+    pub fn path(&self) -> &Path {
+        self.inner.file.path()
+    }
+
+    /// The number of a core that is known by number or name.
+    ///
+    /// # Errors
+    /// Where the pool has none like that.
+    pub fn number_of(&self, core: &CoreName) -> Result<u16> {
+        let state = self.state();
+        let members = state.table.table().members();
+        match core {
+            CoreName::Number(n) => {
+                members.iter().find(|m| m.number == *n).map(|m| m.number).ok_or(PoolError::NoMember(*n).into())
+            }
+            CoreName::Name(name) => members.iter().find(|m| m.name == *name).map(|m| m.number).ok_or_else(|| {
+                anyhow!(
+                    "{} has no core named '{name}': 'loligo cache show {0}' lists those it has, 'loligo cache attach' adds one",
+                    self.path().display()
+                )
+            }),
+        }
+    }
+
+    /// The share of core `number`, for one user: it is free again when the last device made of it is dropped.
+    ///
+    /// # Errors
+    /// Where it is none, or in use.
+    pub fn share(&self, number: u16) -> Result<Share> {
+        let mut state = self.state();
+        let member = state.table.table().known(number)?.clone();
+        if state.out.get(&number).is_some_and(|m| m.strong_count() > 0) {
+            bail!("core {number} of {} ('{}') is in use already", self.path().display(), member.name);
+        }
+        let map = Arc::new(map_of(&state, &member));
+        state.out.insert(number, Arc::downgrade(&map));
+        drop(state);
+        Ok(Share { pool: self.clone(), member, map })
+    }
+}
+
+/// Where the extents of a core are.
+fn map_of(state: &State, member: &loligo_cache::pool::Member) -> ExtentMap {
+    let d = state.table.superblock().division;
+    let map = ExtentMap::new(d.start, d.extent, member.max);
+    for (here, there) in state.table.table().extents_of(member.number) {
+        map.set(here, Some(there));
+    }
+    map
+}
+
+/// What lies on a device that is no pool.
+fn what_it_is(dev: &mut dyn SyncIo) -> String {
+    match Superblock::load(dev) {
+        Err(SuperError::Absent) => {
+            "no Loligo pool lies there: make one with 'loligo cache create', or check the path".to_owned()
+        }
+        _ => {
+            "it holds the cache of a single volume: give its path without 'pool:', or another path".to_owned()
+        }
+    }
+}
+
+/// One core's part of a pool.
+#[derive(Debug)]
+pub struct Share {
+    pool: Pool,
+    member: loligo_cache::pool::Member,
+    map: Arc<ExtentMap>,
+}
+
+impl Share {
+    /// The pool it is of.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What the pool knows of the core.
+    pub fn member(&self) -> &loligo_cache::pool::Member {
+        &self.member
+    }
+
+    /// The device that the core's cache lies on.
+    pub fn device(&self) -> CacheDevice {
+        CacheDevice::Share(self.pool.inner.file.clone(), self.map.clone())
+    }
+
+    /// Slots that each shard of the cache has now.
+    ///
+    /// # Errors
+    /// Where the table is not what it was.
+    pub fn limit(&self) -> Result<u32> {
+        Ok(self.pool.state().table.table().limit(self.member.number)?)
+    }
+
+    /// Notes what the core is, so that it is not taken for another, nor attached twice.
+    ///
+    /// # Errors
+    /// Where another core of the pool is that one, or the device fails.
+    pub fn identify(&self, core: &str) -> Result<()> {
+        let mut dev = self.pool.dev();
+        Ok(self.pool.state().table.identify(&mut dev, self.member.number, core)?)
+    }
+
+    /// Slots that each shard would have with `bytes`.
+    ///
+    /// # Errors
+    /// Where they are too few.
+    pub fn limit_for(&self, bytes: u64) -> Result<u32> {
+        Ok(self.pool.state().table.limit_for(self.member.number, bytes)?)
+    }
+
+    /// Gives the share what `limit` slots in each shard need. The engine is told afterwards, with
+    /// [`loligo_cache::api::Control::Limit`].
+    ///
+    /// # Errors
+    /// Where not so many extents are free, or the device fails; then nothing has changed for the engine.
+    pub fn grow(&self, limit: u32) -> Result<()> {
+        self.resize(limit, true)
+    }
+
+    /// Takes from the share what `limit` slots in each shard do not need. The engine was told before, and has answered that it
+    /// needs the rest no more.
+    ///
+    /// # Errors
+    /// Where the device fails: what was taken is nobody's until the pool is opened again.
+    pub fn shrunk(&self, limit: u32) -> Result<()> {
+        self.resize(limit, false)
+    }
+
+    fn resize(&self, limit: u32, larger: bool) -> Result<()> {
+        let number = self.member.number;
+        let mut dev = self.pool.dev();
+        let mut state = self.pool.state();
+        let has = state.table.table().limit(number)?;
+        if (larger && limit < has) || (!larger && limit > has) {
+            bail!("core {number} has {has} slots a shard, {limit} are no step in that direction");
+        }
+        let before = state.table.table().extents_of(number);
+        if !larger {
+            // A stray operation is to fail from here on, not to meet somebody else's data.
+            let layout = self.member.layout()?;
+            let kept = loligo_cache::pool::share::needed(&layout, state.table.extent(), limit);
+            before.keys().filter(|e| kept.binary_search(e).is_err()).for_each(|e| self.map.set(*e, None));
+        }
+        state.table.resize(&mut dev, number, limit)?;
+        for (here, there) in state.table.table().extents_of(number) {
+            self.map.set(here, Some(there));
+        }
+        Ok(())
+    }
+}
