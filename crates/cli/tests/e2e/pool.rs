@@ -31,7 +31,7 @@ fn shown(rig: &Rig) -> Value {
     serde_json::from_str(&rig.ok(&["cache", "show", "pool", "--json"])).unwrap()
 }
 
-fn core<'a>(shown: &'a Value, number: u64) -> &'a Value {
+fn core(shown: &Value, number: u64) -> &Value {
     shown["cores"].as_array().unwrap().iter().find(|c| c["core"] == number).unwrap()
 }
 
