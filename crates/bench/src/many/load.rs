@@ -79,7 +79,7 @@ pub(super) fn steady(cores: &[Local], rate: u32, time: Duration, run: u64) -> Re
         }
         let who = (i % cores.len() as u64) as usize;
         let offset = scatter(run << 32 | i, USED / BLOCK) * BLOCK;
-        let kind = if i / cores.len() as u64 % 2 == 0 { data() } else { ReqKind::Read };
+        let kind = if (i / cores.len() as u64).is_multiple_of(2) { data() } else { ReqKind::Read };
         ask(&cores[who], who, kind, offset, due, &send);
     }
     for _ in 0..left_out {

@@ -20,6 +20,9 @@ const KEEPS_FOR: u32 = 10;
 /// A step is this part of what a member has, or that of what it lacks of its fair share, at least one extent.
 const STEP: u32 = 16;
 const STEP_UP: u32 = 8;
+/// So much of what the giver has is taken at once, at the most: a share that shrinks has to destage what is dirty in the part that
+/// goes, which lies all over its disk, so that a step costs it a sweep whatever its size.
+const TAKEN: u32 = 4;
 /// By one part in so many a fair share is exceeded before extents move.
 const SLACK: u32 = 10;
 /// Part of a round's use in what is remembered of it.
@@ -191,8 +194,8 @@ fn take(seats: &[Seat<'_>]) -> Option<Move> {
     // From one that rests, what is taken does not come back soon.
     let much = giver.past.wants > 0;
     let takers = seats.iter().filter(|s| s.lacks() > 0 && s.is_below(much));
-    let wanted: u32 = takers.map(|s| s.step().min(s.lacks())).sum();
-    let n = wanted.min(giver.above()).min(giver.step());
+    let wanted: u32 = takers.map(|s| s.lacks().min(s.fair.saturating_sub(s.load.has).max(1))).sum();
+    let n = wanted.min(giver.above()).min((giver.load.has / TAKEN).max(1));
     (n > 0).then_some(Move::Take(giver.load.number, n))
 }
 
