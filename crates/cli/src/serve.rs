@@ -8,6 +8,7 @@ use loligo_ceph::take::Destage;
 use loligo_export::{Credentials, Way};
 use loligo_service::rbd::RbdOptions;
 use loligo_service::serve::{CacheOptions, CoreSpec, ServeOptions};
+use loligo_service::ublk::Rotational;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +38,10 @@ Examples:
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen fuse:/run/osd0
     chown ceph:ceph /run/osd0/osd0
+  As a block device, where the kernel has ublk (modprobe ublk_drv):
+    loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \
+      --listen ublk:osd0
+    chown ceph:ceph /dev/loligo/osd0
   In front of an RBD image, on a compute node:
     loligo serve --name vm1 --cache /ssd/vm1.cache --cache-size 64g \\
       --core 'rbd:volumes/vm1?id=loligo' --mode wb --listen unix:/run/vm1.sock
@@ -78,13 +83,19 @@ pub(crate) struct Args {
     /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
     #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
     line_size: Option<u32>,
-    /// Where clients come from: unix:PATH, tcp:ADDR:PORT or fuse:MOUNTPOINT; may be given several times
+    /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or ublk:NAME; may be given several times
     ///
     /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. fuse mounts a file
     /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
     /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
+    /// ublk makes the volume a block device, /dev/loligo/NAME: it needs root and Linux 6.5 or later with ublk_drv. The
+    /// device outlives this service: while somebody has it open, a stop or a crash leaves it, requests wait, and the next
+    /// start of the volume answers them. A stop deletes it where nobody has it open.
     #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
     listen: Vec<Way>,
+    /// Whether a block device says that its seeks are slow: yes, no, or core, what the core says
+    #[arg(long, value_name = "HOW", default_value = "core")]
+    rotational: Rotational,
     /// Serve TLS only, with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_psk")]
     tls_cert: Option<PathBuf>,
@@ -165,6 +176,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         },
         cache,
         listen: a.listen,
+        rotational: a.rotational,
         tls,
         metrics: a.metrics,
         stats_json: a.stats_json,

@@ -17,3 +17,4 @@ pub mod serve;
 mod signals;
 mod stats;
 mod stop;
+pub mod ublk;

@@ -5,20 +5,22 @@ use crate::core::Backing;
 pub use crate::core::CoreSpec;
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::signals::StopSignals;
-use crate::{cache, control, core, metrics, names, rbd, stats, stop};
+use crate::ublk::{Devices, Rotational};
+use crate::{cache, control, core, metrics, names, rbd, stats, stop, ublk};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
 use loligo_block::{DeviceFile, DeviceSpec};
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
 use loligo_export::fuse::{Mount, Mountpoint};
+use loligo_export::ublk::Traits;
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
@@ -35,6 +37,8 @@ pub struct ServeOptions {
     pub cache: Option<CacheOptions>,
     /// Where clients come from.
     pub listen: Vec<Way>,
+    /// What a block device says of its seeks.
+    pub rotational: Rotational,
     /// With it, clients must use TLS.
     pub tls: Option<Credentials>,
     /// Where Prometheus text is served.
@@ -89,6 +93,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
                 mountpoints.push(Mountpoint::claim(path)?);
                 continue;
             }
+            Way::Ublk(_) => continue,
         };
         let listener = Listener::bind(addr, tls.is_some())?;
         leaves(&signals, listener.addr());
@@ -110,9 +115,10 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let mut export = Export::new(&options.name, core.identity.size).with_min_block(geometry.logical_block);
     export.fast_zero = geometry.can_unmap;
 
+    let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
+    let (mut volatile, mut threads) = (geometry.volatile_cache, 1);
     let (backend, held, made) = match &options.cache {
         None => {
-            let modelled = matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
             export.rotational = geometry.rotational || modelled;
             (Backend::Bare, None, None)
         }
@@ -123,18 +129,29 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
             }
             export.size = opened.superblock.home_length;
             export = export.with_min_block(geometry.logical_block);
+            threads = opened.cores.len();
             let backend = Backend::Cached {
                 cache: opened.file.clone(),
                 cores: opened.cores,
                 home_start: opened.superblock.home_start,
             };
+            volatile |= opened.file.geometry().volatile_cache;
             let superblock = Arc::new(Mutex::new(opened.superblock));
             (backend, Some(HeldCache { file: opened.file, superblock }), opened.made)
         }
     };
+    let mut traits = Traits::new(&export, geometry.physical_block, volatile);
+    traits.rotational = match options.rotational {
+        Rotational::Core => geometry.rotational || modelled,
+        set => set == Rotational::Yes,
+    };
+    let uuid = held.as_ref().map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text());
+    let mut devices = Devices::claim(&options.listen, &ublk::identity(uuid, &core), &traits, threads)?;
     let sockets = listeners.iter().map(|l| l.addr().to_string());
     let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
-    let info = Info::new(&options, held.as_ref(), sockets.chain(mounts).collect(), export.size);
+    let blocks = options.listen.iter().filter(|w| matches!(w, Way::Ublk(_))).map(Way::to_string);
+    let listen = sockets.chain(mounts).chain(blocks).collect();
+    let info = Info::new(&options, held.as_ref(), listen, export.size);
     let backing = core.backing.clone();
     let lease = image.as_ref().map(|i| i.image().lease.clone());
     let plan = Plan {
@@ -158,10 +175,10 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     };
     let app = Arc::new(App::new(info, running.handle().clone(), kept));
     let left = Left { backing, held, image };
-    let mounts = match mount(&mountpoints, &export, &app) {
+    let mounts = match devices.go_live(running.handle()).and_then(|()| mount(&mountpoints, &export, &app)) {
         Ok(mounts) => mounts,
         Err(why) => {
-            stop::stop(&options, &signals, running, Vec::new(), &app, left)?;
+            stop::stop(&options, &signals, running, (Vec::new(), devices), &app, left)?;
             return Err(why);
         }
     };
@@ -176,7 +193,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // Whoever started this may have closed the pipe; the volume is served all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     watch(&options, &signals, &running, &app)?;
-    stop::stop(&options, &signals, running, mounts, &app, left)
+    stop::stop(&options, &signals, running, (mounts, devices), &app, left)
 }
 
 /// Mounts the volume wherever that was asked for. Each mount is one client.
@@ -248,7 +265,8 @@ fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(
         !o.listen.is_empty(),
-        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT or fuse:MOUNTPOINT"
+        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, \
+         fuse:MOUNTPOINT or ublk:NAME"
     );
     for (i, way) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.
