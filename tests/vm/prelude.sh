@@ -3,7 +3,7 @@
 fail() {
     echo "FAILED: $*"
     [ -f /run/serve.log ] && tail -n 15 /run/serve.log
-    dmesg | tail -n 25
+    dmesg | tail -n 12
     exit 1
 }
 
@@ -11,6 +11,17 @@ fail() {
 must() {
     "$@" >/run/must.log 2>&1 || { cat /run/must.log; fail "$*"; }
 }
+
+# refused TEXT COMMAND...: the command fails, and says TEXT.
+refused() {
+    local text=$1
+    shift
+    "$@" >/run/refused.log 2>&1 && fail "not refused: $*"
+    grep -q "$text" /run/refused.log || { cat /run/refused.log; fail "refused without '$text': $*"; }
+}
+
+# same WHAT EXPECTED FOUND
+same() { [ "$2" = "$3" ] || fail "$1: expected '$2', found '$3'"; }
 
 # within SECONDS COMMAND...: waits until it succeeds.
 within() {
@@ -49,7 +60,13 @@ stopped() {
     wait $served || fail "the service ended with status $?"
 }
 
-# figure VOLUME NAME: a number of its statistics.
+# figure VOLUME NAME: a number of its statistics; of a histogram, how many it counts.
 figure() {
-    loligo stats --json "$1" | tr -d ' \n' | sed "s/.*\"$2\":\([0-9.]*\).*/\1/"
+    loligo stats --json "$1" | awk -v name="\"$2\":" '
+        found { next }
+        $1 == name && $2 == "{" { inside = 1; next }
+        $1 == name || inside && $1 == "\"count\":" { gsub(/[^0-9.]/, "", $2); print $2; found = 1 }'
 }
+
+# queue NODE ATTRIBUTE
+queue() { cat /sys/block/"$1"/queue/"$2"; }

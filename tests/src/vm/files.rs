@@ -16,14 +16,14 @@ const PROGRAMS: [&str; 12] = [
     "blockdev", "sg_dd",
 ];
 /// Modules that are there, with those they need.
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 15] = [
     "ublk_drv", "bcache", "dm-writecache", "dm-cache", "dm-cache-smq", "dm-flakey", "dm-delay", "scsi_debug",
-    "sd_mod", "loop", "ext4", "virtio_blk", "brd", "null_blk",
+    "sd_mod", "loop", "ext4", "virtio_blk", "brd", "null_blk", "crc32c_generic",
 ];
 /// What runs first: everything a program may expect, then the script.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/ LOLIGO_RUNTIME_DIR=/run/loligo
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LOLIGO_RUNTIME_DIR=/run/loligo
 mount -t proc none /proc
 mount -t sysfs none /sys
 mount -t devtmpfs none /dev
@@ -34,6 +34,7 @@ mount -t tmpfs none /tmp
 mkdir -p /run/loligo
 ulimit -c 0
 modprobe virtio_blk
+modprobe crc32c_generic
 exec </dev/null >/dev/hvc0 2>&1
 stty -F /dev/hvc0 -opost 2>/dev/null
 . /lib/prelude.sh

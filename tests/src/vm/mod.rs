@@ -258,10 +258,9 @@ pub fn run(plan: &Plan, limit: Duration) -> Result<Outcome> {
     let outcome = vm.outcome(limit)?;
     ensure!(
         outcome.status == 0,
-        "the script failed with status {}:\n{}\nconsole:\n{}",
+        "the script failed with status {}:\n{}",
         outcome.status,
-        outcome.text(),
-        vm.words()
+        outcome.text()
     );
     Ok(outcome)
 }

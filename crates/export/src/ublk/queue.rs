@@ -164,26 +164,25 @@ impl Queue {
 
     fn request(&mut self, tag: u16) -> Result<Request, Errno> {
         let asked = self.descriptors.read(tag);
-        let bytes = asked.sectors.checked_mul(SECTOR as u32).ok_or(Errno::INVAL)?;
-        let mut offset = asked.start.checked_mul(SECTOR).ok_or(Errno::INVAL)?;
-        let mut len = u64::from(bytes);
+        let op = asked.op_flags & 0xff;
+        // A flush is of no place, and what its descriptor says of one means nothing.
+        let (sectors, start) = if op == uapi::OP_FLUSH { (0, 0) } else { (asked.sectors, asked.start) };
+        let bytes = sectors.checked_mul(SECTOR as u32).ok_or(Errno::INVAL)?;
+        let offset = start.checked_mul(SECTOR).ok_or(Errno::INVAL)?;
         self.slots[usize::from(tag)] = Slot::Other(bytes);
-        let kind = match asked.op_flags & 0xff {
+        let kind = match op {
             uapi::OP_READ => {
                 self.slots[usize::from(tag)] = Slot::Read(bytes);
                 ReqKind::Read
             }
             uapi::OP_WRITE => ReqKind::Write(self.payload(tag, bytes as usize)?.freeze()),
-            uapi::OP_FLUSH => {
-                (offset, len) = (0, 0);
-                ReqKind::Flush
-            }
+            uapi::OP_FLUSH => ReqKind::Flush,
             uapi::OP_DISCARD => ReqKind::Discard,
             uapi::OP_WRITE_ZEROES => ReqKind::WriteZeroes { unmap: asked.op_flags & uapi::IO_NOUNMAP == 0 },
             _ => return Err(Errno::OPNOTSUPP),
         };
         let id = QUEUE_IDS | u64::from(self.index) << TAG_BITS | u64::from(tag);
-        Ok(Request { id, kind, offset, len, fua: asked.op_flags & uapi::IO_FUA != 0 })
+        Ok(Request { id, kind, offset, len: u64::from(bytes), fua: asked.op_flags & uapi::IO_FUA != 0 })
     }
 
     /// The bytes that are to be written.
