@@ -2,9 +2,10 @@
 //!
 //! `LOLIGO_LONG=1` kills the service 20 times instead of three.
 
-use anyhow::{Result, ensure};
-use loligo_tests::skip::skip;
-use loligo_tests::vm::{self, Disk, Plan};
+use anyhow::{Context, Result, ensure};
+use loligo_tests::lossy::Mounted;
+use loligo_tests::skip::{fuse, skip};
+use loligo_tests::vm::{self, Disk, Plan, Vm};
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,5 +59,88 @@ fn a_service_that_ends_costs_its_users_time_and_nothing_else() -> Result<()> {
     let stall = outcome.number("stall_ms")?;
     println!("the longest stall was {stall:.0} ms, a cold start takes {cold:.0} ms: {:.1}x", stall / cold);
     ensure!(cold > 0.0, "nothing was measured");
+    Ok(())
+}
+
+/// Slots that `power.sh` writes in turn.
+const SLOTS: u64 = 24;
+
+/// What a life of the machine finds in the slots.
+fn found(vm: &mut Vm) -> Result<Vec<Option<u64>>> {
+    let mut slots = Vec::new();
+    loop {
+        let line = vm.line(LIMIT)?;
+        if let Some(rest) = line.strip_prefix("slot ") {
+            slots.push(rest.split_once(' ').context("a slot without content")?.1.parse().ok());
+        }
+        ensure!(!line.starts_with("FAILED"), "{line}");
+        if line == "checked" {
+            return Ok(slots);
+        }
+    }
+}
+
+/// Every slot has what was synced last, of the numbers up to `synced`; only the write that was under way may be there too, or
+/// have torn its own slot.
+fn nothing_lost(slots: &[Option<u64>], synced: u64) -> Result<()> {
+    for (slot, found) in slots.iter().enumerate() {
+        let slot = slot as u64;
+        let under_way = (synced + 1) % SLOTS == slot;
+        let last = (0..=synced).rev().take(SLOTS as usize).find(|i| i % SLOTS == slot).unwrap_or(0);
+        ensure!(
+            under_way || *found == Some(last),
+            "{synced} was synced, and slot {slot} has {found:?} instead of {last}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_synced_survives_the_power() -> Result<()> {
+    if skipped() {
+        return Ok(());
+    }
+    if let Err(why) = fuse() {
+        skip("power loss under a ublk device", &why);
+        return Ok(());
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    // A file system on this side that forgets what the machine's disks were not told to flush.
+    let at = dir.path().join("fs");
+    std::fs::create_dir(&at)?;
+    let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 % 1_000_000);
+    println!("seed {seed}");
+    let fs = Mounted::new(&at, seed)?;
+    let disks: Vec<Disk> = [("cache", 32 << 20), ("core", 64 << 20)]
+        .iter()
+        .map(|(name, size)| Disk::file(&fs.make(name, *size), name))
+        .collect();
+    let mut synced = 0;
+    let lives = if long() { 8 } else { 2 };
+    for life in 0..=lives {
+        let first = if life < lives { synced + 1 } else { 0 };
+        let script = format!("FIRST={first}\n{}", include_str!("../vm/power.sh"));
+        let mut vm = Vm::boot(&Plan { script, disks: disks.clone(), ..Plan::default() })?;
+        let slots = found(&mut vm)?;
+        nothing_lost(&slots, synced)?;
+        if first == 0 {
+            break;
+        }
+        let target = synced + 20 + (seed + life) % 20;
+        while synced < target {
+            let line = vm.line(LIMIT)?;
+            synced = line.strip_prefix("synced ").context(line.clone())?.parse()?;
+        }
+        fs.power().power_cut(seed + life);
+        // What it had been told before may still be on its way here.
+        while let Some(line) = vm.rest() {
+            if let Some(n) = line.strip_prefix("synced ") {
+                synced = n.parse()?;
+            }
+        }
+        vm.kill()?;
+        fs.power().power_on();
+        println!("life {life}: the power went when {synced} was synced");
+    }
     Ok(())
 }

@@ -11,10 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs of this machine, with their libraries. Those that are missing here are missing there.
-const PROGRAMS: [&str; 12] = [
-    "fio", "mkfs.ext4", "e2fsck", "blkdiscard", "blkid", "dmsetup", "losetup", "lsblk", "mount", "umount",
-    "blockdev", "sg_dd",
-];
+const PROGRAMS: [&str; 5] = ["fio", "mkfs.ext4", "e2fsck", "blkdiscard", "dmsetup"];
 /// Modules that are there, with those they need.
 const MODULES: [&str; 15] = [
     "ublk_drv", "bcache", "dm-writecache", "dm-cache", "dm-cache-smq", "dm-flakey", "dm-delay", "scsi_debug",

@@ -188,6 +188,11 @@ impl Vm {
         }
     }
 
+    /// A line that comes within a moment, if one does.
+    pub fn rest(&mut self) -> Option<String> {
+        self.lines.recv_timeout(Duration::from_millis(300)).ok()
+    }
+
     /// Waits for a line that begins with `start`.
     ///
     /// # Errors
