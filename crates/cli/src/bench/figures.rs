@@ -1,9 +1,9 @@
-//! `loligo bench cliff|latency|nbd|fuse|foreground|restart`: the published figures, each both sides in one run.
+//! `loligo bench cliff|latency|nbd|fuse|ublk|foreground|restart`: the published figures, each both sides in one run.
 
 use anyhow::Result;
 use loligo_bench::bed::Place;
 use loligo_bench::table::Table;
-use loligo_bench::{cliff, foreground, fuse, latency, nbd_ab, restart};
+use loligo_bench::{cliff, foreground, fuse, latency, nbd_ab, restart, ublk};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) enum Figure {
     Nbd,
     /// A disk's queue through a mount.
     Fuse,
+    /// A volume as a block device, and what its transport alone takes.
+    Ublk,
     /// Cached reads while the destager runs.
     Foreground,
     /// A full cache killed and started.
@@ -86,6 +88,12 @@ pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
             let mut o = fuse::Options::new(place);
             (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
             let r = fuse::run(&o)?;
+            show(a, &r, &r.table())
+        }
+        Figure::Ublk => {
+            let mut o = ublk::Options::new(place);
+            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
+            let r = ublk::run(&o)?;
             show(a, &r, &r.table())
         }
         Figure::Foreground => {

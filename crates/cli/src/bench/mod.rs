@@ -30,6 +30,8 @@ enum What {
     Nbd(figures::Args),
     /// A modelled disk at depth 32 through a FUSE mount, against the same model in process, alternated
     Fuse(figures::Args),
+    /// A ublk device over memory, bare and cached, beside one that answers at once: rate and processor time of a request
+    Ublk(figures::Args),
     /// Cached reads at a fixed rate, with and without destaging at full rate
     Foreground(figures::Args),
     /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
@@ -47,6 +49,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Latency(args) => figures::run(Figure::Latency, &args),
         What::Nbd(args) => figures::run(Figure::Nbd, &args),
         What::Fuse(args) => figures::run(Figure::Fuse, &args),
+        What::Ublk(args) => figures::run(Figure::Ublk, &args),
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
         What::Restart(args) => figures::run(Figure::Restart, &args),
         What::Rbd(args) => rbd::run(*args),
