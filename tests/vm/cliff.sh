@@ -63,8 +63,9 @@ bcache() {
     echo 0 >$set/congested_write_threshold_us
     grep -q '\[writeback\]' /sys/block/bcache0/bcache/cache_mode || fail "bcache does not write back"
     load bcache $1 /dev/bcache0
+    # Its device goes with the set, sometimes at once.
     echo 1 >$set/stop
-    echo 1 >/sys/block/bcache0/bcache/stop
+    [ ! -e /sys/block/bcache0/bcache/stop ] || echo 1 >/sys/block/bcache0/bcache/stop
     within 60 gone /sys/block/bcache0
     within 60 gone $set
 }

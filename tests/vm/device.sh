@@ -85,3 +85,25 @@ must fio --name=v --filename=/dev/loligo/big --rw=randwrite --bs=4k --size=16m -
     --verify=crc32c --do_verify=1 --verify_fatal=1
 stopped
 echo "ok: 4096-byte sectors"
+
+# Another size: for nobody who has it open.
+truncate -s 16m /tmp/core
+third() { serve --name third --bare --core /tmp/core --listen ublk:third; }
+third
+sleep 1000 </dev/loligo/third & holder=$!
+sleep 0.2
+stopped
+truncate -s 8m /tmp/core
+refused "is open, but it has 16777216 bytes and the volume 8388608 now" \
+    loligo serve --name third --bare --core /tmp/core --listen ublk:third
+truncate -s 32m /tmp/core
+third
+same "bytes" 16777216 "$(blockdev --getsize64 /dev/loligo/third)"
+grep -q "is open with 16777216 bytes and the volume has 33554432 now" /run/serve.log || fail "nothing was said"
+stopped
+kill $holder; wait $holder 2>/dev/null
+third
+same "bytes" 33554432 "$(blockdev --getsize64 /dev/loligo/third)"
+stopped
+[ -z "$(ls /dev/ublkb* 2>/dev/null)" ] || fail "something is left"
+echo "ok: another size is shown to nobody who has the device open"

@@ -99,7 +99,7 @@ impl Null {
         let name = format!("null-{}", std::process::id());
         let mut export = Export::new(&name, size);
         export.rotational = false;
-        let mut device = Device::claim(&name, &Traits::new(&export, 4096, false), 1)?;
+        let mut device = Device::claim(&name, &name, &Traits::new(&export, 4096, false), 1)?;
         let queue = device.queues()?.pop().context("a device has a queue")?;
         let stop = Arc::new(AtomicBool::new(false));
         let (said, number) = channel();
@@ -109,7 +109,7 @@ impl Null {
             .spawn(move || answer_all(queue, &ends, &said))
             .context("the null target's thread")?;
         let task = number.recv().map_err(|_| anyhow!("the null target has no io_uring"))?;
-        device.go_live(&name)?;
+        device.go_live()?;
         let path = device.path().context("it is live")?.to_owned();
         Ok(Null { device: Some(device), path, task, stop, thread: Some(thread) })
     }

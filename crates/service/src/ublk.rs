@@ -2,8 +2,8 @@
 
 use crate::core::OpenCore;
 use anyhow::{Result, bail};
-use loligo_export::ublk::{Device, Left, Traits};
 use loligo_export::Way;
+use loligo_export::ublk::{Device, Left, Traits};
 use loligo_shard::Handle;
 use std::fmt;
 use std::str::FromStr;
@@ -64,19 +64,14 @@ impl Devices {
     ///
     /// # Errors
     /// Where the kernel has no ublk, or somebody else serves the device.
-    pub(crate) fn claim(
-        listen: &[Way],
-        identity: &str,
-        traits: &Traits,
-        threads: usize,
-    ) -> Result<Devices> {
+    pub(crate) fn claim(listen: &[Way], identity: &str, traits: &Traits, threads: usize) -> Result<Devices> {
         let mut devices = Devices::default();
         for way in listen {
             let Way::Ublk(name) = way else { continue };
             if !devices.0.is_empty() {
                 bail!("--listen {way}: a volume is one block device at most");
             }
-            let device = Device::claim(identity, traits, threads)?;
+            let device = Device::claim(identity, name, traits, threads)?;
             if device.size() != traits.size {
                 eprintln!(
                     "warning: {} is open with {} bytes and the volume has {} now: its users see those once all of them \
@@ -96,9 +91,9 @@ impl Devices {
     /// # Errors
     /// Where the kernel refuses.
     pub(crate) fn go_live(&mut self, handle: &Handle) -> Result<()> {
-        for (name, device) in &mut self.0 {
+        for (_, device) in &mut self.0 {
             handle.serve_queues(device.queues()?);
-            device.go_live(name)?;
+            device.go_live()?;
         }
         Ok(())
     }

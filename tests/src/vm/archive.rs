@@ -93,8 +93,7 @@ mod tests {
         let all = a.end().unwrap();
         let at = |text: &[u8]| all.windows(text.len()).position(|w| w == text).unwrap();
         assert_eq!(at(b"12345") % 4, 0);
-        let starts: Vec<usize> =
-            (0..all.len() - 5).filter(|i| all[*i..].starts_with(b"070701")).collect();
+        let starts: Vec<usize> = (0..all.len() - 5).filter(|i| all[*i..].starts_with(b"070701")).collect();
         assert_eq!(starts.len(), 3);
         assert!(starts.iter().all(|s| s % 4 == 0), "{starts:?}");
     }

@@ -14,8 +14,21 @@ use std::process::Command;
 const PROGRAMS: [&str; 5] = ["fio", "mkfs.ext4", "e2fsck", "blkdiscard", "dmsetup"];
 /// Modules that are there, with those they need.
 const MODULES: [&str; 15] = [
-    "ublk_drv", "bcache", "dm-writecache", "dm-cache", "dm-cache-smq", "dm-flakey", "dm-delay", "scsi_debug",
-    "sd_mod", "loop", "ext4", "virtio_blk", "brd", "null_blk", "crc32c_generic",
+    "ublk_drv",
+    "bcache",
+    "dm-writecache",
+    "dm-cache",
+    "dm-cache-smq",
+    "dm-flakey",
+    "dm-delay",
+    "scsi_debug",
+    "sd_mod",
+    "loop",
+    "ext4",
+    "virtio_blk",
+    "brd",
+    "null_blk",
+    "crc32c_generic",
 ];
 /// What runs first: everything a program may expect, then the script.
 const INIT: &str = r#"#!/bin/busybox sh
@@ -78,7 +91,10 @@ fn base(kernel: &Kernel) -> Result<PathBuf> {
         return Ok(path);
     }
     let mut archive = Archive::new(BufWriter::new(File::create(&path)?));
-    for dir in ["bin", "sbin", "lib", "lib64", "usr", "usr/bin", "usr/sbin", "etc", "dev", "proc", "sys", "run", "tmp", "mnt"] {
+    for dir in [
+        "bin", "sbin", "lib", "lib64", "usr", "usr/bin", "usr/sbin", "etc", "dev", "proc", "sys", "run",
+        "tmp", "mnt",
+    ] {
         archive.dir(dir)?;
     }
     archive.node("dev/console", 5, 1)?;
@@ -104,7 +120,10 @@ fn base(kernel: &Kernel) -> Result<PathBuf> {
 }
 
 fn found(program: &str) -> Option<PathBuf> {
-    let out = Command::new("sh").args(["-c", "PATH=$PATH:/usr/sbin:/sbin; command -v \"$0\"", program]).output().ok()?;
+    let out = Command::new("sh")
+        .args(["-c", "PATH=$PATH:/usr/sbin:/sbin; command -v \"$0\"", program])
+        .output()
+        .ok()?;
     let path = String::from_utf8(out.stdout).ok()?;
     (out.status.success() && path.starts_with('/')).then(|| path.trim_end().into())
 }

@@ -98,9 +98,12 @@ impl Outcome {
 
 /// Why there can be no machine here, for a person to read.
 pub fn missing() -> Option<String> {
-    for (program, package) in
-        [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static"), ("fio", "fio"), ("xz", "xz-utils")]
-    {
+    for (program, package) in [
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("busybox", "busybox-static"),
+        ("fio", "fio"),
+        ("xz", "xz-utils"),
+    ] {
         if !crate::skip::installed(program) {
             return Some(format!("{program} is missing (apt-get install {package})"));
         }
@@ -264,11 +267,6 @@ impl Drop for Vm {
 pub fn run(plan: &Plan, limit: Duration) -> Result<Outcome> {
     let mut vm = Vm::boot(plan)?;
     let outcome = vm.outcome(limit)?;
-    ensure!(
-        outcome.status == 0,
-        "the script failed with status {}:\n{}",
-        outcome.status,
-        outcome.text()
-    );
+    ensure!(outcome.status == 0, "the script failed with status {}:\n{}", outcome.status, outcome.text());
     Ok(outcome)
 }

@@ -37,6 +37,7 @@ pub struct Device {
     control: Control,
     served: Arc<Served>,
     origin: Origin,
+    name: String,
     queues: u16,
     size: u64,
     link: Option<Link>,
@@ -53,16 +54,16 @@ pub enum Left {
 }
 
 impl Device {
-    /// The device of the volume that `identity` tells from all others: the one that its last server left, or a new one with a
-    /// queue for each of `threads`. `spare` is what a changed volume may find: nothing is deleted that is open.
+    /// The device of the volume that `identity` tells from all others, for the name `name`: the one that its last server left,
+    /// or a new one with a queue for each of `threads`. What was left and does not fit is deleted if nobody has it open.
     ///
     /// # Errors
     /// Where there is no ublk, somebody else serves the device, or its users would be deceived.
-    pub fn claim(identity: &str, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
+    pub fn claim(identity: &str, name: &str, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
         let control = Control::open()?;
         let token = token(identity);
         let (info, origin) = match find(&control, token)? {
-            Some(info) => match take_over(&control, info, traits)? {
+            Some(info) => match take_over(&control, info, name, traits)? {
                 Some(info) => (info, Origin::Found),
                 None => (make(&control, token, traits, threads)?, Origin::Made),
             },
@@ -76,6 +77,7 @@ impl Device {
             control,
             served,
             origin,
+            name: name.to_owned(),
             queues: info.queues,
             size: sectors << 9,
             link: None,
@@ -113,13 +115,13 @@ impl Device {
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn go_live(&mut self, name: &str) -> Result<(), UblkError> {
+    pub fn go_live(&mut self) -> Result<(), UblkError> {
         let what = match self.origin {
             Origin::Made => uapi::START_DEV,
             Origin::Found => uapi::END_USER_RECOVERY,
         };
         // Before anything else: a name that is taken is a reason not to begin.
-        let link = Link::make(name, &self.node())?;
+        let link = Link::make(&self.name, &self.node())?;
         let refused = || self.served.refused.load(Ordering::Acquire);
         let pid = u64::from(std::process::id());
         if let Err(e) = self.control.patient(what, self.served.id, pid, refused) {
@@ -200,12 +202,7 @@ fn find(control: &Control, token: u64) -> Result<Option<DeviceInfo>, UblkError> 
     Ok(None)
 }
 
-fn make(
-    control: &Control,
-    token: u64,
-    traits: &Traits,
-    threads: usize,
-) -> Result<DeviceInfo, UblkError> {
+fn make(control: &Control, token: u64, traits: &Traits, threads: usize) -> Result<DeviceInfo, UblkError> {
     let mut info = DeviceInfo {
         queues: threads.clamp(1, usize::from(u16::MAX)) as u16,
         depth: DEPTH,
@@ -230,6 +227,7 @@ fn make(
 fn take_over(
     control: &Control,
     info: DeviceInfo,
+    name: &str,
     traits: &Traits,
 ) -> Result<Option<DeviceInfo>, UblkError> {
     let id = info.id;
@@ -247,6 +245,7 @@ fn take_over(
         }
     };
     let delete = || {
+        Link::forget(name, &format!("ublkb{id}"));
         control.plain(uapi::DEL_DEV, id, 0).map(|()| None).map_err(|e| failed(uapi::DEL_DEV, e))
     };
     if !quiesced {
@@ -261,7 +260,10 @@ fn take_over(
         if let Some(what) = traits.differs(&then) {
             return Err(UblkError::Changed { id, what });
         }
-        tracing::warn!(device = id, "the volume has changed, and its ublk device is open: its users see the former one");
+        tracing::warn!(
+            device = id,
+            "the volume has changed, and its ublk device is open: its users see the former one"
+        );
     }
     loop {
         match control.plain(uapi::START_USER_RECOVERY, id, 0) {
@@ -311,7 +313,8 @@ mod tests {
             return println!("SKIP: ublk refusal: this kernel has ublk");
         }
         let export = crate::Export::new("vol", 1 << 20);
-        let why = Device::claim("test", &Traits::new(&export, 4096, true), 1).unwrap_err().to_string();
+        let why =
+            Device::claim("test", "test", &Traits::new(&export, 4096, true), 1).unwrap_err().to_string();
         assert!(why.contains("modprobe ublk_drv") && why.contains("fuse:"), "{why}");
     }
 }

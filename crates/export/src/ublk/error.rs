@@ -48,6 +48,15 @@ pub enum UblkError {
         /// Which.
         path: String,
     },
+    /// The name leads to another volume's device.
+    #[error(
+        "{path} leads to the device of another volume: choose another name, or stop that volume first. (If it is nobody's \
+         any more, remove the link)"
+    )]
+    NameInUse {
+        /// Which.
+        path: String,
+    },
     /// The link cannot be made.
     #[error("the link {path} cannot be made: {why}. Make /dev/loligo writable for this process")]
     Link {

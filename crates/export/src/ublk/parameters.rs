@@ -110,10 +110,7 @@ mod tests {
         let flags = uapi::ATTR_VOLATILE_CACHE | uapi::ATTR_FUA;
         assert_eq!(traits().parameters().attrs, flags);
         assert_eq!(Traits { volatile: false, ..traits() }.parameters().attrs, 0);
-        assert_eq!(
-            Traits { rotational: true, ..traits() }.parameters().attrs,
-            flags | uapi::ATTR_ROTATIONAL
-        );
+        assert_eq!(Traits { rotational: true, ..traits() }.parameters().attrs, flags | uapi::ATTR_ROTATIONAL);
         let p = traits().parameters();
         assert_eq!((p.logical_shift, p.physical_shift, p.sectors), (9, 12, 1 << 21));
     }

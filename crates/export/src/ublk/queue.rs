@@ -142,7 +142,10 @@ impl Queue {
             res if res == -Errno::NODEV.raw_os_error() => return None,
             res => {
                 tracing::error!(
-                    device = self.served.id, queue = self.number, tag, errno = -res,
+                    device = self.served.id,
+                    queue = self.number,
+                    tag,
+                    errno = -res,
                     "the kernel refuses a slot of a ublk device"
                 );
                 self.served.refused.store(true, Ordering::Release);
