@@ -141,7 +141,7 @@ fn what_was_synced_survives_the_power() -> Result<()> {
                 synced = n.parse()?;
             }
         }
-        vm.kill()?;
+        drop(vm);
         fs.power().power_on();
         println!("life {life}: the power went when {synced} was synced");
     }
@@ -224,11 +224,8 @@ fn beside_the_kernels_caches_loligo_does_not_fall_off_the_cliff() -> Result<()> 
     args.push(format!("unix:{}", socket.display()));
     let mut server = Server::launch(dir.path(), &args)?;
     server.ready()?;
-    let disk = Disk {
-        source: format!("nbd+unix:///vol?socket={}", socket.display()),
-        sector: 512,
-        serial: "slow".to_owned(),
-    };
+    let disk =
+        Disk { source: format!("nbd+unix:///vol?socket={}", socket.display()), serial: "slow".to_owned() };
     let script =
         format!("ROUNDS={rounds} SECONDS_EACH={each} COUNTED={counted}\n{}", include_str!("../vm/cliff.sh"));
     let limit = LIMIT + Duration::from_secs(rounds * 5 * (each + 20));

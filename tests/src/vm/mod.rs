@@ -31,16 +31,14 @@ static ALONE: Mutex<()> = Mutex::new(());
 pub struct Disk {
     /// A file, or a URI that qemu knows.
     pub source: String,
-    /// Bytes of its logical blocks.
-    pub sector: u32,
-    /// Seen by the guest as rotational where it asks.
+    /// What it calls itself.
     pub serial: String,
 }
 
 impl Disk {
-    /// The file `path` as a disk with sectors of 512 bytes; its flushes are the file's.
+    /// The file `path` as a disk; its flushes are the file's.
     pub fn file(path: &Path, serial: &str) -> Disk {
-        Disk { source: path.display().to_string(), sector: 512, serial: serial.to_owned() }
+        Disk { source: path.display().to_string(), serial: serial.to_owned() }
     }
 }
 
@@ -55,7 +53,7 @@ pub struct Plan {
     pub memory: u32,
 }
 
-/// A running machine; dropping it ends it.
+/// A running machine; dropping it ends it, as a power cut would.
 #[derive(Debug)]
 pub struct Vm {
     child: Child,
@@ -146,11 +144,7 @@ impl Vm {
                 "file={},if=none,id=d{n},format=raw,cache.direct=off,cache.no-flush=off,aio=threads,discard=unmap",
                 disk.source
             ));
-            let block = disk.sector;
-            qemu.arg("-device").arg(format!(
-                "virtio-blk-pci,drive=d{n},serial={},num-queues=2,logical_block_size={block},physical_block_size={block}",
-                disk.serial
-            ));
+            qemu.arg("-device").arg(format!("virtio-blk-pci,drive=d{n},serial={},num-queues=2", disk.serial));
         }
         let log = std::fs::File::create(dir.path().join("qemu.log"))?;
         let child = qemu
@@ -199,21 +193,6 @@ impl Vm {
         self.lines.recv_timeout(Duration::from_millis(300)).ok()
     }
 
-    /// Waits for a line that begins with `start`.
-    ///
-    /// # Errors
-    /// Where the script ends before, or the time is up.
-    pub fn until(&mut self, start: &str, limit: Duration) -> Result<String> {
-        let deadline = Instant::now() + limit;
-        loop {
-            let line = self.line(deadline.saturating_duration_since(Instant::now()))?;
-            if line.starts_with(start) {
-                return Ok(line);
-            }
-            ensure!(!line.starts_with(END), "the script ended before it said '{start}'");
-        }
-    }
-
     /// Waits for the end of the script.
     ///
     /// # Errors
@@ -229,15 +208,6 @@ impl Vm {
             }
             lines.push(line);
         }
-    }
-
-    /// Ends the machine as a power cut would.
-    ///
-    /// # Errors
-    /// Where it cannot be ended.
-    pub fn kill(mut self) -> Result<()> {
-        self.end();
-        Ok(())
     }
 
     /// The last lines of the kernel's console.
