@@ -87,16 +87,16 @@ stopped
 echo "ok: 4096-byte sectors"
 
 # Another size: for nobody who has it open.
-truncate -s 16m /tmp/core
+truncate -s 16777216 /tmp/core
 third() { serve --name third --bare --core /tmp/core --listen ublk:third; }
 third
 sleep 1000 </dev/loligo/third & holder=$!
 sleep 0.2
 stopped
-truncate -s 8m /tmp/core
+truncate -s 8388608 /tmp/core
 refused "is open, but it has 16777216 bytes and the volume 8388608 now" \
     loligo serve --name third --bare --core /tmp/core --listen ublk:third
-truncate -s 32m /tmp/core
+truncate -s 33554432 /tmp/core
 third
 same "bytes" 16777216 "$(blockdev --getsize64 /dev/loligo/third)"
 grep -q "is open with 16777216 bytes and the volume has 33554432 now" /run/serve.log || fail "nothing was said"

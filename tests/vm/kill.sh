@@ -73,7 +73,7 @@ other
 same "the other's device" ublkb1 "$(basename "$(readlink /dev/loligo/other)")"
 refused "in use" loligo serve --name third --cache /dev/vdc --core /dev/vdd --mode wb --listen ublk:third
 refused "being served" loligo serve --name other --cache /dev/vda --core /dev/vdb --mode wb --listen ublk:vol
-truncate -s 16m /tmp/third
+truncate -s 16777216 /tmp/third
 refused "device of another volume" loligo serve --name third --bare --core /tmp/third --listen ublk:other
 [ ! -e /dev/ublkb2 ] || fail "a refused start left a device"
 sleep 1000 </dev/loligo/other & holder=$!
