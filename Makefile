@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/loligo
 
-.PHONY: help demo demo-ceph test build install lint fmt deny clean
+.PHONY: help demo demo-ceph test test-vm build install lint fmt deny clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -20,6 +20,9 @@ demo-ceph: ## build, install Ceph's packages where missing, then show an RBD ima
 
 test: ## every test; the last line counts them. FUZZ_S=60 and LOLIGO_SEEDS=N run longer
 	@scripts/test.sh
+
+test-vm: ## ublk and the kernel's own caches in a small virtual machine (kernel 6.12); LOLIGO_LONG=1 runs longer
+	@scripts/test-vm.sh
 
 build: ## the program, in target/release/loligo
 	@scripts/build.sh

@@ -15,3 +15,4 @@ pub mod nbd;
 pub mod server;
 pub mod skip;
 pub mod tidy;
+pub mod vm;

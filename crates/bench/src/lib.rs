@@ -27,6 +27,7 @@ pub mod server;
 pub mod stats;
 pub mod table;
 pub mod trace;
+pub mod ublk;
 pub mod units;
 mod unknown_disk;
 pub mod virtual_cliff;

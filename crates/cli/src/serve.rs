@@ -42,6 +42,9 @@ Examples:
   As a block device, /dev/loligo/osd0, for an OSD that runs as ceph:
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen block:osd0 --dev-owner ceph:ceph
+  The same where the kernel has ublk (modprobe ublk_drv): it outlives the service
+    loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
+      --listen ublk:osd0
   In front of an RBD image, on a compute node:
     loligo serve --name vm1 --cache /ssd/vm1.cache --cache-size 64g \\
       --core 'rbd:volumes/vm1?id=loligo' --mode wb --listen unix:/run/vm1.sock
@@ -83,13 +86,16 @@ pub(crate) struct Args {
     /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
     #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
     line_size: Option<u32>,
-    /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME; may be given several times
+    /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT, block:NAME or ublk:NAME; may be given several times
     ///
     /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. fuse mounts a file
     /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
     /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
     /// block makes a block device of the kernel, /dev/loligo/NAME: a loop device over such a file. It needs root. While it is
     /// open somewhere, a stop waits for its users.
+    /// ublk makes it a block device of its own, /dev/loligo/NAME too: it needs root and Linux 6.5 or later with ublk_drv. The
+    /// device outlives this service: while somebody has it open, a stop or a crash leaves it, requests wait, and the next
+    /// start of the volume answers them. A stop deletes it where nobody has it open.
     #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
     listen: Vec<Way>,
     /// Whether a block device says that it has heads to move: yes, no, or as the core does

@@ -63,7 +63,7 @@ pub enum ListenError {
     /// Not an address.
     #[error(
         "cannot listen on '{given}': {why}. Give unix:PATH or tcp:ADDR:PORT, for example tcp:127.0.0.1:10809, \
-         fuse:MOUNTPOINT or block:NAME"
+         fuse:MOUNTPOINT, block:NAME or ublk:NAME"
     )]
     Address {
         /// What was given.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `unix:PATH`, `tcp:ADDR:PORT`, `fuse:MOUNTPOINT` or `block:NAME`.
+/// `unix:PATH`, `tcp:ADDR:PORT`, `fuse:MOUNTPOINT`, `block:NAME` or `ublk:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     /// NBD over a socket.
@@ -14,12 +14,22 @@ pub enum Way {
     Fuse(PathBuf),
     /// A block device under this name.
     Block(String),
+    /// `/dev/loligo/NAME`, a block device of the kernel.
+    Ublk(String),
 }
 
 impl FromStr for Way {
     type Err = ListenError;
 
     fn from_str(s: &str) -> Result<Way, ListenError> {
+        if let Some(name) = s.strip_prefix("ublk:") {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
+                let why = "a device is named by 1 to 64 letters, digits, dots, dashes and underscores, no dot first";
+                return Err(ListenError::Address { given: s.to_owned(), why: why.to_owned() });
+            }
+            return Ok(Way::Ublk(name.to_owned()));
+        }
         let missing = |what: &str| {
             Err(ListenError::Address { given: s.to_owned(), why: format!("the {what} is missing") })
         };
@@ -39,6 +49,7 @@ impl fmt::Display for Way {
             Way::Socket(addr) => addr.fmt(f),
             Way::Fuse(path) => write!(f, "fuse:{}", path.display()),
             Way::Block(name) => write!(f, "block:{name}"),
+            Way::Ublk(name) => write!(f, "ublk:{name}"),
         }
     }
 }
@@ -51,10 +62,12 @@ mod tests {
     fn a_way_is_read_as_it_is_documented() {
         assert_eq!("fuse:/mnt/vol".parse::<Way>().unwrap(), Way::Fuse("/mnt/vol".into()));
         assert_eq!("block:osd.0".parse::<Way>().unwrap(), Way::Block("osd.0".into()));
-        for written in ["fuse:/mnt/vol", "block:vol", "unix:/run/vol.sock", "tcp:127.0.0.1:10809"] {
+        assert_eq!("ublk:osd.3".parse::<Way>().unwrap(), Way::Ublk("osd.3".into()));
+        for written in ["fuse:/mnt/vol", "block:vol", "ublk:vol", "unix:/run/vol.sock", "tcp:127.0.0.1:10809"]
+        {
             assert_eq!(written.parse::<Way>().unwrap().to_string(), written);
         }
-        for bad in ["fuse:", "block:", "udp:1", ""] {
+        for bad in ["fuse:", "block:", "udp:1", "", "ublk:", "ublk:../x", "ublk:a/b"] {
             assert!(bad.parse::<Way>().unwrap_err().to_string().contains("fuse:MOUNTPOINT"), "{bad}");
         }
     }

@@ -45,6 +45,17 @@ pub enum Rotational {
     Core,
 }
 
+impl Rotational {
+    /// What is said where the core has heads to move, or not.
+    pub(crate) fn of(self, turns: bool) -> bool {
+        match self {
+            Rotational::Yes => true,
+            Rotational::No => false,
+            Rotational::Core => turns,
+        }
+    }
+}
+
 impl FromStr for Rotational {
     type Err = String;
 
@@ -97,11 +108,7 @@ pub(crate) fn serve(
     turns: bool,
     app: &App,
 ) -> Result<Vec<BlockDevice>> {
-    let rotational = match options.rotational {
-        Rotational::Yes => true,
-        Rotational::No => false,
-        Rotational::Core => turns,
-    };
+    let rotational = options.rotational.of(turns);
     let traits = Traits { block: export.min_block, rotational, owner: options.owner };
     let mut devices = Vec::new();
     for (number, claim) in claims.into_iter().enumerate() {

@@ -23,3 +23,4 @@ pub mod serve;
 mod signals;
 mod stats;
 mod stop;
+pub mod ublk;

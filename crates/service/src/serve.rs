@@ -11,7 +11,8 @@ use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
 use crate::signals::StopSignals;
-use crate::{cache, core, metrics, names, rbd, stats, stop};
+use crate::ublk::Devices;
+use crate::{cache, core, metrics, names, rbd, stats, stop, ublk};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
@@ -19,6 +20,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
 use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
+use loligo_export::ublk::Traits;
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running};
 use std::io::Write;
@@ -124,6 +126,7 @@ pub(crate) struct Volume {
     pub(crate) app: Arc<App>,
     mounts: Vec<Mount>,
     devices: Vec<BlockDevice>,
+    kernel: Devices,
     left: Left,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
@@ -167,6 +170,7 @@ impl Volume {
                     claims.push(claim);
                     continue;
                 }
+                Way::Ublk(_) => continue,
             };
             let listener = Listener::bind(addr, tls.is_some())?;
             leaves(signals, listener.addr());
@@ -191,6 +195,7 @@ impl Volume {
         export.fast_zero = geometry.can_unmap;
 
         let turns = geometry.rotational || matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
+        let (mut volatile, mut threads) = (geometry.volatile_cache, 1);
         let (backend, held, made) = match &options.cache {
             None => {
                 if let Some(home) = &core.home {
@@ -214,6 +219,8 @@ impl Volume {
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
+                threads = opened.cores.len();
+                volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {
                     cache: opened.file.clone(),
                     cores: opened.cores,
@@ -223,10 +230,16 @@ impl Volume {
                 (backend, Some(HeldCache { file: opened.file, share: opened.share, superblock }), opened.made)
             }
         };
+        let mut traits = Traits::new(&export, geometry.physical_block, volatile);
+        traits.rotational = options.block.rotational.of(turns);
+        let uuid =
+            held.as_ref().map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text());
+        let kernel = Devices::claim(&options.listen, &ublk::identity(uuid, &core), &traits, threads)?;
         let sockets = listeners.iter().map(|l| l.addr().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
         let blocks = claims.iter().map(|c| Way::Block(c.name().to_owned()).to_string());
-        let ways = sockets.chain(mounts).chain(blocks).collect();
+        let others = options.listen.iter().filter(|w| matches!(w, Way::Ublk(_))).map(Way::to_string);
+        let ways = sockets.chain(mounts).chain(blocks).chain(others).collect();
         let info = Info::new(&options, held.as_ref(), ways, export.size);
         let backing = core.backing.clone();
         let lease = image.as_ref().map(|i| i.image().lease.clone());
@@ -255,11 +268,12 @@ impl Volume {
         let app = Arc::new(App::new(info, running.handle().clone(), kept));
         let left = Left { backing, held, image, home };
         let ways = Ways { mountpoints, claims, turns };
-        let served = serve(&options, ways, &export, &app, name, control);
+        let mut kernel = kernel;
+        let served = serve(&options, ways, &export, &app, (name, control), &mut kernel);
         let (mounts, devices, api) = match served {
             Ok(served) => served,
             Err(why) => {
-                stop::stop(&options, signals, running, Vec::new(), &app, left)?;
+                stop::stop(&options, signals, running, (Vec::new(), kernel), &app, left)?;
                 return Err(why);
             }
         };
@@ -272,6 +286,7 @@ impl Volume {
             app,
             mounts,
             devices,
+            kernel,
             left,
             poisoned: false,
             expired: false,
@@ -328,9 +343,9 @@ impl Volume {
     /// # Errors
     /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
     pub(crate) fn stop(self, signals: &StopSignals) -> Result<u64> {
-        let Volume { options, running, app, mut mounts, mut devices, left, .. } = self;
+        let Volume { options, running, app, mut mounts, mut devices, kernel, left, .. } = self;
         mounts.extend(block::let_go(&mut devices, &options, signals, &running, &app));
-        stop::stop(&options, signals, running, mounts, &app, left)
+        stop::stop(&options, signals, running, (mounts, kernel), &app, left)
     }
 }
 
@@ -348,10 +363,11 @@ fn serve(
     ways: Ways,
     export: &Export,
     app: &Arc<App>,
-    name: Listener,
-    control: &ControlThread,
+    (name, control): (Listener, &ControlThread),
+    kernel: &mut Devices,
 ) -> Result<(Vec<Mount>, Vec<BlockDevice>, Api)> {
     app.set_params(&options.params)?;
+    kernel.go_live(&app.handle)?;
     let mounts = mount(&ways.mountpoints, export, app)?;
     let devices = block::serve(ways.claims, export, &options.block, ways.turns, app)?;
     let api = control.serve_volume(name, app.clone())?;
@@ -399,7 +415,7 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(
         !o.listen.is_empty(),
-        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
+        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT, block:NAME or ublk:NAME"
     );
     for (i, way) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.

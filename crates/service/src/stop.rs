@@ -1,4 +1,4 @@
-//! The stop: clients first, their mounts with them, then what they were promised, then the word "clean".
+//! The stop: clients first, their mounts and devices with them, then what they were promised, then the word "clean".
 
 use crate::app::App;
 use crate::progress::Progress;
@@ -6,6 +6,7 @@ use crate::say::say;
 use crate::serve::{HeldCache, Left, ServeOptions};
 use crate::signals::StopSignals;
 use crate::stats;
+use crate::ublk::Devices;
 use anyhow::{Context, Result, bail};
 use loligo_cache::api::Control;
 use loligo_cache::open;
@@ -30,7 +31,7 @@ pub(crate) fn stop(
     options: &ServeOptions,
     signals: &StopSignals,
     running: Running,
-    mounts: Vec<Mount>,
+    (mounts, mut devices): (Vec<Mount>, Devices),
     app: &App,
     left: Left,
 ) -> Result<u64> {
@@ -40,6 +41,8 @@ pub(crate) fn stop(
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
     signals.kill(image.is_some());
     let slow = image.is_some().then(say_if_slow);
+    // While requests are answered: what the kernel still wants of a device that goes is among them.
+    devices.let_go();
     let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
     unmount(mounts);
     drop(slow);
@@ -53,7 +56,9 @@ pub(crate) fn stop(
     let stopped = drained.and_then(|()| handle.control(&Control::Stop));
     drop(slow);
     stats::rewrite(options, app, false);
-    let ended = running.join().context("a thread of the volume failed")?;
+    let ended = running.join().context("a thread of the volume failed");
+    devices.end();
+    let ended = ended?;
     // One that is another client's refuses the flush too, and what is dirty never goes there.
     let lost = app.has_lost_image();
     let core_flushed = if lost { Ok(()) } else { backing.sync_io().flush() };

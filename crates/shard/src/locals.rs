@@ -1,9 +1,11 @@
-//! Clients in this process: whoever waits for an answer without a connection.
+//! Clients without a connection: those in this process, and the kernel's queues.
 
 use crate::cached::Answers;
 use crate::mail::{Mail, Mailbox};
+use crate::sockets::QUEUE_MARK;
 use loligo_block::lease::{Hold, Lease};
-use loligo_block::{Answer, Reply, ReqError, Request};
+use loligo_block::{Answer, Foreign, Reply, ReqError, Request, Ring};
+use loligo_export::ublk::{QUEUE_IDS, Queue};
 use loligo_export::{Answered, LOCAL_IDS, Server, Volume};
 use slab::Slab;
 use std::fmt;
@@ -65,7 +67,7 @@ impl Locals {
             return None;
         }
         request.id = self.askers.insert(asker) as u64;
-        debug_assert!(request.id < LOCAL_IDS, "the rest is for connections");
+        debug_assert!(request.id < QUEUE_IDS, "the rest is for queues and connections");
         Some(request)
     }
 
@@ -80,6 +82,7 @@ impl Locals {
 pub(crate) struct Clients {
     pub(crate) server: Server,
     pub(crate) locals: Locals,
+    queues: Vec<Queue>,
     lease: Option<Arc<Lease>>,
     /// Answers that wait until the lease is renewed.
     held: Vec<Reply>,
@@ -87,7 +90,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(crate) fn new(server: Server, lease: Option<Arc<Lease>>) -> Clients {
-        Clients { server, locals: Locals::default(), lease, held: Vec::new() }
+        Clients { server, locals: Locals::default(), queues: Vec::new(), lease, held: Vec::new() }
     }
 
     /// Lets answers go that could not before.
@@ -98,6 +101,30 @@ impl Clients {
                 self.answer(reply);
             }
         }
+    }
+
+    /// Serves a queue of a block device from now on.
+    pub(crate) fn add_queue(&mut self, ring: &mut Ring, mut queue: Queue) {
+        queue.fetch(ring, self.queues.len(), QUEUE_MARK);
+        self.queues.push(queue);
+    }
+
+    /// What the kernel asks by `event`.
+    pub(crate) fn fired(&mut self, event: Foreign) -> Option<Request> {
+        self.queues.get_mut(Queue::index_of(event))?.fired(event)
+    }
+
+    /// Sends the answers that queues have kept.
+    pub(crate) fn flush_queues(&mut self, ring: &mut Ring) {
+        for queue in self.queues.iter_mut().filter(|q| q.has_answers()) {
+            queue.flush(ring, QUEUE_MARK);
+        }
+    }
+
+    /// What comes from now on is refused, or left for the next server.
+    pub(crate) fn shutdown(&mut self) {
+        self.locals.shutdown();
+        self.queues.iter_mut().for_each(Queue::stop);
     }
 
     /// Whether answers wait for the lease.
@@ -117,6 +144,10 @@ impl Answers for Clients {
         }
         if reply.id >= LOCAL_IDS {
             self.server.answer(reply);
+        } else if reply.id >= QUEUE_IDS {
+            if let Some(queue) = self.queues.get_mut(Queue::index_for(reply.id)) {
+                queue.answer(reply);
+            }
         } else if let Some(asker) = self.locals.askers.try_remove(reply.id as usize) {
             asker.answer(reply.result);
         }

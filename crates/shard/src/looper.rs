@@ -130,6 +130,7 @@ impl Looper {
                 break;
             }
         }
+        self.clients.flush_queues(&mut self.ring);
         self.sockets.arm(&mut self.ring, &self.clients.server);
         self.drained();
     }
@@ -159,6 +160,7 @@ impl Looper {
             Ready::Read(id) => self.clients.server.on_readable(id, clock, &mut self.requests),
             Ready::Write(id) => self.clients.server.on_writable(id),
             Ready::Listener(i) => self.accept(clock, i),
+            Ready::Queue(event) => self.requests.extend(self.clients.fired(event)),
             Ready::Bell => {
                 let mut mail = std::mem::take(&mut self.mail);
                 self.boxes[self.me].take(&mut mail);
@@ -181,11 +183,12 @@ impl Looper {
             }
             (Mail::Socket(socket), _) => drop(self.clients.server.add(socket, clock)),
             (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
+            (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
             (Mail::Ask(Ask::Drain, said), _) => {
                 self.listeners.clear();
                 self.accept_again = None;
                 self.draining = Some(said);
-                self.clients.locals.shutdown();
+                self.clients.shutdown();
                 self.clients.server.shutdown(clock, &mut self.requests);
             }
             (Mail::Ask(ask, said), engine) => {

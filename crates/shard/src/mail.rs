@@ -6,6 +6,7 @@ use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
+use loligo_export::ublk::Queue;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -70,6 +71,8 @@ pub(crate) enum Mail {
     Socket(OwnedFd),
     /// A request of a client in this process.
     Local(Request, Asker),
+    /// A queue of a block device, which the thread serves from now on.
+    Queue(Box<Queue>),
     /// Management.
     Ask(Ask, Sender<Said>),
 }
@@ -97,6 +100,13 @@ impl Handle {
     /// A way in for a client in this process. Several should have different numbers: they are spread over the threads.
     pub fn local(&self, number: usize) -> Local {
         Local { boxes: self.boxes.clone(), home: number % self.shards() }
+    }
+
+    /// Gives the queues of a block device to the threads in turn.
+    pub fn serve_queues(&self, queues: Vec<Queue>) {
+        for (number, queue) in queues.into_iter().enumerate() {
+            self.boxes[number % self.shards()].put([Mail::Queue(Box::new(queue))]);
+        }
     }
 
     /// Asks one thread. The channel is cut without an answer where the thread has ended.

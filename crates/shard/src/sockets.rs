@@ -12,6 +12,9 @@ const READ: u64 = 1;
 const WRITE: u64 = 2;
 const LISTENER: u64 = 3;
 const BELL: u64 = 4;
+const QUEUE: u64 = 5;
+/// In the user data of the entries of a block device's queue.
+pub(crate) const QUEUE_MARK: u64 = QUEUE << KIND_SHIFT;
 
 /// What became ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub(crate) enum Ready {
     Write(ConnId),
     Listener(usize),
     Bell,
+    /// A slot of a block device's queue.
+    Queue(Foreign),
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -60,6 +65,7 @@ impl Sockets {
             }
             LISTENER => Some(Ready::Listener(low as usize)),
             BELL => Some(Ready::Bell),
+            QUEUE => Some(Ready::Queue(event)),
             _ => None,
         }
     }

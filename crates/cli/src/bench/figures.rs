@@ -1,9 +1,9 @@
-//! `loligo bench cliff|latency|nbd|fuse|block|foreground|restart|many`: the published figures, each both sides in one run.
+//! `loligo bench cliff|latency|nbd|fuse|block|ublk|foreground|restart|many`: the published figures, each both sides in one run.
 
 use anyhow::Result;
 use loligo_bench::bed::Place;
 use loligo_bench::table::Table;
-use loligo_bench::{block, cliff, foreground, fuse, latency, many, nbd_ab, restart};
+use loligo_bench::{block, cliff, foreground, fuse, latency, many, nbd_ab, restart, ublk};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub(crate) enum Figure {
     Fuse,
     /// What a volume adds to the kernel's transports.
     Block,
+    /// A volume as a block device, and what its transport alone takes.
+    Ublk,
     /// Cached reads while the destager runs.
     Foreground,
     /// A full cache killed and started.
@@ -96,6 +98,12 @@ pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
             let mut o = block::Options::new(place);
             (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
             let r = block::run(&o)?;
+            show(a, &r, &r.table())
+        }
+        Figure::Ublk => {
+            let mut o = ublk::Options::new(place);
+            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
+            let r = ublk::run(&o)?;
             show(a, &r, &r.table())
         }
         Figure::Foreground => {

@@ -36,6 +36,8 @@ enum What {
     Block(figures::Args),
     #[command(hide = true)]
     Null(null::Args),
+    /// A ublk device over memory, bare and cached, beside one that answers at once: rate and processor time of a request
+    Ublk(figures::Args),
     /// Cached reads at a fixed rate, with and without destaging at full rate
     Foreground(figures::Args),
     /// A full 64 GiB cache of 4 KiB lines (sparse, synthetic data) killed under load and started again: time, lines kept
@@ -58,6 +60,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Fuse(args) => figures::run(Figure::Fuse, &args),
         What::Block(args) => figures::run(Figure::Block, &args),
         What::Null(args) => null::run(&args),
+        What::Ublk(args) => figures::run(Figure::Ublk, &args),
         What::Foreground(args) => figures::run(Figure::Foreground, &args),
         What::Restart(args) => figures::run(Figure::Restart, &args),
         What::Many(args) => figures::run(Figure::Many, &args),

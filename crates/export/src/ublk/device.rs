@@ -1,0 +1,320 @@
+//! One ublk device from its making, or its taking over from a server that is gone, to its end.
+
+use super::control::{Control, failed};
+use super::error::UblkError;
+use super::link::Link;
+use super::parameters::{MOST_BYTES, Traits};
+use super::queue::{Queue, Served};
+use super::uapi::{self, DeviceInfo};
+use super::users;
+use rustix::io::Errno;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Slots of a queue: more than a disk takes at once, and few enough that one submission hands all of them over.
+const DEPTH: u16 = 128;
+/// How long the kernel may take to let go of a server that has ended: it waits for that one's own I/O.
+const LETTING_GO: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(2);
+/// Where the kernel lists the devices.
+const LIST: &str = "/sys/class/ublk-char";
+
+/// How [`Device::claim`] came by the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// It is new.
+    Made,
+    /// It was waiting for a server.
+    Found,
+}
+
+/// A ublk device that this process serves. Dropping it leaves the device to itself: its users wait.
+#[derive(Debug)]
+pub struct Device {
+    control: Control,
+    served: Arc<Served>,
+    origin: Origin,
+    name: String,
+    queues: u16,
+    size: u64,
+    link: Option<Link>,
+    live: bool,
+}
+
+/// What became of a device when its server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nobody had it open: it is deleted.
+    Deleted,
+    /// It is open: it stays, and requests wait until the volume is served again.
+    Waiting,
+}
+
+impl Device {
+    /// The device of the volume that `identity` tells from all others, for the name `name`: the one that its last server left,
+    /// or a new one with a queue for each of `threads`. What was left and does not fit is deleted if nobody has it open.
+    ///
+    /// # Errors
+    /// Where there is no ublk, somebody else serves the device, or its users would be deceived.
+    pub fn claim(identity: &str, name: &str, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
+        let control = Control::open()?;
+        let token = token(identity);
+        let (info, origin) = match find(&control, token)? {
+            Some(info) => match take_over(&control, info, name, traits)? {
+                Some(info) => (info, Origin::Found),
+                None => (make(&control, token, traits, threads)?, Origin::Made),
+            },
+            None => (make(&control, token, traits, threads)?, Origin::Made),
+        };
+        let sectors = control.parameters(info.id)?.sectors;
+        let file = open_server(info.id)?;
+        let served =
+            Arc::new(Served { file, id: info.id, depth: info.depth, refused: AtomicBool::new(false) });
+        Ok(Device {
+            control,
+            served,
+            origin,
+            name: name.to_owned(),
+            queues: info.queues,
+            size: sectors << 9,
+            link: None,
+            live: false,
+        })
+    }
+
+    /// Its node, as the kernel calls it.
+    pub fn node(&self) -> String {
+        format!("ublkb{}", self.served.id)
+    }
+
+    /// The name that stays, where it is live.
+    pub fn path(&self) -> Option<&Path> {
+        self.link.as_ref().map(Link::path)
+    }
+
+    /// Bytes that its users see. A volume that has grown while they had it open is served with its former size.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Its queues, each for one thread.
+    ///
+    /// # Errors
+    /// Where their descriptors cannot be mapped.
+    pub fn queues(&self) -> Result<Vec<Queue>, UblkError> {
+        (0..self.queues)
+            .map(|n| Queue::new(self.served.clone(), n).map_err(|e| UblkError::os("mapping a queue", e)))
+            .collect()
+    }
+
+    /// Lets requests come, once the threads have the queues: returns when they do. What its users had asked the last server is
+    /// asked again.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn go_live(&mut self) -> Result<(), UblkError> {
+        let what = match self.origin {
+            Origin::Made => uapi::START_DEV,
+            Origin::Found => uapi::END_USER_RECOVERY,
+        };
+        // Before anything else: a name that is taken is a reason not to begin.
+        let link = Link::make(&self.name, &self.node())?;
+        let refused = || self.served.refused.load(Ordering::Acquire);
+        let pid = u64::from(std::process::id());
+        if let Err(e) = self.control.patient(what, self.served.id, pid, refused) {
+            if self.origin == Origin::Made {
+                link.remove();
+            }
+            return Err(failed(what, e));
+        }
+        self.live = true;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Gives a live device another size.
+    ///
+    /// # Errors
+    /// Where the kernel cannot.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), UblkError> {
+        if !self.control.can_resize() {
+            return Err(UblkError::NoResize);
+        }
+        self.control
+            .plain(uapi::UPDATE_SIZE, self.served.id, bytes >> 9)
+            .map_err(|e| failed(uapi::UPDATE_SIZE, e))?;
+        self.size = bytes;
+        Ok(())
+    }
+
+    /// Stops it if nobody has it open; to be called while its requests are still answered. Its remains are for
+    /// [`Device::end`], once the threads have ended.
+    pub fn let_go(&mut self) -> Left {
+        if !self.live || users::in_use(&self.node()) {
+            return Left::Waiting;
+        }
+        if let Err(e) = self.control.plain(uapi::STOP_DEV, self.served.id, 0) {
+            tracing::warn!(device = self.served.id, error = %e, "a ublk device cannot be stopped");
+            return Left::Waiting;
+        }
+        self.live = false;
+        if let Some(link) = self.link.take() {
+            link.remove();
+        }
+        Left::Deleted
+    }
+
+    /// Deletes what [`Device::let_go`] stopped, or what never started.
+    pub fn end(self) {
+        let Device { control, served, origin, live, .. } = self;
+        let id = served.id;
+        let started = live || origin == Origin::Found && !is_dead(&control, id);
+        drop(served);
+        if !started && let Err(e) = control.plain(uapi::DEL_DEV, id, 0) {
+            tracing::warn!(device = id, error = %e, "a ublk device cannot be deleted");
+        }
+    }
+}
+
+fn is_dead(control: &Control, id: u32) -> bool {
+    matches!(control.info(id), Ok(Some(info)) if info.state == uapi::DEAD)
+}
+
+/// A number that tells the devices of a volume from all others. The kernel keeps it with the device, so that no file has to
+/// survive for the device to be known again, and none can be wrong.
+fn token(identity: &str) -> u64 {
+    let digest = openssl::sha::sha256(format!("loligo ublk\0{identity}").as_bytes());
+    u64::from_le_bytes(digest[..8].try_into().expect("eight of 32 bytes"))
+}
+
+/// The device that carries `token`.
+fn find(control: &Control, token: u64) -> Result<Option<DeviceInfo>, UblkError> {
+    let Ok(list) = std::fs::read_dir(LIST) else { return Ok(None) };
+    let numbers = list.flatten().filter_map(|e| e.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok());
+    for id in numbers {
+        if let Some(info) = control.info(id)?.filter(|i| i.token == token) {
+            return Ok(Some(info));
+        }
+    }
+    Ok(None)
+}
+
+fn make(control: &Control, token: u64, traits: &Traits, threads: usize) -> Result<DeviceInfo, UblkError> {
+    let mut info = DeviceInfo {
+        queues: threads.clamp(1, usize::from(u16::MAX)) as u16,
+        depth: DEPTH,
+        most_bytes: MOST_BYTES,
+        id: u32::MAX,
+        flags: uapi::F_USER_RECOVERY
+            | uapi::F_USER_RECOVERY_REISSUE
+            | uapi::F_USER_COPY
+            | uapi::F_CMD_IOCTL_ENCODE,
+        token,
+        ..DeviceInfo::default()
+    };
+    control.add(&mut info)?;
+    if let Err(why) = control.set_parameters(info.id, &traits.parameters()) {
+        let _ = control.plain(uapi::DEL_DEV, info.id, 0);
+        return Err(why);
+    }
+    Ok(info)
+}
+
+/// Makes the device ready for new queues, or nothing where it is gone, because nobody could miss it.
+fn take_over(
+    control: &Control,
+    info: DeviceInfo,
+    name: &str,
+    traits: &Traits,
+) -> Result<Option<DeviceInfo>, UblkError> {
+    let id = info.id;
+    let deadline = Instant::now() + LETTING_GO;
+    let quiesced = loop {
+        let Some(now) = control.info(id)? else { return Ok(None) };
+        match now.state {
+            uapi::QUIESCED => break true,
+            uapi::DEAD => break false,
+            // The kernel notices the end of a server when that one's last I/O has ended.
+            _ if Instant::now() > deadline || now.server_pid == std::process::id() as i32 => {
+                return Err(UblkError::Served { id, pid: now.server_pid });
+            }
+            _ => std::thread::sleep(PAUSE),
+        }
+    };
+    let delete = || {
+        Link::forget(name, &format!("ublkb{id}"));
+        control.plain(uapi::DEL_DEV, id, 0).map(|()| None).map_err(|e| failed(uapi::DEL_DEV, e))
+    };
+    if !quiesced {
+        return delete();
+    }
+    let then = control.parameters(id)?;
+    if !traits.same(&then) {
+        let open = users::in_use(&format!("ublkb{id}"));
+        if !open {
+            return delete();
+        }
+        if let Some(what) = traits.differs(&then) {
+            return Err(UblkError::Changed { id, what });
+        }
+        tracing::warn!(
+            device = id,
+            "the volume has changed, and its ublk device is open: its users see the former one"
+        );
+    }
+    loop {
+        match control.plain(uapi::START_USER_RECOVERY, id, 0) {
+            Ok(()) => return Ok(Some(info)),
+            // A server was here and ended before it had taken a queue: that has been done.
+            Err(Errno::INVAL) => return Ok(Some(info)),
+            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(Errno::BUSY) => return Err(UblkError::Served { id, pid: info.server_pid }),
+            Err(e) => return Err(failed(uapi::START_USER_RECOVERY, e)),
+        }
+    }
+}
+
+/// Becomes the server of a device: the kernel lets one process open it.
+fn open_server(id: u32) -> Result<std::fs::File, UblkError> {
+    let path = format!("/dev/ublkc{id}");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(file) => return Ok(file),
+            // Where udev makes the nodes they come a moment later.
+            Err(e)
+                if Instant::now() < deadline
+                    && matches!(Errno::from_io_error(&e), Some(Errno::NOENT | Errno::BUSY)) =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            Err(e) => return Err(UblkError::os(format!("opening {path}"), e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_told_apart_and_known_again() {
+        assert_eq!(token("uuid:1"), token("uuid:1"));
+        assert_ne!(token("uuid:1"), token("uuid:2"));
+        assert_ne!(token(""), 0);
+    }
+
+    #[test]
+    fn a_kernel_without_ublk_is_named_with_the_mend() {
+        if Path::new("/dev/ublk-control").exists() {
+            return println!("SKIP: ublk refusal: this kernel has ublk");
+        }
+        let export = crate::Export::new("vol", 1 << 20);
+        let why =
+            Device::claim("test", "test", &Traits::new(&export, 4096, true), 1).unwrap_err().to_string();
+        assert!(why.contains("modprobe ublk_drv") && why.contains("fuse:"), "{why}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Why there is no ublk device, and what helps.
+
+use std::io;
+
+/// Why a volume cannot be a ublk device.
+#[derive(Debug, thiserror::Error)]
+pub enum UblkError {
+    /// No driver.
+    #[error(
+        "no ublk here: /dev/ublk-control is missing. Load the kernel's module (modprobe ublk_drv; Linux 6.5 or later, \
+         built with CONFIG_BLK_DEV_UBLK), or use --listen fuse:MOUNTPOINT"
+    )]
+    NoDriver,
+    /// Not this user's.
+    #[error("/dev/ublk-control cannot be opened: {0}. Run as root, and in a container give it the device")]
+    Denied(io::Error),
+    /// Not allowed to make devices.
+    #[error("the kernel does not let this process make ublk devices: run as root (CAP_SYS_ADMIN is needed)")]
+    NotPermitted,
+    /// Too old.
+    #[error(
+        "this kernel's ublk is too old: {0} is missing. Linux 6.5 or later has it; until then use --listen fuse:MOUNTPOINT"
+    )]
+    TooOld(&'static str),
+    /// Another process serves the device of this volume.
+    #[error("/dev/ublkb{id} is this volume's and is served by process {pid}: stop that first")]
+    Served {
+        /// The device's number.
+        id: u32,
+        /// Who serves it.
+        pid: i32,
+    },
+    /// The device of this volume has another form than the volume by now, and somebody uses it.
+    #[error(
+        "/dev/ublkb{id} is this volume's and is open, but {what}: its users would read and write another device than the \
+         one they opened. Bring the volume back to its former form, or give the device up: end its users, then \
+         start again"
+    )]
+    Changed {
+        /// The device's number.
+        id: u32,
+        /// What differs.
+        what: String,
+    },
+    /// The name is another file's.
+    #[error("{path} is not a link to a ublk device: remove it, or choose another name")]
+    NameTaken {
+        /// Which.
+        path: String,
+    },
+    /// The name leads to another volume's device.
+    #[error(
+        "{path} leads to the device of another volume: choose another name, or stop that volume first. (If it is nobody's \
+         any more, remove the link)"
+    )]
+    NameInUse {
+        /// Which.
+        path: String,
+    },
+    /// The link cannot be made.
+    #[error("the link {path} cannot be made: {why}. Make /dev/loligo writable for this process")]
+    Link {
+        /// Which.
+        path: String,
+        /// Why.
+        why: io::Error,
+    },
+    /// A live device cannot change its size here.
+    #[error(
+        "the size of a live ublk device can be changed from Linux 6.16 on: it takes effect when all its users have closed \
+         it and the volume is started again"
+    )]
+    NoResize,
+    /// The kernel refused.
+    #[error("ublk: {what} failed: {why}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        why: io::Error,
+    },
+}
+
+impl UblkError {
+    pub(super) fn os(what: impl Into<String>, why: impl Into<io::Error>) -> UblkError {
+        UblkError::Os { what: what.into(), why: why.into() }
+    }
+}

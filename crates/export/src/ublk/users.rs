@@ -1,0 +1,55 @@
+//! Who has a block device open. The kernel keeps the number to itself, so it is asked in the ways there are.
+
+use rustix::fs::{FileType, Mode, OFlags, major, makedev, minor, open, stat};
+use rustix::io::Errno;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Whether anybody uses the device `name` of `/dev`, as far as can be seen: file systems, swap, and whatever else claims it
+/// in the kernel, and open files of all processes but this one.
+pub(super) fn in_use(name: &str) -> bool {
+    let node = Path::new("/dev").join(name);
+    let Ok(device) = stat(&node) else { return false };
+    if FileType::from_raw_mode(device.st_mode) != FileType::BlockDevice {
+        return false;
+    }
+    claimed(&node) || has_holders(name) || opened(device.st_rdev)
+}
+
+/// Mounted, or under LVM, md, dm or swap.
+fn claimed(node: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    matches!(open(node, flags, Mode::empty()), Err(Errno::BUSY))
+}
+
+fn has_holders(name: &str) -> bool {
+    std::fs::read_dir(Path::new("/sys/class/block").join(name).join("holders"))
+        .is_ok_and(|mut all| all.next().is_some())
+}
+
+/// An open file of another process, or what a loop device stands on.
+fn opened(device: u64) -> bool {
+    let us = std::process::id().to_string();
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let numbers = processes.flatten().filter(|p| {
+        let name = p.file_name();
+        name != us.as_str() && name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+    });
+    for process in numbers {
+        let Ok(files) = std::fs::read_dir(process.path().join("fd")) else { continue };
+        // Looking at what a file stands for opens nothing.
+        if files.flatten().any(|f| std::fs::metadata(f.path()).is_ok_and(|m| is(&m, device))) {
+            return true;
+        }
+    }
+    let Ok(disks) = std::fs::read_dir("/sys/class/block") else { return false };
+    disks.flatten().any(|d| {
+        std::fs::read_to_string(d.path().join("loop/backing_file"))
+            .is_ok_and(|file| std::fs::metadata(file.trim_end()).is_ok_and(|m| is(&m, device)))
+    })
+}
+
+fn is(m: &std::fs::Metadata, device: u64) -> bool {
+    let kind = FileType::from_raw_mode(m.mode());
+    kind == FileType::BlockDevice && m.rdev() == makedev(major(device), minor(device))
+}

@@ -1,0 +1,24 @@
+#!/bin/bash
+# The tests in a virtual machine alone: ublk on Debian's kernel 6.12, beside the kernel's own caches. `make test-vm` runs
+# this; `make test` runs the same tests among all others. The last line is `N passed, N failed, N skipped`.
+#
+#   LOLIGO_LONG=1   20 kills, 8 power cuts, five rounds of the four caches and of ublk's overhead (40 minutes or so)
+#
+# Nothing is installed of the kernel: its package is fetched and unpacked below the target directory, once.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+. scripts/need.sh
+
+need_build
+need qemu-system-x86 busybox-static fio e2fsprogs dmsetup xz-utils fuse3 ||
+    say "Going on without: some tests will be skipped."
+dir=$(target_dir)
+mkdir -p "$dir"
+log=$dir/test-vm.log
+LOLIGO_BIN=$(realpath "$dir")/release/loligo
+export LOLIGO_BIN
+cargo build --release -p loligo || exit 1
+cargo test -p loligo-tests --test vm -- --nocapture --test-threads=1 </dev/null 2>&1 | tee "$log"
+case ${PIPESTATUS[0]} in 0 | 101) ;; *) echo "FAILED STEP: tests" | tee -a "$log" ;; esac
+say "The whole output is in $log"
+awk -f scripts/tally.awk "$log"

@@ -1,0 +1,242 @@
+//! A small virtual machine with Debian's kernel 6.12: what needs modules that the machine under the tests need not have.
+//!
+//! The machine boots from memory: busybox, the modules and programs that the tests name, the `loligo` program, and a script,
+//! which is what it runs. What the script prints arrives here line by line; its last line carries its status.
+
+mod archive;
+mod files;
+mod kernel;
+
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use kernel::Kernel;
+
+/// What ends the output of a script.
+const END: &str = "=== exit ";
+/// What is emulated: a processor with an instruction for checksums, and without the wide registers and carry-less
+/// multiplications that look fast to a program and are the slowest of all when emulated.
+const CPU: &str = "Nehalem";
+/// One machine at a time: each has two processors, emulated, and figures are taken in some.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A disk of the machine.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// A file, or a URI that qemu knows.
+    pub source: String,
+    /// What it calls itself.
+    pub serial: String,
+}
+
+impl Disk {
+    /// The file `path` as a disk; its flushes are the file's.
+    pub fn file(path: &Path, serial: &str) -> Disk {
+        Disk { source: path.display().to_string(), serial: serial.to_owned() }
+    }
+}
+
+/// A machine before it boots.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// What it runs, by busybox's sh.
+    pub script: String,
+    /// Its disks: `/dev/vda`, `/dev/vdb`, ...
+    pub disks: Vec<Disk>,
+    /// Megabytes; 1,536 where it is 0.
+    pub memory: u32,
+}
+
+/// A running machine; dropping it ends it, as a power cut would.
+#[derive(Debug)]
+pub struct Vm {
+    child: Child,
+    lines: Receiver<String>,
+    console: PathBuf,
+    began: Instant,
+    _dir: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// How a script ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its status.
+    pub status: i32,
+    /// Its lines, without the last.
+    pub lines: Vec<String>,
+}
+
+impl Outcome {
+    /// What follows the first `key` and a blank at the beginning of a line.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.lines.iter().find_map(|l| l.strip_prefix(key)?.strip_prefix(' '))
+    }
+
+    /// The same as a number.
+    ///
+    /// # Errors
+    /// Where there is no such line, or no number on it.
+    pub fn number(&self, key: &str) -> Result<f64> {
+        let text = self.value(key).with_context(|| format!("no line '{key}' in:\n{}", self.text()))?;
+        text.trim().parse().with_context(|| format!("'{key} {text}' is no number"))
+    }
+
+    /// Everything it said.
+    pub fn text(&self) -> String {
+        self.lines.join("\n")
+    }
+}
+
+/// Why there can be no machine here, for a person to read.
+pub fn missing() -> Option<String> {
+    for (program, package) in [
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("busybox", "busybox-static"),
+        ("fio", "fio"),
+        ("xz", "xz-utils"),
+    ] {
+        if !crate::skip::installed(program) {
+            return Some(format!("{program} is missing (apt-get install {package})"));
+        }
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        return Some("the machine is an x86-64 one, and runs this program".to_owned());
+    }
+    Kernel::get().err().map(|why| format!("no kernel for the machine: {why:#}"))
+}
+
+impl Vm {
+    /// Boots.
+    ///
+    /// # Errors
+    /// Where there is no kernel, or qemu does not start.
+    pub fn boot(plan: &Plan) -> Result<Vm> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernel = Kernel::get()?;
+        let dir = tempfile::tempdir_in(kernel::cache_dir())?;
+        let initrd = dir.path().join("initrd");
+        files::image(kernel, &plan.script, &initrd)?;
+        let console = kernel::cache_dir().join(format!("console-{}.log", std::process::id()));
+        let socket = dir.path().join("out");
+        let listener = UnixListener::bind(&socket)?;
+        let memory = if plan.memory == 0 { 1536 } else { plan.memory };
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(["-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", CPU, "-smp", "2", "-nodefaults"])
+            .args(["-no-reboot", "-display", "none", "-m", &memory.to_string()])
+            .arg("-kernel")
+            .arg(&kernel.image)
+            .arg("-initrd")
+            .arg(&initrd)
+            .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on"])
+            .args(["-serial", &format!("file:{}", console.display())])
+            .args(["-device", "virtio-serial-pci", "-chardev"])
+            .arg(format!("socket,id=out,path={}", socket.display()))
+            .args(["-device", "virtconsole,chardev=out"]);
+        for (n, disk) in plan.disks.iter().enumerate() {
+            qemu.arg("-drive").arg(format!(
+                "file={},if=none,id=d{n},format=raw,cache.direct=off,cache.no-flush=off,aio=threads,discard=unmap",
+                disk.source
+            ));
+            qemu.arg("-device").arg(format!("virtio-blk-pci,drive=d{n},serial={},num-queues=2", disk.serial));
+        }
+        let log = std::fs::File::create(dir.path().join("qemu.log"))?;
+        let child = qemu
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("qemu-system-x86_64 does not run")?;
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            let Ok((stream, _)) = listener.accept() else { return };
+            let mut reader = BufReader::new(stream);
+            let mut line = Vec::new();
+            while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                line.clear();
+                if send.send(text).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Vm { child, lines, console, began: Instant::now(), _dir: dir, _alone: alone })
+    }
+
+    /// The next line that the script prints.
+    ///
+    /// # Errors
+    /// Where none comes in time, or the machine has ended.
+    pub fn line(&mut self, limit: Duration) -> Result<String> {
+        match self.lines.recv_timeout(limit) {
+            Ok(line) => {
+                println!("[{:6.1}] {line}", self.began.elapsed().as_secs_f64());
+                Ok(line)
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the machine said nothing for {limit:?}; its console:\n{}", self.words())
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the machine ended without a status; its console:\n{}", self.words())
+            }
+        }
+    }
+
+    /// A line that comes within a moment, if one does.
+    pub fn rest(&mut self) -> Option<String> {
+        self.lines.recv_timeout(Duration::from_millis(300)).ok()
+    }
+
+    /// Waits for the end of the script.
+    ///
+    /// # Errors
+    /// Where the machine hangs or crashes.
+    pub fn outcome(&mut self, limit: Duration) -> Result<Outcome> {
+        let deadline = Instant::now() + limit;
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line(deadline.saturating_duration_since(Instant::now()))?;
+            if let Some(status) = line.strip_prefix(END) {
+                let status = status.trim().parse().context("the script's status")?;
+                return Ok(Outcome { status, lines });
+            }
+            lines.push(line);
+        }
+    }
+
+    /// The last lines of the kernel's console.
+    fn words(&self) -> String {
+        let all = std::fs::read(&self.console).unwrap_or_default();
+        let all = String::from_utf8_lossy(&all);
+        let lines: Vec<&str> = all.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Boots, runs `plan` to its end and expects success.
+///
+/// # Errors
+/// Where the machine fails, or the script says that something does.
+pub fn run(plan: &Plan, limit: Duration) -> Result<Outcome> {
+    let mut vm = Vm::boot(plan)?;
+    let outcome = vm.outcome(limit)?;
+    ensure!(outcome.status == 0, "the script failed with status {}:\n{}", outcome.status, outcome.text());
+    Ok(outcome)
+}

@@ -1,0 +1,109 @@
+# A ublk device does what a disk must do. /dev/vda is the cache, /dev/vdb the core.
+modprobe ext4
+modprobe brd rd_nr=2 rd_size=65536
+D=/dev/loligo/vol
+
+refused "modprobe ublk_drv" loligo serve --name vol --bare --core /dev/vdb --listen ublk:vol
+modprobe ublk_drv
+began=$(now)
+serve --name vol --cache /dev/vda --core /dev/vdb --mode wb --listen ublk:vol --shards 2
+same "the link" ../ublkb0 "$(readlink $D)"
+same "bytes" "$(blockdev --getsize64 /dev/vdb)" "$(blockdev --getsize64 $D)"
+same "queues" 2 "$(ls /sys/block/ublkb0/mq | wc -l)"
+echo "ok: a device with a queue for each thread, $(($(now) - began)) ms after the start"
+
+same "write_cache" "write back" "$(queue ublkb0 write_cache)"
+same "fua" 1 "$(queue ublkb0 fua)"
+echo "ok: a cache that may lose what it answered says so"
+
+must mkfs.ext4 -q $D
+must mount $D /mnt
+dd if=/dev/urandom of=/mnt/file bs=1M count=8 2>/dev/null
+sum=$(md5sum </mnt/file)
+before=$(figure vol flush)
+dd if=/dev/zero of=/mnt/small bs=4k count=1 conv=fsync 2>/dev/null
+after=$(figure vol flush)
+[ "$after" -gt "$before" ] || fail "an fsync did not arrive: $before flushes before, $after after"
+echo "ok: an fsync arrives ($before flushes before, $after after)"
+must umount /mnt
+must e2fsck -fn $D
+must mount $D /mnt
+same "the file" "$sum" "$(md5sum </mnt/file)"
+must umount /mnt
+echo "ok: mkfs, mount, write, fsck"
+
+before=$(figure vol flush)
+must fio --name=f --filename=$D --rw=write --bs=4k --size=256k --ioengine=psync --fdatasync=1
+after=$(figure vol flush)
+[ $((after - before)) -ge 64 ] || fail "64 times fdatasync: $((after - before)) flushes"
+echo "ok: every fdatasync of a program arrives"
+
+must fio --name=v --filename=$D --rw=randwrite --bsrange=4k-1m --size=48m --direct=1 --ioengine=io_uring \
+    --iodepth=32 --verify=crc32c --do_verify=1 --verify_fatal=1
+must fio --name=v --filename=$D --rw=randrw --bs=512 --size=2m --offset=64m --direct=1 --ioengine=libaio --iodepth=16 \
+    --verify=crc32c --verify_backlog=16 --verify_fatal=1
+echo "ok: fio verify"
+
+# Ones, with a discard and a hole of zeroes in them.
+tr '\0' '\377' </dev/zero | dd bs=64k count=64 iflag=fullblock 2>/dev/null >/tmp/ones
+must dd if=/tmp/ones of=$D bs=64k conv=fsync
+must /usr/sbin/blkdiscard -z -o 262144 -l 1048576 $D
+must /usr/sbin/blkdiscard -o 2097152 -l 524288 $D
+echo 3 >/proc/sys/vm/drop_caches
+dd if=$D bs=64k count=64 2>/dev/null >/tmp/read
+cp /tmp/ones /tmp/expected
+dd if=/dev/zero of=/tmp/expected bs=64k seek=4 count=16 conv=notrunc 2>/dev/null
+# What was discarded may read as zeros or as before, each block as it likes.
+dd if=/tmp/read of=/tmp/expected bs=64k skip=32 seek=32 count=8 conv=notrunc 2>/dev/null
+cmp /tmp/read /tmp/expected || fail "discard or zeroes went wrong"
+same "bytes neither zero nor as before" 0 "$(dd if=/tmp/read bs=64k skip=32 count=8 2>/dev/null | tr -d '\0\377' | wc -c)"
+echo "ok: discard and write zeroes"
+stopped
+[ ! -e /dev/ublkb0 ] && [ ! -e $D ] || fail "a device that nobody has open is still there"
+echo "ok: a stop with nobody on it deletes the device"
+
+serve --name ram --cache /dev/ram0 --core /dev/ram1 --mode wb --listen ublk:ram --rotational yes
+same "write_cache" "write through" "$(queue ublkb0 write_cache)"
+same "rotational" 1 "$(queue ublkb0 rotational)"
+stopped
+serve --name ram --cache /dev/ram0 --core /dev/ram1 --mode wb --listen ublk:ram --rotational no
+same "rotational" 0 "$(queue ublkb0 rotational)"
+stopped
+echo "ok: devices without a volatile cache need no flushes; rotational is as asked"
+
+modprobe sd_mod
+modprobe scsi_debug sector_size=4096 dev_size_mb=64 delay=0 && within 10 test -e /dev/sda
+serve --name big --bare --core /dev/sda --listen ublk:big
+same "logical block" 4096 "$(queue ublkb0 logical_block_size)"
+refused "Invalid argument" fio --name=r --filename=/dev/loligo/big --rw=read --bs=512 --size=512 --direct=1 --ioengine=psync
+must mkfs.ext4 -q /dev/loligo/big
+must mount /dev/loligo/big /mnt
+must dd if=/dev/urandom of=/mnt/file bs=1M count=4 conv=fsync
+must umount /mnt
+must e2fsck -fn /dev/loligo/big
+must fio --name=v --filename=/dev/loligo/big --rw=randwrite --bs=4k --size=16m --direct=1 --ioengine=io_uring --iodepth=16 \
+    --verify=crc32c --do_verify=1 --verify_fatal=1
+stopped
+echo "ok: 4096-byte sectors"
+
+# Another size: for nobody who has it open.
+truncate -s 16777216 /tmp/core
+third() { serve --name third --bare --core /tmp/core --listen ublk:third; }
+third
+sleep 1000 </dev/loligo/third & holder=$!
+sleep 0.2
+stopped
+truncate -s 8388608 /tmp/core
+refused "is open, but it has 16777216 bytes and the volume 8388608 now" \
+    loligo serve --name third --bare --core /tmp/core --listen ublk:third
+truncate -s 33554432 /tmp/core
+third
+same "bytes" 16777216 "$(blockdev --getsize64 /dev/loligo/third)"
+grep -q "is open with 16777216 bytes and the volume has 33554432 now" /run/serve.log || fail "nothing was said"
+stopped
+kill $holder; wait $holder 2>/dev/null
+third
+same "bytes" 33554432 "$(blockdev --getsize64 /dev/loligo/third)"
+stopped
+[ -z "$(ls /dev/ublkb* 2>/dev/null)" ] || fail "something is left"
+echo "ok: another size is shown to nobody who has the device open"
