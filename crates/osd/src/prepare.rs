@@ -182,6 +182,10 @@ impl Plan<'_> {
         let target = place::target(&self.place.volume(), &self.definition()?.listen)?;
         folder::fill(&self.place, &target, &key)?;
         say!("osd.{id}: making the store");
+        for path in [&self.place.db, &self.place.wal].into_iter().flatten() {
+            let device = path.clone();
+            undo.note(format!("wipefs -a {}", path.display()), move || wipe::head(&device));
+        }
         self.mkfs(daemon, &key)?;
         folder::own(&self.place)?;
         say!("osd.{id}: what depends on the kind of device is set by name:");

@@ -63,7 +63,8 @@ pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     if ours.is_some() || is_unknown {
         settings::forget(&cluster, id)?;
     }
-    free(&known, how.zap)
+    // What was never finished holds nothing.
+    free(&known, how.zap || folder::unfinished(&place.dir))
 }
 
 /// Whether the cluster can do without it.
@@ -117,7 +118,7 @@ fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
 /// What the cluster said, without how it was asked.
 fn said(why: &anyhow::Error) -> String {
     let text = format!("{why:#}");
-    text.rsplit_once("Error ").map_or(text.clone(), |(_, rest)| rest.to_owned())
+    text.rsplit_once("Error ").map_or(&*text, |(_, rest)| rest).trim_end_matches('.').to_owned()
 }
 
 /// Every placement group that the OSD has goes on without it, from a copy that lacks nothing.

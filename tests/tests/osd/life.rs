@@ -75,6 +75,25 @@ fn kill_and_come_back(site: &mut Site, rng: &mut Rng, round: u32) -> Duration {
     begun.elapsed()
 }
 
+/// Another OSD, as a file and not started, whose cache lies on the same disk: that is said and shown.
+fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
+    let (core, second) = (site.path("core2"), cache.with_extension("2"));
+    std::fs::File::create(&core).and_then(|f| f.set_len(DATA)).expect("a core");
+    let mut words = site.prepare(&core, &second, &["--cache-size", "64m", "--via", "fuse", "--no-start"]);
+    let id = (site.id + 1).to_string();
+    for (key, value) in [("--id", id.clone()), ("--osd-dir", site.path("osd/second").display().to_string())] {
+        let at = words.iter().position(|w| w == key).expect("it is given");
+        words[at + 1] = value;
+    }
+    let out = site.command(&words.iter().map(String::as_str).collect::<Vec<_>>()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && said.contains(&format!("with that of osd.{}: when it dies", site.id)), "{said}");
+    let row = site.listed();
+    assert_eq!(row["shares_cache_with"], serde_json::json!([site.id + 1]), "{row}");
+    site.ok(&["osd", "remove", &id, "--wait"]);
+    assert!(!second.exists() && !site.path("osd/second").exists());
+}
+
 fn scrub(site: &Site) {
     let pgs = || {
         site.json(&["pg", "ls-by-osd", &site.id.to_string()])["pg_stats"].as_array().expect("a list").clone()
@@ -132,6 +151,7 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_wh
     assert!(row["volume_state"] == "serving" && row["mode"] == "wb" && row["dirty_bytes"].is_u64(), "{row}");
     assert_eq!(row["shares_cache_with"], serde_json::json!([]));
 
+    a_second_one_shares_its_fate(&site, &cache);
     pool(&site);
     let rounds = if std::env::var_os("LOLIGO_LONG").is_some() { 20 } else { 2 };
     let mut rng = Rng::new(6);
