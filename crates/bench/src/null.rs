@@ -54,7 +54,9 @@ pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()
             }
             Ok(())
         }
-        Way::Socket(_) => bail!("only fuse:MOUNTPOINT and block:NAME have a target that answers at once"),
+        Way::Socket(_) | Way::Ublk(_) => {
+            bail!("only fuse:MOUNTPOINT and block:NAME have a target that answers at once")
+        }
     }
 }
 

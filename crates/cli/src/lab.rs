@@ -12,6 +12,7 @@ use loligo_lab::status::Status;
 use loligo_lab::up::UpOptions;
 use loligo_lab::{down, status, up};
 use loligo_service::client::Client;
+use loligo_service::profile::Profile;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -118,6 +119,9 @@ struct Up {
     /// Their mode [default: wb]
     #[arg(long, value_name = "MODE")]
     cache_mode: Option<Mode>,
+    /// A named set of their tunables, as 'loligo serve --profile' knows them
+    #[arg(long, value_name = "NAME", value_parser = crate::values::profile)]
+    cache_profile: Option<&'static Profile>,
     /// A tunable of theirs, as 'loligo param' names it (repeatable)
     #[arg(long, value_name = "KEY=VALUE", value_parser = crate::values::param)]
     cache_set: Vec<(String, String)>,
@@ -255,6 +259,7 @@ fn config(a: Up) -> Result<LabConfig> {
     if let Some(mode) = a.cache_mode {
         c.cache_mode = mode.name().to_owned();
     }
+    c.cache_profile = a.cache_profile.map(|p| p.name.to_owned()).or(c.cache_profile);
     c.cache_set.extend(a.cache_set);
     c.db = a.db.or(c.db);
     c.wal = a.wal.or(c.wal);

@@ -9,6 +9,7 @@ mod flush;
 mod inspect;
 mod lab;
 mod mode;
+mod osd;
 mod param;
 mod rbd;
 mod release;
@@ -55,6 +56,7 @@ enum Command {
     Demo(demo::Args),
     Bench(bench::Args),
     Lab(lab::Args),
+    Osd(osd::Args),
     Rbd(rbd::Args),
     Volume(volume::Args),
     Config(config::Args),
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Osd(args) => osd::run(args),
         Command::Rbd(args) => rbd::run(args),
         Command::Volume(args) => volume::run(args),
         Command::Config(args) => config::run(args),

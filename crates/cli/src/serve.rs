@@ -8,6 +8,7 @@ use loligo_ceph::take::Destage;
 use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, Way};
 use loligo_service::block::{BlockOptions, Rotational};
+use loligo_service::profile::Profile;
 use loligo_service::rbd::RbdOptions;
 use loligo_service::serve::{CacheOptions, CoreSpec, ServeOptions};
 use std::net::SocketAddr;
@@ -77,12 +78,17 @@ pub(crate) struct Args {
     /// --destage, --lease and --snapshot-deadline.
     #[arg(long, value_name = "SPEC", value_parser = values::core)]
     core: CoreSpec,
-    /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt (needed unless --bare)
+    /// What is cached and what an answer waits for: wt, wb, wa, wi, wo or pt (needed unless --bare or --profile)
     ///
     /// wt: write-through. wb: write-back. wa: write-around. wi: write-invalidate. wo: write-only. pt: pass-through. The
     /// mode given here counts, whatever it was before.
-    #[arg(long, value_parser = values::mode, required_unless_present = "bare", conflicts_with = "bare")]
+    #[arg(long, value_parser = values::mode, required_unless_present_any = ["bare", "profile"], conflicts_with = "bare")]
     mode: Option<Mode>,
+    /// A named set of tunables: osd-hdd (a Ceph OSD whose data, database and log lie on one spinning disk)
+    ///
+    /// It says the mode too. What is given beside it with --mode and --param counts.
+    #[arg(long, value_name = "NAME", value_parser = values::profile, conflicts_with = "bare")]
+    profile: Option<&'static Profile>,
     /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
     #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
     line_size: Option<u32>,
@@ -181,7 +187,9 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         (_, _, Some(file)) => Some(Credentials::Psk { file }),
         _ => None,
     };
-    let cache = a.cache.zip(a.mode).map(|(path, mode)| CacheOptions {
+    let mode = a.mode.or(a.profile.map(|p| p.mode));
+    let params = a.profile.map(|p| p.with(&a.params)).unwrap_or(a.params);
+    let cache = a.cache.zip(mode).map(|(path, mode)| CacheOptions {
         path,
         size: a.cache_size,
         sparse: a.sparse,
@@ -210,7 +218,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         metrics: a.metrics,
         stats_json: a.stats_json,
         flush_on_stop: a.flush_on_stop,
-        params: a.params,
+        params,
         home_offset: a.home_offset,
     })
 }

@@ -70,3 +70,8 @@ pub(crate) fn owner(text: &str) -> Result<Owner, String> {
 pub(crate) fn image(text: &str) -> Result<loligo_ceph::spec::ImageSpec, String> {
     text.parse().map_err(|e: loligo_ceph::CephError| e.to_string())
 }
+
+/// A named set of tunables.
+pub(crate) fn profile(text: &str) -> Result<&'static loligo_service::profile::Profile, String> {
+    loligo_service::profile::find(text).map_err(|e| e.to_string())
+}

@@ -109,6 +109,8 @@ pub struct LabConfig {
     pub cache_dir: Option<PathBuf>,
     /// Their mode.
     pub cache_mode: String,
+    /// A named set of tunables for them.
+    pub cache_profile: Option<String>,
     /// Their tunables, as 'loligo param' names them.
     pub cache_set: BTreeMap<String, String>,
     /// Copies of each object.
@@ -142,6 +144,7 @@ impl Default for LabConfig {
             cache: None,
             cache_dir: None,
             cache_mode: "wb".to_owned(),
+            cache_profile: None,
             cache_set: BTreeMap::new(),
             replicas: 3,
             pool: "rbd".to_owned(),
@@ -219,8 +222,8 @@ impl LabConfig {
         self.osd_bytes()?;
         let cached = self.cache_bytes()?.is_some();
         ensure!(
-            cached || (self.cache_dir.is_none() && self.cache_set.is_empty()),
-            "cache-dir and cache-set are for caches: say with --cache how large they are"
+            cached || (self.cache_dir.is_none() && self.cache_set.is_empty() && self.cache_profile.is_none()),
+            "cache-dir, cache-profile and cache-set are for caches: say with --cache how large they are"
         );
         ensure!((1..=1000).contains(&self.osd_count()), "a lab has 1 to 1000 OSDs, not {}", self.osd_count());
         ensure!((1..=10).contains(&self.replicas), "replicas must be 1 to 10, not {}", self.replicas);
@@ -369,6 +372,7 @@ mod tests {
             ("osd-size = '100m'", "too small"),
             ("cache = '1m'", "24m at least"),
             ("cache-dir = '/x'", "say with --cache"),
+            ("cache-profile = 'osd-hdd'", "say with --cache"),
             ("pg-num = 0", "1 or more"),
             ("rpm = 5400", "7200 and 10000"),
             ("osd = 3", "unknown field"),

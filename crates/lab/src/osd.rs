@@ -151,7 +151,8 @@ pub(crate) fn serve(at: &Layout, state: &State, program: &Path, plan: &OsdPlan) 
             command.arg("--cache").arg(cache).args(["--cache-size", &bytes.to_string()]);
             let params =
                 config.cache_set.iter().flat_map(|(k, v)| ["--param".to_owned(), format!("{k}={v}")]);
-            command.args(["--mode", &config.cache_mode]).args(params)
+            let profile = config.cache_profile.iter().flat_map(|p| ["--profile".to_owned(), p.clone()]);
+            command.args(["--mode", &config.cache_mode]).args(profile).args(params)
         }
     };
     command.env("LOLIGO_RUNTIME_DIR", at.run());

@@ -1,7 +1,7 @@
 //! Who may depend on whom.
 
 /// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
-pub const MAY_USE: [(&str, &[&str]); 10] = [
+pub const MAY_USE: [(&str, &[&str]); 11] = [
     ("loligo-block", &[]),
     ("loligo-cache", &["loligo-block"]),
     ("loligo-sim", &["loligo-block", "loligo-cache"]),
@@ -10,6 +10,7 @@ pub const MAY_USE: [(&str, &[&str]); 10] = [
     ("loligo-service", &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-shard", "loligo-export"]),
     ("loligo-ceph", &["loligo-block"]),
     ("loligo-lab", &["loligo-block"]),
+    ("loligo-osd", &["loligo-block", "loligo-cache", "loligo-export", "loligo-lab", "loligo-service"]),
     (
         "loligo-bench",
         &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export", "loligo-lab", "loligo-service"],
@@ -22,6 +23,7 @@ pub const MAY_USE: [(&str, &[&str]); 10] = [
             "loligo-ceph",
             "loligo-export",
             "loligo-lab",
+            "loligo-osd",
             "loligo-bench",
             "loligo-service",
         ],

@@ -2,6 +2,7 @@
 
 use crate::block::BlockOptions;
 use crate::names;
+use crate::profile;
 use crate::rbd::RbdOptions;
 use crate::serve::{CacheOptions, CoreSpec, ServeOptions, check};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -62,7 +63,10 @@ pub struct VolumeConfig {
     /// Do not write a new cache file whole.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sparse: bool,
-    /// wt, wb, wa, wi, wo or pt; needed with a cache.
+    /// A named set of tunables; what is given beside it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// wt, wb, wa, wi, wo or pt; needed with a cache, unless a profile says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Cache line of a new cache.
@@ -227,9 +231,14 @@ impl VolumeConfig {
     /// What is wrong with it.
     pub fn options(&self, name: &str, leave: Leave) -> Result<ServeOptions> {
         let core: CoreSpec = self.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", self.core))?;
+        let profile = self.profile.as_deref().map(profile::find).transpose()?;
+        ensure!(
+            profile.is_none() || self.cache.is_some(),
+            "a profile is for a cache: give cache, or leave profile out"
+        );
         let mode =
             self.mode.as_deref().map(|m| m.parse::<Mode>().map_err(|e| anyhow!("mode = \"{m}\": {e}")));
-        let cache = match (&self.cache, mode.transpose()?) {
+        let cache = match (&self.cache, mode.transpose()?.or(profile.map(|p| p.mode))) {
             (None, None) => None,
             (None, Some(_)) => bail!("mode is given and cache is not: give both, or neither for a bare core"),
             (Some(_), None) => bail!("mode is missing: give wt, wb, wa, wi, wo or pt"),
@@ -246,6 +255,7 @@ impl VolumeConfig {
                 expected: None,
             }),
         };
+        let params: Vec<_> = self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect();
         let listen = self.listen.iter().map(|l| l.parse::<Way>().map_err(|e| anyhow!("listen: {e}")));
         let seconds = Duration::from_secs;
         let options = ServeOptions {
@@ -269,7 +279,10 @@ impl VolumeConfig {
             metrics: None,
             stats_json: None,
             flush_on_stop: self.flush_on_stop,
-            params: self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect(),
+            params: match profile {
+                Some(profile) => profile.with(&params),
+                None => params,
+            },
             home_offset: self.home_offset.map(|b| b.0),
         };
         check(&options)?;

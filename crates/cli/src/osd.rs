@@ -1,0 +1,293 @@
+//! `loligo osd`.
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use loligo_bench::table::Table;
+use loligo_block::DeviceSpec;
+use loligo_cache::mode::Mode;
+use loligo_lab::interrupt::{Interrupt, exit_code};
+use loligo_osd::cluster::Access;
+use loligo_osd::devices::Devices;
+use loligo_osd::list::Row;
+use loligo_osd::place::{self, Place};
+use loligo_osd::prepare::{self, Prepare, Via};
+use loligo_osd::remove::Remove;
+use loligo_osd::{activate, list, remove};
+use loligo_service::client::DaemonClient;
+use loligo_service::profile::Profile;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Make, start, list and remove Ceph OSDs on cached volumes
+///
+/// The volumes are the daemon's (loligod must run). An OSD's data begin 1 MiB behind the start of its disk, behind a label: LVM,
+/// ceph-volume and ceph-osd find nothing of theirs on the raw disk, and cannot start on it without the cache.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  An OSD on a disk behind a partition of an NVMe device:
+    loligo osd prepare --data /dev/sdb --cache /dev/nvme0n1p4
+  With its database on flash beside the cache, as osd.7:
+    loligo osd prepare --id 7 --data /dev/sdc --cache /dev/nvme0n1p5 --db /dev/nvme1n1p1
+  What there is, and which OSDs share a cache device:
+    loligo osd list
+  After an OSD was stopped by hand:
+    loligo osd activate 7
+  Take one away once its data are elsewhere, and wait for that:
+    loligo osd remove 7 --wait")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Prepare(Box<PrepareArgs>),
+    Activate(ActivateArgs),
+    /// List the OSDs on volumes of this host
+    ///
+    /// State and 'in' are what the cluster says; 'dies with' names the OSDs whose caches lie on the same device.
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    Remove(RemoveArgs),
+}
+
+/// Make an OSD on a new volume, and start it
+///
+/// Everything is checked before anything is changed. The cluster hears of the OSD when its store is whole; an error or Ctrl-C
+/// before that takes back what was done.
+#[derive(Debug, clap::Args)]
+struct PrepareArgs {
+    /// The slow device, for the data: a device or file, or hdd:PATH?rpm=7200 (a disk modelled over a file)
+    #[arg(long, value_name = "DEV")]
+    data: String,
+    /// The cache: a device of its own, such as a partition; or a file, made with --cache-size
+    #[arg(long, value_name = "DEV")]
+    cache: PathBuf,
+    /// Bytes of the cache (default: the whole device)
+    #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
+    cache_size: Option<u64>,
+    /// Where BlueStore's database lies (default: with the data, and so behind the cache)
+    #[arg(long, value_name = "DEV")]
+    db: Option<PathBuf>,
+    /// Where BlueStore's write-ahead log lies (default: with the database)
+    #[arg(long, value_name = "DEV")]
+    wal: Option<PathBuf>,
+    /// The OSD's number (default: the least that is free)
+    #[arg(long)]
+    id: Option<u32>,
+    /// Its CRUSH class (default: hdd or ssd, by what the data device says of itself)
+    #[arg(long)]
+    class: Option<String>,
+    /// What is cached and what an answer waits for
+    ///
+    /// In wb the OSD is lost with its cache; in wt it is not, and writes are as slow as the disk.
+    #[arg(long, default_value = "wb", value_parser = crate::values::mode)]
+    mode: Mode,
+    /// A named set of the cache's tunables
+    #[arg(long, value_name = "NAME", default_value = "osd-hdd", value_parser = crate::values::profile)]
+    profile: &'static Profile,
+    /// A tunable, as 'loligo param' names it; may be given several times
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = crate::values::param)]
+    params: Vec<(String, String)>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The OSD's folder (default: /var/lib/ceph/osd/ceph-ID)
+    #[arg(long, value_name = "DIR")]
+    osd_dir: Option<PathBuf>,
+    /// As whom the OSD runs
+    #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
+    user: String,
+    /// How the OSD reaches the volume: block (a block device) or fuse (a file)
+    #[arg(long, value_name = "block|fuse", default_value = "block", value_parser = via)]
+    via: Via,
+    /// Make it only; 'loligo osd activate' starts it
+    #[arg(long)]
+    no_start: bool,
+    /// Overwrite data on the devices
+    ///
+    /// Not data that somebody counts on: devices in use, of LVM or md, of an OSD in the cluster, or caches that hold what their
+    /// core does not have.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Which cluster, and as whom.
+#[derive(Debug, clap::Args)]
+struct ClusterArgs {
+    /// The cluster's configuration [default: $CEPH_CONF or /etc/ceph/ceph.conf]
+    #[arg(long, value_name = "FILE")]
+    conf: Option<PathBuf>,
+    /// The client that asks the cluster
+    #[arg(long, default_value = "client.admin")]
+    name: String,
+    /// That client's key (default: where the configuration says)
+    #[arg(long, value_name = "FILE")]
+    keyring: Option<PathBuf>,
+}
+
+impl ClusterArgs {
+    fn access(self) -> Result<Access> {
+        let conf = self.conf.unwrap_or_else(Access::default_conf);
+        Ok(Access {
+            conf: std::path::absolute(conf)?,
+            name: self.name,
+            keyring: self.keyring.map(std::path::absolute).transpose()?,
+        })
+    }
+}
+
+/// Start an OSD on its volume
+///
+/// Serves the volume, mends the links in the OSD's folder, starts the OSD (through systemd where that runs) and waits until the
+/// cluster says that it is up. An OSD whose device went away with a daemon that died is ended first. The daemon runs this by itself
+/// each time the volume has come.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["id", "all", "place"]))]
+struct ActivateArgs {
+    /// Its number
+    id: Option<u32>,
+    /// Every OSD on a volume of this host
+    #[arg(long)]
+    all: bool,
+    /// What the daemon knows of the OSD whose volume has come
+    #[arg(long, hide = true)]
+    place: Option<Place>,
+}
+
+/// Take an OSD out of the cluster for good, and its volume away
+///
+/// Refused while the cluster cannot do without it ('ceph osd safe-to-destroy').
+#[derive(Debug, clap::Args)]
+struct RemoveArgs {
+    /// Its number
+    id: u32,
+    /// Mark it out and wait until its data are elsewhere; Ctrl-C marks it in again
+    #[arg(long, conflicts_with = "force")]
+    wait: bool,
+    /// Do without waiting where every placement group of it has another whole copy: nothing but redundancy is lost
+    #[arg(long)]
+    force: bool,
+    /// Write over the start of the store, of the database and of the log
+    #[arg(long)]
+    zap: bool,
+}
+
+fn via(text: &str) -> Result<Via, String> {
+    match text {
+        "block" => Ok(Via::Block),
+        "fuse" => Ok(Via::Fuse),
+        _ => Err("use block or fuse".to_owned()),
+    }
+}
+
+/// Does it.
+pub(crate) fn run(a: Args) -> Result<ExitCode> {
+    let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
+    let done = match a.what {
+        What::Prepare(a) => make(*a, &stop),
+        What::Activate(a) => start(&a, &stop),
+        What::List { json } => show(&list::list(&stop)?, json),
+        What::Remove(a) => remove::remove(a.id, Remove { wait: a.wait, force: a.force, zap: a.zap }, &stop),
+    };
+    match done {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            Ok(ExitCode::from(exit_code(&error) as u8))
+        }
+    }
+}
+
+fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
+    let data: DeviceSpec = a.data.parse()?;
+    let whole = |path: PathBuf| std::path::absolute(path);
+    let data = match data {
+        DeviceSpec::File(path) => DeviceSpec::File(whole(path)?),
+        hdd @ DeviceSpec::Hdd { .. } => {
+            anyhow::ensure!(hdd.path().is_absolute(), "--data {}: give the whole path", a.data);
+            hdd
+        }
+    };
+    let devices = Devices {
+        data,
+        text: a.data,
+        cache: whole(a.cache)?,
+        cache_size: a.cache_size,
+        db: a.db.map(whole).transpose()?,
+        wal: a.wal.map(whole).transpose()?,
+    };
+    let wanted = Prepare {
+        devices,
+        id: a.id,
+        class: a.class,
+        mode: a.mode.name().to_owned(),
+        profile: Some(a.profile.name.to_owned()),
+        params: a.params.into_iter().collect(),
+        cluster: a.cluster.access()?,
+        dir: a.osd_dir,
+        user: a.user,
+        via: a.via,
+        start: !a.no_start,
+        force: a.force,
+        program: std::env::current_exe().context("the path of this program")?,
+    };
+    let id = prepare::prepare(&wanted, stop)?;
+    println!("{id}");
+    Ok(())
+}
+
+fn start(a: &ActivateArgs, stop: &Interrupt) -> Result<()> {
+    if let Some(place) = &a.place {
+        return activate::volume_came(place, stop);
+    }
+    let daemon = DaemonClient::new()?;
+    let all = match a.id {
+        Some(id) => vec![place::one(&daemon, id)?],
+        None => place::all(&daemon)?,
+    };
+    let mut failed = None;
+    for known in &all {
+        if let Err(why) = activate::activate(&daemon, known, stop) {
+            stop.check()?;
+            if let Some(before) = failed.replace(why) {
+                eprintln!("error: {before:#}");
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn show(rows: &[Row], json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(rows)?);
+        return Ok(());
+    }
+    let mut table =
+        Table::new(["osd", "state", "in", "volume", "is", "mode", "dirty", "core", "cache", "dies with"]);
+    for r in rows {
+        let shares: Vec<String> = r.shares_cache_with.iter().map(|id| format!("osd.{id}")).collect();
+        let word = |w: Option<String>| w.unwrap_or_else(|| "-".to_owned());
+        table.row([
+            format!("osd.{}", r.id),
+            r.state.to_owned(),
+            word(r.r#in.map(|i| if i { "in" } else { "out" }.to_owned())),
+            r.volume.clone(),
+            r.volume_state.to_owned(),
+            word(r.mode.clone()),
+            word(r.dirty_bytes.map(|n| n.to_string())),
+            r.core.clone(),
+            word(r.cache.as_ref().map(|c| c.display().to_string())),
+            word(Some(shares.join(", ")).filter(|s| !s.is_empty())),
+        ]);
+    }
+    println!("{}", table.text());
+    for r in rows {
+        if let Some(why) = &r.why {
+            println!("osd.{}: volume {} is {}: {why}", r.id, r.volume, r.volume_state);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Starting an OSD on its volume: by hand, and by the daemon each time the volume has come.
+
+use crate::cluster::Cluster;
+use crate::daemon::{self, has_open, holder};
+use crate::folder;
+use crate::place::{self, Known, Place};
+use crate::say;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_lab::interrupt::Interrupt;
+use loligo_lab::process;
+use loligo_service::client::DaemonClient;
+use loligo_service::daemon::config::Leave;
+use loligo_service::daemon::entry::Status;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long an OSD may take to be up, once its process has begun.
+const UP: Duration = Duration::from_secs(180);
+/// Between two looks at the map.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often an OSD that ends at once is started again, where nobody else does.
+const TRIES: u32 = 3;
+/// One that has run so long has not ended at once.
+const LASTS: Duration = Duration::from_secs(5);
+
+/// Serves the volume, mends the links, starts the OSD and waits until the cluster sees it up.
+///
+/// # Errors
+/// What stands in the way.
+pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Result<()> {
+    let Place { id, dir, .. } = &known.place;
+    ensure!(
+        !folder::unfinished(dir),
+        "osd.{id} was never finished: 'loligo osd remove {id}' takes it away, then prepare it again"
+    );
+    let volume = &known.volume.name;
+    if known.volume.status != Status::Serving {
+        match daemon.start(volume, Leave::default())? {
+            Status::Serving => {}
+            other => bail!(
+                "osd.{id} cannot start: volume '{volume}' is {}: {}",
+                other.word(),
+                other.why().unwrap_or("somebody stopped it")
+            ),
+        }
+    }
+    // Its start has the daemon run the same for the OSD: whoever comes second finds it running.
+    let cluster = Cluster::new(&known.place.cluster, stop);
+    let before = cluster.map().ok().and_then(|map| map.osd(*id)).filter(|o| o.up).map(|o| o.up_from);
+    let started = run(&known.place, &known.target()?, stop)?;
+    let begun = Instant::now();
+    loop {
+        let now = cluster.map().with_context(|| format!("osd.{id} runs, but the cluster does not answer"))?;
+        let now = now.osd(*id).with_context(|| format!("there is no osd.{id} in the cluster"))?;
+        // The map may not have noticed yet that the OSD was gone.
+        if now.up && (!started || before != Some(now.up_from)) {
+            say!(
+                "osd.{id}: up{}",
+                if now.r#in { " and in" } else { ", but out: 'ceph osd in' lets data come" }
+            );
+            return Ok(());
+        }
+        ensure!(holder(dir).is_some(), "osd.{id} has ended: see its log");
+        ensure!(begun.elapsed() < UP, "osd.{id} runs, but is not up after {} s: see its log", UP.as_secs());
+        stop.sleep(LOOK)?;
+    }
+}
+
+/// What the daemon runs when the volume has come: the cluster is not asked, for it may be this OSD that it waits for.
+///
+/// # Errors
+/// Why the OSD does not run.
+pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
+    if !place.dir.exists() || folder::unfinished(&place.dir) {
+        // It is being made right now.
+        return Ok(());
+    }
+    let known = place::one(&DaemonClient::new()?, place.id)?;
+    let target = known.target()?;
+    // Where systemd runs it starts the OSD again; elsewhere nobody else does.
+    let mut left = if daemon::systemd() { 1 } else { TRIES };
+    loop {
+        left -= 1;
+        match run(place, &target, stop) {
+            Ok(false) => return Ok(()),
+            Ok(true) => {}
+            Err(why) if left == 0 => return Err(why),
+            Err(why) => say!("osd.{}: {why:#}", place.id),
+        }
+        stop.sleep(LASTS)?;
+        if holder(&place.dir).is_some() {
+            return Ok(());
+        }
+        ensure!(left > 0, "osd.{} ends as soon as it is started: see its log", place.id);
+    }
+}
+
+/// Has the OSD run on what is at `target` now. Whether it had to be started.
+fn run(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
+    let lock = folder::lock(&place.dir)?;
+    folder::link(place, target)?;
+    restore(place, target, stop)?;
+    folder::own(place)?;
+    if let Some(pid) = holder(&place.dir) {
+        if has_open(pid, target) {
+            return Ok(false);
+        }
+        say!("osd.{}: its device went away under it: it is started again", place.id);
+        daemon::bury(place.id, &place.dir, stop)?;
+    }
+    daemon::start(place, stop)?;
+    drop(lock);
+    Ok(true)
+}
+
+/// What is missing in the folder is written again from the store's own label: the folder may have been lost with the system's disk.
+fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<()> {
+    if place.dir.join("keyring").exists() && place.dir.join("fsid").exists() {
+        return Ok(());
+    }
+    say!("osd.{}: its folder is written again from its store", place.id);
+    let mut command = Cluster::new(&place.cluster, stop).command("ceph-bluestore-tool");
+    command.args(["prime-osd-dir", "--path"]).arg(&place.dir).arg("--dev").arg(target);
+    process::run(&mut command, Duration::from_secs(60), stop)
+        .with_context(|| format!("writing {} again from {}", place.dir.display(), target.display()))?;
+    folder::link(place, target).map(drop)
+}

@@ -1,0 +1,193 @@
+//! The folder of an OSD.
+
+use crate::place::Place;
+use anyhow::{Context, Result, bail};
+use loligo_export::blockdev::Owner;
+use rustix::fs::{FlockOperation, Gid, Uid, flock};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// There as long as an OSD is being made.
+const UNFINISHED: &str = "loligo-unfinished";
+/// Held by who starts the OSD.
+const LOCK: &str = "loligo-lock";
+
+/// Whether an OSD is being made in `dir`, or its making was cut off.
+pub fn unfinished(dir: &Path) -> bool {
+    dir.join(UNFINISHED).exists()
+}
+
+/// Makes the folder, which must not be there or be empty; it is marked as unfinished.
+///
+/// # Errors
+/// Where it holds something.
+pub(crate) fn begin(dir: &Path) -> Result<()> {
+    if let Ok(mut entries) = fs::read_dir(dir)
+        && entries.next().is_some()
+    {
+        bail!("{} holds something already: an OSD's folder must be new", dir.display());
+    }
+    let make = || -> std::io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o750))?;
+        fs::write(dir.join(UNFINISHED), "")
+    };
+    make().with_context(|| format!("making {}", dir.display()))
+}
+
+/// The OSD is whole.
+pub(crate) fn finish(dir: &Path) -> Result<()> {
+    let path = dir.join(UNFINISHED);
+    fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
+}
+
+/// Removes the folder. What its links lead to stays as it is.
+pub(crate) fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(why) if why.kind() != ErrorKind::NotFound => {
+            Err(why).with_context(|| format!("removing {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes what lies in the folder, which was there before.
+pub(crate) fn empty(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
+        let path = entry?.path();
+        let gone = if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        gone.with_context(|| format!("removing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Waits until nobody else starts this OSD; until what it gives is dropped, nobody else does.
+///
+/// # Errors
+/// Where the folder cannot be written.
+pub(crate) fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join(LOCK);
+    let open = || -> std::io::Result<File> {
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    };
+    open().with_context(|| format!("locking {}", path.display()))
+}
+
+/// Writes who the OSD is, beside its links.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn fill(place: &Place, target: &Path, key: &str) -> Result<()> {
+    let dir = &place.dir;
+    let private = |name: &str, text: String| -> std::io::Result<()> {
+        let file =
+            File::options().create(true).truncate(true).write(true).mode(0o600).open(dir.join(name))?;
+        std::io::Write::write_all(&mut &file, text.as_bytes())
+    };
+    let write = || -> std::io::Result<()> {
+        fs::write(dir.join("fsid"), format!("{}\n", place.uuid))?;
+        private("keyring", format!("[osd.{}]\n\tkey = {key}\n", place.id))
+    };
+    write().with_context(|| format!("writing in {}", dir.display()))?;
+    link(place, target)?;
+    own(place)
+}
+
+/// Makes the links lead where they should. Whether any had to be changed.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn link(place: &Place, target: &Path) -> Result<bool> {
+    let mut changed = false;
+    let links =
+        [("block", Some(target)), ("block.db", place.db.as_deref()), ("block.wal", place.wal.as_deref())];
+    for (name, target) in links {
+        let Some(target) = target else { continue };
+        let link = place.dir.join(name);
+        if fs::read_link(&link).is_ok_and(|to| to == target) {
+            continue;
+        }
+        changed = true;
+        let made = match fs::remove_file(&link) {
+            Err(why) if why.kind() != ErrorKind::NotFound => Err(why),
+            _ => symlink(target, &link),
+        };
+        made.with_context(|| format!("linking {}", link.display()))?;
+    }
+    Ok(changed)
+}
+
+/// Gives the folder, and what its links lead to, to the OSD's user.
+///
+/// # Errors
+/// Where there is no such user, or the system does not allow it.
+pub(crate) fn own(place: &Place) -> Result<()> {
+    let owner: Owner = place.user.parse().map_err(anyhow::Error::msg)?;
+    let mut all = vec![place.dir.clone()];
+    for entry in fs::read_dir(&place.dir).with_context(|| format!("reading {}", place.dir.display()))? {
+        let path = entry?.path();
+        // What is mounted below is the volume's, and given away by the link to it.
+        if !path.is_dir() {
+            all.push(path);
+        }
+    }
+    all.iter().try_for_each(|path| give(path, owner))
+}
+
+fn give(path: &PathBuf, owner: Owner) -> Result<()> {
+    let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+    // Links to devices lead to what the OSD opens; a link that leads nowhere stays root's.
+    match rustix::fs::chown(path, Some(uid), Some(gid)) {
+        Err(rustix::io::Errno::NOENT) => Ok(()),
+        other => other.with_context(|| format!("giving {} to user {}", path.display(), owner.uid)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Access;
+
+    #[test]
+    fn a_folder_holds_who_the_osd_is_and_links_are_mended() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = dir.path().join("ceph-3");
+        let uid = rustix::process::getuid().as_raw();
+        let place = Place {
+            id: 3,
+            uuid: "the-id".to_owned(),
+            dir: at.clone(),
+            cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
+            user: format!("{uid}:{}", rustix::process::getgid().as_raw()),
+            db: Some("/dev/null".into()),
+            wal: None,
+        };
+        begin(&at).expect("it is new");
+        assert!(unfinished(&at));
+        assert!(begin(&at).expect_err("it is not").to_string().contains("holds something"));
+        let target = dir.path().join("volume");
+        fs::write(&target, "").expect("a file");
+        // The links' targets are given away too, and /dev/null is nobody's to give.
+        let place = Place { db: None, ..place };
+        fill(&place, &target, "AQ==").expect("it can be written");
+        assert_eq!(fs::read_link(at.join("block")).expect("a link"), target);
+        assert_eq!(fs::metadata(at.join("keyring")).expect("a file").permissions().mode() & 0o777, 0o600);
+        assert!(!link(&place, &target).expect("links"), "they were right");
+        let other = dir.path().join("loop7");
+        assert!(link(&place, &other).expect("links"));
+        assert_eq!(fs::read_link(at.join("block")).expect("a link"), other);
+        finish(&at).expect("it was");
+        assert!(!unfinished(&at));
+        remove(&at).expect("it goes");
+        remove(&at).expect("it is gone");
+        assert!(target.exists());
+    }
+}

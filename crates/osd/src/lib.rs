@@ -1,0 +1,23 @@
+//! Ceph OSDs on volumes of the daemon: made, started, listed and taken away, and caches put under OSDs that exist.
+//!
+//! Everything that is known of such an OSD is kept with its volume ([`place`]): its folder, its user, the devices beside the data.
+//! The cluster hears of a new OSD when its store is whole, and no earlier ([`prepare`]).
+
+pub mod activate;
+pub mod cluster;
+pub mod daemon;
+pub mod devices;
+pub mod folder;
+pub mod list;
+pub mod place;
+pub mod prepare;
+pub mod remove;
+pub mod settings;
+mod undo;
+mod wipe;
+
+/// Says what is done, on standard error.
+macro_rules! say {
+    ($($words:tt)*) => { eprintln!($($words)*) };
+}
+pub(crate) use say;

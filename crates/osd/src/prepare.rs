@@ -1,0 +1,355 @@
+//! Making an OSD on a cached volume.
+//!
+//! Volume, folder and store come first, and the cluster hears of the OSD last: whatever ends this halfway, be it SIGKILL, leaves no half
+//! OSD in the cluster's map. What was done before is taken back on an error and on Ctrl-C.
+
+use crate::activate;
+use crate::cluster::{Access, Cluster, default_dir};
+use crate::daemon;
+use crate::devices::{Devices, Found, disks_under};
+use crate::folder;
+use crate::place::{self, Place};
+use crate::say;
+use crate::settings::{self, SETTINGS};
+use crate::undo::Undo;
+use crate::wipe;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_cache::home::MIN_HOME;
+use loligo_export::blockdev::Owner;
+use loligo_lab::interrupt::Interrupt;
+use loligo_lab::process;
+use loligo_service::client::{Create, DaemonClient, Stop};
+use loligo_service::daemon::config::{Leave, VolumeConfig};
+use loligo_service::daemon::entry::Status;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the making of a store may take.
+const MKFS: Duration = Duration::from_secs(600);
+
+/// How an OSD reaches its volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// As a block device.
+    Block,
+    /// As a file, in a folder of the OSD's own.
+    Fuse,
+}
+
+/// An OSD to be made.
+#[derive(Debug, Clone)]
+pub struct Prepare {
+    /// Its devices.
+    pub devices: Devices,
+    /// Its number; nothing: the least that is free.
+    pub id: Option<u32>,
+    /// Its CRUSH class; nothing: the core's.
+    pub class: Option<String>,
+    /// The cache's mode.
+    pub mode: String,
+    /// A named set of the cache's tunables.
+    pub profile: Option<String>,
+    /// Tunables of the cache.
+    pub params: BTreeMap<String, String>,
+    /// The cluster.
+    pub cluster: Access,
+    /// Its folder; nothing: where the packages' units look for it.
+    pub dir: Option<PathBuf>,
+    /// As whom it runs, as `ceph:ceph`.
+    pub user: String,
+    /// How it reaches its volume.
+    pub via: Via,
+    /// Start it.
+    pub start: bool,
+    /// Give up what stands in the way, where nobody counts on it.
+    pub force: bool,
+    /// This program, by its whole path.
+    pub program: PathBuf,
+}
+
+/// What is made, in so far as it is known before anything is.
+struct Plan<'a> {
+    wanted: &'a Prepare,
+    devices: Devices,
+    found: Found,
+    place: Place,
+    class: String,
+    cluster: Cluster,
+}
+
+/// Makes an OSD, and starts it unless told otherwise. Its number.
+///
+/// # Errors
+/// What stands in the way, with the mend; everything that was done is taken back then, or it is said what is not and how it can be.
+pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
+    let cluster = Cluster::new(&wanted.cluster, stop);
+    let daemon = DaemonClient::new()?;
+    daemon.about()?;
+    cluster.answers()?;
+    let map = cluster.map()?;
+    let id = wanted.id.unwrap_or_else(|| map.free());
+    if map.osd(id).is_some() && !map.destroyed(id) {
+        bail!(
+            "there is an osd.{id} in the cluster already: give another --id, or none for the next free one"
+        );
+    }
+    let devices = wanted.devices.clone().lasting();
+    let place = Place {
+        id,
+        uuid: uuid()?,
+        dir: std::path::absolute(wanted.dir.clone().unwrap_or_else(|| default_dir(id)))?,
+        cluster: wanted.cluster.clone(),
+        user: wanted.user.clone(),
+        db: devices.db.clone(),
+        wal: devices.wal.clone(),
+    };
+    daemon::can_be_started(&place)?;
+    let volumes = daemon.volumes()?;
+    ensure!(
+        volumes.iter().all(|v| v.name != place.volume()),
+        "there is a volume '{}' already: 'loligo osd list' shows what it is; 'loligo osd remove {id}' takes an OSD and its volume away",
+        place.volume()
+    );
+    let found = devices.check(&map, wanted.force)?;
+    if let Some(held) = found.held {
+        say!("{} held {held}: overwritten, as --force ordered", devices.data.path().display());
+    }
+    warn_of_shared(&daemon, &devices.cache, &wanted.mode, id)?;
+    let class =
+        wanted.class.clone().unwrap_or_else(|| if found.rotational { "hdd" } else { "ssd" }.to_owned());
+    let plan = Plan { wanted, devices, found, place, class, cluster };
+    // Whatever can be refused is, before anything is written over.
+    plan.definition()?.options(&plan.place.volume(), Leave::default())?;
+    let _: Owner = wanted.user.parse().map_err(|why| anyhow!("--user {}: {why}", wanted.user))?;
+    let mut undo = Undo::default();
+    let made = plan.make(&daemon, &mut undo);
+    if let Err(why) = made {
+        say!("taking back what was done");
+        undo.take_back();
+        return Err(why);
+    }
+    if wanted.start
+        && let Err(why) = plan.start(&daemon)
+    {
+        return Err(plan.give_up(undo, why));
+    }
+    Ok(id)
+}
+
+/// Caches that write back take the OSDs above them along when they die.
+fn warn_of_shared(daemon: &DaemonClient, cache: &Path, mode: &str, id: u32) -> Result<()> {
+    if mode != "wb" && mode != "wo" {
+        return Ok(());
+    }
+    // A cache that is yet to be made lies where its folder does.
+    let at = if cache.exists() { cache } else { cache.parent().unwrap_or(cache) };
+    let own = disks_under(at);
+    let mut others = Vec::new();
+    for known in place::all(daemon)? {
+        let Some(cache) = &known.volume.definition.cache else { continue };
+        if !disks_under(cache).is_disjoint(&own) {
+            others.push(format!("osd.{}", known.place.id));
+        }
+    }
+    if !others.is_empty() {
+        say!(
+            "warning: the cache of osd.{id} lies on {} with that of {}: when it dies, they all die. Keep no more copies of anything on them than \
+             you can lose at once: make their host, or a CRUSH bucket above them, the failure domain",
+            own.into_iter().collect::<Vec<_>>().join(", "),
+            others.join(", ")
+        );
+    }
+    Ok(())
+}
+
+impl Plan<'_> {
+    fn make(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
+        let Place { id, dir, .. } = &self.place;
+        let stop = self.cluster.interrupt().clone();
+        let existed = dir.exists();
+        folder::begin(dir)?;
+        let folder = dir.clone();
+        undo.note(format!("rm -r {}", dir.display()), move || match existed {
+            true => folder::empty(&folder),
+            false => folder::remove(&folder),
+        });
+        self.make_volume(daemon, undo)?;
+        stop.check()?;
+        let key = self.cluster.key()?;
+        let target = place::target(&self.place.volume(), &self.definition()?.listen)?;
+        folder::fill(&self.place, &target, &key)?;
+        say!("osd.{id}: making the store");
+        for path in [&self.place.db, &self.place.wal].into_iter().flatten() {
+            let device = path.clone();
+            undo.note(format!("wipefs -a {}", path.display()), move || wipe::head(&device));
+        }
+        self.mkfs(daemon, &key)?;
+        folder::own(&self.place)?;
+        say!("osd.{id}: what depends on the kind of device is set by name:");
+        let (cluster, number) = (self.cluster.past_interrupts(), *id);
+        undo.note(format!("ceph config rm osd.{id} OPTION, for each in 'ceph config dump'"), move || {
+            settings::forget(&cluster, number)
+        });
+        settings::apply(&self.cluster, *id)?;
+        daemon::at_boot(*id, true, &stop)?;
+        let number = *id;
+        undo.note(format!("systemctl disable {}", daemon::unit(*id)), move || {
+            daemon::at_boot(number, false, &Interrupt::default())
+        });
+        stop.check()?;
+        // From here on it is an OSD.
+        self.tell(&key)?;
+        folder::finish(dir)?;
+        say!("osd.{id}: in the cluster, of class {}", self.class);
+        Ok(())
+    }
+
+    /// The definition of its volume.
+    fn definition(&self) -> Result<VolumeConfig> {
+        let (w, d) = (self.wanted, &self.devices);
+        let volume = self.place.volume();
+        let listen = match w.via {
+            Via::Block => format!("block:{volume}"),
+            Via::Fuse => format!("fuse:{}", self.place.dir.join("volume").display()),
+        };
+        let mut all = json!({
+            "core": d.core(),
+            "cache": d.cache,
+            "mode": w.mode,
+            "home-offset": MIN_HOME.to_string(),
+            "listen": [listen],
+            "params": w.params,
+            "after-start": self.place.words(&w.program),
+        });
+        let mut put = |key: &str, value: serde_json::Value| {
+            all[key] = value;
+        };
+        if let Some(size) = d.cache_size {
+            put("cache-size", size.to_string().into());
+        }
+        if let Some(profile) = &w.profile {
+            put("profile", profile.as_str().into());
+        }
+        if w.via == Via::Block {
+            put("dev-owner", self.place.user.as_str().into());
+        }
+        serde_json::from_value(all).context("the volume's definition")
+    }
+
+    fn make_volume(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
+        let volume = self.place.volume();
+        say!("osd.{}: making volume {volume}", self.place.id);
+        if self.wanted.via == Via::Fuse {
+            let mount = self.place.dir.join("volume");
+            std::fs::create_dir(&mount).with_context(|| format!("making {}", mount.display()))?;
+        }
+        wipe::content(self.devices.data.path(), self.found.old_label)?;
+        let allow = Leave { create: true, force: self.wanted.force, ..Leave::default() };
+        let begun = daemon.create(&Create { name: volume.clone(), definition: self.definition()?, allow })?;
+        let (name, core, cache) =
+            (volume.clone(), self.devices.data.path().to_owned(), self.devices.cache.clone());
+        let made = !self.found.cache_exists;
+        let by_hand = format!(
+            "loligo volume stop {volume}; loligo volume delete --force {volume}; wipe its core and cache"
+        );
+        undo.note(by_hand, move || take_volume(&name, &core, &cache, made, true));
+        match begun {
+            Status::Serving => Ok(()),
+            other => bail!(
+                "volume '{volume}' is {}: {}",
+                other.word(),
+                other.why().unwrap_or("somebody stopped it")
+            ),
+        }
+    }
+
+    fn mkfs(&self, daemon: &DaemonClient, key: &str) -> Result<()> {
+        let dir = &self.place.dir;
+        let (map, secret) = (dir.join("monmap"), dir.join("key"));
+        self.cluster.run(&["mon", "getmap", "-o", &map.display().to_string()])?;
+        private(&secret, key)?;
+        folder::own(&self.place)?;
+        let mut command = daemon::osd_command(&self.place, self.cluster.interrupt());
+        command.args(["--mkfs", "--osd-objectstore", "bluestore", "--osd-uuid", &self.place.uuid]);
+        // It has no standing with the cluster yet, and so gets no configuration from there.
+        command.arg("--no-mon-config").arg("--monmap").arg(&map).arg("--keyfile").arg(&secret);
+        command.args(SETTINGS.map(|s| format!("--{}={}", s.option, s.value)));
+        if self.wanted.via == Via::Fuse {
+            let size = daemon.volume(&self.place.volume())?.size.context("the volume is not served")?;
+            command.arg(format!("--bluestore_block_size={size}"));
+        }
+        let made = process::run(&mut command, MKFS, self.cluster.interrupt());
+        for path in [&map, &secret] {
+            std::fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
+        }
+        made.with_context(|| format!("making the store of osd.{}", self.place.id)).map(drop)
+    }
+
+    /// Tells the cluster of the OSD, its key and its class.
+    fn tell(&self, key: &str) -> Result<()> {
+        let secrets = self.place.dir.join("secrets");
+        private(&secrets, &json!({ "cephx_secret": key, "crush_device_class": self.class }).to_string())?;
+        let id = self.place.id.to_string();
+        let told = self.cluster.past_interrupts().run(&[
+            "osd",
+            "new",
+            &self.place.uuid,
+            &id,
+            "-i",
+            &secrets.display().to_string(),
+        ]);
+        let removed = std::fs::remove_file(&secrets);
+        told.with_context(|| {
+            format!("the cluster does not take osd.{id}: somebody else may have taken that number meanwhile; try again")
+        })?;
+        removed.with_context(|| format!("removing {}", secrets.display()))
+    }
+
+    fn start(&self, daemon: &DaemonClient) -> Result<()> {
+        let known = place::one(daemon, self.place.id)?;
+        activate::activate(daemon, &known, self.cluster.interrupt())
+    }
+
+    /// It did not come up. One that never was up can be taken back; one that was holds data.
+    fn give_up(&self, undo: Undo, why: anyhow::Error) -> anyhow::Error {
+        let id = self.place.id;
+        let _ = daemon::stop(id, &self.place.dir, &Interrupt::default());
+        let cluster = self.cluster.past_interrupts();
+        match cluster.run(&["osd", "purge-new", &id.to_string(), "--yes-i-really-mean-it"]) {
+            Ok(_) => {
+                say!("taking back what was done");
+                undo.take_back();
+                why
+            }
+            Err(_) => why.context(format!(
+                "osd.{id} is made and stays: 'loligo osd activate {id}' starts it, 'loligo osd remove {id}' takes it away"
+            )),
+        }
+    }
+}
+
+/// Stops and deletes a volume, and frees its devices. `made`: its cache was made as a file with it.
+pub(crate) fn take_volume(name: &str, core: &Path, cache: &Path, made: bool, zap: bool) -> Result<()> {
+    let daemon = DaemonClient::new()?;
+    daemon.stop(name, &Stop { flush: false })?;
+    daemon.delete(name, true)?;
+    wipe::cache(cache, name, made)?;
+    wipe::core(core, name, zap)
+}
+
+/// Writes a file for nobody else to read.
+fn private(path: &Path, text: &str) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(path)?;
+        std::io::Write::write_all(&mut &file, text.as_bytes())
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+fn uuid() -> Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel's random ids")?;
+    Ok(text.trim().to_owned())
+}

@@ -1,0 +1,208 @@
+//! Taking an OSD away for good, with its volume.
+
+use crate::cluster::{Cluster, Mapped};
+use crate::daemon;
+use crate::folder;
+use crate::place::{self, Known};
+use crate::prepare::take_volume;
+use crate::say;
+use crate::settings;
+use crate::wipe;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_block::DeviceSpec;
+use loligo_lab::interrupt::{Interrupt, Interrupted};
+use loligo_service::client::DaemonClient;
+use loligo_service::progress::Progress;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Between two questions whether an OSD may go.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How an OSD is taken away.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Remove {
+    /// Have its data go elsewhere, and wait for that.
+    pub wait: bool,
+    /// Take it away though that leaves fewer copies.
+    pub force: bool,
+    /// Write over the start of its devices.
+    pub zap: bool,
+}
+
+/// Takes an OSD out of the cluster and its volume from the host.
+///
+/// # Errors
+/// Why it may not go, and what stands in the way.
+pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
+    let daemon = DaemonClient::new()?;
+    let known = place::one(&daemon, id)?;
+    let place = &known.place;
+    let cluster = Cluster::new(&place.cluster, stop);
+    let mapped = cluster.map()?.osd(id);
+    let is_unknown = mapped.is_none();
+    let ours = mapped.filter(|o| o.uuid == place.uuid);
+    match &ours {
+        Some(osd) => may_go(&cluster, id, osd, how)?,
+        None => {
+            say!("osd.{id}: the cluster knows no such OSD with this volume's store: its volume alone goes")
+        }
+    }
+    stop.check()?;
+    // From here on nothing is left that an interrupt could save.
+    let cluster = cluster.past_interrupts();
+    let past = cluster.interrupt();
+    daemon::at_boot(id, false, past)?;
+    say!("osd.{id}: stopping");
+    daemon::stop(id, &place.dir, past)?;
+    if ours.is_some() {
+        purge(&cluster, id, how.force)?;
+        say!("osd.{id}: no longer in the cluster");
+    }
+    if ours.is_some() || is_unknown {
+        settings::forget(&cluster, id)?;
+    }
+    // What was never finished holds nothing.
+    free(&known, how.zap || folder::unfinished(&place.dir))
+}
+
+/// Whether the cluster can do without it.
+fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
+    let number = id.to_string();
+    let why = match cluster.run(&["osd", "safe-to-destroy", &number]) {
+        Ok(_) => return Ok(()),
+        Err(why) => said(&why),
+    };
+    if how.force {
+        return only_copies(cluster, id);
+    }
+    ensure!(
+        how.wait,
+        "osd.{id} may not go yet: {why}. --wait marks it out and waits until its data are elsewhere; --force does without, where every \
+         placement group of it has another whole copy"
+    );
+    if osd.up {
+        let fine = cluster.run(&["osd", "ok-to-stop", &number]);
+        if let Err(why) = fine {
+            say!("osd.{id} may not stop yet: {}", said(&why));
+        }
+    }
+    if osd.r#in {
+        cluster.run(&["osd", "out", &number])?;
+    }
+    let mut progress = Progress::new(format!("osd.{id}"));
+    loop {
+        let why = match cluster.run(&["osd", "safe-to-destroy", &number]) {
+            Ok(_) => {
+                progress.end("its data are elsewhere");
+                return Ok(());
+            }
+            Err(why) if why.is::<Interrupted>() => None,
+            Err(why) => Some(said(&why)),
+        };
+        if let Some(why) = &why {
+            progress.say(&format!("waiting: {why}"));
+        }
+        if cluster.interrupt().sleep(LOOK).is_err() {
+            progress.end("given up");
+            if osd.r#in {
+                cluster.past_interrupts().run(&["osd", "in", &number])?;
+                say!("osd.{id}: in again; nothing else was changed");
+            }
+            return Err(Interrupted.into());
+        }
+    }
+}
+
+/// What the cluster said, without how it was asked.
+fn said(why: &anyhow::Error) -> String {
+    let text = format!("{why:#}");
+    text.rsplit_once("Error ").map_or(&*text, |(_, rest)| rest).trim_end_matches('.').to_owned()
+}
+
+/// Every placement group that the OSD has goes on without it, from a copy that lacks nothing.
+fn only_copies(cluster: &Cluster, id: u32) -> Result<()> {
+    let number = id.to_string();
+    if let Err(why) = cluster.run(&["osd", "ok-to-stop", &number]) {
+        bail!("osd.{id} may not go, and --force does not change that: {}", said(&why));
+    }
+    let listed = cluster.json(&["pg", "ls-by-osd", &number])?;
+    for pg in listed["pg_stats"].as_array().into_iter().flatten() {
+        if !is_whole_elsewhere(pg, id) {
+            bail!(
+                "osd.{id} may not go, and --force does not change that: placement group {} ({}) may have no other whole copy",
+                pg["pgid"].as_str().unwrap_or("?"),
+                pg["state"].as_str().unwrap_or("?")
+            );
+        }
+    }
+    say!(
+        "osd.{id}: every placement group has another whole copy; there are fewer of them until the cluster has made up for it"
+    );
+    Ok(())
+}
+
+fn is_whole_elsewhere(pg: &Value, id: u32) -> bool {
+    let state = pg["state"].as_str().unwrap_or_default();
+    let clean = state.split('+').any(|s| s == "clean") && state.split('+').any(|s| s == "active");
+    let others = |set: &Value| set.as_array().into_iter().flatten().any(|o| *o != id);
+    clean && others(&pg["acting"])
+}
+
+fn purge(cluster: &Cluster, id: u32, force: bool) -> Result<()> {
+    let number = id.to_string();
+    cluster.run(&["osd", "down", &number])?;
+    let mut words = vec!["osd", "purge", number.as_str(), "--yes-i-really-mean-it"];
+    if force {
+        words.push("--force");
+    }
+    cluster.run(&words).map(drop).with_context(|| {
+        format!("osd.{id} is stopped and still in the cluster: 'loligo osd activate {id}' starts it again")
+    })
+}
+
+/// Takes away its volume and its folder.
+fn free(known: &Known, zap: bool) -> Result<()> {
+    let (place, d) = (&known.place, &known.volume.definition);
+    let core: DeviceSpec = d.core.parse().with_context(|| format!("the core {}", d.core))?;
+    let core: PathBuf = core.path().to_owned();
+    if let Some(cache) = &d.cache {
+        // As a file it was made for this volume.
+        take_volume(&known.volume.name, &core, cache, true, zap)?;
+    }
+    folder::remove(&place.dir)?;
+    if zap {
+        for path in [&place.db, &place.wal].into_iter().flatten() {
+            wipe::head(path)?;
+        }
+    }
+    say!("osd.{}: volume {} is gone, {} is free", place.id, known.volume.name, core.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_copy_elsewhere_counts_only_where_nothing_is_missing() {
+        let whole =
+            |state: &str, acting: &[u32]| is_whole_elsewhere(&json!({ "state": state, "acting": acting }), 1);
+        assert!(whole("active+clean", &[1, 2]) && whole("active+clean+scrubbing+deep", &[0, 1]));
+        assert!(!whole("active+clean", &[1]), "the only copy");
+        assert!(
+            !whole("active+undersized+degraded", &[1, 2])
+                && !whole("down", &[1, 2])
+                && !whole("unknown", &[])
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_the_clusters_words_alone() {
+        let why = anyhow::anyhow!("ceph failed (exit status: 16): Error EBUSY: OSD(s) 1 have 8 pgs")
+            .context("ceph osd x");
+        assert_eq!(said(&why), "EBUSY: OSD(s) 1 have 8 pgs");
+    }
+}

@@ -1,0 +1,72 @@
+//! Options of Ceph whose defaults depend on whether a device says that it turns. An OSD behind a cache is neither a disk nor flash,
+//! and what it is told must not change with what a queue says, so each is set by name.
+
+use crate::cluster::Cluster;
+use crate::say;
+use anyhow::Result;
+
+/// An option with the value that an OSD behind a cache gets, and why that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub option: &'static str,
+    /// Its value.
+    pub value: &'static str,
+    /// Why.
+    pub why: &'static str,
+}
+
+const fn set(option: &'static str, value: &'static str, why: &'static str) -> Setting {
+    Setting { option, value, why }
+}
+
+/// What is set for an OSD behind a cache. What clients wait for is as on flash; what runs behind their backs, and sooner or later
+/// reaches the disk, is as on disks.
+pub const SETTINGS: [Setting; 9] = [
+    set("bluestore_min_alloc_size", "4096", "fixed when the store is made: as lines of the cache"),
+    set(
+        "bluestore_prefer_deferred_size",
+        "65536",
+        "small overwrites stay in place, so that the disk behind keeps objects in one piece",
+    ),
+    set("bluestore_throttle_cost_per_io", "4000", "a request costs what it costs on flash"),
+    set("osd_op_num_shards", "8", "answers come from flash"),
+    set("osd_op_num_threads_per_shard", "2", "answers come from flash"),
+    set("osd_recovery_max_active", "3", "recovery reaches the disk"),
+    set("osd_recovery_sleep", "0.1", "recovery reaches the disk"),
+    set("osd_delete_sleep", "5", "removal of placement groups reaches the disk"),
+    set("osd_snap_trim_sleep", "5", "trimming of snapshots reaches the disk"),
+];
+
+/// Sets them for one OSD, and says each with its reason.
+///
+/// # Errors
+/// Where the cluster does not answer. An option that its release does not know is said and left out.
+pub fn apply(cluster: &Cluster, id: u32) -> Result<()> {
+    let who = format!("osd.{id}");
+    for s in SETTINGS {
+        match cluster.run(&["config", "set", &who, s.option, s.value]) {
+            Ok(_) => say!("  {} = {}: {}", s.option, s.value, s.why),
+            Err(why) if format!("{why:#}").contains("unrecognized config option") => {
+                say!("  {}: this release of Ceph does not know it", s.option);
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// Takes away everything that the cluster's configuration says of one OSD.
+///
+/// # Errors
+/// Where the cluster does not answer.
+pub fn forget(cluster: &Cluster, id: u32) -> Result<()> {
+    let who = format!("osd.{id}");
+    let dump = cluster.json(&["config", "dump"])?;
+    for entry in dump.as_array().into_iter().flatten().filter(|e| e["section"] == who.as_str()) {
+        if let Some(option) = entry["name"].as_str() {
+            cluster.run(&["config", "rm", &who, option])?;
+        }
+    }
+    Ok(())
+}

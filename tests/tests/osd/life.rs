@@ -1,0 +1,195 @@
+//! An OSD from its making to its end.
+
+use crate::site::{BACK, DATA, Site};
+use loligo_sim::rng::Rng;
+use loligo_tests::skip::{installed, skip};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A client that writes, with sums, and reads all back in the end; it waits while the OSD is away.
+fn load(site: &Site, seconds: u64) -> Child {
+    let job = format!(
+        "--ioengine=rbd --clientname=admin --pool=cached --rbdname=a --direct=1 --name=v --rw=randrw --bs=4k --iodepth=8 \
+         --size=48m --io_size=100g --time_based=1 --runtime={seconds} --verify=crc32c --verify_fatal=1 --verify_backlog=256"
+    );
+    let mut fio = Command::new("fio");
+    fio.args(job.split_whitespace()).env("CEPH_CONF", site.conf()).env_remove("CEPH_ARGS");
+    fio.current_dir(site.path("run")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    fio.spawn().expect("fio runs")
+}
+
+/// A pool of one copy on the OSDs of class `cached`, with an image in it.
+fn pool(site: &Site) {
+    site.ceph(&["osd", "crush", "rule", "create-replicated", "cached", "default", "osd", "cached"]);
+    site.ceph(&["osd", "pool", "create", "cached", "8", "8", "replicated", "cached"]);
+    site.ceph(&["osd", "pool", "set", "cached", "size", "1", "--yes-i-really-mean-it"]);
+    let made =
+        Command::new("rbd").args(["--conf", &site.conf(), "create", "--size", "64M", "cached/a"]).output();
+    let made = made.expect("rbd runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// Nobody finds anything of the OSD on the raw disk; on its device they do.
+fn raw_disk_shows_nothing(data: &Path, device: &Path) {
+    let run = |program: &str, args: &[&str], at: &Path| {
+        Command::new(program).args(args).arg(at).output().expect("it runs")
+    };
+    let label = ["show-label", "--dev"];
+    let seen = run("ceph-bluestore-tool", &label, device);
+    assert!(seen.status.success(), "not even on its device: {}", String::from_utf8_lossy(&seen.stderr));
+    let raw = run("ceph-bluestore-tool", &label, data);
+    assert!(!raw.status.success(), "a label: {}", String::from_utf8_lossy(&raw.stdout));
+    if installed("blkid") {
+        let found = run("blkid", &["-p"], data);
+        assert!(found.stdout.is_empty(), "{}", String::from_utf8_lossy(&found.stdout));
+        let found = run("blkid", &["-p"], device);
+        assert!(
+            String::from_utf8_lossy(&found.stdout).contains("ceph_bluestore"),
+            "blkid knows no BlueStore"
+        );
+    } else {
+        skip("blkid on the raw disk", "blkid is missing: apt-get install util-linux");
+    }
+    if installed("pvs") {
+        assert!(!run("pvs", &[], data).status.success(), "LVM knows it");
+    } else {
+        skip("pvs on the raw disk", "pvs is missing: apt-get install lvm2");
+    }
+}
+
+/// Kills the daemon or the OSD at a random moment; the OSD is back within a minute of the daemon's (or the OSD's) start.
+fn kill_and_come_back(site: &mut Site, rng: &mut Rng, round: u32) -> Duration {
+    let before = site.up_from().expect("it is up");
+    std::thread::sleep(Duration::from_millis(300 + rng.below(2500)));
+    let begun = Instant::now();
+    if round % 2 == 0 {
+        site.server.take().expect("it runs").kill().expect("it lived");
+        std::thread::sleep(Duration::from_millis(rng.below(1500)));
+        site.start();
+    } else {
+        site.end(libc::SIGKILL);
+        site.ok(&["osd", "activate", &site.id.to_string()]);
+    }
+    site.until("the OSD is back", BACK, || site.up_from().is_some_and(|now| now != before));
+    begun.elapsed()
+}
+
+/// Another OSD, as a file and not started, whose cache lies on the same disk: that is said and shown.
+fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
+    let (core, second) = (site.path("core2"), cache.with_extension("2"));
+    std::fs::File::create(&core).and_then(|f| f.set_len(DATA)).expect("a core");
+    let mut words = site.prepare(&core, &second, &["--cache-size", "64m", "--via", "fuse", "--no-start"]);
+    let id = (site.id + 1).to_string();
+    for (key, value) in [("--id", id.clone()), ("--osd-dir", site.path("osd/second").display().to_string())] {
+        let at = words.iter().position(|w| w == key).expect("it is given");
+        words[at + 1] = value;
+    }
+    let out = site.command(&words.iter().map(String::as_str).collect::<Vec<_>>()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        out.status.success() && said.contains(&format!("with that of osd.{}: when it dies", site.id)),
+        "{said}"
+    );
+    let row = site.listed();
+    assert_eq!(row["shares_cache_with"], serde_json::json!([site.id + 1]), "{row}");
+    site.ok(&["osd", "remove", &id, "--wait"]);
+    assert!(!second.exists() && !site.path("osd/second").exists());
+}
+
+fn scrub(site: &Site) {
+    let pgs = || {
+        site.json(&["pg", "ls-by-osd", &site.id.to_string()])["pg_stats"].as_array().expect("a list").clone()
+    };
+    let stamps = |all: &[serde_json::Value]| -> Vec<(String, String)> {
+        let text = |p: &serde_json::Value, k: &str| p[k].as_str().unwrap_or_default().to_owned();
+        all.iter().map(|p| (text(p, "pgid"), text(p, "last_deep_scrub_stamp"))).collect()
+    };
+    let clean = || pgs().iter().all(|p| p["state"] == "active+clean");
+    site.until("all clean", BACK, clean);
+    let before = stamps(&pgs());
+    assert!(before.len() >= 8, "{before:?}");
+    for (pg, _) in &before {
+        site.ceph(&["pg", "deep-scrub", pg]);
+    }
+    site.until("deep scrubs", 3 * BACK, || {
+        let now = stamps(&pgs());
+        now.iter().zip(&before).all(|(a, b)| a.0 == b.0 && a.1 != b.1)
+    });
+    site.until("all clean", BACK, clean);
+}
+
+fn fsck(site: &Site) {
+    let ran = Command::new("ceph-bluestore-tool")
+        .args(["--conf", &site.conf(), "fsck", "--path"])
+        .arg(site.osd_dir())
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains("success"), "{said}");
+}
+
+#[test]
+fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_when_it_may() {
+    let Some(mut site) = Site::new("an OSD on a cached volume") else { return };
+    let (data, cache) = (site.device("data", DATA), site.path("cache"));
+    let words = site.prepare(data.path(), &cache, &["--cache-size", "192m"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let begun = Instant::now();
+    let number = site.ok(&words);
+    println!("prepared in {:.1} s", begun.elapsed().as_secs_f64());
+    let id = site.id.to_string();
+    assert_eq!(number.trim(), id);
+    let mapped = site.mapped().expect("it is in the map");
+    assert!(mapped["up"] == 1 && mapped["in"] == 1, "{mapped}");
+    let class = site.ceph(&["osd", "crush", "get-device-class", &format!("osd.{id}")]);
+    assert_eq!(class.trim(), "cached");
+    let device = Path::new("/dev/loligo").join(format!("osd{id}"));
+    assert_eq!(std::fs::read_link(site.osd_dir().join("block")).expect("a link"), device);
+    let shards = site.ceph(&["config", "get", &format!("osd.{id}"), "osd_op_num_shards"]);
+    assert_eq!(shards.trim(), "8", "set by name");
+    raw_disk_shows_nothing(data.path(), &device);
+    let row = site.listed();
+    assert!(row["id"] == site.id && row["state"] == "up" && row["in"] == true, "{row}");
+    assert!(row["volume_state"] == "serving" && row["mode"] == "wb" && row["dirty_bytes"].is_u64(), "{row}");
+    assert_eq!(row["shares_cache_with"], serde_json::json!([]));
+
+    a_second_one_shares_its_fate(&site, &cache);
+    pool(&site);
+    let rounds = if std::env::var_os("LOLIGO_LONG").is_some() { 20 } else { 2 };
+    let mut rng = Rng::new(6);
+    for round in 0..rounds {
+        let fio = load(&site, 6);
+        let took = kill_and_come_back(&mut site, &mut rng, round);
+        println!("round {round}: back after {:.1} s", took.as_secs_f64());
+        let out = fio.wait_with_output().expect("fio ends");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success() && !said.contains("verify"), "{said}");
+    }
+    scrub(&site);
+    // One that is asked to stop, and started again by hand.
+    site.end(libc::SIGTERM);
+    assert_eq!(site.listed()["runs"], false);
+    fsck(&site);
+    site.ok(&["osd", "activate", "--all"]);
+    assert!(site.up_from().is_some());
+
+    let said = site.refused(&["osd", "remove", &id]);
+    assert!(said.contains("may not go yet") && said.contains("--wait"), "{said}");
+    let said = site.refused(&["osd", "remove", &id, "--force"]);
+    assert!(said.contains("--force does not change that"), "the only copy: {said}");
+    assert!(site.up_from().is_some(), "a refusal changed something");
+    site.ceph(&["osd", "pool", "rm", "cached", "cached", "--yes-i-really-really-mean-it"]);
+    site.ok(&["osd", "remove", &id, "--wait", "--zap"]);
+    assert_eq!(site.mapped(), None);
+    assert!(
+        !site.try_ceph(&["auth", "get", &format!("osd.{id}")]).status.success(),
+        "its key is still there"
+    );
+    assert!(!site.ceph(&["config", "dump"]).contains(&format!("osd.{id}")));
+    assert_eq!(site.ok(&["volume", "list", "--json"]).trim(), "[]");
+    assert!(!site.osd_dir().exists() && !cache.exists() && device.symlink_metadata().is_err());
+    let left = std::fs::read(site.path("data")).map(|all| all[..11 << 20].iter().all(|b| *b == 0));
+    assert!(left.expect("it can be read"), "something is left at the start of the disk");
+    assert_eq!(site.pid(), None);
+}

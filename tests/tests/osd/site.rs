@@ -1,0 +1,221 @@
+//! A small cluster, a daemon, and devices for OSDs on its volumes; nothing of it stays, whatever became of the test.
+
+use loligo_tests::blockdev;
+use loligo_tests::loops::Loop;
+use loligo_tests::server::{Server, program};
+use loligo_tests::skip::{installed, skip};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One small machine runs one cluster at a time in reasonable time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Bytes of a data device.
+pub const DATA: u64 = 3 << 30;
+/// How long an OSD may take to be back.
+pub const BACK: Duration = Duration::from_secs(60);
+
+pub struct Site {
+    pub server: Option<Server>,
+    pub id: u32,
+    dir: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Site {
+    /// Nothing where there is no Ceph or no block device here.
+    pub fn new(what: &str) -> Option<Site> {
+        let programs = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-bluestore-tool", "rbd", "fio"];
+        if let Some(missing) = programs.iter().find(|p| !installed(p)) {
+            skip(
+                what,
+                &format!("{missing} is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common fio"),
+            );
+            return None;
+        }
+        if blockdev::impossible(what) {
+            return None;
+        }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::Builder::new().prefix("lto").tempdir_in(std::env::temp_dir()).expect("a folder");
+        // Devices are called after the number, and tests of other trees may run beside.
+        let id = 100 + std::process::id() % 800;
+        let mut site = Site { server: None, id, dir, _alone: alone };
+        for sub in ["run", "osd"] {
+            std::fs::create_dir(site.path(sub)).expect("a folder");
+        }
+        let text = format!("[daemon]\nstate-dir = \"{}\"\n", site.path("state").display());
+        std::fs::write(site.path("loligod.toml"), text).expect("a configuration");
+        let lab = site.path("lab").display().to_string();
+        let up = [
+            "lab",
+            "up",
+            "--dir",
+            &lab,
+            "--osds",
+            "1",
+            "--replicas",
+            "1",
+            "--osd-size",
+            "2g",
+            "--pg-num",
+            "8",
+        ];
+        site.ok(&up);
+        site.start();
+        Some(site)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn conf(&self) -> String {
+        self.path("lab/ceph.conf").display().to_string()
+    }
+
+    /// The folder of the OSD.
+    pub fn osd_dir(&self) -> PathBuf {
+        self.path("osd").join(self.id.to_string())
+    }
+
+    /// Starts the daemon, as systemd would after it died.
+    pub fn start(&mut self) {
+        let mut server = Server::daemon(&self.path("run"), &self.path("loligod.toml")).expect("it runs");
+        server.ready().unwrap_or_else(|e| panic!("{e:?}"));
+        self.server = Some(server);
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(args).env("LOLIGO_RUNTIME_DIR", self.path("run")).env_remove("CEPH_ARGS");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn loligo(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("it runs")
+    }
+
+    pub fn ok(&self, args: &[&str]) -> String {
+        let out = self.loligo(args);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    }
+
+    pub fn refused(&self, args: &[&str]) -> String {
+        let out = self.loligo(args);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(1), "{args:?} was not refused: {said}");
+        said
+    }
+
+    /// A device of `bytes` without content.
+    pub fn device(&self, name: &str, bytes: u64) -> Loop {
+        Loop::new(&self.path(name), bytes, 512).expect("a loop device")
+    }
+
+    /// The words of a `prepare` of the site's OSD, of class `cached`, with `more` behind.
+    pub fn prepare(&self, data: &Path, cache: &Path, more: &[&str]) -> Vec<String> {
+        let (id, conf, dir) = (self.id.to_string(), self.conf(), self.osd_dir().display().to_string());
+        let (data, cache) = (data.display().to_string(), cache.display().to_string());
+        let words = [
+            "osd",
+            "prepare",
+            "--data",
+            &data,
+            "--cache",
+            &cache,
+            "--id",
+            &id,
+            "--class",
+            "cached",
+            "--conf",
+            &conf,
+            "--osd-dir",
+            &dir,
+            "--user",
+            "root:root",
+        ];
+        words.iter().chain(more).map(|w| (*w).to_owned()).collect()
+    }
+
+    pub fn ceph(&self, args: &[&str]) -> String {
+        let out = self.try_ceph(args);
+        assert!(out.status.success(), "ceph {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    }
+
+    pub fn try_ceph(&self, args: &[&str]) -> Output {
+        let mut command = Command::new("ceph");
+        command.args(["--conf", &self.conf(), "--connect-timeout", "30"]).args(args);
+        command.env_remove("CEPH_ARGS").output().expect("ceph runs")
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        let all: Vec<&str> = args.iter().copied().chain(["--format", "json"]).collect();
+        serde_json::from_str(&self.ceph(&all)).expect("JSON")
+    }
+
+    /// The OSD in the cluster's map.
+    pub fn mapped(&self) -> Option<Value> {
+        let map = self.json(&["osd", "dump"]);
+        map["osds"].as_array().expect("a list").iter().find(|o| o["osd"] == self.id).cloned()
+    }
+
+    /// The epoch in which the OSD came up, if it is up.
+    pub fn up_from(&self) -> Option<u64> {
+        self.mapped().filter(|o| o["up"] == 1).and_then(|o| o["up_from"].as_u64())
+    }
+
+    /// Waits until `is` says so.
+    pub fn until(&self, what: &str, limit: Duration, mut is: impl FnMut() -> bool) -> Duration {
+        let begun = Instant::now();
+        while !is() {
+            assert!(begun.elapsed() < limit, "{what}: not within {limit:?}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        begun.elapsed()
+    }
+
+    /// The OSD's process.
+    pub fn pid(&self) -> Option<i32> {
+        let dir = self.osd_dir().display().to_string();
+        std::fs::read_dir("/proc").expect("/proc").flatten().find_map(|e| {
+            let pid = e.file_name().to_string_lossy().parse().ok()?;
+            let words = std::fs::read(e.path().join("cmdline")).ok()?;
+            let words = String::from_utf8_lossy(&words).into_owned();
+            (words.starts_with("ceph-osd") && words.contains(&dir)).then_some(pid)
+        })
+    }
+
+    /// Ends the OSD with a signal and waits until it is gone.
+    pub fn end(&self, signal: i32) {
+        let Some(pid) = self.pid() else { return };
+        // SAFETY: two numbers; a process that is gone is an error that does not matter.
+        unsafe { libc::kill(pid, signal) };
+        self.until("the OSD ends", BACK, || self.pid() != Some(pid));
+    }
+
+    /// The one row of `loligo osd list`.
+    pub fn listed(&self) -> Value {
+        let all: Value = serde_json::from_str(&self.ok(&["osd", "list", "--json"])).expect("JSON");
+        all.as_array().and_then(|l| l.first()).cloned().unwrap_or_default()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.end(libc::SIGKILL);
+        if let Some(server) = self.server.take()
+            && let Err(why) = server.stop()
+        {
+            eprintln!("the daemon: {why:?}");
+        }
+        let lab = self.path("lab").display().to_string();
+        let _ = self.loligo(&["lab", "down", "--dir", &lab]);
+    }
+}
