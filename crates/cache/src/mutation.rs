@@ -431,6 +431,9 @@ impl Core {
     fn answer_mutation(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let Task::Mutation(mut m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
         self.stats.write_ns.saturating_record(now.saturating_sub(m.since));
+        if matches!(m.content, Content::Data(_)) {
+            self.stats.write_bytes += m.len;
+        }
         if let Some(id) = m.take_id() {
             answer(fx, id, m.error.map_or(Ok(Answer::Done), Err));
         }
