@@ -146,7 +146,10 @@ impl Core {
         let (mut offset, mut len) = (req.offset, req.len);
         let is_discard = matches!(req.kind, ReqKind::Discard);
         let content = match req.kind {
-            ReqKind::Write(data) => Content::Data(data),
+            ReqKind::Write(data) => {
+                self.stats.write_bytes += len;
+                Content::Data(data)
+            }
             ReqKind::WriteZeroes { unmap } => Content::Zero { unmap },
             _ => {
                 // A discard is a promise to nobody: whole blocks only, none where the core could not keep it, or must not.
@@ -431,9 +434,6 @@ impl Core {
     fn answer_mutation(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let Task::Mutation(mut m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
         self.stats.write_ns.saturating_record(now.saturating_sub(m.since));
-        if matches!(m.content, Content::Data(_)) {
-            self.stats.write_bytes += m.len;
-        }
         if let Some(id) = m.take_id() {
             answer(fx, id, m.error.map_or(Ok(Answer::Done), Err));
         }

@@ -222,7 +222,7 @@ impl Page {
         // What stands before the first head is not below one.
         let indent = if self.0.contains("\n\n") { "  " } else { "" };
         let label = format!("{indent}{label}");
-        let _ = writeln!(self.0, "{}", format!("{label:<20}{value}").trim_end());
+        let _ = writeln!(self.0, "{}", format!("{label:<19} {value}").trim_end());
     }
 
     /// Everything of `all`, one line each.

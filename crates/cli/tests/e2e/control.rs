@@ -40,6 +40,7 @@ fn numbers_flush_mode_and_tunables_of_a_running_volume() {
         assert!(!s[key].is_null(), "{key}");
     }
     assert_eq!((&s["write_misses"], &s["read_hits"], &s["mode"]), (&100.into(), &1.into(), &"wb".into()));
+    assert_eq!((&s["write_bytes"], &s["read_bytes"]), (&(100 * 4096).into(), &4096.into()));
     assert_eq!(s["histograms"]["write"]["count"], 100);
     assert!(s["histograms"]["read"]["p999_us"].is_number() && s["bypass"]["sequential"].is_number());
     let text = rig.ok(&["stats", "vol"]);
