@@ -18,7 +18,7 @@ strip --strip-debug "$tree/usr/bin/loligo"
 # The libraries it is linked with, by the packages that own them.
 libraries=$(ldd "$program" | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | xargs -r -n 1 realpath)
 depends=$(for library in $libraries; do
-    dpkg-query --search "$library" "/usr$library" "${library#/usr}" 2>/dev/null | cut -d: -f1
+    dpkg-query --search "$library" "/usr$library" "${library#/usr}" 2>/dev/null | cut -d: -f1 || true
 done | sort -u | paste -sd, | sed 's/,/, /g')
 
 mkdir "$tree/DEBIAN"

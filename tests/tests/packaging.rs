@@ -1,7 +1,9 @@
 //! Claims about what a package holds: it is where the system looks for it, and the system understands it.
 
-use loligo_tests::server::program;
-use loligo_tests::skip::{installed, root, skip};
+use loligo_tests::blockdev::impossible;
+use loligo_tests::loops::Loop;
+use loligo_tests::server::{Volume, program};
+use loligo_tests::skip::{installed, skip};
 use loligo_tests::tidy;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -117,10 +119,12 @@ fn systemd_understands_the_unit() {
     assert!(said(&verify()).contains("WatchdogSec"), "{}", said(&verify()));
 }
 
-/// Runs the rules over a real device of this host, in a mount name space of our own, so that nothing of this host changes.
+/// What udev makes of a block device of this host with this rule file beside its own. It runs in a mount name space with a /dev and
+/// a /run/udev of its own, so that nothing of this host changes.
 fn rules(rule: &Path, device: &str) -> Output {
-    let script = "mount --make-rprivate / && mkdir -p /run/udev && mount -t tmpfs none /run/udev && mkdir /run/udev/rules.d && \
-                  cp \"$0\" /run/udev/rules.d/61-loligo.rules && udevadm test --action=add \"/sys/block/$1\" 2>&1";
+    let script = "mount --make-rprivate / && mkdir -p /run/udev && mount -t tmpfs none /run/udev && mkdir /run/udev/rules.d /run/udev/dev && \
+                  cp \"$0\" /run/udev/rules.d/61-loligo.rules && cp -a \"/dev/$1\" /dev/null /dev/urandom /run/udev/dev && \
+                  mount --bind /run/udev/dev /dev && udevadm test --action=add \"/sys/block/$1\" 2>&1";
     Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
         .arg(rule)
@@ -130,39 +134,60 @@ fn rules(rule: &Path, device: &str) -> Output {
 }
 
 #[test]
-fn udev_understands_the_rule() {
+fn udev_marks_a_labelled_core_as_ours_and_understands_every_word_of_the_rule() {
     let what = "the udev rule";
-    if !installed("udevadm") || !installed("unshare") || !root() {
-        return skip(what, "needs root, udevadm and unshare");
+    if impossible(what) {
+        return;
+    }
+    if !installed("udevadm") || !installed("unshare") {
+        return skip(what, "udevadm or unshare is not installed (udev, util-linux)");
     }
     let dir = folder();
     install(dir.path(), "/usr");
-    let rule = dir.path().join("usr/lib/udev/rules.d/61-loligo.rules");
-    let first = || {
-        Some(std::fs::read_dir("/sys/block").ok()?.flatten().next()?.file_name().into_string().expect("text"))
+    let disk = match Loop::new(&dir.path().join("disk"), 64 << 20, 512) {
+        Ok(disk) => disk,
+        Err(why) => return skip(what, &why),
     };
-    let Some(device) = first() else { return skip(what, "no block device in /sys/block") };
-    let out = rules(&rule, &device);
-    let text = said(&out);
-    if !text.contains("61-loligo.rules") {
+    let volume = Volume {
+        dir: dir.path().to_owned(),
+        cache: dir.path().join("cache"),
+        cache_size: 24 << 20,
+        core: disk.path().to_owned(),
+        mode: "wb",
+        more: ["--home-offset", "1m"].map(str::to_owned).into(),
+    };
+    volume.serve().expect("it starts").stop().expect("a clean stop");
+    let name = disk.path().file_name().expect("a name").to_str().expect("text");
+    let whole = read(dir.path().join("usr/lib/udev/rules.d/61-loligo.rules"));
+    let whole = whole.replace("/usr/bin/loligo", &program().display().to_string());
+    let with = |change: (&str, &str)| {
+        let text = whole.replace(change.0, change.1);
+        assert_ne!(text, whole, "{change:?} changes nothing");
+        let rule = dir.path().join("x.rules");
+        std::fs::write(&rule, text).expect("written");
+        said(&rules(&rule, name))
+    };
+    // Loop devices are left out, for volumes are some; this one stands for a disk.
+    let seen = with(("loop*|", ""));
+    if !seen.contains("61-loligo.rules") {
         return skip(
             what,
-            &format!("udevadm test does not work here: {}", text.lines().next().unwrap_or_default()),
+            &format!("udevadm test does not work here: {}", seen.lines().last().unwrap_or_default()),
         );
     }
+    for line in ["ID_FS_TYPE=loligo_core", "ID_FS_USAGE=raid", "LOLIGO_VOLUME=vol", "UDISKS_IGNORE=1"] {
+        assert!(seen.lines().any(|l| l == line), "{line}: {seen}");
+    }
+    assert!(seen.contains("/dev/disk/by-loligo/core-vol"), "{seen}");
     let complaints = |text: &str| -> Vec<String> {
-        text.lines()
-            .filter(|l| {
-                l.contains("61-loligo.rules:")
-                    && ["nvalid", "nknown", "gnoring", "rror"].iter().any(|w| l.contains(w))
-            })
-            .map(str::to_owned)
-            .collect()
+        let bad = |l: &&str| ["nvalid", "nknown", "gnoring", "rror"].iter().any(|w| l.contains(w));
+        text.lines().filter(|l| l.contains("61-loligo.rules:")).filter(bad).map(str::to_owned).collect()
     };
-    assert_eq!(complaints(&text), [""; 0]);
-    let broken = dir.path().join("broken.rules");
-    std::fs::write(&broken, read(rule).replace("IMPORT{program}=", "IMPORT{nonsense}=")).expect("written");
-    assert_ne!(complaints(&said(&rules(&broken, &device))), [""; 0], "it would have said so");
+    assert_eq!(complaints(&seen), [""; 0]);
+    let broken = with(("IMPORT{program}=", "IMPORT{nonsense}="));
+    assert_ne!(complaints(&broken), [""; 0], "it would have said so: {broken}");
+    let volumes = with(("# Marks", "# marks"));
+    assert!(!volumes.contains("LOLIGO_KIND"), "a loop device is not asked about: {volumes}");
 }
 
 #[test]
