@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/loligo
 
-.PHONY: help demo demo-ceph test test-vm build install lint fmt deny clean
+.PHONY: help demo demo-ceph test test-vm build install deb lint fmt deny clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -27,11 +27,14 @@ test-vm: ## ublk and the kernel's own caches in a small virtual machine (kernel 
 build: ## the program, in target/release/loligo
 	@scripts/build.sh
 
-install: build ## build, and copy the program to PREFIX/bin (default /usr/local/bin)
-	@d=$(DESTDIR)$(PREFIX)/bin; \
+install: build ## build, and install program, man pages, unit and udev rule below PREFIX (default /usr/local; DESTDIR too)
+	@d=$(DESTDIR)$(PREFIX); \
 	if [ -w "$$d" ] || { [ ! -e "$$d" ] && [ "$$(id -u)" = 0 ]; } || [ -n "$(DESTDIR)" ]; \
-	then install -D -m 755 $(BIN) "$$d/loligo"; else sudo install -D -m 755 $(BIN) "$$d/loligo"; fi; \
-	echo "$$d/loligo"
+	then DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" scripts/install.sh $(BIN); \
+	else sudo env PREFIX="$(PREFIX)" scripts/install.sh "$$(realpath $(BIN))"; fi
+
+deb: build ## build, and make a Debian package beside it
+	@scripts/deb.sh $(BIN) "$(dir $(BIN))"
 
 lint: ## format check and clippy, warnings are errors
 	@. scripts/need.sh; need_build; cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings

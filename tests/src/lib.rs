@@ -1,6 +1,7 @@
 //! What crosses rooms: the house rules as a test, and tests with real clients, fuzzed decoders and power loss.
 
 pub mod blockdev;
+pub mod cgroup;
 pub mod decoders;
 pub mod direct;
 pub mod fixture;

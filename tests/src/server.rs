@@ -139,7 +139,14 @@ impl Server {
     /// # Errors
     /// Where the program does not run.
     pub fn daemon(dir: &Path, config: &Path) -> Result<Server> {
-        let mut command = Command::new(program());
+        Server::daemon_by(Command::new(program()), dir, config)
+    }
+
+    /// The same by a `command` that becomes the program, with less memory for example.
+    ///
+    /// # Errors
+    /// Where it does not run.
+    pub fn daemon_by(mut command: Command, dir: &Path, config: &Path) -> Result<Server> {
         command.args(["daemon", "--config"]).arg(config);
         Server::spawn(command, dir)
     }

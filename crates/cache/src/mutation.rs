@@ -146,7 +146,10 @@ impl Core {
         let (mut offset, mut len) = (req.offset, req.len);
         let is_discard = matches!(req.kind, ReqKind::Discard);
         let content = match req.kind {
-            ReqKind::Write(data) => Content::Data(data),
+            ReqKind::Write(data) => {
+                self.stats.write_bytes += len;
+                Content::Data(data)
+            }
             ReqKind::WriteZeroes { unmap } => Content::Zero { unmap },
             _ => {
                 // A discard is a promise to nobody: whole blocks only, none where the core could not keep it, or must not.

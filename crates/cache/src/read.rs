@@ -420,6 +420,7 @@ impl Core {
         }
         let Task::Read(mut task) = self.tasks.remove(key) else { unreachable!("task {key} is a read") };
         self.stats.read_ns.saturating_record(now.saturating_sub(task.since));
+        self.stats.read_bytes += task.len;
         if let Some(e) = task.error {
             return answer(fx, task.id, Err(e));
         }

@@ -52,6 +52,10 @@ pub struct Stats {
     pub write_hits: u64,
     /// Other writes.
     pub write_misses: u64,
+    /// Bytes that reads asked for.
+    pub read_bytes: u64,
+    /// Bytes that writes carried; zeroes and discards carry none.
+    pub write_bytes: u64,
     /// By [`Bypass`].
     pub bypass: [u64; 7],
     /// Blocks whose data did not match its checksum.
@@ -116,6 +120,8 @@ impl Default for Stats {
             read_misses: 0,
             write_hits: 0,
             write_misses: 0,
+            read_bytes: 0,
+            write_bytes: 0,
             bypass: [0; 7],
             crc_errors: 0,
             crc_repaired: 0,
@@ -166,6 +172,8 @@ counters!(
     read_misses,
     write_hits,
     write_misses,
+    read_bytes,
+    write_bytes,
     crc_errors,
     crc_repaired,
     io_errors,

@@ -5,20 +5,24 @@ mod cache;
 mod config;
 mod daemon;
 mod demo;
+mod doctor;
 mod flush;
 mod inspect;
 mod lab;
+mod manual;
 mod mode;
 mod osd;
 mod param;
+mod probe;
 mod rbd;
 mod release;
 mod serve;
 mod stats;
+mod top;
 mod values;
 mod volume;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -61,6 +65,11 @@ enum Command {
     Volume(volume::Args),
     Config(config::Args),
     Daemon(daemon::Args),
+    Doctor(doctor::Args),
+    Top(top::Args),
+    Probe(probe::Args),
+    Man(manual::ManArgs),
+    Completions(manual::CompletionArgs),
 }
 
 /// What this program was called as: under the daemon's name it is the daemon.
@@ -102,6 +111,11 @@ fn main() -> ExitCode {
         Command::Volume(args) => volume::run(args),
         Command::Config(args) => config::run(args),
         Command::Daemon(args) => daemon::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Probe(args) => probe::run(&args),
+        Command::Man(args) => manual::man(Cli::command(), &args),
+        Command::Completions(args) => manual::completions(Cli::command(), &args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -15,6 +15,7 @@ use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Client {
     name: String,
     socket: PathBuf,
+    patience: Duration,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -56,7 +58,13 @@ impl Client {
 
     fn by(name: &str, socket: PathBuf) -> Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Client { name: name.to_owned(), socket, runtime })
+        Ok(Client { name: name.to_owned(), socket, patience: PATIENCE, runtime })
+    }
+
+    /// The same, which gives up on an answer after `patience`.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Client {
+        Client { patience, ..self }
     }
 
     fn is_daemon(&self) -> bool {
@@ -68,10 +76,12 @@ impl Client {
     }
 
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T> {
-        let answer = async { tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await };
+        let answer = async { tokio::time::timeout(self.patience, self.exchange(method, path, body)).await };
         let (ok, text) = match self.runtime.block_on(answer) {
             Ok(answer) => answer?,
-            Err(_) => bail!("{} did not answer within {} s: is it starting?", self.who(), PATIENCE.as_secs()),
+            Err(_) => {
+                bail!("{} did not answer within {} s: is it starting?", self.who(), self.patience.as_secs())
+            }
         };
         if ok {
             return serde_json::from_slice(&text).with_context(|| {
@@ -117,6 +127,14 @@ impl Client {
     /// Where the volume is not served.
     pub fn stats(&self) -> Result<Value> {
         self.call(Method::GET, "/v1/stats", None)
+    }
+
+    /// `GET /v1/latencies`.
+    ///
+    /// # Errors
+    /// Where the volume is not served.
+    pub fn latencies(&self) -> Result<BTreeMap<String, Vec<(u64, u64)>>> {
+        self.call(Method::GET, "/v1/latencies", None)
     }
 
     /// `GET /v1/info`.
@@ -198,6 +216,12 @@ impl DaemonClient {
     /// Where this process can ask nobody.
     pub fn new() -> Result<DaemonClient> {
         Client::by(SOCKET, names::socket_of(SOCKET)?).map(DaemonClient)
+    }
+
+    /// The same, which gives up on an answer after `patience`.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> DaemonClient {
+        DaemonClient(self.0.within(patience))
     }
 
     /// What it is.

@@ -44,6 +44,24 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The names of which there are control sockets, whether or not anybody still listens, without the daemon's.
+///
+/// # Errors
+/// Where the folder is there and cannot be read.
+pub(crate) fn with_sockets() -> Result<Vec<String>> {
+    let dir = runtime_dir()?;
+    let entries = match std::fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e).with_context(|| format!("{} cannot be read", dir.display())),
+    };
+    let name = |file: std::fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".sock")?.to_owned());
+    let mut names: Vec<String> =
+        entries.flatten().filter_map(name).filter(|n| check_name(n).is_ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
 /// The control socket of the volume `name`.
 pub(crate) fn socket_of(name: &str) -> Result<PathBuf> {
     Ok(runtime_dir()?.join(format!("{name}.sock")))

@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::rbd;
 use crate::serve::ServeOptions;
 use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
 use loligo_cache::stats::{Bypass, Stats};
 use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
@@ -77,6 +78,20 @@ pub(crate) fn json(app: &App) -> Value {
         out.insert("rbd".into(), json!(numbers));
     }
     Value::Object(out)
+}
+
+/// What `GET /v1/latencies` answers: for each kind of request, how many took how many nanoseconds since the start. Whoever asks
+/// twice has the distribution of the time between.
+pub(crate) fn latencies(app: &App) -> Value {
+    let stats = merged(&app.handle.snapshots());
+    let of = |h: &Histogram<u64>| -> Vec<[u64; 2]> {
+        h.iter_recorded().map(|v| [v.value_iterated_to(), v.count_at_value()]).collect()
+    };
+    histograms!(stats)
+        .into_iter()
+        .map(|(name, h)| (name.to_owned(), json!(of(h))))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 /// Replaces `path` by the numbers of now, all at once, with the time and whether clients are still served.

@@ -52,8 +52,14 @@ impl Bare {
             return to.answer(Reply { id: req.id, result });
         }
         let (class, flush_after, kind) = match req.kind {
-            ReqKind::Read => (Class::Read, false, OpKind::Read(Buf::alloc(req.len as usize))),
-            ReqKind::Write(data) => (Class::Write, false, OpKind::Write { data, fua: req.fua }),
+            ReqKind::Read => {
+                self.stats.read_bytes += req.len;
+                (Class::Read, false, OpKind::Read(Buf::alloc(req.len as usize)))
+            }
+            ReqKind::Write(data) => {
+                self.stats.write_bytes += req.len;
+                (Class::Write, false, OpKind::Write { data, fua: req.fua })
+            }
             ReqKind::WriteZeroes { unmap } => {
                 (Class::Write, req.fua, OpKind::WriteZeroes { len: req.len, unmap })
             }

@@ -40,9 +40,11 @@ fn numbers_flush_mode_and_tunables_of_a_running_volume() {
         assert!(!s[key].is_null(), "{key}");
     }
     assert_eq!((&s["write_misses"], &s["read_hits"], &s["mode"]), (&100.into(), &1.into(), &"wb".into()));
+    assert_eq!((&s["write_bytes"], &s["read_bytes"]), (&(100 * 4096).into(), &4096.into()));
     assert_eq!(s["histograms"]["write"]["count"], 100);
     assert!(s["histograms"]["read"]["p999_us"].is_number() && s["bypass"]["sequential"].is_number());
-    assert!(rig.ok(&["stats", "vol"]).contains("histograms.write.mean_us"));
+    let text = rig.ok(&["stats", "vol"]);
+    assert!(text.contains("latencies\n") && text.contains("longest") && text.contains("MB/s"), "{text}");
 
     rig.ok(&["flush", "vol"]);
     assert_eq!(rig.stats()["dirty_bytes"], 0);

@@ -35,6 +35,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(info))
         .routes(routes!(numbers))
+        .routes(routes!(latencies))
         .routes(routes!(flush_progress, flush))
         .routes(routes!(mode))
         .routes(routes!(params, set_param))
@@ -64,6 +65,12 @@ async fn info(State(app): Shared) -> Json<Info> {
 #[utoipa::path(get, path = "/v1/stats", responses((status = 200, body = Value)))]
 async fn numbers(State(app): Shared) -> Json<Value> {
     Json(blocking(move || stats::json(&app)).await)
+}
+
+/// How many requests took how many nanoseconds, by kind, since the start.
+#[utoipa::path(get, path = "/v1/latencies", responses((status = 200, body = Value, description = "read, write and flush: pairs of nanoseconds and requests")))]
+async fn latencies(State(app): Shared) -> Json<Value> {
+    Json(blocking(move || stats::latencies(&app)).await)
 }
 
 fn refuse_bare(app: &App) -> Result<(), Refused> {

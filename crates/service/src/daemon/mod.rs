@@ -161,7 +161,7 @@ fn with_overrides(config: &VolumeConfig, remembered: &state::Remembered) -> Volu
 }
 
 /// Where the daemon keeps what it remembers.
-fn state_dir(config: &Config) -> Result<PathBuf> {
+pub(crate) fn state_dir(config: &Config) -> Result<PathBuf> {
     if let Some(dir) = &config.daemon.state_dir {
         return Ok(dir.clone());
     }

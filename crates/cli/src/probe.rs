@@ -1,0 +1,62 @@
+//! `loligo probe`.
+
+use anyhow::Result;
+use loligo_service::probe::{Found, probe};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Say what of Loligo's lies on devices, without touching them
+///
+/// A cache: of which volume, in which mode, how it was stopped and what its core lacks. A core with a label (home-offset): which
+/// cache it belongs to. A core without one holds nothing of Loligo's by itself. Devices in use can be asked too: nothing is
+/// written, locked or waited for.
+///
+/// Exit status 0 where all could be read, whatever was found; 1 otherwise.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "For udev, --export prints KEY=VALUE, and nothing for a device that is not ours:
+
+  ID_FS_TYPE          loligo_cache or loligo_core
+  ID_FS_USAGE         raid: no file system, and part of something larger
+  ID_FS_UUID          the cache
+  ID_FS_LABEL         the volume, as LOLIGO_VOLUME
+  UDISKS_IGNORE       1
+  LOLIGO_KIND         cache or core
+  LOLIGO_DIRTY_BYTES  what the core lacks, or 'unknown'")]
+pub(crate) struct Args {
+    /// Devices or files
+    #[arg(required = true, value_name = "DEVICE")]
+    paths: Vec<PathBuf>,
+    /// Print JSON, a list
+    #[arg(long, conflicts_with = "export")]
+    json: bool,
+    /// Print KEY=VALUE for udev
+    #[arg(long)]
+    export: bool,
+}
+
+/// Looks.
+pub(crate) fn run(a: &Args) -> Result<ExitCode> {
+    let mut all = Vec::new();
+    let mut failed = false;
+    for path in &a.paths {
+        match probe(path) {
+            Ok(found) if a.json => all.push(found.json(path)),
+            Ok(found) if a.export => export(&found),
+            Ok(found) => println!("{}: {}", path.display(), found.sentence()),
+            Err(why) => {
+                failed = true;
+                eprintln!("error: {why:#}");
+                all.push(json!({ "path": path, "error": format!("{why:#}") }));
+            }
+        }
+    }
+    if a.json {
+        println!("{}", serde_json::to_string_pretty(&Value::Array(all))?);
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn export(found: &Found) {
+    found.export().iter().for_each(|(key, value)| println!("{key}={value}"));
+}

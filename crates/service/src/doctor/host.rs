@@ -1,0 +1,51 @@
+//! What the kernel and administrators have written down, under a folder that is `/` but for tests.
+
+use std::path::{Path, PathBuf};
+
+/// A host's files.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    root: PathBuf,
+}
+
+impl Host {
+    /// The host whose root is `root`.
+    pub(super) fn new(root: &Path) -> Host {
+        Host { root: root.to_owned() }
+    }
+
+    /// Where `path` of that host is.
+    pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// A file's text without white space at its end.
+    pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+        let raw = std::fs::read(self.at(path)).ok()?;
+        Some(String::from_utf8_lossy(&raw).trim_end().to_owned())
+    }
+
+    /// A file that holds one number.
+    pub(super) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
+        self.read(path)?.trim().parse().ok()
+    }
+
+    /// Whether there is such a file; a link that leads nowhere is one.
+    pub(super) fn has(&self, path: impl AsRef<Path>) -> bool {
+        self.at(path).symlink_metadata().is_ok()
+    }
+
+    /// The names in a folder, sorted.
+    pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = std::fs::read_dir(self.at(path)).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Where a link leads, as it is written.
+    pub(super) fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        std::fs::read_link(self.at(path)).ok()
+    }
+}
