@@ -47,8 +47,11 @@ enum As {
     Blocks,
 }
 
-/// Sections of lines: the key in the statistics, the words for it, how it is written.
-const SECTIONS: [(&str, &[(&str, &str, As)]); 5] = [
+/// The key in the statistics, the words for it, how it is written.
+type Line = (&'static str, &'static str, As);
+
+/// Sections of lines.
+const SECTIONS: [(&str, &[Line]); 5] = [
     (
         "cache",
         &[

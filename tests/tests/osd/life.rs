@@ -63,7 +63,7 @@ fn kill_and_come_back(site: &mut Site, rng: &mut Rng, round: u32) -> Duration {
     let before = site.up_from().expect("it is up");
     std::thread::sleep(Duration::from_millis(300 + rng.below(2500)));
     let begun = Instant::now();
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         site.server.take().expect("it runs").kill().expect("it lived");
         std::thread::sleep(Duration::from_millis(rng.below(1500)));
         site.start();
