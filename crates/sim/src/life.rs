@@ -326,8 +326,11 @@ impl<E: Engine> Run<E> {
             }
             if self.w.cfg.share && !self.w.is_controlling() && self.sizes.chance(1, RESIZE_ONE_IN) {
                 let most = self.w.parts.data.iter().map(|r| (r.end - r.start) / 4096).min().unwrap_or(0);
-                let limit = self.sizes.range(u64::from(MIN_SLOTS)..most + 1) as u32;
-                self.w.resize_share(limit);
+                // An engine without slots knows nothing of it.
+                if most > u64::from(MIN_SLOTS) {
+                    let limit = self.sizes.range(u64::from(MIN_SLOTS)..most + 1) as u32;
+                    self.w.resize_share(limit);
+                }
             }
             if room && self.w.now >= next {
                 let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);

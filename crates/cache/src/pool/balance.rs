@@ -17,9 +17,8 @@ use std::collections::BTreeMap;
 const WANTS_FOR: u32 = 30;
 /// Rounds after it took in which a member does not give.
 const KEEPS_FOR: u32 = 10;
-/// A step is this part of what a member has, or that of what it lacks of its fair share, at least one extent.
+/// Beyond its fair share a member gets this part of what it has in a round, at least one extent.
 const STEP: u32 = 16;
-const STEP_UP: u32 = 8;
 /// So much of what the giver has is taken at once, at the most: a share that shrinks has to destage what is dirty in the part that
 /// goes, which lies all over its disk, so that a step costs it a sweep whatever its size.
 const TAKEN: u32 = 4;
@@ -87,7 +86,7 @@ struct Seat<'a> {
 
 impl Seat<'_> {
     fn step(&self) -> u32 {
-        (self.load.has / STEP).max(self.fair.saturating_sub(self.load.has) / STEP_UP).max(1)
+        (self.load.has / STEP).max(1)
     }
 
     /// Extents it can get: it wants now, and may have more.
@@ -170,10 +169,16 @@ impl Balancer {
         let mut open = free.saturating_sub(promised);
         let mut held = free.min(promised);
         seats.sort_by_key(|s| (u64::from(s.load.has) * 1000 / u64::from(s.fair.max(1)), s.load.number));
+        // What was taken for those below their fair share is not for those above.
+        let hungry = seats.iter().any(|s| s.lacks() > 0 && s.is_below(false));
         for s in seats.iter() {
             let missing = s.load.min.saturating_sub(s.load.has).min(held);
             held -= missing;
-            let more = s.lacks().saturating_sub(missing).min(s.step()).min(open);
+            let step = match s.fair.saturating_sub(s.load.has) {
+                0 if hungry => 0,
+                below => below.max(s.step()),
+            };
+            let more = s.lacks().saturating_sub(missing).min(step).min(open);
             open -= more;
             let n = if s.load.busy { 0 } else { missing + more };
             if n > 0 {
@@ -295,6 +300,23 @@ mod tests {
         p.wants(1, true);
         p.rounds(500);
         assert!(p.has(0) <= 11 && p.has(1) >= 109, "{}, {}", p.has(0), p.has(1));
+    }
+
+    #[test]
+    fn what_is_taken_goes_to_who_was_below_and_not_back_although_both_want() {
+        let mut p = Pool::new(100, 2);
+        p.wants(0, true);
+        p.rounds(60);
+        assert_eq!(p.has(0), 110);
+        p.wants(1, true);
+        let (mut first, mut second) = (p.has(0), p.has(1));
+        for _ in 0..200 {
+            p.rounds(1);
+            assert!(p.has(0) <= first && p.has(1) >= second);
+            (first, second) = (p.has(0), p.has(1));
+        }
+        assert!(second >= 55, "{second}");
+        assert!(p.moves < 40, "{}", p.moves);
     }
 
     #[test]
