@@ -1,5 +1,5 @@
 //! What of this host stands in the way of a volume, and the mend. Checks are pure: they see what the kernel and the administrator
-//! wrote under a root folder ([`host`]), what only a try can tell ([`facts`]), and the configuration.
+//! wrote under a root folder (`host`), what only a try can tell (`facts`), and the configuration.
 
 mod clock;
 mod config;
