@@ -39,6 +39,11 @@ impl Tight {
         Ok(tight)
     }
 
+    /// Whether it is of the second version of control groups.
+    pub fn is_v2(&self) -> bool {
+        self.is_v2
+    }
+
     /// Its list of processes: whoever writes a number there puts that process into it.
     pub fn procs(&self) -> PathBuf {
         self.dir.join("cgroup.procs")

@@ -7,10 +7,14 @@ use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How long a volume may take to answer before it is shown as one that does not.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long somebody who speaks first is waited for.
+const GREETING: Duration = Duration::from_millis(100);
 
 /// What a volume says of itself, as far as it is watched.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -111,7 +115,7 @@ fn daemons() -> BTreeMap<String, Seen> {
     listed.unwrap_or_default().into_iter().map(seen).collect()
 }
 
-/// Nothing where its socket is what a killed service left.
+/// Nothing where its socket is what a killed service left, or somebody else's.
 fn volume(name: &str, known: Option<Seen>, listens: bool) -> Option<Seen> {
     let serving = known.as_ref().is_none_or(|k| k.state == "serving");
     if !listens || !serving {
@@ -120,7 +124,7 @@ fn volume(name: &str, known: Option<Seen>, listens: bool) -> Option<Seen> {
     let asked = Client::new(name).map(|c| c.within(PATIENCE)).and_then(|c| Ok((c.stats()?, c)));
     let (stats, client) = match asked {
         Ok(asked) => asked,
-        Err(_) if known.is_none() && is_dead(name) => return None,
+        Err(_) if known.is_none() && is_strange(name) => return None,
         Err(why) => {
             let state = "silent".to_owned();
             return Some(Seen { state, why: Some(format!("{why:#}")), ..Seen::default() });
@@ -136,8 +140,14 @@ fn volume(name: &str, known: Option<Seen>, listens: bool) -> Option<Seen> {
     })
 }
 
-fn is_dead(name: &str) -> bool {
+/// Whether nobody listens, or somebody who is no volume: a server of NBD speaks first, one of HTTP never does.
+fn is_strange(name: &str) -> bool {
     let Ok(socket) = names::socket_of(name) else { return false };
-    let refused = std::os::unix::net::UnixStream::connect(socket).err().map(|e| e.kind());
-    matches!(refused, Some(std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound))
+    match UnixStream::connect(socket) {
+        Ok(mut stream) => {
+            let _ = stream.set_read_timeout(Some(GREETING));
+            stream.read(&mut [0; 8]).is_ok_and(|n| n > 0)
+        }
+        Err(e) => matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound),
+    }
 }
