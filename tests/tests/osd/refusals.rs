@@ -102,7 +102,7 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
     mark(data.path(), 0, &[0; 4096]);
     let mut label = vec![0; 4096];
     let of = site.path("lab/osd.0/block");
-    std::fs::File::open(of).and_then(|f| f.read_exact(&mut label)).expect("a store");
+    std::fs::File::open(of).and_then(|mut f| f.read_exact(&mut label)).expect("a store");
     mark(data.path(), 0, &label);
     refused(&site, data.path(), &cache, &force, "is osd.0's");
     mark(data.path(), 0, &[0; 4096]);
