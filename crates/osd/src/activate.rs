@@ -12,6 +12,7 @@ use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::Leave;
 use loligo_service::daemon::entry::Status;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long an OSD may take to be up, once its process has begun.
@@ -119,7 +120,9 @@ fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<()> {
         return Ok(());
     }
     say!("osd.{}: its folder is written again from its store", place.id);
-    let mut command = Cluster::new(&place.cluster, stop).command("ceph-bluestore-tool");
+    // Its first word must be what it is to do.
+    let mut command = Command::new("ceph-bluestore-tool");
+    command.env("CEPH_CONF", &place.cluster.conf).env_remove("CEPH_ARGS");
     command.args(["prime-osd-dir", "--path"]).arg(&place.dir).arg("--dev").arg(target);
     process::run(&mut command, Duration::from_secs(60), stop)
         .with_context(|| format!("writing {} again from {}", place.dir.display(), target.display()))?;
