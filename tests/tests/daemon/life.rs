@@ -226,3 +226,56 @@ fn a_volume_whose_cache_is_dirty_is_deleted_only_by_force() {
     assert!(site.path("c.cache").exists() && !site.ok(&["volume", "list"]).contains("c.core"));
     daemon.stop().expect("a clean stop");
 }
+
+#[test]
+fn cores_of_one_pool_are_served_together_and_come_back_with_what_they_held() {
+    let site = Site::new(&[]);
+    let text = |name: &str| site.path(name).display().to_string();
+    site.ok(&["cache", "create", &text("pool"), "--size", "256m"]);
+    let mut sections = String::new();
+    for (number, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        site.core(name);
+        let number = number.to_string();
+        site.ok(&[
+            "cache",
+            "attach",
+            &text("pool"),
+            "--core",
+            &number,
+            "--name",
+            name,
+            "--min",
+            "48m",
+            "--max",
+            "96m",
+        ]);
+        let own = site.section(name).replace("cache-size = \"24m\"\n", "");
+        sections += &own.replace(&format!("{name}.cache"), &format!("pool#{number}"));
+    }
+    site.configure(&sections.replace("cache = \"", "cache = \"pool:"));
+    let daemon = site.daemon();
+    let histories: Vec<_> = ["a", "b", "c"].map(|v| (v, write_some(&site, v))).into();
+    let twice = format!("unix:{}", text("x.nbd"));
+    let share = format!("pool:{}#1", text("pool"));
+    let args = [
+        "serve",
+        "--name",
+        "x",
+        "--core",
+        &text("a.core"),
+        "--cache",
+        &share,
+        "--mode",
+        "wb",
+        "--listen",
+        &twice,
+    ];
+    assert!(site.refused(&args).contains(&daemon.id().to_string()), "the pool is the daemon's");
+    daemon.kill().expect("it lived");
+    let daemon = site.daemon();
+    for (volume, mut history) in histories {
+        let end = site.load(volume).verify(&mut history, Some(Crash::Killed)).expect("right data");
+        assert_eq!(end, End::Done, "{volume}");
+    }
+    daemon.stop().expect("a clean stop");
+}

@@ -146,7 +146,8 @@ mod tests {
         assert_eq!(verdict("/ram/c", "wb"), Verdict::Bad);
         assert_eq!(verdict("/ram/c", "wt"), Verdict::Warn);
         assert_eq!(verdict("/far/c", "wt"), Verdict::Warn);
-        let host = cache("/x", "wb", file()).host();
+        let fake = cache("/x", "wb", file());
+        let host = fake.host();
         assert_eq!(file_system(&host, Path::new("/with space/c")).as_deref(), Some("xfs"));
         assert_eq!(file_system(&host, Path::new("/ramble")).as_deref(), Some("ext4"));
     }

@@ -43,6 +43,7 @@ fn order(case: &Case<'_>, above: &str) -> Option<Finding> {
     );
     let mut text = String::new();
     for folder in FOLDERS {
+        text.push('\n');
         text.push_str(&case.host.read(format!("{folder}/{above}")).unwrap_or_default());
         for name in case.host.names(format!("{folder}/{above}.d")) {
             text.push('\n');
