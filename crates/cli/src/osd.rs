@@ -42,7 +42,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     Prepare(Box<PrepareArgs>),
-    Activate(ActivateArgs),
+    Activate(Box<ActivateArgs>),
     /// List the OSDs on volumes of this host
     ///
     /// State and 'in' are what the cluster says; 'dies with' names the OSDs whose caches lie on the same device.
