@@ -114,7 +114,9 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
     ]);
     site.ok(&["volume", "stop", "x"]);
     site.ok(&["volume", "delete", "x"]);
+    mark(data.path(), 0, &[0; 4096]);
     refused(&site, data.path(), Path::new(&other), &[], "is the cache of volume 'x'");
+    mark(data.path(), 0, b"XFSB");
 
     nothing_left(&site);
 
