@@ -65,17 +65,21 @@ fn raw_disk_shows_nothing(data: &Path, device: &Path) {
 fn kill_and_come_back(site: &mut Site, rng: &mut Rng, round: u32) -> Duration {
     let before = site.up_from().expect("it is up");
     std::thread::sleep(Duration::from_millis(300 + rng.below(2500)));
-    let begun = Instant::now();
+    let begun;
     if round.is_multiple_of(2) {
         site.server.take().expect("it runs").kill().expect("it lived");
         std::thread::sleep(Duration::from_millis(rng.below(1500)));
+        begun = Instant::now();
         site.start();
     } else {
         site.end(libc::SIGKILL);
+        begun = Instant::now();
         site.ok(&["osd", "activate", &site.id.to_string()]);
     }
     site.until("the OSD is back", BACK, || site.up_from().is_some_and(|now| now != before));
-    begun.elapsed()
+    let took = begun.elapsed();
+    assert!(took < BACK, "back after {took:?} only");
+    took
 }
 
 /// Another OSD, as a file and not started, whose cache lies on the same disk: that is said and shown.
