@@ -65,29 +65,30 @@ fn raw_disk_shows_nothing(data: &Path, device: &Path) {
 fn kill_and_come_back(site: &mut Site, rng: &mut Rng, round: u32) -> Duration {
     let before = site.up_from().expect("it is up");
     std::thread::sleep(Duration::from_millis(300 + rng.below(2500)));
-    let begun = Instant::now();
+    let begun;
     if round.is_multiple_of(2) {
         site.server.take().expect("it runs").kill().expect("it lived");
         std::thread::sleep(Duration::from_millis(rng.below(1500)));
+        begun = Instant::now();
         site.start();
     } else {
         site.end(libc::SIGKILL);
+        begun = Instant::now();
         site.ok(&["osd", "activate", &site.id.to_string()]);
     }
     site.until("the OSD is back", BACK, || site.up_from().is_some_and(|now| now != before));
-    begun.elapsed()
+    let took = begun.elapsed();
+    assert!(took < BACK, "back after {took:?} only");
+    took
 }
 
 /// Another OSD, as a file and not started, whose cache lies on the same disk: that is said and shown.
 fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
     let (core, second) = (site.path("core2"), cache.with_extension("2"));
     std::fs::File::create(&core).and_then(|f| f.set_len(DATA)).expect("a core");
-    let mut words = site.prepare(&core, &second, &["--cache-size", "64m", "--via", "fuse", "--no-start"]);
-    let id = (site.id + 1).to_string();
-    for (key, value) in [("--id", id.clone()), ("--osd-dir", site.path("osd/second").display().to_string())] {
-        let at = words.iter().position(|w| w == key).expect("it is given");
-        words[at + 1] = value;
-    }
+    let (id, dir) = ((site.id + 1).to_string(), site.path("osd/second").display().to_string());
+    let other = ["--id", &id, "--osd-dir", &dir, "--cache-size", "64m", "--via", "fuse", "--no-start"];
+    let words = site.prepare(&core, &second, &other);
     let out = site.command(&words.iter().map(String::as_str).collect::<Vec<_>>()).output().expect("it runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(

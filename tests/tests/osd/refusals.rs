@@ -83,13 +83,7 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
         &["--cache-size", "64m", "--user", "nobody-at-all"],
         "there is no user",
     );
-    let zero = ["--cache-size", "64m", "--id", "0"];
-    let words = site.prepare(data.path(), &cache, &[]);
-    let at = words.iter().position(|w| w == "--id").expect("it is given");
-    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-    words.drain(at..at + 2);
-    words.extend(zero);
-    assert!(site.refused(&words).contains("there is an osd.0"));
+    refused(&site, data.path(), &cache, &["--cache-size", "64m", "--id", "0"], "there is an osd.0");
     {
         let held = std::fs::File::options().read(true).custom_flags(libc::O_EXCL).open(data.path());
         let _held = held.expect("it is free");
@@ -120,7 +114,9 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
     ]);
     site.ok(&["volume", "stop", "x"]);
     site.ok(&["volume", "delete", "x"]);
+    mark(data.path(), 0, &[0; 4096]);
     refused(&site, data.path(), Path::new(&other), &[], "is the cache of volume 'x'");
+    mark(data.path(), 0, b"XFSB");
 
     nothing_left(&site);
 

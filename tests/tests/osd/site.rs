@@ -140,7 +140,16 @@ impl Site {
             "--user",
             "root:root",
         ];
-        words.iter().chain(more).map(|w| (*w).to_owned()).collect()
+        let mut words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        let mut more = more.iter();
+        while let Some(word) = more.next() {
+            match words.iter().position(|w| w == word) {
+                // Said again, it counts instead.
+                Some(at) => words[at + 1] = more.next().expect("a value").to_string(),
+                None => words.push((*word).to_owned()),
+            }
+        }
+        words
     }
 
     pub fn ceph(&self, args: &[&str]) -> String {
