@@ -3,7 +3,7 @@
 //! The engine stays that of one core, with a superblock, a journal, checkpoints and slots of its own: so one core's load, dirty
 //! data and damage are its own. What is shared is the device. It is cut into extents; each core's *member* is a cache that is
 //! laid out for the largest share it may have, of which only those extents exist that are in use ([`share`]). Who has
-//! which stands in one table ([`table`], [`format`]) that changes as a whole or not at all ([`store`]). [`balance`] says
+//! which stands in one table ([`table`], [`mod@format`]) that changes as a whole or not at all ([`store`]). [`balance`] says
 //! who should have how many. Why it is so: decision 0020.
 
 pub mod balance;
