@@ -47,8 +47,11 @@ enum As {
     Blocks,
 }
 
-/// Sections of lines: the key in the statistics, the words for it, how it is written.
-const SECTIONS: [(&str, &[(&str, &str, As)]); 5] = [
+/// A line: the key in the statistics, the words for it, how it is written.
+type Entry = (&'static str, &'static str, As);
+
+/// Sections of lines.
+const SECTIONS: [(&str, &[Entry]); 5] = [
     (
         "cache",
         &[

@@ -162,5 +162,6 @@ fn kernel_clock() -> Option<(bool, i64)> {
         let mut asked: libc::timex = std::mem::zeroed();
         (libc::adjtimex(&mut asked), asked)
     };
-    (state >= 0).then(|| (state != libc::TIME_ERROR && asked.status & libc::STA_UNSYNC == 0, asked.maxerror))
+    (state >= 0)
+        .then_some((state != libc::TIME_ERROR && asked.status & libc::STA_UNSYNC == 0, asked.maxerror))
 }
