@@ -12,6 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Tight {
     dir: PathBuf,
     is_v2: bool,
+    limit: u64,
 }
 
 impl Tight {
@@ -30,7 +31,7 @@ impl Tight {
             let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
         }
         fs::create_dir(&dir).map_err(|e| failed(&dir.display().to_string(), e))?;
-        let tight = Tight { dir, is_v2 };
+        let tight = Tight { dir, is_v2, limit: bytes };
         let limit = if is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
         fs::write(tight.dir.join(limit), bytes.to_string()).map_err(|e| failed(limit, e))?;
         if is_v2 {
@@ -42,6 +43,11 @@ impl Tight {
     /// Whether it is of the second version of control groups.
     pub fn is_v2(&self) -> bool {
         self.is_v2
+    }
+
+    /// What it may have, bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// Its list of processes: whoever writes a number there puts that process into it.
