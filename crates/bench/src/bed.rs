@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::mount::UnmountFlags;
 
 use crate::facts::{Facts, free_bytes};
 use crate::fio::{self, FileEngine, Job, Measured, Target};
@@ -158,6 +159,30 @@ impl Bed {
             }
         }
         Ok(())
+    }
+}
+
+/// A folder that nothing is to be mounted on when the experiment ends, however it ends. Declare it before the server.
+pub(crate) struct Mountpoint(PathBuf);
+
+impl Mountpoint {
+    /// Makes the folder `name`.
+    pub(crate) fn new(bed: &Bed, name: &str) -> Result<Mountpoint> {
+        let folder = Mountpoint(bed.path(name));
+        std::fs::create_dir(&folder.0)?;
+        Ok(folder)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mountpoint {
+    fn drop(&mut self) {
+        // Usually the server has unmounted.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
     }
 }
 

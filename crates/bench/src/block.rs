@@ -2,14 +2,13 @@
 //! volume that answers at once behind the same mount, alternately. Processor time is the server's, user and system; that of
 //! the kernel's own threads, which carry a loop device's requests, is in neither side.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::bed::{Bed, Place, direct};
+use crate::bed::{Bed, Mountpoint, Place, direct};
 use crate::facts::Facts;
 use crate::fio::{FileEngine, Job, Rw};
 use crate::rbd::cpu;
@@ -95,27 +94,17 @@ pub struct Overhead {
     pub rows: Vec<Row>,
 }
 
-/// A folder that nothing is to be mounted on when the experiment ends, however it ends. Declare it before the server.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Usually the server has unmounted.
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
 /// Runs it.
 pub fn run(opts: &Options) -> Result<Overhead> {
     let bed = Bed::in_folder(&opts.place, Path::new(MEMORY), opts.volume * 4)?;
     bed.file("core", opts.volume)?;
-    let folder = Folder(bed.path("mnt"));
-    std::fs::create_dir(&folder.0)?;
+    let folder = Mountpoint::new(&bed, "mnt")?;
     let mut rows = Vec::new();
     for transport in [Transport::Fuse, Transport::Loop] {
         for (load, rw, depth) in LOADS {
-            let one =
-                |real: bool, round: usize| one(&bed, opts, transport, (real, &folder.0), (rw, depth), round);
+            let one = |real: bool, round: usize| {
+                one(&bed, opts, transport, (real, folder.path()), (rw, depth), round)
+            };
             let runs = pairs(opts.pairs, |i| one(true, i), |i| one(false, i))?;
             rows.push(row(transport, load, &runs));
         }

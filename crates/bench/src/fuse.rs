@@ -2,16 +2,15 @@
 //! the same model driven in this process, alternately. Without a queue that arrives whole the disk has nothing to choose from.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use loligo_block::DeviceSpec;
-use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::bed::{Bed, Place, direct};
+use crate::bed::{Bed, Mountpoint, Place, direct};
 use crate::direct_disk::DirectDisk;
 use crate::facts::Facts;
 use crate::fio::{FileEngine, Job, Rw};
@@ -69,16 +68,6 @@ pub struct Queue {
     pub rows: Vec<Row>,
 }
 
-/// A folder that nothing is to be mounted on when the experiment ends, however it ends. Declare it before the server.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Usually the server has unmounted.
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
 /// Runs it.
 pub fn run(opts: &Options) -> Result<Queue> {
     let bed = Bed::in_folder(&opts.place, Path::new(MEMORY), opts.disk * 2)?;
@@ -90,13 +79,12 @@ pub fn run(opts: &Options) -> Result<Queue> {
     let mounted = disk("mounted")?;
     let own: DeviceSpec = disk("own")?.parse()?;
     let mut own = DirectDisk::open(&own)?;
-    let folder = Folder(bed.path("mnt"));
-    std::fs::create_dir(&folder.0)?;
+    let folder = Mountpoint::new(&bed, "mnt")?;
     let mut rows = Vec::new();
     for (load, rw) in [("4K random read qd32", Rw::RandRead), ("4K random write qd32", Rw::RandWrite)] {
         let mut queue = 0;
         let ours = |round| -> Result<f64> {
-            let (iops, most) = through_mount(&bed, &mounted, &folder.0, rw, round, opts.time)?;
+            let (iops, most) = through_mount(&bed, &mounted, folder.path(), rw, round, opts.time)?;
             queue = queue.max(most);
             Ok(iops)
         };

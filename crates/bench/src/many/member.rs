@@ -1,10 +1,11 @@
 //! One core of the pool, in service.
 
+use crate::in_process::devices;
 use anyhow::{Result, anyhow};
 use loligo_block::{DeviceFile, DeviceSpec, OpenOptions as FileOptions};
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::CoreIdentity;
 use loligo_export::{Export, Limits};
@@ -45,17 +46,7 @@ impl Member {
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let mut opened_core = loligo_block::SyncFile::new(disk.clone());
         let opened = open::open(&mut dev, &mut opened_core, sb, &options)?;
-        let devices = Devices {
-            journal_unit: near.logical_block.max(512),
-            cache_volatile: near.volatile_cache,
-            core_volatile: far.volatile_cache,
-            core_unmaps: far.can_unmap,
-            core_groups: false,
-            core_large: Large::NEVER,
-            core_snapshots: false,
-            page_writes: PAGE_WRITES,
-        };
-        let (sb, cores) = opened.into_cores(Mode::Wb, &options, &devices);
+        let (sb, cores) = opened.into_cores(Mode::Wb, &options, &devices(near, far));
         let running = loligo_shard::start(Plan {
             export: Export::new(&format!("core{number}"), sb.home_length),
             limits: Limits::default(),

@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::facts::Facts;
-use crate::rbd::{Row, Verdict};
+use crate::rbd::Row;
+use crate::rbd::outcome;
 use crate::report::{Listing, Phase, Report, Timeline};
 use crate::table::Table;
 use crate::units;
@@ -41,11 +42,7 @@ impl Outcome {
 
     /// One line per comparison.
     pub fn table(&self) -> Table {
-        let mut table = Table::new(Outcome::HEADS);
-        for row in &self.rows {
-            table.row(row.cells());
-        }
-        table
+        outcome::table(Outcome::HEADS, &self.rows)
     }
 
     /// What the rows are to be read with.
@@ -56,7 +53,7 @@ impl Outcome {
 
     /// How many marks were missed.
     pub fn missed(&self) -> usize {
-        self.rows.iter().filter(|row| row.verdict == Verdict::Miss).count()
+        outcome::missed(&self.rows)
     }
 
     /// The page.

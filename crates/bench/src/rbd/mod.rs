@@ -10,7 +10,7 @@ mod cells;
 mod cluster;
 pub(crate) mod cpu;
 mod full;
-mod outcome;
+pub(crate) mod outcome;
 mod processor;
 pub(crate) mod read;
 mod snapshot;

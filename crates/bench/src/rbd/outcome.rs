@@ -156,6 +156,20 @@ impl Row {
     }
 }
 
+/// One line per row, under these heads.
+pub(crate) fn table(heads: [&str; 9], rows: &[Row]) -> Table {
+    let mut table = Table::new(heads);
+    for row in rows {
+        table.row(row.cells());
+    }
+    table
+}
+
+/// How many of the rows' marks were missed.
+pub(crate) fn missed(rows: &[Row]) -> usize {
+    rows.iter().filter(|row| row.verdict == Verdict::Miss).count()
+}
+
 /// The whole result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
@@ -186,11 +200,7 @@ impl Outcome {
 
     /// One line per comparison.
     pub fn table(&self) -> Table {
-        let mut table = Table::new(Outcome::HEADS);
-        for row in &self.rows {
-            table.row(row.cells());
-        }
-        table
+        table(Outcome::HEADS, &self.rows)
     }
 
     /// What the rows are to be read with.
@@ -240,7 +250,7 @@ impl Outcome {
 
     /// How many marks were missed.
     pub fn missed(&self) -> usize {
-        self.rows.iter().filter(|row| row.verdict == Verdict::Miss).count()
+        missed(&self.rows)
     }
 }
 

@@ -7,9 +7,13 @@ mod osd;
 mod rbd;
 mod trace;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use figures::Figure;
+use loligo_bench::interrupt::exit_code;
+use loligo_bench::table::Table;
+use serde::Serialize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Measure
@@ -67,4 +71,55 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Rbd(args) => rbd::run(*args),
         What::Osd(args) => osd::run(&args),
     }
+}
+
+/// Ends a long experiment: an interrupt has an exit status of its own.
+fn ended(done: Result<()>) -> Result<ExitCode> {
+    match done {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            Ok(ExitCode::from(exit_code(&error) as u8))
+        }
+    }
+}
+
+/// How what was measured against marks is printed.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    json: bool,
+    markdown: bool,
+}
+
+/// Prints an experiment's table, what it is to be read with and how many marks were missed.
+fn print_marks(
+    form: Form,
+    outcome: &impl Serialize,
+    table: &Table,
+    notes: impl IntoIterator<Item = String>,
+    setup: &[(String, String)],
+    missed: usize,
+) -> Result<()> {
+    if form.json {
+        println!("{}", serde_json::to_string_pretty(outcome)?);
+        return Ok(());
+    }
+    println!("{}", if form.markdown { table.markdown() } else { table.text() });
+    let lines = setup.iter().map(|(name, value)| format!("{name}: {value}"));
+    for line in notes.into_iter().chain(lines) {
+        println!("{}{line}", if form.markdown { "* " } else { "" });
+    }
+    match missed {
+        0 => println!("No mark missed."),
+        n => println!("{n} marks MISSED."),
+    }
+    Ok(())
+}
+
+/// Refuses a report that could not be written when all is measured.
+fn check_report(path: Option<&PathBuf>) -> Result<()> {
+    if let Some(folder) = path.and_then(|p| p.parent()).filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
+        bail!("the report's folder {} is not there: make it, or give another --report", folder.display());
+    }
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! `loligo bench osd`.
 
-use anyhow::{Result, bail};
+use super::{Form, check_report, ended, print_marks};
+use anyhow::Result;
 use loligo_bench::bed::Place;
-use loligo_bench::interrupt::exit_code;
 use loligo_bench::osd::{Options, run as measure_osds};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,21 +66,11 @@ pub(crate) struct Args {
 
 /// Measures.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
-    match measure(a) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            Ok(ExitCode::from(exit_code(&error) as u8))
-        }
-    }
+    ended(measure(a))
 }
 
 fn measure(a: &Args) -> Result<()> {
-    if let Some(folder) =
-        a.report.as_ref().and_then(|p| p.parent()).filter(|p| !p.as_os_str().is_empty() && !p.is_dir())
-    {
-        bail!("the report's folder {} is not there: make it, or give another --report", folder.display());
-    }
+    check_report(a.report.as_ref())?;
     let mut place = Place::here()?;
     if let Some(dir) = &a.dir {
         place.dir.clone_from(dir);
@@ -101,19 +91,6 @@ fn measure(a: &Args) -> Result<()> {
     if let Some(path) = &a.report {
         outcome.report().write(path)?;
     }
-    if a.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
-        return Ok(());
-    }
-    let table = outcome.table();
-    println!("{}", if a.markdown { table.markdown() } else { table.text() });
-    let lines = outcome.setup.iter().map(|(name, value)| format!("{name}: {value}"));
-    for line in outcome.notes().into_iter().chain(lines) {
-        println!("{}{line}", if a.markdown { "* " } else { "" });
-    }
-    match outcome.missed() {
-        0 => println!("No mark missed."),
-        n => println!("{n} marks MISSED."),
-    }
-    Ok(())
+    let form = Form { json: a.json, markdown: a.markdown };
+    print_marks(form, &outcome, &outcome.table(), outcome.notes(), &outcome.setup, outcome.missed())
 }
