@@ -1,6 +1,6 @@
 //! What a client asks of a volume, and what it is answered. Exports make requests, engines answer them.
 
-use crate::Shared;
+use crate::{IoError, IoKind, Shared};
 use smallvec::SmallVec;
 
 /// Chosen by whoever asks; comes back in the [`Reply`].
@@ -54,6 +54,17 @@ pub enum ReqError {
     Unsupported,
     /// The volume is stopping (ESHUTDOWN).
     Shutdown,
+}
+
+impl From<&IoError> for ReqError {
+    /// What a client hears where a device refuses.
+    fn from(e: &IoError) -> ReqError {
+        match e.kind {
+            IoKind::NoSpace => ReqError::NoSpace,
+            IoKind::Unsupported => ReqError::Unsupported,
+            IoKind::Io | IoKind::Invalid | IoKind::Gone => ReqError::Io,
+        }
+    }
 }
 
 /// One run of the answer to [`ReqKind::Status`].

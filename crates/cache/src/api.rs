@@ -70,6 +70,13 @@ pub enum Control {
     /// above, nothing is on its way there or from there, and recovery needs none of them; until then and after a failure they
     /// stay this shard's.
     Limit(u32),
+    /// The cache is not to be used any more, for this reason, and the core has everything (else this is refused): reads and
+    /// flushes go on with the core alone, changes wait for [`Control::GoOn`]. A shard whose cache fails does the same by itself.
+    Forsake(String),
+    /// It is noted durably, not on the cache alone, that what the forsaken cache holds is void: the core alone serves.
+    GoOn,
+    /// It cannot be noted: changes fail.
+    GiveUp,
     /// Finish what was accepted, make it durable, checkpoint; refuse what comes after.
     Stop,
 }

@@ -36,6 +36,10 @@ pub enum Bug {
     VacatedBeforeCheckpoint,
     /// A shrink is over while slots that it gives away are still read, or their records not durable.
     VacatedWhileLeaving,
+    /// Changes under way when the cache is forsaken are answered although the core does not have them.
+    ForsakenUnwritten,
+    /// Changes go to the core before it is noted that what the forsaken cache holds is void.
+    ForsakenUnnoted,
     /// A pool gives its new member a first extent with the last owner's superblock in it.
     ExtentNotWiped,
     /// A pool's table is written where the one in use is.

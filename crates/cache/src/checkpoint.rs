@@ -11,7 +11,7 @@ use crate::layout::ShardLayout;
 use crate::page::{Directory, Entry, PAGE, PER_PAGE, Root, encode_page};
 use crate::room::Room;
 use crate::tag::Who;
-use loligo_block::{Buf, IoError, Op, OpKind, Shared};
+use loligo_block::{Buf, Op, OpKind, Shared};
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,10 +235,7 @@ impl Core {
     }
 
     /// An operation of the checkpoint is over.
-    pub(crate) fn checkpoint_done(&mut self, sub: u32, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
-        if let Err(e) = result {
-            return self.poison("writing a checkpoint", &e, fx);
-        }
+    pub(crate) fn checkpoint_done(&mut self, sub: u32, fx: &mut Vec<Effect>) {
         if self.poisoned.is_some() {
             return;
         }

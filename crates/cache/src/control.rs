@@ -10,6 +10,10 @@ use crate::policy::admit::Admission;
 impl Core {
     pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
         match control {
+            Control::SetMode(_) if self.forsaken.is_some() => {
+                let why = "the cache is gone: the volume is served without it".to_owned();
+                fx.push(Effect::Controlled(id, Err(why)));
+            }
             Control::SetMode(mode) => {
                 self.mode = mode;
                 fx.push(Effect::Controlled(id, Ok(())));
@@ -18,10 +22,20 @@ impl Core {
                 self.set_params(params);
                 fx.push(Effect::Controlled(id, Ok(())));
             }
+            Control::FlushDirty if self.forsaken.is_some() => self.flush_dirty_alone(now, id, fx),
             Control::FlushDirty => self.flush_dirty(now, id, fx),
             Control::Lose(why) => self.lose(now, id, why, fx),
+            Control::Freeze if self.forsaken.is_some() => self.freeze_alone(id, fx),
             Control::Freeze => self.freeze(now, id, fx),
+            Control::Thaw if self.forsaken.is_some() => {
+                self.thaw_alone(now, "given up", fx);
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
             Control::Thaw => self.thaw(now, id, fx),
+            Control::Forsake(why) => self.forsake(now, id, why, fx),
+            Control::GoOn => self.go_on(now, id, fx),
+            Control::GiveUp => self.give_up_alone(id, fx),
+            Control::Stop if self.forsaken.is_some() => self.stop_alone(now, id, fx),
             Control::Limit(slots) => self.set_limit(now, id, slots, fx),
             Control::Stop => {
                 if let Some(why) = &self.poisoned {
@@ -53,6 +67,9 @@ impl Core {
 
     /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
     pub(crate) fn stop_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.forsaken.is_some() {
+            return self.stop_alone_if_idle(now, fx);
+        }
         if self.stopping.is_none()
             || !self.tasks.is_empty()
             || self.poisoned.is_some()

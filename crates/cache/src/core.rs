@@ -9,6 +9,7 @@ use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::destage::Destage;
 use crate::durability::{CoreFlush, FLUSH_EVERY, Waiter};
+use crate::forsaken::{Direct, Forsaken};
 use crate::freeze::{Freeze, Inflow};
 use crate::index::{Index, Meta};
 use crate::intent::Intents;
@@ -82,6 +83,8 @@ pub(crate) enum Task {
     Read(Box<ReadTask>),
     Mutation(Box<Mutation>),
     Flush(FlushTask),
+    /// Without the cache.
+    Direct(Box<Direct>),
 }
 
 #[derive(Debug)]
@@ -135,6 +138,8 @@ pub struct Core {
     stamps: Vec<u64>,
     pub(crate) closed: Vec<ClosedFrame>,
     pub(crate) poisoned: Option<String>,
+    /// The cache is gone, and the core has everything.
+    pub(crate) forsaken: Option<Box<Forsaken>>,
     /// Why the core is not ours any more.
     pub(crate) lost: Option<String>,
     pub(crate) stopping: Option<ControlId>,
@@ -192,6 +197,7 @@ impl Core {
             stamps: vec![0; STAMPS],
             closed: Vec::new(),
             poisoned: None,
+            forsaken: None,
             lost: None,
             stopping: None,
             freeze: None,
@@ -281,6 +287,9 @@ impl Core {
         if self.stopping.is_some() || self.lost.is_some() {
             return answer(fx, req.id, Err(ReqError::Shutdown));
         }
+        if self.forsaken.is_some() {
+            return self.serve_alone(now, req, fx);
+        }
         if self.poisoned.is_some() && (self.mode.is_ahead_of_core() || self.dirty_blocks() > 0) {
             // What was written and not answered may or may not be there: whoever stands on this volume had better end, and be
             // brought back from its copies.
@@ -311,7 +320,9 @@ impl Core {
         match Who::of(tag) {
             Who::Task(key, sub) => match &self.tasks[key] {
                 Task::Read(_) => self.read_done(now, key, sub, buf, result, fx),
+                Task::Mutation(_) if self.forsaken.is_some() => self.left(now, key, sub, result, fx),
                 Task::Mutation(_) => self.mutation_done(now, key, sub, buf, result, fx),
+                Task::Direct(_) => self.direct_done(now, key, buf, result, fx),
                 Task::Flush(_) => unreachable!("a flush task issues nothing itself"),
             },
             Who::Data(low) => match result {
@@ -319,26 +330,29 @@ impl Core {
                     let seq = self.journal.widen(low);
                     self.journal.settle_one(seq);
                 }
-                Err(e) => self.poison("writing data to the cache", &e, fx),
+                Err(e) => self.cache_failed(now, "writing data to the cache", &e, fx),
             },
             Who::Frame(low) => match result {
                 Ok(()) => {
                     let seq = self.journal.widen(low);
                     self.journal.written(seq);
                 }
-                Err(e) => self.poison("writing the journal", &e, fx),
+                Err(e) => self.cache_failed(now, "writing the journal", &e, fx),
             },
             Who::CacheFlush => {
                 let captured = self.cache_flush.take().unwrap_or(0);
                 self.last_flush = now;
                 match result {
                     Ok(()) => self.journal.flushed(captured),
-                    Err(e) => self.poison("flushing the cache", &e, fx),
+                    Err(e) => self.cache_failed(now, "flushing the cache", &e, fx),
                 }
             }
             Who::CoreFlush => self.core_flushed_event(now, result, fx),
             Who::Destage(key, sub) => self.destage_done(now, key, sub, buf, result, fx),
-            Who::Checkpoint(sub) => self.checkpoint_done(sub, result, fx),
+            Who::Checkpoint(sub) => match result {
+                Ok(()) => self.checkpoint_done(sub, fx),
+                Err(e) => self.cache_failed(now, "writing a checkpoint", &e, fx),
+            },
         }
     }
 
@@ -554,7 +568,7 @@ impl Core {
 
     /// Requests and background work under way (0: nothing will happen without an event).
     pub fn in_flight(&self) -> usize {
-        self.tasks.len()
+        self.tasks.len() + self.held_back()
     }
 
     pub(crate) fn verdict(&mut self, block: u32) -> Verdict {

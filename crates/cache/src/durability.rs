@@ -149,6 +149,12 @@ impl Core {
     ) {
         self.core_flush.running = false;
         let waiters = std::mem::take(&mut self.core_flush.now);
+        if self.forsaken.is_some() {
+            // Those who waited for it have asked anew; but what it should have made durable may be nowhere.
+            return if result.is_err() {
+                self.fail_alone(fx)
+            };
+        }
         if self.lost.is_some() {
             for who in waiters {
                 self.core_flush_given_up(now, who, fx);
@@ -192,7 +198,7 @@ impl Core {
                 }
             }
             Task::Mutation(_) => self.mutation_durable(now, key, fx),
-            Task::Read(_) => unreachable!("reads wait for no durability"),
+            Task::Read(_) | Task::Direct(_) => unreachable!("they wait for no durability"),
         }
     }
 
@@ -214,6 +220,16 @@ impl Core {
                 Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush },
             ));
         }
+    }
+
+    /// The cache device failed. Where the core has everything it goes on alone.
+    pub(crate) fn cache_failed(&mut self, now: Nanos, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_some() || !self.can_do_without_cache() {
+            return self.poison(what, e, fx);
+        }
+        self.poisoned = Some(format!("{what} failed: {e}"));
+        self.stats.poisoned = true;
+        self.leave_cache(now, fx);
     }
 
     /// A durability step failed: nothing is acknowledged any more. What is there stays readable where the core has all of it too;

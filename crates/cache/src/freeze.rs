@@ -156,6 +156,13 @@ impl Inflow {
     }
 }
 
+impl Freeze {
+    /// The core holds its moment, and whoever asked knows.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.id.is_none()
+    }
+}
+
 impl Core {
     /// Blocks that a freeze still has to bring to the core (0: the core holds its moment); `None`: nothing is frozen.
     pub fn frozen(&self) -> Option<u64> {

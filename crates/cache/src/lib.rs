@@ -13,6 +13,7 @@ mod control;
 mod core;
 mod destage;
 mod durability;
+mod forsaken;
 mod freeze;
 pub mod home;
 mod huge;
@@ -47,5 +48,6 @@ mod vacate;
 
 pub use crate::core::{Config, Core};
 pub use bug::Bug;
+pub use forsaken::Alone;
 pub use index::Meta;
 pub use router::{Part, Router};

@@ -23,6 +23,10 @@ impl Core {
         self.fail_clients(ReqError::Shutdown, true, fx);
         self.fail_flushes(&why, fx);
         self.end_vacate(&why, fx);
+        if self.forsaken.is_some() {
+            self.fail_waiting(ReqError::Shutdown, fx);
+            return self.thaw_alone(now, &why, fx);
+        }
         if self.poisoned.is_some() {
             return;
         }
@@ -47,6 +51,7 @@ impl Core {
                 Task::Flush(f) => failed.push(std::mem::replace(&mut f.id, ReqId::MAX)),
                 Task::Read(r) if reads => failed.push(r.take_id()),
                 Task::Read(_) => {}
+                Task::Direct(d) => failed.push(d.take_id()),
             }
         }
         failed.retain(|id| *id != ReqId::MAX);

@@ -11,7 +11,7 @@ use crate::mode::{Mode, WriteRoute};
 use crate::params::SeqCutoff;
 use crate::stats::Bypass;
 use crate::units::{ALL, BLOCK, WINDOW_BLOCKS, sector_mask};
-use loligo_block::{Answer, Buf, IoError, ReqError, ReqId, ReqKind, Request, Shared};
+use loligo_block::{Answer, Buf, IoError, OpKind, ReqError, ReqId, ReqKind, Request, Shared};
 use smallvec::SmallVec;
 
 /// Zeroes up to this many bytes are cached as data in write-back mode; longer ones go to the core.
@@ -49,6 +49,16 @@ pub(crate) enum Stage {
 pub(crate) enum Content {
     Data(Shared),
     Zero { unmap: bool },
+}
+
+impl Content {
+    /// As `len` bytes for the core.
+    pub(crate) fn for_core(self, len: u64) -> OpKind {
+        match self {
+            Content::Data(data) => OpKind::Write { data, fua: false },
+            Content::Zero { unmap } => OpKind::WriteZeroes { len, unmap },
+        }
+    }
 }
 
 /// An old version that a partial write needs.
@@ -108,6 +118,27 @@ impl Mutation {
         (id != ReqId::MAX).then_some(id)
     }
 
+    /// The request once more, with its id taken as by [`Mutation::take_id`].
+    pub(crate) fn again(&mut self) -> Option<Request> {
+        let id = self.take_id()?;
+        let kind = match &self.content {
+            _ if self.discard => ReqKind::Discard,
+            Content::Data(data) => ReqKind::Write(data.clone()),
+            Content::Zero { unmap } => ReqKind::WriteZeroes { unmap: *unmap },
+        };
+        Some(Request { id, kind, offset: self.offset, len: self.len, fua: self.fua })
+    }
+
+    /// When it came.
+    pub(crate) fn since(&self) -> Nanos {
+        self.since
+    }
+
+    /// Whether it is answered only when it is durable.
+    pub(crate) fn is_fua(&self) -> bool {
+        self.fua
+    }
+
     /// The core was asked past the cache and has failed.
     pub(crate) fn refused_directly(&self) -> bool {
         self.direct && self.error.is_some()
@@ -143,28 +174,14 @@ impl Core {
 
     /// A write, zeroes or discard has come.
     pub(crate) fn mutate(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
-        let (mut offset, mut len) = (req.offset, req.len);
         let is_discard = matches!(req.kind, ReqKind::Discard);
-        let content = match req.kind {
-            ReqKind::Write(data) => {
-                self.stats.write_bytes += len;
-                Content::Data(data)
+        let (id, fua) = (req.id, req.fua);
+        let Some((offset, len, content)) = self.extent_of(req) else {
+            if fua {
+                // What it leaves in place must not step back behind it.
+                return self.flush(now, id, fx);
             }
-            ReqKind::WriteZeroes { unmap } => Content::Zero { unmap },
-            _ => {
-                // A discard is a promise to nobody: whole blocks only, none where the core could not keep it, or must not.
-                let end = (offset + len) / BLOCK * BLOCK;
-                offset = offset.next_multiple_of(BLOCK);
-                len = end.saturating_sub(offset);
-                if len == 0 || !self.cfg.core_unmaps || self.is_frozen() {
-                    if req.fua {
-                        // What it leaves in place must not step back behind it.
-                        return self.flush(now, req.id, fx);
-                    }
-                    return answer(fx, req.id, Ok(Answer::Done));
-                }
-                Content::Zero { unmap: true }
-            }
+            return answer(fx, id, Ok(Answer::Done));
         };
         let first_global = offset / BLOCK;
         let last_global = (offset + len - 1) / BLOCK;
@@ -178,14 +195,14 @@ impl Core {
         let whole_blocks = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         let passable = whole_blocks && matches!(content, Content::Data(_));
         let m = Mutation {
-            id: req.id,
+            id,
             since: now,
             first: self.cfg.stripe.local(first_global),
             last: self.cfg.stripe.local(last_global),
             first_global,
             offset,
             len,
-            fua: req.fua,
+            fua,
             split: hint.split,
             discard: is_discard,
             route: WriteRoute::Back,
@@ -212,8 +229,34 @@ impl Core {
         }
     }
 
+    /// What a change changes, and into what; nothing for a discard that allows nothing.
+    pub(crate) fn extent_of(&mut self, req: Request) -> Option<(u64, u64, Content)> {
+        let (offset, len) = (req.offset, req.len);
+        match req.kind {
+            ReqKind::Write(data) => {
+                self.stats.write_bytes += len;
+                Some((offset, len, Content::Data(data)))
+            }
+            ReqKind::WriteZeroes { unmap } => Some((offset, len, Content::Zero { unmap })),
+            _ => {
+                // A discard is a promise to nobody: whole blocks only, none where the core could not keep it, or must not.
+                let end = (offset + len) / BLOCK * BLOCK;
+                let offset = offset.next_multiple_of(BLOCK);
+                let len = end.saturating_sub(offset);
+                let allowed = len > 0 && self.cfg.core_unmaps && !self.is_frozen();
+                allowed.then_some((offset, len, Content::Zero { unmap: true }))
+            }
+        }
+    }
+
     /// Short or unaligned zeroes become data, so that the core's zeroing only ever sees whole blocks.
-    fn as_data_if_small(&self, content: Content, offset: u64, len: u64, is_discard: bool) -> Content {
+    pub(crate) fn as_data_if_small(
+        &self,
+        content: Content,
+        offset: u64,
+        len: u64,
+        is_discard: bool,
+    ) -> Content {
         let Content::Zero { .. } = content else { return content };
         let aligned = offset.is_multiple_of(BLOCK)
             && (len.is_multiple_of(BLOCK) || offset + len == self.cfg.home_length);

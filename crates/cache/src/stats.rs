@@ -20,11 +20,13 @@ pub enum Bypass {
     Zeroes,
     /// A large write, which the core takes as well as the cache while that has no room to spare.
     Large,
+    /// The cache is gone, and the core alone serves.
+    Gone,
 }
 
 impl Bypass {
     /// Every reason, in order.
-    pub const ALL: [(Bypass, &'static str); 7] = [
+    pub const ALL: [(Bypass, &'static str); 8] = [
         (Bypass::Sequential, "sequential"),
         (Bypass::Mode, "mode"),
         (Bypass::Admission, "admission"),
@@ -32,6 +34,7 @@ impl Bypass {
         (Bypass::Raced, "raced"),
         (Bypass::Zeroes, "zeroes"),
         (Bypass::Large, "large"),
+        (Bypass::Gone, "gone"),
     ];
 }
 
@@ -57,7 +60,7 @@ pub struct Stats {
     /// Bytes that writes carried; zeroes and discards carry none.
     pub write_bytes: u64,
     /// By [`Bypass`].
-    pub bypass: [u64; 7],
+    pub bypass: [u64; 8],
     /// Blocks whose data did not match its checksum.
     pub crc_errors: u64,
     /// Of those, answered from the core.
@@ -122,7 +125,7 @@ impl Default for Stats {
             write_misses: 0,
             read_bytes: 0,
             write_bytes: 0,
-            bypass: [0; 7],
+            bypass: [0; 8],
             crc_errors: 0,
             crc_repaired: 0,
             io_errors: 0,

@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::stats::Bypass;
 use crate::tag::Who;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
-use loligo_block::{Buf, IoError, IoKind, Op, OpKind, ReqError, Shared, crc32c};
+use loligo_block::{Buf, IoError, Op, ReqError, Shared, crc32c};
 
 impl Core {
     /// First an intent.
@@ -78,10 +78,7 @@ impl Core {
         let m = self.mutation(key);
         m.claimed = true;
         m.stage = Stage::Core;
-        let kind = match &m.content {
-            Content::Data(data) => OpKind::Write { data: data.clone(), fua: false },
-            Content::Zero { unmap } => OpKind::WriteZeroes { len: m.len, unmap: *unmap },
-        };
+        let kind = m.content.clone().for_core(m.len);
         let (offset, len) = (home + m.offset, m.len);
         self.core_busy += 1;
         self.stats.core_write_bytes += len;
@@ -114,11 +111,7 @@ impl Core {
                     self.destage.health.failed(now);
                 }
                 let m = self.mutation(key);
-                m.error = Some(match e.kind {
-                    IoKind::NoSpace => ReqError::NoSpace,
-                    IoKind::Unsupported => ReqError::Unsupported,
-                    _ => ReqError::Io,
-                });
+                m.error = Some(ReqError::from(&e));
                 m.route = WriteRoute::Invalidate;
             }
         }

@@ -4,9 +4,7 @@ use crate::cached::Answers;
 use crate::mail::{Ask, Said, Snapshot};
 use crate::port::Port;
 use crate::status;
-use loligo_block::{
-    Answer, Buf, Completion, IoError, IoKind, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Ring,
-};
+use loligo_block::{Answer, Buf, Completion, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Ring};
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
@@ -110,7 +108,7 @@ impl Bare {
             (Err(e), _) => {
                 self.stats.io_errors += 1;
                 tracing::warn!(error = %e, "an operation on the core failed");
-                Err(refusal(&e))
+                Err(ReqError::from(&e))
             }
         };
         to.answer(Reply { id: task.id, result });
@@ -143,13 +141,5 @@ impl Bare {
 
     pub(crate) fn in_flight(&self) -> usize {
         self.tasks.len()
-    }
-}
-
-fn refusal(e: &IoError) -> ReqError {
-    match e.kind {
-        IoKind::NoSpace => ReqError::NoSpace,
-        IoKind::Unsupported => ReqError::Unsupported,
-        IoKind::Io | IoKind::Invalid | IoKind::Gone => ReqError::Io,
     }
 }

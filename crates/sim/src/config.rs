@@ -20,6 +20,8 @@ pub struct Config {
     pub cache: Traits,
     /// The slow device.
     pub core: Traits,
+    /// The cache's name, another for each that is made in place of one that was given up.
+    pub uuid: [u8; 16],
     /// Mode at creation.
     pub mode: Mode,
     /// Cache line, bytes.
@@ -175,6 +177,7 @@ impl Config {
         let core_size = rng.pick(&[3 << 20, 8 << 20, 8 << 20, 16 << 20, 36 << 20])
             + rng.below(512) * u64::from(core_block);
         let mut cfg = Config {
+            uuid: *b"simulated cache.",
             cache: Traits {
                 size: (24 << 20) + rng.pick(&[0, 0, 0, 1 << 20, 9 << 20]),
                 logical_block: cache_block,

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use loligo_block::{Reply, Request, SyncIo};
+use loligo_cache::Alone;
 use loligo_cache::api::{Effect, Event, Hint, Nanos};
 use std::ops::Range;
 
@@ -84,6 +85,11 @@ pub trait Engine: Sized {
     /// Whether it knows that `shard` of its core is somebody else's.
     fn is_lost(&self, _shard: usize) -> bool {
         false
+    }
+
+    /// How `shard` serves without its cache; nothing while it has one.
+    fn alone(&self, _shard: usize) -> Option<Alone> {
+        None
     }
 
     /// Whether [`Control::Freeze`](loligo_cache::api::Control::Freeze) means anything to it.

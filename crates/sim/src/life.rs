@@ -26,6 +26,8 @@ const FROZEN: u64 = 120_000_000_000;
 /// What makes a second generator of a seed.
 const EXTRA: u64 = 0x6c6f_6c69_676f;
 /// And a third one.
+const ALONE: u64 = 0x616c_6f6e_65;
+/// And a fourth one.
 const SIZES: u64 = 0x706f_6f6c;
 /// One step of the workload in so many changes the size of a share.
 const RESIZE_ONE_IN: u64 = 150;
@@ -83,8 +85,10 @@ pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
 pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
     let extra = Rng::new(seed ^ EXTRA);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut w = World::<E>::new(cfg, rng.fork());
+        w.luck = Rng::new(seed ^ ALONE);
         let mut run = Run {
-            w: World::<E>::new(cfg, rng.fork()),
+            w,
             rng,
             extra,
             sizes: Rng::new(seed ^ SIZES),
@@ -145,14 +149,7 @@ enum Fate {
 impl<E: Engine> Run<E> {
     fn all(&mut self) -> Result<(), Wrong> {
         self.preset();
-        loop {
-            let fuse = if self.rng.chance(1, 8) { Fuse::after(self.rng.below(12)) } else { Fuse::never() };
-            if self.w.format(&fuse)? {
-                break;
-            }
-            self.w.marks.hit("crash in format");
-            self.crash();
-        }
+        self.format()?;
         for _ in 0..2 + self.rng.below(4) {
             if !self.start()? {
                 return Ok(());
@@ -163,6 +160,19 @@ impl<E: Engine> Run<E> {
             self.farewell()?;
         }
         Ok(())
+    }
+
+    /// Makes a cache, with crashes in the middle of it.
+    fn format(&mut self) -> Result<(), Wrong> {
+        loop {
+            let fuse = if self.rng.chance(1, 8) { Fuse::after(self.rng.below(12)) } else { Fuse::never() };
+            if self.w.format(&fuse)? {
+                self.w.void = false;
+                return Ok(());
+            }
+            self.w.marks.hit("crash in format");
+            self.crash();
+        }
     }
 
     /// The core has a past.
@@ -187,6 +197,12 @@ impl<E: Engine> Run<E> {
 
     /// Opens the cache, with crashes in the middle of it. False where it refuses, with reason.
     fn start(&mut self) -> Result<bool, Wrong> {
+        if self.w.void {
+            self.w.marks.hit("a void cache made anew");
+            (self.stopped, self.rotted) = (false, false);
+            self.w.cfg.uuid[0] = self.w.cfg.uuid[0].wrapping_add(1);
+            self.format()?;
+        }
         if self.w.cfg.load.cools_one_in == 0 && self.rng.chance(1, 4) {
             self.w.cfg.mode = self.rng.pick(&Mode::ALL);
         }
@@ -263,7 +279,7 @@ impl<E: Engine> Run<E> {
     /// Waits until every request is answered.
     fn drain(&mut self) -> Result<(), Wrong> {
         self.release()?;
-        while self.w.clients.under_way() > 0 || self.w.is_controlling() {
+        while self.w.clients.under_way() > 0 || self.w.is_controlling() || self.w.is_rescuing() {
             if !self.w.pump(None)? {
                 return Err(self.stalled());
             }
@@ -356,7 +372,7 @@ impl<E: Engine> Run<E> {
 
     fn check_control(&mut self, what: &str) -> Result<bool, Wrong> {
         match self.w.controlled() {
-            Some(Err(e)) if !(self.w.broken || self.w.lied) => {
+            Some(Err(e)) if !(self.w.broken || self.w.lied || self.w.is_forsaken()) => {
                 Err(format!("{what} failed and nothing is wrong: {e}"))
             }
             Some(result) => Ok(result.is_ok()),
@@ -460,6 +476,9 @@ impl<E: Engine> Run<E> {
         if self.extra.chance(1, 12) {
             return self.lose();
         }
+        if self.w.luck.chance(1, 12) {
+            self.forsake()?;
+        }
         let busy = self.filled > 0 || self.w.cfg.load.cools_one_in > 0;
         let how = if busy && self.rng.chance(3, 4) { 7 } else { self.rng.below(8) };
         match how {
@@ -512,7 +531,7 @@ impl<E: Engine> Run<E> {
 
     /// A clean stop, perhaps with requests under way, perhaps cut off.
     fn stop(&mut self) -> Result<(), Wrong> {
-        while self.w.is_controlling() {
+        while self.w.is_controlling() || self.w.is_rescuing() {
             if !self.pump(None)? {
                 return Err(self.stalled());
             }
@@ -536,6 +555,14 @@ impl<E: Engine> Run<E> {
             return Ok(());
         }
         let fuse = if self.rng.chance(1, 5) { Fuse::after(self.rng.below(4)) } else { Fuse::never() };
+        if self.w.void {
+            // There is nothing to close.
+            if !lost {
+                self.w.oracle.end_flush(since);
+            }
+            self.crash();
+            return Ok(());
+        }
         match self.w.close(&fuse) {
             _ if fuse.blown() => self.w.marks.hit("crash in close"),
             Ok(()) => {
@@ -575,6 +602,45 @@ impl<E: Engine> Run<E> {
             return self.stop();
         }
         self.crash();
+        Ok(())
+    }
+
+    /// The cache goes, by itself or because somebody says so, and the core alone serves if it can.
+    fn forsake(&mut self) -> Result<(), Wrong> {
+        while self.w.is_controlling() {
+            if !self.pump(None)? {
+                return Err(self.stalled());
+            }
+        }
+        self.check_control("management")?;
+        if self.w.luck.chance(3, 4) {
+            let mode = self.w.luck.pick(&[Mode::Wt, Mode::Wa, Mode::Wi, Mode::Pt]);
+            if self.command(&Control::SetMode(mode))? {
+                self.w.cfg.mode = mode;
+            }
+            self.command(&Control::FlushDirty)?;
+        }
+        for step in 0..self.w.luck.range(20..200) {
+            if self.w.clients.has_room() && self.w.luck.chance(1, 2) {
+                let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);
+                self.w.ask(req);
+            }
+            if step == 10 && self.w.luck.chance(1, 2) {
+                let (target, skip) =
+                    (self.w.luck.pick(&[Target::Any, Target::Writes]), self.w.luck.below(20));
+                self.w.cache.arm(Fault { kind: FaultKind::Gone, target, range: 0..u64::MAX, skip });
+            } else if step == 15 {
+                self.w.forsake();
+            }
+            self.w.pump(None)?;
+        }
+        self.drain()?;
+        if self.w.alone {
+            if self.command(&Control::FlushDirty)? {
+                self.w.check_core()?;
+            }
+            self.verify()?;
+        }
         Ok(())
     }
 
@@ -646,10 +712,12 @@ impl<E: Engine> Run<E> {
         }
         let since = self.w.oracle.begin_flush();
         if self.command(&Control::Stop)? {
-            self.w.close(&Fuse::never())?;
+            if !self.w.void {
+                self.w.close(&Fuse::never())?;
+                self.stopped = true;
+            }
             self.w.oracle.end_flush(since);
             self.w.marks.hit("clean stop");
-            self.stopped = true;
         }
         self.w.crash(Crash::Power);
         if flushed {

@@ -10,7 +10,7 @@ use loligo_cache::page::PER_PAGE;
 use loligo_cache::recover::{RecoverError, Report};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
-use loligo_cache::{Core, Router};
+use loligo_cache::{Alone, Core, Router};
 use std::ops::Range;
 
 /// A cache in service.
@@ -39,7 +39,7 @@ fn refusal(e: &OpenError) -> Refusal {
 impl Engine for Loligo {
     fn format(cfg: &Config, cache: &mut dyn SyncIo, _core: &mut dyn SyncIo) -> Result<(), String> {
         let o = FormatOptions {
-            uuid: *b"simulated cache.",
+            uuid: cfg.uuid,
             name: "sim".into(),
             cache_size: cfg.cache.size,
             core: CoreIdentity { size: cfg.core.size, id: String::new() },
@@ -125,6 +125,10 @@ impl Engine for Loligo {
 
     fn is_lost(&self, shard: usize) -> bool {
         self.cores[shard].lost().is_some()
+    }
+
+    fn alone(&self, shard: usize) -> Option<Alone> {
+        self.cores[shard].alone()
     }
 
     fn freezes(&self) -> bool {

@@ -1,6 +1,8 @@
 //! The simulated runtime: two devices, shards with mailboxes, clients, one virtual clock. It carries out what the
 //! engine asks, in seeded order, and shows every answer to the oracle.
 
+mod rescue;
+
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::disk::{Crash, Disk, Nanos};
@@ -85,6 +87,13 @@ pub struct World<E> {
     pub lied: bool,
     /// A stop was asked for, or the core was taken: refusals are in order.
     pub stopping: bool,
+    /// It is noted that what the cache holds is void.
+    pub void: bool,
+    /// The core alone serves: nothing that the cache does can be a reason for anything.
+    pub alone: bool,
+    /// Chance for what becomes of a cache that is gone.
+    pub luck: Rng,
+    rescue: Option<rescue::Rescue>,
     /// The core was taken.
     pub lost: bool,
     engine: Option<E>,
@@ -128,6 +137,10 @@ impl<E: Engine> World<E> {
             loose: Vec::new(),
             lied: false,
             stopping: false,
+            void: false,
+            alone: false,
+            luck: Rng::new(0),
+            rescue: None,
             lost: false,
             engine: None,
             inbox: Vec::new(),
@@ -224,6 +237,7 @@ impl<E: Engine> World<E> {
         }
         self.controlling = None;
         self.controlled = None;
+        self.end_rescue();
         if self.shrinking.take().is_some() {
             self.marks.hit("crash while shrinking");
         }
@@ -319,10 +333,11 @@ impl<E: Engine> World<E> {
 
     /// The engine says of a freeze what came of it.
     fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
+        let forsaken = self.is_forsaken();
         let Some(f) = &mut self.freezing else { return Ok(()) };
         if let Err(why) = result {
             self.marks.hit("freeze given up");
-            let expected = f.thaw.is_some() || self.broken || self.lied || self.stopping;
+            let expected = f.thaw.is_some() || self.broken || self.lied || self.stopping || forsaken;
             return if expected {
                 Ok(())
             } else {
@@ -401,6 +416,7 @@ impl<E: Engine> World<E> {
         }
         self.deliver()?;
         self.hear()?;
+        self.rescue_if_needed();
         Ok(true)
     }
 
@@ -498,6 +514,9 @@ impl<E: Engine> World<E> {
                 Effect::Answer(Reply { id, result: Ok(_) }) if lost => {
                     return Err(format!("request {id} succeeded on a core that is not ours"));
                 }
+                Effect::Io(Dev::Cache, op) if self.alone && op.is_mutation() => {
+                    return Err(format!("{:?} at {} for a cache that is void", op.kind, op.offset));
+                }
                 Effect::Io(dev, op) => {
                     let disk = if dev == Dev::Cache { &mut self.cache } else { &mut self.core };
                     if let Some(why) = disk.refuses(&op) {
@@ -556,6 +575,10 @@ impl<E: Engine> World<E> {
                 return result;
             }
         }
+        if self.rescue.as_ref().is_some_and(|r| r.id == id) {
+            self.heard_rescue(result);
+            return Ok(());
+        }
         let Some(c) = self.controlling.as_mut().filter(|c| c.id == id) else {
             return Err(format!("management request {id} was answered and is not under way"));
         };
@@ -601,7 +624,9 @@ impl<E: Engine> World<E> {
 
     /// Looks at the faults that have fired.
     fn take_fired(&mut self) {
-        let fired: Vec<_> = self.cache.fired().into_iter().chain(self.core.fired()).collect();
+        let cache = self.cache.fired();
+        let of_no_matter = cache.len() * usize::from(self.alone);
+        let fired: Vec<_> = cache.into_iter().chain(self.core.fired()).skip(of_no_matter).collect();
         for f in fired {
             self.trace.say(|| format!("fault {:?} at {}", f.kind, f.offset));
             self.marks.hit(match f.kind {

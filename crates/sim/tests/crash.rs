@@ -10,7 +10,9 @@ const SEEDS: u64 = 2_000;
 const FOUND: [u64; 1] = [25_624];
 
 /// What the default seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 41] = [
+const PATHS: [&str; 46] = [
+    "a cache found to be gone",
+    "a void cache made anew",
     "cache filled",
     "clean data rotted",
     "clean stop",
@@ -26,6 +28,7 @@ const PATHS: [&str; 41] = [
     "crash while frozen",
     "crash while shrinking",
     "crash while stopping",
+    "crash while the cache was being forsaken",
     "crash with requests under way",
     "damage refused",
     "device error in recovery",
@@ -52,6 +55,8 @@ const PATHS: [&str; 41] = [
     "share grew",
     "share shrank",
     "shrink given up",
+    "the cache could not be forsaken",
+    "the core went on alone",
 ];
 
 #[test]

@@ -88,6 +88,16 @@ fn versions_destaged_before_they_are_durable_on_the_cache_are_caught() {
 }
 
 #[test]
+fn changes_answered_before_the_core_has_them_when_the_cache_is_gone_are_caught() {
+    is_caught(Bug::ForsakenUnwritten);
+}
+
+#[test]
+fn changes_that_reach_the_core_before_it_is_noted_that_the_cache_is_void_are_caught() {
+    is_caught(Bug::ForsakenUnnoted);
+}
+
+#[test]
 fn a_share_that_shrinks_before_a_checkpoint_forgets_what_it_gives_away_is_caught() {
     is_caught(Bug::VacatedBeforeCheckpoint);
 }

@@ -1,0 +1,472 @@
+//! A cache that is gone while the core has everything: the shard goes on with the core alone.
+//!
+//! What the cache still holds must never be believed again, so changes wait until that is noted somewhere durable:
+//! [`Control::Forsake`](crate::api::Control::Forsake) (or the failure itself) holds them,
+//! [`Control::GoOn`](crate::api::Control::GoOn) lets them go, [`Control::GiveUp`](crate::api::Control::GiveUp) fails them.
+//! Reads and flushes do not wait: the core has what was acknowledged, and the open intents say to a recovery what it may lack.
+
+use crate::api::{ControlId, Dev, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::{Core, Task, answer};
+use crate::mutation::{Mutation, Stage};
+use crate::stats::Bypass;
+use crate::tag::Who;
+use crate::units::BLOCK;
+use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
+use std::collections::VecDeque;
+
+/// How a shard whose cache is forsaken serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alone {
+    /// Changes wait until it is noted that the cache is void.
+    Waiting,
+    /// The core alone serves.
+    Serving,
+    /// It could not be noted: changes fail.
+    Failed,
+    /// Nothing is served any more.
+    Stopped,
+}
+
+/// A shard without its cache.
+#[derive(Debug)]
+pub(crate) struct Forsaken {
+    state: Alone,
+    /// Changes of before at the core: nothing may overtake them.
+    leaving: u32,
+    /// Changes under way at the core since.
+    changing: u32,
+    waiting: VecDeque<Request>,
+    /// The core is to stay as it is; who waits to hear that it does.
+    frozen: Option<Option<ControlId>>,
+    /// A stop's flush of the core is over.
+    flushed: bool,
+}
+
+/// Who waits for an operation of the core alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    Client(ReqId),
+    Control(ControlId),
+    /// The stop.
+    Stop,
+    /// The client was answered already.
+    Nobody,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Read,
+    Change,
+    Flush,
+}
+
+/// An operation of the core alone.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    whose: For,
+    since: Nanos,
+    doing: Doing,
+    /// A flush of the core follows.
+    fua: bool,
+}
+
+impl Direct {
+    /// Takes the request's id: it is answered for.
+    pub(crate) fn take_id(&mut self) -> ReqId {
+        match self.whose {
+            For::Client(id) => {
+                self.whose = For::Nobody;
+                id
+            }
+            For::Control(_) | For::Stop | For::Nobody => ReqId::MAX,
+        }
+    }
+}
+
+impl Core {
+    /// How it serves without its cache; nothing while it has one.
+    pub fn alone(&self) -> Option<Alone> {
+        self.forsaken.as_ref().map(|f| f.state)
+    }
+
+    /// Requests that wait here.
+    pub(crate) fn held_back(&self) -> usize {
+        self.forsaken.as_ref().map_or(0, |f| f.waiting.len())
+    }
+
+    /// Why the core alone could not go on from here.
+    fn needs_cache(&self) -> Option<String> {
+        if self.mode.is_ahead_of_core() {
+            return Some(format!("in mode {} the core may lack what is on the cache", self.mode));
+        }
+        if self.dirty_blocks() + self.pending_dirty > 0 || !self.destage.idle() {
+            return Some("the core lacks dirty blocks".to_owned());
+        }
+        if self.stopping.is_some() {
+            return Some("the cache is being stopped".to_owned());
+        }
+        self.lost.clone()
+    }
+
+    /// Whether the core alone can go on from here.
+    pub(crate) fn can_do_without_cache(&self) -> bool {
+        self.needs_cache().is_none()
+    }
+
+    /// The cache is not to be used any more.
+    pub(crate) fn forsake(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+        let refusal = match (&self.forsaken, &self.poisoned) {
+            (Some(f), _) if matches!(f.state, Alone::Waiting | Alone::Serving) => None,
+            (_, Some(why)) => Some(why.clone()),
+            (_, None) => self.needs_cache(),
+        };
+        if self.forsaken.is_none() && refusal.is_none() {
+            self.poisoned = Some(why);
+            self.stats.poisoned = true;
+            self.leave_cache(now, fx);
+        }
+        fx.push(Effect::Controlled(id, refusal.map_or(Ok(()), Err)));
+    }
+
+    /// Lets go of everything that has to do with the cache. What is under way at the core comes back; the other changes wait.
+    pub(crate) fn leave_cache(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        // A freeze that was answered holds until the thaw.
+        let frozen = self.freeze.as_ref().is_some_and(|f| f.is_answered()).then_some(None);
+        self.fail_controls(fx);
+        self.waiting.clear();
+        self.durable_waiters.clear();
+        self.closed.clear();
+        self.held.clear();
+        self.core_flush.give_up();
+        let mut f = Forsaken {
+            state: Alone::Waiting,
+            leaving: 0,
+            changing: 0,
+            waiting: VecDeque::new(),
+            frozen,
+            flushed: false,
+        };
+        let mut over: Vec<Box<Mutation>> = Vec::new();
+        let mut flushes = Vec::new();
+        let keys: Vec<usize> = self.tasks.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            match &mut self.tasks[key] {
+                Task::Read(_) | Task::Direct(_) => {}
+                Task::Flush(t) => {
+                    flushes.push((t.id, t.since));
+                    self.tasks.remove(key);
+                }
+                Task::Mutation(m) if m.stage == Stage::Core => f.leaving += 1,
+                Task::Mutation(m) if m.stage == Stage::Merging && m.pending > 0 => {
+                    f.waiting.extend(m.again());
+                }
+                Task::Mutation(_) => {
+                    if let Task::Mutation(m) = self.tasks.remove(key) {
+                        over.push(m);
+                    }
+                }
+            }
+        }
+        // By age, so that whoever waited first goes first.
+        over.sort_by_key(|m| m.since());
+        for mut m in over {
+            let done = m.core_written || m.error.is_some() || planted(self.cfg.bug, Bug::ForsakenUnwritten);
+            if done {
+                self.over_already(now, *m, fx);
+            } else {
+                f.waiting.extend(m.again());
+            }
+        }
+        self.forsaken = Some(Box::new(f));
+        for (id, since) in flushes {
+            self.flush_core(For::Client(id), since, fx);
+        }
+    }
+
+    /// A change of before has reached the core, or failed there.
+    fn over_already(&mut self, now: Nanos, mut m: Mutation, fx: &mut Vec<Effect>) {
+        let Some(id) = m.take_id() else { return };
+        match m.error {
+            None if m.is_fua() => self.flush_core(For::Client(id), m.since(), fx),
+            None => {
+                self.stats.write_ns.saturating_record(now.saturating_sub(m.since()));
+                answer(fx, id, Ok(Answer::Done));
+            }
+            Some(e) => answer(fx, id, Err(e)),
+        }
+    }
+
+    /// An operation of a change of before has come back.
+    pub(crate) fn left(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        let m = self.mutation(key);
+        if m.stage == Stage::Merging {
+            let ticket = m.merges[sub as usize].ticket;
+            m.pending -= 1;
+            if m.pending == 0 {
+                self.tasks.remove(key);
+            }
+            return self.tickets.end(ticket);
+        }
+        m.error = result.err().map(|e| ReqError::from(&e));
+        self.core_busy -= 1;
+        let Task::Mutation(m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
+        if let Some(f) = &mut self.forsaken {
+            f.leaving -= 1;
+        }
+        self.over_already(now, *m, fx);
+        self.let_in(now, fx);
+    }
+
+    /// A request for the core alone.
+    pub(crate) fn serve_alone(&mut self, now: Nanos, req: Request, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.forsaken else { return };
+        match req.kind {
+            _ if f.state == Alone::Stopped => answer(fx, req.id, Err(ReqError::Shutdown)),
+            ReqKind::Read => {
+                self.stats.read_misses += 1;
+                self.stats.read_bytes += req.len;
+                self.stats.core_read_bytes += req.len;
+                self.stats.bypassed(Bypass::Gone, req.len.div_ceil(BLOCK));
+                let kind = OpKind::Read(Buf::alloc(req.len as usize));
+                self.direct(now, For::Client(req.id), Doing::Read, false, req.offset, kind, fx);
+            }
+            ReqKind::Status => {
+                let none = Extent { len: req.len, allocated: false, zero: false };
+                answer(fx, req.id, Ok(Answer::Extents(vec![none])));
+            }
+            ReqKind::Flush => self.flush_core(For::Client(req.id), now, fx),
+            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => {
+                if f.state == Alone::Failed {
+                    return answer(fx, req.id, Err(ReqError::Io));
+                }
+                f.waiting.push_back(req);
+                self.let_in(now, fx);
+            }
+        }
+    }
+
+    /// Changes go to the core as soon as they may.
+    fn let_in(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        while let Some(f) = &mut self.forsaken {
+            let noted = f.state == Alone::Serving
+                || (f.state == Alone::Waiting && planted(self.cfg.bug, Bug::ForsakenUnnoted));
+            if !noted || f.leaving > 0 || f.frozen.is_some() || self.lost.is_some() {
+                break;
+            }
+            let Some(req) = f.waiting.pop_front() else { break };
+            self.change_core(now, req, fx);
+        }
+        self.say_frozen(fx);
+    }
+
+    fn change_core(&mut self, now: Nanos, req: Request, fx: &mut Vec<Effect>) {
+        let is_discard = matches!(req.kind, ReqKind::Discard);
+        let (id, fua) = (req.id, req.fua);
+        let Some((offset, len, content)) = self.extent_of(req) else {
+            // A discard that allows nothing.
+            return match fua {
+                true => self.flush_core(For::Client(id), now, fx),
+                false => answer(fx, id, Ok(Answer::Done)),
+            };
+        };
+        self.stats.write_misses += 1;
+        self.stats.core_write_bytes += len;
+        self.stats.bypassed(Bypass::Gone, len.div_ceil(BLOCK));
+        let content = self.as_data_if_small(content, offset, len, is_discard);
+        if let Some(f) = &mut self.forsaken {
+            f.changing += 1;
+        }
+        self.direct(now, For::Client(id), Doing::Change, fua, offset, content.for_core(len), fx);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an operation is all of this")]
+    fn direct(
+        &mut self,
+        since: Nanos,
+        whose: For,
+        doing: Doing,
+        fua: bool,
+        offset: u64,
+        kind: OpKind,
+        fx: &mut Vec<Effect>,
+    ) {
+        let key = self.tasks.insert(Task::Direct(Box::new(Direct { whose, since, doing, fua })));
+        self.core_busy += 1;
+        let offset = if doing == Doing::Flush { 0 } else { self.cfg.home_start + offset };
+        fx.push(Effect::Io(Dev::Core, Op { tag: Who::Task(key, 0).tag(), offset, kind }));
+    }
+
+    /// What the core has taken is to be durable.
+    fn flush_core(&mut self, whose: For, since: Nanos, fx: &mut Vec<Effect>) {
+        if self.cfg.core_volatile && self.lost.is_none() {
+            self.stats.core_flushes += 1;
+            return self.direct(since, whose, Doing::Flush, false, 0, OpKind::Flush, fx);
+        }
+        self.tell(whose, Ok(Answer::Done), fx);
+    }
+
+    fn tell(&mut self, whose: For, result: Result<Answer, ReqError>, fx: &mut Vec<Effect>) {
+        match whose {
+            For::Client(id) if id != ReqId::MAX => answer(fx, id, result),
+            For::Control(id) => {
+                let result = result.map(drop).map_err(|_| "the core cannot be flushed".to_owned());
+                fx.push(Effect::Controlled(id, result));
+            }
+            For::Stop => {
+                if let (Err(_), Some(id)) = (&result, self.stopping) {
+                    fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
+                    self.stopping = None;
+                }
+                if let Some(f) = &mut self.forsaken {
+                    f.flushed = true;
+                }
+            }
+            For::Client(_) | For::Nobody => {}
+        }
+    }
+
+    /// An operation of the core alone is over.
+    pub(crate) fn direct_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        buf: Option<Buf>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        self.core_busy -= 1;
+        let Task::Direct(d) = self.tasks.remove(key) else {
+            unreachable!("task {key} is for the core alone")
+        };
+        let changed = d.doing == Doing::Change;
+        if let Some(f) = self.forsaken.as_mut().filter(|_| changed) {
+            f.changing -= 1;
+        }
+        let histogram = match d.doing {
+            Doing::Read => &mut self.stats.read_ns,
+            Doing::Change => &mut self.stats.write_ns,
+            Doing::Flush => &mut self.stats.flush_ns,
+        };
+        histogram.saturating_record(now.saturating_sub(d.since));
+        match (result, buf) {
+            (Err(e), _) => self.tell(d.whose, Err(ReqError::from(&e)), fx),
+            (Ok(()), Some(buf)) => {
+                self.tell(d.whose, Ok(Answer::Data(std::iter::once(buf.freeze()).collect())), fx);
+            }
+            (Ok(()), None) if d.fua => self.flush_core(d.whose, d.since, fx),
+            (Ok(()), None) => self.tell(d.whose, Ok(Answer::Done), fx),
+        }
+        self.let_in(now, fx);
+    }
+
+    /// It is noted that what the cache holds is void.
+    pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        let result = match self.forsaken.as_mut().map(|f| &mut f.state) {
+            Some(state @ (Alone::Waiting | Alone::Serving)) => {
+                *state = Alone::Serving;
+                Ok(())
+            }
+            Some(Alone::Failed | Alone::Stopped) | None => Err("the cache was not forsaken".to_owned()),
+        };
+        fx.push(Effect::Controlled(id, result));
+        self.let_in(now, fx);
+    }
+
+    /// It cannot be noted: a later start would believe the cache.
+    pub(crate) fn give_up_alone(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
+        if let Some(f) = self.forsaken.as_mut().filter(|f| f.state == Alone::Waiting) {
+            f.state = Alone::Failed;
+        }
+        if self.alone() == Some(Alone::Failed) {
+            self.fail_waiting(ReqError::Io, fx);
+        }
+        fx.push(Effect::Controlled(id, Ok(())));
+    }
+
+    /// The core failed in a way that leaves open what it holds.
+    pub(crate) fn fail_alone(&mut self, fx: &mut Vec<Effect>) {
+        if let Some(f) = &mut self.forsaken {
+            f.state = Alone::Failed;
+        }
+        self.fail_waiting(ReqError::Io, fx);
+    }
+
+    /// Answers those who wait with `error`.
+    pub(crate) fn fail_waiting(&mut self, error: ReqError, fx: &mut Vec<Effect>) {
+        for req in self.forsaken.as_mut().map(|f| std::mem::take(&mut f.waiting)).unwrap_or_default() {
+            answer(fx, req.id, Err(error));
+        }
+    }
+
+    /// The core is to keep this moment. Every change of before is at it soon, and those that come wait.
+    pub(crate) fn freeze_alone(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.forsaken else { return };
+        if f.state != Alone::Serving || f.frozen.is_some() || self.lost.is_some() || self.stopping.is_some() {
+            let why = self.poisoned.clone().unwrap_or_default();
+            return fx.push(Effect::Controlled(id, Err(why)));
+        }
+        f.frozen = Some(Some(id));
+        self.say_frozen(fx);
+    }
+
+    fn say_frozen(&mut self, fx: &mut Vec<Effect>) {
+        let Some(f) = self.forsaken.as_mut().filter(|f| f.leaving + f.changing == 0) else { return };
+        if let Some(id) = f.frozen.as_mut().and_then(Option::take) {
+            fx.push(Effect::Controlled(id, Ok(())));
+        }
+    }
+
+    /// The core may change again.
+    pub(crate) fn thaw_alone(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
+        let frozen = self.forsaken.as_mut().and_then(|f| f.frozen.take());
+        if let Some(id) = frozen.flatten() {
+            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+        }
+        self.let_in(now, fx);
+    }
+
+    /// Everything is to be in the core, which is so but for its flush.
+    pub(crate) fn flush_dirty_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        match self.alone() {
+            Some(Alone::Serving) if self.lost.is_none() => self.flush_core(For::Control(id), now, fx),
+            _ => fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default()))),
+        }
+    }
+
+    /// No request is taken any more.
+    pub(crate) fn stop_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        self.thaw_alone(now, "given up: the volume is being stopped", fx);
+        match &mut self.forsaken {
+            Some(f) if f.state == Alone::Serving => self.stopping = Some(id),
+            Some(f) => {
+                // The cache may be believed again, and was not brought to an end.
+                f.state = Alone::Failed;
+                self.fail_waiting(ReqError::Shutdown, fx);
+                fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default())));
+            }
+            None => {}
+        }
+    }
+
+    /// Once the last request is answered, the core is flushed, and that is it.
+    pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let (Some(id), true) = (self.stopping, self.tasks.is_empty()) else { return };
+        let Some(f) = self.forsaken.as_mut().filter(|f| f.waiting.is_empty()) else { return };
+        if !f.flushed {
+            self.flush_core(For::Stop, now, fx);
+        }
+        let Some(f) = self.forsaken.as_mut().filter(|f| f.flushed) else { return };
+        f.state = Alone::Stopped;
+        if self.stopping.take().is_some() {
+            fx.push(Effect::Controlled(id, Ok(())));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a runtime does for a cache that is gone: every shard is to do without it; that it is void is noted, durably; the shards
+//! go on. Or it cannot be noted, and they give up.
+
+use super::World;
+use crate::engine::Engine;
+use loligo_cache::Alone;
+use loligo_cache::api::{Control, ControlId};
+
+/// One shard in so many finds that nothing can be noted.
+const GIVEN_UP_ONE_IN: u64 = 6;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Forsaking,
+    GoingOn,
+    GivingUp,
+    /// Nothing is left to do.
+    Over,
+}
+
+/// How far it has come.
+#[derive(Debug)]
+pub(super) struct Rescue {
+    pub(super) id: ControlId,
+    left: usize,
+    refused: bool,
+    step: Step,
+}
+
+impl<E: Engine> World<E> {
+    /// Whether a shard does without its cache.
+    pub fn is_forsaken(&self) -> bool {
+        self.engine.as_ref().is_some_and(|e| (0..e.shards()).any(|s| e.alone(s).is_some()))
+    }
+
+    /// Whether that is not settled yet.
+    pub fn is_rescuing(&self) -> bool {
+        self.rescue.as_ref().is_some_and(|r| r.step != Step::Over)
+    }
+
+    /// Has every shard do without the cache, if it can.
+    pub fn forsake(&mut self) {
+        if self.rescue.is_none() && !self.stopping {
+            self.tell_all(Step::Forsaking, &Control::Forsake("the cache is gone".into()));
+        }
+    }
+
+    /// A shard has found its cache gone.
+    pub(super) fn rescue_if_needed(&mut self) {
+        let waits = |e: &E| (0..e.shards()).any(|s| e.alone(s) == Some(Alone::Waiting));
+        if self.rescue.is_none() && self.engine.as_ref().is_some_and(waits) {
+            self.marks.hit("a cache found to be gone");
+            self.tell_all(Step::Forsaking, &Control::Forsake("the cache is gone".into()));
+        }
+    }
+
+    fn tell_all(&mut self, step: Step, control: &Control) {
+        let Some(engine) = &self.engine else { return };
+        let left = engine.shards();
+        let id = self.clients.next_id();
+        self.rescue = Some(Rescue { id, left, refused: false, step });
+        self.trace.note(self.now, "rescue", id, left as u64);
+        self.trace.say(|| format!("{control:?}"));
+        for shard in 0..left {
+            let due = self.hop(shard);
+            self.inbox[shard].push_back((due, loligo_cache::api::Event::Control(id, control.clone())));
+        }
+    }
+
+    /// One shard has answered.
+    pub(super) fn heard_rescue(&mut self, result: Result<(), String>) {
+        let Some(r) = &mut self.rescue else { return };
+        r.left -= 1;
+        r.refused |= result.is_err();
+        if r.left > 0 {
+            return;
+        }
+        let (step, refused) = (r.step, r.refused);
+        match step {
+            Step::Forsaking if refused || self.luck.chance(1, GIVEN_UP_ONE_IN) => {
+                // From now on some changes fail, and nothing says which.
+                self.broken |= self.is_forsaken();
+                self.marks.hit("the cache could not be forsaken");
+                self.tell_all(Step::GivingUp, &Control::GiveUp);
+            }
+            Step::Forsaking => {
+                self.void = true;
+                self.tell_all(Step::GoingOn, &Control::GoOn);
+            }
+            Step::GoingOn => {
+                if !refused {
+                    self.marks.hit("the core went on alone");
+                    self.alone = true;
+                    self.broken = false;
+                }
+                self.over();
+            }
+            Step::GivingUp | Step::Over => self.over(),
+        }
+    }
+
+    fn over(&mut self) {
+        if let Some(r) = &mut self.rescue {
+            r.step = Step::Over;
+        }
+        if !self.is_forsaken() {
+            // It was refused before anything had happened.
+            self.rescue = None;
+        }
+    }
+
+    /// The life is over.
+    pub(super) fn end_rescue(&mut self) {
+        if self.rescue.take().is_some_and(|r| r.step != Step::Over) {
+            self.marks.hit("crash while the cache was being forsaken");
+        }
+        self.alone = false;
+    }
+}
