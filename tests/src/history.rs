@@ -90,6 +90,13 @@ impl History {
         }
     }
 
+    /// The volume has `size` bytes by now; zeros behind what it had.
+    pub fn grow(&mut self, size: u64) {
+        let zeros = Version { stamp: 0, kind: Kind::Zeroes, acked: 0, sure: true };
+        let more = (size as usize / SECTOR).max(self.sectors.len());
+        self.sectors.resize(more, vec![zeros]);
+    }
+
     /// Sectors of the volume.
     pub fn sectors(&self) -> u64 {
         self.sectors.len() as u64

@@ -3,15 +3,19 @@
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
-use loligo_service::pool::{self, Attach, CoreName, Pool, Resize, view_json, view_rows};
-use std::path::PathBuf;
+use loligo_service::client::DaemonClient;
+use loligo_service::daemon::Listed;
+use loligo_service::daemon::entry::Status;
+use loligo_service::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize, view_json, view_rows};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// One cache device that many cores share
 ///
 /// 'create' makes a pool of a device or file, 'attach' gives a core a share of it, and 'loligo serve --cache pool:PATH#CORE'
 /// serves that core from its share. Each core keeps a cache of its own: its load, its dirty data and its damage do not
-/// touch the others. One process has a pool at a time; these commands work while none does.
+/// touch the others. One process has a pool at a time; these commands work while none does,
+/// but for 'resize --size' of a share that the daemon serves.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Sizes are bytes, or k, m, g, t in either case, optionally followed by iB: powers of 1024.
@@ -97,7 +101,8 @@ enum Command {
     /// Change a core's share, or take in what the pool's device has grown by
     ///
     /// A share that gets smaller drops what is clean in the part it loses; what is dirty is moved. Its cache must have been
-    /// stopped cleanly.
+    /// stopped cleanly, or be served by the daemon, whose definition names the core as it is named here: then --size acts at once, and
+    /// what is dirty in the part that goes is written to the core.
     Resize {
         /// The pool
         path: PathBuf,
@@ -118,6 +123,17 @@ enum Command {
         /// The pool
         path: PathBuf,
     },
+}
+
+/// The volume of the daemon that is served through this share, by the name that its definition has for the core.
+fn served(path: &Path, core: &CoreName) -> Option<String> {
+    let same = |volume: &Listed| {
+        let spec = PoolSpec::of(volume.definition.cache.as_ref()?).ok()??;
+        let paths = (spec.path.canonicalize().ok()?, path.canonicalize().ok()?);
+        Some(spec.core == *core && paths.0 == paths.1 && volume.status == Status::Serving)
+    };
+    let volumes = DaemonClient::new().and_then(|daemon| daemon.volumes()).ok()?;
+    volumes.into_iter().find(|v| same(v) == Some(true)).map(|v| v.name)
 }
 
 /// Does it.
@@ -151,7 +167,12 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 size.is_some() || min.is_some() || weight.is_some(),
                 "nothing is to change: give --size, --min or --weight"
             );
-            Pool::open_idle(&path)?.resize(&core, &Resize { size, min, weight })?;
+            match (served(&path, &core), size) {
+                (Some(volume), Some(bytes)) if min.is_none() && weight.is_none() => {
+                    crate::volume::changed(&DaemonClient::new()?.resize_cache(&volume, bytes)?, false)?;
+                }
+                _ => Pool::open_idle(&path)?.resize(&core, &Resize { size, min, weight })?,
+            }
         }
         Command::Dissolve { path } => pool::dissolve(&path)?,
     }

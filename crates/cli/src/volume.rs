@@ -3,15 +3,16 @@
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use loligo_bench::table::Table;
-use loligo_service::client::{Create, DaemonClient, Stop};
+use loligo_service::client::{Attach, ChangeState, Create, DaemonClient, Resize, Stop};
 use loligo_service::daemon::Listed;
-use loligo_service::daemon::config::{Leave, VolumeConfig};
+use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word};
 use loligo_service::daemon::entry::Status;
+use loligo_service::daemon::exchange::CacheConfig;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// List, make, start and stop the volumes of the daemon
+/// List, make, start and stop the volumes of the daemon; attach, detach and resize while they are served
 ///
 /// 'loligo stats', 'flush', 'mode' and 'param' take the name of such a volume too.
 #[derive(Debug, clap::Args)]
@@ -20,6 +21,9 @@ use std::process::ExitCode;
   loligo volume create osd3 --core /dev/sdd --cache /dev/nvme0n1p4 --mode wb \\
     --listen fuse:/run/osd3 --param seq-cutoff=always
   loligo volume stop osd3 --flush
+  loligo volume detach osd3
+  loligo volume attach osd3 --cache /dev/nvme1n1p1 --mode wb
+  loligo volume resize osd3
   loligo volume delete osd3")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -66,6 +70,35 @@ enum What {
         /// Write everything dirty to the core first
         #[arg(long)]
         flush: bool,
+    },
+    /// Put a new cache in front of one that is served bare, while its clients go on; that holds over restarts
+    ///
+    /// The cache is made empty, whatever was cached there before, and refused where the device holds anything. Clients wait for the moment in
+    /// which the engines are exchanged.
+    Attach(Box<AttachArgs>),
+    /// Write everything dirty to the core and take the cache away, while the clients go on; that holds over restarts
+    ///
+    /// Meanwhile writes go through to the core. An interrupt (Ctrl-C) gives it up while that lasts: the volume keeps its cache then. Afterwards
+    /// the device is no cache any more, as after 'loligo release'.
+    Detach {
+        /// The volume
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a served one take the size that its core has by now
+    ///
+    /// Mounts and block devices follow at once, NBD clients when they connect anew. A volume does not get smaller while it is served.
+    Resize {
+        /// The volume
+        name: String,
+        /// Make a core in a file so long first
+        #[arg(long, value_parser = crate::values::size)]
+        size: Option<u64>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Stop one and start it again, as it is defined now
     Restart {
@@ -160,6 +193,67 @@ impl CreateArgs {
     }
 }
 
+#[derive(Debug, clap::Args)]
+struct AttachArgs {
+    /// The volume
+    name: String,
+    /// The cache: a file or block device, or a core's share of a pool: pool:PATH#CORE
+    #[arg(long, value_name = "PATH")]
+    cache: PathBuf,
+    /// Bytes of it (default: the whole device); a file that is not there is made so long
+    #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
+    cache_size: Option<u64>,
+    /// Do not write a new file whole
+    #[arg(long)]
+    sparse: bool,
+    /// wt, wb, wa, wi, wo or pt
+    #[arg(long, required_unless_present = "profile")]
+    mode: Option<String>,
+    /// A named set of tunables, as for 'loligo serve'
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Cache line: 4k, 8k, 16k, 32k or 64k (default 4k)
+    #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
+    line_size: Option<u64>,
+    /// A tunable; may be given several times
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = crate::values::param)]
+    params: Vec<(String, String)>,
+    /// Overwrite what lies there, also another cache
+    #[arg(long)]
+    force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl AttachArgs {
+    fn wanted(&self) -> Attach {
+        let cache = CacheConfig {
+            cache: Some(self.cache.clone()),
+            cache_size: self.cache_size.map(Bytes),
+            sparse: self.sparse,
+            profile: self.profile.clone(),
+            mode: self.mode.clone(),
+            line_size: self.line_size.map(Bytes),
+            params: self.params.iter().map(|(k, v)| (k.clone(), Word(v.clone()))).collect(),
+            ..CacheConfig::default()
+        };
+        Attach { cache, force: self.force }
+    }
+}
+
+/// Says how a change ended.
+pub(crate) fn changed(done: &ChangeState, json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(done)?);
+    } else if done.held_ms > 0.0 {
+        println!("{} (requests were held for {:.1} ms)", done.done, done.held_ms);
+    } else {
+        println!("{}", done.done);
+    }
+    Ok(())
+}
+
 /// Does it.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     let daemon = DaemonClient::new()?;
@@ -174,6 +268,11 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Delete { name, force } => daemon.delete(&name, force)?,
         What::Start { name, allow } => began(&name, &daemon.start(&name, allow.leave())?)?,
         What::Stop { name, flush } => ended(&name, &daemon.stop(&name, &Stop { flush })?)?,
+        What::Attach(args) => changed(&daemon.attach(&args.name, &args.wanted())?, args.json)?,
+        What::Detach { name, json } => changed(&daemon.detach(&name)?, json)?,
+        What::Resize { name, size, json } => {
+            changed(&daemon.resize(&name, &Resize { bytes: size })?, json)?;
+        }
         What::Restart { name } => {
             ended(&name, &daemon.stop(&name, &Stop { flush: false })?)?;
             began(&name, &daemon.start(&name, Leave::default())?)?;

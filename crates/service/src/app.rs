@@ -1,5 +1,6 @@
 //! What the management side shares: who this is, the threads, and a flush that may be under way.
 
+use crate::change::Changes;
 use crate::rbd::Kept;
 use crate::serve::{HeldCache, ServeOptions};
 use anyhow::{Result, anyhow};
@@ -35,21 +36,33 @@ pub(crate) struct Info {
 
 impl Info {
     pub(crate) fn new(o: &ServeOptions, held: Option<&HeldCache>, listen: Vec<String>, size: u64) -> Info {
-        let sb = held.map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner));
-        let sb = sb.as_deref();
-        Info {
+        let mut info = Info {
             name: o.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             core: o.core.to_string(),
-            cache: o.cache.as_ref().map(|c| c.path.display().to_string()),
+            cache: None,
             size,
-            line_size: sb.map(|s| s.line_size),
-            shards: sb.map_or(1, |s| s.layout.shards),
-            core_reserve: sb.map(|s| s.core_reserve),
-            uuid: sb.map(|s| s.uuid_text()),
+            line_size: None,
+            shards: 1,
+            core_reserve: None,
+            uuid: None,
             listen,
-        }
+        };
+        info.cached_by(o, held);
+        info
+    }
+
+    /// Says what the cache is, if there is one.
+    pub(crate) fn cached_by(&mut self, o: &ServeOptions, held: Option<&HeldCache>) {
+        let sb = held.map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner));
+        let sb = sb.as_deref();
+        self.cache = o.cache.as_ref().map(|c| c.path.display().to_string());
+        self.line_size = sb.map(|s| s.line_size);
+        // Without a cache the volume keeps the threads that it has.
+        self.shards = sb.map_or(self.shards, |s| s.layout.shards);
+        self.core_reserve = sb.map(|s| s.core_reserve);
+        self.uuid = sb.map(|s| s.uuid_text());
     }
 }
 
@@ -71,7 +84,9 @@ pub struct FlushState {
 /// The volume as management sees it.
 #[derive(Debug)]
 pub(crate) struct App {
-    pub(crate) info: Info,
+    pub(crate) name: String,
+    /// What of it changes while it is served is changed here.
+    info: Mutex<Info>,
     pub(crate) handle: Handle,
     /// The image that is the core, and whether it is still ours.
     rbd: Mutex<Option<Kept>>,
@@ -80,6 +95,8 @@ pub(crate) struct App {
     pub(crate) started: Instant,
     /// Held while the tunables are read, changed and handed out again, so that of two changes at once none is lost.
     setting: Mutex<()>,
+    /// What else is to be changed.
+    pub(crate) changes: Changes,
     /// The last flushes, oldest first.
     flushes: Mutex<VecDeque<FlushState>>,
     /// Who remembers what an administrator changes.
@@ -107,15 +124,32 @@ impl std::fmt::Debug for Remembers {
 impl App {
     pub(crate) fn new(info: Info, handle: Handle, rbd: Option<Kept>) -> App {
         App {
-            info,
+            name: info.name.clone(),
+            info: Mutex::new(info),
             handle,
             rbd: Mutex::new(rbd),
             fuse: Arc::default(),
             started: Instant::now(),
             setting: Mutex::default(),
+            changes: Changes::default(),
             flushes: Mutex::default(),
             remembers: OnceLock::new(),
         }
+    }
+
+    /// What the volume is now.
+    pub(crate) fn info(&self) -> Info {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes what it is from now on.
+    pub(crate) fn is_now(&self, change: impl FnOnce(&mut Info)) {
+        change(&mut self.info.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Nobody sets anything while this is held.
+    pub(crate) fn set_by_nobody(&self) -> MutexGuard<'_, ()> {
+        self.setting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The image that is the core, if it is one and still kept.
@@ -150,7 +184,10 @@ impl App {
     /// # Errors
     /// What the engine says.
     pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), String> {
-        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.set_by_nobody();
+        if self.changes.detaches() {
+            return Err("its cache is being detached: wait until that is over, or give it up".to_owned());
+        }
         self.handle.control(&Control::SetMode(mode))?;
         self.remember(Change::Mode(mode));
         Ok(())
@@ -166,7 +203,7 @@ impl App {
     /// # Errors
     /// Keys or range, where it is not one of them.
     pub(crate) fn set_param(&self, key: &str, value: &str) -> Result<Params, String> {
-        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.set_by_nobody();
         let mut params = self.params().ok_or("the volume is stopping")?;
         params.set(key, value)?;
         if let Some(why) = self.with_image(|kept| kept.refuse_deadline(params.snapshot_deadline)).flatten() {
@@ -203,7 +240,8 @@ impl App {
         self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn dirty_bytes(&self) -> u64 {
+    /// Bytes that the core does not have yet.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
         self.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum()
     }
 

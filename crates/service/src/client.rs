@@ -1,7 +1,8 @@
 //! How commands talk to a running volume: HTTP and JSON over its control socket.
 
 pub use crate::app::FlushState;
-pub use crate::control::daemon::{About, Create, Stop};
+pub use crate::change::ChangeState;
+pub use crate::control::daemon::{About, Attach, Create, Resize, ResizeCache, Stop};
 pub use crate::control::volume::Param;
 use crate::daemon::config::Leave;
 use crate::daemon::entry::Status;
@@ -16,7 +17,10 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use signal_hook::consts::SIGINT;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between two looks at a flush.
@@ -293,6 +297,71 @@ impl DaemonClient {
         names::check_name(name)?;
         let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/stop"), Some(json!(how)))?;
         self.settled(name, begun)
+    }
+
+    /// Puts a cache in front of a served volume; how that ended.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn attach(&self, name: &str, what: &Attach) -> Result<ChangeState> {
+        self.change(name, "attach", Some(json!(what)))
+    }
+
+    /// Takes the cache of a served volume away; how that ended. An interrupt gives it up.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn detach(&self, name: &str) -> Result<ChangeState> {
+        self.change(name, "detach", None)
+    }
+
+    /// Has a served volume take the size of its core; how that ended.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn resize(&self, name: &str, to: &Resize) -> Result<ChangeState> {
+        self.change(name, "resize", Some(json!(to)))
+    }
+
+    /// Gives the share that a served volume's cache lies in another size; how that ended.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn resize_cache(&self, name: &str, bytes: u64) -> Result<ChangeState> {
+        self.change(name, "resize-cache", Some(json!(ResizeCache { bytes })))
+    }
+
+    /// Has something changed about a served volume, with progress on stderr, until that is over.
+    fn change(&self, name: &str, what: &str, body: Option<Value>) -> Result<ChangeState> {
+        names::check_name(name)?;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let caught = signal_hook::flag::register(SIGINT, interrupted.clone()).context("catching SIGINT")?;
+        let begun: ChangeState = self.0.call(Method::POST, &format!("/v1/volumes/{name}/{what}"), body)?;
+        let path = format!("/v1/volumes/{name}/change");
+        let mut progress = None;
+        let ended = loop {
+            std::thread::sleep(if progress.is_none() { LOOK / 4 } else { LOOK });
+            let now: ChangeState = self.0.call(Method::GET, &path, None)?;
+            if now.number != begun.number {
+                bail!("the service no longer knows how that ended: look with 'loligo volume show {name}'");
+            }
+            if !now.running {
+                break now;
+            }
+            let progress = progress.get_or_insert_with(|| Progress::new(format!("{what} of {name}")));
+            progress.show(now.total_bytes.saturating_sub(now.remaining_bytes), now.total_bytes);
+            if interrupted.swap(false, Ordering::Relaxed) {
+                self.0.call::<ChangeState>(Method::DELETE, &path, None)?;
+            }
+        };
+        signal_hook::low_level::unregister(caught);
+        if let Some(progress) = progress {
+            progress.end(if ended.error.is_none() { "done" } else { "came to nothing" });
+        }
+        match ended.error {
+            None => Ok(ended),
+            Some(why) => bail!("{why}"),
+        }
     }
 
     /// Waits until a volume neither starts nor stops any more.

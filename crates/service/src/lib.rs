@@ -7,6 +7,7 @@ mod absent;
 mod app;
 pub mod block;
 mod cache;
+mod change;
 pub mod client;
 mod control;
 mod core;

@@ -80,7 +80,7 @@ pub(crate) fn text(served: &[Arc<App>]) -> String {
 fn add(all: &mut Families, app: &App) {
     let snapshots = app.handle.snapshots();
     let stats = merged(&snapshots);
-    let label = format!("volume=\"{}\"", app.info.name);
+    let label = format!("volume=\"{}\"", app.name);
     for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
         all.plain(name, !GAUGES.contains(&name), &label, value as f64);
     }

@@ -1,12 +1,14 @@
 //! A volume from its options to its end, and `loligo serve`: one of them in the foreground.
 
+pub(crate) mod live;
+mod size;
+
 use crate::app::{App, Info};
 use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
-use crate::core::Backing;
+use crate::core::OpenCore;
 pub use crate::core::CoreSpec;
 use crate::daemon::state::LastCache;
-use crate::home::Home;
 use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
@@ -128,6 +130,7 @@ pub(crate) struct Volume {
     devices: Vec<BlockDevice>,
     kernel: Devices,
     left: Left,
+    told: Told,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
     /// It has been said that the lease is over.
@@ -135,7 +138,16 @@ pub(crate) struct Volume {
     /// Its control socket; the name is somebody else's to have when it is gone.
     _api: Api,
     /// With a share of a pool: it grows and shrinks as long.
-    _governing: Option<Governing>,
+    governing: Option<Governing>,
+}
+
+/// What its clients were told of it at the start, which holds whatever is put under them.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// Bytes of a block.
+    block: u32,
+    /// What is answered may be lost until it is flushed.
+    volatile: bool,
 }
 
 impl Volume {
@@ -241,7 +253,6 @@ impl Volume {
         let others = options.listen.iter().filter(|w| matches!(w, Way::Ublk(_))).map(Way::to_string);
         let ways = sockets.chain(mounts).chain(blocks).chain(others).collect();
         let info = Info::new(&options, held.as_ref(), ways, export.size);
-        let backing = core.backing.clone();
         let lease = image.as_ref().map(|i| i.image().lease.clone());
         let plan = Plan {
             export: export.clone(),
@@ -254,8 +265,8 @@ impl Volume {
         };
         signals.started();
         let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
-        let home = core.home.take().filter(|_| held.is_some());
-        drop(core);
+        // It is not looked at again, and to be let go of with the cache.
+        core.cache_file = None;
         let share = held.as_ref().and_then(|h| h.share.clone());
         let governing = share.map(|s| s.pool().clone().govern(s, running.handle().clone())).transpose()?;
         let kept = match &mut image {
@@ -266,7 +277,8 @@ impl Volume {
             None => None,
         };
         let app = Arc::new(App::new(info, running.handle().clone(), kept));
-        let left = Left { backing, held, image, home };
+        let left = Left { core, held, image };
+        let told = Told { block: export.min_block, volatile };
         let ways = Ways { mountpoints, claims, turns };
         let mut kernel = kernel;
         let served = serve(&options, ways, &export, &app, (name, control), &mut kernel);
@@ -288,10 +300,11 @@ impl Volume {
             devices,
             kernel,
             left,
+            told,
             poisoned: false,
             expired: false,
             _api: api,
-            _governing: governing,
+            governing,
         })
     }
 
@@ -405,10 +418,9 @@ pub(crate) struct HeldCache {
 /// What is left to be ended when the threads are.
 #[derive(Debug)]
 pub(crate) struct Left {
-    pub(crate) backing: Backing,
+    pub(crate) core: OpenCore,
     pub(crate) held: Option<HeldCache>,
     pub(crate) image: Option<Held>,
-    pub(crate) home: Option<Home>,
 }
 
 pub(crate) fn check(o: &ServeOptions) -> Result<()> {

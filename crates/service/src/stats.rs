@@ -39,7 +39,7 @@ pub(crate) fn json(app: &App) -> Value {
     let snapshots = app.handle.snapshots();
     let stats = merged(&snapshots);
     let mut out = Map::new();
-    out.insert("name".into(), json!(app.info.name));
+    out.insert("name".into(), json!(app.name));
     out.insert("mode".into(), json!(snapshots.first().and_then(|s| s.mode).map_or("bare", |m| m.name())));
     out.insert("uptime_s".into(), json!(app.started.elapsed().as_secs_f64()));
     out.insert("poisoned".into(), json!(snapshots.iter().find_map(|s| s.poisoned.clone())));

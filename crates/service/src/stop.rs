@@ -35,7 +35,7 @@ pub(crate) fn stop(
     app: &App,
     left: Left,
 ) -> Result<u64> {
-    let Left { backing, held, image, home } = left;
+    let Left { core, held, image } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
@@ -61,8 +61,10 @@ pub(crate) fn stop(
     let ended = ended?;
     // One that is another client's refuses the flush too, and what is dirty never goes there.
     let lost = app.has_lost_image();
-    let core_flushed = if lost { Ok(()) } else { backing.sync_io().flush() };
-    drop(backing);
+    let core_flushed = if lost { Ok(()) } else { core.backing.sync_io().flush() };
+    // It reads the image, which is closed below.
+    let home = core.home.filter(|_| held.is_some());
+    drop((core.backing, core.cache_file));
     if let Err(why) = stopped {
         bail!(
             "the cache could not be stopped cleanly: {why}. Everything acknowledged before that is on it; mend the \

@@ -62,6 +62,17 @@ impl Devices {
         Ok(())
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The volume has so many bytes from now on. Which devices keep the size that they have, and why.
+    pub(crate) fn resize(&mut self, bytes: u64) -> Vec<String> {
+        let resized = self.0.iter_mut().map(|(name, device)| (name, device.resize(bytes)));
+        resized.filter_map(|(name, r)| r.err().map(|why| format!("/dev/loligo/{name}: {why}"))).collect()
+    }
+
     /// Stops those that nobody has open, while requests are still answered.
     pub(crate) fn let_go(&mut self) {
         for (name, device) in &mut self.0 {

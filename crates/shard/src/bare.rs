@@ -133,7 +133,13 @@ impl Bare {
                 self.size = bytes;
                 Said::Done(Ok(()))
             }
-            Ask::Control(_) | Ask::Drain | Ask::End => Said::Done(Ok(())),
+            Ask::Control(_)
+            | Ask::Reach(_)
+            | Ask::Pause
+            | Ask::Exchange(_)
+            | Ask::Resume
+            | Ask::Drain
+            | Ask::End => Said::Done(Ok(())),
         };
         // Nobody may be waiting any more.
         let _ = said.send(answer);

@@ -231,6 +231,9 @@ impl Cached {
                 // Nobody may be waiting any more.
                 let _ = said.send(Said::Snapshot(Box::new(snapshot)));
             }
+            Ask::Reach(bytes) => {
+                let _ = said.send(Said::Done(self.core.reach(bytes).map_err(|e| e.to_string())));
+            }
             Ask::Resize(bytes) => {
                 let result = self.core.reach(bytes).map_err(|e| e.to_string());
                 if result.is_ok() {
@@ -239,7 +242,7 @@ impl Cached {
                 }
                 let _ = said.send(Said::Done(result));
             }
-            Ask::Drain | Ask::End => {
+            Ask::Pause | Ask::Exchange(_) | Ask::Resume | Ask::Drain | Ask::End => {
                 let _ = said.send(Said::Done(Ok(())));
             }
         }
@@ -260,6 +263,11 @@ impl Cached {
     /// Requests of this thread's clients that are not answered.
     pub(crate) fn in_flight(&self) -> usize {
         self.router.in_flight()
+    }
+
+    /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.events.is_empty() && self.done.is_empty() && self.cache.is_quiet() && self.disk.is_quiet()
     }
 
     pub(crate) fn engine(&self) -> &Core {

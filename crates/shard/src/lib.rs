@@ -8,9 +8,11 @@
 mod alone;
 mod bare;
 mod cached;
+mod draft;
 mod locals;
 mod looper;
 mod mail;
+mod pause;
 mod port;
 mod sockets;
 mod start;
@@ -18,5 +20,6 @@ mod status;
 
 pub use alone::Alone;
 pub use locals::Local;
+pub use draft::Draft;
 pub use mail::{Ask, Handle, Said, Snapshot};
 pub use start::{Backend, CoreSource, Ended, Plan, Running, start};

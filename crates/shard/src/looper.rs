@@ -5,6 +5,7 @@ use crate::bare::Bare;
 use crate::cached::Cached;
 use crate::locals::Clients;
 use crate::mail::{Ask, Mail, Mailbox, Said};
+use crate::pause::Pause;
 use crate::sockets::{Ready, Sockets};
 use loligo_block::{Foreign, IoError, Request, Ring};
 use loligo_export::Listener;
@@ -43,6 +44,7 @@ pub(crate) struct Looper {
     /// Whose turn it is to get the next client.
     next_shard: usize,
     accept_again: Option<Instant>,
+    pause: Pause,
     draining: Option<Sender<Said>>,
     ending: bool,
 }
@@ -70,6 +72,7 @@ impl Looper {
             mail: VecDeque::new(),
             next_shard: 0,
             accept_again: None,
+            pause: Pause::default(),
             draining: None,
             ending: false,
         }
@@ -115,6 +118,7 @@ impl Looper {
         }
         self.clients.server.tick(clock, &mut self.requests);
         loop {
+            self.pause.hold(&mut self.requests);
             for req in self.requests.drain(..) {
                 match &mut self.engine {
                     Engine::Cached(e) => e.request(req, &mut self.clients),
@@ -130,6 +134,7 @@ impl Looper {
                 break;
             }
         }
+        self.paused();
         self.clients.flush_queues(&mut self.ring);
         self.sockets.arm(&mut self.ring, &self.clients.server);
         self.drained();
@@ -179,12 +184,20 @@ impl Looper {
             (Mail::Answered(reply), Engine::Cached(e)) => e.answered(reply, &mut self.clients),
             (Mail::Missed(id), Engine::Cached(e)) => e.missed(id),
             (Mail::Part(..) | Mail::Answered(_) | Mail::Missed(_), Engine::Bare(_)) => {
-                unreachable!("a bare volume has one thread")
+                unreachable!("a bare engine asks no other thread, and comes when nothing is under way to any")
             }
             (Mail::Socket(socket), _) => drop(self.clients.server.add(socket, clock)),
             (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
+            (Mail::Ask(Ask::Pause, said), _) => self.pause.begin(said),
+            (Mail::Ask(Ask::Exchange(next), said), _) => self.pause.exchange(next, said),
+            (Mail::Ask(Ask::Resume, said), _) => {
+                self.pause.end(&mut self.requests);
+                let _ = said.send(Said::Done(Ok(())));
+            }
             (Mail::Ask(Ask::Drain, said), _) => {
+                // Whoever was held is answered, by whatever engine is there.
+                self.pause.end(&mut self.requests);
                 self.listeners.clear();
                 self.accept_again = None;
                 self.draining = Some(said);
@@ -206,12 +219,31 @@ impl Looper {
         }
     }
 
-    /// Says that nobody is left, once that is so.
-    fn drained(&mut self) {
-        let left = match &self.engine {
+    /// Requests of this thread's clients that are not answered, but for those that a pause holds.
+    fn in_flight(&self) -> usize {
+        match &self.engine {
             Engine::Cached(e) => e.in_flight(),
             Engine::Bare(e) => e.in_flight(),
+        }
+    }
+
+    /// Says that nothing is under way, and exchanges the engine, where a pause has come so far.
+    fn paused(&mut self) {
+        self.pause.tell(self.in_flight());
+        let quiet = || match &self.engine {
+            Engine::Cached(e) => e.is_quiet(),
+            Engine::Bare(e) => e.in_flight() == 0,
         };
+        if let Some((draft, said)) = self.pause.next(quiet) {
+            self.engine = draft.make(&self.boxes);
+            // Nobody may be waiting any more.
+            let _ = said.send(Said::Done(Ok(())));
+        }
+    }
+
+    /// Says that nobody is left, once that is so.
+    fn drained(&mut self) {
+        let left = self.in_flight();
         if self.clients.server.is_empty()
             && left == 0
             && let Some(said) = self.draining.take()

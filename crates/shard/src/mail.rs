@@ -1,6 +1,8 @@
 //! What threads say to each other, and to whoever manages them.
 
+use crate::draft::{self, Draft};
 use crate::locals::{Asker, Local};
+use crate::start::{Backend, CoreSource};
 use loligo_block::{Letterbox, Reply, ReqId, Request};
 use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
@@ -9,7 +11,8 @@ use loligo_cache::stats::Stats;
 use loligo_export::ublk::Queue;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// A management request to one thread.
 #[derive(Debug)]
@@ -18,9 +21,17 @@ pub enum Ask {
     Control(Control),
     /// A copy of the numbers.
     Snapshot,
-    /// The volume has so many bytes from now on: requests and new connections are judged by that. For a volume of one thread;
-    /// what its superblock says of the exported length reaches as far.
+    /// The engine must be able to take requests up to here. What its superblock says of the exported length reaches as far.
+    Reach(u64),
+    /// The volume has so many bytes from now on: requests and new connections are judged by that. Where there are several
+    /// threads, all of them reach as far before the first is told.
     Resize(u64),
+    /// Requests that come from now on are held. Answered when none that came before is under way in this thread.
+    Pause,
+    /// While all threads pause: this engine takes the place of the one that is there, once that one is quiet.
+    Exchange(Box<Draft>),
+    /// Requests that are held go on, and those that come are taken again.
+    Resume,
     /// Turn clients away: accepted requests are answered, later ones refused, connections closed. Answered when no
     /// connection and no request is left.
     Drain,
@@ -127,6 +138,73 @@ impl Handle {
     /// What the first that failed said.
     pub fn control(&self, control: &Control) -> Result<(), String> {
         self.wait_all(self.ask_all(|| Ask::Control(control.clone())))
+    }
+
+    /// Has every thread hold what clients ask from now on, and waits until nothing that came before is under way. Ended by
+    /// [`Handle::resume`].
+    ///
+    /// # Errors
+    /// Where that takes longer than `limit`, because a device does not answer; clients go on then as if nothing had been.
+    pub fn pause(&self, limit: Duration) -> Result<(), String> {
+        let paused = self.wait_within(self.ask_all(|| Ask::Pause), limit);
+        if paused.is_err() {
+            self.resume();
+        }
+        paused
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self) {
+        // A thread that has ended holds nobody up.
+        let _ = self.wait_all(self.ask_all(|| Ask::Resume));
+    }
+
+    /// During a pause: every thread gets another engine, over `core`, for a volume of so many bytes in blocks of so many. Returns when
+    /// all have it, which they do once the one that was there is quiet: a cached one has been stopped before.
+    ///
+    /// # Errors
+    /// Where the backend is for another number of threads; nothing is exchanged then.
+    pub fn exchange(
+        &self,
+        core: CoreSource,
+        backend: Backend,
+        size: u64,
+        block: u32,
+    ) -> Result<(), String> {
+        let drafts = draft::all(core, backend, self.shards(), (size, block)).map_err(|e| e.to_string())?;
+        let said = drafts.into_iter().enumerate().map(|(n, d)| self.ask(n, Ask::Exchange(Box::new(d))));
+        self.wait_all(said.collect())
+    }
+
+    /// Gives the volume another size, which its superblock has already where there is one.
+    ///
+    /// # Errors
+    /// Where a cache cannot follow; then no request reaches further than before.
+    pub fn resize(&self, bytes: u64) -> Result<(), String> {
+        self.wait_all(self.ask_all(|| Ask::Reach(bytes)))?;
+        self.wait_all(self.ask_all(|| Ask::Resize(bytes)))
+    }
+
+    /// As [`Handle::wait_all`], for `limit` at most.
+    ///
+    /// # Errors
+    /// As there, or that it took longer.
+    pub fn wait_within(&self, said: Vec<Receiver<Said>>, limit: Duration) -> Result<(), String> {
+        let until = Instant::now() + limit;
+        let mut result = Ok(());
+        for said in said {
+            let one = match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Said::Done(r)) => r,
+                Ok(Said::Snapshot(_)) => Ok(()),
+                Err(RecvTimeoutError::Disconnected) => Err("a thread of the volume has ended".to_owned()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let s = limit.as_secs();
+                    Err(format!("what was under way to the devices has not been answered for {s} s"))
+                }
+            };
+            result = result.and(one);
+        }
+        result
     }
 
     /// Waits for the answers to [`Handle::ask_all`].

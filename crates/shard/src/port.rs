@@ -51,6 +51,11 @@ impl Port {
         }
     }
 
+    /// Whether nothing is under way or waits.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.backlog.is_empty() && self.device.in_flight() == 0
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.device.next_deadline()
     }

@@ -1,15 +1,13 @@
 //! From an opened volume to running threads, and back.
 
-use crate::bare::Bare;
-use crate::cached::{Cached, Parts};
+use crate::draft::{self, Draft};
 use crate::locals::Clients;
 use crate::looper::{Engine, Looper};
 use crate::mail::{Ask, Handle, Mailbox};
-use crate::port::Port;
 use loligo_block::lease::Lease;
-use loligo_block::{AnyDevice, CacheDevice, DevId, Device, DeviceFile, DeviceSpec, IoError, IoKind, Ring};
+use loligo_block::{CacheDevice, DevId, Device, DeviceFile, DeviceSpec, IoError, IoKind, Ring};
+use loligo_cache::Core;
 use loligo_cache::mode::Mode;
-use loligo_cache::{Core, Router};
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -129,10 +127,8 @@ struct Seat {
     limits: Limits,
     tls: Option<TlsContext>,
     listeners: Vec<Listener>,
-    core: AnyDevice,
     lease: Option<Arc<Lease>>,
-    engine: Option<(Core, CacheDevice, u64)>,
-    shards: u16,
+    draft: Draft,
     boxes: Arc<[Mailbox]>,
 }
 
@@ -141,25 +137,11 @@ struct Seat {
 /// # Errors
 /// Where a thread or its ring cannot be had.
 pub fn start(plan: Plan) -> Result<Running, IoError> {
-    let (engines, shards): (Vec<Option<_>>, usize) = match plan.backend {
-        Backend::Bare => (vec![None], 1),
-        Backend::Cached { cache, cores, home_start } => {
-            let n = cores.len();
-            (cores.into_iter().map(|c| Some((c, cache.clone(), home_start))).collect(), n)
-        }
+    let shards = match &plan.backend {
+        Backend::Bare => 1,
+        Backend::Cached { cores, .. } => cores.len(),
     };
-    let mut devices = match plan.core {
-        CoreSource::File(DeviceSpec::Hdd { .. }, _) if shards > 1 => {
-            let text = "a modelled disk has one set of heads: use it with --shards 1";
-            return Err(IoError::new(IoKind::Invalid, text));
-        }
-        CoreSource::File(spec, file) => (0..shards).map(|_| spec.device(file.clone(), CORE_ID)).collect(),
-        CoreSource::Device(_) if shards > 1 => {
-            let text = "this core belongs to one thread: use it with --shards 1";
-            return Err(IoError::new(IoKind::Invalid, text));
-        }
-        CoreSource::Device(device) => vec![AnyDevice::Other(device)],
-    };
+    let drafts = draft::all(plan.core, plan.backend, shards, (plan.export.size, plan.export.min_block))?;
     let boxes: Vec<Mailbox> = (0..shards).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
     let boxes: Arc<[Mailbox]> = boxes.into();
     let limits = Limits {
@@ -170,17 +152,15 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     let mut listeners = plan.listeners;
     let mut threads = Vec::new();
     let (started, starts) = channel();
-    for (me, engine) in engines.into_iter().enumerate() {
+    for (me, draft) in drafts.into_iter().enumerate() {
         let seat = Seat {
             me,
             export: plan.export.clone(),
             limits: limits.clone(),
             tls: plan.tls.clone(),
             listeners: std::mem::take(&mut listeners),
-            core: devices.pop().expect("one for each"),
             lease: plan.lease.clone(),
-            engine,
-            shards: shards as u16,
+            draft,
             boxes: boxes.clone(),
         };
         let started = started.clone();
@@ -202,20 +182,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
 
 fn run(seat: Seat, started: &Sender<()>) -> Result<Option<Ended>, IoError> {
     let ring = Ring::new(RING_ENTRIES)?;
-    let size = seat.export.size;
-    let block = seat.export.min_block;
-    let engine = match seat.engine {
-        None => Engine::Bare(Box::new(Bare::new(Port::new(seat.core), size))),
-        Some((core, cache, home_start)) => Engine::Cached(Box::new(Cached::new(Parts {
-            me: seat.me as u16,
-            router: Router::new(size, block, seat.shards, core.params().seq_promotion),
-            core,
-            cache: Port::new(cache.on_ring(CACHE_ID)),
-            disk: Port::new(seat.core),
-            home_start,
-            boxes: seat.boxes.clone(),
-        }))),
-    };
+    let engine = seat.draft.make(&seat.boxes);
     let server = Server::new(seat.export, seat.limits, seat.tls);
     let clients = Clients::new(server, seat.lease);
     let mut looper = Looper::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);

@@ -2,4 +2,6 @@
 
 mod api;
 mod life;
+mod live;
+mod random;
 mod site;

@@ -2,13 +2,21 @@
 
 use super::Identity;
 use crate::{Geometry, IoError, IoKind, SECTOR};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{fstat, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the kernel keeps names, in the order of how lasting they are; relative to the whole disk's directory.
 const NAMES: [&str; 6] = ["wwid", "device/wwid", "serial", "device/serial", "dm/uuid", "md/uuid"];
+
+/// Bytes of an open block device.
+pub(super) fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let number = fstat(fd)?.st_rdev;
+    let own = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
+    read_number(&own.join("size")).map(|n| n * SECTOR).ok_or(Errno::NODEV)
+}
 
 pub(super) fn describe(fd: &OwnedFd, path: &Path) -> Result<(Geometry, Identity), IoError> {
     let failed =

@@ -2,6 +2,7 @@
 
 mod block;
 mod extents;
+mod grow;
 mod holder;
 mod identity;
 mod lock;
@@ -18,6 +19,7 @@ use crate::{Geometry, IoError, IoKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What direct I/O on a descriptor demands, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +39,9 @@ struct Handle {
     path: PathBuf,
     is_block: bool,
     in_memory: bool,
+    /// But for the size, which is beside it.
     geometry: Geometry,
+    size: AtomicU64,
     identity: Identity,
     warnings: Vec<String>,
 }
@@ -51,9 +55,13 @@ pub struct DeviceFile {
 }
 
 impl DeviceFile {
-    /// Size and traits, as they were when it was opened.
+    /// Size and traits, as they were when it was opened, or last [looked at](DeviceFile::look_again).
     pub fn geometry(&self) -> Geometry {
-        Geometry { size: self.handle.geometry.size - self.start, ..self.handle.geometry }
+        Geometry { size: self.whole() - self.start, ..self.handle.geometry }
+    }
+
+    fn whole(&self) -> u64 {
+        self.handle.size.load(Ordering::Relaxed)
     }
 
     /// The same without its first `bytes`, which must be a multiple of 1 MiB and less than all: offset 0 lies behind them.
@@ -62,7 +70,7 @@ impl DeviceFile {
     /// Where they are not.
     pub fn behind(&self, bytes: u64) -> Result<DeviceFile, IoError> {
         let start = self.start + bytes;
-        if !bytes.is_multiple_of(1 << 20) || start >= self.handle.geometry.size {
+        if !bytes.is_multiple_of(1 << 20) || start >= self.whole() {
             let text = format!("{}: nothing can begin at byte {start} of it", self.path().display());
             return Err(IoError::new(IoKind::Invalid, text));
         }

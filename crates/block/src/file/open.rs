@@ -82,7 +82,8 @@ impl DeviceFile {
             forget_pages(&main, buffered, path, &mut warnings).map_err(at_path)?;
         }
         let path = path.to_owned();
-        let handle = Handle { main, direct, path, is_block, in_memory, geometry, identity, warnings };
+        let size = geometry.size.into();
+        let handle = Handle { main, direct, path, is_block, in_memory, geometry, size, identity, warnings };
         Ok(DeviceFile { handle: Arc::new(handle), start: 0 })
     }
 

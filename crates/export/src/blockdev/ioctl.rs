@@ -8,6 +8,7 @@ use std::ffi::c_void;
 const SET_STATUS64: Opcode = 0x4c04;
 const GET_STATUS64: Opcode = 0x4c05;
 const CLR_FD: Opcode = 0x4c01;
+const SET_CAPACITY: Opcode = 0x4c07;
 const CONFIGURE: Opcode = 0x4c0a;
 const CTL_GET_FREE: Opcode = 0x4c82;
 
@@ -107,6 +108,12 @@ pub(super) fn configure(device: impl AsFd, file: impl AsFd, block: u32, label: &
 pub(super) fn clear(device: impl AsFd) -> Result<(), Errno> {
     // SAFETY: the call takes no argument.
     unsafe { ioctl(device, NoArg::<CLR_FD>::new()) }
+}
+
+/// Has the device take the size that its file has by now.
+pub(super) fn set_capacity(device: impl AsFd) -> Result<(), Errno> {
+    // SAFETY: the call takes no argument.
+    unsafe { ioctl(device, NoArg::<SET_CAPACITY>::new()) }
 }
 
 /// How the device is bound; ENXIO where it is not.

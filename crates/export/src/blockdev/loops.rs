@@ -146,6 +146,14 @@ impl LoopDevice {
         Ok(())
     }
 
+    /// Takes the size that the file at `path` has by now.
+    pub(super) fn follow(&self, path: &Path) -> Result<(), Errno> {
+        // The driver looks at what the kernel knows of the file.
+        rustix::fs::stat(path)?;
+        let device = open_node(self.number)?;
+        if self.is_bound() { ioctl::set_capacity(&device) } else { Err(Errno::NXIO) }
+    }
+
     /// Whether the device still is what it was bound as.
     pub(super) fn is_bound(&self) -> bool {
         sequence(self.number) == Some(self.sequence) && backing(self.number).is_some()

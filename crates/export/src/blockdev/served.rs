@@ -85,6 +85,16 @@ impl BlockDevice {
         &self.node
     }
 
+    /// The volume has so many bytes from now on: so has the device.
+    ///
+    /// # Errors
+    /// The kernel's reason; its users see the former size then.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), String> {
+        let (Some(mount), Some(device)) = (&self.mount, &self.device) else { return Ok(()) };
+        mount.resize(bytes);
+        device.follow(&mount.path().join(self.claim.name())).map_err(|why| why.to_string())
+    }
+
     /// Who has it open, in words; nothing where that cannot be seen.
     pub fn holders(&self) -> Vec<String> {
         self.device.map_or_else(Vec::new, |d| holders::of(d.number))

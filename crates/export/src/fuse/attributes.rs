@@ -2,7 +2,8 @@
 //! root can hand the file to the user that a program runs as.
 
 use fuser::{FileAttr, FileType, INodeNo};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 /// The file.
@@ -18,8 +19,8 @@ struct Owner {
 /// The attributes of both.
 #[derive(Debug)]
 pub(super) struct Attributes {
-    /// Bytes of the file.
-    pub(super) size: u64,
+    /// Bytes of the file; whoever has the mount may raise them.
+    size: Arc<AtomicU64>,
     block: u32,
     born: SystemTime,
     owner: Mutex<Owner>,
@@ -30,7 +31,17 @@ impl Attributes {
     pub(super) fn new(size: u64, block: u32) -> Attributes {
         let (uid, gid) = ids();
         let owner = Mutex::new(Owner { uid, gid, mode: 0o600 });
-        Attributes { size, block, born: SystemTime::now(), owner }
+        Attributes { size: Arc::new(AtomicU64::new(size)), block, born: SystemTime::now(), owner }
+    }
+
+    /// Bytes of the file.
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// For whoever may raise them.
+    pub(super) fn shared_size(&self) -> Arc<AtomicU64> {
+        self.size.clone()
     }
 
     fn owner(&self) -> MutexGuard<'_, Owner> {
@@ -52,8 +63,8 @@ impl Attributes {
         let owner = if file { *self.owner() } else { Owner { uid, gid, mode: 0o755 } };
         FileAttr {
             ino,
-            size: if file { self.size } else { 0 },
-            blocks: if file { self.size / 512 } else { 0 },
+            size: if file { self.size() } else { 0 },
+            blocks: if file { self.size() / 512 } else { 0 },
             atime: self.born,
             mtime: self.born,
             ctime: self.born,
@@ -79,13 +90,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_private_until_it_is_given_away_and_its_size_stays() {
+    fn the_file_is_private_until_it_is_given_away_and_its_size_is_what_the_volume_has() {
         let a = Attributes::new(8 << 20, 4096);
         assert_eq!((a.of(FILE).perm, a.of(FILE).size, a.of(FILE).blocks), (0o600, 8 << 20, 16 << 10));
         a.change(None, Some(167), Some(167));
         a.change(Some(0o100640), None, None);
         let now = a.of(FILE);
         assert_eq!((now.uid, now.gid, now.perm, now.size), (167, 167, 0o640, 8 << 20));
+        a.shared_size().store(9 << 20, Ordering::Relaxed);
+        assert_eq!((a.of(FILE).size, a.of(FILE).blocks), (9 << 20, 18 << 10));
         assert_eq!(a.of(INodeNo::ROOT).kind, FileType::Directory);
     }
 }

@@ -19,6 +19,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel may answer `stat` by itself. Not for ever: a mount whose server is gone should look like one.
@@ -50,8 +51,13 @@ impl VolumeFs {
         }
     }
 
+    /// How many bytes the file has, for whoever may raise that.
+    pub(super) fn shared_size(&self) -> Arc<AtomicU64> {
+        self.attributes.shared_size()
+    }
+
     fn size(&self) -> u64 {
-        self.attributes.size
+        self.attributes.size()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The mount itself, from the kernel's handshake to the unmount.
 
+use super::attributes::FILE;
 use super::counters::Counters;
 use super::error::MountError;
 use super::fs::VolumeFs;
@@ -12,6 +13,7 @@ use rustix::mount::UnmountFlags;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Threads that take requests from the kernel. They only decode and copy, so two keep a volume's thread busy.
@@ -19,6 +21,8 @@ const THREADS: usize = 2;
 /// How long these threads may take to notice the unmount.
 const ENDING: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
+/// In place of an offset: no pages are meant.
+const ATTRIBUTES_ONLY: i64 = -1;
 
 /// How a mount ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,7 @@ pub struct Mount {
     /// How the kernel lists it, so that nobody else's mount is taken for it.
     listed: Option<Mounted>,
     session: Option<BackgroundSession>,
+    size: Arc<AtomicU64>,
 }
 
 impl Mount {
@@ -57,15 +62,28 @@ impl Mount {
         config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(THREADS);
         config.clone_fd = true;
-        let session = fuser::spawn_mount(VolumeFs::new(export, volume, counters), &path, &config)
+        let fs = VolumeFs::new(export, volume, counters);
+        let size = fs.shared_size();
+        let session = fuser::spawn_mount(fs, &path, &config)
             .map_err(|why| MountError::Os { path: path.clone(), why })?;
         let listed = mounted(&path);
-        Ok(Mount { path, listed, session: Some(session) })
+        Ok(Mount { path, listed, session: Some(session), size })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file has so many bytes from now on, which the volume has already.
+    pub fn resize(&self, bytes: u64) {
+        self.size.store(bytes, Ordering::Relaxed);
+        if let Some(session) = &self.session
+            && let Err(why) = session.notifier().inval_inode(FILE, ATTRIBUTES_ONLY, 0)
+        {
+            // It asks again by itself a second later.
+            tracing::debug!(%why, "the kernel keeps the size of the file for a moment");
+        }
     }
 
     /// Unmounts. What the volume has not answered yet should be answered before.

@@ -1,8 +1,10 @@
 //! What can be asked of the daemon.
 
 use super::{Refused, blocking, document, unknown, volume};
+use crate::change::ChangeState;
 use crate::daemon::config::{Leave, VolumeConfig};
 use crate::daemon::entry::{Entry, Status};
+use crate::daemon::exchange::CacheConfig;
 use crate::daemon::{Daemon, Listed};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, Uri};
@@ -30,6 +32,11 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(show, delete))
         .routes(routes!(start))
         .routes(routes!(stop))
+        .routes(routes!(attach))
+        .routes(routes!(detach))
+        .routes(routes!(resize))
+        .routes(routes!(resize_cache))
+        .routes(routes!(change, give_up))
 }
 
 /// The API of the daemon, below `/v1`; that of each volume is below `/v1/volumes/NAME`.
@@ -175,6 +182,72 @@ async fn stop(
     Json(how): Json<Stop>,
 ) -> Result<Json<Status>, Refused> {
     settled(blocking(move || daemon.set_running(&name, None, how.flush)).await).await
+}
+
+/// A cache that is to be put in front of a served volume.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Attach {
+    /// What the definition of the volume says of its cache from then on.
+    pub cache: CacheConfig,
+    /// Overwrite what lies there.
+    #[serde(default)]
+    pub force: bool,
+}
+
+type Began = Result<Json<ChangeState>, Refused>;
+
+/// Puts a new cache in front of a served volume that has none; its clients go on. That holds over restarts of the daemon.
+#[utoipa::path(post, path = "/v1/volumes/{name}/attach", request_body = Attach, responses((status = 200, body = ChangeState), (status = 409, description = "It cannot be: the error says why")))]
+async fn attach(State(daemon): Shared, Path(name): Path<String>, Json(what): Json<Attach>) -> Began {
+    blocking(move || daemon.attach(&name, what.cache, what.force)).await.map(Json).map_err(refused)
+}
+
+/// Writes everything dirty to the core and takes the cache of a served volume away; its clients go on. That holds over restarts of the
+/// daemon.
+#[utoipa::path(post, path = "/v1/volumes/{name}/detach", responses((status = 200, body = ChangeState), (status = 409, description = "It cannot be: the error says why")))]
+async fn detach(State(daemon): Shared, Path(name): Path<String>) -> Began {
+    blocking(move || daemon.detach(&name)).await.map(Json).map_err(refused)
+}
+
+/// The size that a volume is to have.
+#[derive(Debug, Default, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resize {
+    /// Make a core in a file so many bytes long first; left out: the size that the core has by now.
+    pub bytes: Option<u64>,
+}
+
+/// Has a served volume take the size that its core has by now.
+#[utoipa::path(post, path = "/v1/volumes/{name}/resize", request_body = Resize, responses((status = 200, body = ChangeState), (status = 409, description = "It cannot be: the error says why")))]
+async fn resize(State(daemon): Shared, Path(name): Path<String>, Json(to): Json<Resize>) -> Began {
+    blocking(move || daemon.resize(&name, to.bytes)).await.map(Json).map_err(refused)
+}
+
+/// The size that a share of a pool is to have.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeCache {
+    /// As near to it as extents allow.
+    pub bytes: u64,
+}
+
+/// Gives the share of a pool that a served volume's cache lies in another size.
+#[utoipa::path(post, path = "/v1/volumes/{name}/resize-cache", request_body = ResizeCache, responses((status = 200, body = ChangeState), (status = 409, description = "It cannot be: the error says why")))]
+async fn resize_cache(State(daemon): Shared, Path(name): Path<String>, Json(to): Json<ResizeCache>) -> Began {
+    blocking(move || daemon.resize_share(&name, to.bytes)).await.map(Json).map_err(refused)
+}
+
+/// How far the last attach, detach or resize of a served volume is.
+#[utoipa::path(get, path = "/v1/volumes/{name}/change", responses((status = 200, body = ChangeState), (status = 409, description = "The volume is not served")))]
+async fn change(State(daemon): Shared, Path(name): Path<String>) -> Began {
+    daemon.last_change(&name).map(Json).map_err(refused)
+}
+
+/// Gives up a detach that is still writing to the core. Everything else is over before that could be asked.
+#[utoipa::path(delete, path = "/v1/volumes/{name}/change", responses((status = 200, body = ChangeState), (status = 409, description = "The volume is not served")))]
+async fn give_up(State(daemon): Shared, Path(name): Path<String>) -> Began {
+    daemon.give_up_change(&name).map(Json).map_err(refused)
 }
 
 /// Hands a request on to the volume it is for.

@@ -58,7 +58,7 @@ pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
 /// What the volume is.
 #[utoipa::path(get, path = "/v1/info", responses((status = 200, body = Info)))]
 async fn info(State(app): Shared) -> Json<Info> {
-    Json(app.info.clone())
+    Json(app.info())
 }
 
 /// Its numbers.
@@ -74,7 +74,7 @@ async fn latencies(State(app): Shared) -> Json<Value> {
 }
 
 fn refuse_bare(app: &App) -> Result<(), Refused> {
-    match app.info.cache {
+    match app.info().cache {
         Some(_) => Ok(()),
         None => Err(Refused(StatusCode::CONFLICT, "this volume is served bare: it has no cache".into())),
     }

@@ -1,11 +1,13 @@
 //! One volume of the daemon: a thread that starts it, looks after it and stops it, as it is told.
 
 use super::config::{Leave, VolumeConfig};
+use super::exchange::CacheConfig;
 use super::state::LastCache;
 use crate::absent::Absent;
 use crate::app::App;
 use crate::control::ControlThread;
 use crate::say::{say, speak_for};
+use crate::serve::live::After;
 use crate::serve::{LOOK, ServeOptions, Volume};
 use crate::signals::{StopSignals, Stopper};
 use loligo_cache::units::BLOCK;
@@ -18,6 +20,8 @@ use utoipa::ToSchema;
 
 /// Between two looks for a device that is not there.
 const ABSENT: Duration = Duration::from_secs(2);
+/// Between two looks for something that is to be changed.
+const GLANCE: Duration = Duration::from_millis(50);
 /// The pause before a volume whose threads have ended is started again; doubled each time, up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -108,6 +112,12 @@ pub(crate) trait Memory: Send + Sync {
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> anyhow::Result<ServeOptions>;
     /// Its cache is in use from now on, or was stopped like this. It is durable when this returns.
     fn cache_is(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
+    /// It is served without a cache, and whatever one held is given up. Durable, as are the next two.
+    fn is_bare(&self, name: &str) -> anyhow::Result<()>;
+    /// From now on its cache is what `keys` say.
+    fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> anyhow::Result<()>;
+    /// From now on it has no cache.
+    fn detached(&self, name: &str) -> anyhow::Result<()>;
     /// `app` is served: changes are to be remembered.
     fn follow(&self, app: &Arc<App>);
 }
@@ -320,17 +330,19 @@ impl Entry {
         }
         let started = Volume::start(options, &signals, control);
         let served = started.map_err(refused).and_then(|mut volume| {
-            if let Some(cache) = volume.last_cache()
-                && let Err(why) = memory.cache_is(&self.name, cache)
-            {
+            let noted = match volume.last_cache() {
+                Some(cache) => memory.cache_is(&self.name, cache),
+                None => memory.is_bare(&self.name),
+            };
+            if let Err(why) = noted {
                 // Nothing was acknowledged in its name that is not on the cache.
                 let _ = volume.stop(&signals);
                 return Err(refused(why));
             }
             memory.follow(&volume.app);
-            self.run(&mut volume, config, &signals);
+            let broken = self.run(&mut volume, config, memory, &signals) == After::Broken;
             let cache = volume.last_cache();
-            let failed = volume.has_failed();
+            let failed = broken || volume.has_failed();
             self.set(Status::Stopping);
             if matches!(self.lock().wish, Wish::Stop { flush: true }) {
                 volume.flush_on_stop();
@@ -352,7 +364,13 @@ impl Entry {
     }
 
     /// Looks after a served volume until it is to stop or has ended.
-    fn run(&self, volume: &mut Volume, config: &VolumeConfig, signals: &StopSignals) {
+    fn run(
+        &self,
+        volume: &mut Volume,
+        config: &VolumeConfig,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> After {
         {
             let mut inner = self.lock();
             inner.app = Some(volume.app.clone());
@@ -362,11 +380,19 @@ impl Entry {
         say!("serving");
         after_start(&config.after_start);
         let mut next = Instant::now() + LOOK;
-        while !signals.within(next.saturating_duration_since(Instant::now())) && !volume.has_failed() {
-            next += LOOK;
-            volume.look();
+        let mut after = After::Served;
+        while after == After::Served && !signals.within(GLANCE) && !volume.has_failed() {
+            if Instant::now() >= next {
+                next += LOOK;
+                volume.look();
+            }
+            if let Some(wanted) = volume.app.changes.take() {
+                after = volume.change(wanted, memory, signals);
+            }
         }
+        volume.app.changes.end();
         self.lock().app = None;
+        after
     }
 }
 

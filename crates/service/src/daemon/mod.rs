@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod entry;
+pub mod exchange;
 mod guard;
 pub mod state;
 
@@ -17,6 +18,7 @@ use crate::{metrics, names};
 use anyhow::{Context, Result, bail, ensure};
 use config::{Config, Leave, Taken, VolumeConfig};
 use entry::{Entry, Memory, Status};
+use exchange::{CacheConfig, Exchanged};
 use loligo_export::ListenAddr;
 use rustix::process::{Signal, getpid, kill_process};
 use sd_notify::NotifyState;
@@ -72,6 +74,8 @@ struct Notes {
     me: Weak<Notes>,
     /// What definitions say, so that a value set by command knows what it stands in for.
     defined: Mutex<BTreeMap<String, VolumeConfig>>,
+    /// The same without the caches that came or went by command.
+    plain: Mutex<BTreeMap<String, VolumeConfig>>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -124,11 +128,15 @@ impl Notes {
 
 impl Memory for Notes {
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
-        lock(&self.defined).insert(name.to_owned(), config.clone());
         let remembered = self.of(name);
+        let defined = Exchanged::effective(remembered.exchanged.as_ref(), config);
+        lock(&self.plain).insert(name.to_owned(), config.clone());
+        lock(&self.defined).insert(name.to_owned(), defined);
         let mut o = with_overrides(config, &remembered).options(name, leave)?;
-        if let Some(cache) = &mut o.cache {
-            cache.expected = remembered.cache;
+        match &mut o.cache {
+            Some(cache) => cache.expected = remembered.cache,
+            None if leave.force => {}
+            None => exchange::refuse_bare(name, &remembered)?,
         }
         Ok(o)
     }
@@ -137,8 +145,20 @@ impl Memory for Notes {
         self.change(name, |r| r.cache = Some(cache))
     }
 
+    fn is_bare(&self, name: &str) -> Result<()> {
+        self.change(name, |r| r.cache = None)
+    }
+
+    fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
+        self.note_attached(name, keys, cache)
+    }
+
+    fn detached(&self, name: &str) -> Result<()> {
+        self.note_detached(name)
+    }
+
     fn follow(&self, app: &Arc<App>) {
-        let (me, name) = (self.me.clone(), app.info.name.clone());
+        let (me, name) = (self.me.clone(), app.name.clone());
         app.remember_by(move |change| {
             if let Some(me) = me.upgrade() {
                 me.note(&name, &change);
@@ -149,7 +169,10 @@ impl Memory for Notes {
 
 /// A definition with what was set by command.
 fn with_overrides(config: &VolumeConfig, remembered: &state::Remembered) -> VolumeConfig {
-    let mut config = config.clone();
+    let mut config = Exchanged::effective(remembered.exchanged.as_ref(), config);
+    if config.cache.is_none() {
+        return config;
+    }
     config.mode = effective(config.mode.as_deref(), remembered.mode.as_ref()).map(str::to_owned);
     for (key, set) in &remembered.params {
         let defined = config.params.get(key).map(|w| w.0.clone());
@@ -222,6 +245,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         state: Mutex::new(state),
         me: me.clone(),
         defined: Mutex::default(),
+        plain: Mutex::default(),
     });
     let daemon = Arc::new(Daemon {
         config_path: options.config.clone(),
@@ -400,7 +424,7 @@ impl Daemon {
             status: entry.status(),
             from_file,
             definition: with_overrides(&entry.config(), &self.memory.of(&entry.name)),
-            size: app.as_ref().map(|a| a.info.size),
+            size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
         }
     }
@@ -417,7 +441,7 @@ impl Daemon {
                 "there is a volume '{name}' already: choose another name, or delete that one first"
             );
             // What is wrong with another is no matter here.
-            let _ = taken.add(&other.name, &other.config());
+            let _ = taken.add(&other.name, &with_overrides(&other.config(), &self.memory.of(&other.name)));
         }
         taken.add(name, &volume)?;
         self.memory

@@ -4,6 +4,7 @@
 //! One file: a line with magic, version, CRC32C and length, then JSON. It is replaced as a whole, durably, before a change counts.
 
 use super::config::VolumeConfig;
+use super::exchange::Exchanged;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::crc32c;
 use rustix::fs::{Mode, OFlags};
@@ -14,7 +15,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &str = "loligo-state";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest that is read, and what is written while nothing needs more: [`Remembered::exchanged`] is of version 2, so that a program which
+/// would serve a volume without its cache does not read it.
+const PLAIN: u32 = 1;
 /// Longest file that is read, bytes.
 const MOST: u64 = 64 << 20;
 
@@ -36,6 +40,9 @@ pub struct Remembered {
     /// Started (or stopped) by command, whatever `autostart` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<bool>,
+    /// A cache that came or went by command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchanged: Option<Exchanged>,
     /// The mode it was switched to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Override>,
@@ -152,7 +159,8 @@ impl StateFile {
 
 fn encode(state: &State) -> Vec<u8> {
     let body = serde_json::to_vec_pretty(state).expect("names and numbers");
-    let mut raw = format!("{MAGIC} {VERSION} {:08x} {}\n", crc32c(&body), body.len()).into_bytes();
+    let version = if state.volumes.values().any(|r| r.exchanged.is_some()) { VERSION } else { PLAIN };
+    let mut raw = format!("{MAGIC} {version} {:08x} {}\n", crc32c(&body), body.len()).into_bytes();
     raw.extend(body);
     raw
 }
@@ -168,7 +176,7 @@ pub fn decode(raw: &[u8]) -> Result<State> {
     let mut words = head.split(' ');
     ensure!(words.next() == Some(MAGIC), "its first word is not {MAGIC}");
     let version = words.next().and_then(|v| v.parse::<u32>().ok()).context("its version is missing")?;
-    ensure!(version == VERSION, "it has version {version}, and this program knows {VERSION}");
+    ensure!((PLAIN..=VERSION).contains(&version), "it has version {version}, and this program knows {VERSION}");
     let sum =
         words.next().and_then(|s| u32::from_str_radix(s, 16).ok()).context("its checksum is missing")?;
     let len = words.next().and_then(|l| l.parse::<usize>().ok()).context("its length is missing")?;
@@ -194,6 +202,7 @@ mod tests {
         let one = Remembered {
             made: Some(made),
             run: Some(false),
+            exchanged: None,
             mode: Some(mode.clone()),
             params: [("seq-cutoff".to_owned(), mode)].into(),
             cache: Some(cache),
@@ -211,6 +220,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_an_older_program_would_misread_has_another_version() {
+        let mut state = some();
+        assert!(encode(&state).starts_with(b"loligo-state 1 "));
+        let one = state.volumes.get_mut("a").unwrap();
+        let cached = super::super::exchange::CacheConfig { cache: Some("/ssd/d".into()), ..Default::default() };
+        one.exchanged = Some(Exchanged { now: cached, instead_of: Default::default() });
+        let raw = encode(&state);
+        assert!(raw.starts_with(b"loligo-state 2 "));
+        assert_eq!(decode(&raw).unwrap(), state);
+    }
+
+    #[test]
     fn a_damaged_file_is_refused_wherever_the_damage_is() {
         let whole = encode(&some());
         for at in 0..whole.len() {
@@ -219,9 +240,9 @@ mod tests {
             assert!(decode(&broken).is_err(), "byte {at}");
             assert!(decode(&whole[..at]).is_err(), "cut at {at}");
         }
-        let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 2 ", 1);
+        let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 3 ", 1);
         let why = decode(later.as_bytes()).unwrap_err().to_string();
-        assert!(why.contains("version 2"), "{why}");
+        assert!(why.contains("version 3"), "{why}");
     }
 
     #[test]

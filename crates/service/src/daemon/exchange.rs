@@ -1,0 +1,286 @@
+//! A cache that was attached or detached by command: the keys of a definition that speak of it, and what counts of them.
+
+use super::config::{Bytes, Leave, Taken, VolumeConfig, Word};
+use super::state::{LastCache, Remembered};
+use super::{Daemon, Notes, lock, with_overrides};
+use crate::change::{ChangeState, Wanted};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use utoipa::ToSchema;
+
+/// What a definition says of a volume's cache; nothing of it: the core is served bare.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct CacheConfig {
+    /// The cache: a file or block device, or pool:PATH#CORE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub cache: Option<PathBuf>,
+    /// Bytes of it; default: the whole device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub cache_size: Option<Bytes>,
+    /// Do not write a new cache file whole.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sparse: bool,
+    /// A named set of tunables; what is given beside it counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// wt, wb, wa, wi, wo or pt; needed, unless a profile says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Cache line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub line_size: Option<Bytes>,
+    /// As many as the volume has threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u16>,
+    /// Percent of the core that is not exported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core_reserve: Option<u8>,
+    /// Bytes of a new core that are kept for a label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub home_offset: Option<Bytes>,
+    /// Tunables that are not to have their default.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub params: BTreeMap<String, Word>,
+}
+
+impl CacheConfig {
+    /// What `volume` says.
+    pub(crate) fn of(volume: &VolumeConfig) -> CacheConfig {
+        let v = volume.clone();
+        CacheConfig {
+            cache: v.cache,
+            cache_size: v.cache_size,
+            sparse: v.sparse,
+            profile: v.profile,
+            mode: v.mode,
+            line_size: v.line_size,
+            shards: v.shards,
+            core_reserve: v.core_reserve,
+            home_offset: v.home_offset,
+            params: v.params,
+        }
+    }
+
+    /// `volume` with this cache instead of its own.
+    pub(crate) fn put(&self, volume: &VolumeConfig) -> VolumeConfig {
+        let own = self.clone();
+        VolumeConfig {
+            cache: own.cache,
+            cache_size: own.cache_size,
+            sparse: own.sparse,
+            profile: own.profile,
+            mode: own.mode,
+            line_size: own.line_size,
+            shards: own.shards,
+            core_reserve: own.core_reserve,
+            home_offset: own.home_offset,
+            params: own.params,
+            ..volume.clone()
+        }
+    }
+}
+
+/// A cache that came or went by command. It counts as long as the definition says of the cache what it said then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchanged {
+    /// What counts.
+    pub now: CacheConfig,
+    /// What the definition said.
+    pub instead_of: CacheConfig,
+}
+
+impl Exchanged {
+    /// The definition with what counts.
+    pub(crate) fn effective(of: Option<&Exchanged>, config: &VolumeConfig) -> VolumeConfig {
+        match of {
+            Some(e) if e.instead_of == CacheConfig::of(config) => e.now.put(config),
+            _ => config.clone(),
+        }
+    }
+}
+
+impl Remembered {
+    /// From now on the cache of the volume that is defined as `config` is `now`; what was set of the former one is void.
+    fn exchange(&mut self, config: &VolumeConfig, now: CacheConfig) {
+        let instead_of = CacheConfig::of(config);
+        self.exchanged = (now != instead_of).then_some(Exchanged { now, instead_of });
+        self.mode = None;
+        self.params.clear();
+    }
+}
+
+impl Notes {
+    /// The definition of `name` without anything set by command.
+    fn plain(&self, name: &str) -> Result<VolumeConfig> {
+        lock(&self.plain).get(name).cloned().context("the volume has no definition any more")
+    }
+
+    pub(super) fn note_attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
+        let (config, keys) = (self.plain(name)?, keys.clone());
+        let defined = keys.put(&config);
+        self.change(name, |r| {
+            r.exchange(&config, keys);
+            r.cache = Some(cache);
+        })?;
+        lock(&self.defined).insert(name.to_owned(), defined);
+        Ok(())
+    }
+
+    pub(super) fn note_detached(&self, name: &str) -> Result<()> {
+        let config = self.plain(name)?;
+        let bare = CacheConfig::default();
+        let defined = bare.put(&config);
+        self.change(name, |r| {
+            r.exchange(&config, bare);
+            r.cache = None;
+        })?;
+        lock(&self.defined).insert(name.to_owned(), defined);
+        Ok(())
+    }
+}
+
+/// Refuses to serve a core bare that lacks what its last cache held.
+pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
+    let Some(last) = &remembered.cache else { return Ok(()) };
+    let Some(lost) = last.lost() else { return Ok(()) };
+    bail!(
+        "volume '{name}' is defined without a cache, and was last served through cache {} at {}, which holds {lost}. Give it that cache; or \
+         start it with --force, which gives that up",
+        last.uuid,
+        last.path.display()
+    )
+}
+
+impl Daemon {
+    /// What of a definition counts now.
+    fn effective(&self, name: &str) -> Result<VolumeConfig> {
+        Ok(with_overrides(&self.entry(name)?.config(), &self.memory.of(name)))
+    }
+
+    /// Has something changed about a served volume.
+    fn ask(&self, name: &str, wanted: Wanted) -> Result<ChangeState> {
+        let entry = self.entry(name)?;
+        let app = entry.app().ok_or_else(|| {
+            anyhow!("volume '{name}' is {}: this is for one that is served", entry.status().word())
+        })?;
+        app.changes.ask(wanted).map_err(|why| anyhow!(why))
+    }
+
+    /// Starts to put a cache in front of a served volume.
+    ///
+    /// # Errors
+    /// What can be refused at once; everything else is said of the change.
+    pub(crate) fn attach(&self, name: &str, cache: CacheConfig, force: bool) -> Result<ChangeState> {
+        let now = self.effective(name)?;
+        ensure!(now.cache.is_none(), "volume '{name}' has a cache: 'loligo volume detach {name}' first");
+        ensure!(cache.cache.is_some(), "no cache is given");
+        let next = cache.put(&now);
+        let mut taken = Taken::default();
+        for other in self.entries() {
+            if other.name != name {
+                // What is wrong with another is no matter here.
+                let _ = taken.add(&other.name, &self.effective(&other.name)?);
+            }
+        }
+        taken.add(name, &next)?;
+        let options = next.options(name, Leave { force, ..Leave::default() })?;
+        self.ask(name, Wanted::Attach(Box::new(options), cache))
+    }
+
+    /// Starts to take the cache of a served volume away.
+    ///
+    /// # Errors
+    /// Where that is refused at once.
+    pub(crate) fn detach(&self, name: &str) -> Result<ChangeState> {
+        self.ask(name, Wanted::Detach)
+    }
+
+    /// Starts to have a served volume take the size of its core.
+    ///
+    /// # Errors
+    /// Where that is refused at once.
+    pub(crate) fn resize(&self, name: &str, bytes: Option<u64>) -> Result<ChangeState> {
+        self.ask(name, Wanted::Resize(bytes))
+    }
+
+    /// Starts to give the share that a served volume's cache lies in another size.
+    ///
+    /// # Errors
+    /// Where that is refused at once.
+    pub(crate) fn resize_share(&self, name: &str, bytes: u64) -> Result<ChangeState> {
+        self.ask(name, Wanted::Share(bytes))
+    }
+
+    /// The last change of a served volume.
+    ///
+    /// # Errors
+    /// Where it is not served.
+    pub(crate) fn last_change(&self, name: &str) -> Result<ChangeState> {
+        let entry = self.entry(name)?;
+        let app = entry.app().with_context(|| format!("volume '{name}' is {}", entry.status().word()))?;
+        Ok(app.changes.last())
+    }
+
+    /// Gives up a change that is under way, where it still can be.
+    ///
+    /// # Errors
+    /// Where the volume is not served.
+    pub(crate) fn give_up_change(&self, name: &str) -> Result<ChangeState> {
+        let entry = self.entry(name)?;
+        let app = entry.app().with_context(|| format!("volume '{name}' is {}", entry.status().word()))?;
+        Ok(app.changes.give_up())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> VolumeConfig {
+        toml::from_str(text).unwrap()
+    }
+
+    const BARE: &str = "core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]";
+    const CACHED: &str = "core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]\ncache = \"/dev/nv\"\nmode = \"wb\"\nparams = { destage-low = 5 }";
+
+    #[test]
+    fn a_cache_that_came_or_went_counts_until_the_definition_speaks_of_another() {
+        let mut r = Remembered::default();
+        let effective = |r: &Remembered, c: &VolumeConfig| with_overrides(c, r);
+        r.exchange(&config(CACHED), CacheConfig::default());
+        assert_eq!(effective(&r, &config(CACHED)), config(BARE));
+        let elsewhere = config(&CACHED.replace("unix:/x", "unix:/y"));
+        assert_eq!(effective(&r, &elsewhere).cache, None, "of the cache it says the same");
+        let edited = config(&CACHED.replace("/dev/nv", "/dev/other"));
+        assert_eq!(effective(&r, &edited), edited);
+        r.exchange(&config(CACHED), CacheConfig::of(&config(CACHED)));
+        assert_eq!(r.exchanged, None, "it is what the definition says");
+        r.exchange(&config(BARE), CacheConfig::of(&config(CACHED)));
+        assert_eq!(effective(&r, &config(BARE)), config(CACHED));
+        r.mode = Some(super::super::state::Override { value: "wt".into(), instead_of: Some("wb".into()) });
+        assert_eq!(effective(&r, &config(BARE)).mode.as_deref(), Some("wt"));
+        r.exchange(&config(BARE), CacheConfig::default());
+        assert_eq!(effective(&r, &config(BARE)), config(BARE), "nor is a mode left without a cache");
+    }
+
+    #[test]
+    fn a_core_that_lacks_what_a_cache_holds_is_not_served_bare() {
+        let mut r = Remembered::default();
+        assert!(refuse_bare("a", &r).is_ok());
+        let mut last =
+            LastCache { path: "/ssd/c".into(), uuid: "ab".into(), core: "/dev/sdb".into(), dirty_bytes: Some(0) };
+        r.cache = Some(last.clone());
+        assert!(refuse_bare("a", &r).is_ok());
+        last.dirty_bytes = None;
+        r.cache = Some(last);
+        assert!(refuse_bare("a", &r).unwrap_err().to_string().contains("/ssd/c"));
+    }
+}

@@ -1,0 +1,390 @@
+//! A cache that comes or goes while the volume is served: clients stay connected, and wait for as long as the engines are exchanged.
+//!
+//! A crash at any moment leaves what the next start takes for one of two things: the volume as it was before, or as it is after. What
+//! must be durable before what:
+//!
+//! **Detach.** While clients are served: everything dirty goes to the core, written through meanwhile so that it does not grow back.
+//! Then, with nothing under way and all requests held:
+//! 1. the last dirty blocks go to the core, and the core is flushed: from here on the cache holds nothing that the core lacks;
+//! 2. the core's label, if it has one, and the daemon's state say so ("0 dirty bytes");
+//! 3. the superblocks are wiped: the core will change without this cache, which no later start may believe then. Up to here a crash comes
+//!    back with the cache as it is; from here on with a new one, as the definition still names its device;
+//! 4. the daemon's state says that the volume is bare: a crash comes back bare;
+//! 5. the engines stop, bare ones take their place, requests go on, the device is let go of.
+//!
+//! Only then is anything written that the cache does not see. What fails in 1 to 3 is taken back (the label and the state say "may be
+//! dirty" again before a request goes on), and the volume keeps its cache.
+//!
+//! **Attach.** While clients are served: the device is opened, refused or made an empty cache. Then, with all requests held:
+//! 1. the core is flushed: the new engines know of no write before them that a flush would have to cover;
+//! 2. the daemon's state names the cache as this volume's, and as one that may be dirty: a crash comes back with it, and it is empty;
+//! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused by it;
+//! 4. the engines are exchanged, and requests go on.
+//!
+//! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty.
+
+use super::{HeldCache, ServeOptions, Volume};
+use crate::cache;
+use crate::change::Wanted;
+use crate::daemon::exchange::CacheConfig;
+use crate::daemon::entry::Memory;
+use crate::daemon::state::LastCache;
+use crate::say::say;
+use crate::signals::StopSignals;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_cache::api::Control;
+use loligo_cache::mode::Mode;
+use loligo_cache::open as engine;
+use loligo_cache::params::Params;
+use loligo_cache::superblock::Superblock;
+use loligo_shard::{Ask, Backend, Said};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long requests are held for devices that do not answer before it is given up.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at a flush under way.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How a volume is after a change was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It is served.
+    Served,
+    /// Somebody wants it to stop.
+    Stopping,
+    /// It cannot go on: as after a crash, the next start finds what is right.
+    Broken,
+}
+
+/// Why a change came to nothing.
+enum Trouble {
+    /// Everything is as it was.
+    Kept(anyhow::Error),
+    /// The same, and the volume is to stop.
+    Stop,
+    /// What was done could not be taken back.
+    Broken(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Trouble {
+    fn from(why: E) -> Trouble {
+        Trouble::Kept(why.into())
+    }
+}
+
+impl Volume {
+    /// Does what is wanted, and notes how that ended.
+    pub(crate) fn change(&mut self, wanted: Wanted, memory: &dyn Memory, signals: &StopSignals) -> After {
+        let done = match wanted {
+            Wanted::Attach(options, keys) => self.attach(*options, &keys, memory, signals),
+            Wanted::Detach => self.detach(memory, signals),
+            Wanted::Resize(bytes) => self.resize(bytes).map_err(Trouble::Kept),
+            Wanted::Share(bytes) => self.resize_share(bytes).map_err(Trouble::Kept),
+        };
+        let (after, result) = match done {
+            Ok(done) => {
+                say!("{done}");
+                (After::Served, Ok(done))
+            }
+            Err(Trouble::Kept(why)) => (After::Served, Err(format!("{why:#}"))),
+            Err(Trouble::Stop) => (After::Stopping, Err("the volume is being stopped".to_owned())),
+            Err(Trouble::Broken(why)) => {
+                say!("error: the volume cannot go on and is started anew: {why:#}");
+                (After::Broken, Err(format!("{why:#}")))
+            }
+        };
+        self.app.changes.ended(result);
+        after
+    }
+
+    /// Holds requests while `exchange` is done.
+    fn paused<T>(&mut self, exchange: impl FnOnce(&mut Volume) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        let app = self.app.clone();
+        let _alone = app.set_by_nobody();
+        let begun = Instant::now();
+        app.handle.pause(LIMIT).map_err(|why| anyhow!("{why}: nothing is changed"))?;
+        let done = exchange(self);
+        app.handle.resume();
+        app.changes.held(begun.elapsed().as_secs_f64() * 1e3);
+        done
+    }
+
+    fn detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<String, Trouble> {
+        ensure_no_image(self)?;
+        let Some(held) = &self.left.held else {
+            return Err(anyhow!("this volume is served bare: it has no cache to detach").into());
+        };
+        let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
+        if home != 0 {
+            return Err(anyhow!("its content begins at byte {home} of the core for the cache only: stop it").into());
+        }
+        let mode = self.app.handle.snapshots().first().and_then(|s| s.mode).unwrap_or(Mode::Wt);
+        let set = |mode| {
+            let _alone = self.app.set_by_nobody();
+            self.app.handle.control(&Control::SetMode(mode)).map_err(|why| anyhow!(why))
+        };
+        set(Mode::Wt)?;
+        let flushed = self.flush_for_detach(signals);
+        let done = match flushed {
+            Ok(()) => self.paused(|v| v.take_cache_away(memory)),
+            Err(trouble) => Err(trouble),
+        };
+        if matches!(done, Err(Trouble::Kept(_) | Trouble::Stop)) {
+            let _alone = self.app.set_by_nobody();
+            self.app.handle.control(&Control::SetMode(mode)).map_err(|why| Trouble::Broken(anyhow!(why)))?;
+        }
+        done
+    }
+
+    /// Everything dirty to the core while clients are served.
+    fn flush_for_detach(&mut self, signals: &StopSignals) -> Result<(), Trouble> {
+        let app = self.app.clone();
+        let total = app.dirty_bytes();
+        let mut waiting: Vec<Receiver<Said>> = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
+        let (mut failed, mut next) = (None, Instant::now() + super::LOOK);
+        loop {
+            waiting.retain(|said| match said.try_recv() {
+                Ok(Said::Done(Err(why))) => {
+                    failed = Some(why);
+                    false
+                }
+                Ok(_) | Err(TryRecvError::Disconnected) => false,
+                Err(TryRecvError::Empty) => true,
+            });
+            if waiting.is_empty() {
+                break;
+            }
+            app.changes.progress(total, app.dirty_bytes());
+            if signals.within(LOOK) {
+                return Err(Trouble::Stop);
+            }
+            if app.changes.is_given_up() {
+                return Err(anyhow!("given up: the volume keeps its cache, and what was flushed is flushed").into());
+            }
+            if Instant::now() >= next {
+                next += super::LOOK;
+                self.look();
+            }
+        }
+        match failed {
+            None => Ok(()),
+            Some(why) => Err(anyhow!("the core does not have everything, so the cache stays: {why}").into()),
+        }
+    }
+
+    /// Steps 1 to 5 of a detach.
+    fn take_cache_away(&mut self, memory: &dyn Memory) -> Result<String, Trouble> {
+        let handle = self.app.handle.clone();
+        let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
+        let Some(HeldCache { file, superblock, .. }) = &self.left.held else { unreachable!("asked above") };
+        let (mut dev, superblock) = (file.sync_io(), superblock.clone());
+        let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // 1
+        let flushed = handle.wait_within(handle.ask_all(|| Ask::Control(Control::FlushDirty)), LIMIT);
+        flushed.map_err(|why| anyhow!("the core does not have everything, so the cache stays: {why}"))?;
+        let dirty = self.app.dirty_bytes();
+        ensure_kept(dirty == 0, || format!("{dirty} bytes are still dirty, so the cache stays: try again"))?;
+        self.left.core.backing.sync_io().flush().context("the core cannot be flushed, so the cache stays")?;
+        // 2 and 3
+        let clean = LastCache { dirty_bytes: Some(0), ..cache.clone() };
+        let void = || -> Result<()> {
+            if let Some(home) = &mut self.left.core.home {
+                home.detach(0)?;
+            }
+            memory.cache_is(&self.options.name, clean)?;
+            engine::wipe(&mut dev).context("the cache cannot be wiped")
+        };
+        if let Err(why) = void() {
+            let back = || -> Result<()> {
+                superblock.store(&mut dev)?;
+                memory.cache_is(&self.options.name, cache)?;
+                self.left.core.home.as_mut().map_or(Ok(()), |home| home.attach(&superblock))
+            };
+            return Err(match back() {
+                Ok(()) => Trouble::Kept(why.context("the cache stays")),
+                Err(_) => Trouble::Broken(why),
+            });
+        }
+        drop(superblock);
+        // 4
+        if let Err(why) = memory.detached(&self.options.name) {
+            say!(
+                "warning: it is served bare from now on, but that cannot be remembered: the next start makes a new cache on {} ({why:#})",
+                cache.path.display()
+            );
+        }
+        // 5. One that fails to stop has nothing that anybody will miss.
+        let _ = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
+        let (size, block) = (self.app.info().size, self.told.block);
+        handle
+            .exchange(self.left.core.source(), Backend::Bare, size, block)
+            .map_err(|why| Trouble::Broken(anyhow!(why)))?;
+        self.governing = None;
+        self.left.held = None;
+        let o = &mut self.options;
+        (o.cache, o.home_offset) = (None, None);
+        o.params.clear();
+        self.app.is_now(|info| info.cached_by(&self.options, None));
+        let more = self.left.core.identity.size - size;
+        Ok(match more {
+            0 => format!("detached: the core has everything, {} is no cache any more", cache.path.display()),
+            n => format!(
+                "detached: the core has everything, {} is no cache any more; the volume gets {n} bytes larger with its next start",
+                cache.path.display()
+            ),
+        })
+    }
+
+    fn attach(
+        &mut self,
+        options: ServeOptions,
+        keys: &CacheConfig,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> Result<String, Trouble> {
+        let mut options = options;
+        let Some(o) = &mut options.cache else { return Err(anyhow!("no cache is given").into()) };
+        self.may_attach(o)?;
+        // Where it could be another number it has been refused.
+        o.shards = Some(self.app.handle.shards() as u16);
+        let (o, core) = (&*o, &mut self.left.core);
+        let (place, found) = cache::peek(&super::CacheOptions { create: true, force: true, ..o.clone() })?;
+        refuse_used(o, found.as_ref())?;
+        let volatile = place.as_ref().is_none_or(|p| p.file.geometry().volatile_cache);
+        if volatile && !self.told.volatile && !self.kernel.is_empty() {
+            return Err(anyhow!(
+                "the block device was made for a volume whose core loses nothing that it completed, so that the kernel keeps flushes to \
+                 itself; {} may lose what it completed: stop the volume, define the cache, start it",
+                o.path.display()
+            )
+            .into());
+        }
+        core.cache_file = place;
+        core.params = Params::default();
+        for (key, value) in &options.params {
+            core.params.set(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
+        }
+        let opened = cache::open(&options.name, &super::CacheOptions { create: true, ..o.clone() }, core, signals);
+        core.cache_file = None;
+        let cache::OpenCache { file, share, superblock, cores, made } = opened?;
+        let home_start = superblock.home_start;
+        let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
+        let mode = o.mode;
+        let before = std::mem::replace(&mut self.options, options);
+        self.left.held = Some(held);
+        let backend = |v: &Volume| {
+            let file = v.left.held.as_ref().map(|h| h.file.clone()).expect("put there just now");
+            Backend::Cached { cache: file, cores, home_start }
+        };
+        let done = self.paused(|v| v.put_cache(keys, memory, backend));
+        if let Err(trouble) = done {
+            self.options = before;
+            let held = self.left.held.take();
+            if let (Trouble::Kept(_), Some(held)) = (&trouble, held) {
+                // Nobody was served through it: the device is as blank as it was.
+                let _ = engine::wipe(&mut held.file.sync_io());
+            }
+            return Err(trouble);
+        }
+        if let Some(made) = made {
+            made.keep();
+        }
+        let share = self.left.held.as_ref().and_then(|h| h.share.clone());
+        if let Some(share) = share {
+            match share.pool().clone().govern(share, self.app.handle.clone()) {
+                Ok(governing) => self.governing = Some(governing),
+                Err(why) => say!("warning: the share keeps its size until the next start: {why:#}"),
+            }
+        }
+        self.poisoned = false;
+        self.app.is_now(|info| info.cached_by(&self.options, self.left.held.as_ref()));
+        let path = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
+        Ok(format!("attached: {path}, mode {}", mode.name()))
+    }
+
+    /// Refuses what can be refused without a look at the device.
+    fn may_attach(&self, o: &super::CacheOptions) -> Result<()> {
+        ensure_no_image(self)?;
+        ensure!(
+            self.left.held.is_none(),
+            "this volume has a cache: 'loligo volume detach {0}' first",
+            self.options.name
+        );
+        let threads = self.app.handle.shards();
+        ensure!(
+            o.shards.is_none_or(|n| usize::from(n) == threads),
+            "the volume runs on {threads} thread(s), and a cache that is attached to it must have as many shards: leave --shards out; or \
+             stop the volume, define the cache, start it"
+        );
+        ensure!(
+            o.core_reserve.is_none_or(|n| n == 0),
+            "a reserve would make the volume smaller than its clients know it: leave --core-reserve out; or stop the volume, define the \
+             cache, start it"
+        );
+        let (core, served) = (self.left.core.identity.size, self.app.info().size);
+        ensure!(
+            core == served,
+            "the core has {core} bytes and the volume {served}: 'loligo volume resize {}' first",
+            self.options.name
+        );
+        Ok(())
+    }
+
+    /// Steps 1 to 4 of an attach.
+    fn put_cache(
+        &mut self,
+        keys: &CacheConfig,
+        memory: &dyn Memory,
+        backend: impl FnOnce(&Volume) -> Backend,
+    ) -> Result<(), Trouble> {
+        let name = self.options.name.clone();
+        // 1
+        self.left.core.backing.sync_io().flush().context("the core cannot be flushed")?;
+        // 2
+        let cache = self.last_cache().context("it has no cache")?;
+        memory.attached(&name, keys, cache)?;
+        // 3
+        if let (Some(home), Some(held)) = (&mut self.left.core.home, &self.left.held) {
+            let sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Err(why) = home.attach(&sb) {
+                return Err(match home.detach(0).and_then(|()| memory.detached(&name)) {
+                    Ok(()) => Trouble::Kept(why),
+                    Err(_) => Trouble::Broken(why),
+                });
+            }
+        }
+        // 4
+        let (size, block) = (self.app.info().size, self.told.block);
+        let backend = backend(self);
+        let exchanged = self.app.handle.exchange(self.left.core.source(), backend, size, block);
+        exchanged.map_err(|why| Trouble::Broken(anyhow!(why)))
+    }
+}
+
+fn ensure_kept(holds: bool, why: impl FnOnce() -> String) -> Result<(), Trouble> {
+    if holds { Ok(()) } else { Err(anyhow!(why()).into()) }
+}
+
+fn ensure_no_image(v: &Volume) -> Result<()> {
+    ensure!(
+        v.left.image.is_none(),
+        "the core is an RBD image, whose lock and metadata name the cache: stop the volume ('loligo volume stop {0} --flush'), change its \
+         definition, and start it",
+        v.options.name
+    );
+    Ok(())
+}
+
+/// The core may have changed since anything was cached: what is attached is a new cache.
+fn refuse_used(o: &super::CacheOptions, found: Option<&Superblock>) -> Result<()> {
+    let Some(sb) = found.filter(|_| !o.force) else { return Ok(()) };
+    bail!(
+        "{} holds the cache of volume '{}', and one that is attached must be new, since the core was written without it: 'loligo release' \
+         lets go of it where nothing in it is dirty; --force replaces it all the same",
+        o.path.display(),
+        sb.name
+    )
+}

@@ -1,0 +1,90 @@
+//! A volume that gets larger while it is served, and a share of a pool that gets another size.
+
+use super::Volume;
+use crate::core::{Backing, CoreSpec};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_block::DeviceSpec;
+use loligo_cache::units::BLOCK;
+use std::sync::PoisonError;
+
+impl Volume {
+    /// Takes the size that the core has by now; `wanted`: a file is made that long first.
+    pub(super) fn resize(&mut self, wanted: Option<u64>) -> Result<String> {
+        let (Backing::File(file), CoreSpec::Device(spec)) = (&self.left.core.backing, &self.left.core.spec) else {
+            bail!("an RBD image is resized with 'rbd resize': the volume follows by itself");
+        };
+        ensure!(
+            matches!(spec, DeviceSpec::File(_)),
+            "a modelled disk keeps the size that it was started with: stop the volume, make the file longer, start it"
+        );
+        let info = self.app.info();
+        let before = info.size;
+        let start = self.left.core.home.as_ref().map_or(0, crate::home::Home::start);
+        if let Some(bytes) = wanted {
+            ensure!(bytes >= before, "{}", shrinking(bytes, before));
+            file.extend(bytes + start).context("the core cannot be made larger")?;
+        }
+        let now = file.look_again().context("the core cannot be asked for its size")?;
+        let was = self.left.core.identity.size;
+        ensure!(now >= was, "{}", shrinking(now, was));
+        ensure!(
+            before.is_multiple_of(BLOCK),
+            "the volume has {before} bytes, no multiple of {BLOCK}, and its last block is in the cache as one that ends there: it grows with \
+             the next start"
+        );
+        let mut length = now;
+        if let Some(held) = &self.left.held {
+            // Before anything lies behind the former end: recovery refuses what the superblock does not know of.
+            let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = sb.clone();
+            next.grow(now).map_err(|why| anyhow!("{why}"))?;
+            next.store(&mut held.file.sync_io()).context("the superblock cannot be written")?;
+            length = next.home_length;
+            *sb = next;
+        }
+        self.left.core.identity.size = now;
+        if length == before {
+            return Ok(format!("the volume has {before} bytes: the core is as large as it was"));
+        }
+        self.app.handle.resize(length).map_err(|why| anyhow!(why))?;
+        self.app.is_now(|info| info.size = length);
+        let mut done = format!("the volume grew from {before} to {length} bytes");
+        for mount in &self.mounts {
+            mount.resize(length);
+        }
+        for device in &mut self.devices {
+            if let Err(why) = device.resize(length) {
+                done += &format!("; {} stays as it was until the next start: {why}", device.path().display());
+            }
+        }
+        for why in self.kernel.resize(length) {
+            done += &format!("; {why}");
+        }
+        Ok(done)
+    }
+
+    /// Brings the share that the cache lies in to `bytes`.
+    pub(super) fn resize_share(&mut self, bytes: u64) -> Result<String> {
+        let share = self.left.held.as_ref().and_then(|h| h.share.clone());
+        let Some(share) = share else {
+            bail!("the cache of this volume is no share of a pool: it keeps the size that it was made with");
+        };
+        let m = share.member();
+        ensure!(
+            (m.min..=m.max).contains(&bytes),
+            "this share has {} to {} bytes: give such a size ('loligo cache resize --min' while the volume is stopped changes the least; the \
+             most is fixed when a core is attached)",
+            m.min,
+            m.max
+        );
+        share.resize_live(&self.app.handle, bytes)?;
+        Ok(format!("the share has {} slots a shard", share.limit()?))
+    }
+}
+
+fn shrinking(to: u64, from: u64) -> String {
+    format!(
+        "the core would have {to} bytes, and the volume has {from}: clients and the cache may hold what lies behind that. A volume does not \
+         get smaller while it is served"
+    )
+}

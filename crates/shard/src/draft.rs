@@ -1,0 +1,82 @@
+//! What a thread's engine is made of before it is on that thread's ring: at the start, and when it is exchanged.
+
+use crate::bare::Bare;
+use crate::cached::{Cached, Parts};
+use crate::looper::Engine;
+use crate::mail::Mailbox;
+use crate::port::Port;
+use crate::start::{Backend, CACHE_ID, CORE_ID, CoreSource};
+use loligo_block::{AnyDevice, CacheDevice, DeviceSpec, IoError, IoKind};
+use loligo_cache::{Core, Router};
+use std::sync::Arc;
+
+/// One thread's engine.
+#[derive(Debug)]
+pub struct Draft {
+    me: u16,
+    threads: u16,
+    size: u64,
+    block: u32,
+    core: AnyDevice,
+    cache: Option<(Core, CacheDevice, u64)>,
+}
+
+/// The engines of `threads` threads over `core`, for a volume of `size` bytes in blocks of `block`.
+///
+/// # Errors
+/// Where the core belongs to one thread and there are more, or the cache has another number of shards.
+pub(crate) fn all(
+    core: CoreSource,
+    backend: Backend,
+    threads: usize,
+    (size, block): (u64, u32),
+) -> Result<Vec<Draft>, IoError> {
+    let invalid = |text: &str| Err(IoError::new(IoKind::Invalid, text));
+    let devices: Vec<AnyDevice> = match core {
+        CoreSource::File(DeviceSpec::Hdd { .. }, _) if threads > 1 => {
+            return invalid("a modelled disk has one set of heads: use it with --shards 1");
+        }
+        CoreSource::File(spec, file) => (0..threads).map(|_| spec.device(file.clone(), CORE_ID)).collect(),
+        CoreSource::Device(_) if threads > 1 => {
+            return invalid("this core belongs to one thread: use it with --shards 1");
+        }
+        CoreSource::Device(device) => vec![AnyDevice::Other(device)],
+    };
+    let caches: Vec<Option<_>> = match backend {
+        Backend::Bare => (0..threads).map(|_| None).collect(),
+        Backend::Cached { cache, cores, home_start } => {
+            cores.into_iter().map(|c| Some((c, cache.clone(), home_start))).collect()
+        }
+    };
+    if caches.len() != threads {
+        return invalid("the cache has another number of shards than the volume has threads");
+    }
+    let all = devices.into_iter().zip(caches).enumerate().map(|(me, (core, cache))| Draft {
+        me: me as u16,
+        threads: threads as u16,
+        size,
+        block,
+        core,
+        cache,
+    });
+    Ok(all.collect())
+}
+
+impl Draft {
+    /// The engine.
+    pub(crate) fn make(self, boxes: &Arc<[Mailbox]>) -> Engine {
+        let disk = Port::new(self.core);
+        match self.cache {
+            None => Engine::Bare(Box::new(Bare::new(disk, self.size))),
+            Some((core, cache, home_start)) => Engine::Cached(Box::new(Cached::new(Parts {
+                me: self.me,
+                router: Router::new(self.size, self.block, self.threads, core.params().seq_promotion),
+                core,
+                cache: Port::new(cache.on_ring(CACHE_ID)),
+                disk,
+                home_start,
+                boxes: boxes.clone(),
+            }))),
+        }
+    }
+}
