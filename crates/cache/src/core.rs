@@ -9,7 +9,7 @@ use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::destage::Destage;
 use crate::durability::{CoreFlush, FLUSH_EVERY, Waiter};
-use crate::forsaken::{Direct, Forsaken};
+use crate::forsaken::{Alone, Direct, Forsaken};
 use crate::freeze::{Freeze, Inflow};
 use crate::index::{Index, Meta};
 use crate::intent::Intents;
@@ -532,6 +532,7 @@ impl Core {
         s.dirty_bytes = self.index.dirty_blocks() * BLOCK;
         s.journal_bytes = self.journal.used();
         s.destage_rate = self.destage.rate();
+        s.poisoned &= self.alone() != Some(Alone::Serving);
         s
     }
 

@@ -26,12 +26,16 @@ pub struct Mark {
     pub host: String,
     /// The volume's name there.
     pub volume: String,
+    /// That cache failed, the image was changed without it and lacks nothing: what the cache holds is not to be believed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub void: bool,
 }
 
 impl Mark {
     /// Of a cache; the image is filled in when it is known.
     pub fn new(cache: String, generation: u64, host: String, volume: String) -> Mark {
-        Mark { version: VERSION, fsid: String::new(), image: String::new(), cache, generation, host, volume }
+        let (fsid, image) = (String::new(), String::new());
+        Mark { version: VERSION, fsid, image, cache, generation, host, volume, void: false }
     }
 
     pub(crate) fn of(mut self, identity: &ImageIdentity) -> Mark {

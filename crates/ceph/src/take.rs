@@ -459,6 +459,18 @@ fn check_mark(
     if !mark.is_of(identity) {
         return Ok(());
     }
+    if mark.void {
+        // It lacks nothing; only the cache that was in front of it is not to be had again as it is.
+        let kept = wish.cache.as_ref().is_some_and(|c| c.cache == mark.cache && c.core.is_some());
+        return match kept {
+            true => refuse(format!(
+                "cache {} of volume '{}' failed, and image {} was changed without it: what the cache holds is void. --create --force makes \
+                 it anew",
+                mark.cache, mark.volume, wish.spec
+            )),
+            false => Ok(()),
+        };
+    }
     if wish.cache.as_ref().is_some_and(|c| c.cache == mark.cache) {
         return Ok(());
     }

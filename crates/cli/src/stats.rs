@@ -124,6 +124,9 @@ fn text(stats: &Value) -> String {
     if let Some(why) = stats["poisoned"].as_str() {
         page.line("POISONED", why);
     }
+    if let Some(why) = stats["cache_gone"].as_str() {
+        page.line("CACHE GONE", &format!("{why}; the core alone serves"));
+    }
     for (title, lines) in SECTIONS {
         let shown: Vec<_> = lines
             .iter()

@@ -90,6 +90,15 @@ impl Home {
     /// Refuses any other cache than the one that the label names, where that may hold what the core lacks; a found label without
     /// one of these is another core's that stands in its place.
     pub(crate) fn refuse_other(&self, cache: Option<&Superblock>, force: bool) -> Result<()> {
+        if let Some(sb) = cache.filter(|_| self.found && self.label.cache == [0; 16]) {
+            bail!(
+                "the core {} was served without a cache since cache {} of volume '{}' was in front of it: what that holds is void. \
+                 --create --force makes it anew",
+                self.whole.path().display(),
+                sb.uuid_text(),
+                sb.name
+            );
+        }
         if !self.found || force || cache.is_some_and(|sb| sb.uuid == self.label.cache) {
             return Ok(());
         }
@@ -121,6 +130,12 @@ impl Home {
     /// The cache was stopped cleanly and holds so many bytes that the core lacks.
     pub(crate) fn detach(&mut self, dirty_bytes: u64) -> Result<()> {
         self.write(Some(dirty_bytes))
+    }
+
+    /// The core goes on without a cache: what any holds of it is void. Durable when this returns.
+    pub(crate) fn void(&mut self) -> Result<()> {
+        self.label.cache = [0; 16];
+        self.write(Some(0))
     }
 
     fn write(&mut self, dirty_bytes: Option<u64>) -> Result<()> {

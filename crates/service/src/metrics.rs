@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::rbd;
 use crate::stats::{core_queue_max, histograms, merged};
 use anyhow::{Context, Result, bail};
+use loligo_cache::Alone;
 use loligo_cache::stats::Bypass;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,6 +100,8 @@ fn add(all: &mut Families, app: &App) {
         core_queue_max(&snapshots) as f64,
     );
     gauge("poisoned", "1: the cache no longer acknowledges anything", f64::from(u8::from(stats.poisoned)));
+    let gone = snapshots.iter().any(|s| s.alone == Some(Alone::Serving));
+    gauge("cache_gone", "1: the cache failed, and the core alone serves", f64::from(u8::from(gone)));
     gauge("uptime_seconds", "since the volume is served", app.started.elapsed().as_secs_f64());
     for (name, grows, value) in app.with_image(|kept| rbd::numbers(kept).metrics()).into_iter().flatten() {
         all.plain(name, grows, &label, value);

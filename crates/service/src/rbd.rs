@@ -4,7 +4,7 @@
 use crate::cache;
 use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::say::say;
-use crate::serve::{CacheOptions, ServeOptions};
+use crate::serve::{CacheOptions, HeldCache, ServeOptions};
 use anyhow::{Context, Result, bail};
 use loligo_block::CacheDevice;
 use loligo_cache::api::Control;
@@ -191,12 +191,28 @@ fn decode(text: &str) -> Option<Witness> {
 /// Where either cannot be written.
 pub(crate) fn marry(held: &mut Held, file: &CacheDevice, sb: &mut Superblock) -> Result<()> {
     let image = held.image();
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    image.set_mark(Mark::new(sb.uuid_text(), sb.generation, host, sb.name.clone()))?;
+    image.set_mark(mark_of(sb))?;
     sb.witness = encode(&image.witness());
     sb.store(&mut file.sync_io()).context("the superblock cannot be written")?;
     (held.may_be_dirty, held.marked) = (true, true);
     Ok(())
+}
+
+/// Says in the image that what its cache holds is void, and leaves that there when the image is given back.
+///
+/// # Errors
+/// Where the image cannot be written.
+pub(crate) fn void(held: &mut Held, cache: &HeldCache) -> Result<()> {
+    let sb = cache.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+    held.image().set_mark(Mark { void: true, ..mark_of(&sb) })?;
+    held.marked = false;
+    Ok(())
+}
+
+/// What the image says of its cache.
+fn mark_of(sb: &Superblock) -> Mark {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Mark::new(sb.uuid_text(), sb.generation, host, sb.name.clone())
 }
 
 /// What keeps an image while it is served.

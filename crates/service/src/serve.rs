@@ -1,13 +1,14 @@
 //! A volume from its options to its end, and `loligo serve`: one of them in the foreground.
 
+mod alone;
 pub(crate) mod live;
 mod size;
 
 use crate::app::{App, Info};
 use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
-use crate::core::OpenCore;
 pub use crate::core::CoreSpec;
+use crate::core::OpenCore;
 use crate::daemon::state::LastCache;
 use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
@@ -18,6 +19,7 @@ use crate::{cache, core, metrics, names, rbd, stats, stop, ublk};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
+use loligo_cache::Alone;
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
 use loligo_export::blockdev::{BlockDevice, Claim};
@@ -112,6 +114,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     while !signals.within(next.saturating_duration_since(Instant::now())) && !volume.has_failed() {
         next += LOOK;
         volume.look();
+        volume.mind_cache(None);
     }
     volume.stop(&signals)?;
     Ok(ExitCode::SUCCESS)
@@ -133,6 +136,8 @@ pub(crate) struct Volume {
     told: Told,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
+    /// Its cache is gone, and the core alone serves.
+    alone: bool,
     /// It has been said that the lease is over.
     expired: bool,
     /// Its control socket; the name is somebody else's to have when it is gone.
@@ -210,8 +215,9 @@ impl Volume {
         let (mut volatile, mut threads) = (geometry.volatile_cache, 1);
         let (backend, held, made) = match &options.cache {
             None => {
-                if let Some(home) = &core.home {
+                if let Some(home) = &mut core.home {
                     home.refuse_bare()?;
+                    home.void()?;
                 }
                 export.rotational = turns;
                 (Backend::Bare, None, None)
@@ -277,7 +283,7 @@ impl Volume {
             None => None,
         };
         let app = Arc::new(App::new(info, running.handle().clone(), kept));
-        let left = Left { core, held, image };
+        let left = Left { core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
         let ways = Ways { mountpoints, claims, turns };
         let mut kernel = kernel;
@@ -302,6 +308,7 @@ impl Volume {
             left,
             told,
             poisoned: false,
+            alone: false,
             expired: false,
             _api: api,
             governing,
@@ -316,7 +323,10 @@ impl Volume {
     /// To be called every second or so: says what has changed for the worse, and rewrites the statistics.
     pub(crate) fn look(&mut self) {
         let snapshots = self.app.handle.snapshots();
-        if let Some(why) = snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !self.poisoned) {
+        let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
+        if let Some(why) =
+            snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !self.poisoned && !waits)
+        {
             self.poisoned = true;
             say!(
                 "error: the cache no longer acknowledges anything: {why}. Everything acknowledged before is on it: stop the service, mend \
@@ -343,7 +353,13 @@ impl Volume {
         let held = self.left.held.as_ref()?;
         let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
         let path = self.options.cache.as_ref()?.path.clone();
-        Some(LastCache { path, uuid, core: self.options.core.to_string(), dirty_bytes: None })
+        Some(LastCache {
+            path,
+            uuid,
+            core: self.options.core.to_string(),
+            dirty_bytes: None,
+            void: self.alone,
+        })
     }
 
     /// Has the stop write everything dirty to the core.
@@ -356,7 +372,8 @@ impl Volume {
     /// # Errors
     /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
     pub(crate) fn stop(self, signals: &StopSignals) -> Result<u64> {
-        let Volume { options, running, app, mut mounts, mut devices, kernel, left, .. } = self;
+        let Volume { options, running, app, mut mounts, mut devices, kernel, mut left, alone, .. } = self;
+        left.void |= alone;
         mounts.extend(block::let_go(&mut devices, &options, signals, &running, &app));
         stop::stop(&options, signals, running, (mounts, kernel), &app, left)
     }
@@ -421,6 +438,8 @@ pub(crate) struct Left {
     pub(crate) core: OpenCore,
     pub(crate) held: Option<HeldCache>,
     pub(crate) image: Option<Held>,
+    /// What the cache holds is void.
+    pub(crate) void: bool,
 }
 
 pub(crate) fn check(o: &ServeOptions) -> Result<()> {

@@ -5,6 +5,7 @@ use crate::rbd;
 use crate::serve::ServeOptions;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
+use loligo_cache::Alone;
 use loligo_cache::stats::{Bypass, Stats};
 use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
@@ -42,7 +43,13 @@ pub(crate) fn json(app: &App) -> Value {
     out.insert("name".into(), json!(app.name));
     out.insert("mode".into(), json!(snapshots.first().and_then(|s| s.mode).map_or("bare", |m| m.name())));
     out.insert("uptime_s".into(), json!(app.started.elapsed().as_secs_f64()));
-    out.insert("poisoned".into(), json!(snapshots.iter().find_map(|s| s.poisoned.clone())));
+    let why = |gone: bool| {
+        let mut of = snapshots.iter().filter(|s| (s.alone == Some(Alone::Serving)) == gone);
+        of.find_map(|s| s.poisoned.clone())
+    };
+    out.insert("poisoned".into(), json!(why(false)));
+    // Served by the core alone, because of this.
+    out.insert("cache_gone".into(), json!(why(true)));
     out.insert("connections".into(), json!(snapshots.iter().map(|s| s.connections).sum::<usize>()));
     for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
         out.insert(name.into(), json!(value));

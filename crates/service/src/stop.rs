@@ -35,7 +35,7 @@ pub(crate) fn stop(
     app: &App,
     left: Left,
 ) -> Result<u64> {
-    let Left { core, held, image } = left;
+    let Left { core, held, image, void } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
@@ -63,7 +63,7 @@ pub(crate) fn stop(
     let lost = app.has_lost_image();
     let core_flushed = if lost { Ok(()) } else { core.backing.sync_io().flush() };
     // It reads the image, which is closed below.
-    let home = core.home.filter(|_| held.is_some());
+    let home = core.home.filter(|_| held.is_some() && !void);
     drop((core.backing, core.cache_file));
     if let Err(why) = stopped {
         bail!(
@@ -78,6 +78,10 @@ pub(crate) fn stop(
         }
         None => "the core could not be flushed: what was written since the last flush may be lost",
     })?;
+    if void && held.is_some() {
+        say!("stopped: the core has everything; what its cache holds is void");
+    }
+    let held = held.filter(|_| !void);
     let mut dirty_left = 0;
     if let Some(HeldCache { file, superblock, .. }) = &held {
         let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);

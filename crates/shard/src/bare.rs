@@ -121,6 +121,7 @@ impl Bare {
                 mode: None,
                 params: Params::default(),
                 poisoned: None,
+                alone: None,
                 flush_remaining: None,
                 connections,
                 core_queue_max: self.core.most,

@@ -4,6 +4,7 @@ use crate::draft::{self, Draft};
 use crate::locals::{Asker, Local};
 use crate::start::{Backend, CoreSource};
 use loligo_block::{Letterbox, Reply, ReqId, Request};
+use loligo_cache::Alone;
 use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
@@ -59,6 +60,8 @@ pub struct Snapshot {
     pub params: Params,
     /// Why it stopped acknowledging, if it did.
     pub poisoned: Option<String>,
+    /// How it serves without its cache; nothing while it has one.
+    pub alone: Option<Alone>,
     /// Blocks that a flush under way still has before it.
     pub flush_remaining: Option<u64>,
     /// Open connections.
@@ -164,13 +167,7 @@ impl Handle {
     ///
     /// # Errors
     /// Where the backend is for another number of threads; nothing is exchanged then.
-    pub fn exchange(
-        &self,
-        core: CoreSource,
-        backend: Backend,
-        size: u64,
-        block: u32,
-    ) -> Result<(), String> {
+    pub fn exchange(&self, core: CoreSource, backend: Backend, size: u64, block: u32) -> Result<(), String> {
         let drafts = draft::all(core, backend, self.shards(), (size, block)).map_err(|e| e.to_string())?;
         let said = drafts.into_iter().enumerate().map(|(n, d)| self.ask(n, Ask::Exchange(Box::new(d))));
         self.wait_all(said.collect())

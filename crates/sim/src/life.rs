@@ -26,7 +26,7 @@ const FROZEN: u64 = 120_000_000_000;
 /// What makes a second generator of a seed.
 const EXTRA: u64 = 0x6c6f_6c69_676f;
 /// And a third one.
-const ALONE: u64 = 0x616c_6f6e_65;
+const ALONE: u64 = 0x0061_6c6f_6e65;
 /// And a fourth one.
 const SIZES: u64 = 0x706f_6f6c;
 /// One step of the workload in so many changes the size of a share.
@@ -633,6 +633,10 @@ impl<E: Engine> Run<E> {
                 self.w.forsake();
             }
             self.w.pump(None)?;
+            if step > 15 && self.w.luck.chance(1, 40) {
+                // As it is, for whatever ends this life.
+                return Ok(());
+            }
         }
         self.drain()?;
         if self.w.alone {

@@ -36,7 +36,18 @@ impl Plan {
         let size = (CORE + self.rng.below(17) * (MOST - CORE) / 16).to_string();
         let low = self.rng.below(90).to_string();
         let words: Vec<&str> = match self.rng.below(10) {
-            0..4 => vec!["volume", "attach", &volume, "--cache", &cache, "--cache-size", "48m", "--sparse", "--mode", &mode],
+            0..4 => vec![
+                "volume",
+                "attach",
+                &volume,
+                "--cache",
+                &cache,
+                "--cache-size",
+                "48m",
+                "--sparse",
+                "--mode",
+                &mode,
+            ],
             4..6 => vec!["volume", "detach", &volume],
             6 => vec!["mode", &volume, &mode],
             7 => vec!["param", "set", &volume, "destage-low", &low],
@@ -74,7 +85,8 @@ fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed()
     };
     let name = format!("t{}-live", std::process::id());
     let mut sections = own("n");
-    let device = (!impossible("changes under a block device")).then(|| PathBuf::from(format!("/dev/loligo/{name}")));
+    let device =
+        (!impossible("changes under a block device")).then(|| PathBuf::from(format!("/dev/loligo/{name}")));
     if device.is_some() {
         plan.volumes.push("d");
         sections += &own("d").replace("nbd\"]", &format!("nbd\", \"block:{name}\"]"));

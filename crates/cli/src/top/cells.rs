@@ -41,6 +41,7 @@ pub(super) fn state(row: &Row) -> &'static str {
     match row.state.as_str() {
         _ if row.poisoned => "POIS",
         _ if row.lost => "LOST",
+        _ if row.cache_gone => "GONE",
         "serving" => "ok",
         "starting" => "start",
         "waiting" => "wait",

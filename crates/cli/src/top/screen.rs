@@ -149,7 +149,7 @@ impl Screen {
 fn colour(row: &Row) -> Style {
     let errors = row.rates.as_ref().is_some_and(|r| r.crc_errors + r.io_errors > 0);
     match row.state.as_str() {
-        _ if row.poisoned || row.lost || errors => Style::new().fg(Color::Red),
+        _ if row.poisoned || row.lost || row.cache_gone || errors => Style::new().fg(Color::Red),
         "serving" => Style::new(),
         "refused" | "failed" | "silent" => Style::new().fg(Color::Red),
         _ => Style::new().fg(Color::Yellow),
@@ -240,6 +240,7 @@ mod tests {
             why: None,
             mode: Some("wb".into()),
             poisoned: false,
+            cache_gone: false,
             lost: false,
             connections: 2,
             cache_bytes: 64 << 30,

@@ -385,6 +385,7 @@ impl Entry {
             if Instant::now() >= next {
                 next += LOOK;
                 volume.look();
+                volume.mind_cache(Some(memory));
             }
             if let Some(wanted) = volume.app.changes.take() {
                 after = volume.change(wanted, memory, signals);

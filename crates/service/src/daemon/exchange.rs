@@ -108,6 +108,11 @@ impl Exchanged {
 }
 
 impl Remembered {
+    /// It is served bare. A cache that failed may come back, and stays void.
+    pub(super) fn forget_cache(&mut self) {
+        self.cache = self.cache.take().filter(|c| c.void);
+    }
+
     /// From now on the cache of the volume that is defined as `config` is `now`; what was set of the former one is void.
     fn exchange(&mut self, config: &VolumeConfig, now: CacheConfig) {
         let instead_of = CacheConfig::of(config);
@@ -140,7 +145,7 @@ impl Notes {
         let defined = bare.put(&config);
         self.change(name, |r| {
             r.exchange(&config, bare);
-            r.cache = None;
+            r.forget_cache();
         })?;
         lock(&self.defined).insert(name.to_owned(), defined);
         Ok(())
@@ -275,8 +280,13 @@ mod tests {
     fn a_core_that_lacks_what_a_cache_holds_is_not_served_bare() {
         let mut r = Remembered::default();
         assert!(refuse_bare("a", &r).is_ok());
-        let mut last =
-            LastCache { path: "/ssd/c".into(), uuid: "ab".into(), core: "/dev/sdb".into(), dirty_bytes: Some(0) };
+        let mut last = LastCache {
+            path: "/ssd/c".into(),
+            uuid: "ab".into(),
+            core: "/dev/sdb".into(),
+            dirty_bytes: Some(0),
+            void: false,
+        };
         r.cache = Some(last.clone());
         assert!(refuse_bare("a", &r).is_ok());
         last.dirty_bytes = None;

@@ -8,6 +8,7 @@ pub mod entry;
 pub mod exchange;
 mod guard;
 pub mod state;
+mod void;
 
 use crate::app::{App, Change};
 use crate::control::daemon::router;
@@ -134,7 +135,12 @@ impl Memory for Notes {
         lock(&self.defined).insert(name.to_owned(), defined);
         let mut o = with_overrides(config, &remembered).options(name, leave)?;
         match &mut o.cache {
-            Some(cache) => cache.expected = remembered.cache,
+            Some(cache) => {
+                cache.expected.clone_from(&remembered.cache);
+                if let Some(last) = &remembered.cache {
+                    void::settle(&mut o, last);
+                }
+            }
             None if leave.force => {}
             None => exchange::refuse_bare(name, &remembered)?,
         }
@@ -146,7 +152,7 @@ impl Memory for Notes {
     }
 
     fn is_bare(&self, name: &str) -> Result<()> {
-        self.change(name, |r| r.cache = None)
+        self.change(name, state::Remembered::forget_cache)
     }
 
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {

@@ -74,6 +74,9 @@ pub struct LastCache {
     pub core: String,
     /// Bytes that its core lacked when it was stopped; nothing while it is served, or after a crash.
     pub dirty_bytes: Option<u64>,
+    /// It failed while its core had everything, and the core was changed without it: what it holds is not to be believed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub void: bool,
 }
 
 impl LastCache {
@@ -176,7 +179,10 @@ pub fn decode(raw: &[u8]) -> Result<State> {
     let mut words = head.split(' ');
     ensure!(words.next() == Some(MAGIC), "its first word is not {MAGIC}");
     let version = words.next().and_then(|v| v.parse::<u32>().ok()).context("its version is missing")?;
-    ensure!((PLAIN..=VERSION).contains(&version), "it has version {version}, and this program knows {VERSION}");
+    ensure!(
+        (PLAIN..=VERSION).contains(&version),
+        "it has version {version}, and this program knows {VERSION}"
+    );
     let sum =
         words.next().and_then(|s| u32::from_str_radix(s, 16).ok()).context("its checksum is missing")?;
     let len = words.next().and_then(|l| l.parse::<usize>().ok()).context("its length is missing")?;
@@ -197,6 +203,7 @@ mod tests {
             uuid: "ab".repeat(16),
             core: "/dev/sdb".to_owned(),
             dirty_bytes: Some(4096),
+            void: true,
         };
         let mode = Override { value: "wt".to_owned(), instead_of: Some("wb".to_owned()) };
         let one = Remembered {
@@ -224,7 +231,8 @@ mod tests {
         let mut state = some();
         assert!(encode(&state).starts_with(b"loligo-state 1 "));
         let one = state.volumes.get_mut("a").unwrap();
-        let cached = super::super::exchange::CacheConfig { cache: Some("/ssd/d".into()), ..Default::default() };
+        let cached =
+            super::super::exchange::CacheConfig { cache: Some("/ssd/d".into()), ..Default::default() };
         one.exchanged = Some(Exchanged { now: cached, instead_of: Default::default() });
         let raw = encode(&state);
         assert!(raw.starts_with(b"loligo-state 2 "));

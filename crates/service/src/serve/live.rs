@@ -26,8 +26,8 @@
 use super::{HeldCache, ServeOptions, Volume};
 use crate::cache;
 use crate::change::Wanted;
-use crate::daemon::exchange::CacheConfig;
 use crate::daemon::entry::Memory;
+use crate::daemon::exchange::CacheConfig;
 use crate::daemon::state::LastCache;
 use crate::say::say;
 use crate::signals::StopSignals;
@@ -116,9 +116,16 @@ impl Volume {
         let Some(held) = &self.left.held else {
             return Err(anyhow!("this volume is served bare: it has no cache to detach").into());
         };
+        if self.alone {
+            // Nothing is to be flushed, and the cache was declared void when it went.
+            let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
+            return self.paused(|v| v.go_bare(&cache, memory));
+        }
         let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
         if home != 0 {
-            return Err(anyhow!("its content begins at byte {home} of the core for the cache only: stop it").into());
+            return Err(
+                anyhow!("its content begins at byte {home} of the core for the cache only: stop it").into()
+            );
         }
         let mode = self.app.handle.snapshots().first().and_then(|s| s.mode).unwrap_or(Mode::Wt);
         let set = |mode| {
@@ -161,7 +168,9 @@ impl Volume {
                 return Err(Trouble::Stop);
             }
             if app.changes.is_given_up() {
-                return Err(anyhow!("given up: the volume keeps its cache, and what was flushed is flushed").into());
+                return Err(
+                    anyhow!("given up: the volume keeps its cache, and what was flushed is flushed").into()
+                );
             }
             if Instant::now() >= next {
                 next += super::LOOK;
@@ -209,6 +218,12 @@ impl Volume {
             });
         }
         drop(superblock);
+        self.go_bare(&cache, memory)
+    }
+
+    /// Steps 4 and 5.
+    fn go_bare(&mut self, cache: &LastCache, memory: &dyn Memory) -> Result<String, Trouble> {
+        let handle = self.app.handle.clone();
         // 4
         if let Err(why) = memory.detached(&self.options.name) {
             say!(
@@ -224,6 +239,7 @@ impl Volume {
             .map_err(|why| Trouble::Broken(anyhow!(why)))?;
         self.governing = None;
         self.left.held = None;
+        (self.alone, self.poisoned) = (false, false);
         let o = &mut self.options;
         (o.cache, o.home_offset) = (None, None);
         o.params.clear();
@@ -267,7 +283,8 @@ impl Volume {
         for (key, value) in &options.params {
             core.params.set(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
         }
-        let opened = cache::open(&options.name, &super::CacheOptions { create: true, ..o.clone() }, core, signals);
+        let opened =
+            cache::open(&options.name, &super::CacheOptions { create: true, ..o.clone() }, core, signals);
         core.cache_file = None;
         let cache::OpenCache { file, share, superblock, cores, made } = opened?;
         let home_start = superblock.home_start;

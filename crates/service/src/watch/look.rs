@@ -24,6 +24,7 @@ pub struct Numbers {
     pub mode: String,
     pub uptime_s: f64,
     pub poisoned: Option<String>,
+    pub cache_gone: Option<String>,
     pub connections: u64,
     pub cache_bytes: u64,
     pub occupied_bytes: u64,

@@ -70,6 +70,8 @@ pub struct Row {
     pub mode: Option<String>,
     /// Its cache acknowledges nothing any more.
     pub poisoned: bool,
+    /// Its cache failed, and the core alone serves.
+    pub cache_gone: bool,
     /// Its image was taken by another client.
     pub lost: bool,
     /// NBD connections.
@@ -102,9 +104,10 @@ fn row(name: &str, seen: &Seen, rates: Option<Rates>) -> Row {
     Row {
         name: name.to_owned(),
         state: seen.state.clone(),
-        why: seen.why.clone().or_else(|| n.poisoned.clone()),
+        why: seen.why.clone().or_else(|| n.poisoned.clone()).or_else(|| n.cache_gone.clone()),
         mode: Some(n.mode.clone()).filter(|m| !m.is_empty()),
         poisoned: n.poisoned.is_some(),
+        cache_gone: n.cache_gone.is_some(),
         lost: n.is_lost(),
         connections: n.connections,
         cache_bytes: n.cache_bytes,

@@ -1,0 +1,97 @@
+//! A cache that is gone while the core has everything: the volume goes on without it, once it is noted that nobody may believe
+//! what that cache holds.
+//!
+//! Without such a note a device that comes back after the next boot would be served with what was true before it went. So
+//! changes wait (the engine holds them) for one of these to be durable: the core's label without a cache, an image's mark, the
+//! daemon's state, or superblocks that are wiped after all, because only a part of the device has failed.
+
+use super::Volume;
+use crate::daemon::entry::Memory;
+use crate::daemon::state::LastCache;
+use crate::rbd;
+use crate::say::say;
+use anyhow::{Context, Result, anyhow, ensure};
+use loligo_block::SyncIo;
+use loligo_cache::Alone;
+use loligo_cache::api::Control;
+use loligo_cache::layout::SUPERBLOCKS;
+use loligo_cache::open as engine;
+use loligo_cache::superblock::SUPERBLOCK;
+
+impl Volume {
+    /// To be called after every [`Volume::look`]: settles what is to become of a cache that is gone.
+    pub(crate) fn mind_cache(&mut self, memory: Option<&dyn Memory>) {
+        let snapshots = self.app.handle.snapshots();
+        let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
+        let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| waits && !self.alone)
+        else {
+            return;
+        };
+        let handle = self.app.handle.clone();
+        let settled = handle
+            .control(&Control::Forsake(why.clone()))
+            .map_err(|e| anyhow!(e))
+            .and_then(|()| self.note_void(memory));
+        let cache = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
+        match settled {
+            Ok(noted) => {
+                self.alone = true;
+                // A thread that has ended is found out elsewhere.
+                let _ = handle.control(&Control::GoOn);
+                say!(
+                    "error: the cache {cache} is gone: {why}. The core has everything, and serves alone from now on; what the cache \
+                     holds is void ({noted}). Give the volume another one with 'loligo volume detach {0}' and 'loligo volume attach \
+                     {0}'",
+                    self.options.name
+                );
+            }
+            Err(reason) => {
+                let _ = handle.control(&Control::GiveUp);
+                say!(
+                    "error: the cache {cache} is gone: {why}. The volume cannot go on without it: {reason:#}"
+                );
+            }
+        }
+    }
+
+    /// Notes durably that the cache is void; where.
+    fn note_void(&mut self, memory: Option<&dyn Memory>) -> Result<String> {
+        let (mut noted, mut failed) = (Vec::new(), Vec::new());
+        let mut note = |what: &str, result: Result<()>| match result {
+            Ok(()) => noted.push(what.to_owned()),
+            Err(why) => failed.push(format!("{what}: {why:#}")),
+        };
+        if let Some(home) = &mut self.left.core.home {
+            note("the core's label says so", home.void());
+        }
+        if let (Some(image), Some(held)) = (&mut self.left.image, &self.left.held) {
+            note("the image's metadata says so", rbd::void(image, held));
+        }
+        if let (Some(memory), Some(cache)) = (memory, self.last_cache()) {
+            let void = LastCache { dirty_bytes: Some(0), void: true, ..cache };
+            note("the daemon remembers it", memory.cache_is(&self.options.name, void));
+        }
+        if let Some(held) = &self.left.held {
+            // Also where it is noted already: what is wiped is believed by nobody, wherever it turns up.
+            note("its superblocks are wiped", wipe(&mut held.file.sync_io()));
+        }
+        ensure!(
+            !noted.is_empty(),
+            "nowhere could be noted that what it holds is void ({}). The daemon remembers it for its volumes, and a core made with \
+             --home-offset in its label",
+            failed.join("; ")
+        );
+        Ok(noted.join(", "))
+    }
+}
+
+/// Wipes the superblocks and looks whether they are.
+fn wipe(dev: &mut dyn SyncIo) -> Result<()> {
+    engine::wipe(dev).context("it does not take a write")?;
+    for at in SUPERBLOCKS {
+        let mut raw = vec![0xff; SUPERBLOCK];
+        dev.read_at(at, &mut raw).context("it cannot be read")?;
+        ensure!(raw.iter().all(|b| *b == 0), "what was written is not there");
+    }
+    Ok(())
+}
