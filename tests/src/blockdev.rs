@@ -51,7 +51,7 @@ impl Device {
             cache_size: cache,
             core: path.join("core"),
             mode: "wb",
-            more: vec!["--listen".to_owned(), format!("block:{name}")],
+            more: vec!["--listen".to_owned(), format!("loop:{name}")],
         };
         Device { volume, name, _dir: dir }
     }

@@ -125,7 +125,7 @@ fn one(
     let volume = if real { "hits" } else { "null" };
     let (way, path) = match transport {
         Transport::Fuse => (format!("fuse:{}", folder.display()), folder.join(volume)),
-        Transport::Loop => (format!("block:{name}"), Path::new("/dev/loligo").join(&name)),
+        Transport::Loop => (format!("loop:{name}"), Path::new("/dev/loligo").join(&name)),
     };
     let server = if real { serve(bed, volume, &way, opts.volume)? } else { null(bed, &way, opts.volume)? };
     let target = direct(&path, FileEngine::Libaio);

@@ -44,7 +44,7 @@ pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()
             let _mount = Mount::new(&Mountpoint::claim(at)?, &export, volume, counters)?;
             wait(stop)
         }
-        Way::Block(name) => {
+        Way::Block(name) | Way::Loop(name) => {
             let claim = Claim::take(name, folder, &[])?;
             let traits = Traits { block: export.min_block, rotational: false, owner: None };
             let mut device = BlockDevice::new(claim, &export, volume, counters, traits)?;
@@ -55,7 +55,7 @@ pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()
             Ok(())
         }
         Way::Socket(_) | Way::Ublk(_) => {
-            bail!("only fuse:MOUNTPOINT and block:NAME have a target that answers at once")
+            bail!("only fuse:MOUNTPOINT and loop:NAME have a target that answers at once")
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use loligo_block::{Answer, Buf, Reply, ReqKind, Ring, Shared};
 use loligo_export::Export;
+use loligo_export::blockdev::Name;
 use loligo_export::ublk::{Device, Queue, Traits};
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +100,7 @@ impl Null {
         let name = format!("null-{}", std::process::id());
         let mut export = Export::new(&name, size);
         export.rotational = false;
-        let mut device = Device::claim(&name, &name, &Traits::new(&export, 4096, false), 1)?;
+        let mut device = Device::claim(&name, Name::for_ublk(&name, &[])?, &Traits::new(&export, 4096, false), 1)?;
         let queue = device.queues()?.pop().context("a device has a queue")?;
         let stop = Arc::new(AtomicBool::new(false));
         let (said, number) = channel();
@@ -110,7 +111,7 @@ impl Null {
             .context("the null target's thread")?;
         let task = number.recv().map_err(|_| anyhow!("the null target has no io_uring"))?;
         device.go_live()?;
-        let path = device.path().context("it is live")?.to_owned();
+        let path = device.path();
         Ok(Null { device: Some(device), path, task, stop, thread: Some(thread) })
     }
 

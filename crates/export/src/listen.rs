@@ -41,7 +41,7 @@ impl FromStr for ListenAddr {
             };
         }
         let Some(addr) = s.strip_prefix("tcp:") else {
-            return Err(bad("it starts with none of unix:, tcp:, fuse: and block:"));
+            return Err(bad("it starts with none of unix:, tcp:, fuse:, block:, ublk: and loop:"));
         };
         let mut found = addr.to_socket_addrs().map_err(|e| bad(&e.to_string()))?;
         found.next().map(ListenAddr::Tcp).ok_or_else(|| bad("the name has no address"))
@@ -63,7 +63,7 @@ pub enum ListenError {
     /// Not an address.
     #[error(
         "cannot listen on '{given}': {why}. Give unix:PATH or tcp:ADDR:PORT, for example tcp:127.0.0.1:10809, \
-         fuse:MOUNTPOINT, block:NAME or ublk:NAME"
+         fuse:MOUNTPOINT or block:NAME (ublk:NAME, loop:NAME: of this kind only)"
     )]
     Address {
         /// What was given.

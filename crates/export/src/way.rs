@@ -5,39 +5,45 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `unix:PATH`, `tcp:ADDR:PORT`, `fuse:MOUNTPOINT`, `block:NAME` or `ublk:NAME`.
+/// `unix:PATH`, `tcp:ADDR:PORT`, `fuse:MOUNTPOINT`, `block:NAME`, `ublk:NAME` or `loop:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     /// NBD over a socket.
     Socket(ListenAddr),
     /// A file in a folder.
     Fuse(PathBuf),
-    /// A block device under this name.
+    /// `/dev/loligo/NAME`, a block device of whichever of the next two kinds the kernel has.
     Block(String),
-    /// `/dev/loligo/NAME`, a block device of the kernel.
+    /// The same as a device of the kernel's own, which outlives its service.
     Ublk(String),
+    /// The same as a loop device over the file of a mount.
+    Loop(String),
 }
 
 impl FromStr for Way {
     type Err = ListenError;
 
     fn from_str(s: &str) -> Result<Way, ListenError> {
-        if let Some(name) = s.strip_prefix("ublk:") {
-            let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-            if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
-                let why = "a device is named by 1 to 64 letters, digits, dots, dashes and underscores, no dot first";
-                return Err(ListenError::Address { given: s.to_owned(), why: why.to_owned() });
-            }
-            return Ok(Way::Ublk(name.to_owned()));
-        }
         let missing = |what: &str| {
             Err(ListenError::Address { given: s.to_owned(), why: format!("the {what} is missing") })
         };
         match s.split_once(':') {
             Some(("fuse", "")) => missing("folder"),
             Some(("fuse", path)) => Ok(Way::Fuse(path.into())),
-            Some(("block", "")) => missing("name"),
-            Some(("block", name)) => Ok(Way::Block(name.to_owned())),
+            Some(("block" | "ublk" | "loop", "")) => missing("name"),
+            Some((kind @ ("block" | "ublk" | "loop"), name)) => {
+                let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+                if name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
+                    let why = "a device is named by 1 to 64 letters, digits, dots, dashes and underscores, no dot first";
+                    return Err(ListenError::Address { given: s.to_owned(), why: why.to_owned() });
+                }
+                let name = name.to_owned();
+                Ok(match kind {
+                    "block" => Way::Block(name),
+                    "ublk" => Way::Ublk(name),
+                    _ => Way::Loop(name),
+                })
+            }
             _ => s.parse().map(Way::Socket),
         }
     }
@@ -50,6 +56,7 @@ impl fmt::Display for Way {
             Way::Fuse(path) => write!(f, "fuse:{}", path.display()),
             Way::Block(name) => write!(f, "block:{name}"),
             Way::Ublk(name) => write!(f, "ublk:{name}"),
+            Way::Loop(name) => write!(f, "loop:{name}"),
         }
     }
 }
@@ -63,11 +70,12 @@ mod tests {
         assert_eq!("fuse:/mnt/vol".parse::<Way>().unwrap(), Way::Fuse("/mnt/vol".into()));
         assert_eq!("block:osd.0".parse::<Way>().unwrap(), Way::Block("osd.0".into()));
         assert_eq!("ublk:osd.3".parse::<Way>().unwrap(), Way::Ublk("osd.3".into()));
-        for written in ["fuse:/mnt/vol", "block:vol", "ublk:vol", "unix:/run/vol.sock", "tcp:127.0.0.1:10809"]
-        {
+        assert_eq!("loop:osd.3".parse::<Way>().unwrap(), Way::Loop("osd.3".into()));
+        let ways = ["fuse:/mnt/vol", "block:vol", "ublk:vol", "loop:vol", "unix:/run/vol.sock", "tcp:127.0.0.1:10809"];
+        for written in ways {
             assert_eq!(written.parse::<Way>().unwrap().to_string(), written);
         }
-        for bad in ["fuse:", "block:", "udp:1", "", "ublk:", "ublk:../x", "ublk:a/b"] {
+        for bad in ["fuse:", "block:", "udp:1", "", "ublk:", "ublk:../x", "ublk:a/b", "loop:", "loop:.x", "block:a b"] {
             assert!(bad.parse::<Way>().unwrap_err().to_string().contains("fuse:MOUNTPOINT"), "{bad}");
         }
     }

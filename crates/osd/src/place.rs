@@ -92,7 +92,7 @@ impl Known {
 /// The path under which a volume with these ways is found.
 pub(crate) fn target(volume: &str, listen: &[String]) -> Result<PathBuf> {
     for way in listen {
-        if let Some(name) = way.strip_prefix("block:") {
+        if let Some(name) = ["block:", "ublk:", "loop:"].iter().find_map(|kind| way.strip_prefix(kind)) {
             return Ok(Path::new("/dev/loligo").join(name));
         }
         if let Some(mount) = way.strip_prefix("fuse:") {

@@ -9,6 +9,7 @@ use crate::stats;
 use anyhow::{Result, ensure};
 use loligo_export::blockdev::{BlockDevice, Claim, Owner, Released, Traits};
 use loligo_export::fuse::Mount;
+use loligo_export::ublk::UblkError;
 use loligo_export::{Export, Way};
 use loligo_shard::Running;
 use std::str::FromStr;
@@ -75,7 +76,8 @@ impl FromStr for Rotational {
 /// # Errors
 /// Where the options contradict each other.
 pub(crate) fn prepare(options: &ServeOptions) -> Result<()> {
-    let devices = options.listen.iter().filter(|w| matches!(w, Way::Block(_))).count();
+    let devices = options.listen.iter().filter(|w| matches!(w, Way::Block(_) | Way::Ublk(_) | Way::Loop(_)));
+    let devices = devices.count();
     let named = !options.block.dev_names.is_empty();
     ensure!(!named || devices == 1, "--dev-name names the one block device: give --listen block:NAME, once");
     if devices > 0
@@ -87,6 +89,24 @@ pub(crate) fn prepare(options: &ServeOptions) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The ways to a volume with the kind of block device that this kernel has: its own where it can, for that outlives the service. Who wants
+/// one of them says so (`ublk:`, `loop:`).
+pub(crate) fn choose(listen: &[Way]) -> Vec<Way> {
+    let own = |why: Result<(), UblkError>| match why {
+        Ok(()) => true,
+        Err(why) => {
+            tracing::debug!(%why, "a loop device instead of ublk");
+            false
+        }
+    };
+    let choice = |way: &Way| match way {
+        Way::Block(name) if own(loligo_export::ublk::available()) => Way::Ublk(name.clone()),
+        Way::Block(name) => Way::Loop(name.clone()),
+        other => other.clone(),
+    };
+    listen.iter().map(choice).collect()
 }
 
 /// Takes a device's name, and clears away what a killed service left under it.

@@ -74,11 +74,8 @@ pub(crate) fn open(
     core: &OpenCore,
     signals: &StopSignals,
 ) -> Result<OpenCache> {
-    let spec = PoolSpec::of(&o.path)?;
-    if let Some(path) = core.spec.path() {
-        refuse_same_device(spec.as_ref().map_or(&o.path, |s| &s.path), path)?;
-    }
-    if spec.is_some() || o.path.exists() {
+    refuse_same_device(o, core)?;
+    if PoolSpec::of(&o.path)?.is_some() || o.path.exists() {
         let place = match &core.cache_file {
             Some(place) => place.clone(),
             None => open_device(o)?,
@@ -274,7 +271,12 @@ fn refuse(o: &CacheOptions, found: &Found, device: u64) -> Result<()> {
     }
 }
 
-fn refuse_same_device(cache: &Path, core: &Path) -> Result<()> {
+/// Refuses a core that is to be its own cache.
+pub(crate) fn refuse_same_device(o: &CacheOptions, core: &OpenCore) -> Result<()> {
+    let spec = PoolSpec::of(&o.path)?;
+    let (Some(core), cache) = (core.spec.path(), spec.as_ref().map_or(&o.path, |s| &s.path)) else {
+        return Ok(());
+    };
     if let (Ok(a), Ok(b)) = (std::fs::metadata(cache), std::fs::metadata(core)) {
         let same = if a.rdev() != 0 || b.rdev() != 0 {
             a.rdev() == b.rdev()

@@ -338,7 +338,7 @@ impl DaemonClient {
         let caught = signal_hook::flag::register(SIGINT, interrupted.clone()).context("catching SIGINT")?;
         let begun: ChangeState = self.0.call(Method::POST, &format!("/v1/volumes/{name}/{what}"), body)?;
         let path = format!("/v1/volumes/{name}/change");
-        let mut progress = None;
+        let (mut progress, since) = (None, Instant::now());
         let ended = loop {
             std::thread::sleep(if progress.is_none() { LOOK / 4 } else { LOOK });
             let now: ChangeState = self.0.call(Method::GET, &path, None)?;
@@ -349,7 +349,11 @@ impl DaemonClient {
                 break now;
             }
             let progress = progress.get_or_insert_with(|| Progress::new(format!("{what} of {name}")));
-            progress.show(now.total_bytes.saturating_sub(now.remaining_bytes), now.total_bytes);
+            if now.total_bytes > 0 {
+                progress.show(now.total_bytes.saturating_sub(now.remaining_bytes), now.total_bytes);
+            } else {
+                progress.say(&format!("under way for {} s", since.elapsed().as_secs()));
+            }
             if interrupted.swap(false, Ordering::Relaxed) {
                 self.0.call::<ChangeState>(Method::DELETE, &path, None)?;
             }

@@ -167,6 +167,8 @@ impl Volume {
     ) -> Result<Volume> {
         check(&options)?;
         block::prepare(&options)?;
+        let mut options = options;
+        options.listen = block::choose(&options.listen);
         let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
         let name = names::claim(&options.name)?;
         leaves(signals, name.addr());
@@ -181,7 +183,7 @@ impl Volume {
                     mountpoints.push(Mountpoint::claim(path)?);
                     continue;
                 }
-                Way::Block(name) => {
+                Way::Block(name) | Way::Loop(name) => {
                     let claim = block::claim(name, &options.block)?;
                     signals.leaves(claim.file());
                     claims.push(claim);
@@ -250,12 +252,10 @@ impl Volume {
         };
         let mut traits = Traits::new(&export, geometry.physical_block, volatile);
         traits.rotational = options.block.rotational.of(turns);
-        let uuid =
-            held.as_ref().map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text());
-        let kernel = Devices::claim(&options.listen, &ublk::identity(uuid, &core), &traits, threads)?;
+        let kernel = Devices::claim(&options, &ublk::identity(&core), &traits, threads)?;
         let sockets = listeners.iter().map(|l| l.addr().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
-        let blocks = claims.iter().map(|c| Way::Block(c.name().to_owned()).to_string());
+        let blocks = claims.iter().map(|c| Way::Loop(c.name().to_owned()).to_string());
         let others = options.listen.iter().filter(|w| matches!(w, Way::Ublk(_))).map(Way::to_string);
         let ways = sockets.chain(mounts).chain(blocks).chain(others).collect();
         let info = Info::new(&options, held.as_ref(), ways, export.size);
@@ -345,6 +345,7 @@ impl Volume {
                 }
             );
         }
+        self.kernel.look();
         stats::rewrite(&self.options, &self.app, true);
     }
 
@@ -446,7 +447,7 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
     ensure!(
         !o.listen.is_empty(),
-        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT, block:NAME or ublk:NAME"
+        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
     );
     for (i, way) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.

@@ -116,15 +116,15 @@ fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed()
         let (n, d) = std::thread::scope(|s| {
             let n = s.spawn(|| load.run(&mut histories.0, &mut loads, &Mix::default(), stop));
             let d = s.spawn(|| {
-                let run = |path| direct::run(path, &mut histories.1, &mut directs, (3, 512), stop);
-                device.as_ref().map(|path| run(path)).transpose()
+                let path = device.as_ref();
+                path.map(|p| direct::run(p, &mut histories.1, &mut directs, (3, 512), stop)).transpose()
             });
             for _ in 0..plan.rng.range(2..6) {
                 let command = plan.command();
                 plan.carry_out(&command);
                 std::thread::sleep(Duration::from_millis(plan.rng.below(200)));
             }
-            if kills {
+            let alive = if kills {
                 let command = plan.command();
                 let mut last = plan.site.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
                 let mut last = last.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
@@ -132,11 +132,13 @@ fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed()
                 daemon.kill().unwrap_or_else(|e| panic!("{context}: {e:?}"));
                 over.store(true, Ordering::Relaxed);
                 let _ = last.wait();
+                None
             } else {
                 over.store(true, Ordering::Relaxed);
-            }
+                Some(daemon)
+            };
             let joined = (n.join().expect("the load"), d.join().expect("the load"));
-            if !kills {
+            if let Some(daemon) = alive {
                 daemon.stop().unwrap_or_else(|e| panic!("{context}: {e:?}"));
             }
             joined

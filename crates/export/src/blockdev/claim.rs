@@ -1,70 +1,20 @@
-//! A name under `/dev/loligo` that belongs to one process of this machine at a time. Whoever has the lock on its file has the
-//! name; the kernel takes it from a process that ends, in whatever way.
+//! The name of a volume's block device, with the place where the file below it is mounted.
 
 use super::error::BlockError;
-use super::loops::{self, LoopDevice, Released};
+use super::loops;
+use super::name::{Kind, Name, path_error};
 use super::record::{Record, this_boot};
-use super::{holders, links};
 use crate::fuse::Mountpoint;
-use rustix::fs::{FlockOperation, flock, fstat};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// The folder with the names of all devices.
-pub const NAMES: &str = "/dev/loligo";
-/// Where further names are.
-const DEV: &str = "/dev";
-/// How long a process that is ending is waited for, and how long between two looks.
-const ENDING: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(20);
-/// Bytes of a record that are read; one is much shorter.
-const MOST: usize = 16 << 10;
 
 /// A name that is this process's; dropping it gives it back.
 #[derive(Debug)]
 pub struct Claim {
-    name: String,
+    pub(super) name: Name,
     pub(super) mountpoint: Mountpoint,
     pub(super) record: Record,
-    /// Further names, whole paths.
-    more: Vec<PathBuf>,
-    lock: Lock,
-}
-
-/// The locked file of a name. It goes while it is locked: who waits for the lock then sees that, and makes another.
-#[derive(Debug)]
-struct Lock {
-    file: File,
-    path: PathBuf,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Refuses what cannot be a file's name of its own under /dev.
-fn check_name(name: &str) -> Result<(), BlockError> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
-        return Err(BlockError::BadName(name.to_owned()));
-    }
-    Ok(())
-}
-
-fn link_of(name: &str) -> PathBuf {
-    Path::new(NAMES).join(name)
-}
-
-fn lock_of(name: &str) -> PathBuf {
-    Path::new(NAMES).join(format!(".{name}.lock"))
-}
-
-fn path_error(path: &Path) -> impl Fn(std::io::Error) -> BlockError {
-    move |why| BlockError::Path { path: path.to_owned(), why }
 }
 
 impl Claim {
@@ -75,21 +25,9 @@ impl Claim {
     /// # Errors
     /// Where the name is another process's, or something foreign stands in the way.
     pub fn take(name: &str, folder: &Path, more: &[String]) -> Result<Claim, BlockError> {
-        check_name(name)?;
-        more.iter().try_for_each(|name| check_name(name))?;
         drop(loops::control()?);
-        DirBuilder::new().recursive(true).mode(0o755).create(NAMES).map_err(path_error(Path::new(NAMES)))?;
-        let lock = lock(name)?;
-        links::check(&link_of(name), links::is_device)?;
-        let more: Vec<PathBuf> = more.iter().map(|name| Path::new(DEV).join(name)).collect();
-        for path in &more {
-            further(path, name)?;
-        }
+        let taken = Name::take(name, more, Kind::Loop)?;
         let mount = folder.join(name);
-        let left = read(&lock.file);
-        if let Some(left) = &left {
-            clear_away(name, left);
-        }
         // A dead mount cannot be made a folder, and need not.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&mount);
         let mountpoint = match (Mountpoint::claim(&mount), made) {
@@ -101,59 +39,41 @@ impl Claim {
             pid: std::process::id(),
             boot: this_boot(),
             mount: mountpoint.path().to_owned(),
-            number: None,
-            sequence: None,
-            before: None,
+            ..Record::default()
         };
-        let claim = Claim { name: name.to_owned(), lock, mountpoint, record, more };
+        let claim = Claim { name: taken, mountpoint, record };
         claim.write_down()?;
         Ok(claim)
     }
 
     /// The name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.name()
     }
 
     /// The path that users should give to programs.
     pub fn path(&self) -> PathBuf {
-        link_of(&self.name)
+        self.name.path()
     }
 
     /// The file that stands for the name in use; it goes with the claim.
     pub fn file(&self) -> &Path {
-        &self.lock.path
+        self.name.file()
     }
 
-    /// Writes the record over the old one, in one piece: the process may be killed at any moment.
+    /// Writes the record over the old one.
     pub(super) fn write_down(&self) -> Result<(), BlockError> {
-        let text = self.record.to_text();
-        let Lock { file, path } = &self.lock;
-        file.write_all_at(text.as_bytes(), 0)
-            .and_then(|()| file.set_len(text.len() as u64))
-            .map_err(path_error(path))
+        self.name.write_down(&self.record)
     }
 
     /// Makes all names lead to `device`.
     pub(super) fn link(&self, device: &Path) -> Result<(), BlockError> {
-        let _alone = alone();
-        let own = self.path();
-        links::check(&own, links::is_device)?;
-        links::put(&own, device)?;
-        for path in &self.more {
-            further(path, &self.name)?;
-            links::put(path, &own)?;
-        }
-        Ok(())
+        self.name.link(device)
     }
 
     /// Takes the names away.
     pub(super) fn unlink(&self, device: &Path) {
-        let _alone = alone();
-        for path in &self.more {
-            links::remove(path, &self.path());
-        }
-        links::remove(&self.path(), device);
+        self.name.unlink(device);
     }
 }
 
@@ -164,111 +84,3 @@ impl Drop for Claim {
     }
 }
 
-/// Held while links are looked at and put, so that no two processes do it at once. Others may lock the folder for reasons of
-/// their own; after two seconds it is done without.
-fn alone() -> Option<File> {
-    let folder = File::open(NAMES).ok()?;
-    for _ in 0..100 {
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(folder),
-            Err(_) => std::thread::sleep(PAUSE),
-        }
-    }
-    None
-}
-
-/// Looks at a further name: free, this device's, or that of one which nobody serves any more.
-fn further(path: &Path, name: &str) -> Result<(), BlockError> {
-    let owner = |target: &Path| {
-        (target.parent() == Some(Path::new(NAMES)))
-            .then(|| target.file_name()?.to_str().map(str::to_owned))?
-    };
-    links::check(path, |target| owner(target).is_some())?;
-    if let links::There::Link(target) = links::look(path)?
-        && let Some(owner) = owner(&target)
-        && owner != name
-        && is_locked(&owner)
-    {
-        return Err(BlockError::Taken { path: path.to_owned(), owner });
-    }
-    Ok(())
-}
-
-fn is_locked(name: &str) -> bool {
-    let Ok(file) = File::open(lock_of(name)) else { return false };
-    flock(&file, FlockOperation::NonBlockingLockShared).is_err()
-}
-
-/// Opens the file of `name` and locks it. A process that is ending is waited for.
-fn lock(name: &str) -> Result<Lock, BlockError> {
-    let path = lock_of(name);
-    let deadline = Instant::now() + ENDING;
-    loop {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&path)
-            .map_err(path_error(&path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Its last owner may have removed it in between.
-            Ok(()) if is_at(&file, &path) => return Ok(Lock { file, path }),
-            Ok(()) => {}
-            Err(_) => {
-                let pid = read(&file).map(|r| r.pid);
-                let ending = pid.is_none_or(holders::has_ended);
-                if !ending || Instant::now() > deadline {
-                    let who = pid
-                        .map_or_else(|| "another process".to_owned(), |p| holders::process(&p.to_string()));
-                    return Err(BlockError::InUse { name: name.to_owned(), who });
-                }
-                std::thread::sleep(PAUSE);
-            }
-        }
-    }
-}
-
-fn is_at(file: &File, path: &Path) -> bool {
-    let Ok(own) = fstat(file) else { return false };
-    std::fs::symlink_metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (own.st_dev, own.st_ino))
-}
-
-fn read(lock: &File) -> Option<Record> {
-    let mut text = vec![0; MOST];
-    let n = lock.read_at(&mut text, 0).ok()?;
-    Record::from_text(std::str::from_utf8(&text[..n]).ok()?)
-}
-
-/// Takes away what a killed owner of the name left. Only what is known to be its: the sequence number is given to no other
-/// device, and before it is known the path must be the one that was mounted.
-fn clear_away(name: &str, left: &Record) {
-    if left.boot != this_boot() {
-        return;
-    }
-    let sequence = left.number.and_then(loops::sequence);
-    let same = left.sequence.is_some() && left.sequence == sequence;
-    let file = left.mount.join(name);
-    let caught = left.sequence.is_none() && left.number.and_then(loops::backing) == Some(file);
-    if let (Some(number), Some(sequence)) = (left.number, sequence.filter(|_| same || caught)) {
-        let device = LoopDevice { number, sequence };
-        let node = loops::node(number);
-        match device.abandon(left.before) {
-            Ok(Released::Gone) => {}
-            Ok(Released::Busy) => {
-                let who = holders::of(number).join(", ");
-                tracing::warn!(
-                    "{} of the killed service is still open ({who}): it gives errors, and goes with its last user",
-                    node.display()
-                );
-            }
-            Err(why) => tracing::warn!("{} of the killed service stays: {why}", node.display()),
-        }
-    }
-    // The path of the file as the loop device knows it ends with the mount: that comes second.
-    if let Err(why) = crate::fuse::clear_dead(&left.mount) {
-        tracing::warn!("{}: {why}", left.mount.display());
-    }
-}

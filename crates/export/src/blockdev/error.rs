@@ -27,6 +27,18 @@ pub enum BlockError {
         /// Who has it.
         who: String,
     },
+    /// A device of the kernel's own, whose users wait for it, has the name.
+    #[error(
+        "/dev/loligo/{name} is /dev/{node}, a ublk device that outlived its service: who has it open waits for its volume, and would find another \
+         device under its name. Serve that volume as ublk:{name} (or block:{name}) again, end who uses it, and stop it; or choose another name; \
+         or give it up with 'ublk del' (of ublksrv), which fails what its users wait for"
+    )]
+    Waits {
+        /// The name.
+        name: String,
+        /// The device.
+        node: String,
+    },
     /// Something that is not Loligo's stands at the name.
     #[error("{} is not a link of Loligo's: it is {what}. Remove it, or choose another name", .path.display())]
     Foreign {

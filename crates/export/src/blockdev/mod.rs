@@ -10,12 +10,15 @@ mod holders;
 mod ioctl;
 mod links;
 mod loops;
+mod name;
 mod owner;
 mod record;
 mod served;
 
-pub use claim::{Claim, NAMES};
+pub use claim::Claim;
 pub use error::BlockError;
 pub use loops::Released;
+pub use name::{NAMES, Name};
+pub(crate) use owner::Access;
 pub use owner::Owner;
 pub use served::{BlockDevice, Traits};

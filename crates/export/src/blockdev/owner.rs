@@ -52,19 +52,19 @@ fn fields<'a>(list: &'a str, name: &str) -> Option<Vec<&'a str>> {
 
 /// Whose a node is, and what they may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Access {
-    pub(super) owner: Owner,
-    pub(super) mode: u32,
+pub(crate) struct Access {
+    pub(crate) owner: Owner,
+    pub(crate) mode: u32,
 }
 
 impl Access {
-    pub(super) fn of(node: &Path) -> Result<Access, Errno> {
+    pub(crate) fn of(node: &Path) -> Result<Access, Errno> {
         let s = stat(node)?;
         Ok(Access { owner: Owner { uid: s.st_uid, gid: s.st_gid }, mode: s.st_mode & 0o7777 })
     }
 
     /// Makes it so.
-    pub(super) fn put(&self, node: &Path) -> Result<(), Errno> {
+    pub(crate) fn put(&self, node: &Path) -> Result<(), Errno> {
         chown(node, Some(Uid::from_raw(self.owner.uid)), Some(Gid::from_raw(self.owner.gid)))?;
         chmod(node, Mode::from_raw_mode(self.mode))
     }

@@ -18,6 +18,14 @@ const PATH: &str = "/dev/ublk-control";
 /// Between two looks at whether a command is still worth waiting for.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Whether this kernel and this user can have ublk devices that outlive their service.
+///
+/// # Errors
+/// Why not.
+pub fn available() -> Result<(), UblkError> {
+    Control::open().map(drop)
+}
+
 /// The control device.
 #[derive(Debug)]
 pub(super) struct Control {

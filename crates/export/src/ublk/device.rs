@@ -2,14 +2,14 @@
 
 use super::control::{Control, failed};
 use super::error::UblkError;
-use super::link::Link;
 use super::parameters::{MOST_BYTES, Traits};
 use super::queue::{Queue, Served};
 use super::uapi::{self, DeviceInfo};
 use super::users;
 use rustix::io::Errno;
 use std::fs::OpenOptions;
-use std::path::Path;
+use crate::blockdev::{Access, Name, Owner};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,10 +37,9 @@ pub struct Device {
     control: Control,
     served: Arc<Served>,
     origin: Origin,
-    name: String,
+    name: Name,
     queues: u16,
     size: u64,
-    link: Option<Link>,
     live: bool,
 }
 
@@ -59,11 +58,11 @@ impl Device {
     ///
     /// # Errors
     /// Where there is no ublk, somebody else serves the device, or its users would be deceived.
-    pub fn claim(identity: &str, name: &str, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
+    pub fn claim(identity: &str, name: Name, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
         let control = Control::open()?;
         let token = token(identity);
         let (info, origin) = match find(&control, token)? {
-            Some(info) => match take_over(&control, info, name, traits)? {
+            Some(info) => match take_over(&control, info, &name, traits)? {
                 Some(info) => (info, Origin::Found),
                 None => (make(&control, token, traits, threads)?, Origin::Made),
             },
@@ -77,10 +76,9 @@ impl Device {
             control,
             served,
             origin,
-            name: name.to_owned(),
+            name,
             queues: info.queues,
             size: sectors << 9,
-            link: None,
             live: false,
         })
     }
@@ -90,9 +88,23 @@ impl Device {
         format!("ublkb{}", self.served.id)
     }
 
-    /// The name that stays, where it is live.
-    pub fn path(&self) -> Option<&Path> {
-        self.link.as_ref().map(Link::path)
+    /// The name that stays.
+    pub fn path(&self) -> PathBuf {
+        self.name.path()
+    }
+
+    /// Hands the node to a user, who is the only one then, with his group; nothing where it is his already.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn give_to(&self, owner: Owner) -> Result<(), UblkError> {
+        const SHARED_BY_BOTH: u32 = 0o660;
+        let (node, wanted) = (Path::new("/dev").join(self.node()), Access { owner, mode: SHARED_BY_BOTH });
+        let failed = |e| UblkError::os(format!("giving {} away", node.display()), e);
+        if Access::of(&node).map_err(failed)? != wanted {
+            wanted.put(&node).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Bytes that its users see. A volume that has grown while they had it open is served with its former size.
@@ -121,17 +133,14 @@ impl Device {
             Origin::Found => uapi::END_USER_RECOVERY,
         };
         // Before anything else: a name that is taken is a reason not to begin.
-        let link = Link::make(&self.name, &self.node())?;
+        self.name.refuse_other(&self.node())?;
         let refused = || self.served.refused.load(Ordering::Acquire);
         let pid = u64::from(std::process::id());
         if let Err(e) = self.control.patient(what, self.served.id, pid, refused) {
-            if self.origin == Origin::Made {
-                link.remove();
-            }
             return Err(failed(what, e));
         }
         self.live = true;
-        self.link = Some(link);
+        self.name.link(&Path::new("/dev").join(self.node()))?;
         Ok(())
     }
 
@@ -161,9 +170,7 @@ impl Device {
             return Left::Waiting;
         }
         self.live = false;
-        if let Some(link) = self.link.take() {
-            link.remove();
-        }
+        self.name.unlink(&Path::new("/dev").join(self.node()));
         Left::Deleted
     }
 
@@ -227,7 +234,7 @@ fn make(control: &Control, token: u64, traits: &Traits, threads: usize) -> Resul
 fn take_over(
     control: &Control,
     info: DeviceInfo,
-    name: &str,
+    name: &Name,
     traits: &Traits,
 ) -> Result<Option<DeviceInfo>, UblkError> {
     let id = info.id;
@@ -245,7 +252,7 @@ fn take_over(
         }
     };
     let delete = || {
-        Link::forget(name, &format!("ublkb{id}"));
+        name.unlink(Path::new(&format!("/dev/ublkb{id}")));
         control.plain(uapi::DEL_DEV, id, 0).map(|()| None).map_err(|e| failed(uapi::DEL_DEV, e))
     };
     if !quiesced {
@@ -312,9 +319,7 @@ mod tests {
         if Path::new("/dev/ublk-control").exists() {
             return println!("SKIP: ublk refusal: this kernel has ublk");
         }
-        let export = crate::Export::new("vol", 1 << 20);
-        let why =
-            Device::claim("test", "test", &Traits::new(&export, 4096, true), 1).unwrap_err().to_string();
+        let why = super::super::available().unwrap_err().to_string();
         assert!(why.contains("modprobe ublk_drv") && why.contains("fuse:"), "{why}");
     }
 }

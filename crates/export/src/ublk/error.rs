@@ -1,5 +1,6 @@
 //! Why there is no ublk device, and what helps.
 
+use crate::blockdev::BlockError;
 use std::io;
 
 /// Why a volume cannot be a ublk device.
@@ -8,7 +9,7 @@ pub enum UblkError {
     /// No driver.
     #[error(
         "no ublk here: /dev/ublk-control is missing. Load the kernel's module (modprobe ublk_drv; Linux 6.5 or later, \
-         built with CONFIG_BLK_DEV_UBLK), or use --listen fuse:MOUNTPOINT"
+         built with CONFIG_BLK_DEV_UBLK), or use --listen loop:NAME or fuse:MOUNTPOINT"
     )]
     NoDriver,
     /// Not this user's.
@@ -19,7 +20,7 @@ pub enum UblkError {
     NotPermitted,
     /// Too old.
     #[error(
-        "this kernel's ublk is too old: {0} is missing. Linux 6.5 or later has it; until then use --listen fuse:MOUNTPOINT"
+        "this kernel's ublk is too old: {0} is missing. Linux 6.5 or later has it; until then use --listen loop:NAME or fuse:MOUNTPOINT"
     )]
     TooOld(&'static str),
     /// Another process serves the device of this volume.
@@ -42,29 +43,9 @@ pub enum UblkError {
         /// What differs.
         what: String,
     },
-    /// The name is another file's.
-    #[error("{path} is not a link to a ublk device: remove it, or choose another name")]
-    NameTaken {
-        /// Which.
-        path: String,
-    },
-    /// The name leads to another volume's device.
-    #[error(
-        "{path} leads to the device of another volume: choose another name, or stop that volume first. (If it is nobody's \
-         any more, remove the link)"
-    )]
-    NameInUse {
-        /// Which.
-        path: String,
-    },
-    /// The link cannot be made.
-    #[error("the link {path} cannot be made: {why}. Make /dev/loligo writable for this process")]
-    Link {
-        /// Which.
-        path: String,
-        /// Why.
-        why: io::Error,
-    },
+    /// The name cannot be had.
+    #[error(transparent)]
+    Name(#[from] BlockError),
     /// A live device cannot change its size here.
     #[error(
         "the size of a live ublk device can be changed from Linux 6.16 on: it takes effect when all its users have closed \

@@ -7,12 +7,12 @@
 mod control;
 mod device;
 mod error;
-mod link;
 mod parameters;
 mod queue;
 mod uapi;
 mod users;
 
+pub use control::available;
 pub use device::{Device, Left};
 pub use error::UblkError;
 pub use parameters::Traits;

@@ -32,7 +32,7 @@ fn release(case: &Case<'_>, text: Option<&str>, version: Option<(u32, u32)>) -> 
     }
     if version < LOOPS {
         let mend = "install Linux 5.15 or later for 'block:NAME'; unix:, tcp: and fuse: work";
-        let needed = case.listens("block:");
+        let needed = case.makes_loops();
         return if needed { check.bad(seen, mend) } else { check.warn(seen, mend) };
     }
     check.ok(seen)
@@ -86,9 +86,9 @@ fn ublk(case: &Case<'_>, version: Option<(u32, u32)>) -> Finding {
 }
 
 fn fuse(case: &Case<'_>) -> Finding {
-    let check = Check::new("kernel.fuse", "fuse:MOUNTPOINT and block:NAME are mounts");
+    let check = Check::new("kernel.fuse", "fuse:MOUNTPOINT and loop:NAME are mounts, and block:NAME where there is no ublk");
     if !case.host.has("/dev/fuse") {
-        let needed = case.listens("fuse:") || case.listens("block:");
+        let needed = case.listens("fuse:") || case.makes_loops();
         let mend = "modprobe fuse; in a container, give it the device /dev/fuse";
         return if needed { check.bad("no /dev/fuse", mend) } else { check.warn("no /dev/fuse", mend) };
     }

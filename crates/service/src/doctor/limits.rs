@@ -42,7 +42,7 @@ fn capabilities(case: &Case<'_>) -> Finding {
     }
     let seen = format!("missing: {}", lacks.join(", "));
     let mend = "run this as root to see what the service sees; in a container, add these capabilities";
-    if case.listens("block:") { check.bad(seen, mend) } else { check.warn(seen, mend) }
+    if case.makes_devices() { check.bad(seen, mend) } else { check.warn(seen, mend) }
 }
 
 fn memlock(case: &Case<'_>) -> Finding {

@@ -136,7 +136,17 @@ impl Case<'_> {
         parts(self.config)
     }
 
-    /// Whether a volume is to be a block device, and so on.
+    /// Whether a volume is to be a block device of any kind.
+    fn makes_devices(&self) -> bool {
+        ["block:", "ublk:", "loop:"].iter().any(|way| self.listens(way))
+    }
+
+    /// Whether one is to be a loop device over a mount, also because the kernel has no ublk.
+    fn makes_loops(&self) -> bool {
+        self.listens("loop:") || self.listens("block:") && !self.host.has("/dev/ublk-control")
+    }
+
+    /// Whether a volume is to be a file, and so on.
     fn listens(&self, way: &str) -> bool {
         self.config.volumes.values().any(|v| v.listen.iter().any(|l| l.starts_with(way)))
     }

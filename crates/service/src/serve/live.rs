@@ -267,6 +267,7 @@ impl Volume {
         // Where it could be another number it has been refused.
         o.shards = Some(self.app.handle.shards() as u16);
         let (o, core) = (&*o, &mut self.left.core);
+        cache::refuse_same_device(o, core)?;
         let (place, found) = cache::peek(&super::CacheOptions { create: true, force: true, ..o.clone() })?;
         refuse_used(o, found.as_ref())?;
         let volatile = place.as_ref().is_none_or(|p| p.file.geometry().volatile_cache);
