@@ -48,6 +48,8 @@ pub enum Part {
     Writes,
     /// Its flushes.
     Flushes,
+    /// Everything, as where a device is gone.
+    All,
 }
 
 impl State {
@@ -65,7 +67,7 @@ impl State {
 
     fn fails(&self, ino: INodeNo, part: Part) -> bool {
         let name = ino.0.checked_sub(2).and_then(|at| self.files.get(at as usize)).map(|f| &f.0);
-        self.broken.iter().any(|(of, p)| Some(of) == name && *p == part)
+        self.broken.iter().any(|(of, p)| Some(of) == name && (*p == part || *p == Part::All))
     }
 
     /// How files are opened.
@@ -337,7 +339,7 @@ impl Filesystem for Lossy {
         reply: ReplyData,
     ) {
         let mut s = self.lock();
-        if !s.alive(fh) {
+        if !s.alive(fh) || s.fails(ino, Part::All) {
             return reply.error(Errno::EIO);
         }
         match s.image(ino) {

@@ -48,13 +48,13 @@ impl Site {
         info
     }
 
-    fn stats(&self, volume: &str) -> Value {
+    pub fn stats(&self, volume: &str) -> Value {
         serde_json::from_str(&self.ok(&["stats", volume, "--json"])).expect("JSON")
     }
 }
 
 /// Runs `meanwhile` beside a verifying load on `connections` to `volume`, none of whose requests may fail.
-fn under_load(site: &Site, volume: &str, history: &mut History, meanwhile: impl FnOnce()) {
+pub fn under_load(site: &Site, volume: &str, history: &mut History, meanwhile: impl FnOnce()) {
     /// Ends the load, also where the test has failed.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
@@ -246,7 +246,8 @@ fn a_volume_of_several_threads_keeps_them_without_a_cache() {
 #[test]
 fn a_detach_is_given_up_by_an_interrupt_and_the_cache_stays_what_it_was() {
     let site = Site::new(&["a"]);
-    let hdd = site.section("a").replace("/a.core\"", "/a.core?rpm=7200\"").replace("core = \"", "core = \"hdd:");
+    let hdd =
+        site.section("a").replace("/a.core\"", "/a.core?rpm=7200\"").replace("core = \"", "core = \"hdd:");
     site.configure(&hdd);
     let daemon = site.daemon();
     let mut history = History::new(CORE);

@@ -1,6 +1,7 @@
 //! Claims about the daemon: many volumes in one process, what it remembers, what it refuses, who may ask it.
 
 mod api;
+mod gone;
 mod life;
 mod live;
 mod random;

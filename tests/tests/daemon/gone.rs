@@ -1,0 +1,173 @@
+//! A cache device that goes while the core has everything: the volume goes on without it, and nobody believes it afterwards.
+
+use crate::live::under_load;
+use crate::site::{CORE, Site};
+use loligo_tests::history::{Crash, History};
+use loligo_tests::load::End;
+use loligo_tests::lossy::{Mounted, Part};
+use loligo_tests::server::{Server, Volume};
+use loligo_tests::skip;
+use std::time::{Duration, Instant};
+
+/// A volume `a` whose cache is on a file system of our own, or the reason why not.
+struct Breakable {
+    site: Site,
+    fs: Mounted,
+}
+
+impl Breakable {
+    fn new() -> Option<Breakable> {
+        let site = Site::new(&[]);
+        let at = site.path("fs");
+        let mounted = skip::fuse().and_then(|()| {
+            std::fs::create_dir(&at).and_then(|()| Mounted::new(&at, 3)).map_err(|e| e.to_string())
+        });
+        match mounted {
+            Ok(fs) => {
+                site.core("a");
+                let broken = Breakable { site, fs };
+                broken.site.configure(&broken.section("wt"));
+                Some(broken)
+            }
+            Err(why) => {
+                skip::skip("a cache that is gone", &why);
+                None
+            }
+        }
+    }
+
+    fn section(&self, mode: &str) -> String {
+        let (dir, at) = (self.site.dir.path().display(), self.fs.dir().display());
+        format!(
+            "[volume.a]\ncore = \"{dir}/a.core\"\ncache = \"{at}/cache\"\ncache-size = \"24m\"\nmode = \"{mode}\"\n\
+             listen = [\"unix:{dir}/a.nbd\"]\n"
+        )
+    }
+
+    fn fail(&self) {
+        self.fs.power().fail("cache", Part::All);
+    }
+
+    fn is_gone(&self, volume: &str) -> bool {
+        self.site.stats(volume)["cache_gone"].is_string()
+    }
+
+    /// Waits until the volume is served without its cache.
+    fn wait(&self, volume: &str, daemon: &Server) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.is_gone(volume) {
+            assert!(Instant::now() < deadline, "it is not: {}", daemon.words());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn verified(&self, volume: &str, history: &mut History, after: Option<Crash>) {
+        assert_eq!(self.site.load(volume).verify(history, after).expect("right data"), End::Done);
+    }
+}
+
+#[test]
+fn a_cache_that_is_gone_in_wt_wa_or_wi_is_done_without_and_no_request_fails() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    for mode in ["wt", "wa", "wi"] {
+        b.site.configure(&b.section(mode));
+        let daemon = b.site.daemon();
+        under_load(&b.site, "a", &mut history, || {
+            std::thread::sleep(Duration::from_millis(300));
+            b.fail();
+            b.wait("a", &daemon);
+            // What the cache has is older than this by the end.
+            std::thread::sleep(Duration::from_millis(700));
+        });
+        let said = daemon.words();
+        assert!(said.contains("serves alone") && said.contains("the daemon remembers it"), "{said}");
+        assert!(b.site.refused(&["mode", "a", "wb"]).contains("the cache is gone"));
+        b.verified("a", &mut history, None);
+        daemon.kill().expect("it lived");
+        b.fs.power().mend();
+        // It is back with all that it held, and begins anew.
+        let daemon = b.site.daemon();
+        assert!(daemon.words().contains("made anew"), "{}", daemon.words());
+        assert!(!b.is_gone("a"));
+        b.verified("a", &mut history, Some(Crash::Killed));
+        daemon.stop().expect("a clean stop");
+    }
+}
+
+#[test]
+fn a_cache_that_stays_away_is_done_without_at_the_next_start_and_begins_anew_when_it_is_back() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    under_load(&b.site, "a", &mut history, || {
+        b.fail();
+        b.wait("a", &daemon);
+    });
+    daemon.stop().expect("a clean stop");
+    let daemon = b.site.daemon();
+    assert!(daemon.words().contains("is served without it"), "{}", daemon.words());
+    b.verified("a", &mut history, None);
+    b.site.load("a").write(&mut history, 0..2048, false).expect("written");
+    daemon.stop().expect("a clean stop");
+    b.fs.power().mend();
+    let daemon = b.site.daemon();
+    assert!(daemon.words().contains("made anew"), "{}", daemon.words());
+    b.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    let other = b.site.path("other").display().to_string();
+    under_load(&b.site, "a", &mut history, || {
+        b.fail();
+        b.wait("a", &daemon);
+        b.site.ok(&["volume", "detach", "a"]);
+        let attach = ["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"];
+        b.site.ok(&attach);
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    assert!(!b.is_gone("a"));
+    assert!(b.site.stats("a")["write_hits"].as_u64() > Some(0), "it is used");
+    daemon.kill().expect("it lived");
+    b.fs.power().mend();
+    let daemon = b.site.daemon();
+    b.verified("a", &mut history, Some(Crash::Killed));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn without_a_daemon_the_label_of_the_core_keeps_a_void_cache_from_being_believed() {
+    const NAME: &str = Volume::NAME;
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE - (1 << 20));
+    let (dir, cache) = (b.site.dir.path(), b.fs.dir().join("cache").display().to_string());
+    let core = format!("file:{}", b.site.path("a.core").display());
+    let serve = |more: &[&str]| {
+        let listen = format!("unix:{}", dir.join(format!("{NAME}.nbd")).display());
+        let size = ["--cache-size", "24m", "--mode", "wt"];
+        let args = [&["--core", &core, "--cache", &cache, "--listen", &listen], &size[..], more].concat();
+        Server::launch(dir, &args.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).expect("it runs")
+    };
+    let mut server = serve(&["--home-offset", "1m"]);
+    server.ready().expect("it serves");
+    under_load(&b.site, NAME, &mut history, || {
+        std::thread::sleep(Duration::from_millis(200));
+        b.fail();
+        b.wait(NAME, &server);
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    assert!(server.words().contains("the core's label says so"), "{}", server.words());
+    server.kill().expect("it lived");
+    b.fs.power().mend();
+    let why = format!("{:#}", serve(&[]).ready().expect_err("it is void"));
+    assert!(why.contains("is void") && why.contains("--create --force"), "{why}");
+    let mut server = serve(&["--create", "--force"]);
+    server.ready().expect("it serves");
+    b.verified(NAME, &mut history, Some(Crash::Killed));
+    server.stop().expect("a clean stop");
+}
