@@ -135,6 +135,28 @@ fn a_cache_that_cannot_be_written_or_flushed_is_poisoned_and_says_why_and_its_ne
     }
 }
 
+#[test]
+fn where_one_part_of_a_cache_fails_every_part_of_the_volume_does() {
+    let dir = folder();
+    let Some(fs) = breakable(dir.path()) else { return };
+    let volume = volume(dir.path(), fs.dir(), &["--shards", "2"]);
+    let server = volume.serve().expect("it serves");
+    let mut line = Line::to(&volume).expect("a connection");
+    let write = |byte| Command::Write { data: vec![byte; 4096], fua: true };
+    // Neighbouring windows are two shards'.
+    for at in [0, MIB] {
+        line.ask(at, &write(1)).expect("written");
+    }
+    fs.power().fail("cache", Part::Writes);
+    refused(&mut line, 0, &write(2)).expect("the cache does not take it");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while line.try_ask(MIB, &Command::Read(4096)).expect("an answer") != Err(EIO) {
+        assert!(Instant::now() < deadline, "the other part still answers: {}", server.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(server);
+}
+
 /// A file system in memory of so many bytes.
 struct Memory(std::path::PathBuf);
 

@@ -75,8 +75,9 @@ pub enum Control {
     Forsake(String),
     /// It is noted durably, not on the cache alone, that what the forsaken cache holds is void: the core alone serves.
     GoOn,
-    /// It cannot be noted: changes fail.
-    GiveUp,
+    /// The cache failed, for this reason, and the core cannot go on alone, or that cannot be noted: no change is acknowledged any
+    /// more, by whichever shard.
+    GiveUp(String),
     /// Finish what was accepted, make it durable, checkpoint; refuse what comes after.
     Stop,
 }

@@ -34,7 +34,7 @@ impl Core {
             Control::Thaw => self.thaw(now, id, fx),
             Control::Forsake(why) => self.forsake(now, id, why, fx),
             Control::GoOn => self.go_on(now, id, fx),
-            Control::GiveUp => self.give_up_alone(id, fx),
+            Control::GiveUp(why) => self.give_up_cache(id, why, fx),
             Control::Stop if self.forsaken.is_some() => self.stop_alone(now, id, fx),
             Control::Limit(slots) => self.set_limit(now, id, slots, fx),
             Control::Stop => {

@@ -238,7 +238,12 @@ impl Core {
         if self.poisoned.is_some() {
             return;
         }
-        self.poisoned = Some(format!("{what} failed: {e}"));
+        self.fail_all(format!("{what} failed: {e}"), fx);
+    }
+
+    /// Nothing is acknowledged any more, because of this.
+    pub(crate) fn fail_all(&mut self, why: String, fx: &mut Vec<Effect>) {
+        self.poisoned = Some(why);
         self.stats.poisoned = true;
         self.waiting.clear();
         self.durable_waiters.clear();

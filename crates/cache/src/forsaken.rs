@@ -380,8 +380,11 @@ impl Core {
         self.let_in(now, fx);
     }
 
-    /// It cannot be noted: a later start would believe the cache.
-    pub(crate) fn give_up_alone(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
+    /// A later start would believe the cache, or must.
+    pub(crate) fn give_up_cache(&mut self, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_none() {
+            self.fail_all(why, fx);
+        }
         if let Some(f) = self.forsaken.as_mut().filter(|f| f.state == Alone::Waiting) {
             f.state = Alone::Failed;
         }

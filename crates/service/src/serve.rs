@@ -325,7 +325,7 @@ impl Volume {
         let snapshots = self.app.handle.snapshots();
         let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
         if let Some(why) =
-            snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !self.poisoned && !waits)
+            snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !(self.poisoned || self.alone || waits))
         {
             self.poisoned = true;
             say!(

@@ -8,6 +8,7 @@ mod driven;
 mod faults;
 mod fio;
 mod gap;
+mod gone;
 mod left_out;
 mod mirror;
 mod others;

@@ -23,11 +23,17 @@ impl Volume {
     pub(crate) fn mind_cache(&mut self, memory: Option<&dyn Memory>) {
         let snapshots = self.app.handle.snapshots();
         let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
-        let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| waits && !self.alone)
-        else {
+        let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| !self.alone) else {
             return;
         };
         let handle = self.app.handle.clone();
+        if !waits {
+            if snapshots.iter().any(|s| s.poisoned.is_none()) {
+                // Whoever stands on the volume is to end at once, whichever part of it is asked.
+                let _ = handle.control(&Control::GiveUp(why));
+            }
+            return;
+        }
         let settled = handle
             .control(&Control::Forsake(why.clone()))
             .map_err(|e| anyhow!(e))
@@ -46,7 +52,7 @@ impl Volume {
                 );
             }
             Err(reason) => {
-                let _ = handle.control(&Control::GiveUp);
+                let _ = handle.control(&Control::GiveUp(why.clone()));
                 say!(
                     "error: the cache {cache} is gone: {why}. The volume cannot go on without it: {reason:#}"
                 );

@@ -77,11 +77,15 @@ impl<E: Engine> World<E> {
         }
         let (step, refused) = (r.step, r.refused);
         match step {
+            // It was refused before anything had happened.
+            Step::Forsaking if refused && !self.engine.as_ref().is_some_and(E::poisoned) => {
+                self.rescue = None
+            }
             Step::Forsaking if refused || self.luck.chance(1, GIVEN_UP_ONE_IN) => {
                 // From now on some changes fail, and nothing says which.
-                self.broken |= self.is_forsaken();
+                self.broken = true;
                 self.marks.hit("the cache could not be forsaken");
-                self.tell_all(Step::GivingUp, &Control::GiveUp);
+                self.tell_all(Step::GivingUp, &Control::GiveUp("the cache is gone".into()));
             }
             Step::Forsaking => {
                 self.void = true;
@@ -102,10 +106,6 @@ impl<E: Engine> World<E> {
     fn over(&mut self) {
         if let Some(r) = &mut self.rescue {
             r.step = Step::Over;
-        }
-        if !self.is_forsaken() {
-            // It was refused before anything had happened.
-            self.rescue = None;
         }
     }
 
