@@ -324,8 +324,10 @@ impl Volume {
     pub(crate) fn look(&mut self) {
         let snapshots = self.app.handle.snapshots();
         let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
-        if let Some(why) =
-            snapshots.iter().find_map(|s| s.poisoned.as_ref()).filter(|_| !(self.poisoned || self.alone || waits))
+        if let Some(why) = snapshots
+            .iter()
+            .find_map(|s| s.poisoned.as_ref())
+            .filter(|_| !(self.poisoned || self.alone || waits))
         {
             self.poisoned = true;
             say!(

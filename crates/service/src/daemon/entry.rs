@@ -2,6 +2,7 @@
 
 use super::config::{Leave, VolumeConfig};
 use super::exchange::CacheConfig;
+use super::guard;
 use super::state::LastCache;
 use crate::absent::Absent;
 use crate::app::App;
@@ -408,17 +409,21 @@ enum Ended {
 /// Runs the command that a volume has for its starts, not waiting for it longer than it takes to say what became of it.
 fn after_start(words: &[String]) {
     let Some((program, args)) = words.split_first() else { return };
-    let spawned = Command::new(program).args(args).stdin(Stdio::null()).spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(why) => return say!("warning: after-start: {program} cannot be run: {why}"),
-    };
-    // What it starts has no part in the daemon's standing when memory is short.
-    let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
     let (program, prefix) = (program.clone(), crate::say::prefix());
-    std::thread::spawn(move || match child.wait() {
-        Ok(status) if status.success() => {}
-        Ok(status) => eprintln!("{prefix}warning: after-start: {program} ended with {status}"),
-        Err(why) => eprintln!("{prefix}warning: after-start: {program}: {why}"),
+    std::thread::spawn(move || {
+        guard::unmark();
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(why) => return eprintln!("{prefix}warning: after-start: {program} cannot be run: {why}"),
+        };
+        // What it starts has no part in the daemon's standing when memory is short.
+        let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
+        match child.wait() {
+            Ok(status) if status.success() => {}
+            Ok(status) => eprintln!("{prefix}warning: after-start: {program} ended with {status}"),
+            Err(why) => eprintln!("{prefix}warning: after-start: {program}: {why}"),
+        }
     });
 }

@@ -27,3 +27,9 @@ pub(crate) fn prepare() {
         );
     }
 }
+
+/// Takes the mark of [`prepare`] from this thread, and so from the programs that it starts: it is a service's, and not a script's.
+pub(crate) fn unmark() {
+    // Where it could not be set it is not there.
+    let _ = configure_io_flusher_behavior(false);
+}
