@@ -100,7 +100,8 @@ impl Null {
         let name = format!("null-{}", std::process::id());
         let mut export = Export::new(&name, size);
         export.rotational = false;
-        let mut device = Device::claim(&name, Name::for_ublk(&name, &[])?, &Traits::new(&export, 4096, false), 1)?;
+        let mut device =
+            Device::claim(&name, Name::for_ublk(&name, &[])?, &Traits::new(&export, 4096, false), 1)?;
         let queue = device.queues()?.pop().context("a device has a queue")?;
         let stop = Arc::new(AtomicBool::new(false));
         let (said, number) = channel();

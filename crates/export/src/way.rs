@@ -71,11 +71,29 @@ mod tests {
         assert_eq!("block:osd.0".parse::<Way>().unwrap(), Way::Block("osd.0".into()));
         assert_eq!("ublk:osd.3".parse::<Way>().unwrap(), Way::Ublk("osd.3".into()));
         assert_eq!("loop:osd.3".parse::<Way>().unwrap(), Way::Loop("osd.3".into()));
-        let ways = ["fuse:/mnt/vol", "block:vol", "ublk:vol", "loop:vol", "unix:/run/vol.sock", "tcp:127.0.0.1:10809"];
+        let ways = [
+            "fuse:/mnt/vol",
+            "block:vol",
+            "ublk:vol",
+            "loop:vol",
+            "unix:/run/vol.sock",
+            "tcp:127.0.0.1:10809",
+        ];
         for written in ways {
             assert_eq!(written.parse::<Way>().unwrap().to_string(), written);
         }
-        for bad in ["fuse:", "block:", "udp:1", "", "ublk:", "ublk:../x", "ublk:a/b", "loop:", "loop:.x", "block:a b"] {
+        for bad in [
+            "fuse:",
+            "block:",
+            "udp:1",
+            "",
+            "ublk:",
+            "ublk:../x",
+            "ublk:a/b",
+            "loop:",
+            "loop:.x",
+            "block:a b",
+        ] {
             assert!(bad.parse::<Way>().unwrap_err().to_string().contains("fuse:MOUNTPOINT"), "{bad}");
         }
     }

@@ -81,7 +81,10 @@ impl Changes {
             return Err("the volume is being stopped".to_owned());
         }
         if inner.last.running {
-            return Err(format!("the {} of this volume is under way: wait until it is over", inner.last.what));
+            return Err(format!(
+                "the {} of this volume is under way: wait until it is over",
+                inner.last.what
+            ));
         }
         let number = inner.last.number + 1;
         inner.last =

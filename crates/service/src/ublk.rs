@@ -50,8 +50,7 @@ impl Devices {
         traits: &Traits,
         threads: usize,
     ) -> Result<Devices> {
-        let mut devices =
-            Devices { all: Vec::new(), owner: options.block.owner, looks: LOOKS };
+        let mut devices = Devices { all: Vec::new(), owner: options.block.owner, looks: LOOKS };
         for way in &options.listen {
             let Way::Ublk(name) = way else { continue };
             if !devices.is_empty() {

@@ -19,7 +19,7 @@ mod start;
 mod status;
 
 pub use alone::Alone;
-pub use locals::Local;
 pub use draft::Draft;
+pub use locals::Local;
 pub use mail::{Ask, Handle, Said, Snapshot};
 pub use start::{Backend, CoreSource, Ended, Plan, Running, start};

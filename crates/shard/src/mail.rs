@@ -164,13 +164,7 @@ impl Handle {
     ///
     /// # Errors
     /// Where the backend is for another number of threads; nothing is exchanged then.
-    pub fn exchange(
-        &self,
-        core: CoreSource,
-        backend: Backend,
-        size: u64,
-        block: u32,
-    ) -> Result<(), String> {
+    pub fn exchange(&self, core: CoreSource, backend: Backend, size: u64, block: u32) -> Result<(), String> {
         let drafts = draft::all(core, backend, self.shards(), (size, block)).map_err(|e| e.to_string())?;
         let said = drafts.into_iter().enumerate().map(|(n, d)| self.ask(n, Ask::Exchange(Box::new(d))));
         self.wait_all(said.collect())

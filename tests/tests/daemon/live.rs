@@ -246,7 +246,8 @@ fn a_volume_of_several_threads_keeps_them_without_a_cache() {
 #[test]
 fn a_detach_is_given_up_by_an_interrupt_and_the_cache_stays_what_it_was() {
     let site = Site::new(&["a"]);
-    let hdd = site.section("a").replace("/a.core\"", "/a.core?rpm=7200\"").replace("core = \"", "core = \"hdd:");
+    let hdd =
+        site.section("a").replace("/a.core\"", "/a.core?rpm=7200\"").replace("core = \"", "core = \"hdd:");
     site.configure(&hdd);
     let daemon = site.daemon();
     let mut history = History::new(CORE);

@@ -36,7 +36,18 @@ impl Plan {
         let size = (CORE + self.rng.below(17) * (MOST - CORE) / 16).to_string();
         let low = self.rng.below(90).to_string();
         let words: Vec<&str> = match self.rng.below(10) {
-            0..4 => vec!["volume", "attach", &volume, "--cache", &cache, "--cache-size", "48m", "--sparse", "--mode", &mode],
+            0..4 => vec![
+                "volume",
+                "attach",
+                &volume,
+                "--cache",
+                &cache,
+                "--cache-size",
+                "48m",
+                "--sparse",
+                "--mode",
+                &mode,
+            ],
             4..6 => vec!["volume", "detach", &volume],
             6 => vec!["mode", &volume, &mode],
             7 => vec!["param", "set", &volume, "destage-low", &low],
@@ -63,7 +74,7 @@ impl Plan {
 fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed() {
     let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 % 1_000_000);
     let seed = std::env::var("LOLIGO_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(clock);
-    let rounds = if std::env::var_os("LOLIGO_LONG").is_some() { 20 } else { 5 };
+    let rounds = if std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1") { 20 } else { 5 };
     println!("LOLIGO_SEED={seed}, {rounds} rounds");
     let site = Site::new(&["n", "d"]);
     let mut plan = Plan { site, rng: Rng::new(seed), seed, volumes: vec!["n"] };
@@ -74,7 +85,8 @@ fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed()
     };
     let name = format!("t{}-live", std::process::id());
     let mut sections = own("n");
-    let device = (!impossible("changes under a block device")).then(|| PathBuf::from(format!("/dev/loligo/{name}")));
+    let device =
+        (!impossible("changes under a block device")).then(|| PathBuf::from(format!("/dev/loligo/{name}")));
     if device.is_some() {
         plan.volumes.push("d");
         sections += &own("d").replace("nbd\"]", &format!("nbd\", \"block:{name}\"]"));

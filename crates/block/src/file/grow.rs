@@ -34,7 +34,9 @@ impl DeviceFile {
         let invalid = |text: String| Err(IoError::new(IoKind::Invalid, text));
         let path = self.path().display();
         if self.is_block() {
-            return invalid(format!("{path} is a device: make it larger with the tool that made it, and give no size"));
+            return invalid(format!(
+                "{path} is a device: make it larger with the tool that made it, and give no size"
+            ));
         }
         if !bytes.is_multiple_of(SECTOR) {
             return invalid(format!("{bytes} bytes are no multiple of {SECTOR}"));

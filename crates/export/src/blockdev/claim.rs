@@ -83,4 +83,3 @@ impl Drop for Claim {
         let _ = std::fs::remove_dir(self.mountpoint.path());
     }
 }
-

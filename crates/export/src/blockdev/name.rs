@@ -278,7 +278,8 @@ fn clear_away(name: &str, left: &Record) {
     }
     // The path of the file as the loop device knows it ends with the mount: that comes second.
     if !left.mount.as_os_str().is_empty()
-        && let Err(why) = crate::fuse::clear_dead(&left.mount) {
+        && let Err(why) = crate::fuse::clear_dead(&left.mount)
+    {
         tracing::warn!("{}: {why}", left.mount.display());
     }
 }

@@ -6,9 +6,9 @@ use super::parameters::{MOST_BYTES, Traits};
 use super::queue::{Queue, Served};
 use super::uapi::{self, DeviceInfo};
 use super::users;
+use crate::blockdev::{Access, Name, Owner};
 use rustix::io::Errno;
 use std::fs::OpenOptions;
-use crate::blockdev::{Access, Name, Owner};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,15 +72,7 @@ impl Device {
         let file = open_server(info.id)?;
         let served =
             Arc::new(Served { file, id: info.id, depth: info.depth, refused: AtomicBool::new(false) });
-        Ok(Device {
-            control,
-            served,
-            origin,
-            name,
-            queues: info.queues,
-            size: sectors << 9,
-            live: false,
-        })
+        Ok(Device { control, served, origin, name, queues: info.queues, size: sectors << 9, live: false })
     }
 
     /// Its node, as the kernel calls it.

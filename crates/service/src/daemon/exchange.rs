@@ -275,8 +275,12 @@ mod tests {
     fn a_core_that_lacks_what_a_cache_holds_is_not_served_bare() {
         let mut r = Remembered::default();
         assert!(refuse_bare("a", &r).is_ok());
-        let mut last =
-            LastCache { path: "/ssd/c".into(), uuid: "ab".into(), core: "/dev/sdb".into(), dirty_bytes: Some(0) };
+        let mut last = LastCache {
+            path: "/ssd/c".into(),
+            uuid: "ab".into(),
+            core: "/dev/sdb".into(),
+            dirty_bytes: Some(0),
+        };
         r.cache = Some(last.clone());
         assert!(refuse_bare("a", &r).is_ok());
         last.dirty_bytes = None;

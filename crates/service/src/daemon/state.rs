@@ -176,7 +176,10 @@ pub fn decode(raw: &[u8]) -> Result<State> {
     let mut words = head.split(' ');
     ensure!(words.next() == Some(MAGIC), "its first word is not {MAGIC}");
     let version = words.next().and_then(|v| v.parse::<u32>().ok()).context("its version is missing")?;
-    ensure!((PLAIN..=VERSION).contains(&version), "it has version {version}, and this program knows {VERSION}");
+    ensure!(
+        (PLAIN..=VERSION).contains(&version),
+        "it has version {version}, and this program knows {VERSION}"
+    );
     let sum =
         words.next().and_then(|s| u32::from_str_radix(s, 16).ok()).context("its checksum is missing")?;
     let len = words.next().and_then(|l| l.parse::<usize>().ok()).context("its length is missing")?;
@@ -224,7 +227,8 @@ mod tests {
         let mut state = some();
         assert!(encode(&state).starts_with(b"loligo-state 1 "));
         let one = state.volumes.get_mut("a").unwrap();
-        let cached = super::super::exchange::CacheConfig { cache: Some("/ssd/d".into()), ..Default::default() };
+        let cached =
+            super::super::exchange::CacheConfig { cache: Some("/ssd/d".into()), ..Default::default() };
         one.exchanged = Some(Exchanged { now: cached, instead_of: Default::default() });
         let raw = encode(&state);
         assert!(raw.starts_with(b"loligo-state 2 "));

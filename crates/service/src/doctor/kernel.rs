@@ -86,7 +86,10 @@ fn ublk(case: &Case<'_>, version: Option<(u32, u32)>) -> Finding {
 }
 
 fn fuse(case: &Case<'_>) -> Finding {
-    let check = Check::new("kernel.fuse", "fuse:MOUNTPOINT and loop:NAME are mounts, and block:NAME where there is no ublk");
+    let check = Check::new(
+        "kernel.fuse",
+        "fuse:MOUNTPOINT and loop:NAME are mounts, and block:NAME where there is no ublk",
+    );
     if !case.host.has("/dev/fuse") {
         let needed = case.listens("fuse:") || case.makes_loops();
         let mend = "modprobe fuse; in a container, give it the device /dev/fuse";

@@ -53,7 +53,8 @@ fn cores(case: &Case<'_>, lvm: &Lvm) -> Vec<Finding> {
 fn volumes(case: &Case<'_>, lvm: &Lvm) -> Vec<Finding> {
     let mut all = Vec::new();
     for (volume, v) in &case.config.volumes {
-        let kind = |l: &str| ["block:", "ublk:", "loop:"].iter().find_map(|k| Some(l.strip_prefix(k)?.to_owned()));
+        let kind =
+            |l: &str| ["block:", "ublk:", "loop:"].iter().find_map(|k| Some(l.strip_prefix(k)?.to_owned()));
         for name in v.listen.iter().filter_map(|l| kind(l)) {
             let check = Check::new(
                 format!("lvm.{volume}.volume"),

@@ -4,7 +4,10 @@ use super::host::Host;
 use super::{Case, Check, Finding};
 
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
-    let loops = Check::new("modules.loop", "'block:NAME' is a loop device over a mount where there is no ublk, and 'loop:NAME' everywhere");
+    let loops = Check::new(
+        "modules.loop",
+        "'block:NAME' is a loop device over a mount where there is no ublk, and 'loop:NAME' everywhere",
+    );
     let needed = case.makes_loops();
     let mend = "modprobe loop; in a container, give it /dev/loop-control and the loop devices";
     let found = match (state(case.host, "loop"), case.host.has("/dev/loop-control")) {

@@ -26,8 +26,8 @@
 use super::{HeldCache, ServeOptions, Volume};
 use crate::cache;
 use crate::change::Wanted;
-use crate::daemon::exchange::CacheConfig;
 use crate::daemon::entry::Memory;
+use crate::daemon::exchange::CacheConfig;
 use crate::daemon::state::LastCache;
 use crate::say::say;
 use crate::signals::StopSignals;
@@ -118,7 +118,9 @@ impl Volume {
         };
         let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
         if home != 0 {
-            return Err(anyhow!("its content begins at byte {home} of the core for the cache only: stop it").into());
+            return Err(
+                anyhow!("its content begins at byte {home} of the core for the cache only: stop it").into()
+            );
         }
         let mode = self.app.handle.snapshots().first().and_then(|s| s.mode).unwrap_or(Mode::Wt);
         let set = |mode| {
@@ -161,7 +163,9 @@ impl Volume {
                 return Err(Trouble::Stop);
             }
             if app.changes.is_given_up() {
-                return Err(anyhow!("given up: the volume keeps its cache, and what was flushed is flushed").into());
+                return Err(
+                    anyhow!("given up: the volume keeps its cache, and what was flushed is flushed").into()
+                );
             }
             if Instant::now() >= next {
                 next += super::LOOK;
@@ -268,7 +272,8 @@ impl Volume {
         for (key, value) in &options.params {
             core.params.set(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
         }
-        let opened = cache::open(&options.name, &super::CacheOptions { create: true, ..o.clone() }, core, signals);
+        let opened =
+            cache::open(&options.name, &super::CacheOptions { create: true, ..o.clone() }, core, signals);
         core.cache_file = None;
         let cache::OpenCache { file, share, superblock, cores, made } = opened?;
         let home_start = superblock.home_start;

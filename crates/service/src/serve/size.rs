@@ -10,7 +10,8 @@ use std::sync::PoisonError;
 impl Volume {
     /// Takes the size that the core has by now; `wanted`: a file is made that long first.
     pub(super) fn resize(&mut self, wanted: Option<u64>) -> Result<String> {
-        let (Backing::File(file), CoreSpec::Device(spec)) = (&self.left.core.backing, &self.left.core.spec) else {
+        let (Backing::File(file), CoreSpec::Device(spec)) = (&self.left.core.backing, &self.left.core.spec)
+        else {
             bail!("an RBD image is resized with 'rbd resize': the volume follows by itself");
         };
         ensure!(
