@@ -67,7 +67,11 @@ fn ask(running: &Running) -> Receiver<Result<u8, ReqError>> {
         Answer::Data(pieces) => pieces[0][0],
         _ => panic!("no data"),
     };
-    running.handle().local(0).ask(request, Box::new(move |r| drop(send.send(r.map(first)))));
+    let answered = move |result: Result<Answer, ReqError>| {
+        // Whoever asked may have failed already.
+        let _ = send.send(result.map(first));
+    };
+    running.handle().local(0).ask(request, Box::new(answered));
     answer
 }
 
