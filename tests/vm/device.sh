@@ -7,7 +7,7 @@ refused "modprobe ublk_drv" loligo serve --name vol --bare --core /dev/vdb --lis
 modprobe ublk_drv
 began=$(now)
 serve --name vol --cache /dev/vda --core /dev/vdb --mode wb --listen ublk:vol --shards 2
-same "the link" ../ublkb0 "$(readlink $D)"
+same "the link" /dev/ublkb0 "$(readlink $D)"
 same "bytes" "$(blockdev --getsize64 /dev/vdb)" "$(blockdev --getsize64 $D)"
 same "queues" 2 "$(ls /sys/block/ublkb0/mq | wc -l)"
 echo "ok: a device with a queue for each thread, $(($(now) - began)) ms after the start"

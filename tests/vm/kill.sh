@@ -4,7 +4,8 @@ modprobe ext4
 modprobe ublk_drv
 D=/dev/loligo/vol
 vol() { serve --name vol --cache /dev/vda --core /dev/vdb --mode wb --listen ublk:vol --shards 2; }
-other() { serve --name other --cache /dev/vdc --core /dev/vdd --mode wb --listen ublk:other; }
+other() { serve --name other --cache /dev/vdc --core /dev/vdd --mode wb --listen block:other \
+    --dev-owner 1000:1001 --dev-name cas2-1; }
 
 vol
 fio --name=v --filename=$D --rw=randwrite --bsrange=4k-64k --size=96m --direct=1 --ioengine=io_uring --iodepth=16 \
@@ -74,12 +75,15 @@ same "the other's device" ublkb1 "$(basename "$(readlink /dev/loligo/other)")"
 refused "in use" loligo serve --name third --cache /dev/vdc --core /dev/vdd --mode wb --listen ublk:third
 refused "being served" loligo serve --name other --cache /dev/vda --core /dev/vdb --mode wb --listen ublk:vol
 truncate -s 16777216 /tmp/third
-refused "device of another volume" loligo serve --name third --bare --core /tmp/third --listen ublk:other
+refused "is in use" loligo serve --name third --bare --core /tmp/third --listen ublk:other
+same "a further name" /dev/loligo/other "$(readlink /dev/cas2-1)"
+same "the owner" 1000:1001 "$(ls -ln /dev/ublkb1 | awk '{ print $3 ":" $4 }')"
 [ ! -e /dev/ublkb2 ] || fail "a refused start left a device"
 sleep 1000 </dev/loligo/other & holder=$!
 sleep 0.2
 stopped
 [ -b /dev/ublkb1 ] || fail "a stop took a device away that a program has open"
+refused "outlived its service" loligo serve --name third --bare --core /tmp/third --listen ublk:other
 kill $holder; wait $holder 2>/dev/null
 vol
 same "the device" ublkb0 "$(basename "$(readlink $D)")"
@@ -92,5 +96,5 @@ stopped
 [ -b /dev/ublkb1 ] || fail "somebody else's device was taken away"
 other
 stopped
-[ ! -e /dev/ublkb1 ] || fail "still there"
+[ ! -e /dev/ublkb1 ] && [ ! -L /dev/cas2-1 ] || fail "still there"
 echo "ok: open devices outlive stops, each is its own volume's, and none is left behind"

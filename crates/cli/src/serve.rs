@@ -43,7 +43,7 @@ Examples:
   As a block device, /dev/loligo/osd0, for an OSD that runs as ceph:
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen block:osd0 --dev-owner ceph:ceph
-  The same where the kernel has ublk (modprobe ublk_drv): it outlives the service
+  The same only where the kernel has ublk (modprobe ublk_drv): it outlives the service
     loligo serve --name osd0 --cache /dev/nvme0n1p3 --core /dev/sdb --mode wb \\
       --listen ublk:osd0
   In front of an RBD image, on a compute node:
@@ -92,14 +92,15 @@ pub(crate) struct Args {
     /// Cache line of a new cache: 4k, 8k, 16k, 32k or 64k (default 4k)
     #[arg(long, value_name = "SIZE", value_parser = values::line_size, conflicts_with = "bare")]
     line_size: Option<u32>,
-    /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT, block:NAME or ublk:NAME; may be given several times
+    /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME (ublk:NAME, loop:NAME: of that kind); may be given several times
     ///
     /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. fuse mounts a file
     /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
     /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
-    /// block makes a block device of the kernel, /dev/loligo/NAME: a loop device over such a file. It needs root. While it is
-    /// open somewhere, a stop waits for its users.
-    /// ublk makes it a block device of its own, /dev/loligo/NAME too: it needs root and Linux 6.5 or later with ublk_drv. The
+    /// block makes a block device of the kernel, /dev/loligo/NAME: of the kind ublk where the kernel has that, else of the kind loop.
+    /// Both need root.
+    /// loop is a loop device over such a file. While it is open somewhere, a stop waits for its users.
+    /// ublk is a device of the kernel's own, from Linux 6.5 on with ublk_drv. The
     /// device outlives this service: while somebody has it open, a stop or a crash leaves it, requests wait, and the next
     /// start of the volume answers them. A stop deletes it where nobody has it open.
     #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]

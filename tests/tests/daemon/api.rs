@@ -88,7 +88,23 @@ fn only_root_and_the_daemons_own_user_may_ask() {
 fn nonsense(dice: &mut Dice) -> Vec<u8> {
     let names = ["a", "b", "..", "%2e%2e", "a%00b", "", "é", "x".repeat(300).as_str()].map(str::to_owned);
     let methods = ["GET", "POST", "PUT", "DELETE", "PATCH", "\0", "get"];
-    let ends = ["", "/stats", "/params", "/mode", "/flush", "/start", "/stop", "/info", "/../x", "/x/y/z"];
+    let ends = [
+        "",
+        "/stats",
+        "/params",
+        "/mode",
+        "/flush",
+        "/start",
+        "/stop",
+        "/info",
+        "/attach",
+        "/detach",
+        "/resize",
+        "/resize-cache",
+        "/change",
+        "/../x",
+        "/x/y/z",
+    ];
     let bodies = [
         "",
         "{}",
@@ -98,6 +114,8 @@ fn nonsense(dice: &mut Dice) -> Vec<u8> {
         "{\"mode\":7}",
         "{\"key\":\"seq-threshold\",\"value\":\"-1\"}",
         "{\"flush\":",
+        "{\"bytes\":1}",
+        "{\"cache\":{\"cache\":\"/dev/null\",\"mode\":\"wb\"}}",
         "{\"name\":\"../x\",\"definition\":{\"core\":\"x\",\"listen\":[]}}",
         "{\"name\":\"z\",\"definition\":{\"core\":\"rbd:\",\"listen\":[\"udp:1\"]}}",
     ];

@@ -157,6 +157,53 @@ fn what_was_attached_or_detached_is_so_after_a_kill_with_all_that_was_dirty() {
 }
 
 #[test]
+fn a_core_with_a_label_says_whether_a_cache_may_hold_more_whatever_comes_and_goes() {
+    let site = Site::new(&["a"]);
+    site.configure(&(site.section("a") + "home-offset = \"1m\"\n"));
+    let daemon = site.daemon();
+    let mut history = History::new(CORE - (1 << 20));
+    // By itself the core is looked at under another name, while nobody serves it.
+    let alone = |said: Option<&str>| {
+        std::fs::copy(site.path("a.core"), site.path("copy")).expect("copied");
+        let nbd = format!("unix:{}", site.text("x.nbd"));
+        let args = ["serve", "--name", "x", "--bare", "--core", &site.text("copy"), "--listen", &nbd];
+        let mut child = site.command(&args).stderr(std::process::Stdio::piped()).spawn().expect("it runs");
+        if said.is_none() {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+            while !site.path("x.nbd").exists() && std::time::Instant::now() < deadline {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            assert_eq!(site.load("x").size(), CORE - (1 << 20));
+            child.kill().expect("it lives");
+        }
+        let mut words = String::new();
+        let mut pipe = child.stderr.take().expect("a pipe");
+        std::io::Read::read_to_string(&mut pipe, &mut words).expect("text");
+        child.wait().expect("it ends");
+        assert!(words.contains(said.unwrap_or_default()), "{words}");
+    };
+    site.load("a").write(&mut history, 0..64, true).expect("written");
+    alone(Some("whatever the core did not have"));
+    site.ok(&["volume", "detach", "a"]);
+    alone(None);
+    site.load("a").write(&mut history, 64..128, false).expect("written");
+    daemon.kill().expect("it lived");
+    let daemon = site.daemon();
+    assert!(!site.cached("a"));
+    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
+    assert_eq!(end, End::Done);
+    site.does(&site.attach("a", "c", &["--mode", "wb", "--param", "destage-rate=1"]));
+    site.load("a").write(&mut history, 0..64, true).expect("written");
+    alone(Some("whatever the core did not have"));
+    daemon.kill().expect("it lived");
+    let daemon = site.daemon();
+    assert!(site.cached("a"));
+    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
+    assert_eq!(end, End::Done);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_core_is_not_served_bare_while_its_cache_may_hold_more() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();

@@ -279,11 +279,11 @@ impl Volume {
             )
             .into());
         }
-        core.cache_file = place;
         core.params = Params::default();
         for (key, value) in &options.params {
             core.params.set(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
         }
+        core.cache_file = place;
         let opened =
             cache::open(&options.name, &super::CacheOptions { create: true, ..o.clone() }, core, signals);
         core.cache_file = None;
@@ -291,7 +291,9 @@ impl Volume {
         let home_start = superblock.home_start;
         let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
         let mode = o.mode;
-        let before = std::mem::replace(&mut self.options, options);
+        // Whatever else the definition says by now counts with the next start.
+        let next = ServeOptions { cache: options.cache, params: options.params, ..self.options.clone() };
+        let before = std::mem::replace(&mut self.options, next);
         self.left.held = Some(held);
         let backend = |v: &Volume| {
             let file = v.left.held.as_ref().map(|h| h.file.clone()).expect("put there just now");
@@ -301,9 +303,14 @@ impl Volume {
         if let Err(trouble) = done {
             self.options = before;
             let held = self.left.held.take();
-            if let (Trouble::Kept(_), Some(held)) = (&trouble, held) {
-                // Nobody was served through it: the device is as blank as it was.
-                let _ = engine::wipe(&mut held.file.sync_io());
+            match (&trouble, held, made) {
+                // Nobody was served through it: the device is as blank as it was, and a file that was made goes.
+                (Trouble::Kept(_) | Trouble::Stop, Some(held), _) => {
+                    let _ = engine::wipe(&mut held.file.sync_io());
+                }
+                // The state may name it.
+                (_, _, Some(made)) => made.keep(),
+                _ => {}
             }
             return Err(trouble);
         }
