@@ -7,7 +7,7 @@ use crate::looper::{Engine, Looper};
 use crate::mail::{Ask, Handle, Mailbox};
 use crate::port::Port;
 use loligo_block::lease::Lease;
-use loligo_block::{AnyDevice, CacheDevice, DevId, Device, DeviceFile, DeviceSpec, IoError, IoKind, Ring};
+use loligo_block::{AnyDevice, CacheDevice, CoreFile, DevId, Device, DeviceSpec, IoError, IoKind, Ring};
 use loligo_cache::mode::Mode;
 use loligo_cache::{Core, Router};
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
@@ -39,7 +39,7 @@ pub enum Backend {
 /// Where the core of a volume is.
 pub enum CoreSource {
     /// In a file or on a block device, which each thread reaches for itself.
-    File(DeviceSpec, DeviceFile),
+    File(DeviceSpec, CoreFile),
     /// Behind a device that one thread must have to itself.
     Device(Box<dyn Device + Send>),
 }
@@ -153,7 +153,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             let text = "a modelled disk has one set of heads: use it with --shards 1";
             return Err(IoError::new(IoKind::Invalid, text));
         }
-        CoreSource::File(spec, file) => (0..shards).map(|_| spec.device(file.clone(), CORE_ID)).collect(),
+        CoreSource::File(spec, file) => (0..shards).map(|_| file.on_ring(&spec, CORE_ID)).collect(),
         CoreSource::Device(_) if shards > 1 => {
             let text = "this core belongs to one thread: use it with --shards 1";
             return Err(IoError::new(IoKind::Invalid, text));
