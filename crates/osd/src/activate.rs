@@ -34,6 +34,7 @@ pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Resul
         !folder::unfinished(dir),
         "osd.{id} was never finished: 'loligo osd remove {id}' takes it away, then prepare it again"
     );
+    folder::end_release(dir);
     let volume = &known.volume.name;
     if known.volume.status != Status::Serving {
         match daemon.start(volume, Leave::default())? {
@@ -49,12 +50,21 @@ pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Resul
     let cluster = Cluster::new(&known.place.cluster, stop);
     let before = cluster.map().ok().and_then(|map| map.osd(*id)).filter(|o| o.up).map(|o| o.up_from);
     let started = run(&known.place, &known.target()?, stop)?;
+    wait_up(&cluster, &known.place, before.filter(|_| started))
+}
+
+/// Waits until the cluster says that an OSD whose process has begun is up, and since another epoch than `before`.
+///
+/// # Errors
+/// Where it does not come up, or ends.
+pub(crate) fn wait_up(cluster: &Cluster, place: &Place, before: Option<u64>) -> Result<()> {
+    let (id, dir, stop) = (place.id, &place.dir, cluster.interrupt());
     let begun = Instant::now();
     loop {
         let now = cluster.map().with_context(|| format!("osd.{id} runs, but the cluster does not answer"))?;
-        let now = now.osd(*id).with_context(|| format!("there is no osd.{id} in the cluster"))?;
+        let now = now.osd(id).with_context(|| format!("there is no osd.{id} in the cluster"))?;
         // The map may not have noticed yet that the OSD was gone.
-        if now.up && (!started || before != Some(now.up_from)) {
+        if now.up && before != Some(now.up_from) {
             say!(
                 "osd.{id}: up{}",
                 if now.r#in { " and in" } else { ", but out: 'ceph osd in' lets data come" }
@@ -72,8 +82,8 @@ pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Resul
 /// # Errors
 /// Why the OSD does not run.
 pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
-    if !place.dir.exists() || folder::unfinished(&place.dir) {
-        // It is being made right now.
+    if !place.dir.exists() || folder::unfinished(&place.dir) || folder::is_releasing(&place.dir) {
+        // It is being made right now, or taken away from its volume.
         return Ok(());
     }
     let known = place::one(&DaemonClient::new()?, place.id)?;

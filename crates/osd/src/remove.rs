@@ -116,7 +116,7 @@ fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
 }
 
 /// What the cluster said, without how it was asked.
-fn said(why: &anyhow::Error) -> String {
+pub(crate) fn said(why: &anyhow::Error) -> String {
     let text = format!("{why:#}");
     text.rsplit_once("Error ").map_or(&*text, |(_, rest)| rest).trim_end_matches('.').to_owned()
 }

@@ -27,4 +27,5 @@ mod signals;
 mod stats;
 mod stop;
 pub mod ublk;
+pub mod veil;
 pub mod watch;

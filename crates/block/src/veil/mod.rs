@@ -60,6 +60,12 @@ impl Veil {
         body::pack(&head, &mut block).then(|| Veil(Mutex::new(State { block, head: Some(head) })))
     }
 
+    /// Becomes what `other` is.
+    pub fn become_like(&self, other: &Veil) {
+        let (block, head) = (other.block(), other.head());
+        *self.lock() = State { block, head };
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,7 +132,10 @@ impl Veil {
 }
 
 fn unknown() -> IoError {
-    IoError::new(IoKind::Io, "the first 4096 bytes of this veiled device are damaged: writing them whole heals them")
+    IoError::new(
+        IoKind::Io,
+        "the first 4096 bytes of this veiled device are damaged: writing them whole heals them",
+    )
 }
 
 /// How much of `len` bytes from `offset` on lies in the head.

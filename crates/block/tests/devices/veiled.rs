@@ -110,14 +110,12 @@ fn an_error_on_either_side_fails_the_whole_and_a_head_that_may_be_torn_is_not_re
     let (_, veil) = rig();
     let rule = |range| ErrorRule { class: OpClass::Write, range, pick: Pick::ALL, errno: 5 };
     let behind = ErrorDevice::new(disk(&veil), rule(HEAD..HEAD + 512));
-    let mut rig =
-        Rig { dev: VeiledDevice::new(behind, veil.clone()), ring: Ring::new(4).unwrap() };
+    let mut rig = Rig { dev: VeiledDevice::new(behind, veil.clone()), ring: Ring::new(4).unwrap() };
     let both = [&head(2)[..], &[7; 512]].concat();
     rig.write(0, &both, false).unwrap_err();
     assert_eq!(rig.read(0, HEAD as usize), head(2), "the head's part was written");
     let of_head = ErrorDevice::new(disk(&veil), rule(0..512));
-    let mut rig =
-        Rig { dev: VeiledDevice::new(of_head, veil.clone()), ring: Ring::new(4).unwrap() };
+    let mut rig = Rig { dev: VeiledDevice::new(of_head, veil.clone()), ring: Ring::new(4).unwrap() };
     rig.write(0, &both, false).unwrap_err();
     assert_eq!(rig.read(HEAD, 512), [7; 512]);
     let done = rig.one(0, OpKind::Read(Buf::alloc(8192)));

@@ -1,0 +1,194 @@
+//! Taking the cache away from an OSD that was adopted: it goes on on its own device.
+//!
+//! The OSD's own first block comes back to the disk when nothing is on the cache alone, and before anything is forgotten. Cut off
+//! anywhere, the same command goes on; until the volume is deleted, `activate` goes back.
+
+use crate::activate;
+use crate::cluster::Cluster;
+use crate::daemon::{self, holder};
+use crate::folder;
+use crate::place::{self, Known, Place};
+use crate::raw::{self, Raw};
+use crate::say;
+use crate::wipe;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_block::DeviceSpec;
+use loligo_cache::superblock::Superblock;
+use loligo_lab::interrupt::Interrupt;
+use loligo_service::client::{Client, DaemonClient, Stop};
+use loligo_service::daemon::config::Leave;
+use loligo_service::daemon::entry::Status;
+use std::path::{Path, PathBuf};
+
+/// How an OSD is released.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Release {
+    /// The cache is lost: what it alone held is, too.
+    pub without_cache: bool,
+}
+
+/// Takes the cache away from an adopted OSD, and starts it on its own device.
+///
+/// # Errors
+/// Why it may not stop, and what stands in the way; the OSD then runs on its volume as before.
+pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
+    let daemon = DaemonClient::new()?;
+    let known = place::one(&daemon, id)?;
+    let place = &known.place;
+    ensure!(
+        place.adopted.is_some(),
+        "osd.{id} was made by 'loligo osd prepare': its data begin behind a label, and cannot be used without it. 'loligo osd remove' \
+         takes it away"
+    );
+    let cluster = Cluster::new(&place.cluster, stop);
+    if holder(&place.dir).is_some() {
+        may_stop(&cluster, id)?;
+    }
+    if how.without_cache {
+        is_lost(&known)?;
+    } else if known.volume.status == Status::Serving {
+        // What is dirty now need not be waited for while the OSD is down.
+        Client::new(&known.volume.name)?.flush()?;
+    }
+    stop.check()?;
+    let before = cluster.map().ok().and_then(|map| map.osd(id)).filter(|o| o.up).map(|o| o.up_from);
+    folder::begin_release(&place.dir)?;
+    say!("osd.{id}: stopping");
+    let parted = daemon::stop(id, &place.dir, stop)
+        .and_then(|()| part(&daemon, &known, how.without_cache, true, stop));
+    if let Err(why) = parted {
+        return Err(go_back(&daemon, id, why));
+    }
+    say!("osd.{id}: on its own device again");
+    start(place, stop, before).with_context(|| {
+        format!("osd.{id} has no cache any more, and does not come up on its own device: see its log")
+    })
+}
+
+/// The cluster can do without the OSD for a while.
+pub(crate) fn may_stop(cluster: &Cluster, id: u32) -> Result<()> {
+    match cluster.run(&["osd", "ok-to-stop", &id.to_string()]) {
+        Ok(_) => Ok(()),
+        Err(why) => bail!(
+            "osd.{id} may not stop now, since data could not be reached without it: {}. Try again when the cluster is well",
+            crate::remove::said(&why)
+        ),
+    }
+}
+
+/// Nobody gives up a cache that is there.
+fn is_lost(known: &Known) -> Result<()> {
+    let Some(cache) = known.volume.definition.cache.as_deref().filter(|c| c.exists()) else { return Ok(()) };
+    ensure!(
+        known.volume.status != Status::Serving,
+        "the cache of osd.{} is there and serves: leave --without-cache out",
+        known.place.id
+    );
+    let own = wipe::open_device(cache)
+        .and_then(|mut dev| Ok(Superblock::load(&mut dev)?))
+        .is_ok_and(|sb| sb.name == known.volume.name);
+    ensure!(
+        !own,
+        "the cache of osd.{} is there, at {}: leave --without-cache out",
+        known.place.id,
+        cache.display()
+    );
+    Ok(())
+}
+
+/// Takes volume and cache away, and gives the OSD's device back its first block and the OSD its link. The OSD is stopped. `made`:
+/// the cache was made as a file for it.
+///
+/// # Errors
+/// Where the core lacks something, among others. Once its first block is back, only what cannot be tidied up.
+pub(crate) fn part(
+    daemon: &DaemonClient,
+    known: &Known,
+    without_cache: bool,
+    made: bool,
+    stop: &Interrupt,
+) -> Result<()> {
+    let Known { place, volume } = known;
+    let spec: DeviceSpec = volume.definition.core.parse().context("the core")?;
+    let core: PathBuf = spec.path().to_owned();
+    let cache = volume.definition.cache.as_deref().filter(|_| !without_cache);
+    let own = Raw { core: &core, cache: cache.filter(|c| c.exists()), volume: &volume.name, dir: &place.dir };
+    settle_down(daemon, &volume.name, true)?;
+    if !without_cache && raw::lacks(&core)? != Some(0) {
+        // It was not stopped cleanly: it must be served once more.
+        match daemon.start(&volume.name, Leave::default())? {
+            Status::Serving => {}
+            other => bail!(
+                "volume '{}' is {}: {}. If its cache is lost for good, 'loligo osd release {} --without-cache' does without; what the \
+                 cache alone held is lost then (nothing, if it was in wt, wa or wi all the time)",
+                volume.name,
+                other.word(),
+                other.why().unwrap_or("somebody stopped it"),
+                place.id
+            ),
+        }
+        settle_down(daemon, &volume.name, true)?;
+    }
+    stop.check()?;
+    // From here on the device is the OSD's own again, and there is only one way on.
+    own.lift()?;
+    if let Some(origin) = &place.adopted {
+        folder::link_block(&place.dir, origin)?;
+    }
+    folder::own(place)?;
+    daemon.delete(&volume.name, true)?;
+    if let Some(cache) = cache {
+        wipe::cache(cache, &volume.name, made)?;
+    }
+    own.forget();
+    folder::end_release(&place.dir);
+    Ok(())
+}
+
+/// Stops a volume, everything dirty written to its core before.
+fn settle_down(daemon: &DaemonClient, volume: &str, flush: bool) -> Result<()> {
+    match daemon.stop(volume, &Stop { flush })? {
+        Status::Stopped => Ok(()),
+        other => bail!(
+            "volume '{volume}' does not stop cleanly: it is {}: {}",
+            other.word(),
+            other.why().unwrap_or("nobody says why")
+        ),
+    }
+}
+
+/// It did not work out: the OSD goes on on its volume, if that is there still.
+fn go_back(daemon: &DaemonClient, id: u32, why: anyhow::Error) -> anyhow::Error {
+    say!("osd.{id}: not released: it is started again as it was");
+    let back =
+        place::one(daemon, id).and_then(|known| activate::activate(daemon, &known, &Interrupt::default()));
+    match back {
+        Ok(()) => why,
+        Err(also) => why.context(format!(
+            "osd.{id} does not run now ({also:#}): 'loligo osd activate {id}' tries to start it with its cache, 'loligo osd release {id}' \
+             to take that away"
+        )),
+    }
+}
+
+/// Starts an OSD that has no volume, and waits until it is up.
+pub(crate) fn start(place: &Place, stop: &Interrupt, before: Option<u64>) -> Result<()> {
+    let cluster = Cluster::new(&place.cluster, stop);
+    let started = holder(&place.dir).is_none();
+    if started {
+        daemon::start(place, stop)?;
+    }
+    activate::wait_up(&cluster, place, before.filter(|_| started))
+}
+
+/// What `block` in an OSD's folder leads to, as it stands there.
+pub(crate) fn origin(dir: &Path) -> Result<PathBuf> {
+    let block = dir.join("block");
+    std::fs::read_link(&block).with_context(|| {
+        format!(
+            "{} is no link: only an OSD whose data lie on a device or file elsewhere can be adopted. Move it ('mv', with the OSD \
+             stopped) and put a link to it there",
+            block.display()
+        )
+    })
+}
