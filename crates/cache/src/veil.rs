@@ -1,5 +1,5 @@
 //! The label of a core whose content begins at byte 0: it stands in the content's first sector, and the content's first block behind
-//! it in the same block, in a form that nobody else knows (docs/format.md, section 12).
+//! it in the same block, in a form that nobody else knows (docs/format.md, section 13).
 
 use crate::home::HomeLabel;
 use crate::superblock::SuperError;

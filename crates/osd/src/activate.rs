@@ -29,6 +29,19 @@ const LASTS: Duration = Duration::from_secs(5);
 /// # Errors
 /// What stands in the way.
 pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Result<()> {
+    bring_up(daemon, known, None, stop)
+}
+
+/// The same for one that was up `since` an epoch before it was stopped: the map may not have noticed yet.
+///
+/// # Errors
+/// What stands in the way.
+pub(crate) fn bring_up(
+    daemon: &DaemonClient,
+    known: &Known,
+    since: Option<u64>,
+    stop: &Interrupt,
+) -> Result<()> {
     let Place { id, dir, .. } = &known.place;
     ensure!(
         !folder::unfinished(dir),
@@ -50,7 +63,7 @@ pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Resul
     let cluster = Cluster::new(&known.place.cluster, stop);
     let before = cluster.map().ok().and_then(|map| map.osd(*id)).filter(|o| o.up).map(|o| o.up_from);
     let started = run(&known.place, &known.target()?, stop)?;
-    wait_up(&cluster, &known.place, before.filter(|_| started))
+    wait_up(&cluster, &known.place, since.or(before.filter(|_| started)))
 }
 
 /// Waits until the cluster says that an OSD whose process has begun is up, and since another epoch than `before`.

@@ -11,7 +11,7 @@ use crate::folder;
 use crate::place::{self, Known, Place};
 use crate::prepare::{Via, warn_of_shared};
 use crate::raw::first_block;
-use crate::release::{self, may_stop, origin, part};
+use crate::release::{self, forget, may_stop, origin, part};
 use crate::say;
 use crate::undo::Undo;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -246,9 +246,11 @@ impl Plan<'_> {
         let (id, dir) = (self.place.id, &self.place.dir);
         let stop = self.cluster.interrupt();
         let place = self.place.clone();
-        undo.note(format!("systemctl start {}", daemon::unit(id)), move || {
-            release::start(&place, &Interrupt::default(), before)
-        });
+        if holder(dir).is_some() {
+            undo.note(format!("systemctl start {}", daemon::unit(id)), move || {
+                release::start(&place, &Interrupt::default(), before)
+            });
+        }
         say!("osd.{id}: stopping");
         daemon::stop(id, dir, stop)?;
         // Nobody else may have it: a mount, a device on top, another program.
@@ -257,7 +259,7 @@ impl Plan<'_> {
         self.make_volume(daemon, undo)?;
         stop.check()?;
         let known = place::one(daemon, id)?;
-        activate::activate(daemon, &known, stop)
+        activate::bring_up(daemon, &known, before, stop)
     }
 
     fn make_volume(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
@@ -275,7 +277,8 @@ impl Plan<'_> {
             let Ok(known) = place::one(&daemon, id) else { return Ok(()) };
             folder::begin_release(&dir)?;
             daemon::stop(id, &dir, &Interrupt::default())?;
-            part(&daemon, &known, false, made, &Interrupt::default())
+            part(&daemon, &known, false, &Interrupt::default())?;
+            forget(&daemon, &known, made)
         });
         match daemon.create(&Create { name: name.clone(), definition: self.definition()?, allow })? {
             Status::Serving => Ok(()),

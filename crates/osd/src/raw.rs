@@ -133,12 +133,12 @@ impl Raw<'_> {
         };
         write().with_context(|| format!("writing {}", self.kept().display()))
     }
+}
 
-    /// What was kept in the folder is no longer needed.
-    pub(crate) fn forget(&self) {
-        // It is there only where there was no cache.
-        let _ = std::fs::remove_file(self.kept());
-    }
+/// What was kept in an OSD's folder is no longer needed.
+pub(crate) fn forget(dir: &Path) {
+    // It is there only where there was no cache.
+    let _ = std::fs::remove_file(dir.join(KEPT));
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
         write_first(&site.core, &torn);
         site.raw(false).lift().expect("it goes on");
         assert_eq!(site.now()[..4096], site.head);
-        site.raw(false).forget();
+        forget(site.dir.path());
         assert!(!site.dir.path().join(KEPT).exists());
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::activate;
 use crate::cluster::Cluster;
-use crate::daemon::{self, holder};
+use crate::daemon::{self, has_open, holder};
 use crate::folder;
 use crate::place::{self, Known, Place};
 use crate::raw::{self, Raw};
@@ -41,6 +41,10 @@ pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
          takes it away"
     );
     let cluster = Cluster::new(&place.cluster, stop);
+    if runs_on_its_own(&known)? {
+        say!("osd.{id}: runs on its own device already: what is left of its volume goes");
+        return forget(&daemon, &known, true);
+    }
     if holder(&place.dir).is_some() {
         may_stop(&cluster, id)?;
     }
@@ -54,15 +58,29 @@ pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
     let before = cluster.map().ok().and_then(|map| map.osd(id)).filter(|o| o.up).map(|o| o.up_from);
     folder::begin_release(&place.dir)?;
     say!("osd.{id}: stopping");
-    let parted = daemon::stop(id, &place.dir, stop)
-        .and_then(|()| part(&daemon, &known, how.without_cache, true, stop));
+    let parted =
+        daemon::stop(id, &place.dir, stop).and_then(|()| part(&daemon, &known, how.without_cache, stop));
     if let Err(why) = parted {
-        return Err(go_back(&daemon, id, why));
+        return Err(go_back(&daemon, &known, before, why));
     }
     say!("osd.{id}: on its own device again");
-    start(place, stop, before).with_context(|| {
+    // Whatever ends this from here on, the volume is still known, and the same command goes on.
+    let up = start(place, &Interrupt::default(), before);
+    forget(&daemon, &known, true)?;
+    up.with_context(|| {
         format!("osd.{id} has no cache any more, and does not come up on its own device: see its log")
     })
+}
+
+/// Whether a release was cut off when the OSD was on its own device already.
+fn runs_on_its_own(known: &Known) -> Result<bool> {
+    let core = core_of(known)?;
+    Ok(holder(&known.place.dir).is_some_and(|pid| has_open(pid, &core)))
+}
+
+fn core_of(known: &Known) -> Result<PathBuf> {
+    let spec: DeviceSpec = known.volume.definition.core.parse().context("the volume's core")?;
+    Ok(spec.path().to_owned())
 }
 
 /// The cluster can do without the OSD for a while.
@@ -96,24 +114,19 @@ fn is_lost(known: &Known) -> Result<()> {
     Ok(())
 }
 
-/// Takes volume and cache away, and gives the OSD's device back its first block and the OSD its link. The OSD is stopped. `made`:
-/// the cache was made as a file for it.
+/// Stops the volume, and gives the OSD's device back its first block and the OSD its link. The OSD is stopped.
 ///
 /// # Errors
-/// Where the core lacks something, among others. Once its first block is back, only what cannot be tidied up.
+/// Where the core lacks something, among others.
 pub(crate) fn part(
     daemon: &DaemonClient,
     known: &Known,
     without_cache: bool,
-    made: bool,
     stop: &Interrupt,
 ) -> Result<()> {
     let Known { place, volume } = known;
-    let spec: DeviceSpec = volume.definition.core.parse().context("the core")?;
-    let core: PathBuf = spec.path().to_owned();
-    let cache = volume.definition.cache.as_deref().filter(|_| !without_cache);
-    let own = Raw { core: &core, cache: cache.filter(|c| c.exists()), volume: &volume.name, dir: &place.dir };
-    settle_down(daemon, &volume.name, true)?;
+    let core = core_of(known)?;
+    settle_down(daemon, &volume.name)?;
     if !without_cache && raw::lacks(&core)? != Some(0) {
         // It was not stopped cleanly: it must be served once more.
         match daemon.start(&volume.name, Leave::default())? {
@@ -127,27 +140,39 @@ pub(crate) fn part(
                 place.id
             ),
         }
-        settle_down(daemon, &volume.name, true)?;
+        settle_down(daemon, &volume.name)?;
     }
     stop.check()?;
-    // From here on the device is the OSD's own again, and there is only one way on.
-    own.lift()?;
+    let cache = volume.definition.cache.as_deref().filter(|c| !without_cache && c.exists());
+    Raw { core: &core, cache, volume: &volume.name, dir: &place.dir }.lift()?;
     if let Some(origin) = &place.adopted {
         folder::link_block(&place.dir, origin)?;
     }
-    folder::own(place)?;
+    folder::own(place)
+}
+
+/// Takes the volume of an OSD that is on its own device away, and its cache; as a file that goes if it was `made` for it.
+///
+/// # Errors
+/// Where the daemon does not forget it.
+pub(crate) fn forget(daemon: &DaemonClient, known: &Known, made: bool) -> Result<()> {
+    let Known { place, volume } = known;
     daemon.delete(&volume.name, true)?;
-    if let Some(cache) = cache {
-        wipe::cache(cache, &volume.name, made)?;
+    if let Some(cache) = &volume.definition.cache
+        && let Err(why) = wipe::cache(cache, &volume.name, made)
+    {
+        say!("warning: {why:#}. By hand: wipefs -a {}", cache.display());
     }
-    own.forget();
+    raw::forget(&place.dir);
+    // A file of the volume was mounted there, if anything was.
+    let _ = std::fs::remove_dir(place.dir.join("volume"));
     folder::end_release(&place.dir);
     Ok(())
 }
 
 /// Stops a volume, everything dirty written to its core before.
-fn settle_down(daemon: &DaemonClient, volume: &str, flush: bool) -> Result<()> {
-    match daemon.stop(volume, &Stop { flush })? {
+fn settle_down(daemon: &DaemonClient, volume: &str) -> Result<()> {
+    match daemon.stop(volume, &Stop { flush: true })? {
         Status::Stopped => Ok(()),
         other => bail!(
             "volume '{volume}' does not stop cleanly: it is {}: {}",
@@ -157,11 +182,12 @@ fn settle_down(daemon: &DaemonClient, volume: &str, flush: bool) -> Result<()> {
     }
 }
 
-/// It did not work out: the OSD goes on on its volume, if that is there still.
-fn go_back(daemon: &DaemonClient, id: u32, why: anyhow::Error) -> anyhow::Error {
+/// It did not work out: the OSD goes on on its volume.
+fn go_back(daemon: &DaemonClient, known: &Known, since: Option<u64>, why: anyhow::Error) -> anyhow::Error {
+    let id = known.place.id;
     say!("osd.{id}: not released: it is started again as it was");
-    let back =
-        place::one(daemon, id).and_then(|known| activate::activate(daemon, &known, &Interrupt::default()));
+    let back = place::one(daemon, id)
+        .and_then(|known| activate::bring_up(daemon, &known, since, &Interrupt::default()));
     match back {
         Ok(()) => why,
         Err(also) => why.context(format!(

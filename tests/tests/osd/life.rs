@@ -31,7 +31,7 @@ fn pool(site: &Site) {
 }
 
 /// Nobody finds anything of the OSD on the raw disk; on its device they do.
-fn raw_disk_shows_nothing(data: &Path, device: &Path) {
+pub fn raw_disk_shows_nothing(data: &Path, device: &Path) {
     let run = |program: &str, args: &[&str], at: &Path| {
         Command::new(program).args(args).arg(at).output().expect("it runs")
     };
@@ -101,7 +101,7 @@ fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
     assert!(!second.exists() && !site.path("osd/second").exists());
 }
 
-fn scrub(site: &Site) {
+pub fn scrub(site: &Site) {
     let pgs = || {
         site.json(&["pg", "ls-by-osd", &site.id.to_string()])["pg_stats"].as_array().expect("a list").clone()
     };
@@ -123,7 +123,7 @@ fn scrub(site: &Site) {
     site.until("all clean", BACK, clean);
 }
 
-fn fsck(site: &Site) {
+pub fn fsck(site: &Site) {
     let ran = Command::new("ceph-bluestore-tool")
         .env("CEPH_CONF", site.conf())
         .args(["fsck", "--path"])
