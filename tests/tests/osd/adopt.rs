@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Objects that are written and read.
-const OBJECTS: u32 = 12;
+const OBJECTS: u32 = 3;
 
 /// An OSD of class `cached` on `data` as Ceph's own tools make one, running.
 fn plain_osd(site: &Site, data: &Path) {
@@ -66,7 +66,7 @@ fn refused(site: &Site, cache: &Path, more: &[&str], says: &str) {
 /// What object `n` holds after `round`.
 fn content(n: u32, round: u32) -> Vec<u8> {
     let mut rng = Rng::new(u64::from(n) << 32 | u64::from(round));
-    (0..200_000).map(|_| rng.below(256) as u8).collect()
+    (0..1_000_000).map(|_| rng.below(256) as u8).collect()
 }
 
 fn rados(site: &Site, args: &[&str]) {
@@ -118,6 +118,23 @@ fn cut_off(site: &mut Site, words: &[String], after: Duration, daemon: bool) {
     }
 }
 
+/// Placement groups look for each other for a while after an OSD has come.
+fn may_stop(site: &Site) {
+    let id = site.id.to_string();
+    site.until("it may stop", BACK, || site.try_ceph(&["osd", "ok-to-stop", &id]).status.success());
+}
+
+/// Runs the command again, until it is through, or says that it was `done`.
+fn again(site: &Site, words: &[String], what: &str, done: &str) {
+    site.until(what, BACK, || {
+        let out = site.loligo(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let through = out.status.success() || said.contains(done);
+        assert!(through || said.contains("may not stop now"), "{what}: {said}");
+        through
+    });
+}
+
 /// Adopts and releases with kills at random moments; the same commands go on.
 fn killed_halfway(site: &mut Site, data: &Path, cache: &Path, head: &[u8], rounds: u32) {
     let mut rng = Rng::new(25);
@@ -127,25 +144,22 @@ fn killed_halfway(site: &mut Site, data: &Path, cache: &Path, head: &[u8], round
     for round in 0..rounds {
         let daemon = round % 2 == 1;
         let after = Duration::from_millis(rng.below(3500));
+        println!("round {round}: {} after {after:?}", if daemon { "the daemon" } else { "the command" });
         cut_off(site, &words, after, daemon);
         let raw = first_block(data);
         assert!(raw == head || raw.starts_with(b"LOLIGOVL"), "round {round}: neither the OSD's nor ours");
-        let out = site.loligo(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(
-            out.status.success() || said.contains("adopted already"),
-            "round {round}, adopt killed after {after:?}: {said}"
-        );
+        // Placement groups that are still looking for each other are a reason to wait.
+        again(site, &words, &format!("round {round}, adopt killed after {after:?}"), "adopted already");
         assert!(first_block(data).starts_with(b"LOLIGOVL"));
         let after = Duration::from_millis(rng.below(3500));
         cut_off(site, &release, after, daemon);
         let raw = first_block(data);
         assert!(raw == head || raw.starts_with(b"LOLIGOVL"), "round {round}: neither the OSD's nor ours");
-        let out = site.loligo(&release.iter().map(String::as_str).collect::<Vec<_>>());
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(
-            out.status.success() || said.contains("stands on no volume"),
-            "round {round}, release killed after {after:?}: {said}"
+        again(
+            site,
+            &release,
+            &format!("round {round}, release killed after {after:?}"),
+            "stands on no volume",
         );
         assert_eq!(first_block(data), head, "round {round}");
         site.until("the OSD is up", BACK, || site.up_from().is_some());
@@ -180,34 +194,40 @@ fn as_before(site: &Site, data: &Path, head: &[u8]) {
 
 #[test]
 fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
+    let begun = Instant::now();
+    let past = |what: &str| println!("{what} after {:.1} s", begun.elapsed().as_secs_f64());
     let Some(mut site) = Site::new("adopting an OSD") else { return };
+    past("a cluster");
     let (data, cache) = (site.device("data", DATA), site.path("cache"));
     plain_osd(&site, data.path());
+    past("an OSD");
     let (id, data) = (site.id.to_string(), data.path().to_owned());
     site.ceph(&["osd", "crush", "rule", "create-replicated", "both", "default", "osd"]);
-    site.ceph(&["osd", "pool", "create", "both", "8", "8", "replicated", "both"]);
+    site.ceph(&["osd", "pool", "create", "both", "4", "4", "replicated", "both"]);
     site.ceph(&["osd", "pool", "set", "both", "size", "2"]);
     site.ceph(&["osd", "pool", "set", "both", "min_size", "1"]);
-    site.ceph(&["osd", "crush", "rule", "create-replicated", "cached", "default", "osd", "cached"]);
-    site.ceph(&["osd", "pool", "create", "alone", "8", "8", "replicated", "cached"]);
-    site.ceph(&["osd", "pool", "set", "alone", "size", "1", "--yes-i-really-mean-it"]);
     put(&site, 0);
+    past("objects");
     let (head, came) = (first_block(&data), site.up_from());
     assert!(head.starts_with(b"bluestore block device"));
 
     // What cannot be changes nothing.
     let sized = ["--cache-size", "128m"];
+    // Of the lab's own pool there is one copy.
+    site.until("it is needed", BACK, || !site.try_ceph(&["osd", "ok-to-stop", &id]).status.success());
     refused(&site, &cache, &sized, "may not stop now");
-    site.ceph(&["osd", "pool", "rm", "alone", "alone", "--yes-i-really-really-mean-it"]);
+    site.ceph(&["osd", "pool", "rm", "rbd", "rbd", "--yes-i-really-really-mean-it"]);
     refused(&site, &data, &[], "are the same device");
     refused(&site, &cache, &[], "give --cache-size");
-    refused(&site, &cache, &["--cache-size", "128m", "--osd-dir", "/nowhere"], "is not on this host");
+    let elsewhere = ["osd", "adopt", &id, "--cache", "/none", "--cache-size", "64m", "--conf", &site.conf()];
+    assert!(site.refused(&elsewhere).contains("is not on this host"));
     assert!(site.refused(&["osd", "release", &id]).contains("stands on no volume"));
     assert!(site.up_from() == came && first_block(&data) == head && !cache.exists());
 
-    let begun = Instant::now();
+    may_stop(&site);
+    past("refusals");
     adopt(&site, &cache, &sized);
-    println!("adopted in {:.1} s", begun.elapsed().as_secs_f64());
+    past("adopted");
     let device = Path::new("/dev/loligo").join(format!("osd{id}"));
     assert!(runs_on(&site, &device), "it runs on something else");
     raw_disk_shows_nothing(&data, &device);
@@ -242,9 +262,10 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     ]);
     assert!(taken.contains("in use"), "{taken}");
 
-    let begun = Instant::now();
+    past("killed");
+    may_stop(&site);
     site.ok(&["osd", "release", &id]);
-    println!("released in {:.1} s", begun.elapsed().as_secs_f64());
+    past("released");
     as_before(&site, &data, &head);
     assert!(!cache.exists());
     same(&site, 1);
@@ -253,7 +274,9 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     killed_halfway(&mut site, &data, &cache, &head, rounds);
     as_before(&site, &data, &head);
 
+    past("kills halfway");
     // A cache that writes through dies: the disk has everything, its first block too.
+    may_stop(&site);
     adopt(&site, &cache, &["--cache-size", "64m", "--mode", "wt"]);
     put(&site, 2);
     site.server.take().expect("it runs").kill().expect("it lived");
@@ -264,9 +287,11 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     site.ok(&["osd", "release", &id, "--without-cache"]);
     as_before(&site, &data, &head);
     same(&site, 2);
+    past("a lost cache");
     scrub(&site);
     site.end(libc::SIGTERM);
     fsck(&site);
+    past("all");
 }
 
 fn raw_shows_the_label(data: &Path) {

@@ -112,7 +112,7 @@ pub fn scrub(site: &Site) {
     let clean = || pgs().iter().all(|p| p["state"] == "active+clean");
     site.until("all clean", BACK, clean);
     let before = stamps(&pgs());
-    assert!(before.len() >= 8, "{before:?}");
+    assert!(!before.is_empty(), "nothing to scrub");
     for (pg, _) in &before {
         site.ceph(&["pg", "deep-scrub", pg]);
     }
