@@ -1,5 +1,6 @@
 //! The core of an adopted OSD as it lies on the disk: its own first block, or the label that stands for it.
 
+use crate::devices::bluestore_uuid;
 use crate::wipe::open_device;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::SyncIo;
@@ -80,7 +81,7 @@ impl Raw<'_> {
             }
             let settled = match settle(&raw, saved.as_ref()) {
                 // It is the OSD's own, and was written since.
-                Err(Unsettled::Changed) => return Ok(()),
+                Err(Unsettled::Changed) if bluestore_uuid(&raw).is_some() => return Ok(()),
                 other => other?,
             };
             if is_own && settled.mended.is_none() {
@@ -164,7 +165,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let [core, cache] = ["core", "cache"].map(|n| dir.path().join(n));
         let mut head = vec![0; HEAD as usize];
-        head[..28].copy_from_slice(b"bluestore block device\nabcd\n");
+        let text = b"bluestore block device\n0f0e0d0c-0000-1111-2222-333344445555\n";
+        head[..text.len()].copy_from_slice(text);
         fs::write(&core, [&head[..], &[5; 8192]].concat()).expect("a core");
         fs::File::create(&cache).and_then(|f| f.set_len(24 << 20)).expect("a cache");
         let mut dev: SyncFile = open_device(&cache).expect("it opens");
@@ -222,10 +224,27 @@ mod tests {
         assert_eq!(lacks(&site.core).expect("it can be read"), Some(0));
         // The OSD has changed it since.
         let mut changed = site.head.clone();
-        changed[100] = 9;
+        changed[700] = 9;
         write_first(&site.core, &changed);
         site.raw(true).lift().expect("there is nothing to do");
         assert_eq!(site.now()[..4096], changed);
+    }
+
+    #[test]
+    fn a_first_block_that_nobody_knows_is_not_taken_for_the_osds() {
+        let site = site(Some(0));
+        write_first(&site.core, &[1; 4096]);
+        assert!(site.raw(true).lift().is_err());
+        assert_eq!(site.now()[..4096], [1; 4096]);
+    }
+
+    #[test]
+    fn an_adopted_core_whose_osd_is_removed_loses_its_first_block_alone() {
+        let site = site(None);
+        crate::wipe::core(&site.core, "osd5", false).expect("another's stays");
+        assert_eq!(site.now()[..4096], site.block);
+        crate::wipe::core(&site.core, "osd4", false).expect("it goes");
+        assert_eq!(site.now(), [&[0; 4096][..], &[5; 8192]].concat());
     }
 
     #[test]

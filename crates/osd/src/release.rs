@@ -12,12 +12,13 @@ use crate::raw::{self, Raw};
 use crate::say;
 use crate::wipe;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::DeviceSpec;
+use loligo_block::{DeviceSpec, IoError};
 use loligo_cache::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_service::client::{Client, DaemonClient, Stop};
 use loligo_service::daemon::config::Leave;
 use loligo_service::daemon::entry::Status;
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// How an OSD is released.
@@ -65,11 +66,13 @@ pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
     }
     say!("osd.{id}: on its own device again");
     // Whatever ends this from here on, the volume is still known, and the same command goes on.
-    let up = start(place, &Interrupt::default(), before);
-    forget(&daemon, &known, true)?;
-    up.with_context(|| {
-        format!("osd.{id} has no cache any more, and does not come up on its own device: see its log")
-    })
+    start(place, &Interrupt::default(), before).with_context(|| {
+        format!(
+            "osd.{id} does not come up on its own device: see its log. 'loligo osd release {id}' tries again; 'loligo osd activate {id}' \
+             puts it back on its volume"
+        )
+    })?;
+    forget(&daemon, &known, true)
 }
 
 /// Whether a release was cut off when the OSD was on its own device already.
@@ -102,9 +105,11 @@ fn is_lost(known: &Known) -> Result<()> {
         "the cache of osd.{} is there and serves: leave --without-cache out",
         known.place.id
     );
-    let own = wipe::open_device(cache)
-        .and_then(|mut dev| Ok(Superblock::load(&mut dev)?))
-        .is_ok_and(|sb| sb.name == known.volume.name);
+    let own = match wipe::open_device(cache) {
+        Ok(mut dev) => Superblock::load(&mut dev).is_ok_and(|sb| sb.name == known.volume.name),
+        // What somebody has open is not lost.
+        Err(why) => why.downcast_ref::<IoError>().is_some_and(|e| e.errno == Errno::BUSY.raw_os_error()),
+    };
     ensure!(
         !own,
         "the cache of osd.{} is there, at {}: leave --without-cache out",

@@ -174,7 +174,8 @@ fn free(known: &Known, zap: bool) -> Result<()> {
     folder::remove(&place.dir)?;
     if zap {
         for path in [&place.db, &place.wal].into_iter().flatten() {
-            wipe::head(path)?;
+            // That of an adopted OSD is a link as it stood in its folder.
+            wipe::head(&place.dir.join(path))?;
         }
     }
     say!("osd.{}: volume {} is gone, {} is free", place.id, known.volume.name, core.display());

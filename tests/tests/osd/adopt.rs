@@ -272,6 +272,9 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     same(&site, 1);
     let long = std::env::var_os("LOLIGO_LONG").is_some();
     let words = adopt_words(&site, &cache, &sized);
+    if long {
+        its_own_osd_keeps_it(&site, &data, &head);
+    }
     for round in 0..if long { 20 } else { 0 } {
         adopt_cut_off(&mut site, &data, &head, &words, &mut rng, round % 2 == 0);
         release_cut_off(&mut site, &data, &head, &mut rng, round % 4 > 1);
@@ -299,6 +302,17 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     site.end(libc::SIGTERM);
     fsck(&site);
     past("all");
+}
+
+/// On a device that its OSD runs on nothing is put, and nothing waits for ever.
+fn its_own_osd_keeps_it(site: &Site, data: &Path, head: &[u8]) {
+    let (core, other) = (data.display().to_string(), site.path("other").display().to_string());
+    let listen = format!("unix:{}", site.path("run/other.nbd").display());
+    let words = ["serve", "--name", "other", "--core", &core, "--cache", &other, "--cache-size", "24m"];
+    let more = ["--mode", "wb", "--home-offset", "0", "--listen", &listen];
+    let said = site.refused(&[&words[..], &more[..]].concat());
+    assert!(said.contains("in use by") && said.contains("ceph-osd"), "{said}");
+    assert_eq!(first_block(data), head);
 }
 
 fn raw_shows_the_label(data: &Path) {
