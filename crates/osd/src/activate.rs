@@ -95,17 +95,15 @@ pub(crate) fn wait_up(cluster: &Cluster, place: &Place, before: Option<u64>) -> 
 /// # Errors
 /// Why the OSD does not run.
 pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
-    if !place.dir.exists() || folder::unfinished(&place.dir) || folder::is_releasing(&place.dir) {
-        // It is being made right now, or taken away from its volume.
+    if !place.dir.exists() || folder::unfinished(&place.dir) {
+        // It is being made right now.
         return Ok(());
     }
-    let known = place::one(&DaemonClient::new()?, place.id)?;
-    let target = known.target()?;
     // Where systemd runs it starts the OSD again; elsewhere nobody else does.
     let mut left = if daemon::systemd() { 1 } else { TRIES };
     loop {
         left -= 1;
-        match run(place, &target, stop) {
+        match run_if_wanted(place, stop) {
             Ok(false) => return Ok(()),
             Ok(true) => {}
             Err(why) if left == 0 => return Err(why),
@@ -119,9 +117,24 @@ pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
     }
 }
 
+/// Has the OSD run on its volume, unless somebody is taking that away: whoever does waits for the lock first. Whether it had to be
+/// started.
+fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
+    let _lock = folder::lock(&place.dir)?;
+    if folder::is_releasing(&place.dir) {
+        return Ok(false);
+    }
+    let known = place::one(&DaemonClient::new()?, place.id)?;
+    run_locked(place, &known.target()?, stop)
+}
+
 /// Has the OSD run on what is at `target` now. Whether it had to be started.
 fn run(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
-    let lock = folder::lock(&place.dir)?;
+    let _lock = folder::lock(&place.dir)?;
+    run_locked(place, target, stop)
+}
+
+fn run_locked(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
     folder::link(place, target)?;
     restore(place, target, stop)?;
     folder::own(place)?;
@@ -133,7 +146,6 @@ fn run(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
         daemon::bury(place.id, &place.dir, stop)?;
     }
     daemon::start(place, stop)?;
-    drop(lock);
     Ok(true)
 }
 

@@ -26,8 +26,12 @@ pub(crate) fn is_releasing(dir: &Path) -> bool {
     dir.join(RELEASING).exists()
 }
 
-/// From now on the OSD is not started when its volume comes.
+/// From now on the OSD is not started when its volume comes: whoever was about to has done so when this returns.
+///
+/// # Errors
+/// What the file system says.
 pub(crate) fn begin_release(dir: &Path) -> Result<()> {
+    let _lock = lock(dir)?;
     let path = dir.join(RELEASING);
     fs::write(&path, "").with_context(|| format!("writing {}", path.display()))
 }
