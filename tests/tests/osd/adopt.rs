@@ -4,6 +4,7 @@ use crate::life::{fsck, raw_disk_shows_nothing, scrub};
 use crate::site::{BACK, DATA, Site};
 use loligo_sim::rng::Rng;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -281,6 +282,10 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
         as_before(&site, &data, &head);
     }
 
+    taken_back(&site, &cache);
+    as_before(&site, &data, &head);
+    assert!(!cache.exists());
+
     // A cache that writes through dies: the disk has everything, its first block too.
     let words = adopt_words(&site, &cache, &["--cache-size", "64m", "--mode", "wt"]);
     may_stop(&site);
@@ -313,6 +318,30 @@ fn its_own_osd_keeps_it(site: &Site, data: &Path, head: &[u8]) {
     let said = site.refused(&[&words[..], &more[..]].concat());
     assert!(said.contains("in use by") && said.contains("ceph-osd"), "{said}");
     assert_eq!(first_block(data), head);
+}
+
+/// Ctrl-C once the volume is made: the OSD comes back on its own device, and nothing else is left.
+fn taken_back(site: &Site, cache: &Path) {
+    may_stop(site);
+    let words = adopt_words(site, cache, &["--cache-size", "64m"]);
+    let mut child = site
+        .command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped"));
+    let (mut said, mut line) = (String::new(), String::new());
+    while !line.contains("making volume") {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).expect("text"), 0, "it ended before: {said}");
+        said += &line;
+    }
+    // SAFETY: the child is ours and not yet waited for.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    lines.read_to_string(&mut said).expect("text");
+    assert_eq!(child.wait().expect("it ended").code(), Some(130), "{said}");
+    assert!(said.contains("taking back") && !said.contains("not taken back"), "{said}");
+    site.until("the OSD is up", BACK, || site.up_from().is_some());
 }
 
 fn raw_shows_the_label(data: &Path) {

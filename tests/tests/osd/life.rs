@@ -103,13 +103,20 @@ fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
 
 pub fn scrub(site: &Site) {
     let pgs = || {
-        site.json(&["pg", "ls-by-osd", &site.id.to_string()])["pg_stats"].as_array().expect("a list").clone()
+        // The manager may not have heard of them yet.
+        site.json(&["pg", "ls-by-osd", &site.id.to_string()])["pg_stats"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
     };
     let stamps = |all: &[serde_json::Value]| -> Vec<(String, String)> {
         let text = |p: &serde_json::Value, k: &str| p[k].as_str().unwrap_or_default().to_owned();
         all.iter().map(|p| (text(p, "pgid"), text(p, "last_deep_scrub_stamp"))).collect()
     };
-    let clean = || pgs().iter().all(|p| p["state"] == "active+clean");
+    let clean = || {
+        let all = pgs();
+        !all.is_empty() && all.iter().all(|p| p["state"] == "active+clean")
+    };
     site.until("all clean", BACK, clean);
     let before = stamps(&pgs());
     assert!(!before.is_empty(), "nothing to scrub");
