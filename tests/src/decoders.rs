@@ -4,8 +4,10 @@
 //! Each input is tried as it is and again with its checksum made right, since otherwise the checksum alone would meet
 //! nearly all of it.
 
-use loligo_block::{SyncIo, crc32c};
+use loligo_block::veil::body;
+use loligo_block::{SyncIo, Veil, crc32c};
 use loligo_cache::Meta;
+use loligo_cache::home::HomeLabel;
 use loligo_cache::layout::Layout;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
@@ -15,6 +17,7 @@ use loligo_cache::pool::format::{POOL_SUPERBLOCK, PoolSuper, decode_table};
 use loligo_cache::pool::{Member, Pool};
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, parse, seal};
 use loligo_cache::superblock::{CoreIdentity, Superblock, region_size};
+use loligo_cache::veil;
 
 const ID: JournalId = JournalId { cache: 0x1122_3344_5566_7788, shard: 1 };
 /// Where the checksum of each stands.
@@ -79,6 +82,43 @@ pub fn fuzz_superblock(mut bytes: Vec<u8>) -> bool {
     mend(&mut bytes, SUPERBLOCK_CRC);
     let Ok(sb) = Superblock::decode(&bytes) else { return false };
     assert_eq!(Superblock::decode(&sb.encode()).expect("what was read can be written"), sb);
+    true
+}
+
+/// A good first block of a core whose content begins at byte 0: its label, and the head behind it.
+///
+/// # Panics
+/// Never: the head has room.
+pub fn veiled_block() -> Vec<u8> {
+    let mut head = vec![0; 4096];
+    head[..900].iter_mut().enumerate().for_each(|(i, b)| *b = i as u8);
+    let label = HomeLabel {
+        generation: 3,
+        cache: *b"0123456789abcdef",
+        name: "osd3".into(),
+        home_start: 0,
+        dirty_bytes: Some(4096),
+    };
+    Veil::before(head).expect("it has room").set_label(&veil::encode(&label))
+}
+
+/// Whether these bytes are taken for a whole first block.
+pub fn takes_veiled_block(bytes: &[u8]) -> bool {
+    veil::decode(bytes).is_ok() && body::unpack(bytes).is_some()
+}
+
+/// Anything for a first block; whether it is taken once its checksums are right.
+///
+/// # Panics
+/// Where what is taken does not say the same when written again.
+pub fn fuzz_veiled_block(mut bytes: Vec<u8>) -> bool {
+    takes_veiled_block(&bytes);
+    if bytes.len() >= veil::LABEL {
+        mend(&mut bytes[..veil::LABEL], SUPERBLOCK_CRC);
+    }
+    let (Ok(label), Some(head)) = (veil::decode(&bytes), body::unpack(&bytes)) else { return false };
+    let again = Veil::before(head.clone()).expect("it had room").set_label(&veil::encode(&label));
+    assert_eq!((veil::decode(&again).expect("written"), body::unpack(&again)), (label, Some(head)));
     true
 }
 

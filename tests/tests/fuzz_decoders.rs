@@ -27,6 +27,12 @@ fn damaged_superblocks_are_refused_and_never_panic() {
 }
 
 #[test]
+fn damaged_first_blocks_of_veiled_cores_are_refused_and_never_panic() {
+    let good = decoders::veiled_block();
+    fuzz("veiled block", &good, decoders::takes_veiled_block, decoders::fuzz_veiled_block);
+}
+
+#[test]
 fn damaged_pool_superblocks_are_refused_and_never_panic() {
     let good = decoders::pool_superblock();
     fuzz("pool superblock", &good, decoders::takes_pool_superblock, decoders::fuzz_pool_superblock);

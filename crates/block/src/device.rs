@@ -18,6 +18,7 @@ use crate::hdd::HddDevice;
 use crate::mapped::MappedDevice;
 use crate::ram::RamDevice;
 use crate::uring::{Ring, UringFile};
+use crate::veil::VeiledDevice;
 use crate::{Completion, Geometry, Op, Submit};
 
 /// An asynchronous block device with one owner.
@@ -47,6 +48,8 @@ pub enum AnyDevice {
     Ram(RamDevice),
     /// The spinning-disk model over another device.
     Hdd(Box<HddDevice<AnyDevice>>),
+    /// A device whose first block is veiled.
+    Veiled(Box<VeiledDevice<AnyDevice>>),
     /// Any other device, usually a stack of layers.
     Other(Box<dyn Device + Send>),
 }
@@ -57,6 +60,7 @@ impl AnyDevice {
         match self {
             AnyDevice::File(d) => Some(d.file()),
             AnyDevice::Hdd(d) => d.inner().file(),
+            AnyDevice::Veiled(d) => d.inner().file(),
             AnyDevice::Mapped(_) | AnyDevice::Ram(_) | AnyDevice::Other(_) => None,
         }
     }
@@ -69,6 +73,7 @@ impl std::fmt::Debug for AnyDevice {
             AnyDevice::Mapped(d) => d.fmt(f),
             AnyDevice::Ram(d) => d.fmt(f),
             AnyDevice::Hdd(d) => d.fmt(f),
+            AnyDevice::Veiled(d) => d.fmt(f),
             AnyDevice::Other(d) => write!(f, "Other({:?})", d.geometry()),
         }
     }
@@ -81,6 +86,7 @@ macro_rules! each {
             AnyDevice::Mapped($d) => $e,
             AnyDevice::Ram($d) => $e,
             AnyDevice::Hdd($d) => $e,
+            AnyDevice::Veiled($d) => $e,
             AnyDevice::Other($d) => $e,
         }
     };

@@ -18,6 +18,7 @@ mod size;
 mod spec;
 mod sync_io;
 mod uring;
+pub mod veil;
 mod volume;
 
 pub use buf::{Buf, Shared, alignment};
@@ -39,6 +40,7 @@ pub use size::parse_size;
 pub use spec::DeviceSpec;
 pub use sync_io::SyncIo;
 pub use uring::{DevId, Foreign, Ring, UringFile};
+pub use veil::{CoreFile, Veil, VeiledDevice, VeiledIo};
 pub use volume::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, Segments};
 
 /// The crate whose entries [`Ring::push_foreign`] takes.

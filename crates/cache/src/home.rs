@@ -2,6 +2,7 @@
 //! remembers which cache may hold what it lacks (docs/format.md, section 11).
 
 use crate::superblock::{SUPERBLOCK, SuperError};
+use crate::veil;
 use loligo_block::{IoError, SyncIo, crc32c};
 
 /// First bytes of a label.
@@ -28,7 +29,7 @@ pub struct HomeLabel {
     pub cache: [u8; 16],
     /// The volume's name.
     pub name: String,
-    /// First byte of the content.
+    /// First byte of the content; 0 where the label stands in its first sector ([`veil`]).
     pub home_start: u64,
     /// Bytes that the core lacks; nothing: not known, because it is served, or was not stopped cleanly.
     pub dirty_bytes: Option<u64>,
@@ -93,7 +94,7 @@ impl HomeLabel {
         Ok(HomeLabel { generation: word(16), cache, name, home_start, dirty_bytes })
     }
 
-    /// The newest valid copy on a core.
+    /// The newest valid copy on a core, or the label of one whose content begins at byte 0.
     ///
     /// # Errors
     /// [`SuperError::Absent`] only where neither place holds the magic.
@@ -105,6 +106,10 @@ impl HomeLabel {
             }
             let mut raw = vec![0; LABEL];
             core.read_at(at, &mut raw).map_err(SuperError::Io)?;
+            if at == 0 && raw.starts_with(veil::MAGIC) {
+                // The other place is the content's.
+                return veil::decode(&raw);
+            }
             match (HomeLabel::decode(&raw), &best) {
                 (Ok(found), Ok(have)) if found.generation <= have.generation => {}
                 (Ok(found), _) => best = Ok(found),
@@ -129,13 +134,16 @@ impl HomeLabel {
         Ok(())
     }
 
-    /// Takes the label away from a core.
+    /// Takes the label away from a core; with that of a core whose content begins at byte 0, its first block.
     ///
     /// # Errors
     /// Those of the device.
     pub fn wipe(core: &mut dyn SyncIo) -> Result<(), IoError> {
-        for at in COPIES {
-            core.write_at(at, &[0; LABEL])?;
+        let mut first = vec![0; LABEL];
+        core.read_at(0, &mut first)?;
+        let copies = if first.starts_with(veil::MAGIC) { &COPIES[..1] } else { &COPIES };
+        for at in copies {
+            core.write_at(*at, &[0; LABEL])?;
             core.flush()?;
         }
         Ok(())
@@ -184,6 +192,20 @@ mod tests {
         assert_eq!(HomeLabel::load(&mut core).unwrap(), first);
         core.write_at(0, &[1; 4096]).unwrap();
         assert!(matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+    }
+
+    #[test]
+    fn a_label_before_content_at_byte_0_is_found_and_goes_alone() {
+        let mut core = RamDevice::new(2 << 20).unwrap();
+        label().store(&mut core).unwrap();
+        // An older label's second copy is content by now.
+        let adopted = HomeLabel { home_start: 0, ..label() };
+        core.write_at(0, &veil::encode(&adopted)).unwrap();
+        assert_eq!(HomeLabel::load(&mut core).unwrap(), adopted);
+        HomeLabel::wipe(&mut core).unwrap();
+        let mut raw = vec![0; LABEL];
+        core.read_at(COPIES[1], &mut raw).unwrap();
+        assert!(HomeLabel::decode(&raw).is_ok(), "what is content was written over");
     }
 
     proptest! {

@@ -45,6 +45,7 @@ mod tag;
 mod through;
 pub mod units;
 mod vacate;
+pub mod veil;
 
 pub use crate::core::{Config, Core};
 pub use bug::Bug;

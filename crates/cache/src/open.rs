@@ -14,6 +14,7 @@ use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard
 use crate::resize::{exported, is_countable};
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::units::{BLOCK, Stripe, WINDOW};
+use crate::veil;
 use loligo_block::{IoError, SyncIo, crc32c};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -143,13 +144,14 @@ pub fn traces_of_a_format(dev: &mut dyn SyncIo) -> Result<bool, IoError> {
     Ok(false)
 }
 
-/// Makes the device no cache any more: both superblocks become zeros, durably.
+/// Makes the device no cache any more: both superblocks become zeros, durably, and so does what it kept of its core's first block.
 ///
 /// # Errors
 /// Those of the device.
 pub fn wipe(dev: &mut dyn SyncIo) -> Result<(), IoError> {
-    for at in SUPERBLOCKS {
+    for (at, saved) in SUPERBLOCKS.into_iter().zip(veil::SAVED) {
         dev.write_at(at, &vec![0; SUPERBLOCK])?;
+        dev.write_at(saved, &[0; veil::BLOCK])?;
         dev.flush()?;
     }
     Ok(())

@@ -6,11 +6,13 @@ use loligo_bench::table::Table;
 use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
 use loligo_lab::interrupt::{Interrupt, exit_code};
+use loligo_osd::adopt::{self, Adopt};
 use loligo_osd::cluster::Access;
 use loligo_osd::devices::Devices;
 use loligo_osd::list::Row;
 use loligo_osd::place::{self, Place};
 use loligo_osd::prepare::{self, Prepare, Via};
+use loligo_osd::release::{self, Release};
 use loligo_osd::remove::Remove;
 use loligo_osd::{activate, list, remove};
 use loligo_service::client::DaemonClient;
@@ -18,9 +20,10 @@ use loligo_service::profile::Profile;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Make, start, list and remove Ceph OSDs on cached volumes
+/// Make, start, list and remove Ceph OSDs on cached volumes, and put caches under OSDs that exist
 ///
-/// The volumes are the daemon's (loligod must run). An OSD's data begin 1 MiB behind the start of its disk, behind a label: LVM,
+/// The volumes are the daemon's (loligod must run). An OSD that is made here has its data 1 MiB behind the start of its disk, behind a
+/// label; one that is adopted has a label in the place of its first 4 KiB, which are kept behind that and on the cache. Either way LVM,
 /// ceph-volume and ceph-osd find nothing of theirs on the raw disk, and cannot start on it without the cache.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
@@ -32,6 +35,9 @@ use std::process::ExitCode;
     loligo osd list
   After an OSD was stopped by hand:
     loligo osd activate 7
+  A cache under an OSD that is there already, and away again:
+    loligo osd adopt 3 --cache /dev/nvme0n1p6
+    loligo osd release 3
   Take one away once its data are elsewhere, and wait for that:
     loligo osd remove 7 --wait")]
 pub(crate) struct Args {
@@ -52,6 +58,8 @@ enum What {
         json: bool,
     },
     Remove(Box<RemoveArgs>),
+    Adopt(Box<AdoptArgs>),
+    Release(Box<ReleaseArgs>),
 }
 
 /// Make an OSD on a new volume, and start it
@@ -175,6 +183,67 @@ struct RemoveArgs {
     zap: bool,
 }
 
+/// Put a cache under an OSD that exists, without making it anew
+///
+/// Everything is checked while the OSD runs, 'ceph osd ok-to-stop' among it. Then it is stopped, its volume made, and it is started on
+/// that: no data move, and its options and CRUSH class stay as they are. Its device keeps everything in its place but the first 4
+/// KiB, where a label stands from then on. An error or Ctrl-C takes everything back; after a SIGKILL the same command goes on.
+/// 'block.db' and 'block.wal' stay where they are.
+#[derive(Debug, clap::Args)]
+struct AdoptArgs {
+    /// Its number
+    id: u32,
+    /// The cache: a device of its own, such as a partition; or a file, made with --cache-size
+    #[arg(long, value_name = "DEV")]
+    cache: PathBuf,
+    /// Bytes of the cache (default: the whole device)
+    #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
+    cache_size: Option<u64>,
+    /// What is cached and what an answer waits for
+    ///
+    /// In wb the OSD is lost with its cache; in wt it is not, and writes are as slow as the disk.
+    #[arg(long, default_value = "wb", value_parser = crate::values::mode)]
+    mode: Mode,
+    /// A named set of the cache's tunables
+    #[arg(long, value_name = "NAME", default_value = "osd-hdd", value_parser = crate::values::profile)]
+    profile: &'static Profile,
+    /// A tunable, as 'loligo param' names it; may be given several times
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = crate::values::param)]
+    params: Vec<(String, String)>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The OSD's folder (default: /var/lib/ceph/osd/ceph-ID)
+    #[arg(long, value_name = "DIR")]
+    osd_dir: Option<PathBuf>,
+    /// As whom the OSD runs
+    #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
+    user: String,
+    /// How the OSD is to reach the volume: block (a block device) or fuse (a file)
+    #[arg(long, value_name = "block|fuse", default_value = "block", value_parser = via)]
+    via: Via,
+    /// Overwrite data on the cache device
+    ///
+    /// Not data that somebody counts on, as with 'prepare'.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Take the cache away from an adopted OSD, which goes on on its own device
+///
+/// Asks 'ceph osd ok-to-stop' first. Then everything dirty is written to the OSD's device, the OSD stopped, its first block and its
+/// 'block' link put back, volume and cache removed, and the OSD started. After a SIGKILL the same command goes on.
+#[derive(Debug, clap::Args)]
+struct ReleaseArgs {
+    /// Its number
+    id: u32,
+    /// Its cache is lost for good: what that alone held is lost, too
+    ///
+    /// The first block comes from behind the label on the OSD's device. Nothing is lost if the cache was in wt, wa or wi all the time;
+    /// after wb or wo the store is a mixture of old and new: destroy the OSD instead, and have the cluster make up for it.
+    #[arg(long)]
+    without_cache: bool,
+}
+
 fn via(text: &str) -> Result<Via, String> {
     match text {
         "block" => Ok(Via::Block),
@@ -191,6 +260,8 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Activate(a) => start(&a, &stop),
         What::List { json } => show(&list::list(&stop)?, json),
         What::Remove(a) => remove::remove(a.id, Remove { wait: a.wait, force: a.force, zap: a.zap }, &stop),
+        What::Adopt(a) => take_in(*a, &stop),
+        What::Release(a) => release::release(a.id, Release { without_cache: a.without_cache }, &stop),
     };
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -239,6 +310,24 @@ fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
     Ok(())
 }
 
+fn take_in(a: AdoptArgs, stop: &Interrupt) -> Result<()> {
+    let wanted = Adopt {
+        id: a.id,
+        cache: std::path::absolute(a.cache)?,
+        cache_size: a.cache_size,
+        mode: a.mode.name().to_owned(),
+        profile: Some(a.profile.name.to_owned()),
+        params: a.params.into_iter().collect(),
+        cluster: a.cluster.access()?,
+        dir: a.osd_dir,
+        user: a.user,
+        via: a.via,
+        force: a.force,
+        program: std::env::current_exe().context("the path of this program")?,
+    };
+    adopt::adopt(&wanted, stop)
+}
+
 fn start(a: &ActivateArgs, stop: &Interrupt) -> Result<()> {
     if let Some(place) = &a.place {
         return activate::volume_came(place, stop);
@@ -265,8 +354,19 @@ fn show(rows: &[Row], json: bool) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(rows)?);
         return Ok(());
     }
-    let mut table =
-        Table::new(["osd", "state", "in", "volume", "is", "mode", "dirty", "core", "cache", "dies with"]);
+    let mut table = Table::new([
+        "osd",
+        "state",
+        "in",
+        "made by",
+        "volume",
+        "is",
+        "mode",
+        "dirty",
+        "core",
+        "cache",
+        "dies with",
+    ]);
     for r in rows {
         let shares: Vec<String> = r.shares_cache_with.iter().map(|id| format!("osd.{id}")).collect();
         let word = |w: Option<String>| w.unwrap_or_else(|| "-".to_owned());
@@ -274,6 +374,7 @@ fn show(rows: &[Row], json: bool) -> Result<()> {
             format!("osd.{}", r.id),
             r.state.to_owned(),
             word(r.r#in.map(|i| if i { "in" } else { "out" }.to_owned())),
+            if r.adopted { "adopt" } else { "prepare" }.to_owned(),
             r.volume.clone(),
             r.volume_state.to_owned(),
             word(r.mode.clone()),

@@ -151,11 +151,12 @@ pub(crate) struct Args {
     /// Percent of the core that a new cache leaves unexported, 0 to 50 (default 0)
     #[arg(long, value_name = "PCT", conflicts_with = "bare")]
     core_reserve: Option<u8>,
-    /// Keep so many bytes at the start of a new core for a label (1m or more), and its content behind them
+    /// Keep so many bytes at the start of a new core for a label (1m or more), and its content behind them; or 0
     ///
     /// While the cache may hold what the core lacks, nobody else must use the raw device. Behind a label nobody finds anything on
     /// it: no file system, no LVM, no OSD. The label also remembers the cache. A core that has one is recognised without this
-    /// option.
+    /// option. With 0 a core keeps the content that it has, where it is: the label takes the place of its first 4 KiB, which are kept
+    /// behind it and on the cache. For OSDs that is 'loligo osd adopt'.
     #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "bare")]
     home_offset: Option<u64>,
     /// Take an RBD image away from the client that has it: that client is fenced first

@@ -29,11 +29,25 @@ const LASTS: Duration = Duration::from_secs(5);
 /// # Errors
 /// What stands in the way.
 pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Result<()> {
+    bring_up(daemon, known, None, stop)
+}
+
+/// The same for one that was up `since` an epoch before it was stopped: the map may not have noticed yet.
+///
+/// # Errors
+/// What stands in the way.
+pub(crate) fn bring_up(
+    daemon: &DaemonClient,
+    known: &Known,
+    since: Option<u64>,
+    stop: &Interrupt,
+) -> Result<()> {
     let Place { id, dir, .. } = &known.place;
     ensure!(
         !folder::unfinished(dir),
         "osd.{id} was never finished: 'loligo osd remove {id}' takes it away, then prepare it again"
     );
+    folder::end_release(dir);
     let volume = &known.volume.name;
     if known.volume.status != Status::Serving {
         match daemon.start(volume, Leave::default())? {
@@ -49,12 +63,21 @@ pub fn activate(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Resul
     let cluster = Cluster::new(&known.place.cluster, stop);
     let before = cluster.map().ok().and_then(|map| map.osd(*id)).filter(|o| o.up).map(|o| o.up_from);
     let started = run(&known.place, &known.target()?, stop)?;
+    wait_up(&cluster, &known.place, since.or(before.filter(|_| started)))
+}
+
+/// Waits until the cluster says that an OSD whose process has begun is up, and since another epoch than `before`.
+///
+/// # Errors
+/// Where it does not come up, or ends.
+pub(crate) fn wait_up(cluster: &Cluster, place: &Place, before: Option<u64>) -> Result<()> {
+    let (id, dir, stop) = (place.id, &place.dir, cluster.interrupt());
     let begun = Instant::now();
     loop {
         let now = cluster.map().with_context(|| format!("osd.{id} runs, but the cluster does not answer"))?;
-        let now = now.osd(*id).with_context(|| format!("there is no osd.{id} in the cluster"))?;
+        let now = now.osd(id).with_context(|| format!("there is no osd.{id} in the cluster"))?;
         // The map may not have noticed yet that the OSD was gone.
-        if now.up && (!started || before != Some(now.up_from)) {
+        if now.up && before != Some(now.up_from) {
             say!(
                 "osd.{id}: up{}",
                 if now.r#in { " and in" } else { ", but out: 'ceph osd in' lets data come" }
@@ -76,13 +99,11 @@ pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
         // It is being made right now.
         return Ok(());
     }
-    let known = place::one(&DaemonClient::new()?, place.id)?;
-    let target = known.target()?;
     // Where systemd runs it starts the OSD again; elsewhere nobody else does.
     let mut left = if daemon::systemd() { 1 } else { TRIES };
     loop {
         left -= 1;
-        match run(place, &target, stop) {
+        match run_if_wanted(place, stop) {
             Ok(false) => return Ok(()),
             Ok(true) => {}
             Err(why) if left == 0 => return Err(why),
@@ -96,9 +117,24 @@ pub fn volume_came(place: &Place, stop: &Interrupt) -> Result<()> {
     }
 }
 
+/// Has the OSD run on its volume, unless somebody is taking that away: whoever does waits for the lock first. Whether it had to be
+/// started.
+fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
+    let _lock = folder::lock(&place.dir)?;
+    if folder::is_releasing(&place.dir) {
+        return Ok(false);
+    }
+    let known = place::one(&DaemonClient::new()?, place.id)?;
+    run_locked(place, &known.target()?, stop)
+}
+
 /// Has the OSD run on what is at `target` now. Whether it had to be started.
 fn run(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
-    let lock = folder::lock(&place.dir)?;
+    let _lock = folder::lock(&place.dir)?;
+    run_locked(place, target, stop)
+}
+
+fn run_locked(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
     folder::link(place, target)?;
     restore(place, target, stop)?;
     folder::own(place)?;
@@ -110,7 +146,6 @@ fn run(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
         daemon::bury(place.id, &place.dir, stop)?;
     }
     daemon::start(place, stop)?;
-    drop(lock);
     Ok(true)
 }
 

@@ -22,7 +22,7 @@ const LEAST_DATA: u64 = 1 << 30;
 /// Least bytes of a database or log.
 const LEAST_ASIDE: u64 = 256 << 20;
 /// First bytes of a BlueStore device, before the OSD's id.
-const BLUESTORE: &[u8] = b"bluestore block device\n";
+pub(crate) const BLUESTORE: &[u8] = b"bluestore block device\n";
 /// A superblock of md in the order that disks have it.
 const MD_MAGIC: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
 
@@ -102,12 +102,7 @@ impl Devices {
         let cache = if cache_exists { Some(free("the cache", &self.cache)?) } else { None };
         match &cache {
             Some(file) => self.check_cache(file, map, force)?,
-            None => {
-                let size = self.cache_size.with_context(|| {
-                    format!("{} does not exist: give --cache-size SIZE to make it", self.cache.display())
-                })?;
-                ensure!(size >= MIN_CACHE, "--cache-size {size} is too small: {MIN_CACHE} bytes at least");
-            }
+            None => self.check_new_cache()?,
         }
         let mut asides = Vec::new();
         for (what, path) in [("the database", &self.db), ("the log", &self.wal)] {
@@ -125,6 +120,15 @@ impl Devices {
         Ok(Found { rotational, cache_exists, old_label, held })
     }
 
+    /// A cache that is not there can be made as a file.
+    pub(crate) fn check_new_cache(&self) -> Result<()> {
+        let size = self.cache_size.with_context(|| {
+            format!("{} does not exist: give --cache-size SIZE to make it", self.cache.display())
+        })?;
+        ensure!(size >= MIN_CACHE, "--cache-size {size} is too small: {MIN_CACHE} bytes at least");
+        Ok(())
+    }
+
     fn all(&self) -> Vec<(&'static str, &Path)> {
         let mut all = vec![("the data device", self.data.path()), ("the cache", self.cache.as_path())];
         all.extend(self.db.as_deref().map(|p| ("the database", p)));
@@ -133,7 +137,7 @@ impl Devices {
     }
 
     /// No two of them are the same.
-    fn distinct(&self) -> Result<()> {
+    pub(crate) fn distinct(&self) -> Result<()> {
         let mut seen: Vec<(&str, (u64, u64))> = Vec::new();
         for (what, path) in self.all() {
             let Ok(s) = stat(path) else { continue };
@@ -146,7 +150,7 @@ impl Devices {
         Ok(())
     }
 
-    fn check_cache(&self, file: &DeviceFile, map: &Map, force: bool) -> Result<()> {
+    pub(crate) fn check_cache(&self, file: &DeviceFile, map: &Map, force: bool) -> Result<()> {
         let path = self.cache.display();
         let size = file.geometry().size;
         let wanted = self.cache_size.unwrap_or(size);
@@ -187,7 +191,7 @@ impl Devices {
 }
 
 /// Opens a device that nobody uses.
-fn free(what: &str, path: &Path) -> Result<DeviceFile> {
+pub(crate) fn free(what: &str, path: &Path) -> Result<DeviceFile> {
     let options = OpenOptions { exclusive: Some(WAIT), ..OpenOptions::default() };
     DeviceFile::open(path, &options).with_context(|| format!("{what} {} cannot be used", path.display()))
 }
@@ -278,7 +282,7 @@ fn has_md(dev: &mut dyn SyncIo) -> Result<bool> {
 }
 
 /// A name under which udev finds the same device at every boot; `path` itself where there is none, or it is no device.
-fn lasting(path: &Path) -> PathBuf {
+pub(crate) fn lasting(path: &Path) -> PathBuf {
     let own = path.to_owned();
     let Ok(wanted) = stat(path) else { return own };
     let kept = ["/dev/disk/", "/dev/mapper/", "/dev/loligo/"].iter().any(|p| path.starts_with(p));

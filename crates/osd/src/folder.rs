@@ -11,12 +11,35 @@ use std::path::{Path, PathBuf};
 
 /// There as long as an OSD is being made.
 const UNFINISHED: &str = "loligo-unfinished";
+/// There as long as the OSD is being released: nobody starts it on its volume.
+const RELEASING: &str = "loligo-releasing";
 /// Held by who starts the OSD.
 const LOCK: &str = "loligo-lock";
 
 /// Whether an OSD is being made in `dir`, or its making was cut off.
 pub fn unfinished(dir: &Path) -> bool {
     dir.join(UNFINISHED).exists()
+}
+
+/// Whether the OSD is being released, or that was cut off.
+pub(crate) fn is_releasing(dir: &Path) -> bool {
+    dir.join(RELEASING).exists()
+}
+
+/// From now on the OSD is not started when its volume comes: whoever was about to has done so when this returns.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn begin_release(dir: &Path) -> Result<()> {
+    let _lock = lock(dir)?;
+    let path = dir.join(RELEASING);
+    fs::write(&path, "").with_context(|| format!("writing {}", path.display()))
+}
+
+/// It is started on its volume again, or has none any more.
+pub(crate) fn end_release(dir: &Path) {
+    // It may not be there. Where it cannot be removed, the OSD is not started by its volume alone.
+    let _ = fs::remove_file(dir.join(RELEASING));
 }
 
 /// Makes the folder, which must not be there or be empty; it is marked as unfinished.
@@ -111,18 +134,29 @@ pub(crate) fn link(place: &Place, target: &Path) -> Result<bool> {
         [("block", Some(target)), ("block.db", place.db.as_deref()), ("block.wal", place.wal.as_deref())];
     for (name, target) in links {
         let Some(target) = target else { continue };
-        let link = place.dir.join(name);
-        if fs::read_link(&link).is_ok_and(|to| to == target) {
-            continue;
-        }
-        changed = true;
-        let made = match fs::remove_file(&link) {
-            Err(why) if why.kind() != ErrorKind::NotFound => Err(why),
-            _ => symlink(target, &link),
-        };
-        made.with_context(|| format!("linking {}", link.display()))?;
+        changed |= make_link(&place.dir.join(name), target)?;
     }
     Ok(changed)
+}
+
+/// Makes `block` lead to `target`, word for word.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn link_block(dir: &Path, target: &Path) -> Result<bool> {
+    make_link(&dir.join("block"), target)
+}
+
+fn make_link(link: &Path, target: &Path) -> Result<bool> {
+    if fs::read_link(link).is_ok_and(|to| to == target) {
+        return Ok(false);
+    }
+    let made = match fs::remove_file(link) {
+        Err(why) if why.kind() != ErrorKind::NotFound => Err(why),
+        _ => symlink(target, link),
+    };
+    made.with_context(|| format!("linking {}", link.display()))?;
+    Ok(true)
 }
 
 /// Gives the folder, and what its links lead to, to the OSD's user.
@@ -169,6 +203,7 @@ mod tests {
             user: format!("{uid}:{}", rustix::process::getgid().as_raw()),
             db: Some("/dev/null".into()),
             wal: None,
+            adopted: None,
         };
         begin(&at).expect("it is new");
         assert!(unfinished(&at));

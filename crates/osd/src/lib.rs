@@ -4,6 +4,7 @@
 //! The cluster hears of a new OSD when its store is whole, and no earlier ([`prepare`]).
 
 pub mod activate;
+pub mod adopt;
 pub mod cluster;
 pub mod daemon;
 pub mod devices;
@@ -11,6 +12,8 @@ pub mod folder;
 pub mod list;
 pub mod place;
 pub mod prepare;
+mod raw;
+pub mod release;
 pub mod remove;
 pub mod settings;
 mod undo;

@@ -25,6 +25,8 @@ pub struct Row {
     pub r#in: Option<bool>,
     /// Its process runs.
     pub runs: bool,
+    /// It was there before its volume: `loligo osd release` takes that away.
+    pub adopted: bool,
     /// Its volume.
     pub volume: String,
     /// How that is.
@@ -76,6 +78,7 @@ pub fn list(stop: &Interrupt) -> Result<Vec<Row>> {
             state: state(mapped.as_ref(), folder::unfinished(&place.dir)),
             r#in: mapped.flatten().map(|o| o.r#in),
             runs: holder(&place.dir).is_some(),
+            adopted: place.adopted.is_some(),
             volume: volume.name.clone(),
             volume_state: volume.status.word(),
             why: volume.status.why().map(str::to_owned),

@@ -28,6 +28,9 @@ pub struct Place {
     /// The device of its log, if not with the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal: Option<PathBuf>,
+    /// For an OSD that was there before its volume: what its `block` led to then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<PathBuf>,
 }
 
 /// The words before the place.
@@ -153,6 +156,7 @@ mod tests {
             user: "ceph:ceph".to_owned(),
             db: Some("/dev/vg/db \"3\"".into()),
             wal: None,
+            adopted: Some("/dev/vg/block".into()),
         }
     }
 

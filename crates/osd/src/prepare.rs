@@ -105,6 +105,7 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
         user: wanted.user.clone(),
         db: devices.db.clone(),
         wal: devices.wal.clone(),
+        adopted: None,
     };
     daemon::can_be_started(&place)?;
     let volumes = daemon.volumes()?;
@@ -140,7 +141,7 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
 }
 
 /// Caches that write back take the OSDs above them along when they die.
-fn warn_of_shared(daemon: &DaemonClient, cache: &Path, mode: &str, id: u32) -> Result<()> {
+pub(crate) fn warn_of_shared(daemon: &DaemonClient, cache: &Path, mode: &str, id: u32) -> Result<()> {
     if mode != "wb" && mode != "wo" {
         return Ok(());
     }

@@ -116,7 +116,7 @@ fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
 }
 
 /// What the cluster said, without how it was asked.
-fn said(why: &anyhow::Error) -> String {
+pub(crate) fn said(why: &anyhow::Error) -> String {
     let text = format!("{why:#}");
     text.rsplit_once("Error ").map_or(&*text, |(_, rest)| rest).trim_end_matches('.').to_owned()
 }
@@ -174,7 +174,8 @@ fn free(known: &Known, zap: bool) -> Result<()> {
     folder::remove(&place.dir)?;
     if zap {
         for path in [&place.db, &place.wal].into_iter().flatten() {
-            wipe::head(path)?;
+            // That of an adopted OSD is a link as it stood in its folder.
+            wipe::head(&place.dir.join(path))?;
         }
     }
     say!("osd.{}: volume {} is gone, {} is free", place.id, known.volume.name, core.display());

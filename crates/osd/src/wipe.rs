@@ -15,7 +15,8 @@ const HEAD: u64 = 10 << 20;
 /// Bytes written at once.
 const STEP: u64 = 1 << 20;
 
-fn open_device(path: &Path) -> Result<SyncFile> {
+/// Opens a device that nobody uses.
+pub(crate) fn open_device(path: &Path) -> Result<SyncFile> {
     let options = OpenOptions { exclusive: Some(WAIT), ..OpenOptions::default() };
     Ok(SyncFile::new(DeviceFile::open(path, &options)?))
 }
@@ -51,9 +52,11 @@ pub(crate) fn content(path: &Path, label: bool) -> Result<()> {
 pub(crate) fn core(path: &Path, volume: &str, all: bool) -> Result<()> {
     let wipe = || {
         let mut dev = open_device(path)?;
-        if HomeLabel::load(&mut dev).is_ok_and(|label| label.name == volume) {
+        if let Ok(label) = HomeLabel::load(&mut dev)
+            && label.name == volume
+        {
             if all {
-                zero_head(&mut dev, MIN_HOME)?;
+                zero_head(&mut dev, label.home_start)?;
             }
             HomeLabel::wipe(&mut dev)?;
         }

@@ -5,7 +5,7 @@ use crate::cache::Place;
 use crate::home::Home;
 use crate::say::say;
 use anyhow::{Result, bail};
-use loligo_block::{DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncFile, SyncIo};
+use loligo_block::{CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::CoreIdentity;
 use loligo_ceph::spec::ImageSpec;
@@ -69,7 +69,7 @@ impl CoreSpec {
 /// What holds the bytes of an open core.
 #[derive(Debug, Clone)]
 pub(crate) enum Backing {
-    File(DeviceFile),
+    File(CoreFile),
     Image(Arc<Attached>),
 }
 
@@ -84,7 +84,7 @@ impl Backing {
     /// Blocking access.
     pub(crate) fn sync_io(&self) -> Box<dyn SyncIo> {
         match self {
-            Backing::File(f) => Box::new(SyncFile::new(f.clone())),
+            Backing::File(f) => f.sync_io(),
             Backing::Image(i) => Box::new(ImageIo(i.clone())),
         }
     }

@@ -1,11 +1,21 @@
-//! Cores whose content begins behind a label, so that nobody else finds anything on the raw device, and that remember their cache.
+//! Cores that begin with a label, so that nobody else finds anything on the raw device, and that remember their cache: before
+//! their content, or in the place of its first block.
 
 use crate::absent::Absent;
 use crate::say::say;
+use crate::veil::{self, Saved, Unsettled, relabel, settle};
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::{DeviceFile, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
+use loligo_block::veil::HEAD;
+use loligo_block::{
+    CacheDevice, CoreFile, DeviceFile, SIGNATURE_PROBE, SyncFile, SyncIo, Veil, foreign_signature,
+};
 use loligo_cache::home::{HomeLabel, MAX_HOME, MIN_HOME};
 use loligo_cache::superblock::{SuperError, Superblock};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long somebody who locks the device as a file is waited for.
+const WAIT: Duration = Duration::from_secs(10);
 
 /// The label of a core and the whole device that it lies on.
 #[derive(Debug)]
@@ -14,11 +24,15 @@ pub(crate) struct Home {
     label: HomeLabel,
     /// It is on the device already.
     found: bool,
+    /// Where the content begins at byte 0: its first block.
+    veil: Option<Arc<Veil>>,
+    /// Why that cannot be served, as long as nobody has looked at what the cache keeps of it.
+    unsettled: Option<Unsettled>,
 }
 
 impl Home {
-    /// Looks for a label on `whole`, or takes place for one of `wanted` bytes. The core's content with it; without either the
-    /// device is the content.
+    /// Looks for a label on `whole`, or takes place for one of `wanted` bytes (0: in the content's first block). The core's content
+    /// with it; without either the device is the content.
     ///
     /// # Errors
     /// Where the label is damaged or another than wanted, or its place is somebody else's.
@@ -26,9 +40,12 @@ impl Home {
         whole: DeviceFile,
         wanted: Option<u64>,
         force: bool,
-    ) -> Result<(DeviceFile, Option<Home>)> {
+    ) -> Result<(CoreFile, Option<Home>)> {
         let path = whole.path().display().to_string();
-        let label = match HomeLabel::load(&mut SyncFile::new(whole.clone())) {
+        let (label, found) = match HomeLabel::load(&mut SyncFile::new(whole.clone())) {
+            Ok(label) if label.home_start == 0 => return Home::veiled(whole, wanted),
+            // With that order its second copy is content.
+            Ok(_) if wanted == Some(0) && !begins_with_label(&whole)? => return Home::veiled(whole, wanted),
             Ok(label) => {
                 if let Some(n) = wanted.filter(|n| *n != label.home_start) {
                     bail!(
@@ -36,28 +53,106 @@ impl Home {
                         label.home_start
                     );
                 }
-                Home { whole: whole.clone(), label, found: true }
+                (label, true)
             }
             Err(SuperError::Absent) => {
-                let Some(home_start) = wanted else { return Ok((whole, None)) };
+                let Some(home_start) = wanted else { return Ok((whole.into(), None)) };
+                if home_start == 0 {
+                    return Home::veiled(whole, wanted);
+                }
                 vacant(&whole, home_start, force)?;
-                let label = HomeLabel {
-                    generation: 0,
-                    cache: [0; 16],
-                    name: String::new(),
-                    home_start,
-                    dirty_bytes: Some(0),
-                };
-                Home { whole: whole.clone(), label, found: false }
+                (HomeLabel { home_start, ..nobodys() }, false)
             }
             Err(SuperError::Io(e)) => return Err(e).context("the core cannot be read"),
+            Err(_) if is_veiled(&first_block(&whole)?) => return Home::veiled(whole, wanted),
             Err(e) => bail!(
                 "both labels of the core {path} are unusable: {e}. Its content begins behind them; restore the first 1 MiB of the \
                  device, or serve it with a program of the version that wrote them"
             ),
         };
-        let content = whole.behind(label.label.home_start).context("the core is too small")?;
-        Ok((content, Some(label)))
+        let content = whole.behind(label.home_start).context("the core is too small")?;
+        Ok((content.into(), Some(Home { whole, label, found, veil: None, unsettled: None })))
+    }
+
+    /// A core whose content begins at byte 0: its first block is settled before it is served.
+    fn veiled(whole: DeviceFile, wanted: Option<u64>) -> Result<(CoreFile, Option<Home>)> {
+        let path = whole.path().display().to_string();
+        if let Some(n) = wanted.filter(|n| *n != 0) {
+            bail!(
+                "the content of the core {path} begins at byte 0, and --home-offset {n} is wanted: leave it out"
+            );
+        }
+        // Its own OSD must not have it.
+        whole.lock_as_file(WAIT).context("the core cannot be locked")?;
+        let raw = first_block(&whole)?;
+        let (label, veil, unsettled) = match settle(&raw, None) {
+            Ok(settled) => (settled.label, settled.veil, None),
+            Err(why) => (None, Veil::of_block(raw.clone()), Some(why)),
+        };
+        let veil = Arc::new(veil);
+        let content = CoreFile::veiled(whole.clone(), veil.clone());
+        let label = label.unwrap_or_else(nobodys);
+        let home = Home { whole, label, found: is_veiled(&raw), veil: Some(veil), unsettled };
+        Ok((content, Some(home)))
+    }
+
+    /// Before the core is read: what its cache keeps of its first block says what that is.
+    ///
+    /// # Errors
+    /// Where that cannot be told; with `force`, what is on the core counts.
+    pub(crate) fn settle(
+        &mut self,
+        cache: Option<&CacheDevice>,
+        superblock: Option<&Superblock>,
+        force: bool,
+    ) -> Result<()> {
+        let Some(veil) = &self.veil else { return Ok(()) };
+        let saved = match (cache, superblock) {
+            (Some(cache), Some(sb)) => Saved::load(&mut cache.sync_io(), sb.uuid)?,
+            _ => None,
+        };
+        let raw = first_block(&self.whole)?;
+        let settled = match settle(&raw, saved.as_ref()) {
+            Err(Unsettled::Changed) if force => settle(&raw, None),
+            other => other,
+        };
+        match settled {
+            Ok(settled) => {
+                if let Some(what) = settled.mended {
+                    say!(
+                        "{}: its first block was {what}: the copy on the cache is taken",
+                        self.whole.path().display()
+                    );
+                }
+                if settled.veil.head().is_none() {
+                    say!(
+                        "warning: {}: its first 4096 bytes are damaged, and no copy is on the cache: they cannot be read until they are \
+                         written",
+                        self.whole.path().display()
+                    );
+                }
+                veil.become_like(&settled.veil);
+                self.label = settled.label.unwrap_or_else(|| self.label.clone());
+                self.unsettled = None;
+            }
+            Err(why) => self.unsettled = Some(why),
+        }
+        self.is_settled()
+    }
+
+    fn is_settled(&self) -> Result<()> {
+        let Some(why) = &self.unsettled else { return Ok(()) };
+        let mend = match why {
+            Unsettled::Label(_) => "give the cache that it belongs to, which keeps a copy",
+            Unsettled::Changed => "if what is on the core is right, add --force",
+            Unsettled::NoRoom => "this core cannot be served with its content from byte 0 on",
+        };
+        bail!("the core {} cannot be served: {why}: {mend}", self.whole.path().display())
+    }
+
+    /// Its content begins at byte 0, behind a label in the same block.
+    pub(crate) fn is_veiled(&self) -> bool {
+        self.veil.is_some()
     }
 
     /// Bytes before the content.
@@ -67,6 +162,7 @@ impl Home {
 
     /// Refuses to serve the core without a cache, where that may hold what it lacks.
     pub(crate) fn refuse_bare(&self) -> Result<()> {
+        self.is_settled()?;
         match self.lost() {
             None => Ok(()),
             Some(lost) => Err(Absent(format!(
@@ -112,36 +208,70 @@ impl Home {
     }
 
     /// From now on `cache` may hold what the core lacks. Durable when this returns.
-    pub(crate) fn attach(&mut self, cache: &Superblock) -> Result<()> {
+    pub(crate) fn attach(&mut self, cache: &Superblock, device: &CacheDevice) -> Result<()> {
         if !self.found {
-            say!(
-                "{}: a label at its start, its content from byte {} on",
-                self.whole.path().display(),
-                self.label.home_start
-            );
+            let path = self.whole.path().display();
+            match &self.veil {
+                None => {
+                    say!("{path}: a label at its start, its content from byte {} on", self.label.home_start)
+                }
+                Some(_) => say!(
+                    "{path}: a label in the place of its first block, which is kept behind it and on the cache"
+                ),
+            }
         }
         self.label.cache = cache.uuid;
         self.label.name = cache.name.clone();
-        self.write(None)?;
+        self.write(None, Some(device))?;
         self.found = true;
         Ok(())
     }
 
     /// The cache was stopped cleanly and holds so many bytes that the core lacks.
-    pub(crate) fn detach(&mut self, dirty_bytes: u64) -> Result<()> {
-        self.write(Some(dirty_bytes))
+    pub(crate) fn detach(&mut self, dirty_bytes: u64, device: &CacheDevice) -> Result<()> {
+        self.write(Some(dirty_bytes), Some(device))
     }
 
     /// The core goes on without a cache: what any holds of it is void. Durable when this returns.
     pub(crate) fn void(&mut self) -> Result<()> {
         self.label.cache = [0; 16];
-        self.write(Some(0))
+        self.write(Some(0), None)
     }
 
-    fn write(&mut self, dirty_bytes: Option<u64>) -> Result<()> {
+    /// Without a cache nothing keeps a copy of a first block while it is written; its head stays the same, and only the first sector
+    /// changes.
+    fn write(&mut self, dirty_bytes: Option<u64>, cache: Option<&CacheDevice>) -> Result<()> {
         self.label.dirty_bytes = dirty_bytes;
-        self.label.store(&mut SyncFile::new(self.whole.clone())).context("the core's label cannot be written")
+        let mut whole = SyncFile::new(self.whole.clone());
+        let failed = "the core's label cannot be written";
+        let Some(veil) = &self.veil else { return self.label.store(&mut whole).context(failed) };
+        self.label.generation += 1;
+        let block = relabel(veil, &self.label);
+        if let Some(cache) = cache.filter(|_| veil.head().is_some()) {
+            veil::save(&mut cache.sync_io(), &block)?;
+        }
+        whole.write_at(0, &block).and_then(|()| whole.flush()).context(failed)
     }
+}
+
+/// A label that nobody has written yet.
+fn nobodys() -> HomeLabel {
+    HomeLabel { generation: 0, cache: [0; 16], name: String::new(), home_start: 0, dirty_bytes: Some(0) }
+}
+
+fn first_block(whole: &DeviceFile) -> Result<Vec<u8>> {
+    ensure!(whole.geometry().size > HEAD, "the core {} is too small", whole.path().display());
+    let mut raw = vec![0; HEAD as usize];
+    SyncFile::new(whole.clone()).read_at(0, &mut raw).context("the core cannot be read")?;
+    Ok(raw)
+}
+
+fn is_veiled(block: &[u8]) -> bool {
+    block.starts_with(loligo_cache::veil::MAGIC)
+}
+
+fn begins_with_label(whole: &DeviceFile) -> Result<bool> {
+    Ok(first_block(whole)?.starts_with(loligo_cache::home::MAGIC))
 }
 
 /// Whether a label of `home` bytes has room, and lies over nobody's data.
@@ -149,7 +279,7 @@ fn vacant(whole: &DeviceFile, home: u64, force: bool) -> Result<()> {
     let path = whole.path().display();
     ensure!(
         (MIN_HOME..=MAX_HOME).contains(&home) && home.is_multiple_of(MIN_HOME),
-        "--home-offset {home}: 1m to 1g in steps of 1m"
+        "--home-offset {home}: 0, or 1m to 1g in steps of 1m"
     );
     let size = whole.geometry().size;
     ensure!(size > home, "the core {path} has {size} bytes, and its content would begin at {home}");

@@ -28,4 +28,5 @@ mod signals;
 mod stats;
 mod stop;
 pub mod ublk;
+pub mod veil;
 pub mod watch;

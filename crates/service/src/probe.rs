@@ -146,9 +146,10 @@ impl Found {
                 )
             }
             Found::Core(label) => format!(
-                "a core of volume '{}', its content from byte {} on, behind the cache {}; {}",
+                "a core of volume '{}', its content from byte {} on{}, behind the cache {}; {}",
                 label.name,
                 label.home_start,
+                if label.home_start == 0 { ", with the first block kept behind the label" } else { "" },
                 label.cache_text(),
                 lacks(label.dirty_bytes)
             ),

@@ -225,14 +225,15 @@ impl Volume {
                 (Backend::Bare, None, None)
             }
             Some(cache) => {
-                if let Some(home) = &core.home {
+                if let Some(home) = &mut core.home {
                     // Before anything is made or opened: a core is not to be lost for the sake of a start that is refused.
-                    let found = if cache.create { None } else { cache::peek(cache)?.1 };
+                    let (place, found) = if cache.create { (None, None) } else { cache::peek(cache)? };
+                    home.settle(place.as_ref().map(|p| &p.file), found.as_ref(), cache.force)?;
                     home.refuse_other(found.as_ref(), cache.force)?;
                 }
                 let mut opened = cache::open(&options.name, cache, &core, signals)?;
                 if let Some(home) = &mut core.home {
-                    home.attach(&opened.superblock)?;
+                    home.attach(&opened.superblock, &opened.file)?;
                 }
                 if let Some(image) = &mut image {
                     rbd::marry(image, &opened.file, &mut opened.superblock)?;

@@ -99,8 +99,8 @@ pub(crate) fn stop(
             n => say!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
         }
     }
-    if let Some(mut home) = home {
-        home.detach(dirty_left * BLOCK)?;
+    if let (Some(mut home), Some(cache)) = (home, &held) {
+        home.detach(dirty_left * BLOCK, &cache.file)?;
     }
     if let Some(mut image) = image {
         image.may_be_dirty = dirty_left > 0 || lost;

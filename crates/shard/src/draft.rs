@@ -36,7 +36,7 @@ pub(crate) fn all(
         CoreSource::File(DeviceSpec::Hdd { .. }, _) if threads > 1 => {
             return invalid("a modelled disk has one set of heads: use it with --shards 1");
         }
-        CoreSource::File(spec, file) => (0..threads).map(|_| spec.device(file.clone(), CORE_ID)).collect(),
+        CoreSource::File(spec, file) => (0..threads).map(|_| file.on_ring(&spec, CORE_ID)).collect(),
         CoreSource::Device(_) if threads > 1 => {
             return invalid("this core belongs to one thread: use it with --shards 1");
         }

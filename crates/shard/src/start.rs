@@ -5,7 +5,7 @@ use crate::locals::Clients;
 use crate::looper::{Engine, Looper};
 use crate::mail::{Ask, Handle, Mailbox};
 use loligo_block::lease::Lease;
-use loligo_block::{CacheDevice, DevId, Device, DeviceFile, DeviceSpec, IoError, IoKind, Ring};
+use loligo_block::{CacheDevice, CoreFile, DevId, Device, DeviceSpec, IoError, IoKind, Ring};
 use loligo_cache::Core;
 use loligo_cache::mode::Mode;
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
@@ -37,7 +37,7 @@ pub enum Backend {
 /// Where the core of a volume is.
 pub enum CoreSource {
     /// In a file or on a block device, which each thread reaches for itself.
-    File(DeviceSpec, DeviceFile),
+    File(DeviceSpec, CoreFile),
     /// Behind a device that one thread must have to itself.
     Device(Box<dyn Device + Send>),
 }

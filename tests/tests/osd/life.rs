@@ -31,7 +31,7 @@ fn pool(site: &Site) {
 }
 
 /// Nobody finds anything of the OSD on the raw disk; on its device they do.
-fn raw_disk_shows_nothing(data: &Path, device: &Path) {
+pub fn raw_disk_shows_nothing(data: &Path, device: &Path) {
     let run = |program: &str, args: &[&str], at: &Path| {
         Command::new(program).args(args).arg(at).output().expect("it runs")
     };
@@ -101,18 +101,25 @@ fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
     assert!(!second.exists() && !site.path("osd/second").exists());
 }
 
-fn scrub(site: &Site) {
+pub fn scrub(site: &Site) {
     let pgs = || {
-        site.json(&["pg", "ls-by-osd", &site.id.to_string()])["pg_stats"].as_array().expect("a list").clone()
+        // The manager may not have heard of them yet.
+        site.json(&["pg", "ls-by-osd", &site.id.to_string()])["pg_stats"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
     };
     let stamps = |all: &[serde_json::Value]| -> Vec<(String, String)> {
         let text = |p: &serde_json::Value, k: &str| p[k].as_str().unwrap_or_default().to_owned();
         all.iter().map(|p| (text(p, "pgid"), text(p, "last_deep_scrub_stamp"))).collect()
     };
-    let clean = || pgs().iter().all(|p| p["state"] == "active+clean");
+    let clean = || {
+        let all = pgs();
+        !all.is_empty() && all.iter().all(|p| p["state"] == "active+clean")
+    };
     site.until("all clean", BACK, clean);
     let before = stamps(&pgs());
-    assert!(before.len() >= 8, "{before:?}");
+    assert!(!before.is_empty(), "nothing to scrub");
     for (pg, _) in &before {
         site.ceph(&["pg", "deep-scrub", pg]);
     }
@@ -123,7 +130,7 @@ fn scrub(site: &Site) {
     site.until("all clean", BACK, clean);
 }
 
-fn fsck(site: &Site) {
+pub fn fsck(site: &Site) {
     let ran = Command::new("ceph-bluestore-tool")
         .env("CEPH_CONF", site.conf())
         .args(["fsck", "--path"])

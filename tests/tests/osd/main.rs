@@ -1,5 +1,6 @@
-//! Claims about `loligo osd`, with the system's own Ceph: OSDs made on cached volumes, killed under load, and taken away.
+//! Claims about `loligo osd`, with the system's own Ceph: OSDs made on cached volumes or put on them, killed under load, and taken away.
 
+mod adopt;
 mod life;
 mod refusals;
 mod site;

@@ -52,7 +52,7 @@ impl Member {
             limits: Limits::default(),
             tls: None,
             listeners: Vec::new(),
-            core: CoreSource::File(core.clone(), disk),
+            core: CoreSource::File(core.clone(), disk.into()),
             lease: None,
             backend: Backend::Cached { cache, cores, home_start: sb.home_start },
         })?;

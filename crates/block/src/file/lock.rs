@@ -83,6 +83,22 @@ fn try_lock(fd: &OwnedFd, shared: bool, start: i64, len: i64) -> Result<(), i32>
     }
 }
 
+/// Locks a device as well in the two ways in which programs lock files: `O_EXCL` keeps out only those who ask for it too.
+pub(super) fn lock_device(path: &Path, fd: &OwnedFd, deadline: Instant) -> Result<(), IoError> {
+    loop {
+        match rustix::fs::flock(fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(in_use(path, &holder::of_block_device(path))),
+            Err(e) => {
+                return Err(IoError::from_errno(e.raw_os_error(), format!("locking {}", path.display())));
+            }
+        }
+    }
+    acquire(path, fd, false, 0, 0, deadline)
+}
+
 fn in_use(path: &Path, holder: &str) -> IoError {
     IoError {
         kind: IoKind::Invalid,

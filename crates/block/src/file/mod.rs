@@ -20,6 +20,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// What direct I/O on a descriptor demands, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,17 @@ impl DeviceFile {
     /// Where `offset` lies on the whole device.
     pub(crate) fn position(&self, offset: u64) -> u64 {
         self.start + offset
+    }
+
+    /// Keeps out of a device also those who lock it as one locks a file, as OSDs do; a file is locked like that already.
+    ///
+    /// # Errors
+    /// Where somebody has it, also after `wait`.
+    pub fn lock_as_file(&self, wait: Duration) -> Result<(), IoError> {
+        if !self.is_block() {
+            return Ok(());
+        }
+        lock::lock_device(self.path(), &self.handle.main, Instant::now() + wait)
     }
 
     /// As it was given to [`DeviceFile::open`].

@@ -8,3 +8,4 @@ mod hdd_model;
 mod layers;
 mod locking;
 mod mapped;
+mod veiled;

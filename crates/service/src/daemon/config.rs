@@ -79,7 +79,8 @@ pub struct VolumeConfig {
     /// Percent of the core that a new cache leaves unexported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_reserve: Option<u8>,
-    /// Bytes of a new core that are kept for a label, so that nobody else finds anything on the raw device.
+    /// Bytes of a new core that are kept for a label, so that nobody else finds anything on the raw device; 0: the label takes the
+    /// place of the content's first 4 KiB, which are kept behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub home_offset: Option<Bytes>,

@@ -29,6 +29,7 @@ use crate::change::Wanted;
 use crate::daemon::entry::Memory;
 use crate::daemon::exchange::CacheConfig;
 use crate::daemon::state::LastCache;
+use crate::home::Home;
 use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -112,7 +113,7 @@ impl Volume {
     }
 
     fn detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<String, Trouble> {
-        ensure_no_image(self)?;
+        ensure_exchangeable(self)?;
         let Some(held) = &self.left.held else {
             return Err(anyhow!("this volume is served bare: it has no cache to detach").into());
         };
@@ -201,7 +202,7 @@ impl Volume {
         let clean = LastCache { dirty_bytes: Some(0), ..cache.clone() };
         let void = || -> Result<()> {
             if let Some(home) = &mut self.left.core.home {
-                home.detach(0)?;
+                home.detach(0, file)?;
             }
             memory.cache_is(&self.options.name, clean)?;
             engine::wipe(&mut dev).context("the cache cannot be wiped")
@@ -210,7 +211,7 @@ impl Volume {
             let back = || -> Result<()> {
                 superblock.store(&mut dev)?;
                 memory.cache_is(&self.options.name, cache)?;
-                self.left.core.home.as_mut().map_or(Ok(()), |home| home.attach(&superblock))
+                self.left.core.home.as_mut().map_or(Ok(()), |home| home.attach(&superblock, file))
             };
             return Err(match back() {
                 Ok(()) => Trouble::Kept(why.context("the cache stays")),
@@ -332,7 +333,7 @@ impl Volume {
 
     /// Refuses what can be refused without a look at the device.
     fn may_attach(&self, o: &super::CacheOptions) -> Result<()> {
-        ensure_no_image(self)?;
+        ensure_exchangeable(self)?;
         ensure!(
             self.left.held.is_none(),
             "this volume has a cache: 'loligo volume detach {0}' first",
@@ -374,8 +375,8 @@ impl Volume {
         // 3
         if let (Some(home), Some(held)) = (&mut self.left.core.home, &self.left.held) {
             let sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Err(why) = home.attach(&sb) {
-                return Err(match home.detach(0).and_then(|()| memory.detached(&name)) {
+            if let Err(why) = home.attach(&sb, &held.file) {
+                return Err(match home.detach(0, &held.file).and_then(|()| memory.detached(&name)) {
                     Ok(()) => Trouble::Kept(why),
                     Err(_) => Trouble::Broken(why),
                 });
@@ -393,7 +394,12 @@ fn ensure_kept(holds: bool, why: impl FnOnce() -> String) -> Result<(), Trouble>
     if holds { Ok(()) } else { Err(anyhow!(why()).into()) }
 }
 
-fn ensure_no_image(v: &Volume) -> Result<()> {
+fn ensure_exchangeable(v: &Volume) -> Result<()> {
+    ensure!(
+        !v.left.core.home.as_ref().is_some_and(Home::is_veiled),
+        "the first block of the core is veiled, and its cache keeps copies of that: 'loligo osd adopt' and 'loligo osd release' put a cache \
+         under an OSD and take it away"
+    );
     ensure!(
         v.left.image.is_none(),
         "the core is an RBD image, whose lock and metadata name the cache: stop the volume ('loligo volume stop {0} --flush'), change its \

@@ -23,9 +23,9 @@ impl Volume {
         let start = self.left.core.home.as_ref().map_or(0, crate::home::Home::start);
         if let Some(bytes) = wanted {
             ensure!(bytes >= before, "{}", shrinking(bytes, before));
-            file.extend(bytes + start).context("the core cannot be made larger")?;
+            file.file().extend(bytes + start).context("the core cannot be made larger")?;
         }
-        let now = file.look_again().context("the core cannot be asked for its size")?;
+        let now = file.file().look_again().context("the core cannot be asked for its size")?;
         let was = self.left.core.identity.size;
         ensure!(now >= was, "{}", shrinking(now, was));
         ensure!(

@@ -1,0 +1,239 @@
+//! Asynchronous I/O on a veiled device.
+
+use super::{Change, HEAD, Veil, in_head};
+use crate::op::{refuse_group, refuse_invalid};
+use crate::uring::Ring;
+use crate::{Buf, Completion, Device, Geometry, IoError, Op, OpKind, Shared, Submit, Tag};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Set in the tags of parts; whoever uses a veiled device leaves it clear.
+const PART: Tag = 1 << 63;
+/// Set in the tag of the part that writes the head.
+const OF_HEAD: Tag = 1 << 62;
+
+/// An operation that touches the head.
+#[derive(Debug)]
+struct Split {
+    tag: Tag,
+    /// Where a read gathers its bytes.
+    buf: Option<Buf>,
+    /// Bytes of it that lie in the head.
+    of_head: usize,
+    left: u8,
+    result: Result<(), IoError>,
+}
+
+/// A write of the head, not yet under way.
+#[derive(Debug)]
+struct HeadWrite {
+    key: u64,
+    range: Range<usize>,
+    /// Nothing: zeros.
+    data: Option<Shared>,
+    fua: bool,
+}
+
+/// `inner` behind a veil. What does not touch the head, as nearly everything does, passes as it is. Reads of the head are answered
+/// from memory; writes of it go to the disk one after the other, for each is one of the whole block.
+#[derive(Debug)]
+pub struct VeiledDevice<D> {
+    inner: D,
+    veil: Arc<Veil>,
+    splits: Slab<Split>,
+    /// Parts behind the head that the device had no room for.
+    waiting: VecDeque<Op>,
+    heads: VecDeque<HeadWrite>,
+    /// The write of the head that is under way.
+    writing: Option<Change>,
+    in_flight: usize,
+}
+
+impl<D: Device> VeiledDevice<D> {
+    /// `inner`, whose first block on the disk is that of `veil`.
+    pub fn new(inner: D, veil: Arc<Veil>) -> VeiledDevice<D> {
+        VeiledDevice {
+            inner,
+            veil,
+            splits: Slab::new(),
+            waiting: VecDeque::new(),
+            heads: VecDeque::new(),
+            writing: None,
+            in_flight: 0,
+        }
+    }
+
+    /// The device below.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Takes an operation that touches the head apart.
+    fn split(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
+        let (offset, len) = (op.offset as usize, op.len());
+        let of_head = in_head(op.offset, len);
+        let range = offset..offset + of_head;
+        let slot = self.splits.vacant_entry();
+        let key = slot.key() as u64;
+        let (mut buf, mut result) = (None, Ok(()));
+        let (data, fua, rest) = match op.kind {
+            OpKind::Read(mut to) => {
+                result = self.veil.read(offset, &mut to[..of_head]);
+                let rest = OpKind::Read(Buf::alloc(len as usize - of_head));
+                buf = Some(to);
+                (None, false, rest)
+            }
+            OpKind::Write { data, fua } => {
+                let rest = OpKind::Write { data: data.slice(of_head..len as usize), fua };
+                (Some(data.slice(0..of_head)), fua, rest)
+            }
+            OpKind::Discard { len } => (None, false, OpKind::Discard { len: len - of_head as u64 }),
+            OpKind::WriteZeroes { len, unmap } => {
+                (None, false, OpKind::WriteZeroes { len: len - of_head as u64, unmap })
+            }
+            OpKind::Flush | OpKind::WriteMany(_) => unreachable!("neither is split"),
+        };
+        let mut left = 0;
+        if buf.is_none() {
+            self.heads.push_back(HeadWrite { key, range, data, fua });
+            left += 1;
+        }
+        if len > of_head as u64 && result.is_ok() {
+            self.waiting.push_back(Op { tag: PART | key, offset: HEAD, kind: rest });
+            left += 1;
+        }
+        if left == 0 {
+            return Submit::Finished(Completion { tag: op.tag, buf, result });
+        }
+        slot.insert(Split { tag: op.tag, buf, of_head, left, result });
+        self.in_flight += 1;
+        match self.push_parts(ring, now).pop() {
+            Some(over) => {
+                self.in_flight -= 1;
+                Submit::Finished(over)
+            }
+            None => Submit::Taken,
+        }
+    }
+
+    /// Hands parts to the device while it takes them; the operations that this ended.
+    fn push_parts(&mut self, ring: &mut Ring, now: u64) -> Vec<Completion> {
+        let mut over = Vec::new();
+        while let Some(part) = self.waiting.pop_front() {
+            match self.inner.submit(ring, now, part) {
+                Submit::Taken => {}
+                Submit::Finished(c) => over.extend(self.part_over(c)),
+                Submit::Busy(part) => {
+                    self.waiting.push_front(part);
+                    break;
+                }
+            }
+        }
+        while self.writing.is_none()
+            && let Some(next) = self.heads.pop_front()
+        {
+            let tag = PART | OF_HEAD | next.key;
+            let change = match self.veil.change(next.range.clone(), next.data.as_deref()) {
+                Ok(change) => change,
+                Err(why) => {
+                    over.extend(self.part_over(Completion { tag, buf: None, result: Err(why) }));
+                    continue;
+                }
+            };
+            let data = Buf::copy_of(&change.block).freeze();
+            let op = Op { tag, offset: 0, kind: OpKind::Write { data, fua: next.fua } };
+            self.writing = Some(change);
+            match self.inner.submit(ring, now, op) {
+                Submit::Taken => {}
+                Submit::Finished(c) => over.extend(self.part_over(c)),
+                Submit::Busy(_) => {
+                    // Composed again then, from the same head.
+                    self.writing = None;
+                    self.heads.push_front(next);
+                    break;
+                }
+            }
+        }
+        over
+    }
+
+    /// A part is over; the operation's completion if it was the last.
+    fn part_over(&mut self, part: Completion) -> Option<Completion> {
+        let key = (part.tag & !(PART | OF_HEAD)) as usize;
+        if part.tag & OF_HEAD != 0
+            && let Some(change) = self.writing.take()
+        {
+            self.veil.changed(change, part.result.is_ok());
+        }
+        let split = &mut self.splits[key];
+        if let (Some(to), Some(from), Ok(())) = (&mut split.buf, &part.buf, &part.result) {
+            to[split.of_head..].copy_from_slice(from);
+        }
+        if split.result.is_ok() {
+            split.result = part.result;
+        }
+        split.left -= 1;
+        if split.left > 0 {
+            return None;
+        }
+        let Split { tag, buf, result, .. } = self.splits.remove(key);
+        Some(Completion { tag, buf, result })
+    }
+}
+
+impl<D: Device> Device for VeiledDevice<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
+        debug_assert!(op.tag & (PART | OF_HEAD) == 0, "tag {:#x} is for parts", op.tag);
+        if !op.touches(&(0..HEAD)) {
+            let submitted = self.inner.submit(ring, now, op);
+            if let Submit::Taken = submitted {
+                self.in_flight += 1;
+            }
+            return submitted;
+        }
+        let op = match refuse_invalid(op, self.geometry().size) {
+            Ok(op) => op,
+            Err(refused) => return Submit::Finished(refused),
+        };
+        if matches!(op.kind, OpKind::WriteMany(_)) {
+            return Submit::Finished(refuse_group(op));
+        }
+        if !self.waiting.is_empty() || !self.heads.is_empty() {
+            return Submit::Busy(op);
+        }
+        self.split(ring, now, op)
+    }
+
+    fn poll(&mut self, ring: &mut Ring, now: u64, out: &mut Vec<Completion>) {
+        let first = out.len();
+        if self.splits.is_empty() {
+            self.inner.poll(ring, now, out);
+        } else {
+            let mut parts = Vec::new();
+            self.inner.poll(ring, now, &mut parts);
+            for c in parts {
+                if c.tag & PART == 0 {
+                    out.push(c);
+                } else {
+                    out.extend(self.part_over(c));
+                }
+            }
+            out.extend(self.push_parts(ring, now));
+        }
+        self.in_flight -= out.len() - first;
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        self.inner.next_deadline()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}

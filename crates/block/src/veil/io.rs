@@ -1,0 +1,65 @@
+//! Blocking I/O on a veiled device.
+
+use super::{HEAD, Veil, in_head};
+use crate::op::check_range;
+use crate::{Buf, IoError, SyncIo};
+use std::sync::Arc;
+
+/// `inner` behind a veil, read and written in order.
+#[derive(Debug)]
+pub struct VeiledIo<I> {
+    inner: I,
+    veil: Arc<Veil>,
+}
+
+impl<I: SyncIo> VeiledIo<I> {
+    /// `inner`, whose first block on the disk is that of `veil`.
+    pub fn new(inner: I, veil: Arc<Veil>) -> VeiledIo<I> {
+        VeiledIo { inner, veil }
+    }
+}
+
+impl<I: SyncIo> SyncIo for VeiledIo<I> {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        check_range(offset, buf.len() as u64, self.size())?;
+        let (head, rest) = buf.split_at_mut(in_head(offset, buf.len() as u64));
+        if !head.is_empty() {
+            self.veil.read(offset as usize, head)?;
+        }
+        if rest.is_empty() { Ok(()) } else { self.inner.read_at(offset.max(HEAD), rest) }
+    }
+
+    fn read_next(&mut self, ranges: Vec<(u64, usize)>) {
+        let rest = |(offset, len): (u64, usize)| (offset.max(HEAD), len - in_head(offset, len as u64));
+        self.inner.read_next(ranges.into_iter().map(rest).filter(|(_, len)| *len > 0).collect());
+    }
+
+    fn read_owned(&mut self, offset: u64, len: usize, spare: Option<Buf>) -> Result<Buf, IoError> {
+        if offset >= HEAD {
+            return self.inner.read_owned(offset, len, spare);
+        }
+        let mut buf = Buf::reused(spare, len);
+        self.read_at(offset, &mut buf)?;
+        Ok(buf)
+    }
+
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        check_range(offset, data.len() as u64, self.size())?;
+        let (head, rest) = data.split_at(in_head(offset, data.len() as u64));
+        if !head.is_empty() {
+            let change = self.veil.change(offset as usize..offset as usize + head.len(), Some(head))?;
+            let written = self.inner.write_at(0, &change.block);
+            self.veil.changed(change, written.is_ok());
+            written?;
+        }
+        if rest.is_empty() { Ok(()) } else { self.inner.write_at(offset.max(HEAD), rest) }
+    }
+
+    fn flush(&mut self) -> Result<(), IoError> {
+        self.inner.flush()
+    }
+}

@@ -1,0 +1,193 @@
+//! A device whose first 4,096 bytes, its *head*, are veiled: in their place on the disk stands a label of somebody's choice, and the
+//! head itself behind that in the same block, in a form that no other program knows. Whoever reads and writes through here
+//! sees the head where it belongs; whoever looks at the raw disk finds nobody's signature.
+//!
+//! What the label says is no matter here: it is one sector of its own, so that writing it can tear nothing else.
+
+pub mod body;
+mod device;
+mod io;
+
+pub use device::VeiledDevice;
+pub use io::VeiledIo;
+
+use crate::file::{DeviceFile, SyncFile};
+use crate::uring::DevId;
+use crate::{AnyDevice, DeviceSpec, Geometry, IoError, IoKind, SyncIo};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that are veiled.
+pub const HEAD: u64 = 4096;
+/// Bytes of the label, at the start of the block.
+pub const LABEL: usize = 512;
+
+/// The head of a device, and the block that stands for it on the disk.
+#[derive(Debug)]
+pub struct Veil(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// As it is on the disk.
+    block: Vec<u8>,
+    /// Nothing where it cannot be told from that.
+    head: Option<Vec<u8>>,
+}
+
+/// What a write does to the head.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// The head afterwards.
+    head: Vec<u8>,
+    /// The block that stands for it.
+    pub(crate) block: Vec<u8>,
+}
+
+impl Veil {
+    /// One whose block on the disk is `block` (4,096 bytes).
+    ///
+    /// # Panics
+    /// Where it is not one block.
+    pub fn of_block(block: Vec<u8>) -> Veil {
+        assert_eq!(block.len() as u64, HEAD, "a block");
+        let head = body::unpack(&block);
+        Veil(Mutex::new(State { block, head }))
+    }
+
+    /// One that is to stand before `head`; nothing where that has no room behind a label.
+    pub fn before(head: Vec<u8>) -> Option<Veil> {
+        let mut block = vec![0; HEAD as usize];
+        body::pack(&head, &mut block).then(|| Veil(Mutex::new(State { block, head: Some(head) })))
+    }
+
+    /// Becomes what `other` is.
+    pub fn become_like(&self, other: &Veil) {
+        let (block, head) = (other.block(), other.head());
+        *self.lock() = State { block, head };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The head; nothing where it is damaged on the disk.
+    pub fn head(&self) -> Option<Vec<u8>> {
+        self.lock().head.clone()
+    }
+
+    /// The block as it belongs on the disk.
+    pub fn block(&self) -> Vec<u8> {
+        self.lock().block.clone()
+    }
+
+    /// Another label from now on; the block that is to be written.
+    ///
+    /// # Panics
+    /// Where it is not [`LABEL`] bytes.
+    pub fn set_label(&self, label: &[u8]) -> Vec<u8> {
+        let mut state = self.lock();
+        state.block[..LABEL].copy_from_slice(label);
+        state.block.clone()
+    }
+
+    /// `to.len()` bytes of the head from `at` on.
+    pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> Result<(), IoError> {
+        let state = self.lock();
+        let head = state.head.as_ref().ok_or_else(unknown)?;
+        to.copy_from_slice(&head[at..at + to.len()]);
+        Ok(())
+    }
+
+    /// The head with `data` in `range`, zeros where there is no data; it counts once it is committed.
+    pub(crate) fn change(&self, range: Range<usize>, data: Option<&[u8]>) -> Result<Change, IoError> {
+        let state = self.lock();
+        let mut head = match &state.head {
+            Some(head) => head.clone(),
+            None if range == (0..HEAD as usize) => vec![0; HEAD as usize],
+            None => return Err(unknown()),
+        };
+        match data {
+            Some(data) => head[range].copy_from_slice(data),
+            None => head[range].fill(0),
+        }
+        let mut block = state.block.clone();
+        if body::pack(&head, &mut block) {
+            return Ok(Change { head, block });
+        }
+        let text = format!(
+            "the first {HEAD} bytes of a veiled device can hold {} before zeros, and this would be more",
+            body::MOST
+        );
+        Err(IoError::new(IoKind::Io, text))
+    }
+
+    /// `change` was written, or not: what the disk holds then is not known until a whole head is written.
+    pub(crate) fn changed(&self, change: Change, written: bool) {
+        let mut state = self.lock();
+        state.head = written.then_some(change.head);
+        if written {
+            state.block = change.block;
+        }
+    }
+}
+
+fn unknown() -> IoError {
+    IoError::new(
+        IoKind::Io,
+        "the first 4096 bytes of this veiled device are damaged: writing them whole heals them",
+    )
+}
+
+/// How much of `len` bytes from `offset` on lies in the head.
+fn in_head(offset: u64, len: u64) -> usize {
+    HEAD.saturating_sub(offset).min(len) as usize
+}
+
+/// A file or device that is a core, with its veil if it has one. Clones share the descriptors, the lock and the veil.
+#[derive(Debug, Clone)]
+pub struct CoreFile {
+    file: DeviceFile,
+    veil: Option<Arc<Veil>>,
+}
+
+impl CoreFile {
+    /// `file` behind `veil`.
+    pub fn veiled(file: DeviceFile, veil: Arc<Veil>) -> CoreFile {
+        CoreFile { file, veil: Some(veil) }
+    }
+
+    /// The file itself: its size and its descriptors, and not its content.
+    pub fn file(&self) -> &DeviceFile {
+        &self.file
+    }
+
+    /// Size and traits.
+    pub fn geometry(&self) -> Geometry {
+        self.file.geometry()
+    }
+
+    /// Blocking access.
+    pub fn sync_io(&self) -> Box<dyn SyncIo> {
+        let io = SyncFile::new(self.file.clone());
+        match &self.veil {
+            Some(veil) => Box::new(VeiledIo::new(io, veil.clone())),
+            None => Box::new(io),
+        }
+    }
+
+    /// Access through the ring of a thread, as its device `id`, at the pace of `spec`. Of several threads only one may write the
+    /// head.
+    pub fn on_ring(&self, spec: &DeviceSpec, id: DevId) -> AnyDevice {
+        let device = spec.device(self.file.clone(), id);
+        match &self.veil {
+            Some(veil) => AnyDevice::Veiled(Box::new(VeiledDevice::new(device, veil.clone()))),
+            None => device,
+        }
+    }
+}
+
+impl From<DeviceFile> for CoreFile {
+    fn from(file: DeviceFile) -> CoreFile {
+        CoreFile { file, veil: None }
+    }
+}

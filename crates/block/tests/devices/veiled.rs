@@ -1,0 +1,197 @@
+//! Claims about devices whose first block is veiled: what is seen through the veil, and what on the disk.
+
+use crate::common::{Rig, pattern};
+use loligo_block::veil::{HEAD, LABEL, body};
+use loligo_block::*;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+/// A head as stores have it: text, then zeros.
+fn head(seed: u64) -> Vec<u8> {
+    let mut head = pattern(1000, seed);
+    head.resize(HEAD as usize, 0);
+    head
+}
+
+fn veil(seed: u64) -> Arc<Veil> {
+    let veil = Veil::before(head(seed)).expect("it has room");
+    veil.set_label(&[b'L'; LABEL]);
+    Arc::new(veil)
+}
+
+/// A disk with pattern behind the block of `veil`.
+fn disk(veil: &Veil) -> RamDevice {
+    let mut ram = RamDevice::new(MIB).unwrap();
+    ram.write_at(0, &pattern(MIB as usize, 3)).unwrap();
+    ram.write_at(0, &veil.block()).unwrap();
+    ram
+}
+
+fn rig() -> (Rig<VeiledDevice<RamDevice>>, Arc<Veil>) {
+    let veil = veil(1);
+    let dev = VeiledDevice::new(disk(&veil), veil.clone());
+    (Rig { dev, ring: Ring::new(4).unwrap() }, veil)
+}
+
+/// On a file system and on tmpfs, where I/O is over at once.
+fn over_files(claim: impl Fn(&mut Rig<AnyDevice>, &std::path::Path, &Veil)) {
+    for root in [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"] {
+        let dir = tempfile::tempdir_in(root).unwrap();
+        let path = dir.path().join("disk");
+        let veil = veil(1);
+        let file = DeviceFile::create(&path, MIB, &OpenOptions::default()).unwrap();
+        let mut io = SyncFile::new(file.clone());
+        io.write_at(0, &pattern(MIB as usize, 3)).unwrap();
+        io.write_at(0, &veil.block()).unwrap();
+        let core = CoreFile::veiled(file, veil.clone());
+        let dev = core.on_ring(&DeviceSpec::File(path.clone()), DevId(0));
+        claim(&mut Rig { dev, ring: Ring::new(8).unwrap() }, &path, &veil);
+    }
+}
+
+#[test]
+fn the_head_is_seen_through_the_veil_and_the_label_alone_on_the_disk() {
+    over_files(|rig, path, veil| {
+        let mut whole = head(1);
+        whole.extend(&pattern(MIB as usize, 3)[HEAD as usize..]);
+        assert_eq!(rig.read(0, MIB as usize), whole);
+        assert_eq!(rig.read(512, 512), whole[512..1024]);
+        assert_eq!(rig.read(HEAD - 512, 1024), whole[HEAD as usize - 512..HEAD as usize + 512]);
+        let raw = std::fs::read(path).unwrap();
+        assert_eq!(raw[..LABEL], [b'L'; LABEL]);
+        assert!(!raw.windows(16).any(|w| w == &head(1)[..16]), "the head lies on the disk as it is");
+        // A write over the border goes to both sides, and a flush after it makes both durable.
+        let data = pattern(8192, 9);
+        let data = [&head(5)[512..], &data[..]].concat();
+        rig.write(512, &data, true).unwrap();
+        rig.one(0, OpKind::Flush).result.unwrap();
+        assert_eq!(rig.read(512, data.len()), data);
+        let raw = std::fs::read(path).unwrap();
+        assert_eq!(raw[..LABEL], [b'L'; LABEL], "the label stays");
+        assert_eq!(raw[..HEAD as usize], veil.block());
+        assert_eq!(raw[HEAD as usize..12288], data[HEAD as usize - 512..]);
+        let again = Veil::of_block(raw[..HEAD as usize].to_vec());
+        assert_eq!(again.head().unwrap()[512..], data[..HEAD as usize - 512]);
+        assert_eq!(rig.dev.in_flight(), 0);
+    });
+}
+
+#[test]
+fn zeroes_and_discards_of_the_head_leave_the_label() {
+    let (mut rig, veil) = rig();
+    rig.one(0, OpKind::WriteZeroes { len: 1024, unmap: true }).result.unwrap();
+    let mut now = head(1);
+    now[..1024].fill(0);
+    assert_eq!(rig.read(0, HEAD as usize), now);
+    rig.one(0, OpKind::Discard { len: 8192 }).result.unwrap();
+    assert_eq!(rig.read(0, 8192), vec![0; 8192]);
+    assert_eq!(veil.block()[..LABEL], [b'L'; LABEL]);
+    assert_eq!(rig.dev.in_flight(), 0);
+}
+
+#[test]
+fn a_head_that_has_no_room_is_an_error_and_changes_nothing() {
+    let (mut rig, veil) = rig();
+    let before = veil.block();
+    assert!(Veil::before(pattern(HEAD as usize, 2)).is_none());
+    rig.write(0, &pattern(HEAD as usize, 2), false).unwrap_err();
+    rig.write(HEAD - 512, &[1; 512], false).unwrap_err();
+    assert_eq!((veil.block(), rig.read(0, HEAD as usize)), (before, head(1)));
+    let mut most = pattern(body::MOST, 2);
+    most.resize(HEAD as usize, 0);
+    rig.write(0, &most, false).unwrap();
+    assert_eq!(rig.read(0, HEAD as usize), most);
+}
+
+#[test]
+fn an_error_on_either_side_fails_the_whole_and_a_head_that_may_be_torn_is_not_read() {
+    let (_, veil) = rig();
+    let rule = |range| ErrorRule { class: OpClass::Write, range, pick: Pick::ALL, errno: 5 };
+    let behind = ErrorDevice::new(disk(&veil), rule(HEAD..HEAD + 512));
+    let mut rig = Rig { dev: VeiledDevice::new(behind, veil.clone()), ring: Ring::new(4).unwrap() };
+    let both = [&head(2)[..], &[7; 512]].concat();
+    rig.write(0, &both, false).unwrap_err();
+    assert_eq!(rig.read(0, HEAD as usize), head(2), "the head's part was written");
+    let of_head = ErrorDevice::new(disk(&veil), rule(0..512));
+    let mut rig = Rig { dev: VeiledDevice::new(of_head, veil.clone()), ring: Ring::new(4).unwrap() };
+    rig.write(0, &both, false).unwrap_err();
+    assert_eq!(rig.read(HEAD, 512), [7; 512]);
+    let done = rig.one(0, OpKind::Read(Buf::alloc(8192)));
+    assert!(done.result.is_err() && done.buf.is_some(), "the buffer comes back");
+    rig.write(512, &[1; 512], false).unwrap_err();
+    assert_eq!(rig.dev.in_flight(), 0);
+    // What was written whole is known again.
+    let mut rig = Rig { dev: VeiledDevice::new(disk(&veil), veil.clone()), ring: Ring::new(4).unwrap() };
+    rig.write(512, &[1; 512], false).unwrap_err();
+    rig.write(0, &head(4), false).unwrap();
+    assert_eq!(rig.read(0, HEAD as usize), head(4));
+}
+
+#[test]
+fn writes_of_the_head_that_are_under_way_together_all_arrive() {
+    over_files(|rig, path, veil| {
+        // The device holds one block for them all: each must be made from the one before.
+        let write = |tag: u64| Op {
+            tag,
+            offset: tag * 512,
+            kind: OpKind::Write { data: Buf::copy_of(&[tag as u8 + 1; 512]).freeze(), fua: false },
+        };
+        let done = rig.all((0..6).map(write).collect());
+        assert!(done.iter().all(|c| c.result.is_ok()), "{done:?}");
+        assert_eq!(done.iter().map(|c| c.tag).collect::<Vec<_>>(), (0..6).collect::<Vec<_>>());
+        let head = rig.read(0, HEAD as usize);
+        for tag in 0..6 {
+            assert_eq!(head[tag * 512..(tag + 1) * 512], [tag as u8 + 1; 512]);
+        }
+        let raw = std::fs::read(path).unwrap();
+        assert_eq!(body::unpack(&raw[..HEAD as usize]).as_ref(), Some(&head));
+        assert_eq!(veil.head().as_ref(), Some(&head));
+    });
+}
+
+/// What is asked: offset and length in sectors, what, and a seed.
+type Asked = (u64, u64, u8, u64);
+
+fn asked() -> impl Strategy<Value = Vec<Asked>> {
+    proptest::collection::vec((0u64..20, 1u64..20, 0u8..4, any::<u64>()), 1..40)
+}
+
+proptest! {
+    #[test]
+    fn any_mixture_of_requests_reads_as_on_a_plain_disk(all in asked()) {
+        let (mut rig, veil) = rig();
+        let own = Arc::new(Veil::of_block(veil.block()));
+        let mut io = VeiledIo::new(disk(&own), own.clone());
+        let mut plain = head(1);
+        plain.extend(&pattern(MIB as usize, 3)[HEAD as usize..]);
+        for (offset, len, what, seed) in all {
+            let (at, len) = (offset * 512, len * 512);
+            // The last sectors of a head stay zeros, as those of a store's do.
+            let mut data = pattern(len as usize, seed);
+            data.iter_mut().zip(at..).filter(|(_, n)| (body::MOST as u64..HEAD).contains(n)).for_each(|(b, _)| *b = 0);
+            let range = at as usize..(at + len) as usize;
+            match what {
+                0 => prop_assert_eq!(rig.read(at, len as usize), &plain[range.clone()]),
+                1 => {
+                    rig.write(at, &data, seed % 2 == 0).unwrap();
+                    io.write_at(at, &data).unwrap();
+                    plain[range.clone()].copy_from_slice(&data);
+                }
+                2 => {
+                    rig.one(at, OpKind::WriteZeroes { len, unmap: false }).result.unwrap();
+                    io.write_at(at, &vec![0; len as usize]).unwrap();
+                    plain[range.clone()].fill(0);
+                }
+                _ => rig.one(0, OpKind::Flush).result.unwrap(),
+            }
+            let mut read = vec![0; len as usize];
+            io.read_at(at, &mut read).unwrap();
+            prop_assert_eq!(&read, &plain[range]);
+        }
+        prop_assert_eq!(&veil.block()[..LABEL], [b'L'; LABEL]);
+        prop_assert_eq!(veil.block(), own.block(), "both ways write the same");
+        prop_assert_eq!(rig.read(0, MIB as usize), plain);
+    }
+}

@@ -1,0 +1,225 @@
+//! Taking the cache away from an OSD that was adopted: it goes on on its own device.
+//!
+//! The OSD's own first block comes back to the disk when nothing is on the cache alone, and before anything is forgotten. Cut off
+//! anywhere, the same command goes on; until the volume is deleted, `activate` goes back.
+
+use crate::activate;
+use crate::cluster::Cluster;
+use crate::daemon::{self, has_open, holder};
+use crate::folder;
+use crate::place::{self, Known, Place};
+use crate::raw::{self, Raw};
+use crate::say;
+use crate::wipe;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_block::{DeviceSpec, IoError};
+use loligo_cache::superblock::Superblock;
+use loligo_lab::interrupt::Interrupt;
+use loligo_service::client::{Client, DaemonClient, Stop};
+use loligo_service::daemon::config::Leave;
+use loligo_service::daemon::entry::Status;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// How an OSD is released.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Release {
+    /// The cache is lost: what it alone held is, too.
+    pub without_cache: bool,
+}
+
+/// Takes the cache away from an adopted OSD, and starts it on its own device.
+///
+/// # Errors
+/// Why it may not stop, and what stands in the way; the OSD then runs on its volume as before.
+pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
+    let daemon = DaemonClient::new()?;
+    let known = place::one(&daemon, id)?;
+    let place = &known.place;
+    ensure!(
+        place.adopted.is_some(),
+        "osd.{id} was made by 'loligo osd prepare': its data begin behind a label, and cannot be used without it. 'loligo osd remove' \
+         takes it away"
+    );
+    let cluster = Cluster::new(&place.cluster, stop);
+    if runs_on_its_own(&known)? {
+        say!("osd.{id}: runs on its own device already: what is left of its volume goes");
+        return forget(&daemon, &known, true);
+    }
+    if holder(&place.dir).is_some() {
+        may_stop(&cluster, id)?;
+    }
+    if how.without_cache {
+        is_lost(&known)?;
+    } else if known.volume.status == Status::Serving {
+        // What is dirty now need not be waited for while the OSD is down.
+        Client::new(&known.volume.name)?.flush()?;
+    }
+    stop.check()?;
+    let before = cluster.map().ok().and_then(|map| map.osd(id)).filter(|o| o.up).map(|o| o.up_from);
+    folder::begin_release(&place.dir)?;
+    say!("osd.{id}: stopping");
+    let parted =
+        daemon::stop(id, &place.dir, stop).and_then(|()| part(&daemon, &known, how.without_cache, stop));
+    if let Err(why) = parted {
+        return Err(go_back(&daemon, &known, before, why));
+    }
+    say!("osd.{id}: on its own device again");
+    // Whatever ends this from here on, the volume is still known, and the same command goes on.
+    start(place, &Interrupt::default(), before).with_context(|| {
+        format!(
+            "osd.{id} does not come up on its own device: see its log. 'loligo osd release {id}' tries again; 'loligo osd activate {id}' \
+             puts it back on its volume"
+        )
+    })?;
+    forget(&daemon, &known, true)
+}
+
+/// Whether a release was cut off when the OSD was on its own device already.
+fn runs_on_its_own(known: &Known) -> Result<bool> {
+    let core = core_of(known)?;
+    Ok(holder(&known.place.dir).is_some_and(|pid| has_open(pid, &core)))
+}
+
+fn core_of(known: &Known) -> Result<PathBuf> {
+    let spec: DeviceSpec = known.volume.definition.core.parse().context("the volume's core")?;
+    Ok(spec.path().to_owned())
+}
+
+/// The cluster can do without the OSD for a while.
+pub(crate) fn may_stop(cluster: &Cluster, id: u32) -> Result<()> {
+    match cluster.run(&["osd", "ok-to-stop", &id.to_string()]) {
+        Ok(_) => Ok(()),
+        Err(why) => bail!(
+            "osd.{id} may not stop now, since data could not be reached without it: {}. Try again when the cluster is well",
+            crate::remove::said(&why)
+        ),
+    }
+}
+
+/// Nobody gives up a cache that is there.
+fn is_lost(known: &Known) -> Result<()> {
+    let Some(cache) = known.volume.definition.cache.as_deref().filter(|c| c.exists()) else { return Ok(()) };
+    ensure!(
+        known.volume.status != Status::Serving,
+        "the cache of osd.{} is there and serves: leave --without-cache out",
+        known.place.id
+    );
+    let own = match wipe::open_device(cache) {
+        Ok(mut dev) => Superblock::load(&mut dev).is_ok_and(|sb| sb.name == known.volume.name),
+        // What somebody has open is not lost.
+        Err(why) => why.downcast_ref::<IoError>().is_some_and(|e| e.errno == Errno::BUSY.raw_os_error()),
+    };
+    ensure!(
+        !own,
+        "the cache of osd.{} is there, at {}: leave --without-cache out",
+        known.place.id,
+        cache.display()
+    );
+    Ok(())
+}
+
+/// Stops the volume, and gives the OSD's device back its first block and the OSD its link. The OSD is stopped.
+///
+/// # Errors
+/// Where the core lacks something, among others.
+pub(crate) fn part(
+    daemon: &DaemonClient,
+    known: &Known,
+    without_cache: bool,
+    stop: &Interrupt,
+) -> Result<()> {
+    let Known { place, volume } = known;
+    let core = core_of(known)?;
+    settle_down(daemon, &volume.name)?;
+    if !without_cache && raw::lacks(&core)? != Some(0) {
+        // It was not stopped cleanly: it must be served once more.
+        match daemon.start(&volume.name, Leave::default())? {
+            Status::Serving => {}
+            other => bail!(
+                "volume '{}' is {}: {}. If its cache is lost for good, 'loligo osd release {} --without-cache' does without; what the \
+                 cache alone held is lost then (nothing, if it was in wt, wa or wi all the time)",
+                volume.name,
+                other.word(),
+                other.why().unwrap_or("somebody stopped it"),
+                place.id
+            ),
+        }
+        settle_down(daemon, &volume.name)?;
+    }
+    stop.check()?;
+    let cache = volume.definition.cache.as_deref().filter(|c| !without_cache && c.exists());
+    Raw { core: &core, cache, volume: &volume.name, dir: &place.dir }.lift()?;
+    if let Some(origin) = &place.adopted {
+        folder::link_block(&place.dir, origin)?;
+    }
+    folder::own(place)
+}
+
+/// Takes the volume of an OSD that is on its own device away, and its cache; as a file that goes if it was `made` for it.
+///
+/// # Errors
+/// Where the daemon does not forget it.
+pub(crate) fn forget(daemon: &DaemonClient, known: &Known, made: bool) -> Result<()> {
+    let Known { place, volume } = known;
+    daemon.delete(&volume.name, true)?;
+    if let Some(cache) = &volume.definition.cache
+        && let Err(why) = wipe::cache(cache, &volume.name, made)
+    {
+        say!("warning: {why:#}. By hand: wipefs -a {}", cache.display());
+    }
+    raw::forget(&place.dir);
+    // A file of the volume was mounted there, if anything was.
+    let _ = std::fs::remove_dir(place.dir.join("volume"));
+    folder::end_release(&place.dir);
+    Ok(())
+}
+
+/// Stops a volume, everything dirty written to its core before.
+fn settle_down(daemon: &DaemonClient, volume: &str) -> Result<()> {
+    match daemon.stop(volume, &Stop { flush: true })? {
+        Status::Stopped => Ok(()),
+        other => bail!(
+            "volume '{volume}' does not stop cleanly: it is {}: {}",
+            other.word(),
+            other.why().unwrap_or("nobody says why")
+        ),
+    }
+}
+
+/// It did not work out: the OSD goes on on its volume.
+fn go_back(daemon: &DaemonClient, known: &Known, since: Option<u64>, why: anyhow::Error) -> anyhow::Error {
+    let id = known.place.id;
+    say!("osd.{id}: not released: it is started again as it was");
+    let back = place::one(daemon, id)
+        .and_then(|known| activate::bring_up(daemon, &known, since, &Interrupt::default()));
+    match back {
+        Ok(()) => why,
+        Err(also) => why.context(format!(
+            "osd.{id} does not run now ({also:#}): 'loligo osd activate {id}' tries to start it with its cache, 'loligo osd release {id}' \
+             to take that away"
+        )),
+    }
+}
+
+/// Starts an OSD that has no volume, and waits until it is up.
+pub(crate) fn start(place: &Place, stop: &Interrupt, before: Option<u64>) -> Result<()> {
+    let cluster = Cluster::new(&place.cluster, stop);
+    let started = holder(&place.dir).is_none();
+    if started {
+        daemon::start(place, stop)?;
+    }
+    activate::wait_up(&cluster, place, before.filter(|_| started))
+}
+
+/// What `block` in an OSD's folder leads to, as it stands there.
+pub(crate) fn origin(dir: &Path) -> Result<PathBuf> {
+    let block = dir.join("block");
+    std::fs::read_link(&block).with_context(|| {
+        format!(
+            "{} is no link: only an OSD whose data lie on a device or file elsewhere can be adopted. Move it ('mv', with the OSD \
+             stopped) and put a link to it there",
+            block.display()
+        )
+    })
+}
