@@ -97,6 +97,7 @@ fn a_pause_that_a_device_holds_up_is_given_up_and_nobody_has_lost_anything() {
     let running = bare(Box::new(Stuck(ram(3), stuck.clone())));
     let handle = running.handle().clone();
     let before = ask(&running);
+    assert!(before.recv_timeout(MOMENT).is_err(), "it is under way");
     let why = handle.pause(MOMENT).expect_err("a request is under way");
     assert!(why.contains("not been answered"), "{why}");
     let after = ask(&running);
