@@ -33,8 +33,10 @@ const MKFS: Duration = Duration::from_secs(600);
 /// How an OSD reaches its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// As a block device.
+    /// As a block device, which goes with the daemon.
     Block,
+    /// As a block device of the kernel's ublk driver, which outlives the daemon.
+    Ublk,
     /// As a file, in a folder of the OSD's own.
     Fuse,
 }
@@ -213,6 +215,7 @@ impl Plan<'_> {
         let volume = self.place.volume();
         let listen = match w.via {
             Via::Block => format!("block:{volume}"),
+            Via::Ublk => format!("ublk:{volume}"),
             Via::Fuse => format!("fuse:{}", self.place.dir.join("volume").display()),
         };
         let mut all = json!({
