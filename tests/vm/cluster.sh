@@ -14,6 +14,8 @@ osd_pool_default_size = 1
 osd_pool_default_min_size = 1
 mon_allow_pool_size_one = true
 osd_scrub_load_threshold = 1000
+osd_scrub_backoff_ratio = 0
+osd_max_scrubs = 4
 mon_data_avail_warn = 1
 mon_data_avail_crit = 1
 [osd]
@@ -39,12 +41,14 @@ value() { grep -o "\"$1\": *[^,}]*" | head -n 1 | sed 's/^[^:]*: *//; s/"//g'; }
 
 # scrubbed POOL PGS: every placement group of it was deep-scrubbed just now, and nothing was found.
 scrubbed() {
-    local pg=0 id before
+    local pg=0 id pgid
     ceph osd pool ls detail >/run/vm/pools
     id=$(awk -v pool="'$1'" '$1 == "pool" && $3 == pool { print $2 }' /run/vm/pools)
     while [ $pg -lt $2 ]; do
         pgid=$id.$(printf %x $pg)
+        # There is no manager to ask for one: the first makes a deep one due, the second a scrub.
         must ceph tell $pgid deep_scrub
+        must ceph tell $pgid scrub
         pg=$((pg + 1))
     done
     pg=0

@@ -11,7 +11,7 @@ daemon() {
     read -r line </run/ready
     [ "$line" = ready ] || { wait $served; fail "loligod: status $?"; }
 }
-serving() { loligo volume show --json osd0 | grep -q '"state": *"serving"'; }
+serving() { [ "$(loligo volume show --json osd0 | value state)" = serving ]; }
 
 mkdir -p /etc/loligo /var/lib/loligo
 echo '[daemon]' >/etc/loligo/loligod.toml

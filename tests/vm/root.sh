@@ -11,17 +11,21 @@ cat >/run/vm/run <<'END'
 . /run/vm/prelude.sh
 ( . /run/vm/script.sh )
 echo "=== exit $?"
+[ ! -e /run/vm/poweroff ] || systemctl --no-block poweroff
 END
 chmod +x /run/vm/run
 for place in dev proc sys run; do mount --rbind /$place /system/$place; done
 if [ -e /run/vm/loligo.deb ]; then
-    chroot /system dpkg -s loligo >/dev/null 2>&1 || chroot /system dpkg -i /run/vm/loligo.deb >/run/dpkg.log 2>&1 ||
+    # By its whole path, for busybox has a dpkg of its own.
+    [ -e /system/usr/bin/loligo ] || chroot /system /usr/bin/dpkg -i /run/vm/loligo.deb >/run/dpkg.log 2>&1 ||
         { cat /run/dpkg.log; echo "=== exit 96"; }
 else
     cp /bin/loligo /system/usr/bin
 fi
 if [ $BOOTS = 0 ]; then
     mount -t tmpfs none /system/tmp
+    # An OSD takes its place in the cluster's map from the host's name.
+    hostname vm
     ifconfig lo up
     modprobe ublk_drv
     chroot /system /run/vm/run
@@ -48,4 +52,4 @@ mount --move /proc /system/proc
 mount --move /sys /system/sys
 umount -l /system/run
 mount --move /run /system/run
-exec switch_root /system /sbin/init </dev/ttyS0 >/dev/ttyS0 2>&1
+exec switch_root /system /sbin/init </system/dev/ttyS0 >/system/dev/ttyS0 2>&1
