@@ -30,7 +30,7 @@ pub(crate) fn no_debian(what: &str) -> bool {
 }
 
 /// How often loligod is killed.
-const KILLS: u32 = 3;
+const KILLS: u32 = 20;
 
 #[test]
 fn an_osd_on_ublk_does_not_notice_that_loligod_is_killed_but_for_the_wait() -> Result<()> {

@@ -6,6 +6,7 @@ use super::loops::{self, LoopDevice, Released};
 use super::record::{Record, this_boot};
 use super::{holders, links};
 use crate::fuse::Mountpoint;
+use crate::names;
 use rustix::fs::{FlockOperation, flock, fstat};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -78,7 +79,7 @@ impl Claim {
         check_name(name)?;
         more.iter().try_for_each(|name| check_name(name))?;
         drop(loops::control()?);
-        DirBuilder::new().recursive(true).mode(0o755).create(NAMES).map_err(path_error(Path::new(NAMES)))?;
+        names::make(Path::new(NAMES)).map_err(path_error(Path::new(NAMES)))?;
         let lock = lock(name)?;
         links::check(&link_of(name), links::is_device)?;
         let more: Vec<PathBuf> = more.iter().map(|name| Path::new(DEV).join(name)).collect();

@@ -1,6 +1,7 @@
 //! `/dev/loligo/NAME`: the name of a volume's block device, whatever number the kernel gave it.
 
 use super::error::UblkError;
+use crate::names;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ impl Link {
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(link(e)),
         }
-        std::fs::create_dir_all(dir).map_err(link)?;
+        names::make(dir).map_err(link)?;
         // All at once, so that whoever opens it finds the one or the other.
         let beside = dir.join(format!(".{name}.loligo-tmp"));
         let _ = std::fs::remove_file(&beside);
