@@ -16,15 +16,19 @@ before() {
     echo "ok: $1 was there $(((second - first) / 1000)) ms before the start of $2 began"
 }
 
-# ended FIRST SECOND: in the boot before, systemd said that the one was stopped before it said that it stops the other.
+# told UNIT WORD: when systemd said that last of it in the boot before, in microseconds.
+told() {
+    journalctl -b -1 -o short-monotonic _PID=1 UNIT=$1.service | grep " $2 " | tail -n 1 | tr -d '[.' | awk '{ print $1 + 0 }'
+}
+
+# ended FIRST SECOND: in the boot before, the one had stopped before the other was asked to.
 ended() {
-    journalctl -b -1 -o short-monotonic _PID=1 >/run/vm/journal 2>&1
-    local first=$(grep -nE "(Stopped|Deactivated|$1: Deactivated).*$1|Stopped target.*$1" /run/vm/journal | tail -n 1)
-    local second=$(grep -nE "Stopping $2" /run/vm/journal | tail -n 1)
-    [ -n "$first" ] && [ -n "$second" ] && [ "${first%%:*}" -lt "${second%%:*}" ] ||
-        { grep -E "Stop|Deactiv" /run/vm/journal | tail -n 40; fail "$1 did not stop before $2"; }
-    echo "ok: at the shutdown: ${first#*:}"
-    echo "ok: and then:        ${second#*:}"
+    local first=$(told $1 Stopped) second=$(told $2 Stopping)
+    [ "${first:-0}" -gt 0 ] && [ "${second:-0}" -ge "$first" ] || {
+        journalctl -b -1 -o short-monotonic _PID=1 | grep -E "Stop|Deactiv" | tail -n 60
+        fail "at the shutdown $1 had stopped at ${first:-never} us, and $2 was asked to at ${second:-never} us"
+    }
+    echo "ok: at the shutdown $1 had stopped $(((second - first) / 1000)) ms before $2 was asked to"
 }
 
 # comes_up: the OSD does, and nobody did anything for it.

@@ -43,11 +43,9 @@ impl Root {
 
     /// Why there can be none here, for a person to read.
     pub fn missing() -> Option<String> {
-        for (program, package) in [
-            ("mmdebstrap", "mmdebstrap"),
-            ("qemu-img", "qemu-utils"),
-            ("mkfs.ext4", "e2fsprogs"),
-        ] {
+        for (program, package) in
+            [("mmdebstrap", "mmdebstrap"), ("qemu-img", "qemu-utils"), ("mkfs.ext4", "e2fsprogs")]
+        {
             if !installed(program) {
                 return Some(format!("{program} is missing (apt-get install {package})"));
             }

@@ -1,7 +1,7 @@
 //! What is in the machine's memory when it boots.
 
-use super::archive::Archive;
 use super::Plan;
+use super::archive::Archive;
 use super::kernel::{Kernel, cache_dir};
 use crate::server::program;
 use anyhow::{Context, Result, ensure};

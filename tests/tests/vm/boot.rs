@@ -69,7 +69,10 @@ fn a_machine_boots_with_its_osd_on_a_cached_disk_after_an_orderly_end_and_after_
     let end = vm.off(LIMIT)?;
     println!("{}", end.join("\n"));
     let after = said(&end, "at the end: ")?;
-    ensure!(after.contains("bytes are newer than the core"), "loligod had not stopped, or nothing was dirty: {after}");
+    ensure!(
+        after.contains("bytes are newer than the core"),
+        "loligod had not stopped, or nothing was dirty: {after}"
+    );
 
     let mut vm = Vm::boot(&plan(2, acked))?;
     let (mut lines, target) = (Vec::new(), acked + WRITES);

@@ -229,8 +229,10 @@ fn beside_the_kernels_caches_loligo_does_not_fall_off_the_cliff() -> Result<()> 
     server.ready()?;
     let source = format!("nbd+unix:///vol?socket={}", socket.display());
     let disk = Disk { source, serial: "slow".to_owned(), iops: None };
-    let script =
-        format!("ROUNDS={rounds} SECONDS_EACH={each} COUNTED={counted}\n{}", include_str!("../../vm/cliff.sh"));
+    let script = format!(
+        "ROUNDS={rounds} SECONDS_EACH={each} COUNTED={counted}\n{}",
+        include_str!("../../vm/cliff.sh")
+    );
     let limit = LIMIT + Duration::from_secs(rounds * 5 * (each + 20));
     let outcome = vm::run(&Plan { script, disks: vec![disk], memory: 2048, ..Plan::default() }, limit)?;
     server.stop()?;
