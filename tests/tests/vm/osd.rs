@@ -39,12 +39,8 @@ fn an_osd_on_ublk_does_not_notice_that_loligod_is_killed_but_for_the_wait() -> R
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let disks = vec![disk(dir.path(), "cache", CACHE)?, disk(dir.path(), "core", CORE)?.slow(IOPS)];
-    let script = format!(
-        "KILLS={}\n{}{}",
-        KILLS,
-        include_str!("../../vm/cluster.sh"),
-        include_str!("../../vm/osd.sh")
-    );
+    let script =
+        format!("KILLS={KILLS}\n{}{}", include_str!("../../vm/cluster.sh"), include_str!("../../vm/osd.sh"));
     let files = vec![("objects.py".to_owned(), Path::new(env!("CARGO_MANIFEST_DIR")).join("vm/objects.py"))];
     let root = Some(Root::new(dir.path(), false)?);
     let plan = Plan { script, disks, memory: 3072, root, files };
@@ -68,5 +64,10 @@ fn an_osd_on_ublk_does_not_notice_that_loligod_is_killed_but_for_the_wait() -> R
         );
     }
     ensure!(base > 0.0, "nothing was measured");
+    let ratio = median(&client) / base;
+    ensure!(
+        ratio <= 3.0,
+        "clients waited {ratio:.1} times as long as a cold start takes, and 3 is the most that it may be"
+    );
     Ok(())
 }
