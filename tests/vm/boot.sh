@@ -61,7 +61,7 @@ hidden() {
     same "its link" vdb "$(basename "$(readlink /dev/disk/by-loligo/core-osd0)")"
     same "the cache's link" vda "$(basename "$(readlink /dev/disk/by-loligo/cache-osd0)")"
     echo "ok: blkid, pvs, ceph-bluestore-tool, ceph-volume raw list and lvm activate --all find nothing on the raw disk $1"
-    echo "    ceph-volume said: $(tail -n 1 /run/vm/activate)"
+    echo "    ceph-volume said: $(tr '\n' ' ' </run/vm/activate)"
 }
 
 [ -d /run/systemd/system ] || fail "this is not systemd"
@@ -97,7 +97,6 @@ case $LIFE in
     ;;
 3)
     comes_up
-    scrubbed p $PGS
     hidden "while it is served"
     same "ceph-volume raw list of the volume" 0 "$(ceph-volume raw list /dev/ublkb0 2>/dev/null | value osd_id)"
     must systemctl stop ceph-osd@0
