@@ -2,15 +2,16 @@
 # The tests in a virtual machine alone: ublk on Debian's kernel 6.12, beside the kernel's own caches. `make test-vm` runs
 # this; `make test` runs the same tests among all others. The last line is `N passed, N failed, N skipped`.
 #
-#   LOLIGO_LONG=1   20 kills, 8 power cuts, five rounds of the four caches and of ublk's overhead (40 minutes or so)
+#   LOLIGO_LONG=1   20 kills, 8 power cuts, five rounds of the four caches and of ublk's overhead (40 minutes or so); 20 kills of
+#                   loligod under an OSD, and three boots of a Debian with the packaged units (as root; 40 minutes more)
 #
-# Nothing is installed of the kernel: its package is fetched and unpacked below the target directory, once.
+# Nothing is installed of the kernel, nor of that Debian: their packages are fetched and unpacked below the target directory, once.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/need.sh
 
 need_build
-need qemu-system-x86 busybox-static fio e2fsprogs dmsetup xz-utils fuse3 ||
+need qemu-system-x86 qemu-utils busybox-static fio e2fsprogs dmsetup xz-utils fuse3 mmdebstrap ||
     say "Going on without: some tests will be skipped."
 dir=$(target_dir)
 mkdir -p "$dir"

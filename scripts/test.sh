@@ -5,8 +5,8 @@
 # Longer forms, by environment:
 #   FUZZ_S=60            seconds for every fuzzer (10 without it)
 #   LOLIGO_SEEDS=100000  seeds of the simulation (2,000 without it); LOLIGO_SEED=N runs that one alone
-#   LOLIGO_LONG=1        20 rounds of what is done to RBD images on a cluster and to a ublk device in a virtual machine (an hour or
-#                        more; give TEST_MINUTES too)
+#   LOLIGO_LONG=1        20 rounds of what is done to RBD images on a cluster and to a ublk device in a virtual machine, and there an OSD
+#                        and a whole Debian (two hours or more; give TEST_MINUTES too)
 #   LOLIGO_TRACES=DIR    folder with the published block traces, for the miss ratios (skipped without it)
 #   TEST_MINUTES=120     the most that the tests may take once compiled (40 without it)
 set -uo pipefail
@@ -17,7 +17,7 @@ need_build
 # Clients and file systems that tests use. A test whose program is missing says SKIP and is counted as skipped.
 need fio qemu-utils libnbd-bin nbdkit fuse3 chromium e2fsprogs ||
     say "Going on without: some tests will be skipped."
-need qemu-system-x86 busybox-static dmsetup xz-utils ||
+need qemu-system-x86 busybox-static dmsetup xz-utils mmdebstrap ||
     say "Going on without: tests in a virtual machine will be skipped."
 need ceph-mon ceph-mgr ceph-osd ceph-common librbd1 iproute2 ||
     say "Going on without: tests on a real Ceph cluster will be skipped."

@@ -108,8 +108,10 @@ struct PrepareArgs {
     /// As whom the OSD runs
     #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
     user: String,
-    /// How the OSD reaches the volume: block (a block device) or fuse (a file)
-    #[arg(long, value_name = "block|fuse", default_value = "block", value_parser = via)]
+    /// How the OSD reaches the volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a file)
+    ///
+    /// On a device of ublk an OSD lives on while the daemon is away, and its requests wait; the kernel must have ublk_drv (Linux 6.5).
+    #[arg(long, value_name = "block|ublk|fuse", default_value = "block", value_parser = via)]
     via: Via,
     /// Make it only; 'loligo osd activate' starts it
     #[arg(long)]
@@ -247,8 +249,9 @@ struct ReleaseArgs {
 fn via(text: &str) -> Result<Via, String> {
     match text {
         "block" => Ok(Via::Block),
+        "ublk" => Ok(Via::Ublk),
         "fuse" => Ok(Via::Fuse),
-        _ => Err("use block or fuse".to_owned()),
+        _ => Err("use block, ublk or fuse".to_owned()),
     }
 }
 

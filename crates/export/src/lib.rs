@@ -9,6 +9,7 @@ pub mod blockdev;
 pub mod fuse;
 pub mod listen;
 pub mod local;
+mod names;
 pub mod nbd;
 pub mod server;
 pub mod tls;

@@ -292,10 +292,7 @@ impl Plan<'_> {
     fn definition(&self) -> Result<VolumeConfig> {
         let w = self.wanted;
         let volume = self.place.volume();
-        let listen = match w.via {
-            Via::Block => format!("block:{volume}"),
-            Via::Fuse => format!("fuse:{}", self.place.dir.join("volume").display()),
-        };
+        let listen = w.via.way(&volume, &self.place.dir);
         let mut all = json!({
             "core": self.core,
             "cache": lasting(&w.cache),

@@ -103,7 +103,8 @@ pub(crate) fn target(volume: &str, listen: &[String]) -> Result<PathBuf> {
         }
     }
     bail!(
-        "volume '{volume}' is neither a block device nor a file: an OSD needs block:NAME or fuse:MOUNTPOINT"
+        "volume '{volume}' is neither a block device nor a file: an OSD needs block:NAME, ublk:NAME or \
+         fuse:MOUNTPOINT"
     )
 }
 
@@ -175,6 +176,7 @@ mod tests {
     fn an_osd_stands_on_a_device_or_a_file() {
         let ways = |w: &str| target("osd3", &[w.to_owned()]);
         assert_eq!(ways("block:osd3").unwrap(), Path::new("/dev/loligo/osd3"));
+        assert_eq!(ways("ublk:osd3").unwrap(), Path::new("/dev/loligo/osd3"));
         assert_eq!(ways("fuse:/run/x").unwrap(), Path::new("/run/x/osd3"));
         assert!(ways("unix:/run/x").is_err());
     }

@@ -33,10 +33,23 @@ const MKFS: Duration = Duration::from_secs(600);
 /// How an OSD reaches its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// As a block device.
+    /// As a block device of the best kind that the kernel has.
     Block,
+    /// As a block device of the kernel's ublk driver, which outlives the daemon.
+    Ublk,
     /// As a file, in a folder of the OSD's own.
     Fuse,
+}
+
+impl Via {
+    /// The way of `volume` whose OSD has the folder `dir`.
+    pub(crate) fn way(self, volume: &str, dir: &Path) -> String {
+        match self {
+            Via::Block => format!("block:{volume}"),
+            Via::Ublk => format!("ublk:{volume}"),
+            Via::Fuse => format!("fuse:{}", dir.join("volume").display()),
+        }
+    }
 }
 
 /// An OSD to be made.
@@ -212,10 +225,7 @@ impl Plan<'_> {
     fn definition(&self) -> Result<VolumeConfig> {
         let (w, d) = (self.wanted, &self.devices);
         let volume = self.place.volume();
-        let listen = match w.via {
-            Via::Block => format!("block:{volume}"),
-            Via::Fuse => format!("fuse:{}", self.place.dir.join("volume").display()),
-        };
+        let listen = w.via.way(&volume, &self.place.dir);
         let mut all = json!({
             "core": d.core(),
             "cache": d.cache,

@@ -1,5 +1,6 @@
 //! What is in the machine's memory when it boots.
 
+use super::Plan;
 use super::archive::Archive;
 use super::kernel::{Kernel, cache_dir};
 use crate::server::program;
@@ -47,6 +48,7 @@ modprobe virtio_blk
 modprobe crc32c_generic
 exec </dev/null >/dev/hvc0 2>&1
 stty -F /dev/hvc0 -opost 2>/dev/null
+[ ! -e /lib/root.sh ] || . /lib/root.sh
 . /lib/prelude.sh
 ( . /script.sh )
 echo "=== exit $?"
@@ -54,16 +56,26 @@ sleep 0.2
 poweroff -f
 "#;
 
-/// Writes the image of a machine that runs `script` to `to`.
-pub(super) fn image(kernel: &Kernel, script: &str, to: &Path) -> Result<()> {
+/// Writes the image of a machine that does what `plan` says to `to`.
+pub(super) fn image(kernel: &Kernel, plan: &Plan, to: &Path) -> Result<()> {
     let base = base(kernel)?;
     std::fs::copy(base, to)?;
     let file = File::options().append(true).open(to)?;
     // The kernel unpacks one archive after the other.
     let mut archive = Archive::new(BufWriter::new(file));
-    archive.bytes("script.sh", script.as_bytes())?;
+    archive.bytes("script.sh", plan.script.as_bytes())?;
     archive.bytes("lib/prelude.sh", include_bytes!("../../vm/prelude.sh"))?;
     archive.bytes("init", INIT.as_bytes())?;
+    archive.dir("files")?;
+    archive.dir("files/units")?;
+    for (name, path) in &plan.files {
+        archive.file(&format!("files/{name}"), path)?;
+    }
+    if let Some(root) = &plan.root {
+        let disk = char::from(b'a' + plan.disks.len() as u8);
+        let head = format!("ROOT=/dev/vd{disk} BOOTS={}\n", u8::from(root.boots));
+        archive.bytes("lib/root.sh", (head + include_str!("../../vm/root.sh")).as_bytes())?;
+    }
     let mut done = BTreeSet::new();
     archive.file("bin/loligo", &stripped(to)?)?;
     libraries(&mut archive, program(), &mut done)?;

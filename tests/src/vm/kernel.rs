@@ -62,7 +62,7 @@ fn find() -> Result<Kernel> {
     })
 }
 
-fn output(command: &mut Command) -> Result<String> {
+pub(super) fn output(command: &mut Command) -> Result<String> {
     let out = command.output().with_context(|| format!("{command:?} does not run"))?;
     ensure!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr).trim());
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())

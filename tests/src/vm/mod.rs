@@ -4,6 +4,7 @@
 //! which is what it runs. What the script prints arrives here line by line; its last line carries its status.
 
 mod archive;
+mod debian;
 mod files;
 mod kernel;
 
@@ -16,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use debian::Root;
 pub use kernel::Kernel;
 
 /// What ends the output of a script.
@@ -33,24 +35,44 @@ pub struct Disk {
     pub source: String,
     /// What it calls itself.
     pub serial: String,
+    /// Requests a second that it does at most.
+    pub iops: Option<u32>,
 }
 
 impl Disk {
     /// The file `path` as a disk; its flushes are the file's.
     pub fn file(path: &Path, serial: &str) -> Disk {
-        Disk { source: path.display().to_string(), serial: serial.to_owned() }
+        Disk { source: path.display().to_string(), serial: serial.to_owned(), iops: None }
+    }
+
+    /// The same, and no faster than `iops` requests a second.
+    #[must_use]
+    pub fn slow(self, iops: u32) -> Disk {
+        Disk { iops: Some(iops), ..self }
+    }
+
+    fn drive(&self, id: &str) -> String {
+        let limit = self.iops.map(|n| format!(",throttling.iops-total={n}")).unwrap_or_default();
+        format!(
+            "file={},if=none,id={id},format=raw,cache.direct=off,cache.no-flush=off,aio=threads,discard=unmap{limit}",
+            self.source
+        )
     }
 }
 
 /// A machine before it boots.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// What it runs, by busybox's sh.
+    /// What it runs, by busybox's sh, or by the system's own where there is one.
     pub script: String,
     /// Its disks: `/dev/vda`, `/dev/vdb`, ...
     pub disks: Vec<Disk>,
     /// Megabytes; 1,536 where it is 0.
     pub memory: u32,
+    /// A whole system to run it in, as the last disk.
+    pub root: Option<Root>,
+    /// Files for it, by their names in `/run/vm`; those in `units` are units that systemd starts.
+    pub files: Vec<(String, PathBuf)>,
 }
 
 /// A running machine; dropping it ends it, as a power cut would.
@@ -122,7 +144,7 @@ impl Vm {
         let kernel = Kernel::get()?;
         let dir = tempfile::tempdir_in(kernel::cache_dir())?;
         let initrd = dir.path().join("initrd");
-        files::image(kernel, &plan.script, &initrd)?;
+        files::image(kernel, plan, &initrd)?;
         let console = kernel::cache_dir().join(format!("console-{}.log", std::process::id()));
         let socket = dir.path().join("out");
         let listener = UnixListener::bind(&socket)?;
@@ -134,17 +156,18 @@ impl Vm {
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(&initrd)
-            .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on"])
+            .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on systemd.getty_auto=no"])
             .args(["-serial", &format!("file:{}", console.display())])
             .args(["-device", "virtio-serial-pci", "-chardev"])
             .arg(format!("socket,id=out,path={}", socket.display()))
             .args(["-device", "virtconsole,chardev=out"]);
         for (n, disk) in plan.disks.iter().enumerate() {
-            qemu.arg("-drive").arg(format!(
-                "file={},if=none,id=d{n},format=raw,cache.direct=off,cache.no-flush=off,aio=threads,discard=unmap",
-                disk.source
-            ));
+            qemu.arg("-drive").arg(disk.drive(&format!("d{n}")));
             qemu.arg("-device").arg(format!("virtio-blk-pci,drive=d{n},serial={},num-queues=2", disk.serial));
+        }
+        if let Some(root) = &plan.root {
+            qemu.arg("-drive").arg(format!("file={},if=none,id=root,format=qcow2", root.image.display()));
+            qemu.args(["-device", "virtio-blk-pci,drive=root,serial=root"]);
         }
         let log = std::fs::File::create(dir.path().join("qemu.log"))?;
         let child = qemu
@@ -208,6 +231,23 @@ impl Vm {
             }
             lines.push(line);
         }
+    }
+
+    /// Waits until the machine has switched itself off.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub fn off(mut self, limit: Duration) -> Result<Vec<String>> {
+        let deadline = Instant::now() + limit;
+        let mut lines = Vec::new();
+        while self.child.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "the machine is still on; its console:\n{}", self.words());
+            lines.extend(self.rest());
+        }
+        while let Some(line) = self.rest() {
+            lines.push(line);
+        }
+        Ok(lines)
     }
 
     /// The last lines of the kernel's console.

@@ -5,9 +5,10 @@ use super::error::BlockError;
 use super::loops::{self, LoopDevice, Released};
 use super::record::{Record, this_boot};
 use super::{holders, links};
+use crate::names;
 use rustix::fs::{FlockOperation, flock, fstat};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -90,7 +91,7 @@ impl Name {
     pub(super) fn take(name: &str, more: &[String], kind: Kind) -> Result<Name, BlockError> {
         check_name(name)?;
         more.iter().try_for_each(|name| check_name(name))?;
-        DirBuilder::new().recursive(true).mode(0o755).create(NAMES).map_err(path_error(Path::new(NAMES)))?;
+        names::make(Path::new(NAMES)).map_err(path_error(Path::new(NAMES)))?;
         let lock = lock(name)?;
         links::check(&link_of(name), links::is_device)?;
         if kind == Kind::Loop

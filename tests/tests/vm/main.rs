@@ -1,7 +1,10 @@
 //! Claims about the kernel's block device, in a virtual machine whose kernel has ublk.
 //!
 //! `LOLIGO_LONG=1` kills the service 20 times instead of three, cuts the power eight times instead of twice, and measures in
-//! five rounds.
+//! five rounds; only with it an OSD is killed under, and a whole Debian is booted.
+
+mod boot;
+mod osd;
 
 use anyhow::{Context, Result, ensure};
 use loligo_tests::lossy::Mounted;
@@ -39,7 +42,7 @@ fn a_volume_is_a_disk_like_any_other() -> Result<()> {
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let disks = vec![disk(dir.path(), "cache", 64 << 20)?, disk(dir.path(), "core", 256 << 20)?];
-    let plan = Plan { script: include_str!("../vm/device.sh").to_owned(), disks, ..Plan::default() };
+    let plan = Plan { script: include_str!("../../vm/device.sh").to_owned(), disks, ..Plan::default() };
     vm::run(&plan, LIMIT)?;
     Ok(())
 }
@@ -53,7 +56,7 @@ fn a_service_that_ends_costs_its_users_time_and_nothing_else() -> Result<()> {
     let disks = [("cache", 64 << 20), ("core", 256 << 20), ("cache2", 32 << 20), ("core2", 64 << 20)];
     let disks = disks.iter().map(|(n, size)| disk(dir.path(), n, *size)).collect::<Result<_>>()?;
     let kills = if long() { 20 } else { 3 };
-    let script = format!("KILLS={kills}\n{}", include_str!("../vm/kill.sh"));
+    let script = format!("KILLS={kills}\n{}", include_str!("../../vm/kill.sh"));
     let outcome =
         vm::run(&Plan { script, disks, ..Plan::default() }, LIMIT + Duration::from_secs(5) * kills)?;
     let cold: Vec<f64> =
@@ -122,7 +125,7 @@ fn what_was_synced_survives_the_power() -> Result<()> {
     let lives = if long() { 8 } else { 2 };
     for life in 0..=lives {
         let first = if life < lives { synced + 1 } else { 0 };
-        let script = format!("FIRST={first}\n{}", include_str!("../vm/power.sh"));
+        let script = format!("FIRST={first}\n{}", include_str!("../../vm/power.sh"));
         let mut vm = Vm::boot(&Plan { script, disks: disks.clone(), ..Plan::default() })?;
         let slots = found(&mut vm)?;
         nothing_lost(&slots, synced)?;
@@ -224,12 +227,14 @@ fn beside_the_kernels_caches_loligo_does_not_fall_off_the_cliff() -> Result<()> 
     args.push(format!("unix:{}", socket.display()));
     let mut server = Server::launch(dir.path(), &args)?;
     server.ready()?;
-    let disk =
-        Disk { source: format!("nbd+unix:///vol?socket={}", socket.display()), serial: "slow".to_owned() };
-    let script =
-        format!("ROUNDS={rounds} SECONDS_EACH={each} COUNTED={counted}\n{}", include_str!("../vm/cliff.sh"));
+    let source = format!("nbd+unix:///vol?socket={}", socket.display());
+    let disk = Disk { source, serial: "slow".to_owned(), iops: None };
+    let script = format!(
+        "ROUNDS={rounds} SECONDS_EACH={each} COUNTED={counted}\n{}",
+        include_str!("../../vm/cliff.sh")
+    );
     let limit = LIMIT + Duration::from_secs(rounds * 5 * (each + 20));
-    let outcome = vm::run(&Plan { script, disks: vec![disk], memory: 2048 }, limit)?;
+    let outcome = vm::run(&Plan { script, disks: vec![disk], memory: 2048, ..Plan::default() }, limit)?;
     server.stop()?;
     let all: Vec<Steady> = outcome.lines.iter().filter_map(|l| steady(l)).collect();
     ensure!(all.len() == 5 * rounds as usize, "{} results of {}", all.len(), 5 * rounds);
@@ -255,7 +260,7 @@ fn a_volumes_cost_is_measured_beside_its_transport_alone() -> Result<()> {
         skip("the cost of ublk in a virtual machine", "a figure, not a claim: LOLIGO_LONG=1 takes it");
         return Ok(());
     }
-    let script = format!("ROUNDS=5 SECONDS_EACH=4\n{}", include_str!("../vm/overhead.sh"));
+    let script = format!("ROUNDS=5 SECONDS_EACH=4\n{}", include_str!("../../vm/overhead.sh"));
     let outcome = vm::run(&Plan { script, memory: 2048, ..Plan::default() }, LIMIT * 3)?;
     let rows = outcome.lines.iter().filter(|l| l.starts_with("| 4K random")).count();
     ensure!(rows == 8, "{rows} rows of 8");
