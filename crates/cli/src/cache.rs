@@ -1,5 +1,6 @@
 //! `loligo cache`: devices that many cores share.
 
+use crate::out::outln;
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
@@ -146,15 +147,15 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         Command::Show { path, json } => {
             let view = Pool::open_idle(&path)?.view()?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&view_json(&view))?);
+                outln!("{}", serde_json::to_string_pretty(&view_json(&view))?);
             } else {
-                view_rows(&view).iter().for_each(|row| println!("{row}"));
+                view_rows(&view).iter().for_each(|row| outln!("{row}"));
             }
         }
         Command::Attach { path, core, name, min, max, weight, shards } => {
             let pool = Pool::open_idle(&path)?;
             let number = pool.attach(&Attach { number: core, name, min, max, weight, shards })?;
-            println!("{number}");
+            outln!("{number}");
             eprintln!("serve it with --cache pool:{}#{number}", path.display());
         }
         Command::Detach { path, core, force } => Pool::open_idle(&path)?.detach(&core, force)?,

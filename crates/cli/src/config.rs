@@ -1,5 +1,6 @@
 //! `loligo config`.
 
+use crate::out::{out, outln};
 use anyhow::Result;
 use clap::Subcommand;
 use loligo_service::client::DaemonClient;
@@ -73,22 +74,22 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.what {
         What::Check { config } => {
             let volumes = Config::load(&config)?.volumes.len();
-            println!("{}: right, {volumes} volume(s)", config.display());
+            outln!("{}: right, {volumes} volume(s)", config.display());
         }
         What::Show { config, json } => {
             let config = show(&config)?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&config)?);
+                outln!("{}", serde_json::to_string_pretty(&config)?);
             } else {
-                print!("{}", toml::to_string(&config)?);
+                out!("{}", toml::to_string(&config)?);
             }
         }
         What::Reload => {
             let said = DaemonClient::new()?.reload()?;
             if said.is_empty() {
-                println!("nothing has changed");
+                outln!("nothing has changed");
             }
-            said.iter().for_each(|line| println!("{line}"));
+            said.iter().for_each(|line| outln!("{line}"));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! `loligo doctor`.
 
+use crate::out::{out, outln};
 use anyhow::Result;
 use loligo_service::doctor::{Finding, Verdict, examine};
 use serde_json::json;
@@ -35,9 +36,9 @@ pub(crate) struct Args {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let findings = examine(a.config.as_deref());
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "findings": findings }))?);
+        outln!("{}", serde_json::to_string_pretty(&json!({ "findings": findings }))?);
     } else {
-        print!("{}", text(&findings, a.verbose));
+        out!("{}", text(&findings, a.verbose));
     }
     let bad = findings.iter().any(|f| f.verdict == Verdict::Bad);
     Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -1,5 +1,6 @@
 //! `loligo inspect`.
 
+use crate::out::outln;
 use anyhow::Result;
 use loligo_service::offline::{inspect, inspection_json, inspection_rows};
 use std::path::PathBuf;
@@ -22,14 +23,14 @@ pub(crate) struct Args {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let found = inspect(&a.path)?;
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&inspection_json(&found))?);
+        outln!("{}", serde_json::to_string_pretty(&inspection_json(&found))?);
     } else {
         for (label, value) in inspection_rows(&found) {
-            println!("{label:<14} {value}");
+            outln!("{label:<14} {value}");
         }
         for damage in &found.damage {
             let whose = if damage.dirty { "DAMAGED, not on the core" } else { "damaged" };
-            println!("{whose}: {}", damage.what);
+            outln!("{whose}: {}", damage.what);
         }
     }
     Ok(if found.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

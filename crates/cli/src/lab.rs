@@ -1,5 +1,6 @@
 //! `loligo lab`.
 
+use crate::out::outln;
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
 use loligo_bench::table::Table;
@@ -189,7 +190,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         What::Status(a) => show(&a),
         What::Env(a) => {
             for (name, value) in status::environment(&a.dir())? {
-                println!("export {name}='{}'", value.replace('\'', r"'\''"));
+                outln!("export {name}='{}'", value.replace('\'', r"'\''"));
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -278,7 +279,7 @@ fn config(a: Up) -> Result<LabConfig> {
 fn show(a: &Look) -> Result<ExitCode> {
     let s = status::status(&a.place.dir())?;
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&s)?);
+        outln!("{}", serde_json::to_string_pretty(&s)?);
     } else {
         print(&s);
     }
@@ -286,7 +287,7 @@ fn show(a: &Look) -> Result<ExitCode> {
 }
 
 fn print(s: &Status) {
-    let line = |key: &str, value: String| println!("{key:<18} {value}");
+    let line = |key: &str, value: String| outln!("{key:<18} {value}");
     line("lab", format!("{} ({})", s.dir.display(), s.state));
     line("cluster", s.fsid.clone());
     line("health", s.health.clone().unwrap_or_else(|| "-".to_owned()));
@@ -329,7 +330,7 @@ fn show_caches(a: &Look) -> Result<ExitCode> {
         all.insert(osd, Client::at(&cache.runtime_dir, &cache.volume)?.stats()?);
     }
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        outln!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(std::iter::once("OSD").chain(SHOWN));
@@ -341,6 +342,6 @@ fn show_caches(a: &Look) -> Result<ExitCode> {
         };
         table.row(std::iter::once(osd.clone()).chain(SHOWN.iter().map(word)));
     }
-    println!("{}", table.text());
+    outln!("{}", table.text());
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ mod lab;
 mod manual;
 mod mode;
 mod osd;
+mod out;
 mod param;
 mod probe;
 mod rbd;

@@ -1,5 +1,6 @@
 //! `loligo osd`.
 
+use crate::out::outln;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use loligo_bench::table::Table;
@@ -309,7 +310,7 @@ fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
         program: std::env::current_exe().context("the path of this program")?,
     };
     let id = prepare::prepare(&wanted, stop)?;
-    println!("{id}");
+    outln!("{id}");
     Ok(())
 }
 
@@ -354,7 +355,7 @@ fn start(a: &ActivateArgs, stop: &Interrupt) -> Result<()> {
 
 fn show(rows: &[Row], json: bool) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(rows)?);
+        outln!("{}", serde_json::to_string_pretty(rows)?);
         return Ok(());
     }
     let mut table = Table::new([
@@ -387,10 +388,10 @@ fn show(rows: &[Row], json: bool) -> Result<()> {
             word(Some(shares.join(", ")).filter(|s| !s.is_empty())),
         ]);
     }
-    println!("{}", table.text());
+    outln!("{}", table.text());
     for r in rows {
         if let Some(why) = &r.why {
-            println!("osd.{}: volume {} is {}: {why}", r.id, r.volume, r.volume_state);
+            outln!("osd.{}: volume {} is {}: {why}", r.id, r.volume, r.volume_state);
         }
     }
     Ok(())

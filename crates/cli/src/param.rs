@@ -1,5 +1,6 @@
 //! `loligo param get` and `loligo param set`.
 
+use crate::out::outln;
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
 use loligo_bench::table::Table;
@@ -61,13 +62,13 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Get { name, key: None, json } => {
             let rows = Client::new(&name)?.params()?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&rows.iter().map(fields).collect::<Vec<_>>())?);
+                outln!("{}", serde_json::to_string_pretty(&rows.iter().map(fields).collect::<Vec<_>>())?);
             } else {
                 let mut table = Table::new(["parameter", "value", "range", "default"]);
                 for r in rows {
                     table.row([r.key, r.value, r.range, r.default]);
                 }
-                println!("{}", table.text());
+                outln!("{}", table.text());
             }
         }
         What::Get { name, key: Some(key), json } => {
@@ -76,9 +77,9 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             let unknown = || anyhow!("unknown parameter '{key}': use one of {}", keys.join(", "));
             let row = rows.iter().find(|r| r.key == key).ok_or_else(unknown)?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&fields(row))?);
+                outln!("{}", serde_json::to_string_pretty(&fields(row))?);
             } else {
-                println!("{}", row.value);
+                outln!("{}", row.value);
             }
         }
         What::Set { name, key, value } => drop(Client::new(&name)?.set_param(&key, &value)?),

@@ -1,5 +1,6 @@
 //! `loligo probe`.
 
+use crate::out::outln;
 use anyhow::Result;
 use loligo_service::probe::{Found, probe};
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
         match probe(path) {
             Ok(found) if a.json => all.push(found.json(path)),
             Ok(found) if a.export => export(&found),
-            Ok(found) => println!("{}: {}", path.display(), found.sentence()),
+            Ok(found) => outln!("{}: {}", path.display(), found.sentence()),
             Err(why) => {
                 failed = true;
                 eprintln!("error: {why:#}");
@@ -52,11 +53,11 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
         }
     }
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&Value::Array(all))?);
+        outln!("{}", serde_json::to_string_pretty(&Value::Array(all))?);
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn export(found: &Found) {
-    found.export().iter().for_each(|(key, value)| println!("{key}={value}"));
+    found.export().iter().for_each(|(key, value)| outln!("{key}={value}"));
 }

@@ -1,5 +1,6 @@
 //! `loligo rbd`.
 
+use crate::out::outln;
 use crate::values;
 use anyhow::Result;
 use loligo_bench::units;
@@ -58,7 +59,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     if a.json {
         let mut all = serde_json::to_value(&s)?;
         all["service"] = served.unwrap_or_default();
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        outln!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         print(&s, served.as_ref());
     }
@@ -77,7 +78,7 @@ fn served(s: &ImageStatus) -> Option<Value> {
 }
 
 fn print(s: &ImageStatus, served: Option<&Value>) {
-    let line = |key: &str, value: &str| println!("{key:<14} {value}");
+    let line = |key: &str, value: &str| outln!("{key:<14} {value}");
     line("image", &format!("{}, {}", s.image, units::bytes(s.size as f64)));
     line("cluster", &s.fsid);
     let lock = s.lock.as_ref().map(|h| format!("{} at {} ({})", h.client, h.address, h.cookie));

@@ -1,5 +1,6 @@
 //! `loligo stats`.
 
+use crate::out::{out, outln};
 use anyhow::Result;
 use loligo_bench::units::{bytes, number, time};
 use loligo_service::client::Client;
@@ -25,9 +26,9 @@ pub(crate) struct Args {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let stats = Client::new(&a.name)?.stats()?;
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&stats)?);
+        outln!("{}", serde_json::to_string_pretty(&stats)?);
     } else {
-        print!("{}", text(&stats));
+        out!("{}", text(&stats));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `loligo volume`.
 
+use crate::out::{out, outln};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use loligo_bench::table::Table;
@@ -245,11 +246,11 @@ impl AttachArgs {
 /// Says how a change ended.
 pub(crate) fn changed(done: &ChangeState, json: bool) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(done)?);
+        outln!("{}", serde_json::to_string_pretty(done)?);
     } else if done.held_ms > 0.0 {
-        println!("{} (requests were held for {:.1} ms)", done.done, done.held_ms);
+        outln!("{} (requests were held for {:.1} ms)", done.done, done.held_ms);
     } else {
-        println!("{}", done.done);
+        outln!("{}", done.done);
     }
     Ok(())
 }
@@ -305,7 +306,7 @@ fn ended(name: &str, status: &Status) -> Result<()> {
 
 fn list(volumes: &[Listed], json: bool) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(volumes)?);
+        outln!("{}", serde_json::to_string_pretty(volumes)?);
         return Ok(());
     }
     let mut table = Table::new(["volume", "state", "mode", "size", "dirty", "core", "cache"]);
@@ -322,10 +323,10 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
             d.cache.as_ref().map_or("-".to_owned(), |c| c.display().to_string()),
         ]);
     }
-    println!("{}", table.text());
+    outln!("{}", table.text());
     for v in volumes {
         if let Some(why) = v.status.why() {
-            println!("{}: {}: {why}", v.name, v.status.word());
+            outln!("{}: {}: {why}", v.name, v.status.word());
         }
     }
     Ok(())
@@ -333,16 +334,16 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
 
 fn show(v: &Listed, json: bool) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(&json!(v))?);
+        outln!("{}", serde_json::to_string_pretty(&json!(v))?);
         return Ok(());
     }
     let why = v.status.why().map(|why| format!(": {why}")).unwrap_or_default();
-    println!("# {}{why}", v.status.word());
-    println!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
+    outln!("# {}{why}", v.status.word());
+    outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
     if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {
-        println!("# {size} bytes, {dirty} of them newer than the core");
+        outln!("# {size} bytes, {dirty} of them newer than the core");
     }
-    println!("[volume.{}]", v.name);
-    print!("{}", toml::to_string(&v.definition)?);
+    outln!("[volume.{}]", v.name);
+    out!("{}", toml::to_string(&v.definition)?);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `loligo bench engine` and `loligo bench model`: the engine alone, on memory and on a virtual clock.
 
+use crate::out::outln;
 use anyhow::Result;
 use loligo_bench::engine::{EngineOptions, run as measure};
 use loligo_bench::virtual_cliff::{VirtualOptions, bare, run as cliff};
@@ -38,15 +39,15 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     };
     let r = measure(&o, |what| eprintln!("{what}"))?;
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&r)?);
+        outln!("{}", serde_json::to_string_pretty(&r)?);
     } else {
-        println!("read hit    {:>10.0} /s of CPU", r.read_hit_iops);
-        println!("write hit   {:>10.0} /s of CPU", r.write_hit_iops);
-        println!("write miss  {:>10.0} /s of CPU", r.write_miss_iops);
+        outln!("read hit    {:>10.0} /s of CPU", r.read_hit_iops);
+        outln!("write hit   {:>10.0} /s of CPU", r.write_hit_iops);
+        outln!("write miss  {:>10.0} /s of CPU", r.write_miss_iops);
         if r.lines > 0 {
-            println!("memory      {:>10.2} B a line ({} lines)", r.bytes_per_line, r.lines);
+            outln!("memory      {:>10.2} B a line ({} lines)", r.bytes_per_line, r.lines);
             for (what, bytes) in &r.ram {
-                println!("            {bytes:>10.2} B {what}");
+                outln!("            {bytes:>10.2} B {what}");
             }
         }
     }
@@ -83,7 +84,7 @@ pub(crate) fn run_model(a: &ModelArgs) -> Result<ExitCode> {
     for percent in &a.percents {
         let r = cliff(&VirtualOptions { cache: (1u64 << 30) * percent / 100, ..o.clone() })?;
         if !a.json {
-            println!(
+            outln!(
                 "cache {percent:>3} %: {:>6.0} IOPS = {:>5.1}x the bare disk's {raw:.0}; worst second {}, worst p99 {:.1} ms",
                 r.iops,
                 r.iops / raw,
@@ -96,7 +97,7 @@ pub(crate) fn run_model(a: &ModelArgs) -> Result<ExitCode> {
         );
     }
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        outln!("{}", serde_json::to_string_pretty(&rows)?);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `loligo bench cliff|latency|nbd|fuse|block|ublk|foreground|restart|many`: the published figures, each both sides in one run.
 
+use crate::out::outln;
 use anyhow::Result;
 use loligo_bench::bed::Place;
 use loligo_bench::table::Table;
@@ -129,11 +130,11 @@ pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
 
 fn show(a: &Args, result: &impl Serialize, table: &Table) -> Result<ExitCode> {
     if a.json {
-        println!("{}", serde_json::to_string_pretty(result)?);
+        outln!("{}", serde_json::to_string_pretty(result)?);
     } else if a.markdown {
-        println!("{}", table.markdown());
+        outln!("{}", table.markdown());
     } else {
-        println!("{}", table.text());
+        outln!("{}", table.text());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ mod osd;
 mod rbd;
 mod trace;
 
+use crate::out::outln;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use figures::Figure;
@@ -101,17 +102,17 @@ fn print_marks(
     missed: usize,
 ) -> Result<()> {
     if form.json {
-        println!("{}", serde_json::to_string_pretty(outcome)?);
+        outln!("{}", serde_json::to_string_pretty(outcome)?);
         return Ok(());
     }
-    println!("{}", if form.markdown { table.markdown() } else { table.text() });
+    outln!("{}", if form.markdown { table.markdown() } else { table.text() });
     let lines = setup.iter().map(|(name, value)| format!("{name}: {value}"));
     for line in notes.into_iter().chain(lines) {
-        println!("{}{line}", if form.markdown { "* " } else { "" });
+        outln!("{}{line}", if form.markdown { "* " } else { "" });
     }
     match missed {
-        0 => println!("No mark missed."),
-        n => println!("{n} marks MISSED."),
+        0 => outln!("No mark missed."),
+        n => outln!("{n} marks MISSED."),
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `loligo bench trace`.
 
+use crate::out::outln;
 use anyhow::Result;
 use loligo_bench::table::Table;
 use loligo_bench::trace;
@@ -35,7 +36,7 @@ fn kind(text: &str) -> Result<Kind, String> {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let rows = trace::run(&a.files, &a.policies, &a.fractions, |done, all| eprintln!("{done} of {all}"))?;
     if a.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        outln!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
         let mut table = Table::new(["trace", "policy", "fraction", "miss ratio"]);
         for r in &rows {
@@ -46,7 +47,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
                 format!("{:.4}", r.miss_ratio),
             ]);
         }
-        println!("{}", table.text());
+        outln!("{}", table.text());
     }
     Ok(ExitCode::SUCCESS)
 }

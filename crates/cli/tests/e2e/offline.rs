@@ -99,3 +99,17 @@ fn a_damaged_journal_is_found_by_inspect_and_refused_by_serve() {
     let said = rig.refused(&rig.args(&[]));
     assert!(said.contains("loligo inspect"), "{said}");
 }
+
+#[test]
+fn whoever_closes_the_pipe_early_does_not_make_a_command_fail() {
+    let rig = Rig::new(1 << 20);
+    for args in [&["doctor", "--json"][..], &["doctor", "--verbose"], &["probe"]] {
+        let run = |out: std::process::Stdio| {
+            let status = rig.loligo(args).stdout(out).stderr(std::process::Stdio::null()).status();
+            status.expect("it runs").code()
+        };
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(run(writer.into()), run(std::process::Stdio::null()), "{args:?}");
+    }
+}
