@@ -206,6 +206,8 @@ pub fn open(
     mut sb: Superblock,
     o: &OpenOptions,
 ) -> Result<Opened, OpenError> {
+    // Served without a cache until a kill, it may still lose what it holds: nothing read of that must outlive it.
+    core.flush()?;
     let of = |shard| move |e: RecoverError| OpenError::Shard(shard, e);
     let plans: Vec<Plan> = (0..sb.layout.shards).map(|s| plan(&sb, s, o)).collect();
     let mut roots = Vec::new();

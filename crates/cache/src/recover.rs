@@ -328,10 +328,9 @@ pub fn recover(
     if !planted(plan.bug, Bug::RecordWithoutData) {
         verify(cache, plan, &mut r, &mut report)?;
     }
-    // What the core holds may not be durable yet, where intents are open, or where it was served without a cache until a kill: it
-    // must be before anything read from it is kept.
-    core.flush()?;
     if !r.intents.is_empty() {
+        // What the core holds there may not be durable yet: it must be before anything read from it is trusted.
+        core.flush()?;
         drop_distrusted(plan, &mut r, &mut report);
     }
     let mut slots = Slots::new(plan.layout.slots, plan.layout.limit);

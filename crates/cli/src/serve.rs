@@ -201,6 +201,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         core_reserve: a.core_reserve,
         create: a.create,
         force: a.force,
+        replace: None,
         expected: None,
     });
     loligo_service::serve::run(ServeOptions {

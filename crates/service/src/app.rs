@@ -188,7 +188,14 @@ impl App {
         if self.changes.detaches() {
             return Err("its cache is being detached: wait until that is over, or give it up".to_owned());
         }
-        self.handle.control(&Control::SetMode(mode))?;
+        let before = self.handle.snapshots().iter().find_map(|s| s.mode);
+        if let Err(why) = self.handle.control(&Control::SetMode(mode)) {
+            // One whose cache has failed refuses: the others are not to be ahead of the core where it cannot be.
+            if let Some(before) = before {
+                let _ = self.handle.control(&Control::SetMode(before));
+            }
+            return Err(why);
+        }
         self.remember(Change::Mode(mode));
         Ok(())
     }

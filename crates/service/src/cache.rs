@@ -170,7 +170,7 @@ fn open_in(place: Place, name: &str, o: &CacheOptions, core: &OpenCore) -> Resul
     let found = look(&mut dev)?;
     refuse(o, &found, dev.size())?;
     let superblock = match found {
-        Found::Cache(sb) if o.create => {
+        Found::Cache(sb) if o.create || o.replaces(&sb) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
             say!("{}", what_is_lost(&o.path, &sb));
             format(wanted, o, &mut dev)?
@@ -249,11 +249,11 @@ fn refuse(o: &CacheOptions, found: &Found, device: u64) -> Result<()> {
     refuse_unexpected(o, found)?;
     let path = o.path.display();
     match found {
-        Found::Cache(sb) if o.create && !o.force => bail!(
+        Found::Cache(sb) if o.create && !o.force && !o.replaces(sb) => bail!(
             "{path} holds the cache of volume '{}' already: leave out --create to use it, or add --force to replace it",
             sb.name
         ),
-        Found::Cache(sb) if !o.create => refuse_differing(o, sb, device),
+        Found::Cache(sb) if !o.create && !o.replaces(sb) => refuse_differing(o, sb, device),
         Found::Damaged(why) if !(o.create && o.force) => bail!(
             "{path}: {why}. Look at it with 'loligo inspect {path}'; --create --force replaces it, and loses what it holds"
         ),

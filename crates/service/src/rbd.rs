@@ -18,6 +18,7 @@ use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::take::{self, Destage, Taken, Wish, Witness};
 use loligo_ceph::{Attached, CephError, Notice};
 use loligo_shard::{Ask, Handle, Said};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,6 +67,8 @@ pub(crate) struct Held {
     pub(crate) may_be_dirty: bool,
     /// The image's metadata names this cache.
     marked: bool,
+    /// What the cache holds is void: its superblock is not written any more.
+    void: Arc<AtomicBool>,
 }
 
 impl Held {
@@ -160,12 +163,21 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         changed,
         params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
     };
-    Ok((core, Held { image: Some(image), notices: Some(notices), may_be_dirty, marked: false }))
+    Ok((
+        core,
+        Held {
+            image: Some(image),
+            notices: Some(notices),
+            may_be_dirty,
+            marked: false,
+            void: Arc::default(),
+        },
+    ))
 }
 
 fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> take::Cache {
     // One that is replaced takes its dirty data with it.
-    let kept = found.filter(|_| !c.create);
+    let kept = found.filter(|sb| !(c.create || c.replaces(sb)));
     take::Cache {
         cache: found.map(|s| s.uuid_text()).unwrap_or_default(),
         volume: o.name.clone(),
@@ -206,6 +218,7 @@ pub(crate) fn void(held: &mut Held, cache: &HeldCache) -> Result<()> {
     let sb = cache.superblock.lock().unwrap_or_else(PoisonError::into_inner);
     held.image().set_mark(Mark { void: true, ..mark_of(&sb) })?;
     held.marked = false;
+    held.void.store(true, Relaxed);
     Ok(())
 }
 
@@ -251,7 +264,8 @@ pub(crate) fn keep(
 ) -> Result<Kept> {
     let image = held.image().clone();
     let Some(notices) = held.notices.take() else { bail!("the image is kept already") };
-    let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb });
+    let void = held.void.clone();
+    let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb, void });
     let keeper = Keeper::start(image.clone(), notices, clients, options.quiesce_attempts())?;
     let poller = Poller::start(image.clone())?;
     Ok(Kept { image, keeper, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
@@ -262,6 +276,7 @@ struct Volume {
     image: Arc<Attached>,
     handle: Handle,
     sb: Option<(SharedSuperblock, CacheDevice)>,
+    void: Arc<AtomicBool>,
 }
 
 impl Volume {
@@ -274,10 +289,10 @@ impl Volume {
         let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = sb.clone();
         change(&mut next)?;
-        if next != *sb {
+        if next != *sb && !self.void.load(Relaxed) {
             next.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))?;
-            *sb = next;
         }
+        *sb = next;
         Ok(Some(sb.home_length))
     }
 
@@ -324,7 +339,7 @@ impl Clients for Volume {
     }
 
     fn snapshots_changed(&self, _seq: u64) {
-        let Some((sb, file)) = &self.sb else { return };
+        let Some((sb, file)) = self.sb.as_ref().filter(|_| !self.void.load(Relaxed)) else { return };
         let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
         sb.witness = encode(&self.image.witness());
         if let Err(e) = sb.store(&mut file.sync_io()) {

@@ -21,7 +21,7 @@ use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
 use loligo_cache::Alone;
 use loligo_cache::mode::Mode;
-use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
+use loligo_cache::superblock::{MAX_RESERVE, Superblock, valid_line_size};
 use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::ublk::Traits;
@@ -64,6 +64,13 @@ pub struct ServeOptions {
     pub home_offset: Option<u64>,
 }
 
+impl CacheOptions {
+    /// Whether a new cache is to be made in place of this one, whatever it says of itself.
+    pub(crate) fn replaces(&self, sb: &Superblock) -> bool {
+        self.replace.as_ref() == Some(&sb.uuid_text())
+    }
+}
+
 impl ServeOptions {
     fn is_forced(&self) -> bool {
         self.cache.as_ref().is_some_and(|c| c.force)
@@ -91,6 +98,8 @@ pub struct CacheOptions {
     pub create: bool,
     /// Overwrite, or give up, what stands in the way.
     pub force: bool,
+    /// The cache of this UUID holds nothing that may be believed: a new one is made in its place.
+    pub replace: Option<String>,
     /// The cache that this volume was last served through, where that is known.
     pub expected: Option<LastCache>,
 }
@@ -228,6 +237,8 @@ impl Volume {
                 if let Some(home) = &mut core.home {
                     // Before anything is made or opened: a core is not to be lost for the sake of a start that is refused.
                     let (place, found) = if cache.create { (None, None) } else { cache::peek(cache)? };
+                    let found = found.filter(|sb| !cache.replaces(sb));
+                    let place = place.filter(|_| found.is_some());
                     home.settle(place.as_ref().map(|p| &p.file), found.as_ref(), cache.force)?;
                     home.refuse_other(found.as_ref(), cache.force)?;
                 }

@@ -8,6 +8,7 @@ use crate::signals::StopSignals;
 use crate::stats;
 use crate::ublk::Devices;
 use anyhow::{Context, Result, bail};
+use loligo_cache::Alone;
 use loligo_cache::api::Control;
 use loligo_cache::open;
 use loligo_cache::units::BLOCK;
@@ -43,7 +44,7 @@ pub(crate) fn stop(
     let slow = image.is_some().then(say_if_slow);
     // While requests are answered: what the kernel still wants of a device that goes is among them.
     devices.let_go();
-    let drained = handle.wait_all(handle.ask_all(|| Ask::Drain));
+    let drained = drain(app);
     unmount(mounts);
     drop(slow);
     let mut flushed = Ok(());
@@ -116,6 +117,28 @@ pub(crate) fn stop(
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
     Ok(dirty_left)
+}
+
+/// Turns clients away, and waits until the last request is answered. A cache that is gone by now is not done without any more: what
+/// waits for that fails.
+fn drain(app: &App) -> Result<(), String> {
+    let (handle, mut drained) = (&app.handle, Ok(()));
+    for said in handle.ask_all(|| Ask::Drain) {
+        let mut one = said.recv_timeout(LOOK);
+        while matches!(one, Err(RecvTimeoutError::Timeout)) {
+            if handle.snapshots().iter().any(|s| s.alone == Some(Alone::Waiting)) {
+                // A thread that has ended is found out below.
+                let _ = handle.control(&Control::GiveUp("the volume is being stopped".to_owned()));
+            }
+            one = said.recv_timeout(LOOK);
+        }
+        drained = drained.and(match one {
+            Ok(Said::Done(result)) => result,
+            Ok(Said::Snapshot(_)) => Ok(()),
+            Err(_) => Err("a thread of the volume has ended".to_owned()),
+        });
+    }
+    drained
 }
 
 /// Says why nothing happens, where the stop waits for the cluster; until what it gives is dropped.

@@ -166,11 +166,18 @@ impl Handle {
     /// all have it, which they do once the one that was there is quiet: a cached one has been stopped before.
     ///
     /// # Errors
-    /// Where the backend is for another number of threads; nothing is exchanged then.
-    pub fn exchange(&self, core: CoreSource, backend: Backend, size: u64, block: u32) -> Result<(), String> {
-        let drafts = draft::all(core, backend, self.shards(), (size, block)).map_err(|e| e.to_string())?;
+    /// Where the backend is for another number of threads; nothing is exchanged then. Where it takes longer than `limit`, because a
+    /// device does not answer: some threads may have the one engine and some the other.
+    pub fn exchange(
+        &self,
+        core: CoreSource,
+        backend: Backend,
+        extent: (u64, u32),
+        limit: Duration,
+    ) -> Result<(), String> {
+        let drafts = draft::all(core, backend, self.shards(), extent).map_err(|e| e.to_string())?;
         let said = drafts.into_iter().enumerate().map(|(n, d)| self.ask(n, Ask::Exchange(Box::new(d))));
-        self.wait_all(said.collect())
+        self.wait_within(said.collect(), limit)
     }
 
     /// Gives the volume another size, which its superblock has already where there is one.

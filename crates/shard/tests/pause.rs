@@ -83,7 +83,9 @@ fn who_asks_during_a_pause_waits_and_is_answered_by_the_engine_that_came() {
     handle.pause(LONG).expect("nothing is under way");
     let (first, second) = (ask(&running), ask(&running));
     assert!(first.recv_timeout(MOMENT).is_err(), "it waits");
-    handle.exchange(CoreSource::Device(Box::new(ram(2))), Backend::Bare, SIZE, 512).expect("another engine");
+    handle
+        .exchange(CoreSource::Device(Box::new(ram(2))), Backend::Bare, (SIZE, 512), LONG)
+        .expect("another engine");
     assert!(first.recv_timeout(MOMENT).is_err(), "it still waits");
     handle.resume();
     assert_eq!((first.recv_timeout(LONG), second.recv_timeout(LONG)), (Ok(Ok(2)), Ok(Ok(2))));
@@ -127,7 +129,9 @@ fn engines_for_another_number_of_threads_are_refused_and_none_is_exchanged() {
     let own = std::env::current_exe().expect("this program has a path");
     let cache = DeviceFile::open(own, &read).expect("it is a file").into();
     let none = Backend::Cached { cache, cores: Vec::new(), home_start: 0 };
-    let why = handle.exchange(CoreSource::Device(Box::new(ram(6))), none, SIZE, 512).expect_err("no shards");
+    let why = handle
+        .exchange(CoreSource::Device(Box::new(ram(6))), none, (SIZE, 512), LONG)
+        .expect_err("no shards");
     assert!(why.contains("number of shards"), "{why}");
     handle.resume();
     assert_eq!(ask(&running).recv_timeout(LONG), Ok(Ok(5)));

@@ -141,6 +141,70 @@ fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_a_cache_that_is_gone() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    for _ in 0..3 {
+        let mut daemon = b.site.daemon();
+        b.site.load("a").write(&mut history, 0..64, false).expect("written");
+        let mut load = b.site.load("a");
+        b.fail();
+        // Held, failed or done, whichever comes first.
+        let writing = std::thread::spawn(move || {
+            let mut own = History::new(CORE);
+            drop(load.write(&mut own, 4096..4104, false));
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        daemon.terminate();
+        daemon.ended().expect("it ends");
+        writing.join().expect("an answer");
+        b.fs.power().mend();
+    }
+    let daemon = b.site.daemon();
+    assert_eq!(b.site.load("a").read(&mut history, 0..64).expect("right data"), Some(()));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    let write = |history: &mut History| b.site.load("a").write(history, 0..4096, false).expect("written");
+    let daemon = b.site.daemon();
+    write(&mut history);
+    b.verified("a", &mut history, None);
+    b.fail();
+    write(&mut history);
+    b.wait("a", &daemon);
+    // Another one comes and goes, so that the volume knows nothing of the first any more.
+    let other = b.site.path("other").display().to_string();
+    b.site.ok(&["volume", "detach", "a"]);
+    b.site.ok(&["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"]);
+    write(&mut history);
+    b.site.ok(&["volume", "detach", "a"]);
+    daemon.stop().expect("a clean stop");
+    b.fs.power().mend();
+    b.site.configure(&b.section("wa"));
+    let daemon = b.site.daemon();
+    assert!(daemon.words().contains("made anew"), "{}", daemon.words());
+    b.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+
+    // The same without any failure: it is served bare for a while.
+    let cached = b.section("wt");
+    let bare = cached.lines().filter(|l| !l.starts_with("cache") && !l.starts_with("mode"));
+    b.site.configure(&bare.map(|l| format!("{l}\n")).collect::<String>());
+    let daemon = b.site.daemon();
+    write(&mut history);
+    daemon.stop().expect("a clean stop");
+    b.site.configure(&cached);
+    let daemon = b.site.daemon();
+    assert!(daemon.words().contains("made anew"), "{}", daemon.words());
+    b.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn without_a_daemon_the_label_of_the_core_keeps_a_void_cache_from_being_believed() {
     const NAME: &str = Volume::NAME;
     let Some(b) = Breakable::new() else { return };

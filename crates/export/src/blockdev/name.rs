@@ -78,7 +78,7 @@ impl Name {
     /// Takes `name`, and `more` names under /dev, for a device of the kernel that outlives its service.
     ///
     /// # Errors
-    /// As [`Name::take`].
+    /// As for a loop device.
     pub fn for_ublk(name: &str, more: &[String]) -> Result<Name, BlockError> {
         Name::take(name, more, Kind::Ublk)
     }

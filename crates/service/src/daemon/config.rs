@@ -253,6 +253,7 @@ impl VolumeConfig {
                 core_reserve: self.core_reserve,
                 create: leave.create,
                 force: leave.force,
+                replace: None,
                 expected: None,
             }),
         };

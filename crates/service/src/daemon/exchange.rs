@@ -108,9 +108,9 @@ impl Exchanged {
 }
 
 impl Remembered {
-    /// It is served bare. A cache that failed may come back, and stays void.
+    /// It is served bare.
     pub(super) fn forget_cache(&mut self) {
-        self.cache = self.cache.take().filter(|c| c.void);
+        self.cache = None;
     }
 
     /// From now on the cache of the volume that is defined as `config` is `now`; what was set of the former one is void.

@@ -88,7 +88,9 @@ impl Notes {
     fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
         let mut state = lock(&self.state);
         let mut next = state.clone();
+        let before = next.volumes.get(name).and_then(|r| r.cache.clone());
         change(next.volumes.entry(name.to_owned()).or_default());
+        void::note(&mut next, name, before.as_ref());
         if next != *state {
             self.file.store(&next)?;
             *state = next;
@@ -137,9 +139,8 @@ impl Memory for Notes {
         match &mut o.cache {
             Some(cache) => {
                 cache.expected.clone_from(&remembered.cache);
-                if let Some(last) = &remembered.cache {
-                    void::settle(&mut o, last);
-                }
+                let voids = lock(&self.state).voids.clone();
+                void::settle(&mut o, remembered.cache.as_ref(), &voids);
             }
             None if leave.force => {}
             None => exchange::refuse_bare(name, &remembered)?,
@@ -451,7 +452,11 @@ impl Daemon {
         }
         taken.add(name, &volume)?;
         self.memory
-            .change(name, |r| *r = state::Remembered { made: Some(volume.clone()), ..Default::default() })?;
+            // What is known of a cache by this name still counts.
+            .change(name, |r| {
+                let cache = r.cache.take();
+                *r = state::Remembered { made: Some(volume.clone()), cache, ..Default::default() };
+            })?;
         let autostart = volume.autostart;
         let entry = self.add(name, VolumeConfig { autostart: false, ..volume.clone() }, false)?;
         entry.define(volume);

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &str = "loligo-state";
 const VERSION: u32 = 2;
-/// The oldest that is read, and what is written while nothing needs more: [`Remembered::exchanged`] is of version 2, so that a program which
+/// The oldest that is read, and what is written while nothing needs more: [`Remembered::exchanged`] and [`State::voids`] are of version 2, so that a program which
 /// would serve a volume without its cache does not read it.
 const PLAIN: u32 = 1;
 /// Longest file that is read, bytes.
@@ -28,6 +28,10 @@ const MOST: u64 = 64 << 20;
 pub struct State {
     /// By name of the volume.
     pub volumes: BTreeMap<String, Remembered>,
+    /// Caches by their UUID whose core was changed without them: what they hold is believed by nobody, whichever volume they are given
+    /// to. Where each was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub voids: BTreeMap<String, PathBuf>,
 }
 
 /// What is remembered of one volume.
@@ -162,7 +166,8 @@ impl StateFile {
 
 fn encode(state: &State) -> Vec<u8> {
     let body = serde_json::to_vec_pretty(state).expect("names and numbers");
-    let version = if state.volumes.values().any(|r| r.exchanged.is_some()) { VERSION } else { PLAIN };
+    let newer = !state.voids.is_empty() || state.volumes.values().any(|r| r.exchanged.is_some());
+    let version = if newer { VERSION } else { PLAIN };
     let mut raw = format!("{MAGIC} {version} {:08x} {}\n", crc32c(&body), body.len()).into_bytes();
     raw.extend(body);
     raw
@@ -214,7 +219,7 @@ mod tests {
             params: [("seq-cutoff".to_owned(), mode)].into(),
             cache: Some(cache),
         };
-        State { volumes: [("a".to_owned(), one)].into() }
+        State { volumes: [("a".to_owned(), one)].into(), voids: BTreeMap::new() }
     }
 
     #[test]

@@ -1,31 +1,99 @@
-//! A start after the cache was gone: what it holds is void, so that the volume begins with a new one, or without.
+//! Caches whose core was changed without them: after they had failed, or because the volume was served bare or through another one.
+//! What they hold is void, whoever brings them back.
 
-use super::state::LastCache;
+use super::state::{LastCache, State};
 use crate::cache;
 use crate::say::say;
 use crate::serve::{CacheOptions, ServeOptions};
+use loligo_block::{IoError, IoKind};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-/// Has `o` start with a new cache where the one that `last` says is void lies, and without one where that is not there.
-pub(super) fn settle(o: &mut ServeOptions, last: &LastCache) {
-    let Some(c) = o.cache.as_mut().filter(|_| last.void) else { return };
-    // Whatever may be said against the device is for the start to say, if it is another.
+/// After a change of what is remembered of `name`, whose cache was `before`: a cache that is not its cache any more is void, and one that
+/// failed is at once. Not one that has become another volume's: that is the same one under another name.
+pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
+    let now = state.volumes.get(name).and_then(|r| r.cache.as_ref());
+    let left = before.filter(|b| now.is_none_or(|n| n.uuid != b.uuid && n.core == b.core));
+    let void: Vec<LastCache> = left.into_iter().chain(now.filter(|n| n.void)).cloned().collect();
+    for cache in void {
+        let others = state.volumes.iter().filter(|(other, _)| *other != name);
+        let elsewhere = others.filter_map(|(_, r)| r.cache.as_ref()).any(|c| c.uuid == cache.uuid && !c.void);
+        if !elsewhere {
+            state.voids.insert(cache.uuid, cache.path);
+        }
+    }
+}
+
+/// Has `o` start with a new cache where a void one lies, and without one where the volume's own has failed and is not there.
+pub(super) fn settle(o: &mut ServeOptions, last: Option<&LastCache>, voids: &BTreeMap<String, PathBuf>) {
+    let Some(c) = &mut o.cache else { return };
+    // Whatever may be said against the device is for the start to say.
     let look = CacheOptions { create: true, force: true, expected: None, ..c.clone() };
-    let found = match cache::peek(&look) {
-        Ok((Some(_), found)) => found,
-        Ok((None, _)) | Err(_) if c.path != last.path => return,
-        Ok((None, _)) | Err(_) => {
+    match cache::peek(&look) {
+        Ok((_, Some(sb))) if voids.contains_key(&sb.uuid_text()) => {
             say!(
-                "warning: the cache {} failed and is not there: the core has everything, and is served without it. 'loligo volume attach' \
-                 gives the volume another one",
+                "{}: its core was changed without it, so that what it holds is void: it is made anew",
                 c.path.display()
             );
-            (o.cache, o.home_offset) = (None, None);
-            o.params.clear();
-            return;
+            c.replace = Some(sb.uuid_text());
         }
-    };
-    if found.is_some_and(|sb| sb.uuid_text() == last.uuid) {
-        say!("{}: what it holds was void since it failed: it is made anew", c.path.display());
-        (c.create, c.force) = (true, true);
+        Ok((Some(_), _)) => {}
+        Ok((None, _)) => without(o, last),
+        Err(why) if is_gone(&why) || !c.path.exists() => without(o, last),
+        Err(_) => {}
+    }
+}
+
+/// The device answers with errors.
+fn is_gone(why: &anyhow::Error) -> bool {
+    let gone = |e: &IoError| matches!(e.kind, IoKind::Io | IoKind::Gone);
+    why.chain().any(|e| e.downcast_ref::<IoError>().is_some_and(gone))
+}
+
+fn without(o: &mut ServeOptions, last: Option<&LastCache>) {
+    let Some(c) = &o.cache else { return };
+    // With a reserve the volume would be larger than it was.
+    if last.is_none_or(|l| !l.void || l.path != c.path) || c.core_reserve.is_some_and(|n| n > 0) {
+        return;
+    }
+    say!(
+        "warning: the cache {} failed and is not there: the core has everything, and is served without it. 'loligo volume attach' \
+         gives the volume another one",
+        c.path.display()
+    );
+    (o.cache, o.home_offset) = (None, None);
+    o.params.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::Remembered;
+    use super::*;
+
+    fn cache(uuid: &str, void: bool) -> LastCache {
+        let (path, core) = (PathBuf::from("/ssd/c"), "/dev/sdb".to_owned());
+        LastCache { path, uuid: uuid.to_owned(), core, dirty_bytes: Some(0), void }
+    }
+
+    #[test]
+    fn a_cache_is_void_once_its_volume_goes_on_without_it_unless_it_is_another_volumes() {
+        let noted = |before: Option<&LastCache>, now: Option<&LastCache>, others: Option<&LastCache>| {
+            let of =
+                |cache: Option<&LastCache>| Remembered { cache: cache.cloned(), ..Remembered::default() };
+            let volumes = [("v".to_owned(), of(now)), ("w".to_owned(), of(others))].into();
+            let mut state = State { volumes, voids: BTreeMap::new() };
+            note(&mut state, "v", before);
+            state.voids.into_keys().collect::<Vec<_>>()
+        };
+        let (a, b, gone) = (cache("a", false), cache("b", false), cache("a", true));
+        assert!(noted(None, Some(&a), None).is_empty());
+        assert!(noted(Some(&a), Some(&a), None).is_empty());
+        assert_eq!(noted(Some(&a), Some(&gone), None), ["a"], "it failed");
+        assert_eq!(noted(Some(&gone), Some(&b), None), ["a"], "and has another in its place");
+        assert_eq!(noted(Some(&a), Some(&b), None), ["a"], "it was exchanged by the file");
+        assert_eq!(noted(Some(&a), None, None), ["a"], "the volume is bare");
+        assert!(noted(Some(&a), None, Some(&a)).is_empty(), "its volume has another name now");
+        let elsewhere = LastCache { core: "/dev/sdc".to_owned(), ..b };
+        assert!(noted(Some(&a), Some(&elsewhere), None).is_empty(), "another volume has the name now");
     }
 }

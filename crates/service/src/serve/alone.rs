@@ -8,6 +8,7 @@
 use super::Volume;
 use crate::daemon::entry::Memory;
 use crate::daemon::state::LastCache;
+use crate::home::Home;
 use crate::rbd;
 use crate::say::say;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -44,11 +45,16 @@ impl Volume {
                 self.alone = true;
                 // A thread that has ended is found out elsewhere.
                 let _ = handle.control(&Control::GoOn);
+                let wiped = noted.iter().any(|what| *what == WIPED);
+                if let Some(held) = self.left.held.as_ref().filter(|_| !wiped) {
+                    // Nobody waits for it now: what is wiped is believed by nobody, wherever it turns up.
+                    let _ = wipe(&mut held.file.sync_io());
+                }
                 say!(
                     "error: the cache {cache} is gone: {why}. The core has everything, and serves alone from now on; what the cache \
-                     holds is void ({noted}). Give the volume another one with 'loligo volume detach {0}' and 'loligo volume attach \
-                     {0}'",
-                    self.options.name
+                     holds is void ({}). {}",
+                    noted.join(", "),
+                    self.mend(memory.is_some())
                 );
             }
             Err(reason) => {
@@ -60,11 +66,25 @@ impl Volume {
         }
     }
 
+    fn mend(&self, daemon: bool) -> String {
+        let exchangeable =
+            self.left.image.is_none() && !self.left.core.home.as_ref().is_some_and(Home::is_veiled);
+        match daemon && exchangeable {
+            true => format!(
+                "Give the volume another one with 'loligo volume detach {0}' and 'loligo volume attach {0}'",
+                self.options.name
+            ),
+            false => {
+                "Its next start makes a new cache with --create --force, on this device or another".to_owned()
+            }
+        }
+    }
+
     /// Notes durably that the cache is void; where.
-    fn note_void(&mut self, memory: Option<&dyn Memory>) -> Result<String> {
+    fn note_void(&mut self, memory: Option<&dyn Memory>) -> Result<Vec<&'static str>> {
         let (mut noted, mut failed) = (Vec::new(), Vec::new());
-        let mut note = |what: &str, result: Result<()>| match result {
-            Ok(()) => noted.push(what.to_owned()),
+        let mut note = |what: &'static str, result: Result<()>| match result {
+            Ok(()) => noted.push(what),
             Err(why) => failed.push(format!("{what}: {why:#}")),
         };
         if let Some(home) = &mut self.left.core.home {
@@ -77,9 +97,11 @@ impl Volume {
             let void = LastCache { dirty_bytes: Some(0), void: true, ..cache };
             note("the daemon remembers it", memory.cache_is(&self.options.name, void));
         }
-        if let Some(held) = &self.left.held {
-            // Also where it is noted already: what is wiped is believed by nobody, wherever it turns up.
-            note("its superblocks are wiped", wipe(&mut held.file.sync_io()));
+        if let Some(held) = self.left.held.as_ref().filter(|_| noted.is_empty()) {
+            match wipe(&mut held.file.sync_io()) {
+                Ok(()) => noted.push(WIPED),
+                Err(why) => failed.push(format!("{WIPED}: {why:#}")),
+            }
         }
         ensure!(
             !noted.is_empty(),
@@ -87,9 +109,12 @@ impl Volume {
              --home-offset in its label",
             failed.join("; ")
         );
-        Ok(noted.join(", "))
+        Ok(noted)
     }
 }
+
+/// How it is said that the cache itself says so.
+const WIPED: &str = "its superblocks are wiped";
 
 /// Wipes the superblocks and looks whether they are.
 fn wipe(dev: &mut dyn SyncIo) -> Result<()> {

@@ -141,7 +141,10 @@ impl Volume {
         };
         if matches!(done, Err(Trouble::Kept(_) | Trouble::Stop)) {
             let _alone = self.app.set_by_nobody();
-            self.app.handle.control(&Control::SetMode(mode)).map_err(|why| Trouble::Broken(anyhow!(why)))?;
+            let restored = self.app.handle.control(&Control::SetMode(mode));
+            // A cache that has failed meanwhile takes no mode: what becomes of it is settled by whoever minds it.
+            let failed = self.app.handle.snapshots().iter().any(|s| s.poisoned.is_some());
+            restored.or_else(|why| if failed { Ok(()) } else { Err(Trouble::Broken(anyhow!(why))) })?;
         }
         done
     }
@@ -161,7 +164,7 @@ impl Volume {
                 Ok(_) | Err(TryRecvError::Disconnected) => false,
                 Err(TryRecvError::Empty) => true,
             });
-            if waiting.is_empty() {
+            if waiting.is_empty() || failed.is_some() {
                 break;
             }
             app.changes.progress(total, app.dirty_bytes());
@@ -235,9 +238,12 @@ impl Volume {
         // 5. One that fails to stop has nothing that anybody will miss.
         let _ = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
         let (size, block) = (self.app.info().size, self.told.block);
+        // Its superblocks are not to be written again if this ends the volume.
+        self.left.void = true;
         handle
-            .exchange(self.left.core.source(), Backend::Bare, size, block)
+            .exchange(self.left.core.source(), Backend::Bare, (size, block), LIMIT)
             .map_err(|why| Trouble::Broken(anyhow!(why)))?;
+        self.left.void = false;
         self.governing = None;
         self.left.held = None;
         (self.alone, self.poisoned) = (false, false);
@@ -385,7 +391,7 @@ impl Volume {
         // 4
         let (size, block) = (self.app.info().size, self.told.block);
         let backend = backend(self);
-        let exchanged = self.app.handle.exchange(self.left.core.source(), backend, size, block);
+        let exchanged = self.app.handle.exchange(self.left.core.source(), backend, (size, block), LIMIT);
         exchanged.map_err(|why| Trouble::Broken(anyhow!(why)))
     }
 }

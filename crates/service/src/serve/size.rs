@@ -7,7 +7,25 @@ use loligo_block::DeviceSpec;
 use loligo_cache::units::BLOCK;
 use std::sync::PoisonError;
 
+/// Bytes of a volume at most: an exbibyte.
+const MOST: u64 = 1 << 60;
+
 impl Volume {
+    /// Refuses a size that the volume cannot have while it is served, before anything is changed for it.
+    fn can_have(&self, before: u64, bytes: u64) -> Result<()> {
+        ensure!(
+            before.is_multiple_of(BLOCK),
+            "the volume has {before} bytes, no multiple of {BLOCK}, and its last block is in the cache as one that ends there: it grows with \
+             the next start"
+        );
+        ensure!(bytes <= MOST, "{bytes} bytes: a volume of more than {MOST} is none that can be");
+        if let Some(held) = self.left.held.as_ref().filter(|_| !self.alone) {
+            let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            sb.grow(bytes).map_err(|why| anyhow!("{why}"))?;
+        }
+        Ok(())
+    }
+
     /// Takes the size that the core has by now; `wanted`: a file is made that long first.
     pub(super) fn resize(&mut self, wanted: Option<u64>) -> Result<String> {
         let (Backing::File(file), CoreSpec::Device(spec)) = (&self.left.core.backing, &self.left.core.spec)
@@ -23,18 +41,16 @@ impl Volume {
         let start = self.left.core.home.as_ref().map_or(0, crate::home::Home::start);
         if let Some(bytes) = wanted {
             ensure!(bytes >= before, "{}", shrinking(bytes, before));
-            file.file().extend(bytes + start).context("the core cannot be made larger")?;
+            self.can_have(before, bytes)?;
+            let end = bytes.checked_add(start).context("no file is as long as that")?;
+            file.file().extend(end).context("the core cannot be made larger")?;
         }
         let now = file.file().look_again().context("the core cannot be asked for its size")?;
         let was = self.left.core.identity.size;
         ensure!(now >= was, "{}", shrinking(now, was));
-        ensure!(
-            before.is_multiple_of(BLOCK),
-            "the volume has {before} bytes, no multiple of {BLOCK}, and its last block is in the cache as one that ends there: it grows with \
-             the next start"
-        );
+        self.can_have(before, now)?;
         let mut length = now;
-        if let Some(held) = &self.left.held {
+        if let Some(held) = self.left.held.as_ref().filter(|_| !self.alone) {
             // Before anything lies behind the former end: recovery refuses what the superblock does not know of.
             let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner);
             let mut next = sb.clone();
