@@ -105,11 +105,14 @@ fn a_cache_that_stays_away_is_done_without_at_the_next_start_and_begins_anew_whe
         b.wait("a", &daemon);
     });
     daemon.stop().expect("a clean stop");
-    let daemon = b.site.daemon();
-    assert!(daemon.words().contains("is served without it"), "{}", daemon.words());
-    b.verified("a", &mut history, None);
-    b.site.load("a").write(&mut history, 0..2048, false).expect("written");
-    daemon.stop().expect("a clean stop");
+    // Also at the one after that.
+    for _ in 0..2 {
+        let daemon = b.site.daemon();
+        assert!(daemon.words().contains("is served without it"), "{}", daemon.words());
+        b.verified("a", &mut history, None);
+        b.site.load("a").write(&mut history, 0..2048, false).expect("written");
+        daemon.stop().expect("a clean stop");
+    }
     b.fs.power().mend();
     let daemon = b.site.daemon();
     assert!(daemon.words().contains("made anew"), "{}", daemon.words());

@@ -108,9 +108,9 @@ impl Exchanged {
 }
 
 impl Remembered {
-    /// It is served bare.
+    /// It is served bare. One that failed is remembered, since it is not waited for where it is not there.
     pub(super) fn forget_cache(&mut self) {
-        self.cache = None;
+        self.cache = self.cache.take().filter(|c| c.void);
     }
 
     /// From now on the cache of the volume that is defined as `config` is `now`; what was set of the former one is void.

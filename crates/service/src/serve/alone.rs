@@ -45,7 +45,7 @@ impl Volume {
                 self.alone = true;
                 // A thread that has ended is found out elsewhere.
                 let _ = handle.control(&Control::GoOn);
-                let wiped = noted.iter().any(|what| *what == WIPED);
+                let wiped = noted.contains(&WIPED);
                 if let Some(held) = self.left.held.as_ref().filter(|_| !wiped) {
                     // Nobody waits for it now: what is wiped is believed by nobody, wherever it turns up.
                     let _ = wipe(&mut held.file.sync_io());
