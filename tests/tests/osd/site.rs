@@ -206,7 +206,9 @@ impl Site {
         let Some(pid) = self.pid() else { return };
         // SAFETY: two numbers; a process that is gone is an error that does not matter.
         unsafe { libc::kill(pid, signal) };
-        self.until("the OSD ends", BACK, || self.pid() != Some(pid));
+        // Its file may go before it: what it has locked is free when it is gone.
+        let exe = format!("/proc/{pid}/exe");
+        self.until("the OSD ends", BACK, || std::fs::read_link(&exe).is_err());
     }
 
     /// The one row of `loligo osd list`.
