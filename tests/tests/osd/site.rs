@@ -206,9 +206,11 @@ impl Site {
         let Some(pid) = self.pid() else { return };
         // SAFETY: two numbers; a process that is gone is an error that does not matter.
         unsafe { libc::kill(pid, signal) };
-        // Its file may go before it: what it has locked is free when it is gone.
-        let exe = format!("/proc/{pid}/exe");
-        self.until("the OSD ends", BACK, || std::fs::read_link(&exe).is_err());
+        // Its words go before its locks: those are free when nobody but its parent could still see it.
+        let stat = format!("/proc/{pid}/stat");
+        let ended =
+            || std::fs::read_to_string(&stat).map_or(true, |s| s.contains(") Z") || s.contains(") X"));
+        self.until("the OSD ends", BACK, ended);
     }
 
     /// The one row of `loligo osd list`.
