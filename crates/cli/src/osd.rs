@@ -220,8 +220,9 @@ struct AdoptArgs {
     /// As whom the OSD runs
     #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
     user: String,
-    /// How the OSD is to reach the volume: block (a block device) or fuse (a file)
-    #[arg(long, value_name = "block|fuse", default_value = "block", value_parser = via)]
+    /// How the OSD is to reach the volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a
+    /// file)
+    #[arg(long, value_name = "block|ublk|fuse", default_value = "block", value_parser = via)]
     via: Via,
     /// Overwrite data on the cache device
     ///
