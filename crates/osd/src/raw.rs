@@ -70,7 +70,8 @@ pub(crate) fn is_void(label: &HomeLabel) -> bool {
 pub(crate) fn lost(label: &HomeLabel, through: bool) -> Option<String> {
     let lost = match label.dirty_bytes {
         Some(0) => return None,
-        _ if through => return None,
+        // What it lacked before it was in that mode still counts.
+        None if through => return None,
         Some(n) => format!("{n} bytes that its cache {} has", label.cache_text()),
         None => format!(
             "what its cache {} had alone when it was served last, which is not known",
@@ -322,6 +323,9 @@ mod tests {
             assert!(why.contains("a mixture of old and new") && why.contains("osd remove"), "{why}");
             assert_eq!(site.now()[..4096], site.block);
         }
+        let known = site(Some(4096));
+        let through = Raw { through: true, ..known.raw(false) };
+        assert!(through.lift().is_err(), "it wrote back before");
         let site = site(Some(0));
         site.raw(false).lift().expect("it has everything");
         assert_eq!(site.now()[..4096], site.head);

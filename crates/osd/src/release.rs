@@ -162,8 +162,8 @@ pub(crate) fn part(
         match daemon.start(&volume.name, Leave::default())? {
             Status::Serving => {}
             other => bail!(
-                "volume '{}' is {}: {}. If its cache is lost for good, 'loligo osd release {} --without-cache' does without; what the \
-                 cache alone held is lost then (nothing, if it was in wt, wa or wi all the time)",
+                "volume '{}' is {}: {}. If its cache is lost for good, 'loligo osd release {} --without-cache' does without, where \
+                 the cache had nothing for itself (in wt, wa, wi or pt all the time)",
                 volume.name,
                 other.word(),
                 other.why().unwrap_or("somebody stopped it"),
