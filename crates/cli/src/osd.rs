@@ -221,8 +221,9 @@ struct AdoptArgs {
     /// As whom the OSD runs
     #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
     user: String,
-    /// How the OSD is to reach the volume: block (a block device) or fuse (a file)
-    #[arg(long, value_name = "block|fuse", default_value = "block", value_parser = via)]
+    /// How the OSD is to reach the volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a
+    /// file)
+    #[arg(long, value_name = "block|ublk|fuse", default_value = "block", value_parser = via)]
     via: Via,
     /// Overwrite data on the cache device
     ///
@@ -239,10 +240,11 @@ struct AdoptArgs {
 struct ReleaseArgs {
     /// Its number
     id: u32,
-    /// Its cache is lost for good: what that alone held is lost, too
+    /// Its cache is lost for good, and had nothing for itself
     ///
-    /// The first block comes from behind the label on the OSD's device. Nothing is lost if the cache was in wt, wa or wi all the time;
-    /// after wb or wo the store is a mixture of old and new: destroy the OSD instead, and have the cluster make up for it.
+    /// The first block comes from behind the label on the OSD's device. Nothing is lost if the cache was in wt, wa, wi or pt all the time.
+    /// Refused where the volume is defined in wb or wo and was not stopped with nothing dirty: the store would be a mixture of old and new.
+    /// Remove the OSD then ('loligo osd remove'), and have the cluster make up for it.
     #[arg(long)]
     without_cache: bool,
 }

@@ -47,7 +47,6 @@ pub(crate) fn bring_up(
         !folder::unfinished(dir),
         "osd.{id} was never finished: 'loligo osd remove {id}' takes it away, then prepare it again"
     );
-    folder::end_release(dir);
     let volume = &known.volume.name;
     if known.volume.status != Status::Serving {
         match daemon.start(volume, Leave::default())? {
@@ -59,6 +58,8 @@ pub(crate) fn bring_up(
             ),
         }
     }
+    // Not before: while the volume cannot be served, what was begun with the raw disk is not over.
+    folder::end_release(dir);
     // Its start has the daemon run the same for the OSD: whoever comes second finds it running.
     let cluster = Cluster::new(&known.place.cluster, stop);
     let before = cluster.map().ok().and_then(|map| map.osd(*id)).filter(|o| o.up).map(|o| o.up_from);

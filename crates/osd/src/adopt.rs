@@ -17,6 +17,7 @@ use crate::undo::Undo;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_block::veil::body;
 use loligo_block::{DeviceFile, DeviceSpec, OpenOptions, SyncFile, SyncIo, Veil};
+use loligo_cache::home::HomeLabel;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::veil;
 use loligo_export::blockdev::Owner;
@@ -150,12 +151,16 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
         adopted: Some(origin),
     };
     daemon::can_be_started(&place)?;
+    if wanted.via == Via::Ublk {
+        // Nothing but the volume's start would say so, and the OSD is down by then.
+        loligo_export::ublk::available().context("--via ublk; --via block does without")?;
+    }
     ensure!(
         daemon.volumes()?.iter().all(|v| v.name != place.volume()),
         "there is a volume '{}' already, which is no OSD's: delete it first, or give it another name",
         place.volume()
     );
-    check_core(&core, &place)?;
+    let label = check_core(&core, &place)?;
     let devices = Devices {
         data: DeviceSpec::File(core.clone()),
         text: String::new(),
@@ -172,13 +177,17 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     let mut cache_begun = false;
     if cache_exists {
         let file = free("the cache", &devices.cache)?;
-        cache_begun =
-            Superblock::load(&mut SyncFile::new(file.clone())).is_ok_and(|sb| sb.name == place.volume());
+        // One that only has the right name may be from before the OSD ran on its own disk.
+        cache_begun = Superblock::load(&mut SyncFile::new(file.clone()))
+            .is_ok_and(|sb| label.as_ref().is_some_and(|l| l.cache == sb.uuid));
         if !cache_begun {
             devices.check_cache(&file, &map, wanted.force)?;
         }
     } else {
         devices.check_new_cache()?;
+    }
+    if let Some(label) = label.filter(|_| !cache_begun) {
+        lacks_nothing(&label, &core, id)?;
     }
     warn_of_shared(daemon, &devices.cache, &wanted.mode, id)?;
     let plan = Plan { wanted, place, core, cache_exists, cache_begun, cluster };
@@ -187,8 +196,23 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     Ok(plan)
 }
 
-/// The OSD's own device can be veiled, and is its own.
-fn check_core(core: &Path, place: &Place) -> Result<()> {
+/// Refuses another cache where the one before may hold what the core lacks. What may be overwritten on the new one is another matter.
+fn lacks_nothing(label: &HomeLabel, core: &Path, id: u32) -> Result<()> {
+    let lost = match label.dirty_bytes {
+        Some(0) => return Ok(()),
+        Some(n) => format!("{n} bytes that the disk does not have"),
+        None => "whatever the disk did not have when it was served last".to_owned(),
+    };
+    bail!(
+        "{} belongs to cache {}, which holds {lost}, and --force does not give that up: adopt osd.{id} with that cache; where it is lost, \
+         have the cluster make up for the OSD ('ceph osd purge')",
+        core.display(),
+        label.cache_text()
+    )
+}
+
+/// The OSD's own device can be veiled, and is its own. The label that is there already.
+fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
     let path = core.display();
     // The OSD has it: it is looked at beside that.
     let options = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
@@ -206,7 +230,7 @@ fn check_core(core: &Path, place: &Place) -> Result<()> {
             label.name,
             place.id
         );
-        return Ok(());
+        return Ok(Some(label));
     }
     let found = bluestore_uuid(&raw);
     ensure!(
@@ -230,7 +254,7 @@ fn check_core(core: &Path, place: &Place) -> Result<()> {
              a store cannot be hidden yet; make it anew with 'loligo osd remove' and 'prepare'"
         );
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Whether a device is one of dm-crypt's.
@@ -309,7 +333,7 @@ impl Plan<'_> {
         };
         put("cache-size", w.cache_size.map(|n| n.to_string()));
         put("profile", w.profile.clone());
-        put("dev-owner", (w.via == Via::Block).then(|| w.user.clone()));
+        put("dev-owner", (w.via != Via::Fuse).then(|| w.user.clone()));
         serde_json::from_value(all).context("the volume's definition")
     }
 }

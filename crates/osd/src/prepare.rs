@@ -244,7 +244,7 @@ impl Plan<'_> {
         if let Some(profile) = &w.profile {
             put("profile", profile.as_str().into());
         }
-        if w.via == Via::Block {
+        if w.via != Via::Fuse {
             put("dev-owner", self.place.user.as_str().into());
         }
         serde_json::from_value(all).context("the volume's definition")
@@ -266,7 +266,7 @@ impl Plan<'_> {
         let by_hand = format!(
             "loligo volume stop {volume}; loligo volume delete --force {volume}; wipe its core and cache"
         );
-        undo.note(by_hand, move || take_volume(&name, &core, &cache, made, true));
+        undo.note(by_hand, move || take_volume(&name, &core, Some(&cache), made, true));
         match begun {
             Status::Serving => Ok(()),
             other => bail!(
@@ -342,12 +342,20 @@ impl Plan<'_> {
     }
 }
 
-/// Stops and deletes a volume, and frees its devices. `made`: its cache was made as a file with it.
-pub(crate) fn take_volume(name: &str, core: &Path, cache: &Path, made: bool, zap: bool) -> Result<()> {
+/// Stops and deletes a volume, and frees its devices; it may have no cache by now. `made`: that was made as a file with it.
+pub(crate) fn take_volume(
+    name: &str,
+    core: &Path,
+    cache: Option<&Path>,
+    made: bool,
+    zap: bool,
+) -> Result<()> {
     let daemon = DaemonClient::new()?;
     daemon.stop(name, &Stop { flush: false })?;
     daemon.delete(name, true)?;
-    wipe::cache(cache, name, made)?;
+    if let Some(cache) = cache {
+        wipe::cache(cache, name, made)?;
+    }
     wipe::core(core, name, zap)
 }
 

@@ -3,11 +3,11 @@
 use crate::devices::bluestore_uuid;
 use crate::wipe::open_device;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::SyncIo;
 use loligo_block::veil::HEAD;
+use loligo_block::{DeviceFile, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::home::HomeLabel;
-use loligo_cache::superblock::Superblock;
-use loligo_cache::veil::MAGIC;
+use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_cache::veil::{MAGIC, decode};
 use loligo_service::veil::{Saved, Unsettled, save, settle};
 use rustix::fs::{Mode, OFlags};
 use std::io::Write;
@@ -30,6 +30,8 @@ pub(crate) struct Raw<'a> {
     pub(crate) volume: &'a str,
     /// Its folder.
     pub(crate) dir: &'a Path,
+    /// Its cache had nothing for itself in the mode that it was in.
+    pub(crate) through: bool,
 }
 
 /// The first block of a device.
@@ -42,14 +44,44 @@ pub(crate) fn first_block(dev: &mut dyn SyncIo) -> Result<Vec<u8>> {
 
 /// What the core lacks, by its label: 0 where its own first block is there, nothing where that is not known.
 pub(crate) fn lacks(core: &Path) -> Result<Option<u64>> {
+    Ok(label(core)?.map_or(Some(0), |label| label.dirty_bytes))
+}
+
+/// The label in the place of the first block; nothing where that is there itself. Whoever has the device is not disturbed.
+pub(crate) fn label(core: &Path) -> Result<Option<HomeLabel>> {
+    let options = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
     let look = || {
-        let mut dev = open_device(core)?;
+        let mut dev = SyncFile::new(DeviceFile::open(core, &options)?);
         if !first_block(&mut dev)?.starts_with(MAGIC) {
-            return Ok(Some(0));
+            return Ok(None);
         }
-        anyhow::Ok(HomeLabel::load(&mut dev)?.dirty_bytes)
+        anyhow::Ok(Some(HomeLabel::load(&mut dev)?))
     };
     look().with_context(|| format!("looking at {}", core.display()))
+}
+
+/// The core was served without its cache after that failed: it has everything, and what any cache has of it is void.
+pub(crate) fn is_void(label: &HomeLabel) -> bool {
+    label.cache == [0; 16] && label.dirty_bytes == Some(0)
+}
+
+/// What the core is without for good if it goes on without its cache; nothing where it has everything. `through`: the cache had
+/// nothing for itself in the mode that it was in.
+pub(crate) fn lost(label: &HomeLabel, through: bool) -> Option<String> {
+    let lost = match label.dirty_bytes {
+        Some(0) => return None,
+        // What it lacked before it was in that mode still counts.
+        None if through => return None,
+        Some(n) => format!("{n} bytes that its cache {} has", label.cache_text()),
+        None => format!(
+            "what its cache {} had alone when it was served last, which is not known",
+            label.cache_text()
+        ),
+    };
+    Some(format!(
+        "it lacks {lost}: the store would be a mixture of old and new. Bring the cache back; or have the cluster make up for the OSD \
+         ('loligo osd remove')"
+    ))
 }
 
 impl Raw<'_> {
@@ -65,17 +97,21 @@ impl Raw<'_> {
         let lift = || -> Result<()> {
             let mut dev = open_device(self.core)?;
             dev.file().lock_as_file(WAIT)?;
-            let mut cache = self.cache.map(open_device).transpose()?;
-            let superblock = match &mut cache {
-                Some(cache) => Some(Superblock::load(cache).context("its cache cannot be read")?),
+            let raw = first_block(&mut dev)?;
+            let is_own = !raw.starts_with(MAGIC);
+            let void = decode(&raw).is_ok_and(|label| is_void(&label));
+            let mut cache = self.cache.filter(|_| !void).map(open_device).transpose()?;
+            let superblock = match cache.as_mut().map(|cache| Superblock::load(cache)) {
+                Some(Ok(sb)) => Some(sb),
+                // It was not made one before all this was refused, or was wiped since; nothing of this disk's is on it.
+                Some(Err(SuperError::Absent)) if is_own => None,
+                Some(Err(why)) => return Err(why).context("its cache cannot be read"),
                 None => None,
             };
             let saved = match (&mut cache, &superblock) {
                 (Some(cache), Some(sb)) => Saved::load(cache, sb.uuid)?,
                 _ => std::fs::read(self.kept()).ok().and_then(|block| Saved::of(block, None)),
             };
-            let raw = first_block(&mut dev)?;
-            let is_own = !raw.starts_with(MAGIC);
             if is_own && saved.is_none() {
                 return Ok(());
             }
@@ -114,7 +150,10 @@ impl Raw<'_> {
             label.name,
             self.volume
         );
-        let Some(sb) = cache else { return Ok(()) };
+        let Some(sb) = cache else {
+            let Some(lost) = lost(label, self.through) else { return Ok(()) };
+            bail!("{lost}");
+        };
         ensure!(sb.uuid == label.cache, "its cache is {}, and another one is there", label.cache_text());
         match label.dirty_bytes {
             Some(0) if sb.clean && sb.dirty_blocks == 0 => Ok(()),
@@ -145,7 +184,7 @@ pub(crate) fn forget(dir: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_block::{SyncFile, Veil};
+    use loligo_block::Veil;
     use loligo_cache::open::{FormatOptions, format};
     use loligo_cache::superblock::CoreIdentity;
     use loligo_service::veil::relabel;
@@ -202,7 +241,7 @@ mod tests {
     impl Site {
         fn raw(&self, cache: bool) -> Raw<'_> {
             let cache = cache.then_some(self.cache.as_path());
-            Raw { core: &self.core, cache, volume: "osd4", dir: self.dir.path() }
+            Raw { core: &self.core, cache, volume: "osd4", dir: self.dir.path(), through: false }
         }
 
         fn now(&self) -> Vec<u8> {
@@ -264,7 +303,8 @@ mod tests {
     #[test]
     fn without_its_cache_the_label_itself_has_the_first_block() {
         let site = site(None);
-        site.raw(false).lift().expect("it was ordered");
+        let through = Raw { through: true, ..site.raw(false) };
+        through.lift().expect("the disk has everything");
         assert_eq!(site.now()[..4096], site.head);
         // Cut off, it is known from the copy that was kept.
         let torn = [&site.head[..512], &site.block[512..1024], &site.head[1024..]].concat();
@@ -273,5 +313,57 @@ mod tests {
         assert_eq!(site.now()[..4096], site.head);
         forget(site.dir.path());
         assert!(!site.dir.path().join(KEPT).exists());
+    }
+
+    #[test]
+    fn without_a_cache_that_wrote_back_the_label_stays_unless_the_disk_has_everything() {
+        for dirty in [None, Some(4096)] {
+            let site = site(dirty);
+            let why = format!("{:#}", site.raw(false).lift().expect_err("it would be a mixture"));
+            assert!(why.contains("a mixture of old and new") && why.contains("osd remove"), "{why}");
+            assert_eq!(site.now()[..4096], site.block);
+        }
+        let known = site(Some(4096));
+        let through = Raw { through: true, ..known.raw(false) };
+        assert!(through.lift().is_err(), "it wrote back before");
+        let site = site(Some(0));
+        site.raw(false).lift().expect("it has everything");
+        assert_eq!(site.now()[..4096], site.head);
+    }
+
+    #[test]
+    fn a_cache_that_is_void_is_none() {
+        let site = site(Some(0));
+        let veil = Veil::of_block(site.block.clone());
+        let void =
+            HomeLabel { generation: 3, cache: [0; 16], dirty_bytes: Some(0), ..decode(&site.block).unwrap() };
+        let block = relabel(&veil, &void);
+        for wiped in [false, true] {
+            write_first(&site.core, &block);
+            if wiped {
+                loligo_cache::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");
+            }
+            assert!(label(&site.core).expect("it can be read").is_some_and(|l| is_void(&l)));
+            site.raw(true).lift().expect("the disk has everything");
+            assert_eq!(site.now()[..4096], site.head);
+            // Cut off, it goes on.
+            write_first(&site.core, &block);
+            write_first(&site.core, &site.head[..512]);
+            site.raw(true).lift().expect("it goes on");
+            assert_eq!(site.now()[..4096], site.head);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_was_refused_before_its_cache_was_made_one_stays_as_it_is() {
+        let site = site(Some(0));
+        write_first(&site.core, &site.head);
+        loligo_cache::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");
+        site.raw(true).lift().expect("there is nothing to do");
+        assert_eq!(site.now()[..4096], site.head);
+        // Under a label that is missed.
+        write_first(&site.core, &site.block);
+        assert!(site.raw(true).lift().is_err());
+        assert_eq!(site.now()[..4096], site.block);
     }
 }

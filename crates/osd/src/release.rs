@@ -13,6 +13,7 @@ use crate::say;
 use crate::wipe;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{DeviceSpec, IoError};
+use loligo_cache::mode::Mode;
 use loligo_cache::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_service::client::{Client, DaemonClient, Stop};
@@ -51,7 +52,7 @@ pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
     }
     if how.without_cache {
         is_lost(&known)?;
-    } else if known.volume.status == Status::Serving {
+    } else if known.volume.status == Status::Serving && !is_void(&known)? {
         // What is dirty now need not be waited for while the OSD is down.
         Client::new(&known.volume.name)?.flush()?;
     }
@@ -97,8 +98,32 @@ pub(crate) fn may_stop(cluster: &Cluster, id: u32) -> Result<()> {
     }
 }
 
-/// Nobody gives up a cache that is there.
+/// Its cache failed, and the disk has everything.
+fn is_void(known: &Known) -> Result<bool> {
+    Ok(raw::label(&core_of(known)?)?.as_ref().is_some_and(raw::is_void))
+}
+
+/// Nobody gives up a cache that is there, or what it alone had.
 fn is_lost(known: &Known) -> Result<()> {
+    let (id, core) = (known.place.id, core_of(known)?);
+    let label = raw::label(&core)?;
+    if is_void(known)? {
+        return Ok(());
+    }
+    is_not_there(known)?;
+    match label.and_then(|label| raw::lost(&label, writes_through(known))) {
+        Some(lost) => bail!("osd.{id} cannot go on without its cache on {}: {lost}", core.display()),
+        None => Ok(()),
+    }
+}
+
+/// Whether the volume is defined in a mode in which the cache has nothing for itself.
+fn writes_through(known: &Known) -> bool {
+    let mode = known.volume.definition.mode.as_deref().and_then(|mode| mode.parse::<Mode>().ok());
+    mode.is_some_and(|mode| !mode.is_ahead_of_core())
+}
+
+fn is_not_there(known: &Known) -> Result<()> {
     let Some(cache) = known.volume.definition.cache.as_deref().filter(|c| c.exists()) else { return Ok(()) };
     ensure!(
         known.volume.status != Status::Serving,
@@ -137,8 +162,8 @@ pub(crate) fn part(
         match daemon.start(&volume.name, Leave::default())? {
             Status::Serving => {}
             other => bail!(
-                "volume '{}' is {}: {}. If its cache is lost for good, 'loligo osd release {} --without-cache' does without; what the \
-                 cache alone held is lost then (nothing, if it was in wt, wa or wi all the time)",
+                "volume '{}' is {}: {}. If its cache is lost for good, 'loligo osd release {} --without-cache' does without, where \
+                 the cache had nothing for itself (in wt, wa, wi or pt all the time)",
                 volume.name,
                 other.word(),
                 other.why().unwrap_or("somebody stopped it"),
@@ -149,7 +174,8 @@ pub(crate) fn part(
     }
     stop.check()?;
     let cache = volume.definition.cache.as_deref().filter(|c| !without_cache && c.exists());
-    Raw { core: &core, cache, volume: &volume.name, dir: &place.dir }.lift()?;
+    let through = writes_through(known);
+    Raw { core: &core, cache, volume: &volume.name, dir: &place.dir, through }.lift()?;
     if let Some(origin) = &place.adopted {
         folder::link_block(&place.dir, origin)?;
     }

@@ -167,10 +167,8 @@ fn free(known: &Known, zap: bool) -> Result<()> {
     let (place, d) = (&known.place, &known.volume.definition);
     let core: DeviceSpec = d.core.parse().with_context(|| format!("the core {}", d.core))?;
     let core: PathBuf = core.path().to_owned();
-    if let Some(cache) = &d.cache {
-        // As a file it was made for this volume.
-        take_volume(&known.volume.name, &core, cache, true, zap)?;
-    }
+    // As a file its cache was made for this volume.
+    take_volume(&known.volume.name, &core, d.cache.as_deref(), true, zap)?;
     folder::remove(&place.dir)?;
     if zap {
         for path in [&place.db, &place.wal].into_iter().flatten() {

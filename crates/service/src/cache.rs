@@ -538,13 +538,22 @@ fn recover(
         }
         return Err(refused);
     }
-    if let Err(refused) = compare(&mut opened, &mut dev, &mut *disk, core, o, &options) {
-        if opened.was_clean {
-            close_again(&opened, &mut dev)?;
+    let dirty = opened.dirty_blocks() * BLOCK;
+    let ahead = core.home.as_ref().map_or(Ok(false), |home| home.is_ahead_of(&opened.superblock, dirty));
+    let compared = ahead.and_then(|ahead| {
+        compare(&mut opened, &mut dev, &mut *disk, core, o, &options)?;
+        Ok(ahead)
+    });
+    let ahead = match compared {
+        Ok(ahead) => ahead,
+        Err(refused) => {
+            if opened.was_clean {
+                close_again(&opened, &mut dev)?;
+            }
+            return Err(refused);
         }
-        return Err(refused);
-    }
-    if core.changed {
+    };
+    if core.changed || ahead {
         let dropped = opened.drop_clean(&mut dev, &options).context("clean blocks cannot be dropped")?;
         if dropped > 0 {
             say!(
@@ -648,11 +657,16 @@ fn say_recovered(opened: &Opened, begun: Instant) {
 /// that away.
 fn close_again(opened: &Opened, dev: &mut dyn SyncIo) -> Result<()> {
     let finals: Vec<u64> = opened.shards.iter().map(|s| s.last_seq()).collect();
-    let dirty = opened.dirty_blocks();
+    close_unserved(dev, &finals, opened.dirty_blocks())
+}
+
+/// The same of one whose engines are made and have not run.
+pub(crate) fn close_unserved(dev: &mut dyn SyncIo, finals: &[u64], dirty_blocks: u64) -> Result<()> {
     // As it is on the device: a core that grew is not written down.
     let mut stored = Superblock::load(dev).context("the superblock cannot be read again")?;
     let mode = stored.mode;
-    engine::close(dev, &mut stored, &finals, mode, dirty, None).context("the superblock cannot be written")
+    engine::close(dev, &mut stored, finals, mode, dirty_blocks, None)
+        .context("the superblock cannot be written")
 }
 
 /// Whether the core is still what the clean blocks say.

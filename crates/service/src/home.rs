@@ -3,7 +3,7 @@
 
 use crate::absent::Absent;
 use crate::say::say;
-use crate::veil::{self, Saved, Unsettled, relabel, settle};
+use crate::veil::{self, Saved, Unsettled, settle};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::HEAD;
 use loligo_block::{
@@ -11,6 +11,7 @@ use loligo_block::{
 };
 use loligo_cache::home::{HomeLabel, MAX_HOME, MIN_HOME};
 use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_cache::veil::encode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Home {
     veil: Option<Arc<Veil>>,
     /// Why that cannot be served, as long as nobody has looked at what the cache keeps of it.
     unsettled: Option<Unsettled>,
+    /// The cache kept a copy of the first block, and the disk has no label: whoever put the block back may have used the disk since.
+    uncovered: bool,
 }
 
 impl Home {
@@ -71,7 +74,10 @@ impl Home {
             ),
         };
         let content = whole.behind(label.home_start).context("the core is too small")?;
-        Ok((content.into(), Some(Home { whole, label, found, veil: None, unsettled: None })))
+        Ok((
+            content.into(),
+            Some(Home { whole, label, found, veil: None, unsettled: None, uncovered: false }),
+        ))
     }
 
     /// A core whose content begins at byte 0: its first block is settled before it is served.
@@ -92,7 +98,8 @@ impl Home {
         let veil = Arc::new(veil);
         let content = CoreFile::veiled(whole.clone(), veil.clone());
         let label = label.unwrap_or_else(nobodys);
-        let home = Home { whole, label, found: is_veiled(&raw), veil: Some(veil), unsettled };
+        let (found, veil) = (is_veiled(&raw), Some(veil));
+        let home = Home { whole, label, found, veil, unsettled, uncovered: false };
         Ok((content, Some(home)))
     }
 
@@ -132,6 +139,7 @@ impl Home {
                     );
                 }
                 veil.become_like(&settled.veil);
+                self.uncovered = saved.is_some() && settled.label.is_none();
                 self.label = settled.label.unwrap_or_else(|| self.label.clone());
                 self.unsettled = None;
             }
@@ -207,6 +215,24 @@ impl Home {
         )
     }
 
+    /// Whether the core was, or may have been, written without `cache` since that was in front of it: what it has clean is not to be
+    /// believed then.
+    ///
+    /// # Errors
+    /// Where it has something dirty all the same. Not even an order has that written: it would be single blocks of an old state in a newer one.
+    pub(crate) fn is_ahead_of(&self, cache: &Superblock, dirty_bytes: u64) -> Result<bool> {
+        let ahead = self.uncovered || self.found && self.label.cache != cache.uuid;
+        ensure!(
+            !ahead || dirty_bytes == 0,
+            "the core {} was used without cache {} of volume '{}' since that was in front of it, and the cache still holds {dirty_bytes} \
+             dirty bytes, which are older than the core: --create --force makes it anew and gives them up",
+            self.whole.path().display(),
+            cache.uuid_text(),
+            cache.name
+        );
+        Ok(ahead)
+    }
+
     /// From now on `cache` may hold what the core lacks. Durable when this returns.
     pub(crate) fn attach(&mut self, cache: &Superblock, device: &CacheDevice) -> Result<()> {
         if !self.found {
@@ -246,11 +272,13 @@ impl Home {
         let failed = "the core's label cannot be written";
         let Some(veil) = &self.veil else { return self.label.store(&mut whole).context(failed) };
         self.label.generation += 1;
-        let block = relabel(veil, &self.label);
-        if let Some(cache) = cache.filter(|_| veil.head().is_some()) {
-            veil::save(&mut cache.sync_io(), &block)?;
-        }
-        whole.write_at(0, &block).and_then(|()| whole.flush()).context(failed)
+        // Whoever is served from the core alone may be writing the head at this moment.
+        veil.write_label(&encode(&self.label), |block| {
+            if let Some(cache) = cache.filter(|_| veil.head().is_some()) {
+                veil::save(&mut cache.sync_io(), block)?;
+            }
+            whole.write_at(0, block).and_then(|()| whole.flush()).context(failed)
+        })
     }
 }
 

@@ -224,16 +224,17 @@ impl Volume {
 
         let turns = geometry.rotational || matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
         let (mut volatile, mut threads) = (geometry.volatile_cache, 1);
-        let (backend, held, made) = match &options.cache {
+        let (backend, held, made, finals) = match &options.cache {
             None => {
                 if let Some(home) = &mut core.home {
                     home.refuse_bare()?;
                     home.void()?;
                 }
                 export.rotational = turns;
-                (Backend::Bare, None, None)
+                (Backend::Bare, None, None, None)
             }
             Some(cache) => {
+                let mut was_clean = false;
                 if let Some(home) = &mut core.home {
                     // Before anything is made or opened: a core is not to be lost for the sake of a start that is refused.
                     let (place, found) = if cache.create { (None, None) } else { cache::peek(cache)? };
@@ -241,17 +242,19 @@ impl Volume {
                     let place = place.filter(|_| found.is_some());
                     home.settle(place.as_ref().map(|p| &p.file), found.as_ref(), cache.force)?;
                     home.refuse_other(found.as_ref(), cache.force)?;
+                    was_clean = found.is_none_or(|sb| sb.clean);
                 }
                 let mut opened = cache::open(&options.name, cache, &core, signals)?;
-                if let Some(home) = &mut core.home {
-                    home.attach(&opened.superblock, &opened.file)?;
-                }
                 if let Some(image) = &mut image {
                     rbd::marry(image, &opened.file, &mut opened.superblock)?;
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
                 threads = opened.cores.len();
+                let finals = was_clean.then(|| {
+                    let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
+                    (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty)
+                });
                 volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {
                     cache: opened.file.clone(),
@@ -259,12 +262,29 @@ impl Volume {
                     home_start: opened.superblock.home_start,
                 };
                 let superblock = Arc::new(Mutex::new(opened.superblock));
-                (backend, Some(HeldCache { file: opened.file, share: opened.share, superblock }), opened.made)
+                let held = HeldCache { file: opened.file, share: opened.share, superblock };
+                (backend, Some(held), opened.made, finals)
             }
         };
         let mut traits = Traits::new(&export, geometry.physical_block, volatile);
         traits.rotational = options.block.rotational.of(turns);
-        let kernel = Devices::claim(&options, &ublk::identity(&core), &traits, threads)?;
+        // A cache whose core has a label is left as stopped as it was found: who takes it away counts on that.
+        let leave = |why: anyhow::Error| {
+            let (Some(held), Some((finals, dirty))) = (&held, &finals) else { return why };
+            match cache::close_unserved(&mut held.file.sync_io(), finals, *dirty) {
+                Ok(()) => why,
+                Err(also) => also.context(why),
+            }
+        };
+        let kernel = Devices::claim(&options, &ublk::identity(&core), &traits, threads).map_err(&leave)?;
+        // After all that can be refused: from here on the core's label says that the cache may have what it lacks.
+        if let (Some(home), Some(held)) = (&mut core.home, &held) {
+            let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Err(why) = home.attach(&superblock, &held.file) {
+                kernel.end();
+                return Err(leave(why));
+            }
+        }
         let sockets = listeners.iter().map(|l| l.addr().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
         let blocks = claims.iter().map(|c| Way::Loop(c.name().to_owned()).to_string());

@@ -164,8 +164,11 @@ impl<D: Device> VeiledDevice<D> {
         let key = (part.tag & !(PART | OF_HEAD)) as usize;
         if part.tag & OF_HEAD != 0
             && let Some(change) = self.writing.take()
+            && self.veil.changed(change, part.result.is_ok())
         {
-            self.veil.changed(change, part.result.is_ok());
+            // Durable at once: the label that it may have gone over was.
+            self.heads.push_front(HeadWrite { key: key as u64, range: 0..0, data: None, fua: true });
+            return None;
         }
         let split = &mut self.splits[key];
         if let (Some(to), Some(from), Ok(())) = (&mut split.buf, &part.buf, &part.result) {

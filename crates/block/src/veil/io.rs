@@ -51,10 +51,16 @@ impl<I: SyncIo> SyncIo for VeiledIo<I> {
         check_range(offset, data.len() as u64, self.size())?;
         let (head, rest) = data.split_at(in_head(offset, data.len() as u64));
         if !head.is_empty() {
-            let change = self.veil.change(offset as usize..offset as usize + head.len(), Some(head))?;
-            let written = self.inner.write_at(0, &change.block);
-            self.veil.changed(change, written.is_ok());
-            written?;
+            let mut change = self.veil.change(offset as usize..offset as usize + head.len(), Some(head))?;
+            loop {
+                let written = self.inner.write_at(0, &change.block);
+                let again = self.veil.changed(change, written.is_ok());
+                written?;
+                if !again {
+                    break;
+                }
+                change = self.veil.change(0..0, None)?;
+            }
         }
         if rest.is_empty() { Ok(()) } else { self.inner.write_at(offset.max(HEAD), rest) }
     }

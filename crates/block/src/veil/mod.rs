@@ -32,6 +32,8 @@ struct State {
     block: Vec<u8>,
     /// Nothing where it cannot be told from that.
     head: Option<Vec<u8>>,
+    /// How often a label was written.
+    labels: u64,
 }
 
 /// What a write does to the head.
@@ -41,6 +43,8 @@ pub(crate) struct Change {
     head: Vec<u8>,
     /// The block that stands for it.
     pub(crate) block: Vec<u8>,
+    /// How often a label had been written when this was composed.
+    labels: u64,
 }
 
 impl Veil {
@@ -51,19 +55,19 @@ impl Veil {
     pub fn of_block(block: Vec<u8>) -> Veil {
         assert_eq!(block.len() as u64, HEAD, "a block");
         let head = body::unpack(&block);
-        Veil(Mutex::new(State { block, head }))
+        Veil(Mutex::new(State { block, head, labels: 0 }))
     }
 
     /// One that is to stand before `head`; nothing where that has no room behind a label.
     pub fn before(head: Vec<u8>) -> Option<Veil> {
         let mut block = vec![0; HEAD as usize];
-        body::pack(&head, &mut block).then(|| Veil(Mutex::new(State { block, head: Some(head) })))
+        body::pack(&head, &mut block).then(|| Veil(Mutex::new(State { block, head: Some(head), labels: 0 })))
     }
 
     /// Becomes what `other` is.
     pub fn become_like(&self, other: &Veil) {
         let (block, head) = (other.block(), other.head());
-        *self.lock() = State { block, head };
+        *self.lock() = State { block, head, labels: 0 };
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,6 +94,30 @@ impl Veil {
         state.block.clone()
     }
 
+    /// Another label from now on, which `write` writes with the rest of the block, while heads may be written on the other side: once more
+    /// where one was done meanwhile; and one that is still under way is written once more when it is done.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    ///
+    /// # Panics
+    /// Where it is not [`LABEL`] bytes.
+    pub fn write_label<E>(
+        &self,
+        label: &[u8],
+        mut write: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        loop {
+            let block = self.set_label(label);
+            let written = write(&block);
+            let mut state = self.lock();
+            state.labels += 1;
+            if written.is_err() || state.block == block {
+                return written;
+            }
+        }
+    }
+
     /// `to.len()` bytes of the head from `at` on.
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> Result<(), IoError> {
         let state = self.lock();
@@ -112,7 +140,7 @@ impl Veil {
         }
         let mut block = state.block.clone();
         if body::pack(&head, &mut block) {
-            return Ok(Change { head, block });
+            return Ok(Change { head, block, labels: state.labels });
         }
         let text = format!(
             "the first {HEAD} bytes of a veiled device can hold {} before zeros, and this would be more",
@@ -121,13 +149,16 @@ impl Veil {
         Err(IoError::new(IoKind::Io, text))
     }
 
-    /// `change` was written, or not: what the disk holds then is not known until a whole head is written.
-    pub(crate) fn changed(&self, change: Change, written: bool) {
+    /// `change` was written, or not: what the disk holds then is not known until a whole head is written. Whether a label was written
+    /// beside it: nobody knows which of the two came last, so the block must be written once more, as a change of nothing.
+    #[must_use]
+    pub(crate) fn changed(&self, change: Change, written: bool) -> bool {
         let mut state = self.lock();
         state.head = written.then_some(change.head);
         if written {
-            state.block = change.block;
+            state.block[LABEL..].copy_from_slice(&change.block[LABEL..]);
         }
+        written && change.labels != state.labels
     }
 }
 
@@ -189,5 +220,46 @@ impl CoreFile {
 impl From<DeviceFile> for CoreFile {
     fn from(file: DeviceFile) -> CoreFile {
         CoreFile { file, veil: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_is_written_beside_a_head_survives_it_and_the_head_it() {
+        // What lands last on the disk, when the head's completion is seen, and how much of the disk is right without a further write.
+        for (head_lands_last, seen_late) in [(false, false), (false, true), (true, true)] {
+            let veil = Veil::before(vec![1; 100].into_iter().chain([0; 3996]).collect()).expect("room");
+            let mut disk = veil.block();
+            let under_way = veil.change(0..4, Some(&[2; 4])).expect("room");
+            let (composed, mut under_way, mut writes) = (under_way.block.clone(), Some(under_way), 0);
+            let label = [7; LABEL];
+            let done: Result<(), ()> = veil.write_label(&label, |block| {
+                writes += 1;
+                if !head_lands_last && writes == 1 {
+                    disk.copy_from_slice(&composed);
+                }
+                disk.copy_from_slice(block);
+                if let Some(change) = under_way.take_if(|_| !seen_late) {
+                    assert!(!veil.changed(change, true), "the label is written after it");
+                }
+                Ok(())
+            });
+            done.expect("written");
+            assert_eq!(writes, if seen_late { 1 } else { 2 });
+            if head_lands_last {
+                disk.copy_from_slice(&composed);
+            }
+            if let Some(change) = under_way {
+                assert!(veil.changed(change, true), "nobody knows which of them is on the disk");
+                let again = veil.change(0..0, None).expect("room");
+                disk.copy_from_slice(&again.block);
+                assert!(!veil.changed(again, true));
+            }
+            assert_eq!((&disk[..LABEL], &disk), (&label[..], &veil.block()), "{head_lands_last} {seen_late}");
+            assert_eq!(body::unpack(&disk).expect("whole")[..5], [2, 2, 2, 2, 1]);
+        }
     }
 }

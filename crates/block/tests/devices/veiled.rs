@@ -4,6 +4,7 @@ use crate::common::{Rig, pattern};
 use loligo_block::veil::{HEAD, LABEL, body};
 use loligo_block::*;
 use proptest::prelude::*;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -149,6 +150,25 @@ fn writes_of_the_head_that_are_under_way_together_all_arrive() {
         assert_eq!(body::unpack(&raw[..HEAD as usize]).as_ref(), Some(&head));
         assert_eq!(veil.head().as_ref(), Some(&head));
     });
+}
+
+#[test]
+fn a_label_that_is_written_while_a_write_of_the_head_is_under_way_stays_on_the_disk() {
+    let seen = std::cell::Cell::new(0);
+    over_files(|rig, path, veil| {
+        let kind = OpKind::Write { data: Buf::copy_of(&[9; 512]).freeze(), fua: false };
+        let taken = rig.dev.submit(&mut rig.ring, 0, Op { tag: 1, offset: 512, kind });
+        let Submit::Taken = taken else { return };
+        seen.set(seen.get() + 1);
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        veil.write_label(&[b'M'; LABEL], |block| file.write_all_at(block, 0)).unwrap();
+        // Only now does the kernel get the write with the label from before.
+        rig.all(Vec::new());
+        assert_eq!(rig.read(512, 512), [9; 512]);
+        assert_eq!(std::fs::read(path).unwrap()[..HEAD as usize], veil.block());
+        assert_eq!(veil.block()[..LABEL], [b'M'; LABEL]);
+    });
+    assert!(seen.get() > 0, "on tmpfs it is over at once, and elsewhere not");
 }
 
 /// What is asked: offset and length in sectors, what, and a seed.

@@ -48,7 +48,7 @@ pub enum BlockError {
         what: String,
     },
     /// A further name is another volume's.
-    #[error("{} is a name of /dev/loligo/{owner}, which is being served. Choose another --dev-name", .path.display())]
+    #[error("{} is a name of /dev/loligo/{owner}, which is being served, or waits for its service. Choose another --dev-name", .path.display())]
     Taken {
         /// Where.
         path: PathBuf,

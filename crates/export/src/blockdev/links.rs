@@ -69,9 +69,32 @@ pub(super) fn remove(path: &Path, target: &Path) {
     }
 }
 
+/// Removes all other links in `folder` that lead where `own` does: the kernel gives the number of a device that is gone to the next one, and
+/// whoever had it is not to find a stranger there, nor to be refused for its sake.
+pub(super) fn remove_others(folder: &Path, own: &Path) {
+    let (Ok(There::Link(target)), Ok(entries)) = (look(own), std::fs::read_dir(folder)) else { return };
+    for path in entries.flatten().map(|e| e.path()).filter(|path| path != own) {
+        remove(&path, &target);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_has_one_name_and_the_last_one_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, own, other] = ["old", "own", "other"].map(|n| dir.path().join(n));
+        put(&old, Path::new("/dev/ublkb0")).unwrap();
+        put(&other, Path::new("/dev/ublkb1")).unwrap();
+        put(&own, Path::new("/dev/ublkb0")).unwrap();
+        remove_others(dir.path(), &own);
+        assert_eq!(look(&old).unwrap(), There::Nothing, "its device is gone, and the number is another's");
+        assert!(
+            matches!(look(&own).unwrap(), There::Link(_)) && matches!(look(&other).unwrap(), There::Link(_))
+        );
+    }
 
     #[test]
     fn only_links_to_devices_are_replaced_and_only_ones_own_is_removed() {

@@ -142,6 +142,7 @@ impl Name {
         let own = self.path();
         links::check(&own, links::is_device)?;
         links::put(&own, device)?;
+        links::remove_others(Path::new(NAMES), &own);
         for path in &self.more {
             further(path, &self.name)?;
             links::put(path, &own)?;
@@ -187,7 +188,7 @@ fn alone() -> Option<File> {
     None
 }
 
-/// Looks at a further name: free, this device's, or that of one which nobody serves any more.
+/// Looks at a further name: free, this device's, or that of one which nobody serves any more and whose users wait for nobody.
 fn further(path: &Path, name: &str) -> Result<(), BlockError> {
     let owner = |target: &Path| {
         (target.parent() == Some(Path::new(NAMES)))
@@ -197,7 +198,7 @@ fn further(path: &Path, name: &str) -> Result<(), BlockError> {
     if let links::There::Link(target) = links::look(path)?
         && let Some(owner) = owner(&target)
         && owner != name
-        && is_locked(&owner)
+        && (is_locked(&owner) || ublk_at(&owner)?.is_some())
     {
         return Err(BlockError::Taken { path: path.to_owned(), owner });
     }
