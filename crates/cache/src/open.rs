@@ -196,7 +196,8 @@ pub(crate) fn plan(sb: &Superblock, shard: u16, o: &OpenOptions) -> Plan {
 }
 
 /// Recovers every shard under a new epoch and marks the cache in use. Idempotent: it may be cut off anywhere and run
-/// again.
+/// again. The core must have been flushed: served without a cache until a kill it may still lose what it holds, and nothing read of
+/// that may outlive it.
 ///
 /// # Errors
 /// [`OpenError`]; nothing that was acknowledged is lost by the attempt.
@@ -206,8 +207,6 @@ pub fn open(
     mut sb: Superblock,
     o: &OpenOptions,
 ) -> Result<Opened, OpenError> {
-    // Served without a cache until a kill, it may still lose what it holds: nothing read of that must outlive it.
-    core.flush()?;
     let of = |shard| move |e: RecoverError| OpenError::Shard(shard, e);
     let plans: Vec<Plan> = (0..sb.layout.shards).map(|s| plan(&sb, s, o)).collect();
     let mut roots = Vec::new();

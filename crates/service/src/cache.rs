@@ -526,6 +526,8 @@ fn recover(
         bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
     }
     let mut disk = core.backing.sync_io();
+    // Whoever served it without a cache may have been killed: what is read of it now is to be durable.
+    disk.flush().context("the core cannot be flushed")?;
     let options = engine::OpenOptions { force: o.force, params: core.params, bug: None };
     let begun = Instant::now();
     let mut opened = engine::open(&mut dev, &mut *disk, sb, &options).with_context(|| {

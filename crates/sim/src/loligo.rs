@@ -55,6 +55,7 @@ impl Engine for Loligo {
     fn open(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<Loligo, Refusal> {
         let mut superblock = Superblock::load(cache).map_err(|e| refusal(&e.into()))?;
         superblock.layout.limit = cfg.limit;
+        core.flush().map_err(|e| refusal(&e.into()))?;
         let opened = open(cache, core, superblock, &options(cfg)).map_err(|e| refusal(&e))?;
         let seen = opened.compare(core, usize::MAX).map_err(|e| refusal(&e.into()))?;
         if seen.different > 0 {
