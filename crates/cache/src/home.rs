@@ -43,22 +43,11 @@ impl HomeLabel {
 
     /// The bytes of one copy.
     pub fn encode(&self) -> Vec<u8> {
-        let mut o = vec![0u8; LABEL];
-        o[0..8].copy_from_slice(MAGIC);
-        o[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        // 12: checksum.
-        o[16..24].copy_from_slice(&self.generation.to_le_bytes());
-        o[24..40].copy_from_slice(&self.cache);
+        let mut o = begin(MAGIC, VERSION, LABEL, self);
         o[40..48].copy_from_slice(&self.home_start.to_le_bytes());
         o[48..56].copy_from_slice(&self.dirty_bytes.unwrap_or(0).to_le_bytes());
         o[56] = u8::from(self.dirty_bytes.is_some());
-        let name = self.name.as_bytes();
-        let n = name.len().min(TEXT);
-        o[NAME_AT..NAME_AT + 4].copy_from_slice(&(n as u32).to_le_bytes());
-        o[NAME_AT + 4..NAME_AT + 4 + n].copy_from_slice(&name[..n]);
-        let crc = crc32c(&o);
-        o[12..16].copy_from_slice(&crc.to_le_bytes());
-        o
+        end(o, NAME_AT, &self.name)
     }
 
     /// Reads one copy.
@@ -66,32 +55,13 @@ impl HomeLabel {
     /// # Errors
     /// [`SuperError`]; `raw` may be anything.
     pub fn decode(raw: &[u8]) -> Result<HomeLabel, SuperError> {
-        let raw = raw.get(..LABEL).ok_or(SuperError::Absent)?;
-        if &raw[0..8] != MAGIC {
-            return Err(SuperError::Absent);
-        }
-        let word = |at: usize| raw[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-        let half = |at: usize| raw[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-        let bad = |what: &str| SuperError::Damaged(what.to_owned());
-        let mut zeroed = raw.to_vec();
-        zeroed[12..16].fill(0);
-        if half(12) != crc32c(&zeroed) {
-            return Err(bad("checksum"));
-        }
-        if half(8) != VERSION {
-            return Err(SuperError::TooNew(format!("label {}", half(8))));
-        }
-        let mut cache = [0; 16];
-        cache.copy_from_slice(&raw[24..40]);
-        let home_start = word(40);
+        let Common { raw, generation, cache, name } = common(raw, MAGIC, VERSION, LABEL, NAME_AT)?;
+        let home_start = word(raw, 40);
         if !(MIN_HOME..=MAX_HOME).contains(&home_start) || !home_start.is_multiple_of(MIN_HOME) {
-            return Err(bad("home"));
+            return Err(damaged("home"));
         }
-        let name =
-            (half(NAME_AT) as usize <= TEXT).then(|| &raw[NAME_AT + 4..NAME_AT + 4 + half(NAME_AT) as usize]);
-        let name = name.and_then(|n| String::from_utf8(n.to_vec()).ok()).ok_or_else(|| bad("name"))?;
-        let dirty_bytes = (raw[56] != 0).then(|| word(48));
-        Ok(HomeLabel { generation: word(16), cache, name, home_start, dirty_bytes })
+        let dirty_bytes = (raw[56] != 0).then(|| word(raw, 48));
+        Ok(HomeLabel { generation, cache, name, home_start, dirty_bytes })
     }
 
     /// The newest valid copy on a core, or the label of one whose content begins at byte 0.
@@ -148,6 +118,73 @@ impl HomeLabel {
         }
         Ok(())
     }
+}
+
+/// What every kind of label begins with, the checksum at byte 12 still to come.
+pub(crate) fn begin(magic: &[u8; 8], version: u32, len: usize, label: &HomeLabel) -> Vec<u8> {
+    let mut o = vec![0u8; len];
+    o[0..8].copy_from_slice(magic);
+    o[8..12].copy_from_slice(&version.to_le_bytes());
+    o[16..24].copy_from_slice(&label.generation.to_le_bytes());
+    o[24..40].copy_from_slice(&label.cache);
+    o
+}
+
+/// The label with the volume's name, as much of it as has room, and its checksum.
+pub(crate) fn end(mut o: Vec<u8>, name_at: usize, name: &str) -> Vec<u8> {
+    let name = name.as_bytes();
+    let n = name.len().min(TEXT);
+    o[name_at..name_at + 4].copy_from_slice(&(n as u32).to_le_bytes());
+    o[name_at + 4..name_at + 4 + n].copy_from_slice(&name[..n]);
+    let crc = crc32c(&o);
+    o[12..16].copy_from_slice(&crc.to_le_bytes());
+    o
+}
+
+/// What every kind of label says.
+pub(crate) struct Common<'a> {
+    /// Its own bytes.
+    pub(crate) raw: &'a [u8],
+    pub(crate) generation: u64,
+    pub(crate) cache: [u8; 16],
+    pub(crate) name: String,
+}
+
+/// Reads that, after a look at magic, checksum and version; `raw` may be anything.
+pub(crate) fn common<'a>(
+    raw: &'a [u8],
+    magic: &[u8; 8],
+    version: u32,
+    len: usize,
+    name_at: usize,
+) -> Result<Common<'a>, SuperError> {
+    let raw = raw.get(..len).ok_or(SuperError::Absent)?;
+    if &raw[0..8] != magic {
+        return Err(SuperError::Absent);
+    }
+    let half = |at: usize| raw[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let mut zeroed = raw.to_vec();
+    zeroed[12..16].fill(0);
+    if half(12) != crc32c(&zeroed) {
+        return Err(damaged("checksum"));
+    }
+    if half(8) != version {
+        return Err(SuperError::TooNew(format!("label {}", half(8))));
+    }
+    let mut cache = [0; 16];
+    cache.copy_from_slice(&raw[24..40]);
+    let n = half(name_at) as usize;
+    let name = (n <= TEXT).then(|| raw[name_at + 4..name_at + 4 + n].to_vec());
+    let name = name.and_then(|n| String::from_utf8(n).ok()).ok_or_else(|| damaged("name"))?;
+    Ok(Common { raw, generation: word(raw, 16), cache, name })
+}
+
+pub(crate) fn word(raw: &[u8], at: usize) -> u64 {
+    raw[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+}
+
+fn damaged(what: &str) -> SuperError {
+    SuperError::Damaged(what.to_owned())
 }
 
 #[cfg(test)]
