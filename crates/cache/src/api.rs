@@ -39,6 +39,8 @@ pub enum Event {
 pub struct Hint {
     /// Bytes of the sequential stream this request continues, itself included; 0: not sequential.
     pub stream_bytes: u64,
+    /// Bytes of the run of neighbouring requests that it ends, however few they are.
+    pub run_bytes: u64,
     /// The request has other parts: whether it hit is for the router to say, which is told with [`Effect::Missed`].
     pub split: bool,
     /// Bytes of the whole request; 0: those of the part.

@@ -40,6 +40,8 @@ pub struct Params {
     pub replacement: Kind,
     /// Which read misses are promoted.
     pub admission: AdmissionKind,
+    /// Bytes of a run of reads beyond which its misses are not promoted; 0: no limit.
+    pub promote_run: u64,
     /// Percent dirty below which destaging waits for an idle core, and writes are not paced.
     pub destage_low: u32,
     /// Most blocks destaged a second; 0: no limit.
@@ -67,6 +69,7 @@ impl Default for Params {
             seq_promotion: 8,
             replacement: Kind::S3Cm,
             admission: AdmissionKind::Probation,
+            promote_run: 0,
             destage_low: 10,
             destage_rate: 0,
             snapshot_deadline: 60,
@@ -88,12 +91,13 @@ pub struct ParamRow {
 }
 
 /// Keys and ranges, in the order shown.
-const KEYS: [(&str, &str); 8] = [
+const KEYS: [(&str, &str); 9] = [
     ("seq-cutoff", "always | full | never"),
     ("seq-threshold", "4k to 4294966272 bytes"),
     ("seq-promotion", "1 to 65535 requests"),
     ("replacement", "s3cm | lru | fifo"),
     ("admission", "probation | nhit | always"),
+    ("promote-run", "0 (no limit) to 4294966272 bytes"),
     ("destage-low", "0 to 90 percent dirty"),
     ("destage-rate", "0 (no limit) to 10000000 blocks of 4 KiB a second"),
     ("snapshot-deadline", "0 (no limit) to 3600 seconds"),
@@ -135,6 +139,7 @@ impl Params {
             "seq-promotion" => self.seq_promotion.to_string(),
             "replacement" => self.replacement.name().to_string(),
             "admission" => self.admission.to_string(),
+            "promote-run" => self.promote_run.to_string(),
             "destage-low" => self.destage_low.to_string(),
             "destage-rate" => self.destage_rate.to_string(),
             "snapshot-deadline" => self.snapshot_deadline.to_string(),
@@ -159,6 +164,7 @@ impl Params {
                 "seq-promotion" => p.seq_promotion = number(value, 1, 65_535)? as u32,
                 "replacement" => p.replacement = value.parse().map_err(drop)?,
                 "admission" => p.admission = value.parse()?,
+                "promote-run" => p.promote_run = bytes(value, 0, 4_294_966_272)?,
                 "destage-low" => p.destage_low = number(value, 0, 90)? as u32,
                 "destage-rate" => p.destage_rate = number(value, 0, 10_000_000)?,
                 _ => p.snapshot_deadline = number(value, 0, 3600)?,

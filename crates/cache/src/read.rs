@@ -81,7 +81,8 @@ impl Core {
             SeqCutoff::Full => self.slots.free_count() <= self.room_target() + 512,
             SeqCutoff::Never => false,
         };
-        let sequential = cutoff && hint.stream_bytes >= self.params.seq_threshold;
+        let long = self.params.promote_run > 0 && hint.run_bytes > self.params.promote_run;
+        let sequential = long || cutoff && hint.stream_bytes >= self.params.seq_threshold;
         let mut task = ReadTask {
             id: req.id,
             since: now,

@@ -98,15 +98,17 @@ impl Router {
         if !flush && request.len == 0 {
             return Some(Reply { id: request.id, result: Ok(Answer::Done) });
         }
-        let stream_bytes = match request.kind {
-            ReqKind::Read => self.streams.observe(request.offset, request.len, false),
-            ReqKind::Write(_) => self.streams.observe(request.offset, request.len, true),
-            _ => 0,
+        let write = match request.kind {
+            ReqKind::Read => Some(false),
+            ReqKind::Write(_) => Some(true),
+            _ => None,
         };
+        let run = write.map(|write| self.streams.observe(request.offset, request.len, write));
+        let [stream_bytes, run_bytes] = run.map_or([0; 2], |run| [run.stream_bytes(), run.bytes]);
         let (offset, len) = (request.offset, request.len);
         let parts =
             if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
-        let hint = Hint { stream_bytes, split: parts > 1, whole: len };
+        let hint = Hint { stream_bytes, run_bytes, split: parts > 1, whole: len };
         let Request { id, kind, fua, .. } = request;
         let tallied = match kind {
             ReqKind::Read => Some(Tallied::Reads),

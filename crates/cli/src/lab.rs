@@ -120,7 +120,7 @@ struct Up {
     /// Their mode [default: wb]
     #[arg(long, value_name = "MODE")]
     cache_mode: Option<Mode>,
-    /// A named set of their tunables, as 'loligo serve --profile' knows them
+    /// A named set of their tunables, as 'loligo serve --profile' knows them [default: osd-hdd on modelled disks]
     #[arg(long, value_name = "NAME", value_parser = crate::values::profile)]
     cache_profile: Option<&'static Profile>,
     /// A tunable of theirs, as 'loligo param' names it (repeatable)

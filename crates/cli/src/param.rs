@@ -19,6 +19,8 @@ use std::process::ExitCode;
   replacement    which lines make room: s3cm, lru or fifo
   admission      which read misses are kept: probation (second touch), nhit (third)
                  or always
+  promote-run    bytes of a run of reads beyond which its misses are not kept, 0 for
+                 no limit
   destage-low    percent dirty below which destaging waits until the core is idle
   destage-rate   most 4 KiB blocks destaged a second, 0 for no limit
   snapshot-deadline  (RBD images) seconds in which everything dirty should be in

@@ -109,7 +109,7 @@ pub struct LabConfig {
     pub cache_dir: Option<PathBuf>,
     /// Their mode.
     pub cache_mode: String,
-    /// A named set of tunables for them.
+    /// A named set of tunables for them; nothing: see [`LabConfig::profile`].
     pub cache_profile: Option<String>,
     /// Their tunables, as 'loligo param' names them.
     pub cache_set: BTreeMap<String, String>,
@@ -202,6 +202,12 @@ impl LabConfig {
         let bytes = loligo_block::parse_size(text)?;
         ensure!(bytes >= LEAST_CACHE, "cache {text} is too small: 24m at least");
         Ok(Some(bytes / 4096 * 4096))
+    }
+
+    /// The named set of tunables of the caches: over modelled disks it is made for OSDs, unless another is named.
+    pub fn profile(&self) -> Option<&str> {
+        let own = (self.data == Data::Kind(Kind::Hdd)).then_some("osd-hdd");
+        self.cache_profile.as_deref().or(own)
     }
 
     /// Placement groups of the pool.

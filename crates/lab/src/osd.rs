@@ -151,7 +151,7 @@ pub(crate) fn serve(at: &Layout, state: &State, program: &Path, plan: &OsdPlan) 
             command.arg("--cache").arg(cache).args(["--cache-size", &bytes.to_string()]);
             let params =
                 config.cache_set.iter().flat_map(|(k, v)| ["--param".to_owned(), format!("{k}={v}")]);
-            let profile = config.cache_profile.iter().flat_map(|p| ["--profile".to_owned(), p.clone()]);
+            let profile = config.profile().into_iter().flat_map(|p| ["--profile", p]);
             command.args(["--mode", &config.cache_mode]).args(profile).args(params)
         }
     };

@@ -21,7 +21,12 @@ pub const PROFILES: [Profile; 1] = [Profile {
     name: "osd-hdd",
     mode: Mode::Wb,
     // As measured on OSDs over modelled disks: docs/decisions/0024.
-    params: &[("seq-cutoff", "always"), ("seq-threshold", "16m"), ("destage-low", "10")],
+    params: &[
+        ("seq-cutoff", "always"),
+        ("seq-threshold", "16m"),
+        ("promote-run", "128k"),
+        ("destage-low", "10"),
+    ],
     what: "a Ceph OSD whose data, database and log lie on one spinning disk",
 }];
 

@@ -97,9 +97,13 @@ pub struct Load {
 
 /// Tunables by chance.
 pub fn draw_params(rng: &mut Rng) -> Params {
+    let seq_cutoff = rng.pick(&[SeqCutoff::Always, SeqCutoff::Full, SeqCutoff::Never]);
+    let seq_threshold = rng.pick(&[64 << 10, 256 << 10, 1 << 20]);
     Params {
-        seq_cutoff: rng.pick(&[SeqCutoff::Always, SeqCutoff::Full, SeqCutoff::Never]),
-        seq_threshold: rng.pick(&[64 << 10, 256 << 10, 1 << 20]),
+        seq_cutoff,
+        seq_threshold,
+        // With one in three: no draw of its own, so that older seeds stay what they were.
+        promote_run: if seq_cutoff == SeqCutoff::Never { seq_threshold / 4 } else { 0 },
         seq_promotion: rng.pick(&[1, 2, 8]),
         replacement: rng.pick(&Kind::ALL),
         admission: rng.pick(&[

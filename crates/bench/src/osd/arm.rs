@@ -190,12 +190,32 @@ impl<'a> Arm<'a> {
     }
 
     fn metadata(&self, key: &str) -> Result<String> {
-        let at = Layout::at(&self.dir)?;
-        let mut ask = Command::new("ceph");
-        ask.env("CEPH_CONF", at.conf()).args(["osd", "metadata", "0", "--format", "json"]);
-        let text = process::run(&mut ask, TOOL_LIMIT, self.bed.stop())?;
-        let said: serde_json::Value = serde_json::from_str(&text).context("an OSD's metadata")?;
+        let said = self.json(&["osd", "metadata", "0"])?;
         Ok(said[key].as_str().unwrap_or("not said").to_owned())
+    }
+
+    /// What the cluster answers.
+    pub(crate) fn ceph(&self, words: &[&str], limit: Duration) -> Result<String> {
+        let mut ask = Command::new("ceph");
+        ask.env("CEPH_CONF", Layout::at(&self.dir)?.conf()).args(words);
+        process::run(&mut ask, limit, self.bed.stop()).with_context(|| format!("ceph {}", words.join(" ")))
+    }
+
+    /// The same, where it is JSON.
+    pub(crate) fn json(&self, words: &[&str]) -> Result<serde_json::Value> {
+        let words = [words, &["--format", "json"]].concat();
+        let text = self.ceph(&words, TOOL_LIMIT)?;
+        serde_json::from_str(&text).with_context(|| format!("what ceph {} answers", words.join(" ")))
+    }
+
+    /// The pool that the image is in.
+    pub(crate) fn pool(&self) -> &str {
+        &self.pool
+    }
+
+    /// Waits a moment.
+    pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
+        Ok(self.bed.stop().sleep(time)?)
     }
 }
 

@@ -3,8 +3,10 @@
 
 mod arm;
 mod outcome;
+mod scan;
 
 use std::cell::Cell as Counter;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -33,11 +35,58 @@ const CEILING: f64 = 0.95;
 /// Between two looks at the dirty share.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// 4K random writes past a full cache.
+    Full,
+    /// 512K in order, through caches of a quarter of the data.
+    Sequential,
+    /// What a cache holds through scrub, compaction and backfill.
+    Scans,
+    /// 4K reads, writes and both, where the cache holds everything.
+    Room,
+}
+
+impl Load {
+    /// All of them, in the order in which they are measured.
+    pub const ALL: [Load; 4] = [Load::Full, Load::Sequential, Load::Scans, Load::Room];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Load::Full => "full",
+            Load::Sequential => "sequential",
+            Load::Scans => "scans",
+            Load::Room => "room",
+        }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Load {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Load> {
+        let found = Load::ALL.into_iter().find(|l| l.name() == text);
+        found.with_context(|| {
+            format!("there is no load '{text}': use {}", Load::ALL.map(Load::name).join(", "))
+        })
+    }
+}
+
 /// How it is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Program, folder, interrupt.
     pub place: Place,
+    /// What is measured.
+    pub loads: Vec<Load>,
     /// OSDs of each lab.
     pub osds: u32,
     /// Copies.
@@ -63,6 +112,7 @@ impl Options {
     pub fn new(place: Place) -> Options {
         Options {
             place,
+            loads: Load::ALL.to_vec(),
             osds: 2,
             replicas: 2,
             image: 1 << 30,
@@ -89,10 +139,13 @@ impl Options {
             data: Data::Kind(disk),
             cache: (kind == Kind::Cached).then(|| cache.to_string()),
             cache_dir: self.cache_dir.clone().filter(|_| kind == Kind::Cached),
+            cache_profile: (kind == Kind::Cached).then(|| "osd-hdd".to_owned()),
             cache_set: match kind {
                 Kind::Cached => self.cache_set.iter().cloned().collect(),
                 Kind::Bare | Kind::Files => Default::default(),
             },
+            // A scrub that was asked for begins at the next look, and not after a throw of dice.
+            set: [("osd.osd_scrub_backoff_ratio".to_owned(), "0".to_owned())].into(),
             ..LabConfig::default()
         }
     }
@@ -140,17 +193,27 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     let bare = up("bare", Kind::Bare, 0)?;
     let small = up("small", Kind::Cached, opts.cache)?;
     let setup = setup(opts, &bare, &small)?;
-    bench.past_full(&bare, &small)?;
-    bench.sequential(&bare, &small)?;
+    let wanted = |load: Load| opts.loads.contains(&load);
+    if wanted(Load::Full) {
+        bench.past_full(&bare, &small)?;
+    }
+    if wanted(Load::Sequential) {
+        bench.sequential(&bare, &small)?;
+    }
+    if wanted(Load::Scans) {
+        bench.scans(&small)?;
+    }
     drop(small);
-    let up = |name: &str, kind: Kind, cache: u64| {
-        let begun = bench.begun;
-        Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| say(begun, text))
-    };
-    let roomy = up("roomy", Kind::Cached, opts.roomy())?;
-    let files = up("files", Kind::Files, 0)?;
-    bench.with_room(&bare, &roomy, &files)?;
-    drop((bare, roomy, files));
+    if wanted(Load::Room) {
+        let up = |name: &str, kind: Kind, cache: u64| {
+            let begun = bench.begun;
+            Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| say(begun, text))
+        };
+        let roomy = up("roomy", Kind::Cached, opts.roomy())?;
+        let files = up("files", Kind::Files, 0)?;
+        bench.with_room(&bare, &roomy, &files)?;
+    }
+    drop(bare);
     let Bench { rows, phases, timeline, .. } = bench;
     Ok(Outcome { facts: bed.facts(), setup, rows, phases, timeline })
 }
@@ -180,10 +243,11 @@ fn setup(o: &Options, bare: &Arm<'_>, cached: &Arm<'_>) -> Result<Vec<(String, S
         (
             own("Caches"),
             format!(
-                "{} an OSD where they become full (it holds {} of the image), {} where all fits; wb",
+                "{} an OSD where they become full (it holds {} of the image), {} where all fits; wb, profile osd-hdd{}",
                 bytes(o.cache),
                 bytes(o.per_osd()),
-                bytes(o.roomy())
+                bytes(o.roomy()),
+                o.cache_set.iter().map(|(k, v)| format!(", {k} {v}")).collect::<String>()
             ),
         ),
         (own("BlueStore, on both sides"), on_bare),
@@ -276,6 +340,11 @@ impl Bench<'_> {
         row.native = Some(side(0));
         row.cached = Some(side(1));
         row.shipped = (N > 2).then(|| side(N - 1));
+        self.push_bare(row);
+    }
+
+    /// A row without sides.
+    fn push_bare(&mut self, row: Row) {
         let cells = row.cells();
         say(self.begun, &format!("=> {}: {} ({}) {} {}", row.what, cells[6], cells[7], cells[5], cells[8]));
         self.rows.push(row);

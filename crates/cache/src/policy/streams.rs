@@ -21,6 +21,22 @@ struct Stream {
     older: u8,
 }
 
+/// A run of requests, up to and with one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Bytes of all of it.
+    pub bytes: u64,
+    /// It has as many requests as make a stream.
+    pub stream: bool,
+}
+
+impl Run {
+    /// Bytes of the stream that it is; 0 if it is none.
+    pub fn stream_bytes(self) -> u64 {
+        if self.stream { self.bytes } else { 0 }
+    }
+}
+
 /// Follows the most recent runs of requests, each by the address it goes on at and its direction.
 #[derive(Debug)]
 pub struct Streams {
@@ -95,9 +111,8 @@ impl Streams {
         self.newest = at as u8;
     }
 
-    /// Notes a request of `len` bytes at `offset`. Returns the bytes of the stream it belongs to, its own included; 0
-    /// if it belongs to none.
-    pub fn observe(&mut self, offset: u64, len: u64, write: bool) -> u64 {
+    /// Notes a request of `len` bytes at `offset`, and says which run it ends.
+    pub fn observe(&mut self, offset: u64, len: u64, write: bool) -> Run {
         let at = self.find(offset, write).unwrap_or_else(|| {
             let at = usize::from(self.oldest);
             let s = &mut self.streams[at];
@@ -110,7 +125,7 @@ impl Streams {
         s.bytes = s.bytes.saturating_add(len);
         s.requests = s.requests.saturating_add(1);
         self.tags[at] = Streams::tag(s.next, write);
-        if s.requests >= self.promotion { s.bytes } else { 0 }
+        Run { bytes: s.bytes, stream: s.requests >= self.promotion }
     }
 }
 
@@ -121,8 +136,10 @@ mod tests {
     #[test]
     fn a_run_counts_from_its_eighth_request_with_all_its_bytes() {
         let mut s = Streams::default();
-        let seen: Vec<u64> = (0..9).map(|i| s.observe(i * 4096, 4096, false)).collect();
-        assert_eq!(seen, [0, 0, 0, 0, 0, 0, 0, 8 * 4096, 9 * 4096]);
+        let seen: Vec<Run> = (0..9).map(|i| s.observe(i * 4096, 4096, false)).collect();
+        let streams: Vec<u64> = seen.iter().map(|run| run.stream_bytes()).collect();
+        assert_eq!(streams, [0, 0, 0, 0, 0, 0, 0, 8 * 4096, 9 * 4096]);
+        assert!((1..).zip(&seen).all(|(n, run)| run.bytes == n * 4096), "a run has its bytes from the start");
     }
 
     #[test]
@@ -130,11 +147,15 @@ mod tests {
         let mut s = Streams::new(2);
         for i in 0..4 {
             for run in 0..64u64 {
-                let bytes = s.observe((run << 40) + i * 512, 512, run % 2 == 0);
+                let bytes = s.observe((run << 40) + i * 512, 512, run % 2 == 0).stream_bytes();
                 assert_eq!(bytes, if i == 0 { 0 } else { (i + 1) * 512 });
             }
         }
-        assert_eq!(s.observe((3 << 40) + 4 * 512, 512, true), 0, "a write does not continue reads");
+        assert_eq!(
+            s.observe((3 << 40) + 4 * 512, 512, true).stream_bytes(),
+            0,
+            "a write does not continue reads"
+        );
     }
 
     #[test]
@@ -142,9 +163,9 @@ mod tests {
         let mut s = Streams::new(2);
         s.observe(0, 512, false);
         for i in 1..=128u64 {
-            assert_eq!(s.observe(i << 30, 512, false), 0);
+            assert_eq!(s.observe(i << 30, 512, false).bytes, 512);
         }
-        assert_eq!(s.observe(512, 512, false), 0, "128 others came since");
-        assert_eq!(s.observe((128 << 30) + 512, 512, false), 1024);
+        assert_eq!(s.observe(512, 512, false).bytes, 512, "128 others came since");
+        assert_eq!(s.observe((128 << 30) + 512, 512, false), Run { bytes: 1024, stream: true });
     }
 }

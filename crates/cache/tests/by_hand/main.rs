@@ -5,3 +5,4 @@ mod freeze;
 mod groups;
 mod hand;
 mod lost;
+mod reads;

@@ -3,7 +3,7 @@
 use super::{Form, check_report, ended, print_marks};
 use anyhow::Result;
 use loligo_bench::bed::Place;
-use loligo_bench::osd::{Options, run as measure_osds};
+use loligo_bench::osd::{Load, Options, run as measure_osds};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,16 +13,22 @@ use std::time::Duration;
 /// Brings up a lab of bare OSDs, one of OSDs behind caches of a quarter of their data, one behind caches that hold all of it and
 /// one of OSDs on files, which shows what Ceph can do on this machine at most; all with the same settings of BlueStore, which are
 /// printed. Clients are fio with librbd and rbd_cache=false. Marks that are missed are printed as MISS and are no error. Takes about
-/// 45 minutes.
+/// 70 minutes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Loads:
-  4K random write past a full cache, with the course of the dirty share
-  512K sequential read and write through caches of a quarter of the data
-  4K random read that always hits, random write into a clean cache, 70/30
+  full        4K random write past a full cache, with the course of the dirty share
+  sequential  512K sequential read and write through caches of a quarter of the data
+  scans       what a hot part of the image hits after a deep scrub, a compaction and a backfill of
+              everything, of what it hit before
+  room        4K random read that always hits, random write into a clean cache, 70/30; also on OSDs
+              on files
 
 Example:
   loligo bench osd --rounds 5 --seconds 10 --report osd.html --dir /data")]
 pub(crate) struct Args {
+    /// What is measured: full, sequential, scans, room [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    loads: Vec<Load>,
     /// Seconds of each run
     #[arg(long, value_name = "S", default_value_t = 20)]
     seconds: u64,
@@ -76,7 +82,9 @@ fn measure(a: &Args) -> Result<()> {
         place.dir.clone_from(dir);
     }
     let seconds = Duration::from_secs;
+    let loads = if a.loads.is_empty() { Load::ALL.to_vec() } else { a.loads.clone() };
     let outcome = measure_osds(&Options {
+        loads,
         osds: a.osds,
         replicas: a.replicas,
         image: a.image_size,

@@ -64,6 +64,7 @@ fn numbers_flush_mode_and_tunables_of_a_running_volume() {
         "seq-promotion",
         "replacement",
         "admission",
+        "promote-run",
         "destage-low",
         "destage-rate",
         "snapshot-deadline",
