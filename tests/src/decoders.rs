@@ -98,6 +98,7 @@ pub fn veiled_block() -> Vec<u8> {
         name: "osd3".into(),
         home_start: 0,
         dirty_bytes: Some(4096),
+        through: false,
     };
     Veil::before(head).expect("it has room").set_label(&veil::encode(&label))
 }

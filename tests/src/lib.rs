@@ -2,6 +2,7 @@
 
 pub mod blockdev;
 pub mod cgroup;
+pub mod cli;
 pub mod decoders;
 pub mod direct;
 pub mod fixture;

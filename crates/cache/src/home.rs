@@ -33,6 +33,9 @@ pub struct HomeLabel {
     pub home_start: u64,
     /// Bytes that the core lacks; nothing: not known, because it is served, or was not stopped cleanly.
     pub dirty_bytes: Option<u64>,
+    /// While that is not known: the core has everything all the same. The cache had nothing for itself when it was opened, and has been in
+    /// a mode ever since in which it gets nothing.
+    pub through: bool,
 }
 
 impl HomeLabel {
@@ -47,6 +50,7 @@ impl HomeLabel {
         o[40..48].copy_from_slice(&self.home_start.to_le_bytes());
         o[48..56].copy_from_slice(&self.dirty_bytes.unwrap_or(0).to_le_bytes());
         o[56] = u8::from(self.dirty_bytes.is_some());
+        o[57] = u8::from(self.through);
         end(o, NAME_AT, &self.name)
     }
 
@@ -61,7 +65,7 @@ impl HomeLabel {
             return Err(damaged("home"));
         }
         let dirty_bytes = (raw[56] != 0).then(|| word(raw, 48));
-        Ok(HomeLabel { generation, cache, name, home_start, dirty_bytes })
+        Ok(HomeLabel { generation, cache, name, home_start, dirty_bytes, through: raw[57] != 0 })
     }
 
     /// The newest valid copy on a core, or the label of one whose content begins at byte 0.
@@ -200,6 +204,7 @@ mod tests {
             name: "osd.3".to_owned(),
             home_start: 1 << 20,
             dirty_bytes: Some(12_288),
+            through: false,
         }
     }
 
@@ -207,7 +212,7 @@ mod tests {
     fn a_label_comes_back_as_it_was_and_damage_anywhere_is_seen() {
         let raw = label().encode();
         assert_eq!(HomeLabel::decode(&raw).unwrap(), label());
-        let unknown = HomeLabel { dirty_bytes: None, ..label() };
+        let unknown = HomeLabel { dirty_bytes: None, through: true, ..label() };
         assert_eq!(HomeLabel::decode(&unknown.encode()).unwrap(), unknown);
         for at in 0..raw.len() {
             let mut broken = raw.clone();

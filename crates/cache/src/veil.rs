@@ -20,6 +20,7 @@ pub fn encode(label: &HomeLabel) -> Vec<u8> {
     let mut o = begin(MAGIC, VERSION, LABEL, label);
     o[40..48].copy_from_slice(&label.dirty_bytes.unwrap_or(0).to_le_bytes());
     o[48] = u8::from(label.dirty_bytes.is_some());
+    o[49] = u8::from(label.through);
     end(o, NAME_AT, &label.name)
 }
 
@@ -30,7 +31,7 @@ pub fn encode(label: &HomeLabel) -> Vec<u8> {
 pub fn decode(raw: &[u8]) -> Result<HomeLabel, SuperError> {
     let Common { raw, generation, cache, name } = common(raw, MAGIC, VERSION, LABEL, NAME_AT)?;
     let dirty_bytes = (raw[48] != 0).then(|| word(raw, 40));
-    Ok(HomeLabel { generation, cache, name, home_start: 0, dirty_bytes })
+    Ok(HomeLabel { generation, cache, name, home_start: 0, dirty_bytes, through: raw[49] != 0 })
 }
 
 #[cfg(test)]
@@ -46,6 +47,7 @@ mod tests {
             name: "osd3".to_owned(),
             home_start: 0,
             dirty_bytes: Some(12_288),
+            through: false,
         }
     }
 
@@ -54,7 +56,7 @@ mod tests {
         let raw = encode(&label());
         assert_eq!(raw.len(), LABEL);
         assert_eq!(decode(&raw).unwrap(), label());
-        let unknown = HomeLabel { dirty_bytes: None, ..label() };
+        let unknown = HomeLabel { dirty_bytes: None, through: true, ..label() };
         assert_eq!(decode(&encode(&unknown)).unwrap(), unknown);
         for at in 0..raw.len() {
             let mut broken = raw.clone();

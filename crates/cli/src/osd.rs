@@ -8,14 +8,14 @@ use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
 use loligo_lab::interrupt::{Interrupt, exit_code};
 use loligo_osd::adopt::{self, Adopt};
+use loligo_osd::behind::{Behind, Via};
 use loligo_osd::cluster::Access;
-use loligo_osd::devices::Devices;
 use loligo_osd::list::Row;
 use loligo_osd::place::{self, Place};
-use loligo_osd::prepare::{self, Prepare, Via};
+use loligo_osd::prepare::{self, Prepare};
 use loligo_osd::release::{self, Release};
 use loligo_osd::remove::Remove;
-use loligo_osd::{activate, list, remove};
+use loligo_osd::{activate, labels, list, remove};
 use loligo_service::client::DaemonClient;
 use loligo_service::profile::Profile;
 use std::path::PathBuf;
@@ -39,6 +39,8 @@ use std::process::ExitCode;
   A cache under an OSD that is there already, and away again:
     loligo osd adopt 3 --cache /dev/nvme0n1p6
     loligo osd release 3
+  The same OSD when the daemon's state is lost:
+    loligo osd adopt 3 --data /dev/sdd --cache /dev/nvme0n1p6
   Take one away once its data are elsewhere, and wait for that:
     loligo osd remove 7 --wait")]
 pub(crate) struct Args {
@@ -72,12 +74,6 @@ struct PrepareArgs {
     /// The slow device, for the data: a device or file, or hdd:PATH?rpm=7200 (a disk modelled over a file)
     #[arg(long, value_name = "DEV")]
     data: String,
-    /// The cache: a device of its own, such as a partition; or a file, made with --cache-size
-    #[arg(long, value_name = "DEV")]
-    cache: PathBuf,
-    /// Bytes of the cache (default: the whole device)
-    #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
-    cache_size: Option<u64>,
     /// Where BlueStore's database lies (default: with the data, and so behind the cache)
     #[arg(long, value_name = "DEV")]
     db: Option<PathBuf>,
@@ -90,6 +86,22 @@ struct PrepareArgs {
     /// Its CRUSH class (default: hdd or ssd, by what the data device says of itself)
     #[arg(long)]
     class: Option<String>,
+    /// Make it only; 'loligo osd activate' starts it
+    #[arg(long)]
+    no_start: bool,
+    #[command(flatten)]
+    behind: BehindArgs,
+}
+
+/// What an OSD stands behind, and how.
+#[derive(Debug, clap::Args)]
+struct BehindArgs {
+    /// The cache: a device of its own, such as a partition; or a file, made with --cache-size
+    #[arg(long, value_name = "DEV")]
+    cache: PathBuf,
+    /// Bytes of the cache (default: the whole device)
+    #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
+    cache_size: Option<u64>,
     /// What is cached and what an answer waits for
     ///
     /// In wb the OSD is lost with its cache; in wt it is not, and writes are as slow as the disk.
@@ -109,20 +121,35 @@ struct PrepareArgs {
     /// As whom the OSD runs
     #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
     user: String,
-    /// How the OSD reaches the volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a file)
+    /// How the OSD reaches its volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a file)
     ///
     /// On a device of ublk an OSD lives on while the daemon is away, and its requests wait; the kernel must have ublk_drv (Linux 6.5).
     #[arg(long, value_name = "block|ublk|fuse", default_value = "block", value_parser = via)]
     via: Via,
-    /// Make it only; 'loligo osd activate' starts it
-    #[arg(long)]
-    no_start: bool,
-    /// Overwrite data on the devices
+    /// Overwrite data on the devices (with 'adopt': on the cache)
     ///
     /// Not data that somebody counts on: devices in use, of LVM or md, of an OSD in the cluster, or caches that hold what their
     /// core does not have.
     #[arg(long)]
     force: bool,
+}
+
+impl BehindArgs {
+    fn wanted(self) -> Result<Behind> {
+        Ok(Behind {
+            cache: std::path::absolute(self.cache)?,
+            cache_size: self.cache_size,
+            mode: self.mode.name().to_owned(),
+            profile: Some(self.profile.name.to_owned()),
+            params: self.params.into_iter().collect(),
+            cluster: self.cluster.access()?,
+            dir: self.osd_dir,
+            user: self.user,
+            via: self.via,
+            force: self.force,
+            program: std::env::current_exe().context("the path of this program")?,
+        })
+    }
 }
 
 /// Which cluster, and as whom.
@@ -196,40 +223,14 @@ struct RemoveArgs {
 struct AdoptArgs {
     /// Its number
     id: u32,
-    /// The cache: a device of its own, such as a partition; or a file, made with --cache-size
+    /// Its own device, where this host has forgotten its volume
+    ///
+    /// The daemon's state may be lost while 'block' of the OSD leads to the volume. The label on the device says which cache it belongs to: with
+    /// that one everything is as it was; with no other, unless that had nothing for itself.
     #[arg(long, value_name = "DEV")]
-    cache: PathBuf,
-    /// Bytes of the cache (default: the whole device)
-    #[arg(long, value_name = "SIZE", value_parser = crate::values::size)]
-    cache_size: Option<u64>,
-    /// What is cached and what an answer waits for
-    ///
-    /// In wb the OSD is lost with its cache; in wt it is not, and writes are as slow as the disk.
-    #[arg(long, default_value = "wb", value_parser = crate::values::mode)]
-    mode: Mode,
-    /// A named set of the cache's tunables
-    #[arg(long, value_name = "NAME", default_value = "osd-hdd", value_parser = crate::values::profile)]
-    profile: &'static Profile,
-    /// A tunable, as 'loligo param' names it; may be given several times
-    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = crate::values::param)]
-    params: Vec<(String, String)>,
+    data: Option<PathBuf>,
     #[command(flatten)]
-    cluster: ClusterArgs,
-    /// The OSD's folder (default: /var/lib/ceph/osd/ceph-ID)
-    #[arg(long, value_name = "DIR")]
-    osd_dir: Option<PathBuf>,
-    /// As whom the OSD runs
-    #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
-    user: String,
-    /// How the OSD is to reach the volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a
-    /// file)
-    #[arg(long, value_name = "block|ublk|fuse", default_value = "block", value_parser = via)]
-    via: Via,
-    /// Overwrite data on the cache device
-    ///
-    /// Not data that somebody counts on, as with 'prepare'.
-    #[arg(long)]
-    force: bool,
+    behind: BehindArgs,
 }
 
 /// Take the cache away from an adopted OSD, which goes on on its own device
@@ -242,9 +243,9 @@ struct ReleaseArgs {
     id: u32,
     /// Its cache is lost for good, and had nothing for itself
     ///
-    /// The first block comes from behind the label on the OSD's device. Nothing is lost if the cache was in wt, wa, wi or pt all the time.
-    /// Refused where the volume is defined in wb or wo and was not stopped with nothing dirty: the store would be a mixture of old and new.
-    /// Remove the OSD then ('loligo osd remove'), and have the cluster make up for it.
+    /// The first block comes from behind the label on the OSD's device, which also tells whether anything is lost. Nothing is if the volume was
+    /// stopped with nothing dirty; or was started with nothing dirty in wt, wa, wi or pt, and not switched to wb or wo since (one that was
+    /// switched away from those counts from its next start on). Refused otherwise: the store would be a mixture of old and new. Remove the OSD then ('loligo osd remove'), and have the cluster make up for it.
     #[arg(long)]
     without_cache: bool,
 }
@@ -288,28 +289,15 @@ fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
             hdd
         }
     };
-    let devices = Devices {
+    let wanted = Prepare {
+        behind: a.behind.wanted()?,
         data,
         text: a.data,
-        cache: whole(a.cache)?,
-        cache_size: a.cache_size,
         db: a.db.map(whole).transpose()?,
         wal: a.wal.map(whole).transpose()?,
-    };
-    let wanted = Prepare {
-        devices,
         id: a.id,
         class: a.class,
-        mode: a.mode.name().to_owned(),
-        profile: Some(a.profile.name.to_owned()),
-        params: a.params.into_iter().collect(),
-        cluster: a.cluster.access()?,
-        dir: a.osd_dir,
-        user: a.user,
-        via: a.via,
         start: !a.no_start,
-        force: a.force,
-        program: std::env::current_exe().context("the path of this program")?,
     };
     let id = prepare::prepare(&wanted, stop)?;
     outln!("{id}");
@@ -317,20 +305,8 @@ fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
 }
 
 fn take_in(a: AdoptArgs, stop: &Interrupt) -> Result<()> {
-    let wanted = Adopt {
-        id: a.id,
-        cache: std::path::absolute(a.cache)?,
-        cache_size: a.cache_size,
-        mode: a.mode.name().to_owned(),
-        profile: Some(a.profile.name.to_owned()),
-        params: a.params.into_iter().collect(),
-        cluster: a.cluster.access()?,
-        dir: a.osd_dir,
-        user: a.user,
-        via: a.via,
-        force: a.force,
-        program: std::env::current_exe().context("the path of this program")?,
-    };
+    let data = a.data.map(std::path::absolute).transpose()?;
+    let wanted = Adopt { id: a.id, data, behind: a.behind.wanted()? };
     adopt::adopt(&wanted, stop)
 }
 
@@ -394,6 +370,9 @@ fn show(rows: &[Row], json: bool) -> Result<()> {
     for r in rows {
         if let Some(why) = &r.why {
             outln!("osd.{}: volume {} is {}: {why}", r.id, r.volume, r.volume_state);
+        }
+        if let Some(text) = labels::warning(r.id, &r.core, &r.labels_at) {
+            outln!("warning: {text}");
         }
     }
     Ok(())

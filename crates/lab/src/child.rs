@@ -48,6 +48,11 @@ impl Child {
         self.inner.id()
     }
 
+    /// The child's standard input, once, where it is piped.
+    pub fn take_stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.inner.stdin.take()
+    }
+
     /// The child's standard output, once, where it was piped.
     pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.inner.stdout.take()

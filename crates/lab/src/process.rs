@@ -137,9 +137,26 @@ fn wait(processes: &[Process], limit: Duration) -> bool {
 /// # Errors
 /// With what it said on standard error where it fails, does not end within `limit`, or is not there.
 pub fn run(command: &mut Command, limit: Duration, stop: &Interrupt) -> Result<String> {
+    run_on(command, None, limit, stop)
+}
+
+/// The same for a program that reads `input`.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn feed(command: &mut Command, input: String, limit: Duration, stop: &Interrupt) -> Result<String> {
+    run_on(command, Some(input), limit, stop)
+}
+
+fn run_on(command: &mut Command, input: Option<String>, limit: Duration, stop: &Interrupt) -> Result<String> {
     let what = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Child::spawn(command).with_context(|| format!("starting {what}"))?;
+    if let (Some(input), Some(mut pipe)) = (input, child.take_stdin()) {
+        // One that ends without reading to the end says why by how it ends.
+        std::thread::spawn(move || drop(pipe.write_all(input.as_bytes())));
+    }
     let readers =
         [child.take_stdout().map(|s| reader(Box::new(s))), child.take_stderr().map(|s| reader(Box::new(s)))];
     let begun = Instant::now();
@@ -248,5 +265,7 @@ mod tests {
         let e = run(Command::new("sleep").arg("60"), Duration::from_millis(100), &stop).unwrap_err();
         assert!(e.to_string().contains("no answer"), "{e}");
         assert_eq!(run(Command::new("echo").arg("x"), limit, &stop).unwrap(), "x\n");
+        assert_eq!(feed(&mut Command::new("cat"), "y\n".to_owned(), limit, &stop).unwrap(), "y\n");
+        assert_eq!(run(&mut Command::new("cat"), limit, &stop).unwrap(), "", "nothing to read");
     }
 }

@@ -3,6 +3,7 @@
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
 use crate::folder;
+use crate::labels;
 use crate::place::{self, Known, Place};
 use crate::say;
 use anyhow::{Context, Result, bail, ensure};
@@ -63,7 +64,7 @@ pub(crate) fn bring_up(
     // Its start has the daemon run the same for the OSD: whoever comes second finds it running.
     let cluster = Cluster::new(&known.place.cluster, stop);
     let before = cluster.map().ok().and_then(|map| map.osd(*id)).filter(|o| o.up).map(|o| o.up_from);
-    let started = run(&known.place, &known.target()?, stop)?;
+    let started = run(known, stop)?;
     wait_up(&cluster, &known.place, since.or(before.filter(|_| started)))
 }
 
@@ -126,16 +127,18 @@ fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
         return Ok(false);
     }
     let known = place::one(&DaemonClient::new()?, place.id)?;
-    run_locked(place, &known.target()?, stop)
+    run_locked(&known, stop)
 }
 
-/// Has the OSD run on what is at `target` now. Whether it had to be started.
-fn run(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
-    let _lock = folder::lock(&place.dir)?;
-    run_locked(place, target, stop)
+/// Has the OSD run on its volume as that is served now. Whether it had to be started.
+fn run(known: &Known, stop: &Interrupt) -> Result<bool> {
+    let _lock = folder::lock(&known.place.dir)?;
+    run_locked(known, stop)
 }
 
-fn run_locked(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
+fn run_locked(known: &Known, stop: &Interrupt) -> Result<bool> {
+    let (place, target) = (&known.place, &known.target()?);
+    labels::warn(known);
     folder::link(place, target)?;
     restore(place, target, stop)?;
     folder::own(place)?;

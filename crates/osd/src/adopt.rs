@@ -1,64 +1,43 @@
 //! Putting a cache under an OSD that exists, without making it anew.
 //!
 //! Everything is checked while the OSD runs. It is down from when it is stopped until it runs on the volume; cut off there, the same
-//! command goes on once the volume is made, and before that the OSD is as it was.
+//! command goes on once the volume is made, and before that the OSD is as it was. Where a host has forgotten the volume of an adopted OSD,
+//! the label on its device and the cache are enough to make it again.
 
 use crate::activate;
-use crate::cluster::{Access, Cluster, default_dir};
+use crate::behind::{Behind, Via};
+use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder, linked_from};
-use crate::devices::{BLUESTORE, Devices, bluestore_uuid, free, lasting};
+use crate::devices::{Devices, bluestore_uuid, free, lasting};
 use crate::folder;
+use crate::labels;
 use crate::place::{self, Known, Place};
-use crate::prepare::{Via, warn_of_shared};
+use crate::prepare::warn_of_shared;
 use crate::raw::first_block;
 use crate::release::{self, forget, may_stop, origin, part};
 use crate::say;
 use crate::undo::Undo;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::body;
-use loligo_block::{DeviceFile, DeviceSpec, OpenOptions, SyncFile, SyncIo, Veil};
+use loligo_block::{DeviceFile, DeviceSpec, OpenOptions, SyncFile, Veil};
 use loligo_cache::home::HomeLabel;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::veil;
-use loligo_export::blockdev::Owner;
 use loligo_lab::interrupt::Interrupt;
-use loligo_service::client::{Create, DaemonClient};
+use loligo_service::client::{Create, DaemonClient, Stop};
 use loligo_service::daemon::config::{Leave, VolumeConfig};
 use loligo_service::daemon::entry::Status;
-use serde_json::json;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Where later releases of Ceph keep further copies of a store's label.
-const MORE_LABELS: [u64; 4] = [1 << 30, 10 << 30, 100 << 30, 1000 << 30];
 
 /// An OSD to be adopted.
 #[derive(Debug, Clone)]
 pub struct Adopt {
     /// Its number.
     pub id: u32,
-    /// Its cache.
-    pub cache: PathBuf,
-    /// Bytes of a new cache.
-    pub cache_size: Option<u64>,
-    /// The cache's mode.
-    pub mode: String,
-    /// A named set of the cache's tunables.
-    pub profile: Option<String>,
-    /// Tunables of the cache.
-    pub params: BTreeMap<String, String>,
-    /// The cluster.
-    pub cluster: Access,
-    /// Its folder; nothing: where the packages' units look for it.
-    pub dir: Option<PathBuf>,
-    /// As whom it runs, as `ceph:ceph`.
-    pub user: String,
-    /// How it is to reach its volume.
-    pub via: Via,
-    /// Give up what the cache device holds, where nobody counts on it.
-    pub force: bool,
-    /// This program, by its whole path.
-    pub program: PathBuf,
+    /// Its own device, where `block` in its folder leads to a volume that nobody knows any more.
+    pub data: Option<PathBuf>,
+    /// What it is to stand behind, and its cluster.
+    pub behind: Behind,
 }
 
 /// What is done, in so far as it is known before anything is.
@@ -69,8 +48,12 @@ struct Plan<'a> {
     core: PathBuf,
     /// The cache is there, and not to be made as a file.
     cache_exists: bool,
-    /// It was made for this OSD already.
+    /// It is this OSD's, which has the label on its device already.
     cache_begun: bool,
+    /// It was adopted once, and this host has forgotten its volume: it has no device to run on, or waits for the one that it has.
+    is_lost: bool,
+    /// The epoch in which it came up, if it is up.
+    before: Option<u64>,
     cluster: Cluster,
 }
 
@@ -80,7 +63,7 @@ struct Plan<'a> {
 /// What stands in the way, with the mend; the OSD then runs as before, or it is said what is to be done.
 pub fn adopt(wanted: &Adopt, stop: &Interrupt) -> Result<()> {
     let id = wanted.id;
-    let cluster = Cluster::new(&wanted.cluster, stop);
+    let cluster = Cluster::new(&wanted.behind.cluster, stop);
     let daemon = DaemonClient::new()?;
     daemon.about()?;
     cluster.answers()?;
@@ -88,13 +71,12 @@ pub fn adopt(wanted: &Adopt, stop: &Interrupt) -> Result<()> {
         return go_on(&daemon, &known, stop);
     }
     let plan = check(wanted, &daemon, cluster)?;
-    let before = plan.cluster.map()?.osd(id).filter(|o| o.up).map(|o| o.up_from);
-    if holder(&plan.place.dir).is_some() {
+    if !plan.is_lost && holder(&plan.place.dir).is_some() {
         may_stop(&plan.cluster, id)?;
     }
     stop.check()?;
     let mut undo = Undo::default();
-    match plan.act(&daemon, &mut undo, before) {
+    match plan.act(&daemon, &mut undo) {
         Ok(()) => Ok(()),
         Err(why) => {
             say!("taking back what was done");
@@ -124,11 +106,21 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     let id = wanted.id;
     let map = cluster.map()?;
     let mapped = map.osd(id).with_context(|| format!("there is no osd.{id} in the cluster"))?;
-    let dir = std::path::absolute(wanted.dir.clone().unwrap_or_else(|| default_dir(id)))?;
+    let dir = wanted.behind.dir(id)?;
     let text = |name: &str| std::fs::read_to_string(dir.join(name)).map(|t| t.trim().to_owned());
-    let uuid = text("fsid").with_context(|| {
-        format!("osd.{id} is not on this host, or its folder is not {}: give --osd-dir", dir.display())
-    })?;
+    let uuid = match (text("fsid"), &wanted.data) {
+        (Ok(uuid), _) => uuid,
+        // The store itself tells, and its folder is written again from it.
+        (Err(_), Some(_)) => mapped.uuid.clone(),
+        (Err(why), None) => {
+            return Err(why).with_context(|| {
+                format!(
+                    "osd.{id} is not on this host, or its folder is not {}: give --osd-dir",
+                    dir.display()
+                )
+            });
+        }
+    };
     ensure!(
         uuid == mapped.uuid,
         "{} is the folder of OSD {uuid}, and osd.{id} of the cluster is {}: check --osd-dir and --conf",
@@ -137,7 +129,7 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     );
     let kind = text("type").unwrap_or_else(|_| "bluestore".to_owned());
     ensure!(kind == "bluestore", "osd.{id} is a store of the kind {kind}: only BlueStore can be adopted");
-    let origin = origin(&dir)?;
+    let origin = own_device(wanted, &dir)?;
     let core = lasting(&dir.join(&origin));
     let beside = |name: &str| std::fs::read_link(dir.join(name)).ok();
     let place = Place {
@@ -146,12 +138,12 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
         db: beside("block.db"),
         wal: beside("block.wal"),
         dir,
-        cluster: wanted.cluster.clone(),
-        user: wanted.user.clone(),
+        cluster: wanted.behind.cluster.clone(),
+        user: wanted.behind.user.clone(),
         adopted: Some(origin),
     };
     daemon::can_be_started(&place)?;
-    if wanted.via == Via::Ublk {
+    if wanted.behind.via == Via::Ublk {
         // Nothing but the volume's start would say so, and the OSD is down by then.
         loligo_export::ublk::available().context("--via ublk; --via block does without")?;
     }
@@ -164,8 +156,8 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     let devices = Devices {
         data: DeviceSpec::File(core.clone()),
         text: String::new(),
-        cache: lasting(&wanted.cache),
-        cache_size: wanted.cache_size,
+        cache: lasting(&wanted.behind.cache),
+        cache_size: wanted.behind.cache_size,
         db: None,
         wal: None,
     };
@@ -178,10 +170,18 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     if cache_exists {
         let file = free("the cache", &devices.cache)?;
         // One that only has the right name may be from before the OSD ran on its own disk.
-        cache_begun = Superblock::load(&mut SyncFile::new(file.clone()))
-            .is_ok_and(|sb| label.as_ref().is_some_and(|l| l.cache == sb.uuid));
-        if !cache_begun {
-            devices.check_cache(&file, &map, wanted.force)?;
+        let own = Superblock::load(&mut SyncFile::new(file.clone()))
+            .ok()
+            .filter(|sb| label.as_ref().is_some_and(|l| l.cache == sb.uuid));
+        cache_begun = own.is_some();
+        match own {
+            Some(sb) if sb.mode.name() != wanted.behind.mode => say!(
+                "osd.{id}: its cache was in {} and is in {} from now on: --mode says otherwise",
+                sb.mode.name(),
+                wanted.behind.mode
+            ),
+            Some(_) => {}
+            None => devices.check_cache(&file, &map, wanted.behind.force)?,
         }
     } else {
         devices.check_new_cache()?;
@@ -189,11 +189,42 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     if let Some(label) = label.filter(|_| !cache_begun) {
         lacks_nothing(&label, &core, id)?;
     }
-    warn_of_shared(daemon, &devices.cache, &wanted.mode, id)?;
-    let plan = Plan { wanted, place, core, cache_exists, cache_begun, cluster };
-    plan.definition()?.options(&plan.place.volume(), Leave::default())?;
-    let _: Owner = wanted.user.parse().map_err(|why| anyhow!("--user {}: {why}", wanted.user))?;
+    warn_of_shared(daemon, &devices.cache, &wanted.behind.mode, id)?;
+    let is_lost = cache_begun && wanted.data.is_some();
+    let before = mapped.up.then_some(mapped.up_from);
+    let plan = Plan { wanted, place, core, cache_exists, cache_begun, is_lost, before, cluster };
+    wanted.behind.check(&plan.place, &plan.definition()?)?;
     Ok(plan)
+}
+
+/// What `block` of the OSD leads to when it has no volume.
+fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
+    let id = wanted.id;
+    let file = dir.join("volume").join(place::volume_of(id));
+    let is_volume = |origin: &Path| origin.starts_with("/dev/loligo") || dir.join(origin) == file;
+    let Some(data) = &wanted.data else {
+        let origin = origin(dir)?;
+        ensure!(
+            !is_volume(&origin),
+            "osd.{id} was adopted, and its 'block' leads to {}, a volume that this host does not know any more: give its own device with \
+             --data, and the cache that it had ('loligo probe DEVICE' says whose one is)",
+            origin.display()
+        );
+        return Ok(origin);
+    };
+    let Some(origin) = std::fs::read_link(dir.join("block")).ok().filter(|o| !is_volume(o)) else {
+        return Ok(lasting(data));
+    };
+    let (now, given) = (rustix::fs::stat(dir.join(&origin)), rustix::fs::stat(data));
+    let which =
+        |s: rustix::fs::Stat| if s.st_rdev == 0 { (s.st_dev, s.st_ino) } else { (s.st_rdev, u64::MAX) };
+    ensure!(
+        now.is_ok_and(|now| given.is_ok_and(|given| which(now) == which(given))),
+        "'block' of osd.{id} leads to {}, and --data names {}: leave --data out, which is for an OSD whose volume this host has forgotten",
+        origin.display(),
+        data.display()
+    );
+    Ok(origin)
 }
 
 /// Refuses another cache where the one before may hold what the core lacks. What may be overwritten on the new one is another matter.
@@ -230,7 +261,24 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
             label.name,
             place.id
         );
+        // The same number may be another's, in another cluster.
+        if let Some(uuid) = Veil::of_block(raw).head().as_deref().and_then(bluestore_uuid) {
+            ensure!(
+                uuid == place.uuid,
+                "{path} is the store of OSD {uuid}, and osd.{} is {}",
+                place.id,
+                place.uuid
+            );
+        }
         return Ok(Some(label));
+    }
+    if let Ok(label) = HomeLabel::load(&mut dev) {
+        bail!(
+            "{path} is the core of volume '{}' behind a label of its own: 'loligo osd prepare' made it, and only its volume can serve it \
+             ('loligo volume create --home-offset {}')",
+            label.name,
+            label.home_start
+        );
     }
     let found = bluestore_uuid(&raw);
     ensure!(
@@ -244,14 +292,10 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
         "the label of BlueStore on {path} has more than {} bytes: it has no room behind one of ours",
         body::MOST
     );
-    let size = dev.size();
-    for at in MORE_LABELS.into_iter().filter(|at| at + 4096 <= size) {
-        let mut copy = vec![0; 4096];
-        dev.read_at(at, &mut copy)?;
-        ensure!(
-            !copy.starts_with(BLUESTORE),
+    if let Some(at) = labels::on(&mut dev)?.first() {
+        bail!(
             "{path} holds a further copy of BlueStore's label at byte {at} (bluestore_bdev_label_multi): it would be found there, so such \
-             a store cannot be hidden yet; make it anew with 'loligo osd remove' and 'prepare'"
+             a store cannot be hidden; make it anew with 'loligo osd remove' and 'prepare'"
         );
     }
     Ok(None)
@@ -266,44 +310,40 @@ fn is_encrypted(path: &Path) -> bool {
 }
 
 impl Plan<'_> {
-    fn act(&self, daemon: &DaemonClient, undo: &mut Undo, before: Option<u64>) -> Result<()> {
-        let (id, dir) = (self.place.id, &self.place.dir);
+    fn act(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
+        let (id, dir, before) = (self.place.id, &self.place.dir, self.before);
         let stop = self.cluster.interrupt();
         let place = self.place.clone();
-        if holder(dir).is_some() {
-            undo.note(format!("systemctl start {}", daemon::unit(id)), move || {
-                release::start(&place, &Interrupt::default(), before)
-            });
+        if !self.is_lost {
+            if holder(dir).is_some() {
+                undo.note(format!("systemctl start {}", daemon::unit(id)), move || {
+                    release::start(&place, &Interrupt::default(), before)
+                });
+            }
+            say!("osd.{id}: stopping");
+            daemon::stop(id, dir, stop)?;
         }
-        say!("osd.{id}: stopping");
-        daemon::stop(id, dir, stop)?;
         // Nobody else may have it: a mount, a device on top, another program.
         drop(free("the OSD's device", &self.core)?);
         stop.check()?;
         self.make_volume(daemon, undo)?;
         stop.check()?;
         let known = place::one(daemon, id)?;
-        activate::bring_up(daemon, &known, before, stop)
+        // One that was not stopped here may have gone on.
+        activate::bring_up(daemon, &known, before.filter(|_| !self.is_lost), stop)
     }
 
     fn make_volume(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
         let (name, id) = (self.place.volume(), self.place.id);
         say!("osd.{id}: making volume {name}");
-        if self.wanted.via == Via::Fuse {
-            let mount = self.place.dir.join("volume");
-            std::fs::create_dir_all(&mount).with_context(|| format!("making {}", mount.display()))?;
-        }
+        folder::make(&self.place.dir)?;
+        self.wanted.behind.make_mountpoint(&self.place)?;
         let create = self.cache_exists && !self.cache_begun;
-        let allow = Leave { create, force: create && self.wanted.force, ..Leave::default() };
-        let (dir, made) = (self.place.dir.clone(), !self.cache_exists);
-        undo.note(format!("loligo osd release {id}"), move || {
-            let daemon = DaemonClient::new()?;
-            let Ok(known) = place::one(&daemon, id) else { return Ok(()) };
-            folder::begin_release(&dir)?;
-            daemon::stop(id, &dir, &Interrupt::default())?;
-            part(&daemon, &known, false, &Interrupt::default())?;
-            forget(&daemon, &known, made)
-        });
+        let allow = Leave { create, force: create && self.wanted.behind.force, ..Leave::default() };
+        match self.is_lost {
+            true => self.note_forgetting(undo),
+            false => self.note_release(undo),
+        }
         match daemon.create(&Create { name: name.clone(), definition: self.definition()?, allow })? {
             Status::Serving => Ok(()),
             other => {
@@ -312,28 +352,39 @@ impl Plan<'_> {
         }
     }
 
+    /// The OSD had no cache before: what was done ends with its own first block in its place.
+    fn note_release(&self, undo: &mut Undo) {
+        let (id, dir, made) = (self.place.id, self.place.dir.clone(), !self.cache_exists);
+        undo.note(format!("loligo osd release {id}"), move || {
+            let daemon = DaemonClient::new()?;
+            let Ok(known) = place::one(&daemon, id) else { return Ok(()) };
+            folder::begin_release(&dir)?;
+            daemon::stop(id, &dir, &Interrupt::default())?;
+            part(&daemon, &known, false, &Interrupt::default())?;
+            forget(&daemon, &known, made)
+        });
+    }
+
+    /// It was adopted already: device and cache stay married, with all that the cache holds, and the host forgets them again.
+    fn note_forgetting(&self, undo: &mut Undo) {
+        let (id, dir, name) = (self.place.id, self.place.dir.clone(), self.place.volume());
+        undo.note(format!("loligo volume stop {name}; loligo volume delete --force {name}"), move || {
+            let daemon = DaemonClient::new()?;
+            if place::one(&daemon, id).is_err() {
+                return Ok(());
+            }
+            folder::begin_release(&dir)?;
+            daemon::stop(id, &dir, &Interrupt::default())?;
+            daemon.stop(&name, &Stop { flush: false })?;
+            daemon.delete(&name, true)?;
+            folder::end_release(&dir);
+            Ok(())
+        });
+    }
+
     /// The definition of its volume.
     fn definition(&self) -> Result<VolumeConfig> {
-        let w = self.wanted;
-        let volume = self.place.volume();
-        let listen = w.via.way(&volume, &self.place.dir);
-        let mut all = json!({
-            "core": self.core,
-            "cache": lasting(&w.cache),
-            "mode": w.mode,
-            "home-offset": "0",
-            "listen": [listen],
-            "params": w.params,
-            "after-start": self.place.words(&w.program),
-        });
-        let mut put = |key: &str, value: Option<String>| {
-            if let Some(value) = value {
-                all[key] = value.into();
-            }
-        };
-        put("cache-size", w.cache_size.map(|n| n.to_string()));
-        put("profile", w.profile.clone());
-        put("dev-owner", (w.via != Via::Fuse).then(|| w.user.clone()));
-        serde_json::from_value(all).context("the volume's definition")
+        let behind = &self.wanted.behind;
+        behind.definition(&self.place, &self.core.display().to_string(), &lasting(&behind.cache), 0)
     }
 }

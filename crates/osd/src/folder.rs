@@ -8,11 +8,14 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// There as long as an OSD is being made.
 const UNFINISHED: &str = "loligo-unfinished";
 /// There as long as the OSD is being released: nobody starts it on its volume.
 const RELEASING: &str = "loligo-releasing";
+/// How long who comes to lock a folder that is being removed may take.
+const COMES: Duration = Duration::from_secs(2);
 /// Held by who starts the OSD.
 const LOCK: &str = "loligo-lock";
 
@@ -60,19 +63,33 @@ pub(crate) fn begin(dir: &Path) -> Result<()> {
     make().with_context(|| format!("making {}", dir.display()))
 }
 
+/// Makes the folder of an OSD whose own was lost, if it was.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn make(dir: &Path) -> Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(dir);
+    made.with_context(|| format!("making {}", dir.display()))
+}
+
 /// The OSD is whole.
 pub(crate) fn finish(dir: &Path) -> Result<()> {
     let path = dir.join(UNFINISHED);
     fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
 }
 
-/// Removes the folder. What its links lead to stays as it is.
+/// Removes the folder. What its links lead to stays as it is. Who was about to start the OSD may come to lock it at this moment, and finds then
+/// that there is none any more.
 pub(crate) fn remove(dir: &Path) -> Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(why) if why.kind() != ErrorKind::NotFound => {
-            Err(why).with_context(|| format!("removing {}", dir.display()))
+    let begun = Instant::now();
+    loop {
+        match fs::remove_dir_all(dir) {
+            Err(why) if why.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(why) if why.kind() == ErrorKind::DirectoryNotEmpty && begun.elapsed() < COMES => {
+                std::thread::sleep(COMES / 100);
+            }
+            gone => return gone.with_context(|| format!("removing {}", dir.display())),
         }
-        _ => Ok(()),
     }
 }
 
@@ -189,6 +206,22 @@ fn give(path: &PathBuf, owner: Owner) -> Result<()> {
 mod tests {
     use super::*;
     use crate::cluster::Access;
+
+    #[test]
+    fn a_folder_goes_though_somebody_comes_to_lock_it_meanwhile() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = dir.path().join("ceph-3");
+        begin(&at).expect("it is new");
+        let (coming, until) = (at.clone(), Instant::now() + Duration::from_millis(300));
+        let comes = std::thread::spawn(move || {
+            // Where there is no folder there is nothing to lock.
+            while Instant::now() < until && lock(&coming).is_ok() {}
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        remove(&at).expect("it goes");
+        comes.join().expect("it came");
+        assert!(!at.exists());
+    }
 
     #[test]
     fn a_folder_holds_who_the_osd_is_and_links_are_mended() {

@@ -5,10 +5,12 @@
 
 pub mod activate;
 pub mod adopt;
+pub mod behind;
 pub mod cluster;
 pub mod daemon;
 pub mod devices;
 pub mod folder;
+pub mod labels;
 pub mod list;
 pub mod place;
 pub mod prepare;

@@ -4,6 +4,7 @@ use crate::cluster::{Access, Cluster, Map, Mapped};
 use crate::daemon::holder;
 use crate::devices::disks_under;
 use crate::folder;
+use crate::labels;
 use crate::place;
 use anyhow::Result;
 use loligo_lab::interrupt::Interrupt;
@@ -45,6 +46,8 @@ pub struct Row {
     pub shares_cache_with: Vec<u32>,
     /// Its folder.
     pub dir: PathBuf,
+    /// Bytes of its own device where copies of the store's label show, for anybody to start it without its cache.
+    pub labels_at: Vec<u64>,
 }
 
 /// All of them.
@@ -88,6 +91,7 @@ pub fn list(stop: &Interrupt) -> Result<Vec<Row>> {
             dirty_bytes: volume.dirty_bytes,
             shares_cache_with: shares.map(|(k, _)| k.place.id).collect(),
             dir: place.dir.clone(),
+            labels_at: labels::of(known),
         }
     });
     Ok(rows.collect())

@@ -4,7 +4,8 @@
 //! OSD in the cluster's map. What was done before is taken back on an error and on Ctrl-C.
 
 use crate::activate;
-use crate::cluster::{Access, Cluster, default_dir};
+use crate::behind::{Behind, Via};
+use crate::cluster::Cluster;
 use crate::daemon;
 use crate::devices::{Devices, Found, disks_under};
 use crate::folder;
@@ -13,16 +14,15 @@ use crate::say;
 use crate::settings::{self, SETTINGS};
 use crate::undo::Undo;
 use crate::wipe;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use loligo_block::DeviceSpec;
 use loligo_cache::home::MIN_HOME;
-use loligo_export::blockdev::Owner;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
 use loligo_service::client::{Create, DaemonClient, Stop};
 use loligo_service::daemon::config::{Leave, VolumeConfig};
 use loligo_service::daemon::entry::Status;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,57 +30,38 @@ use std::time::Duration;
 /// How long the making of a store may take.
 const MKFS: Duration = Duration::from_secs(600);
 
-/// How an OSD reaches its volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
-    /// As a block device of the best kind that the kernel has.
-    Block,
-    /// As a block device of the kernel's ublk driver, which outlives the daemon.
-    Ublk,
-    /// As a file, in a folder of the OSD's own.
-    Fuse,
-}
-
-impl Via {
-    /// The way of `volume` whose OSD has the folder `dir`.
-    pub(crate) fn way(self, volume: &str, dir: &Path) -> String {
-        match self {
-            Via::Block => format!("block:{volume}"),
-            Via::Ublk => format!("ublk:{volume}"),
-            Via::Fuse => format!("fuse:{}", dir.join("volume").display()),
-        }
-    }
-}
-
 /// An OSD to be made.
 #[derive(Debug, Clone)]
 pub struct Prepare {
-    /// Its devices.
-    pub devices: Devices,
+    /// What it stands behind, and the cluster it goes to.
+    pub behind: Behind,
+    /// Its data: a device, a file, or a modelled disk.
+    pub data: DeviceSpec,
+    /// The same as it was given.
+    pub text: String,
+    /// Its database.
+    pub db: Option<PathBuf>,
+    /// Its log.
+    pub wal: Option<PathBuf>,
     /// Its number; nothing: the least that is free.
     pub id: Option<u32>,
     /// Its CRUSH class; nothing: the core's.
     pub class: Option<String>,
-    /// The cache's mode.
-    pub mode: String,
-    /// A named set of the cache's tunables.
-    pub profile: Option<String>,
-    /// Tunables of the cache.
-    pub params: BTreeMap<String, String>,
-    /// The cluster.
-    pub cluster: Access,
-    /// Its folder; nothing: where the packages' units look for it.
-    pub dir: Option<PathBuf>,
-    /// As whom it runs, as `ceph:ceph`.
-    pub user: String,
-    /// How it reaches its volume.
-    pub via: Via,
     /// Start it.
     pub start: bool,
-    /// Give up what stands in the way, where nobody counts on it.
-    pub force: bool,
-    /// This program, by its whole path.
-    pub program: PathBuf,
+}
+
+impl Prepare {
+    fn devices(&self) -> Devices {
+        Devices {
+            data: self.data.clone(),
+            text: self.text.clone(),
+            cache: self.behind.cache.clone(),
+            cache_size: self.behind.cache_size,
+            db: self.db.clone(),
+            wal: self.wal.clone(),
+        }
+    }
 }
 
 /// What is made, in so far as it is known before anything is.
@@ -98,7 +79,8 @@ struct Plan<'a> {
 /// # Errors
 /// What stands in the way, with the mend; everything that was done is taken back then, or it is said what is not and how it can be.
 pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
-    let cluster = Cluster::new(&wanted.cluster, stop);
+    let Prepare { behind, .. } = wanted;
+    let cluster = Cluster::new(&behind.cluster, stop);
     let daemon = DaemonClient::new()?;
     daemon.about()?;
     cluster.answers()?;
@@ -109,13 +91,13 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
             "there is an osd.{id} in the cluster already: give another --id, or none for the next free one"
         );
     }
-    let devices = wanted.devices.clone().lasting();
+    let devices = wanted.devices().lasting();
     let place = Place {
         id,
         uuid: uuid()?,
-        dir: std::path::absolute(wanted.dir.clone().unwrap_or_else(|| default_dir(id)))?,
-        cluster: wanted.cluster.clone(),
-        user: wanted.user.clone(),
+        dir: behind.dir(id)?,
+        cluster: behind.cluster.clone(),
+        user: behind.user.clone(),
         db: devices.db.clone(),
         wal: devices.wal.clone(),
         adopted: None,
@@ -127,17 +109,16 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
         "there is a volume '{}' already: 'loligo osd list' shows what it is; 'loligo osd remove {id}' takes an OSD and its volume away",
         place.volume()
     );
-    let found = devices.check(&map, wanted.force)?;
+    let found = devices.check(&map, behind.force)?;
     if let Some(held) = found.held {
         say!("{} held {held}: overwritten, as --force ordered", devices.data.path().display());
     }
-    warn_of_shared(&daemon, &devices.cache, &wanted.mode, id)?;
+    warn_of_shared(&daemon, &devices.cache, &behind.mode, id)?;
     let class =
         wanted.class.clone().unwrap_or_else(|| if found.rotational { "hdd" } else { "ssd" }.to_owned());
     let plan = Plan { wanted, devices, found, place, class, cluster };
     // Whatever can be refused is, before anything is written over.
-    plan.definition()?.options(&plan.place.volume(), Leave::default())?;
-    let _: Owner = wanted.user.parse().map_err(|why| anyhow!("--user {}: {why}", wanted.user))?;
+    behind.check(&plan.place, &plan.definition()?)?;
     let mut undo = Undo::default();
     let made = plan.make(&daemon, &mut undo);
     if let Err(why) = made {
@@ -223,42 +204,16 @@ impl Plan<'_> {
 
     /// The definition of its volume.
     fn definition(&self) -> Result<VolumeConfig> {
-        let (w, d) = (self.wanted, &self.devices);
-        let volume = self.place.volume();
-        let listen = w.via.way(&volume, &self.place.dir);
-        let mut all = json!({
-            "core": d.core(),
-            "cache": d.cache,
-            "mode": w.mode,
-            "home-offset": MIN_HOME.to_string(),
-            "listen": [listen],
-            "params": w.params,
-            "after-start": self.place.words(&w.program),
-        });
-        let mut put = |key: &str, value: serde_json::Value| {
-            all[key] = value;
-        };
-        if let Some(size) = d.cache_size {
-            put("cache-size", size.to_string().into());
-        }
-        if let Some(profile) = &w.profile {
-            put("profile", profile.as_str().into());
-        }
-        if w.via != Via::Fuse {
-            put("dev-owner", self.place.user.as_str().into());
-        }
-        serde_json::from_value(all).context("the volume's definition")
+        let d = &self.devices;
+        self.wanted.behind.definition(&self.place, &d.core(), &d.cache, MIN_HOME)
     }
 
     fn make_volume(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
         let volume = self.place.volume();
         say!("osd.{}: making volume {volume}", self.place.id);
-        if self.wanted.via == Via::Fuse {
-            let mount = self.place.dir.join("volume");
-            std::fs::create_dir(&mount).with_context(|| format!("making {}", mount.display()))?;
-        }
+        self.wanted.behind.make_mountpoint(&self.place)?;
         wipe::content(self.devices.data.path(), self.found.old_label)?;
-        let allow = Leave { create: true, force: self.wanted.force, ..Leave::default() };
+        let allow = Leave { create: true, force: self.wanted.behind.force, ..Leave::default() };
         let begun = daemon.create(&Create { name: volume.clone(), definition: self.definition()?, allow })?;
         let (name, core, cache) =
             (volume.clone(), self.devices.data.path().to_owned(), self.devices.cache.clone());
@@ -288,7 +243,7 @@ impl Plan<'_> {
         // It has no standing with the cluster yet, and so gets no configuration from there.
         command.arg("--no-mon-config").arg("--monmap").arg(&map).arg("--keyfile").arg(&secret);
         command.args(SETTINGS.map(|s| format!("--{}={}", s.option, s.value)));
-        if self.wanted.via == Via::Fuse {
+        if self.wanted.behind.via == Via::Fuse {
             let size = daemon.volume(&self.place.volume())?.size.context("the volume is not served")?;
             command.arg(format!("--bluestore_block_size={size}"));
         }

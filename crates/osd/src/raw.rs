@@ -1,23 +1,25 @@
 //! The core of an adopted OSD as it lies on the disk: its own first block, or the label that stands for it.
 
 use crate::devices::bluestore_uuid;
+use crate::place::{Known, Place};
 use crate::wipe::open_device;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::HEAD;
-use loligo_block::{DeviceFile, OpenOptions, SyncFile, SyncIo};
+use loligo_block::{DeviceFile, DeviceSpec, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::home::HomeLabel;
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::veil::{MAGIC, decode};
+use loligo_service::client::DaemonClient;
 use loligo_service::veil::{Saved, Unsettled, save, settle};
 use rustix::fs::{Mode, OFlags};
+use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long whoever locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
-/// Where the label's block is kept while it is replaced, if there is no cache that could.
-const KEPT: &str = "loligo-head";
 
 /// What an OSD is put back from.
 #[derive(Debug, Clone)]
@@ -28,10 +30,66 @@ pub(crate) struct Raw<'a> {
     pub(crate) cache: Option<&'a Path>,
     /// Its volume.
     pub(crate) volume: &'a str,
-    /// Its folder.
-    pub(crate) dir: &'a Path,
-    /// Its cache had nothing for itself in the mode that it was in.
-    pub(crate) through: bool,
+    /// Where the label's block is kept while it is replaced, if there is no cache that could.
+    pub(crate) kept: &'a Kept,
+}
+
+/// The places of that copy. Either alone is enough, and one of them is no good alone: the folder of an OSD that `ceph-volume` activates is in
+/// memory, and gone after a loss of power.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept([PathBuf; 2]);
+
+impl Kept {
+    /// In the OSD's folder, and with what the daemon remembers.
+    ///
+    /// # Errors
+    /// Where no daemon runs.
+    pub(crate) fn of(place: &Place, daemon: &DaemonClient) -> Result<Kept> {
+        Ok(Kept::in_folders(&place.dir, &daemon.about()?.state_dir, &place.volume()))
+    }
+
+    fn in_folders(dir: &Path, state: &Path, volume: &str) -> Kept {
+        Kept([dir.join("loligo-head"), state.join(format!("{volume}.head"))])
+    }
+
+    /// The newest that is whole and of `volume`.
+    fn load(&self, volume: &str) -> Option<Saved> {
+        let blocks = self.0.iter().filter_map(|path| std::fs::read(path).ok());
+        let whole = blocks.filter_map(|block| Saved::of(block, None)).filter(|s| s.label.name == volume);
+        whole.max_by_key(|s| s.label.generation)
+    }
+
+    /// Keeps the block in both, durably.
+    fn store(&self, block: &[u8]) -> Result<()> {
+        for path in &self.0 {
+            let write = || -> std::io::Result<()> {
+                let mut file =
+                    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+                file.write_all(block)?;
+                file.sync_all()?;
+                let dir = path.parent().unwrap_or(Path::new("/"));
+                let dir = rustix::fs::open(dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+                Ok(rustix::fs::fsync(dir)?)
+            };
+            write().with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// It is no longer needed.
+    pub(crate) fn forget(&self) {
+        // It is there only where there was no cache.
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+}
+
+/// The device that a volume has for its core.
+///
+/// # Errors
+/// Where its definition is not understood.
+pub(crate) fn core_of(known: &Known) -> Result<PathBuf> {
+    let spec: DeviceSpec = known.volume.definition.core.parse().context("the volume's core")?;
+    Ok(spec.path().to_owned())
 }
 
 /// The first block of a device.
@@ -65,13 +123,12 @@ pub(crate) fn is_void(label: &HomeLabel) -> bool {
     label.cache == [0; 16] && label.dirty_bytes == Some(0)
 }
 
-/// What the core is without for good if it goes on without its cache; nothing where it has everything. `through`: the cache had
-/// nothing for itself in the mode that it was in.
-pub(crate) fn lost(label: &HomeLabel, through: bool) -> Option<String> {
+/// What the core is without for good if it goes on without its cache; nothing where it has everything. The label alone is believed: how the
+/// volume is defined does not tell what mode it was switched to, nor what was dirty before.
+pub(crate) fn lost(label: &HomeLabel) -> Option<String> {
     let lost = match label.dirty_bytes {
         Some(0) => return None,
-        // What it lacked before it was in that mode still counts.
-        None if through => return None,
+        None if label.through => return None,
         Some(n) => format!("{n} bytes that its cache {} has", label.cache_text()),
         None => format!(
             "what its cache {} had alone when it was served last, which is not known",
@@ -85,10 +142,6 @@ pub(crate) fn lost(label: &HomeLabel, through: bool) -> Option<String> {
 }
 
 impl Raw<'_> {
-    fn kept(&self) -> PathBuf {
-        self.dir.join(KEPT)
-    }
-
     /// Puts the OSD's own first block back where it belongs. To be called again after whatever cut it off.
     ///
     /// # Errors
@@ -110,7 +163,7 @@ impl Raw<'_> {
             };
             let saved = match (&mut cache, &superblock) {
                 (Some(cache), Some(sb)) => Saved::load(cache, sb.uuid)?,
-                _ => std::fs::read(self.kept()).ok().and_then(|block| Saved::of(block, None)),
+                _ => self.kept.load(self.volume),
             };
             if is_own && saved.is_none() {
                 return Ok(());
@@ -132,7 +185,7 @@ impl Raw<'_> {
             match &mut cache {
                 Some(cache) if saved.is_none_or(|s| s.block != block) => save(cache, &block)?,
                 Some(_) => {}
-                None => self.keep(&block)?,
+                None => self.kept.store(&block)?,
             }
             dev.write_at(0, &head)?;
             dev.flush()?;
@@ -151,7 +204,7 @@ impl Raw<'_> {
             self.volume
         );
         let Some(sb) = cache else {
-            let Some(lost) = lost(label, self.through) else { return Ok(()) };
+            let Some(lost) = lost(label) else { return Ok(()) };
             bail!("{lost}");
         };
         ensure!(sb.uuid == label.cache, "its cache is {}, and another one is there", label.cache_text());
@@ -161,24 +214,6 @@ impl Raw<'_> {
             None => bail!("what it lacks is not known"),
         }
     }
-
-    /// Keeps the block in the folder, durably.
-    fn keep(&self, block: &[u8]) -> Result<()> {
-        let write = || -> std::io::Result<()> {
-            let mut file = std::fs::File::create(self.kept())?;
-            file.write_all(block)?;
-            file.sync_all()?;
-            let dir = rustix::fs::open(self.dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-            Ok(rustix::fs::fsync(dir)?)
-        };
-        write().with_context(|| format!("writing {}", self.kept().display()))
-    }
-}
-
-/// What was kept in an OSD's folder is no longer needed.
-pub(crate) fn forget(dir: &Path) {
-    // It is there only where there was no cache.
-    let _ = std::fs::remove_file(dir.join(KEPT));
 }
 
 #[cfg(test)]
@@ -192,11 +227,12 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     struct Site {
-        dir: tempfile::TempDir,
+        _dir: tempfile::TempDir,
         core: PathBuf,
         cache: PathBuf,
         head: Vec<u8>,
         block: Vec<u8>,
+        kept: Kept,
     }
 
     /// A veiled core and its cache, both as after a clean stop with `dirty` bytes on the cache.
@@ -227,11 +263,17 @@ mod tests {
             name: "osd4".to_owned(),
             home_start: 0,
             dirty_bytes: dirty,
+            through: false,
         };
         let block = relabel(&Veil::before(head.clone()).expect("room"), &label);
         save(&mut dev, &block).expect("written");
         write_first(&core, &block);
-        Site { dir, core, cache, head, block }
+        let [folder, state] = ["folder", "state"].map(|n| dir.path().join(n));
+        for d in [&folder, &state] {
+            fs::create_dir(d).expect("a folder");
+        }
+        let kept = Kept::in_folders(&folder, &state, "osd4");
+        Site { _dir: dir, core, cache, head, block, kept }
     }
 
     fn write_first(core: &Path, block: &[u8]) {
@@ -241,7 +283,7 @@ mod tests {
     impl Site {
         fn raw(&self, cache: bool) -> Raw<'_> {
             let cache = cache.then_some(self.cache.as_path());
-            Raw { core: &self.core, cache, volume: "osd4", dir: self.dir.path(), through: false }
+            Raw { core: &self.core, cache, volume: "osd4", kept: &self.kept }
         }
 
         fn now(&self) -> Vec<u8> {
@@ -300,23 +342,47 @@ mod tests {
         assert!(format!("{:#}", other.lift().expect_err("another's")).contains("osd4"));
     }
 
-    #[test]
-    fn without_its_cache_the_label_itself_has_the_first_block() {
-        let site = site(None);
-        let through = Raw { through: true, ..site.raw(false) };
-        through.lift().expect("the disk has everything");
-        assert_eq!(site.now()[..4096], site.head);
-        // Cut off, it is known from the copy that was kept.
-        let torn = [&site.head[..512], &site.block[512..1024], &site.head[1024..]].concat();
-        write_first(&site.core, &torn);
-        site.raw(false).lift().expect("it goes on");
-        assert_eq!(site.now()[..4096], site.head);
-        forget(site.dir.path());
-        assert!(!site.dir.path().join(KEPT).exists());
+    /// The same first block under a label that says what `change` makes of it.
+    fn relabelled(site: &Site, change: impl FnOnce(&mut HomeLabel)) -> Vec<u8> {
+        let mut label = decode(&site.block).expect("a label");
+        label.generation += 1;
+        change(&mut label);
+        let block = relabel(&Veil::of_block(site.block.clone()), &label);
+        write_first(&site.core, &block);
+        block
     }
 
     #[test]
-    fn without_a_cache_that_wrote_back_the_label_stays_unless_the_disk_has_everything() {
+    fn without_its_cache_the_label_itself_has_the_first_block() {
+        let site = site(None);
+        let block = relabelled(&site, |label| label.through = true);
+        site.raw(false).lift().expect("the disk has everything");
+        assert_eq!(site.now()[..4096], site.head);
+        // Cut off, it is known from either of the copies that were kept.
+        let torn = [&site.head[..512], &block[512..1024], &site.head[1024..]].concat();
+        for lost in &site.kept.0 {
+            let copy = fs::read(lost).expect("it was kept");
+            assert_eq!(copy, block);
+            fs::remove_file(lost).expect("a loss of power");
+            write_first(&site.core, &torn);
+            site.raw(false).lift().expect("it goes on");
+            assert_eq!(site.now()[..4096], site.head);
+            fs::write(lost, copy).expect("for the other one");
+        }
+        site.kept.forget();
+        assert!(site.kept.0.iter().all(|path| !path.exists()));
+    }
+
+    #[test]
+    fn a_copy_of_another_volumes_first_block_is_none() {
+        let site = site(Some(0));
+        let other = relabelled(&site, |label| label.name = "osd5".to_owned());
+        site.kept.0.iter().for_each(|path| fs::write(path, &other).expect("it can be written"));
+        assert!(site.kept.load("osd4").is_none() && site.kept.load("osd5").is_some());
+    }
+
+    #[test]
+    fn without_a_cache_that_may_have_got_ahead_the_label_stays() {
         for dirty in [None, Some(4096)] {
             let site = site(dirty);
             let why = format!("{:#}", site.raw(false).lift().expect_err("it would be a mixture"));
@@ -324,8 +390,8 @@ mod tests {
             assert_eq!(site.now()[..4096], site.block);
         }
         let known = site(Some(4096));
-        let through = Raw { through: true, ..known.raw(false) };
-        assert!(through.lift().is_err(), "it wrote back before");
+        relabelled(&known, |label| label.through = true);
+        assert!(known.raw(false).lift().is_err(), "it was ahead when it was stopped");
         let site = site(Some(0));
         site.raw(false).lift().expect("it has everything");
         assert_eq!(site.now()[..4096], site.head);

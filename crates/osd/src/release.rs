@@ -8,12 +8,11 @@ use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
 use crate::folder;
 use crate::place::{self, Known, Place};
-use crate::raw::{self, Raw};
+use crate::raw::{self, Kept, Raw, core_of};
 use crate::say;
 use crate::wipe;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::{DeviceSpec, IoError};
-use loligo_cache::mode::Mode;
+use loligo_block::IoError;
 use loligo_cache::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_service::client::{Client, DaemonClient, Stop};
@@ -82,11 +81,6 @@ fn runs_on_its_own(known: &Known) -> Result<bool> {
     Ok(holder(&known.place.dir).is_some_and(|pid| has_open(pid, &core)))
 }
 
-fn core_of(known: &Known) -> Result<PathBuf> {
-    let spec: DeviceSpec = known.volume.definition.core.parse().context("the volume's core")?;
-    Ok(spec.path().to_owned())
-}
-
 /// The cluster can do without the OSD for a while.
 pub(crate) fn may_stop(cluster: &Cluster, id: u32) -> Result<()> {
     match cluster.run(&["osd", "ok-to-stop", &id.to_string()]) {
@@ -111,16 +105,10 @@ fn is_lost(known: &Known) -> Result<()> {
         return Ok(());
     }
     is_not_there(known)?;
-    match label.and_then(|label| raw::lost(&label, writes_through(known))) {
+    match label.as_ref().and_then(raw::lost) {
         Some(lost) => bail!("osd.{id} cannot go on without its cache on {}: {lost}", core.display()),
         None => Ok(()),
     }
-}
-
-/// Whether the volume is defined in a mode in which the cache has nothing for itself.
-fn writes_through(known: &Known) -> bool {
-    let mode = known.volume.definition.mode.as_deref().and_then(|mode| mode.parse::<Mode>().ok());
-    mode.is_some_and(|mode| !mode.is_ahead_of_core())
 }
 
 fn is_not_there(known: &Known) -> Result<()> {
@@ -174,8 +162,8 @@ pub(crate) fn part(
     }
     stop.check()?;
     let cache = volume.definition.cache.as_deref().filter(|c| !without_cache && c.exists());
-    let through = writes_through(known);
-    Raw { core: &core, cache, volume: &volume.name, dir: &place.dir, through }.lift()?;
+    let kept = Kept::of(place, daemon)?;
+    Raw { core: &core, cache, volume: &volume.name, kept: &kept }.lift()?;
     if let Some(origin) = &place.adopted {
         folder::link_block(&place.dir, origin)?;
     }
@@ -194,7 +182,7 @@ pub(crate) fn forget(daemon: &DaemonClient, known: &Known, made: bool) -> Result
     {
         say!("warning: {why:#}. By hand: wipefs -a {}", cache.display());
     }
-    raw::forget(&place.dir);
+    Kept::of(place, daemon)?.forget();
     // A file of the volume was mounted there, if anything was.
     let _ = std::fs::remove_dir(place.dir.join("volume"));
     folder::end_release(&place.dir);

@@ -54,6 +54,10 @@ pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     let cluster = cluster.past_interrupts();
     let past = cluster.interrupt();
     daemon::at_boot(id, false, past)?;
+    if place.dir.exists() {
+        // Its volume may have come just now, and is not to start it again behind what follows.
+        folder::begin_release(&place.dir)?;
+    }
     say!("osd.{id}: stopping");
     daemon::stop(id, &place.dir, past)?;
     if ours.is_some() {

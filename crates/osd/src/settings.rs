@@ -4,6 +4,7 @@
 use crate::cluster::Cluster;
 use crate::say;
 use anyhow::Result;
+use serde_json::Value;
 
 /// An option with the value that an OSD behind a cache gets, and why that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +45,12 @@ pub const SETTINGS: [Setting; 9] = [
 /// Where the cluster does not answer. An option that its release does not know is said and left out.
 pub fn apply(cluster: &Cluster, id: u32) -> Result<()> {
     let who = format!("osd.{id}");
-    for s in SETTINGS {
-        match cluster.run(&["config", "set", &who, s.option, s.value]) {
+    let all = SETTINGS.map(|s| vec!["config", "set", &who, s.option, s.value]);
+    cluster.run_all(&all)?;
+    let there = those_of(cluster, &who)?;
+    for (s, words) in SETTINGS.iter().zip(&all) {
+        let set = there.iter().any(|(option, value)| option == s.option && is_same(value, s.value));
+        match if set { Ok(String::new()) } else { cluster.run(words) } {
             Ok(_) => say!("  {} = {}: {}", s.option, s.value, s.why),
             Err(why) if format!("{why:#}").contains("unrecognized config option") => {
                 say!("  {}: this release of Ceph does not know it", s.option);
@@ -62,11 +67,44 @@ pub fn apply(cluster: &Cluster, id: u32) -> Result<()> {
 /// Where the cluster does not answer.
 pub fn forget(cluster: &Cluster, id: u32) -> Result<()> {
     let who = format!("osd.{id}");
-    let dump = cluster.json(&["config", "dump"])?;
-    for entry in dump.as_array().into_iter().flatten().filter(|e| e["section"] == who.as_str()) {
-        if let Some(option) = entry["name"].as_str() {
-            cluster.run(&["config", "rm", &who, option])?;
-        }
+    let there = those_of(cluster, &who)?;
+    if there.is_empty() {
+        return Ok(());
+    }
+    cluster.run_all(&there.iter().map(|(option, _)| removal(&who, option)).collect::<Vec<_>>())?;
+    for (option, _) in those_of(cluster, &who)? {
+        cluster.run(&removal(&who, &option))?;
     }
     Ok(())
+}
+
+fn removal<'a>(who: &'a str, option: &'a str) -> Vec<&'a str> {
+    vec!["config", "rm", who, option]
+}
+
+/// The options that are set for `who` by name, with their values.
+fn those_of(cluster: &Cluster, who: &str) -> Result<Vec<(String, String)>> {
+    let dump = cluster.json(&["config", "dump"])?;
+    let own = dump.as_array().into_iter().flatten().filter(|e| e["section"] == who);
+    let text = |e: &Value, key: &str| e[key].as_str().unwrap_or_default().to_owned();
+    Ok(own.map(|e| (text(e, "name"), text(e, "value"))).collect())
+}
+
+/// Whether two values are the same: the cluster writes numbers in its own way.
+fn is_same(a: &str, b: &str) -> bool {
+    match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_the_same_however_it_is_written() {
+        assert!(is_same("0.100000", "0.1") && is_same("5.000000", "5") && is_same("x", "x"));
+        assert!(!is_same("4096", "65536") && !is_same("", "0") && !is_same("x", "5"));
+    }
 }

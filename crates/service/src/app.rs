@@ -1,6 +1,7 @@
 //! What the management side shares: who this is, the threads, and a flush that may be under way.
 
 use crate::change::Changes;
+use crate::mark::Mark;
 use crate::rbd::Kept;
 use crate::serve::{HeldCache, ServeOptions};
 use anyhow::{Result, anyhow};
@@ -13,7 +14,7 @@ use loligo_export::fuse::Counters;
 use loligo_shard::Handle;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use utoipa::ToSchema;
 
@@ -90,6 +91,8 @@ pub(crate) struct App {
     pub(crate) handle: Handle,
     /// The image that is the core, and whether it is still ours.
     rbd: Mutex<Option<Kept>>,
+    /// The core's label, if it has one; the volume itself keeps it.
+    mark: Option<Weak<Mark>>,
     /// What came through mounts.
     pub(crate) fuse: Arc<Counters>,
     pub(crate) started: Instant,
@@ -122,12 +125,13 @@ impl std::fmt::Debug for Remembers {
 }
 
 impl App {
-    pub(crate) fn new(info: Info, handle: Handle, rbd: Option<Kept>) -> App {
+    pub(crate) fn new(info: Info, handle: Handle, rbd: Option<Kept>, mark: Option<Weak<Mark>>) -> App {
         App {
             name: info.name.clone(),
             info: Mutex::new(info),
             handle,
             rbd: Mutex::new(rbd),
+            mark,
             fuse: Arc::default(),
             started: Instant::now(),
             setting: Mutex::default(),
@@ -187,6 +191,13 @@ impl App {
         let _alone = self.set_by_nobody();
         if self.changes.detaches() {
             return Err("its cache is being detached: wait until that is over, or give it up".to_owned());
+        }
+        if mode.is_ahead_of_core()
+            && let Some(mark) = &self.mark
+        {
+            // Before anything is acknowledged that the core does not have.
+            let mark = mark.upgrade().ok_or("the volume is stopping")?;
+            mark.may_be_ahead().map_err(|why| format!("the mode stays as it is: {why:#}"))?;
         }
         let before = self.handle.snapshots().iter().find_map(|s| s.mode);
         if let Err(why) = self.handle.control(&Control::SetMode(mode)) {

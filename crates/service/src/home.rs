@@ -2,8 +2,9 @@
 //! their content, or in the place of its first block.
 
 use crate::absent::Absent;
+use crate::mark::Mark;
 use crate::say::say;
-use crate::veil::{self, Saved, Unsettled, settle};
+use crate::veil::{Saved, Unsettled, settle};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::HEAD;
 use loligo_block::{
@@ -11,8 +12,7 @@ use loligo_block::{
 };
 use loligo_cache::home::{HomeLabel, MAX_HOME, MIN_HOME};
 use loligo_cache::superblock::{SuperError, Superblock};
-use loligo_cache::veil::encode;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long somebody who locks the device as a file is waited for.
@@ -21,12 +21,9 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The label of a core and the whole device that it lies on.
 #[derive(Debug)]
 pub(crate) struct Home {
-    whole: DeviceFile,
-    label: HomeLabel,
+    mark: Arc<Mark>,
     /// It is on the device already.
     found: bool,
-    /// Where the content begins at byte 0: its first block.
-    veil: Option<Arc<Veil>>,
     /// Why that cannot be served, as long as nobody has looked at what the cache keeps of it.
     unsettled: Option<Unsettled>,
     /// The cache kept a copy of the first block, and the disk has no label: whoever put the block back may have used the disk since.
@@ -76,7 +73,12 @@ impl Home {
         let content = whole.behind(label.home_start).context("the core is too small")?;
         Ok((
             content.into(),
-            Some(Home { whole, label, found, veil: None, unsettled: None, uncovered: false }),
+            Some(Home {
+                mark: Arc::new(Mark::new(whole, None, label)),
+                found,
+                unsettled: None,
+                uncovered: false,
+            }),
         ))
     }
 
@@ -98,8 +100,8 @@ impl Home {
         let veil = Arc::new(veil);
         let content = CoreFile::veiled(whole.clone(), veil.clone());
         let label = label.unwrap_or_else(nobodys);
-        let (found, veil) = (is_veiled(&raw), Some(veil));
-        let home = Home { whole, label, found, veil, unsettled, uncovered: false };
+        let mark = Arc::new(Mark::new(whole, Some(veil), label));
+        let home = Home { mark, found: is_veiled(&raw), unsettled, uncovered: false };
         Ok((content, Some(home)))
     }
 
@@ -113,12 +115,12 @@ impl Home {
         superblock: Option<&Superblock>,
         force: bool,
     ) -> Result<()> {
-        let Some(veil) = &self.veil else { return Ok(()) };
+        let Some(veil) = self.mark.veil() else { return Ok(()) };
         let saved = match (cache, superblock) {
             (Some(cache), Some(sb)) => Saved::load(&mut cache.sync_io(), sb.uuid)?,
             _ => None,
         };
-        let raw = first_block(&self.whole)?;
+        let raw = first_block(self.mark.whole())?;
         let settled = match settle(&raw, saved.as_ref()) {
             Err(Unsettled::Changed) if force => settle(&raw, None),
             other => other,
@@ -126,21 +128,20 @@ impl Home {
         match settled {
             Ok(settled) => {
                 if let Some(what) = settled.mended {
-                    say!(
-                        "{}: its first block was {what}: the copy on the cache is taken",
-                        self.whole.path().display()
-                    );
+                    say!("{}: its first block was {what}: the copy on the cache is taken", self.path());
                 }
                 if settled.veil.head().is_none() {
                     say!(
                         "warning: {}: its first 4096 bytes are damaged, and no copy is on the cache: they cannot be read until they are \
                          written",
-                        self.whole.path().display()
+                        self.path()
                     );
                 }
                 veil.become_like(&settled.veil);
                 self.uncovered = saved.is_some() && settled.label.is_none();
-                self.label = settled.label.unwrap_or_else(|| self.label.clone());
+                if let Some(label) = settled.label {
+                    self.mark.becomes(label);
+                }
                 self.unsettled = None;
             }
             Err(why) => self.unsettled = Some(why),
@@ -155,63 +156,66 @@ impl Home {
             Unsettled::Changed => "if what is on the core is right, add --force",
             Unsettled::NoRoom => "this core cannot be served with its content from byte 0 on",
         };
-        bail!("the core {} cannot be served: {why}: {mend}", self.whole.path().display())
+        bail!("the core {} cannot be served: {why}: {mend}", self.path())
     }
 
     /// Its content begins at byte 0, behind a label in the same block.
     pub(crate) fn is_veiled(&self) -> bool {
-        self.veil.is_some()
+        self.mark.veil().is_some()
+    }
+
+    /// The label, for whoever switches the mode while the core is served.
+    pub(crate) fn mark(&self) -> Weak<Mark> {
+        Arc::downgrade(&self.mark)
+    }
+
+    fn path(&self) -> std::path::Display<'_> {
+        self.mark.whole().path().display()
     }
 
     /// Bytes before the content.
     pub(crate) fn start(&self) -> u64 {
-        self.label.home_start
+        self.mark.label().home_start
     }
 
     /// Refuses to serve the core without a cache, where that may hold what it lacks.
     pub(crate) fn refuse_bare(&self) -> Result<()> {
         self.is_settled()?;
-        match self.lost() {
+        let label = self.mark.label();
+        match lost(&label) {
             None => Ok(()),
             Some(lost) => Err(Absent(format!(
                 "the core {} belongs to cache {} of volume '{}', which holds {lost}: serve it through that cache",
-                self.whole.path().display(),
-                self.label.cache_text(),
-                self.label.name
+                self.path(),
+                label.cache_text(),
+                label.name
             ))
             .into()),
-        }
-    }
-
-    fn lost(&self) -> Option<String> {
-        match self.label.dirty_bytes {
-            Some(0) => None,
-            Some(n) => Some(format!("{n} bytes that the core does not have")),
-            None => Some("whatever the core did not have when it was served last".to_owned()),
         }
     }
 
     /// Refuses any other cache than the one that the label names, where that may hold what the core lacks; a found label without
     /// one of these is another core's that stands in its place.
     pub(crate) fn refuse_other(&self, cache: Option<&Superblock>, force: bool) -> Result<()> {
-        if let Some(sb) = cache.filter(|_| self.found && self.label.cache == [0; 16]) {
+        let label = self.mark.label();
+        if let Some(sb) = cache.filter(|_| self.found && label.cache == [0; 16]) {
             bail!(
                 "the core {} was served without a cache since cache {} of volume '{}' was in front of it: what that holds is void. \
                  --create --force makes it anew",
-                self.whole.path().display(),
+                self.path(),
                 sb.uuid_text(),
                 sb.name
             );
         }
-        if !self.found || force || cache.is_some_and(|sb| sb.uuid == self.label.cache) {
+        if !self.found || force || cache.is_some_and(|sb| sb.uuid == label.cache) {
             return Ok(());
         }
-        let Some(lost) = self.lost() else { return Ok(()) };
+        let Some(lost) = lost(&label) else { return Ok(()) };
         bail!(
             "the core {} belongs to cache {} of volume '{}', which holds {lost}. Give that cache; --force gives it up",
-            self.whole.path().display(),
-            self.label.cache_text(),
-            self.label.name
+            self.path(),
+            label.cache_text(),
+            label.name
         )
     }
 
@@ -221,70 +225,74 @@ impl Home {
     /// # Errors
     /// Where it has something dirty all the same. Not even an order has that written: it would be single blocks of an old state in a newer one.
     pub(crate) fn is_ahead_of(&self, cache: &Superblock, dirty_bytes: u64) -> Result<bool> {
-        let ahead = self.uncovered || self.found && self.label.cache != cache.uuid;
+        let ahead = self.uncovered || self.found && self.mark.label().cache != cache.uuid;
         ensure!(
             !ahead || dirty_bytes == 0,
             "the core {} was used without cache {} of volume '{}' since that was in front of it, and the cache still holds {dirty_bytes} \
              dirty bytes, which are older than the core: --create --force makes it anew and gives them up",
-            self.whole.path().display(),
+            self.path(),
             cache.uuid_text(),
             cache.name
         );
         Ok(ahead)
     }
 
-    /// From now on `cache` may hold what the core lacks. Durable when this returns.
-    pub(crate) fn attach(&mut self, cache: &Superblock, device: &CacheDevice) -> Result<()> {
+    /// From now on `cache` may hold what the core lacks, but for as long as the label says `through`. Durable when this returns.
+    pub(crate) fn attach(&mut self, cache: &Superblock, device: &CacheDevice, through: bool) -> Result<()> {
         if !self.found {
-            let path = self.whole.path().display();
-            match &self.veil {
+            let path = self.path();
+            match self.mark.veil() {
                 None => {
-                    say!("{path}: a label at its start, its content from byte {} on", self.label.home_start)
+                    say!("{path}: a label at its start, its content from byte {} on", self.start())
                 }
                 Some(_) => say!(
                     "{path}: a label in the place of its first block, which is kept behind it and on the cache"
                 ),
             }
         }
-        self.label.cache = cache.uuid;
-        self.label.name = cache.name.clone();
-        self.write(None, Some(device))?;
+        self.mark.write(Some(device), |label| {
+            label.cache = cache.uuid;
+            label.name.clone_from(&cache.name);
+            (label.dirty_bytes, label.through) = (None, through);
+        })?;
         self.found = true;
         Ok(())
     }
 
     /// The cache was stopped cleanly and holds so many bytes that the core lacks.
     pub(crate) fn detach(&mut self, dirty_bytes: u64, device: &CacheDevice) -> Result<()> {
-        self.write(Some(dirty_bytes), Some(device))
+        self.mark.write(Some(device), |label| {
+            (label.dirty_bytes, label.through) = (Some(dirty_bytes), false);
+        })
     }
 
     /// The core goes on without a cache: what any holds of it is void. Durable when this returns.
     pub(crate) fn void(&mut self) -> Result<()> {
-        self.label.cache = [0; 16];
-        self.write(Some(0), None)
-    }
-
-    /// Without a cache nothing keeps a copy of a first block while it is written; its head stays the same, and only the first sector
-    /// changes.
-    fn write(&mut self, dirty_bytes: Option<u64>, cache: Option<&CacheDevice>) -> Result<()> {
-        self.label.dirty_bytes = dirty_bytes;
-        let mut whole = SyncFile::new(self.whole.clone());
-        let failed = "the core's label cannot be written";
-        let Some(veil) = &self.veil else { return self.label.store(&mut whole).context(failed) };
-        self.label.generation += 1;
-        // Whoever is served from the core alone may be writing the head at this moment.
-        veil.write_label(&encode(&self.label), |block| {
-            if let Some(cache) = cache.filter(|_| veil.head().is_some()) {
-                veil::save(&mut cache.sync_io(), block)?;
-            }
-            whole.write_at(0, block).and_then(|()| whole.flush()).context(failed)
+        self.mark.write(None, |label| {
+            label.cache = [0; 16];
+            (label.dirty_bytes, label.through) = (Some(0), false);
         })
+    }
+}
+
+fn lost(label: &HomeLabel) -> Option<String> {
+    match label.dirty_bytes {
+        Some(0) => None,
+        Some(n) => Some(format!("{n} bytes that the core does not have")),
+        None => Some("whatever the core did not have when it was served last".to_owned()),
     }
 }
 
 /// A label that nobody has written yet.
 fn nobodys() -> HomeLabel {
-    HomeLabel { generation: 0, cache: [0; 16], name: String::new(), home_start: 0, dirty_bytes: Some(0) }
+    HomeLabel {
+        generation: 0,
+        cache: [0; 16],
+        name: String::new(),
+        home_start: 0,
+        dirty_bytes: Some(0),
+        through: false,
+    }
 }
 
 fn first_block(whole: &DeviceFile) -> Result<Vec<u8>> {

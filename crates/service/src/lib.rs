@@ -14,6 +14,7 @@ mod core;
 pub mod daemon;
 pub mod doctor;
 mod home;
+mod mark;
 mod metrics;
 mod names;
 pub mod offline;

@@ -119,6 +119,7 @@ impl Found {
                 "generation": label.generation,
                 "home_start": label.home_start,
                 "dirty_bytes": label.dirty_bytes,
+                "core_has_everything": label.dirty_bytes == Some(0) || label.through,
             }),
             Found::Unusable(_, why) => json!({ "unusable": why }),
             Found::Nothing(whose) => json!({ "foreign": whose }),
@@ -151,7 +152,10 @@ impl Found {
                 label.home_start,
                 if label.home_start == 0 { ", with the first block kept behind the label" } else { "" },
                 label.cache_text(),
-                lacks(label.dirty_bytes)
+                match (label.dirty_bytes, label.through) {
+                    (None, true) => "served now, or not stopped cleanly; the core has everything".to_owned(),
+                    (dirty, _) => lacks(dirty),
+                }
             ),
             Found::Unusable(what, why) => format!("a {what} that cannot be used: {why}"),
             Found::Nothing(Some(whose)) => format!("nothing of Loligo's: {whose}"),
@@ -210,6 +214,7 @@ mod tests {
             name: "osd0".into(),
             home_start: 1 << 20,
             dirty_bytes: Some(4096),
+            through: false,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
 use crate::core::OpenCore;
 use crate::daemon::state::LastCache;
+use crate::home::Home;
 use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
@@ -223,7 +224,7 @@ impl Volume {
         export.fast_zero = geometry.can_unmap;
 
         let turns = geometry.rotational || matches!(core.spec, CoreSpec::Device(DeviceSpec::Hdd { .. }));
-        let (mut volatile, mut threads) = (geometry.volatile_cache, 1);
+        let (mut volatile, mut threads, mut through) = (geometry.volatile_cache, 1, false);
         let (backend, held, made, finals) = match &options.cache {
             None => {
                 if let Some(home) = &mut core.home {
@@ -251,10 +252,10 @@ impl Volume {
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
                 threads = opened.cores.len();
-                let finals = was_clean.then(|| {
-                    let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
-                    (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty)
-                });
+                let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
+                through = dirty == 0 && !cache.mode.is_ahead_of_core();
+                let finals = was_clean
+                    .then(|| (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
                 volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {
                     cache: opened.file.clone(),
@@ -280,7 +281,7 @@ impl Volume {
         // After all that can be refused: from here on the core's label says that the cache may have what it lacks.
         if let (Some(home), Some(held)) = (&mut core.home, &held) {
             let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Err(why) = home.attach(&superblock, &held.file) {
+            if let Err(why) = home.attach(&superblock, &held.file, through) {
                 kernel.end();
                 return Err(leave(why));
             }
@@ -314,7 +315,8 @@ impl Volume {
             }
             None => None,
         };
-        let app = Arc::new(App::new(info, running.handle().clone(), kept));
+        let mark = core.home.as_ref().map(Home::mark);
+        let app = Arc::new(App::new(info, running.handle().clone(), kept, mark));
         let left = Left { core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
         let ways = Ways { mountpoints, claims, turns };

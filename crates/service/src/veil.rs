@@ -115,7 +115,8 @@ pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
             Ok(settled)
         }
         (Err(_), Some(saved)) => Ok(Settled {
-            label: Some(HomeLabel { dirty_bytes: None, ..saved.label.clone() }),
+            // What the label said last is not in the copy: nothing is known.
+            label: Some(HomeLabel { dirty_bytes: None, through: false, ..saved.label.clone() }),
             veil: Veil::of_block(saved.block.clone()),
             mended: Some("damaged, its label too"),
         }),
@@ -136,7 +137,14 @@ mod tests {
     const CACHE: [u8; 16] = [9; 16];
 
     fn label(generation: u64) -> HomeLabel {
-        HomeLabel { generation, cache: CACHE, name: "osd3".into(), home_start: 0, dirty_bytes: None }
+        HomeLabel {
+            generation,
+            cache: CACHE,
+            name: "osd3".into(),
+            home_start: 0,
+            dirty_bytes: None,
+            through: false,
+        }
     }
 
     /// A head of `used` bytes, zeros behind, and the block that stands for it.

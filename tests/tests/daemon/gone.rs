@@ -144,6 +144,30 @@ fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
 }
 
 #[test]
+fn a_share_whose_pool_is_gone_is_not_resized_and_it_is_said_what_helps() {
+    let Some(b) = Breakable::new() else { return };
+    let pool = b.fs.dir().join("pool").display().to_string();
+    b.site.ok(&["cache", "create", &pool, "--size", "96m", "--sparse"]);
+    b.site.ok(&["cache", "attach", &pool, "--core", "1", "--name", "a", "--min", "24m", "--max", "64m"]);
+    let whole = b.section("wt").replace("cache-size = \"24m\"\n", "");
+    b.site.configure(
+        &whole.replace(&b.fs.dir().join("cache").display().to_string(), &format!("pool:{pool}#1")),
+    );
+    let daemon = b.site.daemon();
+    let mut history = History::new(CORE);
+    let resize = ["cache", "resize", &pool, "1", "--size", "48m"];
+    b.site.ok(&resize);
+    b.site.load("a").write(&mut history, 0..64, false).expect("written");
+    b.fs.power().fail("pool", Part::All);
+    b.site.load("a").write(&mut history, 64..128, false).expect("done without the cache");
+    b.wait("a", &daemon);
+    let said = b.site.refused(&resize);
+    assert!(said.contains("is gone") && said.contains("'loligo volume attach a'"), "{said}");
+    b.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_stop_does_not_wait_for_a_cache_that_is_gone() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);

@@ -34,11 +34,11 @@ impl Site {
     }
 
     fn does(&self, args: &[String]) -> String {
-        self.ok(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        self.ok(args)
     }
 
     fn refuses(&self, args: &[String]) -> String {
-        self.refused(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        self.refused(args)
     }
 
     fn cached(&self, volume: &str) -> bool {

@@ -2,6 +2,7 @@
 
 mod api;
 mod gone;
+mod label;
 mod life;
 mod live;
 mod random;

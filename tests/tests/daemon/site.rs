@@ -1,12 +1,13 @@
 //! A folder with cores and a configuration, and the daemon over them.
 
+use loligo_tests::cli::Cli;
 use loligo_tests::load::Load;
-use loligo_tests::server::{Server, program};
+use loligo_tests::server::Server;
 use serde_json::Value;
 use std::io::{Read, Write};
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Bytes of a core.
@@ -17,12 +18,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The folder.
 pub struct Site {
     pub dir: tempfile::TempDir,
+    cli: Cli,
+}
+
+impl Deref for Site {
+    type Target = Cli;
+
+    fn deref(&self) -> &Cli {
+        &self.cli
+    }
 }
 
 impl Site {
     /// With these cores, all holes, and a configuration of these volumes, each a write-back one with a 24 MiB cache.
     pub fn new(volumes: &[&str]) -> Site {
-        let site = Site { dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder") };
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let site = Site { cli: Cli::new(dir.path()), dir };
         volumes.iter().for_each(|v| site.core(v));
         site.configure(&volumes.iter().map(|v| site.section(v)).collect::<String>());
         site
@@ -56,33 +67,7 @@ impl Site {
 
     /// Starts the daemon and waits until it is ready.
     pub fn daemon(&self) -> Server {
-        let mut server = Server::daemon(self.dir.path(), &self.path("loligod.toml")).expect("it runs");
-        server.ready().unwrap_or_else(|e| panic!("{e:?}"));
-        server
-    }
-
-    pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(program());
-        command.args(args).env("LOLIGO_RUNTIME_DIR", self.dir.path()).stdin(Stdio::null());
-        command
-    }
-
-    pub fn loligo(&self, args: &[&str]) -> Output {
-        self.command(args).output().expect("it runs")
-    }
-
-    /// What a command that must succeed prints.
-    pub fn ok(&self, args: &[&str]) -> String {
-        let out = self.loligo(args);
-        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8(out.stdout).expect("text")
-    }
-
-    /// What a command that must be refused says.
-    pub fn refused(&self, args: &[&str]) -> String {
-        let out = self.loligo(args);
-        assert!(!out.status.success(), "{args:?} was not refused");
-        String::from_utf8(out.stderr).expect("text")
+        self.cli.daemon(&self.path("loligod.toml"))
     }
 
     /// A volume as the daemon lists it.

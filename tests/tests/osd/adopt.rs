@@ -52,7 +52,7 @@ fn adopt_words(site: &Site, cache: &Path, more: &[&str]) -> Vec<String> {
 
 fn adopt(site: &Site, cache: &Path, more: &[&str]) -> String {
     let words = adopt_words(site, cache, more);
-    let out = site.loligo(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let out = site.loligo(&words);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{said}");
     said
@@ -60,7 +60,7 @@ fn adopt(site: &Site, cache: &Path, more: &[&str]) -> String {
 
 fn refused(site: &Site, cache: &Path, more: &[&str], says: &str) {
     let words = adopt_words(site, cache, more);
-    let said = site.refused(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let said = site.refused(&words);
     assert!(said.contains(says), "{says}: {said}");
 }
 
@@ -100,15 +100,10 @@ fn first_block(of: &Path) -> Vec<u8> {
 
 /// Runs a command and kills it, or the daemon, after a while.
 fn cut_off(site: &mut Site, words: &[String], after: Duration, daemon: bool) {
-    let mut child = site
-        .command(&words.iter().map(String::as_str).collect::<Vec<_>>())
-        .stderr(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it runs");
+    let mut child = site.command(words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs");
     std::thread::sleep(after);
     if daemon {
-        site.server.take().expect("it runs").kill().expect("it lived");
+        site.crash();
     } else {
         // It may have ended.
         let _ = child.kill();
@@ -128,7 +123,7 @@ fn may_stop(site: &Site) {
 /// Runs the command again, until it is through, or says that it was `done`.
 fn again(site: &Site, words: &[String], what: &str, done: &str) {
     site.until(what, BACK, || {
-        let out = site.loligo(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let out = site.loligo(words);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         let through = out.status.success() || said.contains(done);
         assert!(through || said.contains("may not stop now"), "{what}: {said}");
@@ -203,10 +198,12 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     plain_osd(&site, data.path());
     past("an OSD");
     let (id, data) = (site.id.to_string(), data.path().to_owned());
-    site.ceph(&["osd", "crush", "rule", "create-replicated", "both", "default", "osd"]);
-    site.ceph(&["osd", "pool", "create", "both", "4", "4", "replicated", "both"]);
-    site.ceph(&["osd", "pool", "set", "both", "size", "2"]);
-    site.ceph(&["osd", "pool", "set", "both", "min_size", "1"]);
+    site.ceph_all(&[
+        "osd crush rule create-replicated both default osd",
+        "osd pool create both 4 4 replicated both",
+        "osd pool set both size 2",
+        "osd pool set both min_size 1",
+    ]);
     put(&site, 0);
     past("objects");
     let (head, came) = (first_block(&data), site.up_from());
@@ -214,10 +211,11 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
 
     // What cannot be changes nothing.
     let sized = ["--cache-size", "128m"];
-    // Of the lab's own pool there is one copy.
+    // Of one pool there is one copy.
+    site.ceph_all(&["osd pool create one 4 4 replicated", "osd pool set one size 1 --yes-i-really-mean-it"]);
     site.until("it is needed", BACK, || !site.try_ceph(&["osd", "ok-to-stop", &id]).status.success());
     refused(&site, &cache, &sized, "may not stop now");
-    site.ceph(&["osd", "pool", "rm", "rbd", "rbd", "--yes-i-really-really-mean-it"]);
+    site.ceph(&["osd", "pool", "rm", "one", "one", "--yes-i-really-really-mean-it"]);
     refused(&site, &data, &[], "are the same device");
     refused(&site, &cache, &[], "give --cache-size");
     let elsewhere = ["osd", "adopt", &id, "--cache", "/none", "--cache-size", "64m", "--conf", &site.conf()];
@@ -242,14 +240,7 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     refused(&site, &cache, &sized, "adopted already");
     same(&site, 0);
 
-    // The daemon dies with the OSD's data in the cache.
-    put(&site, 1);
-    let before = site.up_from();
-    site.server.take().expect("it runs").kill().expect("it lived");
-    raw_shows_the_label(&data);
-    site.start();
-    site.until("the OSD is back", BACK, || site.up_from().is_some_and(|now| Some(now) != before));
-    same(&site, 1);
+    forgotten(&mut site, &data, &cache);
     // Bare, or as somebody else's core, it is not to be had.
     let taken = site.refused(&[
         "osd",
@@ -292,7 +283,7 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     adopt_cut_off(&mut site, &data, &head, &words, &mut rng, true);
     past("adopted again");
     put(&site, 2);
-    site.server.take().expect("it runs").kill().expect("it lived");
+    site.crash();
     fs::remove_file(&cache).expect("it was there");
     site.start();
     let said = site.refused(&["osd", "release", &id]);
@@ -307,6 +298,29 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     site.end(libc::SIGTERM);
     fsck(&site);
     past("all");
+}
+
+/// The daemon dies with the OSD's data in the cache, and what it remembered is lost too.
+fn forgotten(site: &mut Site, data: &Path, cache: &Path) {
+    put(site, 1);
+    let before = site.up_from();
+    site.crash();
+    raw_shows_the_label(data);
+    fs::remove_dir_all(site.path("state")).expect("it was there");
+    site.start();
+    assert_eq!(site.ok(&["volume", "list", "--json"]).trim(), "[]");
+    // 'block' leads to the volume, so that nobody can tell from that where the data are.
+    refused(site, cache, &[], "give its own device with --data");
+    let own = data.display().to_string();
+    let other = site.path("other");
+    refused(site, &other, &["--cache-size", "64m", "--data", &own], "--force does not give that up");
+    let stranger = site.other_store().display().to_string();
+    refused(site, cache, &["--data", &stranger], "is not the store of osd.");
+    raw_shows_the_label(data);
+    assert!(!other.exists());
+    adopt(site, cache, &["--data", &own]);
+    site.until("the OSD is back", BACK, || site.up_from().is_some_and(|now| Some(now) != before));
+    same(site, 1);
 }
 
 /// On a device that its OSD runs on nothing is put, and nothing waits for ever.
@@ -324,11 +338,7 @@ fn its_own_osd_keeps_it(site: &Site, data: &Path, head: &[u8]) {
 fn taken_back(site: &Site, cache: &Path) {
     may_stop(site);
     let words = adopt_words(site, cache, &["--cache-size", "64m"]);
-    let mut child = site
-        .command(&words.iter().map(String::as_str).collect::<Vec<_>>())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
+    let mut child = site.command(&words).stderr(Stdio::piped()).spawn().expect("it runs");
     let mut lines = BufReader::new(child.stderr.take().expect("piped"));
     let (mut said, mut line) = (String::new(), String::new());
     while !line.contains("making volume") {

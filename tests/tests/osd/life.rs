@@ -19,11 +19,15 @@ fn load(site: &Site, seconds: u64) -> Child {
     fio.spawn().expect("fio runs")
 }
 
-/// A pool of one copy on the OSDs of class `cached`, with an image in it.
+/// A pool of one copy on the OSDs of class `cached`, with an image in it, and one that any OSD may have.
 fn pool(site: &Site) {
-    site.ceph(&["osd", "crush", "rule", "create-replicated", "cached", "default", "osd", "cached"]);
-    site.ceph(&["osd", "pool", "create", "cached", "8", "8", "replicated", "cached"]);
-    site.ceph(&["osd", "pool", "set", "cached", "size", "1", "--yes-i-really-mean-it"]);
+    site.ceph_all(&[
+        "osd crush rule create-replicated cached default osd cached",
+        "osd pool create cached 8 8 replicated cached",
+        "osd pool set cached size 1 --yes-i-really-mean-it",
+        "osd pool create anywhere 4 4 replicated",
+        "osd pool set anywhere size 1 --yes-i-really-mean-it",
+    ]);
     let made =
         Command::new("rbd").args(["--conf", &site.conf(), "create", "--size", "64M", "cached/a"]).output();
     let made = made.expect("rbd runs");
@@ -67,7 +71,7 @@ fn kill_and_come_back(site: &mut Site, rng: &mut Rng, round: u32) -> Duration {
     std::thread::sleep(Duration::from_millis(300 + rng.below(2500)));
     let begun;
     if round.is_multiple_of(2) {
-        site.server.take().expect("it runs").kill().expect("it lived");
+        site.crash();
         std::thread::sleep(Duration::from_millis(rng.below(1500)));
         begun = Instant::now();
         site.start();
@@ -89,7 +93,7 @@ fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
     let (id, dir) = ((site.id + 1).to_string(), site.path("osd/second").display().to_string());
     let other = ["--id", &id, "--osd-dir", &dir, "--cache-size", "64m", "--via", "fuse", "--no-start"];
     let words = site.prepare(&core, &second, &other);
-    let out = site.command(&words.iter().map(String::as_str).collect::<Vec<_>>()).output().expect("it runs");
+    let out = site.command(&words).output().expect("it runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
         out.status.success() && said.contains(&format!("with that of osd.{}: when it dies", site.id)),
@@ -120,9 +124,8 @@ pub fn scrub(site: &Site) {
     site.until("all clean", BACK, clean);
     let before = stamps(&pgs());
     assert!(!before.is_empty(), "nothing to scrub");
-    for (pg, _) in &before {
-        site.ceph(&["pg", "deep-scrub", pg]);
-    }
+    let all: Vec<String> = before.iter().map(|(pg, _)| format!("pg deep-scrub {pg}")).collect();
+    site.ceph_all(&all.iter().map(String::as_str).collect::<Vec<_>>());
     site.until("deep scrubs", 3 * BACK, || {
         let now = stamps(&pgs());
         now.iter().zip(&before).all(|(a, b)| a.0 == b.0 && a.1 != b.1)
@@ -146,10 +149,10 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_wh
     let Some(mut site) = Site::new("an OSD on a cached volume") else { return };
     let (data, cache) = (site.device("data", DATA), site.path("cache"));
     let words = site.prepare(data.path(), &cache, &["--cache-size", "192m"]);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let begun = Instant::now();
+    let past = |what: &str| println!("{what} after {:.1} s", begun.elapsed().as_secs_f64());
     let number = site.ok(&words);
-    println!("prepared in {:.1} s", begun.elapsed().as_secs_f64());
+    past("prepared");
     let id = site.id.to_string();
     assert_eq!(number.trim(), id);
     let mapped = site.mapped().expect("it is in the map");
@@ -166,7 +169,9 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_wh
     assert!(row["volume_state"] == "serving" && row["mode"] == "wb" && row["dirty_bytes"].is_u64(), "{row}");
     assert_eq!(row["shares_cache_with"], serde_json::json!([]));
 
+    past("looked at");
     a_second_one_shares_its_fate(&site, &cache);
+    past("a second one");
     pool(&site);
     let rounds = if std::env::var_os("LOLIGO_LONG").is_some() { 20 } else { 2 };
     let mut rng = Rng::new(6);
@@ -178,7 +183,9 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_wh
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success() && !said.contains("verify"), "{said}");
     }
+    past("kills");
     scrub(&site);
+    past("scrubbed");
     // One that is asked to stop, and started again by hand.
     site.end(libc::SIGTERM);
     assert_eq!(site.listed()["runs"], false);
@@ -195,6 +202,7 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_wh
     assert!(site.up_from().is_some());
     assert_eq!(std::fs::read_link(&link).expect("a link"), device);
 
+    past("its folder");
     let said = site.refused(&["osd", "remove", &id]);
     assert!(said.contains("may not go yet") && said.contains("--wait"), "{said}");
     let said = site.refused(&["osd", "remove", &id, "--force"]);
@@ -213,4 +221,5 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_wh
     let left = std::fs::read(site.path("data")).map(|all| all[..11 << 20].iter().all(|b| *b == 0));
     assert!(left.expect("it can be read"), "something is left at the start of the disk");
     assert_eq!(site.pid(), None);
+    past("all");
 }

@@ -1,10 +1,11 @@
 //! What `prepare` refuses, and what is left of one that does not come to its end: nothing.
 
-use crate::site::{DATA, Site};
-use std::io::{BufRead, BufReader, Read};
+use crate::site::{BACK, DATA, Site};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
@@ -25,28 +26,37 @@ fn mark(device: &Path, at: u64, mark: &[u8]) {
         .expect("written");
 }
 
-fn nothing_left(site: &Site) {
-    assert_eq!(site.mapped(), None, "half an OSD is in the map");
-    assert!(!site.ceph(&["config", "dump"]).contains(&format!("osd.{}", site.id)));
-    assert_eq!(site.ok(&["volume", "list", "--json"]).trim(), "[]");
-    assert!(!site.osd_dir().exists());
+/// Nothing of the OSD is anywhere, after what was `said`.
+fn nothing_left(site: &Site, said: &str) {
+    assert_eq!(site.mapped(), None, "half an OSD is in the map: {said}");
+    let options = site.ceph(&["config", "dump"]);
+    assert!(!options.contains(&format!("osd.{}", site.id)), "{options}, after: {said}");
+    assert_eq!(site.ok(&["volume", "list", "--json"]).trim(), "[]", "after: {said}");
+    let left = std::fs::read_dir(site.osd_dir()).map(|all| all.flatten().map(|e| e.file_name()).collect());
+    let left: Option<Vec<_>> = left.ok();
+    assert_eq!(left, None, "its folder is there, after: {said}");
 }
 
-/// Starts a `prepare` and ends it with `signal` once it makes the store; its exit status.
-fn cut_off(site: &Site, words: &[&str], signal: i32) -> Option<i32> {
+/// Starts a `prepare` and ends it with `signal` while the store is being made; its exit status and its words.
+fn cut_off(site: &Site, words: &[String], signal: i32) -> (Option<i32>, String) {
     let mut child =
         site.command(words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it runs");
-    let mut lines = BufReader::new(child.stderr.take().expect("piped"));
-    let mut line = String::new();
-    while !line.contains("making the store") {
-        line.clear();
-        assert_ne!(lines.read_line(&mut line).expect("text"), 0, "it ended before");
+    let mut lines = child.stderr.take().expect("piped");
+    let said = std::thread::spawn(move || {
+        let mut said = String::new();
+        lines.read_to_string(&mut said).expect("text");
+        said
+    });
+    while site.pid().is_none() {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            panic!("it ended before it made a store ({status}): {}", said.join().expect("text"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
-    std::thread::sleep(std::time::Duration::from_millis(300));
     // SAFETY: the child is ours and not yet waited for.
     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
-    let _ = lines.read_to_string(&mut line);
-    child.wait().expect("it ended").code()
+    let status = child.wait().expect("it ended");
+    (status.code(), said.join().expect("text"))
 }
 
 #[test]
@@ -57,7 +67,6 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
     let cache = site.path("cache");
     let refused = |site: &Site, data: &Path, cache: &Path, more: &[&str], says: &str| {
         let words = site.prepare(data, cache, more);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let said = site.refused(&words);
         assert!(said.contains(says), "{says}: {said}");
         assert!(!site.osd_dir().exists(), "{says}: a folder is left");
@@ -95,8 +104,7 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
     refused(&site, data.path(), &cache, &force, "pvremove");
     mark(data.path(), 0, &[0; 4096]);
     let mut label = vec![0; 4096];
-    let of = site.path("lab/osd.0/block");
-    std::fs::File::open(of).and_then(|mut f| f.read_exact(&mut label)).expect("a store");
+    std::fs::File::open(site.other_store()).and_then(|mut f| f.read_exact(&mut label)).expect("a store");
     mark(data.path(), 0, &label);
     refused(&site, data.path(), &cache, &force, "is osd.0's");
     mark(data.path(), 0, &[0; 4096]);
@@ -118,28 +126,40 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
     refused(&site, data.path(), Path::new(&other), &[], "is the cache of volume 'x'");
     mark(data.path(), 0, b"XFSB");
 
-    nothing_left(&site);
+    nothing_left(&site, "refusals");
 
     // Ctrl-C while the store is made.
     let words = site.prepare(data.path(), &cache, &force);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    assert_eq!(cut_off(&site, &words, libc::SIGINT), Some(130));
-    nothing_left(&site);
-    assert!(!cache.exists() && head(data.path()).iter().all(|b| *b == 0), "something is left on the devices");
+    let (status, said) = cut_off(&site, &words, libc::SIGINT);
+    assert_eq!(status, Some(130), "{said}");
+    assert!(said.contains("taking back") && !said.contains("not taken back"), "{said}");
+    nothing_left(&site, &said);
+    assert!(!cache.exists(), "the cache is left: {said}");
+    let left = head(data.path()).iter().position(|b| *b != 0);
+    assert_eq!(left, None, "something is left on the disk: {said}");
 
     // SIGKILL there: no half OSD in the map, and what is left can be taken away and made anew.
-    assert_eq!(cut_off(&site, &words, libc::SIGKILL), None);
-    assert_eq!(site.mapped(), None);
-    assert_eq!(site.listed()["state"], "unfinished");
+    let (status, said) = cut_off(&site, &words, libc::SIGKILL);
+    assert_eq!(status, None, "{said}");
+    // Who was making the store dies too; it may be waiting for a disk as it does.
+    site.until("the making of the store ends", BACK, || site.listed()["runs"] == false);
+    assert_eq!(site.mapped(), None, "{said}");
+    let row = site.listed();
+    assert_eq!(row["state"], "unfinished", "{row}, after: {said}");
     let id = site.id.to_string();
-    assert!(site.refused(&["osd", "activate", &id]).contains("never finished"));
-    site.server.take().expect("it runs").kill().expect("it lived");
+    let refusal = site.refused(&["osd", "activate", &id]);
+    assert!(refusal.contains("never finished"), "{refusal}");
+    site.crash();
     site.start();
-    assert_eq!(site.listed()["runs"], false, "half an OSD was started");
-    site.ok(&["osd", "remove", &id]);
-    nothing_left(&site);
+    let row = site.listed();
+    assert_eq!(row["runs"], false, "half an OSD was started: {row}, {:?}", site.pid());
+    let out = site.loligo(&["osd", "remove", &id]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    nothing_left(&site, &said);
 
     // And without the daemon, it says so.
     site.server.take().expect("it runs").stop().expect("a clean stop");
-    assert!(site.refused(&words).contains("no loligod runs here"));
+    let said = site.refused(&words);
+    assert!(said.contains("no loligod runs here"), "{said}");
 }

@@ -1,17 +1,18 @@
-//! A small cluster, a daemon, and devices for OSDs on its volumes; nothing of it stays, whatever became of the test.
+//! A daemon and devices for OSDs on its volumes, on a small cluster that all tests here share; nothing of it stays, whatever became of
+//! the test.
 
+use crate::lab::{self, Lab};
 use loligo_tests::blockdev;
+use loligo_tests::cli::Cli;
 use loligo_tests::loops::Loop;
-use loligo_tests::server::{Server, program};
+use loligo_tests::server::Server;
 use loligo_tests::skip::{installed, skip};
 use serde_json::Value;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Output;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
-
-/// One small machine runs one cluster at a time in reasonable time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Bytes of a data device.
 pub const DATA: u64 = 3 << 30;
@@ -21,8 +22,18 @@ pub const BACK: Duration = Duration::from_secs(60);
 pub struct Site {
     pub server: Option<Server>,
     pub id: u32,
+    cli: Cli,
     dir: tempfile::TempDir,
-    _alone: MutexGuard<'static, ()>,
+    /// Last, so that the next test finds nothing of this one.
+    lab: MutexGuard<'static, Lab>,
+}
+
+impl Deref for Site {
+    type Target = Cli;
+
+    fn deref(&self) -> &Cli {
+        &self.cli
+    }
 }
 
 impl Site {
@@ -39,32 +50,15 @@ impl Site {
         if blockdev::impossible(what) {
             return None;
         }
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lab = lab::alone();
         let dir = tempfile::Builder::new().prefix("lto").tempdir_in(std::env::temp_dir()).expect("a folder");
-        // Devices are called after the number, and tests of other trees may run beside.
-        let id = 100 + std::process::id() % 800;
-        let mut site = Site { server: None, id, dir, _alone: alone };
+        let (id, cli) = (lab.next_id(), Cli::new(dir.path().join("run")));
+        let mut site = Site { server: None, id, cli, dir, lab };
         for sub in ["run", "osd"] {
             std::fs::create_dir(site.path(sub)).expect("a folder");
         }
         let text = format!("[daemon]\nstate-dir = \"{}\"\n", site.path("state").display());
         std::fs::write(site.path("loligod.toml"), text).expect("a configuration");
-        let lab = site.path("lab").display().to_string();
-        let up = [
-            "lab",
-            "up",
-            "--dir",
-            &lab,
-            "--osds",
-            "1",
-            "--replicas",
-            "1",
-            "--osd-size",
-            "2g",
-            "--pg-num",
-            "8",
-        ];
-        site.ok(&up);
         site.start();
         Some(site)
     }
@@ -74,7 +68,12 @@ impl Site {
     }
 
     pub fn conf(&self) -> String {
-        self.path("lab/ceph.conf").display().to_string()
+        self.lab.conf()
+    }
+
+    /// The store of the OSD that the cluster has of its own, osd.0.
+    pub fn other_store(&self) -> PathBuf {
+        self.lab.dir.join("osd.0/block")
     }
 
     /// The folder of the OSD.
@@ -84,33 +83,12 @@ impl Site {
 
     /// Starts the daemon, as systemd would after it died.
     pub fn start(&mut self) {
-        let mut server = Server::daemon(&self.path("run"), &self.path("loligod.toml")).expect("it runs");
-        server.ready().unwrap_or_else(|e| panic!("{e:?}"));
-        self.server = Some(server);
+        self.server = Some(self.cli.daemon(&self.path("loligod.toml")));
     }
 
-    pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(program());
-        command.args(args).env("LOLIGO_RUNTIME_DIR", self.path("run")).env_remove("CEPH_ARGS");
-        command.stdin(Stdio::null());
-        command
-    }
-
-    pub fn loligo(&self, args: &[&str]) -> Output {
-        self.command(args).output().expect("it runs")
-    }
-
-    pub fn ok(&self, args: &[&str]) -> String {
-        let out = self.loligo(args);
-        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8(out.stdout).expect("text")
-    }
-
-    pub fn refused(&self, args: &[&str]) -> String {
-        let out = self.loligo(args);
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert_eq!(out.status.code(), Some(1), "{args:?} was not refused: {said}");
-        said
+    /// Kills the daemon, as a crash would.
+    pub fn crash(&mut self) {
+        self.server.take().expect("it runs").kill().expect("it lived");
     }
 
     /// A device of `bytes` without content.
@@ -159,9 +137,13 @@ impl Site {
     }
 
     pub fn try_ceph(&self, args: &[&str]) -> Output {
-        let mut command = Command::new("ceph");
-        command.args(["--conf", &self.conf(), "--connect-timeout", "30"]).args(args);
-        command.env_remove("CEPH_ARGS").output().expect("ceph runs")
+        self.lab.ceph(args)
+    }
+
+    /// Several commands, one in a line.
+    pub fn ceph_all(&self, lines: &[&str]) {
+        let wrong = self.lab.ceph_all(&(lines.join("\n") + "\n"));
+        assert_eq!(wrong, "", "{lines:?}");
     }
 
     pub fn json(&self, args: &[&str]) -> Value {
@@ -228,7 +210,6 @@ impl Drop for Site {
         {
             eprintln!("the daemon: {why:?}");
         }
-        let lab = self.path("lab").display().to_string();
-        let _ = self.loligo(&["lab", "down", "--dir", &lab]);
+        self.lab.clear(self.id);
     }
 }

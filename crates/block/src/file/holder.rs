@@ -4,37 +4,33 @@ use rustix::fs::{major, minor, stat};
 use std::fs;
 use std::path::Path;
 
-/// The process whose open file description carries the lock that stands in the way of ours.
-pub(super) fn of_file_lock(path: &Path) -> String {
-    let Ok(target) = stat(path) else { return unknown() };
+/// The process whose open file description carries the lock that stands in the way of ours; nothing where none can be seen.
+pub(super) fn of_file_lock(path: &Path) -> Option<String> {
+    let target = stat(path).ok()?;
     let same = |s: &rustix::fs::Stat| s.st_dev == target.st_dev && s.st_ino == target.st_ino;
     // /proc/PID/fdinfo/FD lists the locks of that very description, also those of the open-file-description kind,
     // which /proc/locks shows without an owner.
     let holders = processes(|pid, fd, s| {
         same(s) && fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).is_ok_and(|t| t.contains("\nlock:"))
     });
-    if holders.is_empty() { unknown() } else { holders.join(" and ") }
+    (!holders.is_empty()).then(|| holders.join(" and "))
 }
 
-/// A mount, a device built on top, or the processes that have the device open.
-pub(super) fn of_block_device(path: &Path) -> String {
-    let Ok(target) = stat(path) else { return unknown() };
+/// A mount, a device built on top, or the processes that have the device open; nothing where none can be seen.
+pub(super) fn of_block_device(path: &Path) -> Option<String> {
+    let target = stat(path).ok()?;
     let number = format!("{}:{}", major(target.st_rdev), minor(target.st_rdev));
     if let Some(mount) = mount_point(&number) {
-        return format!("the file system mounted at {mount}");
+        return Some(format!("the file system mounted at {mount}"));
     }
     let above: Vec<String> = fs::read_dir(format!("/sys/dev/block/{number}/holders"))
         .map(|d| d.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
         .unwrap_or_default();
     if !above.is_empty() {
-        return format!("the kernel's device {} built on it", above.join(", "));
+        return Some(format!("the kernel's device {} built on it", above.join(", ")));
     }
     let holders = processes(|_, _, s| s.st_rdev == target.st_rdev && s.st_mode == target.st_mode);
-    if holders.is_empty() { unknown() } else { holders.join(" or ") }
-}
-
-fn unknown() -> String {
-    "a process that cannot be seen from here (another container or another user's)".to_owned()
+    (!holders.is_empty()).then(|| holders.join(" or "))
 }
 
 fn mount_point(number: &str) -> Option<String> {

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a device is waited for at least that nobody can be seen to have: the kernel takes down the rings of a process that has ended, or let
+/// go of it, in its own time, and until then it counts as used. And how long between two looks.
+const UNSEEN: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Opens; while a block device is claimed by another (`EBUSY`), tries again until `deadline`.
 pub(super) fn open_waiting(
@@ -19,12 +23,13 @@ pub(super) fn open_waiting(
     flags: OFlags,
     deadline: Option<Instant>,
 ) -> Result<OwnedFd, IoError> {
+    let begun = Instant::now();
     loop {
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => return Ok(fd),
             Err(Errno::INTR) => {}
             Err(Errno::BUSY) if deadline.is_some_and(|d| Instant::now() < d) => std::thread::sleep(PAUSE),
-            Err(Errno::BUSY) => return Err(in_use(path, &holder::of_block_device(path))),
+            Err(Errno::BUSY) => linger(path, begun, holder::of_block_device(path))?,
             Err(e) => {
                 return Err(IoError::from_errno(e.raw_os_error(), format!("opening {}", path.display())));
             }
@@ -57,12 +62,13 @@ fn acquire(
     len: i64,
     deadline: Instant,
 ) -> Result<(), IoError> {
+    let begun = Instant::now();
     loop {
         match try_lock(fd, shared, start, len) {
             Ok(()) => return Ok(()),
             Err(libc::EINTR) => {}
             Err(libc::EAGAIN | libc::EACCES) if Instant::now() < deadline => std::thread::sleep(PAUSE),
-            Err(libc::EAGAIN | libc::EACCES) => return Err(in_use(path, &holder::of_file_lock(path))),
+            Err(libc::EAGAIN | libc::EACCES) => linger(path, begun, holder::of_file_lock(path))?,
             Err(n) => return Err(IoError::from_errno(n, format!("locking {}", path.display()))),
         }
     }
@@ -90,7 +96,7 @@ pub(super) fn lock_device(path: &Path, fd: &OwnedFd, deadline: Instant) -> Resul
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(PAUSE),
-            Err(Errno::WOULDBLOCK) => return Err(in_use(path, &holder::of_block_device(path))),
+            Err(Errno::WOULDBLOCK) => return Err(in_use(path, holder::of_block_device(path))),
             Err(e) => {
                 return Err(IoError::from_errno(e.raw_os_error(), format!("locking {}", path.display())));
             }
@@ -99,7 +105,19 @@ pub(super) fn lock_device(path: &Path, fd: &OwnedFd, deadline: Instant) -> Resul
     acquire(path, fd, false, 0, 0, deadline)
 }
 
-fn in_use(path: &Path, holder: &str) -> IoError {
+/// Waits a little longer for somebody who cannot be seen; gives up on a `holder` who can.
+fn linger(path: &Path, begun: Instant, holder: Option<String>) -> Result<(), IoError> {
+    if holder.is_some() || begun.elapsed() > UNSEEN {
+        return Err(in_use(path, holder));
+    }
+    std::thread::sleep(LOOK);
+    Ok(())
+}
+
+fn in_use(path: &Path, holder: Option<String>) -> IoError {
+    let unseen =
+        || "a process that cannot be seen from here (another container or another user's)".to_owned();
+    let holder = holder.unwrap_or_else(unseen);
     IoError {
         kind: IoKind::Invalid,
         errno: libc::EBUSY,

@@ -77,3 +77,28 @@ fn what_cannot_be_a_device_is_refused_with_the_reason() {
     assert_eq!(opened.geometry().size, 512);
     assert!(opened.warnings()[0].contains("not a multiple of 512"));
 }
+
+#[test]
+fn a_file_that_nobody_can_be_seen_to_have_is_waited_for_though_no_wait_was_asked_for() {
+    // A lock lives as long as its descriptor, and one that is on its way through a socket is in no process's table.
+    let script = "import fcntl,os,socket,struct,sys,time\n\
+        fd=os.open(sys.argv[1],os.O_RDWR)\n\
+        fcntl.fcntl(fd,37,struct.pack('hhqqi4x',fcntl.F_WRLCK,0,0,0,0))\n\
+        a,b=socket.socketpair();socket.send_fds(a,[b'x'],[fd]);os.close(fd)\n\
+        print('held',flush=True);time.sleep(1)";
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("disk");
+    drop(DeviceFile::create(&path, 1 << 20, &OpenOptions::default()).unwrap());
+    let mut child = Command::new("python3")
+        .args(["-c", script])
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|l| l.unwrap() == "held"));
+    let start = Instant::now();
+    DeviceFile::open(&path, &within(0)).expect("it comes free");
+    assert!(start.elapsed() > Duration::from_millis(300), "it was free all the time");
+    child.wait().unwrap();
+}

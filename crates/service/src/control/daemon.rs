@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt;
@@ -80,6 +81,9 @@ pub struct About {
     pub config: String,
     /// Seconds.
     pub uptime_s: f64,
+    /// Where it keeps what it must remember.
+    #[schema(value_type = String)]
+    pub state_dir: PathBuf,
 }
 
 /// What the daemon is.
@@ -90,6 +94,7 @@ async fn about(State(daemon): Shared) -> Json<About> {
         pid: std::process::id(),
         config: daemon.config_path.display().to_string(),
         uptime_s: daemon.started.elapsed().as_secs_f64(),
+        state_dir: daemon.state_dir.clone(),
     })
 }
 

@@ -54,6 +54,7 @@ pub struct DaemonOptions {
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) config_path: PathBuf,
+    pub(crate) state_dir: PathBuf,
     pub(crate) started: Instant,
     control: ControlThread,
     memory: Arc<Notes>,
@@ -237,7 +238,8 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     // Before any other thread: what is set here they inherit.
     guard::prepare();
     let socket = names::claim_daemon()?;
-    let file = StateFile::at(&state_dir(&config)?)?;
+    let state_dir = std::path::absolute(state_dir(&config)?)?;
+    let file = StateFile::at(&state_dir)?;
     let state = file.load()?;
     let metrics = config.daemon.metrics.map(metrics::bind).transpose()?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
@@ -256,6 +258,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     });
     let daemon = Arc::new(Daemon {
         config_path: options.config.clone(),
+        state_dir,
         started: Instant::now(),
         control: control.clone(),
         memory,

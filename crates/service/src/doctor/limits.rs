@@ -111,8 +111,13 @@ mod tests {
         let mut fake =
             Fake::new(&[("/proc/7/status", "VmLck:\t       0 kB\n"), ("/proc/7/oom_score_adj", "0\n")]);
         (fake.facts.memlock, fake.facts.nofile) = (Some(8 << 20), Some(256));
-        fake.facts.daemon =
-            Some(About { version: "0".into(), pid: 7, config: "/etc/x".into(), uptime_s: 1.0 });
+        fake.facts.daemon = Some(About {
+            version: "0".into(),
+            pid: 7,
+            config: "/etc/x".into(),
+            uptime_s: 1.0,
+            state_dir: "/x".into(),
+        });
         for name in ["limits.memlock", "limits.files", "limits.daemon"] {
             assert_eq!(fake.verdict(check, name), Verdict::Warn, "{name}");
         }

@@ -243,6 +243,7 @@ mod tests {
             name: "a".into(),
             home_start: 1 << 20,
             dirty_bytes: None,
+            through: false,
         };
         let thing = fake.facts.paths.get_mut(std::path::Path::new("/dev/disk/by-id/wwn-1")).unwrap();
         thing.found = Some(Found::Core(label));

@@ -66,7 +66,8 @@ impl Volume {
         }
     }
 
-    fn mend(&self, daemon: bool) -> String {
+    /// What helps a volume whose cache is gone.
+    pub(super) fn mend(&self, daemon: bool) -> String {
         let exchangeable =
             self.left.image.is_none() && !self.left.core.home.as_ref().is_some_and(Home::is_veiled);
         match daemon && exchangeable {

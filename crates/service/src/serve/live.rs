@@ -214,7 +214,7 @@ impl Volume {
             let back = || -> Result<()> {
                 superblock.store(&mut dev)?;
                 memory.cache_is(&self.options.name, cache)?;
-                self.left.core.home.as_mut().map_or(Ok(()), |home| home.attach(&superblock, file))
+                self.left.core.home.as_mut().map_or(Ok(()), |home| home.attach(&superblock, file, false))
             };
             return Err(match back() {
                 Ok(()) => Trouble::Kept(why.context("the cache stays")),
@@ -381,7 +381,9 @@ impl Volume {
         // 3
         if let (Some(home), Some(held)) = (&mut self.left.core.home, &self.left.held) {
             let sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Err(why) = home.attach(&sb, &held.file) {
+            // It is empty.
+            let through = self.options.cache.as_ref().is_some_and(|o| !o.mode.is_ahead_of_core());
+            if let Err(why) = home.attach(&sb, &held.file, through) {
                 return Err(match home.detach(0, &held.file).and_then(|()| memory.detached(&name)) {
                     Ok(()) => Trouble::Kept(why),
                     Err(_) => Trouble::Broken(why),

@@ -82,6 +82,11 @@ impl Volume {
 
     /// Brings the share that the cache lies in to `bytes`.
     pub(super) fn resize_share(&mut self, bytes: u64) -> Result<String> {
+        ensure!(
+            !self.alone,
+            "the cache of this volume is gone, and the core is served without it: there is nothing to resize. {}",
+            self.mend(true)
+        );
         let share = self.left.held.as_ref().and_then(|h| h.share.clone());
         let Some(share) = share else {
             bail!("the cache of this volume is no share of a pool: it keeps the size that it was made with");

@@ -1,0 +1,90 @@
+//! Further copies of a store's label on the OSD's own device, where Ceph 19 and later look for one when that at byte 0 is gone.
+//!
+//! A store gets them when it is made there, or by a repair under `bluestore_bdev_label_multi_upgrade`. With them the raw device of an adopted
+//! OSD shows whose it is, and they cannot be hidden: they lie in the midst of what the OSD writes. So such a store is not adopted, and of
+//! one that has got them since it is said, loudly, each time that anybody looks.
+
+use crate::devices::BLUESTORE;
+use crate::place::Known;
+use crate::raw;
+use crate::say;
+use anyhow::{Context, Result};
+use loligo_block::{DeviceFile, OpenOptions, SyncFile, SyncIo};
+use std::path::Path;
+
+/// Where they are looked for.
+const PLACES: [u64; 4] = [1 << 30, 10 << 30, 100 << 30, 1000 << 30];
+/// Bytes of a copy.
+const COPY: u64 = 4096;
+
+/// Where `dev` shows any.
+pub(crate) fn on(dev: &mut dyn SyncIo) -> Result<Vec<u64>> {
+    let mut found = Vec::new();
+    let size = dev.size();
+    for at in PLACES.into_iter().filter(|at| at + COPY <= size) {
+        let mut copy = vec![0; COPY as usize];
+        dev.read_at(at, &mut copy)?;
+        if copy.starts_with(BLUESTORE) {
+            found.push(at);
+        }
+    }
+    Ok(found)
+}
+
+/// The same of the raw device at `path`, whoever has it.
+fn at(path: &Path) -> Result<Vec<u64>> {
+    let options = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
+    let look = || on(&mut SyncFile::new(DeviceFile::open(path, &options)?));
+    look().with_context(|| format!("looking at {}", path.display()))
+}
+
+/// Where the raw device of an adopted OSD shows any. One that was prepared is looked for elsewhere: its content begins behind a label.
+pub(crate) fn of(known: &Known) -> Vec<u64> {
+    let found = known.place.adopted.as_ref().map(|_| raw::core_of(known).and_then(|core| at(&core)));
+    // A device that cannot be read is somebody else's to complain of.
+    found.and_then(Result::ok).unwrap_or_default()
+}
+
+/// What is to be said of an OSD that has some.
+pub fn warning(id: u32, core: &str, found: &[u64]) -> Option<String> {
+    let first = found.first()?;
+    Some(format!(
+        "{core} shows a copy of the store's label at byte {first} (bluestore_bdev_label_multi): whoever looks for one finds osd.{id} on the \
+         raw device, and may start it without its cache, which may hold what it lacks. Let nothing of ceph-volume's start it; and take the cache away ('loligo \
+         osd release {id}'), or make the OSD anew ('loligo osd remove {id}', 'loligo osd prepare'), whose copies nobody finds"
+    ))
+}
+
+/// Says so, if there is anything to be said.
+pub(crate) fn warn(known: &Known) {
+    if let Some(text) = warning(known.place.id, &known.volume.definition.core, &of(known)) {
+        say!("warning: {text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_copy_is_found_where_it_may_be_and_something_else_there_is_none() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let write =
+            |place: u64, bytes: &[u8]| file.as_file().write_all_at(bytes, place).expect("it can be written");
+        file.as_file().set_len((10 << 30) + COPY).expect("holes");
+        assert!(at(file.path()).expect("it can be read").is_empty());
+        write(1 << 30, b"bluestore cookie\n");
+        write(2 << 30, BLUESTORE);
+        assert!(at(file.path()).expect("it can be read").is_empty());
+        write(10 << 30, BLUESTORE);
+        assert_eq!(at(file.path()).expect("it can be read"), [10 << 30]);
+        write(1 << 30, BLUESTORE);
+        assert_eq!(at(file.path()).expect("it can be read"), [1 << 30, 10 << 30]);
+        file.as_file().set_len((10 << 30) + COPY - 1).expect("shorter");
+        assert_eq!(at(file.path()).expect("it can be read"), [1 << 30], "the other has no room any more");
+        let said = warning(3, "/dev/sdb", &[1 << 30]).expect("there is one");
+        assert!(said.contains("1073741824") && said.contains("loligo osd release 3"), "{said}");
+        assert_eq!(warning(3, "/dev/sdb", &[]), None);
+    }
+}
