@@ -4,6 +4,7 @@ pub mod blockdev;
 pub mod cgroup;
 pub mod decoders;
 pub mod direct;
+pub mod fio;
 pub mod fixture;
 pub mod fuzz;
 pub mod history;
