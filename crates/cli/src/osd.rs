@@ -8,6 +8,7 @@ use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
 use loligo_lab::interrupt::{Interrupt, exit_code};
 use loligo_osd::adopt::{self, Adopt};
+use loligo_osd::ceph_volume::By;
 use loligo_osd::cluster::Access;
 use loligo_osd::devices::Devices;
 use loligo_osd::list::Row;
@@ -114,6 +115,13 @@ struct PrepareArgs {
     /// On a device of ublk an OSD lives on while the daemon is away, and its requests wait; the kernel must have ublk_drv (Linux 6.5).
     #[arg(long, value_name = "block|ublk|fuse", default_value = "block", value_parser = via)]
     via: Via,
+    /// Who makes the store: ceph-osd, ceph-volume-raw or ceph-volume-lvm
+    ///
+    /// 'ceph-volume raw' or 'ceph-volume lvm' is run on the volume's device; for lvm a volume group ceph-loligo-osdID is made on it first, and it
+    /// must be a device of ublk. The OSD is started by loligod either way, and its folder is one on disk. ceph-volume has its key in
+    /// /var/lib/ceph/bootstrap-osd, and knows neither --osd-dir nor --user.
+    #[arg(long, value_name = "WHO", default_value = "ceph-osd")]
+    by: By,
     /// Make it only; 'loligo osd activate' starts it
     #[arg(long)]
     no_start: bool,
@@ -306,6 +314,7 @@ fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
         cluster: a.cluster.access()?,
         dir: a.osd_dir,
         user: a.user,
+        by: a.by,
         via: a.via,
         start: !a.no_start,
         force: a.force,
@@ -380,7 +389,11 @@ fn show(rows: &[Row], json: bool) -> Result<()> {
             format!("osd.{}", r.id),
             r.state.to_owned(),
             word(r.r#in.map(|i| if i { "in" } else { "out" }.to_owned())),
-            if r.adopted { "adopt" } else { "prepare" }.to_owned(),
+            match r.by {
+                None => "adopt".to_owned(),
+                Some("ceph-osd") => "prepare".to_owned(),
+                Some(by) => by.to_owned(),
+            },
             r.volume.clone(),
             r.volume_state.to_owned(),
             word(r.mode.clone()),

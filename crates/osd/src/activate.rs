@@ -1,8 +1,10 @@
 //! Starting an OSD on its volume: by hand, and by the daemon each time the volume has come.
 
+use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
 use crate::folder;
+use crate::lvm;
 use crate::place::{self, Known, Place};
 use crate::say;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,6 +13,7 @@ use loligo_lab::process;
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::Leave;
 use loligo_service::daemon::entry::Status;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -63,7 +66,7 @@ pub(crate) fn bring_up(
     // Its start has the daemon run the same for the OSD: whoever comes second finds it running.
     let cluster = Cluster::new(&known.place.cluster, stop);
     let before = cluster.map().ok().and_then(|map| map.osd(*id)).filter(|o| o.up).map(|o| o.up_from);
-    let started = run(&known.place, &known.target()?, stop)?;
+    let started = run(known, stop)?;
     wait_up(&cluster, &known.place, since.or(before.filter(|_| started)))
 }
 
@@ -126,16 +129,22 @@ fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
         return Ok(false);
     }
     let known = place::one(&DaemonClient::new()?, place.id)?;
-    run_locked(place, &known.target()?, stop)
+    run_locked(&known, stop)
 }
 
-/// Has the OSD run on what is at `target` now. Whether it had to be started.
-fn run(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
-    let _lock = folder::lock(&place.dir)?;
-    run_locked(place, target, stop)
+/// Has the OSD run on its volume as it is now. Whether it had to be started.
+fn run(known: &Known, stop: &Interrupt) -> Result<bool> {
+    let _lock = folder::lock(&known.place.dir)?;
+    run_locked(known, stop)
 }
 
-fn run_locked(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
+fn run_locked(known: &Known, stop: &Interrupt) -> Result<bool> {
+    let (place, target) = (&known.place, &known.target()?);
+    ceph_volume::stands_aside(place, stop)?;
+    let _on_disk = onto_disk(place)?;
+    if place.by == By::Lvm {
+        lvm::activate(place.id, &known.device()?, stop)?;
+    }
     folder::link(place, target)?;
     restore(place, target, stop)?;
     folder::own(place)?;
@@ -150,8 +159,14 @@ fn run_locked(place: &Place, target: &Path, stop: &Interrupt) -> Result<bool> {
     Ok(true)
 }
 
+/// A folder that ceph-volume made in memory, where nothing of ours would last, goes once nobody runs in it. The lock in what is there instead.
+fn onto_disk(place: &Place) -> Result<Option<File>> {
+    let may = place.adopted.is_some() && holder(&place.dir).is_none();
+    Ok(if may && folder::onto_disk(&place.dir)? { Some(folder::lock(&place.dir)?) } else { None })
+}
+
 /// What is missing in the folder is written again from the store's own label: the folder may have been lost with the system's disk.
-fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<()> {
+pub(crate) fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<()> {
     if place.dir.join("keyring").exists() && place.dir.join("fsid").exists() {
         return Ok(());
     }

@@ -4,6 +4,7 @@
 //! command goes on once the volume is made, and before that the OSD is as it was.
 
 use crate::activate;
+use crate::ceph_volume::{self, By};
 use crate::cluster::{Access, Cluster, default_dir};
 use crate::daemon::{self, has_open, holder, linked_from};
 use crate::devices::{BLUESTORE, Devices, bluestore_uuid, free, lasting};
@@ -148,7 +149,9 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
         dir,
         cluster: wanted.cluster.clone(),
         user: wanted.user.clone(),
+        by: By::CephOsd,
         adopted: Some(origin),
+        unit: ceph_volume::unit_that_starts(id, &mapped.uuid, cluster.interrupt()),
     };
     daemon::can_be_started(&place)?;
     if wanted.via == Via::Ublk {

@@ -5,11 +5,13 @@
 
 pub mod activate;
 pub mod adopt;
+pub mod ceph_volume;
 pub mod cluster;
 pub mod daemon;
 pub mod devices;
 pub mod folder;
 pub mod list;
+mod lvm;
 pub mod place;
 pub mod prepare;
 mod raw;
