@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod cli;
 pub mod decoders;
 pub mod direct;
+pub mod fio;
 pub mod fixture;
 pub mod fuzz;
 pub mod history;

@@ -95,3 +95,67 @@ fn what_udev_is_told_is_nothing_of_a_strange_device_and_enough_to_leave_ours_alo
     std::fs::write(dir.path().join("other"), vec![1; 1 << 20]).expect("written");
     assert_eq!(export(&dir.path().join("other")), "");
 }
+
+#[test]
+fn a_pool_is_told_with_the_cores_that_share_it_while_one_is_served_and_after_its_stop() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let pool = dir.path().join("pool");
+    let text = pool.display().to_string();
+    let loligo = |args: &[&str]| {
+        let out = Command::new(program()).args(args).output().expect("it runs");
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    };
+    loligo(&["cache", "create", &text, "--size", "256m"]);
+    let seen = &probe(&[&pool])[0];
+    assert_eq!(
+        (&seen["kind"], seen["members"].as_array().map(Vec::len)),
+        (&"pool".into(), Some(0)),
+        "{seen}"
+    );
+    for (core, name) in [("1", Volume::NAME), ("7", "other")] {
+        loligo(&["cache", "attach", &text, "--core", core, "--name", name, "--min", "48m", "--max", "64m"]);
+    }
+    std::fs::File::create(dir.path().join("core")).and_then(|f| f.set_len(64 * MIB)).expect("a core");
+    let listen = format!("unix:{}", dir.path().join("nbd.sock").display());
+    let core = dir.path().join("core").display().to_string();
+    let share = format!("pool:{text}#1");
+    let words = ["--mode", "wb", "--cache", &share, "--core", &core, "--listen", &listen];
+    let words: Vec<String> =
+        words.iter().chain(&["--param", "destage-rate=1"]).map(|w| (*w).to_owned()).collect();
+    let mut server = loligo_tests::server::Server::launch(dir.path(), &words).expect("it runs");
+    server.ready().expect("it serves");
+    let served = Volume { dir: dir.path().to_owned(), ..volume(dir.path()) };
+    let mut line = Line::to(&served).expect("a client");
+    line.ask(0, &Ask::Write { data: vec![7; 8192], fua: false }).expect("written");
+    drop(line);
+    let seen = &probe(&[&pool])[0];
+    let (one, other) = (&seen["members"][0], &seen["members"][1]);
+    assert_eq!(
+        (&one["core"], &one["volume"], &one["mode"]),
+        (&1.into(), &"vol".into(), &"wb".into()),
+        "{seen}"
+    );
+    assert!(one["dirty_bytes"].is_null() && seen["dirty_bytes"].is_null(), "nobody knows: {seen}");
+    assert!(one["bytes"].as_u64() >= Some(48 * MIB) && one["max"] == 64 * MIB, "{seen}");
+    assert_eq!(
+        (&other["core"], &other["volume"], &other["dirty_bytes"]),
+        (&7.into(), &"other".into(), &0.into())
+    );
+    assert!(other["cache"].is_null(), "it has none yet: {seen}");
+    server.stop().expect("a clean stop");
+    let seen = &probe(&[&pool])[0];
+    assert_eq!(
+        (&seen["members"][0]["dirty_bytes"], &seen["dirty_bytes"]),
+        (&8192.into(), &8192.into()),
+        "{seen}"
+    );
+    let said = loligo(&["probe", &text]);
+    assert!(said.contains("shared by 2 cores") && said.contains("core 1, volume 'vol'"), "{said}");
+    assert!(said.contains("8192 bytes are newer") && said.contains("core 7, volume 'other'"), "{said}");
+    let told = loligo(&["probe", "--export", &text]);
+    for line in ["ID_FS_TYPE=loligo_pool", "ID_FS_USAGE=raid", "LOLIGO_KIND=pool", "LOLIGO_DIRTY_BYTES=8192"]
+    {
+        assert!(told.lines().any(|l| l == line), "{line}: {told}");
+    }
+}

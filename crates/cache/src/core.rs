@@ -474,6 +474,11 @@ impl Core {
         self.poisoned.as_deref()
     }
 
+    /// How writes to the core fail, where the newest ones did.
+    pub fn core_failing(&self) -> Option<&str> {
+        self.destage.health.why()
+    }
+
     pub(crate) fn emit_frames(&mut self, fx: &mut Vec<Effect>) {
         for f in self.closed.drain(..) {
             self.stats.cache_write_bytes += f.data.len() as u64;

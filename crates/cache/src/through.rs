@@ -108,7 +108,7 @@ impl Core {
             Err(e) => {
                 if m.direct {
                     // Those that come next are better off in the cache.
-                    self.destage.health.failed(now);
+                    self.destage.health.failed(now, format!("writing to the core failed: {e}"));
                 }
                 let m = self.mutation(key);
                 m.error = Some(ReqError::from(&e));

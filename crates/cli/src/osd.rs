@@ -9,6 +9,7 @@ use loligo_cache::mode::Mode;
 use loligo_lab::interrupt::{Interrupt, exit_code};
 use loligo_osd::adopt::{self, Adopt};
 use loligo_osd::behind::{Behind, Via};
+use loligo_osd::ceph_volume::By;
 use loligo_osd::cluster::Access;
 use loligo_osd::list::Row;
 use loligo_osd::place::{self, Place};
@@ -86,6 +87,13 @@ struct PrepareArgs {
     /// Its CRUSH class (default: hdd or ssd, by what the data device says of itself)
     #[arg(long)]
     class: Option<String>,
+    /// Who makes the store: ceph-osd, ceph-volume-raw or ceph-volume-lvm
+    ///
+    /// 'ceph-volume raw' or 'ceph-volume lvm' is run on the volume's device; for lvm a volume group ceph-loligo-osdID is made on it first, and it
+    /// must be a device of ublk. The OSD is started by loligod either way, and its folder is one on disk. ceph-volume has its key in
+    /// /var/lib/ceph/bootstrap-osd, and knows neither --osd-dir nor --user.
+    #[arg(long, value_name = "WHO", default_value = "ceph-osd")]
+    by: By,
     /// Make it only; 'loligo osd activate' starts it
     #[arg(long)]
     no_start: bool,
@@ -297,6 +305,7 @@ fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
         wal: a.wal.map(whole).transpose()?,
         id: a.id,
         class: a.class,
+        by: a.by,
         start: !a.no_start,
     };
     let id = prepare::prepare(&wanted, stop)?;
@@ -356,7 +365,11 @@ fn show(rows: &[Row], json: bool) -> Result<()> {
             format!("osd.{}", r.id),
             r.state.to_owned(),
             word(r.r#in.map(|i| if i { "in" } else { "out" }.to_owned())),
-            if r.adopted { "adopt" } else { "prepare" }.to_owned(),
+            match r.by {
+                None => "adopt".to_owned(),
+                Some("ceph-osd") => "prepare".to_owned(),
+                Some(by) => by.to_owned(),
+            },
             r.volume.clone(),
             r.volume_state.to_owned(),
             word(r.mode.clone()),

@@ -10,20 +10,20 @@ use std::process::ExitCode;
 /// Say what of Loligo's lies on devices, without touching them
 ///
 /// A cache: of which volume, in which mode, how it was stopped and what its core lacks. A core with a label (home-offset): which
-/// cache it belongs to. A core without one holds nothing of Loligo's by itself. Devices in use can be asked too: nothing is
+/// cache it belongs to. A pool: which cores share it, and the same of the cache of each. A core without a label holds nothing of Loligo's by itself. Devices in use can be asked too: nothing is
 /// written, locked or waited for.
 ///
 /// Exit status 0 where all could be read, whatever was found; 1 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "For udev, --export prints KEY=VALUE, and nothing for a device that is not ours:
 
-  ID_FS_TYPE          loligo_cache or loligo_core
+  ID_FS_TYPE          loligo_cache, loligo_core or loligo_pool
   ID_FS_USAGE         raid: no file system, and part of something larger
-  ID_FS_UUID          the cache
+  ID_FS_UUID          the cache, or the pool
   ID_FS_LABEL         the volume, as LOLIGO_VOLUME
   UDISKS_IGNORE       1
-  LOLIGO_KIND         cache or core
-  LOLIGO_DIRTY_BYTES  what the core lacks, or 'unknown'")]
+  LOLIGO_KIND         cache, core or pool
+  LOLIGO_DIRTY_BYTES  what the core lacks (all cores of a pool together), or 'unknown'")]
 pub(crate) struct Args {
     /// Devices or files
     #[arg(required = true, value_name = "DEVICE")]

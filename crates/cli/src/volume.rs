@@ -328,6 +328,9 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
         if let Some(why) = v.status.why() {
             outln!("{}: {}: {why}", v.name, v.status.word());
         }
+        if let Some(trouble) = &v.trouble {
+            outln!("{}: trouble: {trouble}", v.name);
+        }
     }
     Ok(())
 }
@@ -342,6 +345,9 @@ fn show(v: &Listed, json: bool) -> Result<()> {
     outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
     if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {
         outln!("# {size} bytes, {dirty} of them newer than the core");
+    }
+    if let Some(trouble) = &v.trouble {
+        outln!("# trouble: {trouble}");
     }
     outln!("[volume.{}]", v.name);
     out!("{}", toml::to_string(&v.definition)?);

@@ -1,9 +1,11 @@
 //! Starting an OSD on its volume: by hand, and by the daemon each time the volume has come.
 
+use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
 use crate::folder;
 use crate::labels;
+use crate::lvm;
 use crate::place::{self, Known, Place};
 use crate::say;
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +14,7 @@ use loligo_lab::process;
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::Leave;
 use loligo_service::daemon::entry::Status;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -139,6 +142,11 @@ fn run(known: &Known, stop: &Interrupt) -> Result<bool> {
 fn run_locked(known: &Known, stop: &Interrupt) -> Result<bool> {
     let (place, target) = (&known.place, &known.target()?);
     labels::warn(known);
+    ceph_volume::stands_aside(place, stop)?;
+    let _on_disk = onto_disk(place)?;
+    if place.by == By::Lvm {
+        lvm::activate(place.id, &known.device()?, stop)?;
+    }
     folder::link(place, target)?;
     restore(place, target, stop)?;
     folder::own(place)?;
@@ -153,8 +161,14 @@ fn run_locked(known: &Known, stop: &Interrupt) -> Result<bool> {
     Ok(true)
 }
 
+/// A folder that ceph-volume made in memory, where nothing of ours would last, goes once nobody runs in it. The lock in what is there instead.
+fn onto_disk(place: &Place) -> Result<Option<File>> {
+    let may = place.adopted.is_some() && holder(&place.dir).is_none();
+    Ok(if may && folder::onto_disk(&place.dir)? { Some(folder::lock(&place.dir)?) } else { None })
+}
+
 /// What is missing in the folder is written again from the store's own label: the folder may have been lost with the system's disk.
-fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<()> {
+pub(crate) fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<()> {
     if place.dir.join("keyring").exists() && place.dir.join("fsid").exists() {
         return Ok(());
     }

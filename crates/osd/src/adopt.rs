@@ -6,6 +6,7 @@
 
 use crate::activate;
 use crate::behind::{Behind, Via};
+use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder, linked_from};
 use crate::devices::{Devices, bluestore_uuid, free, lasting};
@@ -140,7 +141,9 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
         dir,
         cluster: wanted.behind.cluster.clone(),
         user: wanted.behind.user.clone(),
+        by: By::CephOsd,
         adopted: Some(origin),
+        unit: ceph_volume::unit_that_starts(id, &mapped.uuid, cluster.interrupt()),
     };
     daemon::can_be_started(&place)?;
     if wanted.behind.via == Via::Ublk {

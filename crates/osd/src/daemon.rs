@@ -120,7 +120,11 @@ fn log(place: &Place, stop: &Interrupt) -> String {
     }
 }
 
-fn systemctl(words: &[&str], stop: &Interrupt) -> Result<String> {
+/// Runs `systemctl`.
+///
+/// # Errors
+/// What it says.
+pub(crate) fn systemctl(words: &[&str], stop: &Interrupt) -> Result<String> {
     process::run(Command::new("systemctl").args(words), BEGIN, stop)
         .with_context(|| format!("systemctl {}", words.join(" ")))
 }

@@ -4,6 +4,7 @@ use crate::place::Place;
 use anyhow::{Context, Result, bail};
 use loligo_export::blockdev::Owner;
 use rustix::fs::{FlockOperation, Gid, Uid, flock};
+use rustix::mount::{UnmountFlags, unmount};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -18,6 +19,8 @@ const RELEASING: &str = "loligo-releasing";
 const COMES: Duration = Duration::from_secs(2);
 /// Held by who starts the OSD.
 const LOCK: &str = "loligo-lock";
+/// What the kernel calls a file system in memory.
+const TMPFS: u64 = 0x0102_1994;
 
 /// Whether an OSD is being made in `dir`, or its making was cut off.
 pub fn unfinished(dir: &Path) -> bool {
@@ -105,6 +108,26 @@ pub(crate) fn empty(dir: &Path) -> Result<()> {
         gone.with_context(|| format!("removing {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Takes away a folder in memory, as ceph-volume makes them, from over the one on disk, which a boot does not empty. What was in it is
+/// written again from the store's own label. Whether there was one.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn onto_disk(dir: &Path) -> Result<bool> {
+    let is_in_memory = || -> rustix::io::Result<bool> {
+        let Some(parent) = dir.parent() else { return Ok(false) };
+        let is_mounted = rustix::fs::stat(dir)?.st_dev != rustix::fs::stat(parent)?.st_dev;
+        Ok(is_mounted && rustix::fs::statfs(dir)?.f_type as u64 == TMPFS)
+    };
+    let mut was = false;
+    while is_in_memory().with_context(|| format!("looking at {}", dir.display()))? {
+        // Whoever waits for the lock in it has it open.
+        unmount(dir, UnmountFlags::DETACH).with_context(|| format!("unmounting {}", dir.display()))?;
+        was = true;
+    }
+    Ok(was)
 }
 
 /// Waits until nobody else starts this OSD; until what it gives is dropped, nobody else does.
@@ -205,6 +228,7 @@ fn give(path: &PathBuf, owner: Owner) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ceph_volume::By;
     use crate::cluster::Access;
 
     #[test]
@@ -234,9 +258,11 @@ mod tests {
             dir: at.clone(),
             cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
             user: format!("{uid}:{}", rustix::process::getgid().as_raw()),
+            by: By::CephOsd,
             db: Some("/dev/null".into()),
             wal: None,
             adopted: None,
+            unit: None,
         };
         begin(&at).expect("it is new");
         assert!(unfinished(&at));
@@ -257,5 +283,26 @@ mod tests {
         remove(&at).expect("it goes");
         remove(&at).expect("it is gone");
         assert!(target.exists());
+    }
+
+    #[test]
+    fn a_folder_in_memory_gives_way_to_the_one_on_disk() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = dir.path().join("ceph-3");
+        begin(&at).expect("it is new");
+        assert!(!onto_disk(&at).expect("it can be looked at"), "it is on disk");
+        let mount = |at: &Path| {
+            let none = None::<&std::ffi::CStr>;
+            rustix::mount::mount("tmpfs", at, "tmpfs", rustix::mount::MountFlags::empty(), none)
+        };
+        if let Err(why) = mount(&at) {
+            return println!("SKIP: a folder in memory: it cannot be mounted: {why}");
+        }
+        mount(&at).expect("twice, as by a second start");
+        assert!(!unfinished(&at));
+        let lock = lock(&at).expect("nobody has it");
+        assert!(onto_disk(&at).expect("it goes, held or not"));
+        assert!(unfinished(&at), "what is on disk is seen again");
+        drop(lock);
     }
 }

@@ -6,12 +6,14 @@
 pub mod activate;
 pub mod adopt;
 pub mod behind;
+pub mod ceph_volume;
 pub mod cluster;
 pub mod daemon;
 pub mod devices;
 pub mod folder;
 pub mod labels;
 pub mod list;
+mod lvm;
 pub mod place;
 pub mod prepare;
 mod raw;

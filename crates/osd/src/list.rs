@@ -28,6 +28,8 @@ pub struct Row {
     pub runs: bool,
     /// It was there before its volume: `loligo osd release` takes that away.
     pub adopted: bool,
+    /// Who made its store; for one that was adopted, that is not known.
+    pub by: Option<&'static str>,
     /// Its volume.
     pub volume: String,
     /// How that is.
@@ -82,6 +84,7 @@ pub fn list(stop: &Interrupt) -> Result<Vec<Row>> {
             r#in: mapped.flatten().map(|o| o.r#in),
             runs: holder(&place.dir).is_some(),
             adopted: place.adopted.is_some(),
+            by: place.adopted.is_none().then(|| place.by.word()),
             volume: volume.name.clone(),
             volume_state: volume.status.word(),
             why: volume.status.why().map(str::to_owned),

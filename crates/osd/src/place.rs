@@ -1,7 +1,9 @@
 //! What has to be known of an OSD on a volume, kept in the volume's own definition: the last word of the command that the daemon
 //! runs when the volume has come. Who deletes the volume deletes it, and there is no second record that could differ.
 
+use crate::ceph_volume::By;
 use crate::cluster::Access;
+use crate::lvm;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::Listed;
@@ -22,6 +24,9 @@ pub struct Place {
     pub cluster: Access,
     /// As whom it runs, as `ceph:ceph`.
     pub user: String,
+    /// Who made its store.
+    #[serde(default, skip_serializing_if = "By::is_ceph_osd")]
+    pub by: By,
     /// The device of its database, if not with the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db: Option<PathBuf>,
@@ -31,6 +36,9 @@ pub struct Place {
     /// For an OSD that was there before its volume: what its `block` led to then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<PathBuf>,
+    /// For such an OSD: the unit of ceph-volume's that started it at boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
 }
 
 /// The words before the place.
@@ -40,6 +48,11 @@ impl Place {
     /// The name of its volume.
     pub fn volume(&self) -> String {
         volume_of(self.id)
+    }
+
+    /// What its `block` leads to where its volume is `device`.
+    pub(crate) fn block(&self, device: PathBuf) -> PathBuf {
+        if self.by == By::Lvm { lvm::path(self.id) } else { device }
     }
 
     /// The command that starts it, for the daemon.
@@ -88,6 +101,14 @@ impl Known {
     /// # Errors
     /// Where the volume is served in another way.
     pub fn target(&self) -> Result<PathBuf> {
+        self.device().map(|device| self.place.block(device))
+    }
+
+    /// The path under which the volume itself is found.
+    ///
+    /// # Errors
+    /// Where it is served in another way.
+    pub(crate) fn device(&self) -> Result<PathBuf> {
         target(&self.volume.name, &self.volume.definition.listen)
     }
 }
@@ -155,9 +176,11 @@ mod tests {
                 keyring: None,
             },
             user: "ceph:ceph".to_owned(),
+            by: By::Lvm,
             db: Some("/dev/vg/db \"3\"".into()),
             wal: None,
             adopted: Some("/dev/vg/block".into()),
+            unit: Some("ceph-volume@lvm-3-6a".to_owned()),
         }
     }
 
@@ -170,6 +193,17 @@ mod tests {
         let mut torn = words;
         torn[4].truncate(20);
         assert!(Place::in_words(&torn).expect("it was one").is_err());
+    }
+
+    #[test]
+    fn a_place_that_was_written_down_before_there_were_makers_is_of_ceph_osd() {
+        let text = r#"{"id":3,"uuid":"6a","dir":"/x","cluster":{"conf":"/y","name":"client.admin"},"user":"ceph:ceph"}"#;
+        let place: Place = text.parse().expect("a place");
+        assert_eq!((place.by, &place.unit), (By::CephOsd, &None));
+        assert_eq!(serde_json::to_string(&place).expect("JSON"), text, "and is written down as before");
+        assert_eq!(place.block("/dev/loligo/osd3".into()), Path::new("/dev/loligo/osd3"));
+        let lvm = Place { by: By::Lvm, ..place };
+        assert_eq!(lvm.block("/dev/loligo/osd3".into()), Path::new("/dev/ceph-loligo-osd3/osd-block"));
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Making an OSD on a cached volume.
 //!
 //! Volume, folder and store come first, and the cluster hears of the OSD last: whatever ends this halfway, be it SIGKILL, leaves no half
-//! OSD in the cluster's map. What was done before is taken back on an error and on Ctrl-C.
+//! OSD in the cluster's map. What was done before is taken back on an error and on Ctrl-C. Where ceph-volume makes the store the cluster hears of
+//! it earlier, and is told to forget it again.
 
 use crate::activate;
 use crate::behind::{Behind, Via};
+use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
 use crate::daemon;
 use crate::devices::{Devices, Found, disks_under};
 use crate::folder;
+use crate::lvm;
 use crate::place::{self, Place};
 use crate::say;
 use crate::settings::{self, SETTINGS};
@@ -47,6 +50,8 @@ pub struct Prepare {
     pub id: Option<u32>,
     /// Its CRUSH class; nothing: the core's.
     pub class: Option<String>,
+    /// Who makes its store.
+    pub by: By,
     /// Start it.
     pub start: bool,
 }
@@ -98,11 +103,14 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
         dir: behind.dir(id)?,
         cluster: behind.cluster.clone(),
         user: behind.user.clone(),
+        by: wanted.by,
         db: devices.db.clone(),
         wal: devices.wal.clone(),
         adopted: None,
+        unit: None,
     };
     daemon::can_be_started(&place)?;
+    ceph_volume::possible(wanted, &place)?;
     let volumes = daemon.volumes()?;
     ensure!(
         volumes.iter().all(|v| v.name != place.volume()),
@@ -116,7 +124,7 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
     warn_of_shared(&daemon, &devices.cache, &behind.mode, id)?;
     let class =
         wanted.class.clone().unwrap_or_else(|| if found.rotational { "hdd" } else { "ssd" }.to_owned());
-    let plan = Plan { wanted, devices, found, place, class, cluster };
+    let mut plan = Plan { wanted, devices, found, place, class, cluster };
     // Whatever can be refused is, before anything is written over.
     behind.check(&plan.place, &plan.definition()?)?;
     let mut undo = Undo::default();
@@ -161,11 +169,11 @@ pub(crate) fn warn_of_shared(daemon: &DaemonClient, cache: &Path, mode: &str, id
 }
 
 impl Plan<'_> {
-    fn make(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
-        let Place { id, dir, .. } = &self.place;
+    fn make(&mut self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
+        let (id, dir) = (self.place.id, self.place.dir.clone());
         let stop = self.cluster.interrupt().clone();
         let existed = dir.exists();
-        folder::begin(dir)?;
+        folder::begin(&dir)?;
         let folder = dir.clone();
         undo.note(format!("rm -r {}", dir.display()), move || match existed {
             true => folder::empty(&folder),
@@ -173,33 +181,97 @@ impl Plan<'_> {
         });
         self.make_volume(daemon, undo)?;
         stop.check()?;
-        let key = self.cluster.key()?;
-        let target = place::target(&self.place.volume(), &self.definition()?.listen)?;
-        folder::fill(&self.place, &target, &key)?;
-        say!("osd.{id}: making the store");
+        let device = place::target(&self.place.volume(), &self.definition()?.listen)?;
         for path in [&self.place.db, &self.place.wal].into_iter().flatten() {
             let device = path.clone();
             undo.note(format!("wipefs -a {}", path.display()), move || wipe::head(&device));
         }
-        self.mkfs(daemon, &key)?;
-        folder::own(&self.place)?;
-        say!("osd.{id}: what depends on the kind of device is set by name:");
-        let (cluster, number) = (self.cluster.past_interrupts(), *id);
-        undo.note(format!("ceph config rm osd.{id} OPTION, for each in 'ceph config dump'"), move || {
-            settings::forget(&cluster, number)
-        });
-        settings::apply(&self.cluster, *id)?;
-        daemon::at_boot(*id, true, &stop)?;
-        let number = *id;
-        undo.note(format!("systemctl disable {}", daemon::unit(*id)), move || {
-            daemon::at_boot(number, false, &Interrupt::default())
-        });
-        stop.check()?;
-        // From here on it is an OSD.
-        self.tell(&key)?;
-        folder::finish(dir)?;
+        if self.place.by.is_ceph_osd() {
+            let key = self.cluster.key()?;
+            folder::fill(&self.place, &device, &key)?;
+            say!("osd.{id}: making the store");
+            self.mkfs(daemon, &key)?;
+            folder::own(&self.place)?;
+            self.set_options(undo)?;
+            self.at_boot(undo)?;
+            stop.check()?;
+            // From here on it is an OSD.
+            self.tell(&key)?;
+        } else {
+            // The store is made with what the cluster says of the OSD.
+            self.set_options(undo)?;
+            self.at_boot(undo)?;
+            self.by_ceph_volume(daemon, &device, undo)?;
+        }
+        folder::finish(&dir)?;
         say!("osd.{id}: in the cluster, of class {}", self.class);
         Ok(())
+    }
+
+    fn set_options(&self, undo: &mut Undo) -> Result<()> {
+        let id = self.place.id;
+        say!("osd.{id}: what depends on the kind of device is set by name:");
+        let cluster = self.cluster.past_interrupts();
+        undo.note(format!("ceph config rm osd.{id} OPTION, for each in 'ceph config dump'"), move || {
+            settings::forget(&cluster, id)
+        });
+        settings::apply(&self.cluster, id)
+    }
+
+    fn at_boot(&self, undo: &mut Undo) -> Result<()> {
+        let id = self.place.id;
+        // A logical volume may come later than the volume: the daemon starts the OSD when both are there.
+        if self.place.by == By::Lvm {
+            return Ok(());
+        }
+        daemon::at_boot(id, true, self.cluster.interrupt())?;
+        undo.note(format!("systemctl disable {}", daemon::unit(id)), move || {
+            daemon::at_boot(id, false, &Interrupt::default())
+        });
+        Ok(())
+    }
+
+    /// Has ceph-volume make the store, which tells the cluster of it first.
+    fn by_ceph_volume(&mut self, daemon: &DaemonClient, device: &Path, undo: &mut Undo) -> Result<()> {
+        let (id, stop) = (self.place.id, self.cluster.interrupt().clone());
+        let node = device.canonicalize().with_context(|| format!("the device {}", device.display()))?;
+        if self.place.by == By::Lvm {
+            say!("osd.{id}: making the logical volume {}", lvm::name(id));
+            let device = device.to_owned();
+            undo.note(format!("vgchange --activate n; its device is {}", node.display()), move || {
+                lvm::let_go(id, &device, &Interrupt::default())
+            });
+            lvm::make(id, &node, &stop)?;
+        }
+        let cluster = self.cluster.past_interrupts();
+        undo.note(format!("ceph osd purge-new {id} --yes-i-really-mean-it"), move || {
+            match cluster.map()?.osd(id) {
+                Some(_) => purge_new(&cluster, id),
+                None => Ok(()),
+            }
+        });
+        let dir = self.place.dir.clone();
+        undo.note(format!("umount {}", dir.display()), move || folder::onto_disk(&dir).map(drop));
+        say!("osd.{id}: ceph-volume makes the store");
+        let uuid = ceph_volume::prepare(&self.place, &self.class, &node, &self.cluster)?;
+        folder::onto_disk(&self.place.dir)?;
+        if uuid != self.place.uuid {
+            self.place.uuid = uuid;
+            self.define_again(daemon)?;
+        }
+        let target = self.place.block(device.to_owned());
+        folder::link(&self.place, &target)?;
+        activate::restore(&self.place, &target, &stop)?;
+        folder::own(&self.place)
+    }
+
+    /// Writes the OSD's id down with its volume, now that it is known.
+    fn define_again(&self, daemon: &DaemonClient) -> Result<()> {
+        let name = self.place.volume();
+        daemon.stop(&name, &Stop { flush: false })?;
+        daemon.delete(&name, true)?;
+        let wanted = Create { name, definition: self.definition()?, allow: Leave::default() };
+        is_serving(&wanted.name, &daemon.create(&wanted)?)
     }
 
     /// The definition of its volume.
@@ -222,14 +294,7 @@ impl Plan<'_> {
             "loligo volume stop {volume}; loligo volume delete --force {volume}; wipe its core and cache"
         );
         undo.note(by_hand, move || take_volume(&name, &core, Some(&cache), made, true));
-        match begun {
-            Status::Serving => Ok(()),
-            other => bail!(
-                "volume '{volume}' is {}: {}",
-                other.word(),
-                other.why().unwrap_or("somebody stopped it")
-            ),
-        }
+        is_serving(&volume, &begun)
     }
 
     fn mkfs(&self, daemon: &DaemonClient, key: &str) -> Result<()> {
@@ -284,8 +349,8 @@ impl Plan<'_> {
         let id = self.place.id;
         let _ = daemon::stop(id, &self.place.dir, &Interrupt::default());
         let cluster = self.cluster.past_interrupts();
-        match cluster.run(&["osd", "purge-new", &id.to_string(), "--yes-i-really-mean-it"]) {
-            Ok(_) => {
+        match purge_new(&cluster, id) {
+            Ok(()) => {
                 say!("taking back what was done");
                 undo.take_back();
                 why
@@ -293,6 +358,20 @@ impl Plan<'_> {
             Err(_) => why.context(format!(
                 "osd.{id} is made and stays: 'loligo osd activate {id}' starts it, 'loligo osd remove {id}' takes it away"
             )),
+        }
+    }
+}
+
+/// Has the cluster forget an OSD that never was up.
+fn purge_new(cluster: &Cluster, id: u32) -> Result<()> {
+    cluster.run(&["osd", "purge-new", &id.to_string(), "--yes-i-really-mean-it"]).map(drop)
+}
+
+fn is_serving(volume: &str, status: &Status) -> Result<()> {
+    match status {
+        Status::Serving => Ok(()),
+        other => {
+            bail!("volume '{volume}' is {}: {}", other.word(), other.why().unwrap_or("somebody stopped it"))
         }
     }
 }

@@ -4,6 +4,7 @@
 //! anywhere, the same command goes on; until the volume is deleted, `activate` goes back.
 
 use crate::activate;
+use crate::ceph_volume;
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
 use crate::folder;
@@ -176,6 +177,7 @@ pub(crate) fn part(
 /// Where the daemon does not forget it.
 pub(crate) fn forget(daemon: &DaemonClient, known: &Known, made: bool) -> Result<()> {
     let Known { place, volume } = known;
+    ceph_volume::starts_again(place, &Interrupt::default())?;
     daemon.delete(&volume.name, true)?;
     if let Some(cache) = &volume.definition.cache
         && let Err(why) = wipe::cache(cache, &volume.name, made)
@@ -221,9 +223,18 @@ pub(crate) fn start(place: &Place, stop: &Interrupt, before: Option<u64>) -> Res
     let cluster = Cluster::new(&place.cluster, stop);
     let started = holder(&place.dir).is_none();
     if started {
+        own_folder(place, stop)?;
         daemon::start(place, stop)?;
     }
     activate::wait_up(&cluster, place, before.filter(|_| started))
+}
+
+/// One that was in memory, and was put aside, is written again.
+fn own_folder(place: &Place, stop: &Interrupt) -> Result<()> {
+    let Some(origin) = &place.adopted else { return Ok(()) };
+    activate::restore(place, &place.dir.join(origin), stop)?;
+    folder::link_block(&place.dir, origin)?;
+    folder::own(place)
 }
 
 /// What `block` in an OSD's folder leads to, as it stands there.

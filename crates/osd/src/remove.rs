@@ -1,8 +1,10 @@
 //! Taking an OSD away for good, with its volume.
 
+use crate::ceph_volume::By;
 use crate::cluster::{Cluster, Mapped};
 use crate::daemon;
 use crate::folder;
+use crate::lvm;
 use crate::place::{self, Known};
 use crate::prepare::take_volume;
 use crate::say;
@@ -171,6 +173,9 @@ fn free(known: &Known, zap: bool) -> Result<()> {
     let (place, d) = (&known.place, &known.volume.definition);
     let core: DeviceSpec = d.core.parse().with_context(|| format!("the core {}", d.core))?;
     let core: PathBuf = core.path().to_owned();
+    if place.by == By::Lvm {
+        lvm::let_go(place.id, &known.device()?, &Interrupt::default())?;
+    }
     // As a file its cache was made for this volume.
     take_volume(&known.volume.name, &core, d.cache.as_deref(), true, zap)?;
     folder::remove(&place.dir)?;

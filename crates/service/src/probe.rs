@@ -1,6 +1,8 @@
 //! What of Loligo's lies on a device. Looks only: nothing is opened for writing, locked or waited for, so that it can be asked
 //! of a device that is being served, and by udev.
 
+mod pool;
+
 use anyhow::{Context, Result, bail};
 use loligo_block::{IoError, IoKind, SIGNATURE_PROBE, SyncIo, foreign_signature};
 use loligo_cache::home::HomeLabel;
@@ -13,6 +15,8 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+pub use pool::{Pooled, Sharing};
+
 /// What a device holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
@@ -20,7 +24,9 @@ pub enum Found {
     Cache(Box<Superblock>),
     /// A core with a label before its content.
     Core(HomeLabel),
-    /// A cache or label that cannot be used: what it is, and why.
+    /// A pool that cores share.
+    Pool(Pooled),
+    /// A cache, label or pool that cannot be used: what it is, and why.
     Unusable(&'static str, String),
     /// Nothing of Loligo's; whose signature there is, nothing where all that was looked at is zero.
     Nothing(Option<&'static str>),
@@ -30,6 +36,13 @@ pub enum Found {
 struct Reader {
     file: File,
     size: u64,
+}
+
+impl Reader {
+    /// The same device once more.
+    fn again(&self) -> Result<Reader> {
+        Ok(Reader { file: self.file.try_clone()?, size: self.size })
+    }
 }
 
 impl SyncIo for Reader {
@@ -77,6 +90,11 @@ fn find(dev: &mut Reader) -> Result<Found> {
         Err(SuperError::Io(e)) => return Err(e.into()),
         Err(e) => e,
     };
+    match pool::find(dev)? {
+        Some(Ok(pool)) => return Ok(Found::Pool(pool)),
+        Some(Err(why)) => return Ok(Found::Unusable("pool", why)),
+        None => {}
+    }
     match (HomeLabel::load(dev), cache) {
         (Ok(label), _) => Ok(Found::Core(label)),
         (Err(SuperError::Io(e)), _) => Err(e.into()),
@@ -87,11 +105,12 @@ fn find(dev: &mut Reader) -> Result<Found> {
 }
 
 impl Found {
-    /// In a word: cache, core, or nothing.
+    /// In a word: cache, core, pool, or nothing.
     pub fn kind(&self) -> &'static str {
         match self {
             Found::Cache(_) => "cache",
             Found::Core(_) => "core",
+            Found::Pool(_) => "pool",
             Found::Unusable(what, _) => what,
             Found::Nothing(_) => "nothing",
         }
@@ -121,6 +140,7 @@ impl Found {
                 "dirty_bytes": label.dirty_bytes,
                 "core_has_everything": label.dirty_bytes == Some(0) || label.through,
             }),
+            Found::Pool(pool) => pool.json(),
             Found::Unusable(_, why) => json!({ "unusable": why }),
             Found::Nothing(whose) => json!({ "foreign": whose }),
         };
@@ -129,7 +149,7 @@ impl Found {
         all
     }
 
-    /// In a line for people.
+    /// In a line for people, and a further one for each core of a pool.
     pub fn sentence(&self) -> String {
         let lacks = |dirty: Option<u64>| match dirty {
             Some(0) => "the core has everything".to_owned(),
@@ -157,6 +177,7 @@ impl Found {
                     (dirty, _) => lacks(dirty),
                 }
             ),
+            Found::Pool(pool) => pool.sentence(),
             Found::Unusable(what, why) => format!("a {what} that cannot be used: {why}"),
             Found::Nothing(Some(whose)) => format!("nothing of Loligo's: {whose}"),
             Found::Nothing(None) => "nothing of Loligo's: zeros".to_owned(),
@@ -169,13 +190,14 @@ impl Found {
         let (uuid, label, dirty) = match self {
             Found::Cache(sb) => (Some(sb.uuid_text()), Some(sb.name.clone()), dirty(sb)),
             Found::Core(label) => (Some(label.cache_text()), Some(label.name.clone()), label.dirty_bytes),
+            Found::Pool(pool) => (Some(pool.uuid.clone()), None, pool.dirty()),
             Found::Unusable(..) => (None, None, None),
             Found::Nothing(_) => return Vec::new(),
         };
-        let kind = if self.kind() == "cache" { "loligo_cache" } else { "loligo_core" };
+        let kind = format!("loligo_{}", self.kind());
         let mut all = vec![
             ("ID_FS_USAGE", "raid".to_owned()),
-            ("ID_FS_TYPE", kind.to_owned()),
+            ("ID_FS_TYPE", kind),
             ("ID_FS_VERSION", "1".to_owned()),
             ("UDISKS_IGNORE", "1".to_owned()),
             ("LOLIGO_KIND", self.kind().to_owned()),

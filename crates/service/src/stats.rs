@@ -27,6 +27,25 @@ pub(crate) fn core_queue_max(snapshots: &[Snapshot]) -> usize {
     snapshots.iter().map(|s| s.core_queue_max).max().unwrap_or(0)
 }
 
+/// What is wrong with the devices of a volume, the worst of it.
+pub(crate) fn trouble(snapshots: &[Snapshot]) -> Option<String> {
+    if let Some((alone, why)) = snapshots.iter().find_map(|s| Some((s.alone, s.poisoned.as_ref()?))) {
+        return Some(match alone {
+            Some(Alone::Serving) => format!("its cache is gone, and its core serves alone: {why}"),
+            _ => format!("it acknowledges nothing any more: {why}"),
+        });
+    }
+    if let Some(why) = snapshots.iter().find_map(|s| s.core_failing.as_ref()) {
+        return Some(format!(
+            "its core takes no writes, and what is dirty stays on the cache until it does: {why}"
+        ));
+    }
+    let errors: u64 = snapshots.iter().map(|s| s.stats.io_errors).sum();
+    (errors > 0).then(|| {
+        format!("{errors} operations on its devices have failed since it was started: see the kernel's log")
+    })
+}
+
 /// The histograms of `stats` by name; values in nanoseconds.
 macro_rules! histograms {
     ($stats:expr) => {

@@ -121,6 +121,7 @@ impl Bare {
                 mode: None,
                 params: Params::default(),
                 poisoned: None,
+                core_failing: None,
                 alone: None,
                 flush_remaining: None,
                 connections,

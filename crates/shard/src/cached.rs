@@ -223,6 +223,7 @@ impl Cached {
                     mode: Some(self.core.mode()),
                     params: self.core.params(),
                     poisoned: self.core.poisoned().map(str::to_owned),
+                    core_failing: self.core.core_failing().map(str::to_owned),
                     alone: self.core.alone(),
                     flush_remaining: self.core.flush_remaining(),
                     connections,

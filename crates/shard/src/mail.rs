@@ -60,6 +60,8 @@ pub struct Snapshot {
     pub params: Params,
     /// Why it stopped acknowledging, if it did.
     pub poisoned: Option<String>,
+    /// How writes to its core fail, where the newest ones did.
+    pub core_failing: Option<String>,
     /// How it serves without its cache; nothing while it has one.
     pub alone: Option<Alone>,
     /// Blocks that a flush under way still has before it.

@@ -1,17 +1,18 @@
 //! A run: several lives of one cache, each with its load, its faults and its end, and a check of every sector between.
 
 mod filling;
+mod format;
+mod forsake;
+mod rot;
+mod stop;
 
-use crate::clients::FIRST_WRITE;
 use crate::config::{Config, draw_params};
 use crate::disk::Crash;
 use crate::engine::Engine;
-use crate::faults::{Fault, FaultKind, Target, block_of};
+use crate::faults::{Fault, FaultKind, Target};
 use crate::loligo::Loligo;
 use crate::marks::Marks;
 use crate::rng::Rng;
-use crate::stamp;
-use crate::sync::Fuse;
 use crate::world::{SETTLED, World, Wrong};
 use loligo_cache::Bug;
 use loligo_cache::api::Control;
@@ -162,91 +163,10 @@ impl<E: Engine> Run<E> {
         Ok(())
     }
 
-    /// Makes a cache, with crashes in the middle of it.
-    fn format(&mut self) -> Result<(), Wrong> {
-        loop {
-            let fuse = if self.rng.chance(1, 8) { Fuse::after(self.rng.below(12)) } else { Fuse::never() };
-            if self.w.format(&fuse)? {
-                self.w.void = false;
-                return Ok(());
-            }
-            self.w.marks.hit("crash in format");
-            self.crash();
-        }
-    }
-
-    /// The core has a past.
-    fn preset(&mut self) {
-        let sectors = u64::from(self.w.oracle.sectors());
-        let mut raw = [0; stamp::SECTOR];
-        for _ in 0..self.rng.below(12) {
-            let first = self.rng.below(sectors);
-            for s in first..sectors.min(first + self.rng.skewed(1..4000)) {
-                stamp::fill(&mut raw, FIRST_WRITE - 1, s as u32);
-                self.w.core.preset(s * 512, &raw);
-                self.w.oracle.preset(s as u32, FIRST_WRITE - 1);
-            }
-        }
-    }
-
     fn crash(&mut self) -> Crash {
         let crash = if self.rng.chance(2, 3) { Crash::Power } else { Crash::Kill };
         self.w.crash(crash);
         crash
-    }
-
-    /// Opens the cache, with crashes in the middle of it. False where it refuses, with reason.
-    fn start(&mut self) -> Result<bool, Wrong> {
-        if self.w.void {
-            self.w.marks.hit("a void cache made anew");
-            (self.stopped, self.rotted) = (false, false);
-            self.w.cfg.uuid[0] = self.w.cfg.uuid[0].wrapping_add(1);
-            self.format()?;
-        }
-        if self.w.cfg.load.cools_one_in == 0 && self.rng.chance(1, 4) {
-            self.w.cfg.mode = self.rng.pick(&Mode::ALL);
-        }
-        let mut tries = 0;
-        loop {
-            let nested = tries < 3 && self.rng.chance(1, 3);
-            let fuse = if nested { Fuse::after(self.rng.below(40)) } else { Fuse::never() };
-            let failing = tries < 3 && self.w.cfg.faults && self.rng.chance(1, 6);
-            if failing {
-                let (target, skip) =
-                    (self.rng.pick(&[Target::Reads, Target::Writes, Target::Flushes]), self.rng.below(30));
-                self.w.cache.arm(Fault { kind: FaultKind::Error, target, range: 0..u64::MAX, skip });
-            }
-            let opened = self.w.open(&fuse);
-            let expected = std::mem::take(&mut self.stopped);
-            let fired = !self.w.cache.fired().is_empty();
-            self.w.heal();
-            match opened {
-                _ if fuse.blown() => {
-                    self.w.marks.hit("crash in recovery");
-                    self.crash();
-                }
-                Ok(()) => {
-                    let clean = self.w.engine().and_then(Engine::after_clean_stop);
-                    if expected && clean == Some(false) {
-                        return Err("a clean stop was not known as one at the next start".into());
-                    }
-                    break;
-                }
-                Err(_) if fired => {
-                    self.w.marks.hit("device error in recovery");
-                    self.crash();
-                }
-                Err(r) if self.rotted && r.damage => {
-                    self.w.marks.hit("damage refused");
-                    return Ok(false);
-                }
-                Err(r) => return Err(format!("refused to start: {}", r.text)),
-            }
-            tries += 1;
-        }
-        self.rotted = false;
-        self.w.marks.hit("recoveries");
-        Ok(true)
     }
 
     fn stalled(&self) -> Wrong {
@@ -525,210 +445,6 @@ impl<E: Engine> Run<E> {
                     self.w.marks.hit("power lost");
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// A clean stop, perhaps with requests under way, perhaps cut off.
-    fn stop(&mut self) -> Result<(), Wrong> {
-        while self.w.is_controlling() || self.w.is_rescuing() {
-            if !self.pump(None)? {
-                return Err(self.stalled());
-            }
-        }
-        self.check_control("management")?;
-        // Only a core that keeps what it has taken holds what went past the cache without a flush.
-        let lost = self.w.lost && self.w.cfg.core.volatile;
-        let since = self.w.oracle.begin_flush();
-        self.w.control(&Control::Stop);
-        if self.rng.chance(1, 6) {
-            for _ in 0..self.rng.below(40) {
-                self.w.pump(None)?;
-            }
-            self.w.marks.hit("crash while stopping");
-            self.crash();
-            return Ok(());
-        }
-        self.drain()?;
-        if !self.check_control("stop")? {
-            self.crash();
-            return Ok(());
-        }
-        let fuse = if self.rng.chance(1, 5) { Fuse::after(self.rng.below(4)) } else { Fuse::never() };
-        if self.w.void {
-            // There is nothing to close.
-            if !lost {
-                self.w.oracle.end_flush(since);
-            }
-            self.crash();
-            return Ok(());
-        }
-        match self.w.close(&fuse) {
-            _ if fuse.blown() => self.w.marks.hit("crash in close"),
-            Ok(()) => {
-                self.w.marks.hit("clean stop");
-                self.stopped = true;
-            }
-            Err(e) if !self.w.broken => return Err(format!("close: {e}")),
-            Err(_) => {}
-        }
-        if !lost {
-            self.w.oracle.end_flush(since);
-        }
-        self.crash();
-        Ok(())
-    }
-
-    /// Somebody else takes the core, in the middle of it all: the cache must let go of it and keep what it has.
-    fn lose(&mut self) -> Result<(), Wrong> {
-        while self.w.is_controlling() {
-            if !self.pump(None)? {
-                return Err(self.stalled());
-            }
-        }
-        self.check_control("management")?;
-        self.w.control(&Control::Lose("somebody else has it".into()));
-        for _ in 0..self.extra.below(60) {
-            if self.w.clients.has_room() && self.extra.chance(1, 2) {
-                let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);
-                self.w.ask(req);
-            }
-            self.w.pump(None)?;
-        }
-        self.drain()?;
-        self.check_control("giving the core up")?;
-        self.w.marks.hit("core lost");
-        if self.extra.chance(1, 2) {
-            return self.stop();
-        }
-        self.crash();
-        Ok(())
-    }
-
-    /// The cache goes, by itself or because somebody says so, and the core alone serves if it can.
-    fn forsake(&mut self) -> Result<(), Wrong> {
-        while self.w.is_controlling() {
-            if !self.pump(None)? {
-                return Err(self.stalled());
-            }
-        }
-        self.check_control("management")?;
-        if self.w.luck.chance(3, 4) {
-            let mode = self.w.luck.pick(&[Mode::Wt, Mode::Wa, Mode::Wi, Mode::Pt]);
-            if self.command(&Control::SetMode(mode))? {
-                self.w.cfg.mode = mode;
-            }
-            self.command(&Control::FlushDirty)?;
-        }
-        for step in 0..self.w.luck.range(20..200) {
-            if self.w.clients.has_room() && self.w.luck.chance(1, 2) {
-                let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);
-                self.w.ask(req);
-            }
-            if step == 10 && self.w.luck.chance(1, 2) {
-                let (target, skip) =
-                    (self.w.luck.pick(&[Target::Any, Target::Writes]), self.w.luck.below(20));
-                self.w.cache.arm(Fault { kind: FaultKind::Gone, target, range: 0..u64::MAX, skip });
-            } else if step == 15 {
-                self.w.forsake();
-            }
-            self.w.pump(None)?;
-            if step > 15 && self.w.luck.chance(1, 40) {
-                // As it is, for whatever ends this life.
-                return Ok(());
-            }
-        }
-        self.drain()?;
-        if self.w.alone {
-            if self.command(&Control::FlushDirty)? {
-                self.w.check_core()?;
-            }
-            self.verify()?;
-        }
-        Ok(())
-    }
-
-    /// Bits of data on the cache flip, long after it was written.
-    fn rot_data(&mut self, clean: bool) -> Result<(), Wrong> {
-        self.drain()?;
-        self.check_control("management")?;
-        let clean = clean && self.command(&Control::FlushDirty)?;
-        self.idle(SETTLED)?;
-        let mut hit = Vec::new();
-        for _ in 0..40 {
-            let range = self.rng.below(self.w.parts.data.len() as u64) as usize;
-            let range = self.w.parts.data[range].clone();
-            // Slots are taken from the front: most data lies there.
-            let slots = (range.end - range.start) / 4096;
-            let at = range.start + self.rng.skewed(0..slots) * 4096;
-            let mut raw = [0; 4096];
-            self.w.cache.peek(at, &mut raw);
-            if let Some(block) = block_of(&raw).filter(|_| hit.len() < 4) {
-                self.w.trace.say(|| format!("rot at {at}, block {block}"));
-                self.w.cache.rot(at + self.rng.below(4096), self.rng.below(8) as u32);
-                hit.push(block);
-            }
-        }
-        self.w.marks.add(if clean { "clean data rotted" } else { "data rotted" }, hit.len() as u64);
-        if !clean {
-            self.w.let_loose(&hit);
-        }
-        if self.rng.chance(2, 3) {
-            self.verify()?;
-        }
-        Ok(())
-    }
-
-    /// A bit of metadata flips, and the process ends: in one of two copies, or in what there is one of.
-    fn rot_meta(&mut self, copy: bool) -> Result<(), Wrong> {
-        self.drain()?;
-        self.check_control("management")?;
-        self.idle(SETTLED)?;
-        let parts = if copy {
-            self.w.parts.doubled.clone()
-        } else {
-            self.w.parts.journals.iter().chain(&self.w.parts.image).cloned().collect()
-        };
-        for _ in 0..200 {
-            let range = parts[self.rng.below(parts.len() as u64) as usize].clone();
-            let at = range.start + self.rng.below(range.end - range.start);
-            let mut raw = [0];
-            self.w.cache.peek(at, &mut raw);
-            if raw[0] != 0 {
-                self.w.cache.rot(at, self.rng.below(8) as u32);
-                self.w.marks.hit(if copy { "a copy rotted" } else { "metadata rotted" });
-                self.rotted = !copy;
-                break;
-            }
-        }
-        self.crash();
-        Ok(())
-    }
-
-    /// The last life: everything is destaged, the core alone must hold it, and a clean stop must keep it.
-    fn farewell(&mut self) -> Result<(), Wrong> {
-        self.verify()?;
-        let requests = self.rng.skewed(1..200);
-        self.drive(requests)?;
-        let flushed = self.command(&Control::FlushDirty)?;
-        if flushed {
-            self.w.check_core()?;
-        }
-        let since = self.w.oracle.begin_flush();
-        if self.command(&Control::Stop)? {
-            if !self.w.void {
-                self.w.close(&Fuse::never())?;
-                self.stopped = true;
-            }
-            self.w.oracle.end_flush(since);
-            self.w.marks.hit("clean stop");
-        }
-        self.w.crash(Crash::Power);
-        if flushed {
-            self.w.check_core()?;
-        }
-        if self.start()? {
-            self.verify()?;
         }
         Ok(())
     }

@@ -1,19 +1,20 @@
 //! The simulated runtime: two devices, shards with mailboxes, clients, one virtual clock. It carries out what the
 //! engine asks, in seeded order, and shows every answer to the oracle.
 
+mod freeze;
+mod judge;
 mod rescue;
 
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::disk::{Crash, Disk, Nanos};
 use crate::engine::{Engine, Parts, Refusal};
-use crate::faults::{FaultKind, block_of};
 use crate::marks::Marks;
-use crate::oracle::{Oracle, Ticket};
+use crate::oracle::Oracle;
 use crate::rng::Rng;
-use crate::stamp;
 use crate::sync::{Fuse, SyncDisk};
 use crate::trace::Trace;
+use freeze::Freezing;
 use loligo_block::{Reply, Request};
 use loligo_cache::api::{Control, ControlId, Dev, Effect, Event};
 use std::collections::VecDeque;
@@ -34,20 +35,6 @@ struct Controlling {
     id: ControlId,
     left: usize,
     errors: Vec<String>,
-}
-
-/// A freeze of the core, from the request to the thaw.
-#[derive(Debug)]
-struct Freezing {
-    id: ControlId,
-    /// Under way since before the moment, so that the oracle forgets nothing of then.
-    since: Ticket,
-    /// The oracle's time when the engine heard of it.
-    moment: Option<u64>,
-    /// The engine has said that the core holds the moment.
-    held: bool,
-    /// The request that ends it.
-    thaw: Option<ControlId>,
 }
 
 #[derive(Debug)]
@@ -299,70 +286,11 @@ impl<E: Engine> World<E> {
         self.control(&Control::Limit(limit));
     }
 
-    /// Asks for the core to be frozen, if it can be and is not.
-    pub fn freeze(&mut self) {
-        if self.freezing.is_some() || !self.engine.as_ref().is_some_and(Engine::freezes) {
-            return;
-        }
-        let id = self.clients.next_id();
-        let since = self.oracle.begin_read(0, self.exported);
-        self.freezing = Some(Freezing { id, since, moment: None, held: false, thaw: None });
-        self.tell(id, Control::Freeze);
-    }
-
-    /// Whether the core is frozen, or being frozen, and nobody has asked for the thaw.
-    pub fn is_frozen(&self) -> bool {
-        self.freezing.as_ref().is_some_and(|f| f.thaw.is_none())
-    }
-
-    /// Ends a freeze.
-    pub fn thaw(&mut self) {
-        let id = self.clients.next_id();
-        if let Some(f) = self.freezing.as_mut().filter(|f| f.thaw.is_none()) {
-            f.thaw = Some(id);
-            self.tell(id, Control::Thaw);
-        }
-    }
-
     fn tell(&mut self, id: ControlId, control: Control) {
         self.trace.note(self.now, "control", id, 1);
         self.trace.say(|| format!("{control:?}"));
         let due = self.hop(0);
         self.inbox[0].push_back((due, Event::Control(id, control)));
-    }
-
-    /// The engine says of a freeze what came of it.
-    fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
-        let forsaken = self.is_forsaken();
-        let Some(f) = &mut self.freezing else { return Ok(()) };
-        if let Err(why) = result {
-            self.marks.hit("freeze given up");
-            let expected = f.thaw.is_some() || self.broken || self.lied || self.stopping || forsaken;
-            return if expected {
-                Ok(())
-            } else {
-                Err(format!("a freeze failed and nothing is wrong: {why}"))
-            };
-        }
-        f.held = true;
-        self.marks.hit("frozen");
-        if self.core.is_changing() {
-            return Err("the core is said to be frozen, and is being changed".into());
-        }
-        let moment = f.moment.ok_or("frozen before it was heard")?;
-        let mut raw = [0; 512];
-        let core = &self.core;
-        let seen = |sector: u32| {
-            core.peek(u64::from(sector) * 512, &mut raw);
-            stamp::read(&raw)
-        };
-        match self.oracle.check_moment(&f.since, moment, seen) {
-            Some(v) => Err(format!(
-                "the core was frozen at {moment} and holds {} in sector {}: {}",
-                v.got, v.sector, v.history
-            )),
-            None => Ok(()),
-        }
     }
 
     /// Whether a management request is under way.
@@ -620,62 +548,6 @@ impl<E: Engine> World<E> {
             self.marks.hit(if refused { "refused while stopping" } else { "failed by a fault" });
         }
         asked.settle(&mut self.oracle, reply.result, &mut self.marks)
-    }
-
-    /// Looks at the faults that have fired.
-    fn take_fired(&mut self) {
-        let cache = self.cache.fired();
-        let of_no_matter = cache.len() * usize::from(self.alone);
-        let fired: Vec<_> = cache.into_iter().chain(self.core.fired()).skip(of_no_matter).collect();
-        for f in fired {
-            self.trace.say(|| format!("fault {:?} at {}", f.kind, f.offset));
-            self.marks.hit(match f.kind {
-                FaultKind::Error => "fault: error",
-                FaultKind::Gone => "fault: gone",
-                FaultKind::Lost => "fault: lost write",
-                FaultKind::Torn => "fault: torn write",
-                FaultKind::Misdirected => "fault: misdirected write",
-            });
-            if f.kind.is_loud() {
-                self.broken = true;
-                continue;
-            }
-            self.silent = Some(self.now);
-            let data = f.data.as_deref().unwrap_or(&[]);
-            let blocks: Vec<u32> =
-                data.chunks(4096).chain(f.destroyed.chunks(4096)).filter_map(block_of).collect();
-            self.let_loose(&blocks);
-        }
-    }
-
-    /// Blocks that a silent fault has hit may fail until they are written anew.
-    pub fn let_loose(&mut self, blocks: &[u32]) {
-        self.lied = true;
-        for block in blocks {
-            (*block..*block + 8).for_each(|s| self.oracle.suspect(s));
-            self.loose.push(*block);
-        }
-    }
-
-    /// Compares the core alone with the oracle; nothing may be under way.
-    ///
-    /// # Errors
-    /// The first sector that is not as it may be.
-    pub fn check_core(&mut self) -> Result<(), Wrong> {
-        let mut raw = [0; 512];
-        for s in 0..self.exported {
-            if self.oracle.is_interesting(s) {
-                self.core.peek(u64::from(s) * 512, &mut raw);
-                if let Some(v) = self.oracle.see(s, stamp::read(&raw)) {
-                    return Err(format!(
-                        "the core alone holds {} in sector {}: {}",
-                        v.got, v.sector, v.history
-                    ));
-                }
-            }
-        }
-        self.marks.hit("core alone checked");
-        Ok(())
     }
 }
 

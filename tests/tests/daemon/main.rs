@@ -1,6 +1,8 @@
 //! Claims about the daemon: many volumes in one process, what it remembers, what it refuses, who may ask it.
 
 mod api;
+mod core_fails;
+mod fio;
 mod gone;
 mod label;
 mod life;

@@ -10,7 +10,7 @@ use loligo_tests::history::{Crash, History};
 use loligo_tests::load::{End, Load, Mix};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,18 +21,50 @@ const MOST: u64 = CORE + (16 << 20);
 const EXPECTED: [&str; 5] =
     ["has a cache", "served bare", "does not get smaller", "bytes already", "is under way"];
 
-struct Plan {
-    site: Site,
-    rng: Rng,
+/// Changes of two volumes: `n`, over NBD, and `d`, a block device, where there can be one.
+pub struct Plan {
+    pub site: Site,
+    pub rng: Rng,
     seed: u64,
-    volumes: Vec<&'static str>,
+    pub volumes: Vec<&'static str>,
+    /// The device of `d`.
+    pub device: Option<PathBuf>,
     /// How often each command was carried out.
-    done: BTreeMap<String, u32>,
+    pub done: BTreeMap<String, u32>,
 }
 
 impl Plan {
+    /// By the seed of the environment, or by the clock; `what` is the test's part of the device's name.
+    pub fn new(what: &str) -> Plan {
+        let clock =
+            || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 % 1_000_000);
+        let seed = std::env::var("LOLIGO_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(clock);
+        println!("LOLIGO_SEED={seed}");
+        let (site, mut rng, mut volumes) = (Site::new(&["n", "d"]), Rng::new(seed), vec!["n"]);
+        let threads = 1 + rng.below(2);
+        let own = |v: &str| {
+            site.section(v).replace(&format!("{v}.cache"), &format!("{v}.cache0")).replace("24m", "48m")
+                + &format!("sparse = true\nshards = {threads}\n")
+        };
+        let name = format!("t{}-{what}", std::process::id());
+        let mut sections = own("n");
+        let device = (!impossible("changes under a block device"))
+            .then(|| PathBuf::from(format!("/dev/loligo/{name}")));
+        if device.is_some() {
+            volumes.push("d");
+            sections += &own("d").replace("nbd\"]", &format!("nbd\", \"block:{name}\"]"));
+        }
+        site.configure(&sections);
+        Plan { site, rng, seed, volumes, device, done: BTreeMap::new() }
+    }
+
+    /// What a failure in `round` is to say.
+    pub fn context(&self, round: u64) -> String {
+        format!("LOLIGO_SEED={}, round {round}", self.seed)
+    }
+
     /// Something to do with a volume.
-    fn command(&mut self) -> Vec<String> {
+    pub fn command(&mut self) -> Vec<String> {
         let volume = self.rng.pick(&self.volumes).to_owned();
         let cache = self.site.path(&format!("{volume}.cache{}", self.rng.below(2))).display().to_string();
         let mode = self.rng.pick(&["wb", "wb", "wt", "wo", "wa", "wi"]).to_owned();
@@ -60,7 +92,17 @@ impl Plan {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    fn carry_out(&mut self, command: &[String]) {
+    /// Begins something that a kill is to come in the middle of.
+    pub fn begin(&mut self) -> Child {
+        let command = self.command();
+        let mut command = self.site.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
+        let begun = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        std::thread::sleep(Duration::from_millis(self.rng.below(150)));
+        begun
+    }
+
+    /// Does it; what is refused as it should be is no failure.
+    pub fn carry_out(&mut self, command: &[String]) {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let out = self.site.loligo(&words);
         let why = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -78,32 +120,20 @@ impl Plan {
     }
 }
 
+/// Whether this is the long form.
+pub fn long() -> bool {
+    std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1")
+}
+
 #[test]
 fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed() {
-    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 % 1_000_000);
-    let seed = std::env::var("LOLIGO_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(clock);
-    let rounds = if std::env::var_os("LOLIGO_LONG").is_some_and(|v| v == "1") { 20 } else { 5 };
-    println!("LOLIGO_SEED={seed}, {rounds} rounds");
-    let site = Site::new(&["n", "d"]);
-    let mut plan = Plan { site, rng: Rng::new(seed), seed, volumes: vec!["n"], done: BTreeMap::new() };
-    let threads = 1 + plan.rng.below(2);
-    let own = |v: &str| {
-        plan.site.section(v).replace(&format!("{v}.cache"), &format!("{v}.cache0")).replace("24m", "48m")
-            + &format!("sparse = true\nshards = {threads}\n")
-    };
-    let name = format!("t{}-live", std::process::id());
-    let mut sections = own("n");
-    let device =
-        (!impossible("changes under a block device")).then(|| PathBuf::from(format!("/dev/loligo/{name}")));
-    if device.is_some() {
-        plan.volumes.push("d");
-        sections += &own("d").replace("nbd\"]", &format!("nbd\", \"block:{name}\"]"));
-    }
-    plan.site.configure(&sections);
+    let rounds = if long() { 20 } else { 5 };
+    let mut plan = Plan::new("live");
+    let device = plan.device.clone();
     let mut histories = (History::new(CORE), History::new(CORE));
     for round in 0..rounds {
         let kills = round + 1 < rounds && plan.rng.chance(3, 4);
-        let context = format!("LOLIGO_SEED={seed}, round {round}");
+        let context = plan.context(round);
         let daemon = plan.site.daemon();
         let after = (round > 0).then_some(Crash::Killed);
         let socket = plan.site.path("n.nbd");
@@ -133,10 +163,7 @@ fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed()
                 std::thread::sleep(Duration::from_millis(plan.rng.below(200)));
             }
             let alive = if kills {
-                let command = plan.command();
-                let mut last = plan.site.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
-                let mut last = last.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
-                std::thread::sleep(Duration::from_millis(plan.rng.below(150)));
+                let mut last = plan.begin();
                 daemon.kill().unwrap_or_else(|e| panic!("{context}: {e:?}"));
                 over.store(true, Ordering::Relaxed);
                 let _ = last.wait();

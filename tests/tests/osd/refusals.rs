@@ -93,6 +93,12 @@ fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
         "there is no user",
     );
     refused(&site, data.path(), &cache, &["--cache-size", "64m", "--id", "0"], "there is an osd.0");
+    // ceph-volume knows one folder and one user, and no files.
+    let by = ["--cache-size", "64m", "--by", "ceph-volume-raw"];
+    if loligo_tests::skip::installed("ceph-volume") {
+        refused(&site, data.path(), &cache, &by, "leave --osd-dir and --user out");
+    }
+    refused(&site, data.path(), &cache, &[&by[..], &["--via", "fuse"]].concat(), "--via fuse makes a file");
     {
         let held = std::fs::File::options().read(true).custom_flags(libc::O_EXCL).open(data.path());
         let _held = held.expect("it is free");

@@ -1,9 +1,10 @@
 //! Claims about a cluster that fails under a volume: what was acknowledged stays, and it goes on by itself.
 
 use crate::cluster::{Cluster, alone, long, wait_until};
-use crate::fio::{self, Passes};
+use crate::fio;
 use crate::site::{Image, Site};
 use crate::writer::{End, Writer, fresh, look, read_all};
+use loligo_tests::fio::Passes;
 use std::time::{Duration, Instant};
 
 /// So few blocks that the cache holds all of them dirty.
@@ -20,7 +21,7 @@ fn survives(cluster: &'static Cluster, name: &str, more: &[&str], fault: impl Fn
     let shadow = fresh();
     let server = site.serve(more);
     let writer = Writer::start(&site.socket(), &shadow, 31, BLOCKS);
-    let passes = Passes::start(&site);
+    let passes = fio::can_run().then(|| fio::of(&site).passes());
     writer.goes_on(2000);
     fault(&site, &writer);
     writer.goes_on(2000);
@@ -40,7 +41,7 @@ fn survives(cluster: &'static Cluster, name: &str, more: &[&str], fault: impl Fn
         "{name}: the image is not what the volume was"
     );
     if let Some(written) = by_fio {
-        written.is_in_file(&file).unwrap_or_else(|e| panic!("{name}: {e}"));
+        written.is_in(&fio::in_file(&site, &file)).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     cached[fio::FROM..][..fio::LEN].fill(0);
     look(&shadow).holds(&cached).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -1,10 +1,11 @@
 //! Claims about services that die or stop with dirty data, and about who had the image meanwhile.
 
 use crate::cluster::{long, shared};
-use crate::fio::Written;
+use crate::fio;
 use crate::shadow::{BLOCK, content};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, fresh, look, read_all, request};
+use loligo_tests::fio::Writing;
 use loligo_tests::nbd::Command;
 use loligo_tests::server::Server;
 use std::time::{Duration, Instant};
@@ -50,23 +51,27 @@ fn a_killed_service_comes_back_within_seconds_with_every_acknowledged_write() {
 #[test]
 fn fio_finds_every_write_that_was_acknowledged_before_a_kill_in_the_volume_and_after_a_flush_in_the_image() {
     let Some((cluster, _shared)) = shared("kill -9 under fio") else { return };
-    if !crate::fio::can_run() {
+    if !fio::can_run() {
         return;
     }
     for round in 0..if long() { 20 } else { 2 } {
         let image = Image::new(cluster, &format!("fio-killed{round}"));
         let site = image.site("a");
         let mut server = site.serve(&[]);
-        let written = Written::until_killed(&site, round + 1, &mut server);
+        let writing = fio::of(&site).write(round + 1, Some(server.id()));
+        std::thread::sleep(Duration::from_millis(1500));
+        let written = Writing::kill(vec![writing], &mut server).remove(0);
         let server = site.serve(&[]);
-        written.is_in_volume(&site).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        written.is_there().unwrap_or_else(|e| panic!("round {round}: {e}"));
         site.flush();
         let cached = read_all(&site.socket());
         server.stop().expect("a clean stop");
         let file = site.dir.join("whole");
         cluster.rbd(&["export", "--no-progress", &image.spec, &file.display().to_string()]);
         assert!(std::fs::read(&file).expect("the export") == cached, "the image is not what the volume was");
-        written.is_in_file(&file).unwrap_or_else(|e| panic!("round {round}, in the image: {e}"));
+        written
+            .is_in(&fio::in_file(&site, &file))
+            .unwrap_or_else(|e| panic!("round {round}, in the image: {e}"));
         image.is_free();
     }
 }

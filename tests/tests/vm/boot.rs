@@ -11,12 +11,12 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How long a life may take that nobody cuts off.
-const LIFE: Duration = Duration::from_secs(1500);
+pub(crate) const LIFE: Duration = Duration::from_secs(1500);
 /// Writes after which the machine is cut off, beyond those that it was promised before.
 const WRITES: u64 = 150;
 
 /// The package, made in `dir`.
-fn package(dir: &Path) -> Result<PathBuf> {
+pub(crate) fn package(dir: &Path) -> Result<PathBuf> {
     let out = Command::new(tidy::root().join("scripts/deb.sh")).arg(program()).arg(dir).output()?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     Ok(String::from_utf8(out.stdout)?.trim().into())
@@ -27,7 +27,7 @@ fn number(line: &str, key: &str) -> Option<u64> {
 }
 
 /// The last number that follows `key` at the beginning of a line.
-fn last(lines: &[String], key: &str) -> Result<u64> {
+pub(crate) fn last(lines: &[String], key: &str) -> Result<u64> {
     lines.iter().filter_map(|l| number(l, key)).next_back().with_context(|| format!("no line '{key}'"))
 }
 

@@ -10,18 +10,27 @@ const LOST: Nanos = 60_000_000_000;
 pub(crate) struct Health {
     /// The first and the newest failure since a write last succeeded.
     failing: Option<(Nanos, Nanos)>,
+    /// How that newest one failed.
+    why: Option<String>,
 }
 
 impl Health {
     /// A write succeeded.
     pub(crate) fn worked(&mut self) {
         self.failing = None;
+        self.why = None;
     }
 
-    /// One failed.
-    pub(crate) fn failed(&mut self, now: Nanos) {
+    /// One failed, because of `why`.
+    pub(crate) fn failed(&mut self, now: Nanos, why: String) {
         let first = self.failing.map_or(now, |(first, _)| first);
         self.failing = Some((first, now));
+        self.why = Some(why);
+    }
+
+    /// How writes fail, where nothing has succeeded since.
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.why.as_deref()
     }
 
     /// Whether nothing has succeeded since the last failure.
@@ -46,21 +55,23 @@ mod tests {
     fn a_core_is_lost_after_a_minute_of_failures_and_nothing_else() {
         let mut h = Health::default();
         for t in 0..60 {
-            h.failed(t * SECOND);
+            h.failed(t * SECOND, "first".to_owned());
             assert!(!h.is_lost(t * SECOND), "after {t} s");
         }
-        h.failed(60 * SECOND);
+        h.failed(60 * SECOND, "last".to_owned());
+        assert_eq!(h.why(), Some("last"));
         assert!(h.is_lost(60 * SECOND) && h.is_lost(90 * SECOND));
         h.worked();
         assert!(!h.is_lost(91 * SECOND) && !h.is_failing());
+        assert_eq!(h.why(), None);
     }
 
     #[test]
     fn one_failure_long_ago_does_not_make_a_core_lost() {
         let mut h = Health::default();
-        h.failed(SECOND);
+        h.failed(SECOND, "x".to_owned());
         assert!(!h.is_lost(3600 * SECOND));
-        h.failed(3600 * SECOND);
+        h.failed(3600 * SECOND, "x".to_owned());
         assert!(!h.is_lost(7300 * SECOND), "two failures, an hour apart and an hour ago");
     }
 }

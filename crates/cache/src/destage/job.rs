@@ -432,16 +432,16 @@ impl Core {
         if !self.cfg.core_groups {
             self.destage.chooser.ended(now, way, dirty, busy);
         }
-        let failed = self.destage.jobs[key].failed.is_some();
+        let failed = self.destage.jobs[key].failed.clone();
         for task in claimants {
             self.claim(now, task, fx);
         }
         if self.lost.is_some() {
             return self.job_over(now, key, fx);
         }
-        if failed {
+        if let Some(why) = failed {
             self.destage.backoff = now + BACKOFF;
-            self.destage.health.failed(now);
+            self.destage.health.failed(now, why);
             return self.job_over(now, key, fx);
         }
         if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {

@@ -15,6 +15,7 @@ use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
 use crate::say::say;
 use crate::serve::ServeOptions;
+use crate::stats::trouble;
 use crate::{metrics, names};
 use anyhow::{Context, Result, bail, ensure};
 use config::{Config, Leave, Taken, VolumeConfig};
@@ -332,6 +333,9 @@ pub struct Listed {
     pub size: Option<u64>,
     /// Bytes that the core does not have yet; while it is served.
     pub dirty_bytes: Option<u64>,
+    /// What is wrong with its devices; while it is served, and if anything is.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 impl Daemon {
@@ -436,6 +440,7 @@ impl Daemon {
             definition: with_overrides(&entry.config(), &self.memory.of(&entry.name)),
             size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
+            trouble: app.as_ref().and_then(|app| trouble(&app.handle.snapshots())),
         }
     }
 

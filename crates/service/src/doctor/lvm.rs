@@ -73,12 +73,6 @@ fn volumes(case: &Case<'_>, lvm: &Lvm) -> Vec<Finding> {
             });
         }
     }
-    if !all.is_empty() && super::modules::there(case.host, "ublk_drv") && !lvm.knows_ublk {
-        let check =
-            Check::new("lvm.ublk", "LVM knows kinds of devices by a list of its own, and ublk is not in it");
-        let mend = "types = [ \"ublkb\", 16 ] in the section devices of /etc/lvm/lvm.conf, if LVM is to use such a volume";
-        all.push(check.warn("LVM would ignore a ublk device", mend));
-    }
     all
 }
 
@@ -91,7 +85,6 @@ struct Lvm {
     /// It looks only at devices that it was told of one by one.
     by_list: bool,
     list: String,
-    knows_ublk: bool,
 }
 
 impl Lvm {
@@ -105,7 +98,6 @@ impl Lvm {
             filter: patterns(&text, "filter"),
             by_list,
             list: listed.unwrap_or_default(),
-            knows_ublk: value(&text, "types").is_some_and(|v| v.contains("ublkb")),
         }
     }
 
@@ -235,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_enough_and_ublk_must_be_named() {
+    fn a_label_is_enough() {
         let mut fake = host("");
         let label = HomeLabel {
             generation: 1,
@@ -248,10 +240,6 @@ mod tests {
         let thing = fake.facts.paths.get_mut(std::path::Path::new("/dev/disk/by-id/wwn-1")).unwrap();
         thing.found = Some(Found::Core(label));
         assert_eq!(verdicts(&fake).0, Verdict::Ok);
-        fake.write("/sys/module/ublk_drv/x", "");
-        assert_eq!(fake.verdict(check, "lvm.ublk"), Verdict::Warn);
-        fake.write("/etc/lvm/lvmlocal.conf", "devices { types = [ \"ublkb\", 16 ] }\n");
-        assert!(fake.found(check).iter().all(|f| f.check != "lvm.ublk"));
         assert_eq!(Fake::new(&[]).one(check, "lvm").seen, "not installed");
     }
 }

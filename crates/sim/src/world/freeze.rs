@@ -1,0 +1,82 @@
+//! A freeze of the core: asked for, held, compared with the moment that it is of, and ended.
+
+use super::{World, Wrong};
+use crate::engine::Engine;
+use crate::oracle::Ticket;
+use crate::stamp;
+use loligo_cache::api::{Control, ControlId};
+
+/// A freeze of the core, from the request to the thaw.
+#[derive(Debug)]
+pub(super) struct Freezing {
+    pub(super) id: ControlId,
+    /// Under way since before the moment, so that the oracle forgets nothing of then.
+    pub(super) since: Ticket,
+    /// The oracle's time when the engine heard of it.
+    pub(super) moment: Option<u64>,
+    /// The engine has said that the core holds the moment.
+    pub(super) held: bool,
+    /// The request that ends it.
+    pub(super) thaw: Option<ControlId>,
+}
+
+impl<E: Engine> World<E> {
+    /// Asks for the core to be frozen, if it can be and is not.
+    pub fn freeze(&mut self) {
+        if self.freezing.is_some() || !self.engine.as_ref().is_some_and(Engine::freezes) {
+            return;
+        }
+        let id = self.clients.next_id();
+        let since = self.oracle.begin_read(0, self.exported);
+        self.freezing = Some(Freezing { id, since, moment: None, held: false, thaw: None });
+        self.tell(id, Control::Freeze);
+    }
+
+    /// Whether the core is frozen, or being frozen, and nobody has asked for the thaw.
+    pub fn is_frozen(&self) -> bool {
+        self.freezing.as_ref().is_some_and(|f| f.thaw.is_none())
+    }
+
+    /// Ends a freeze.
+    pub fn thaw(&mut self) {
+        let id = self.clients.next_id();
+        if let Some(f) = self.freezing.as_mut().filter(|f| f.thaw.is_none()) {
+            f.thaw = Some(id);
+            self.tell(id, Control::Thaw);
+        }
+    }
+
+    /// The engine says of a freeze what came of it.
+    pub(super) fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
+        let forsaken = self.is_forsaken();
+        let Some(f) = &mut self.freezing else { return Ok(()) };
+        if let Err(why) = result {
+            self.marks.hit("freeze given up");
+            let expected = f.thaw.is_some() || self.broken || self.lied || self.stopping || forsaken;
+            return if expected {
+                Ok(())
+            } else {
+                Err(format!("a freeze failed and nothing is wrong: {why}"))
+            };
+        }
+        f.held = true;
+        self.marks.hit("frozen");
+        if self.core.is_changing() {
+            return Err("the core is said to be frozen, and is being changed".into());
+        }
+        let moment = f.moment.ok_or("frozen before it was heard")?;
+        let mut raw = [0; 512];
+        let core = &self.core;
+        let seen = |sector: u32| {
+            core.peek(u64::from(sector) * 512, &mut raw);
+            stamp::read(&raw)
+        };
+        match self.oracle.check_moment(&f.since, moment, seen) {
+            Some(v) => Err(format!(
+                "the core was frozen at {moment} and holds {} in sector {}: {}",
+                v.got, v.sector, v.history
+            )),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A core that fails under the daemon: who is told what, what is kept, and what becomes of it once the core is mended.
+
+use crate::site::{CORE, Site};
+use loligo_tests::blockdev::impossible;
+use loligo_tests::direct;
+use loligo_tests::history::{Crash, History};
+use loligo_tests::load::End;
+use loligo_tests::lossy::{Mounted, Part};
+use loligo_tests::skip;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Sectors that are written, and stay dirty for want of a core.
+const WRITTEN: u64 = 4096;
+
+/// A volume `a` whose core is on a file system of our own, and one, `b`, whose core is not.
+struct Breakable {
+    site: Site,
+    fs: Mounted,
+    /// The block device of `a`, where there can be one.
+    device: Option<PathBuf>,
+}
+
+impl Breakable {
+    /// Nothing where there can be no such file system; that is said.
+    fn new(mode: &str) -> Option<Breakable> {
+        let site = Site::new(&["b"]);
+        let at = site.path("fs");
+        let mounted = skip::fuse().and_then(|()| {
+            std::fs::create_dir(&at).and_then(|()| Mounted::new(&at, 5)).map_err(|e| e.to_string())
+        });
+        let fs = match mounted {
+            Ok(fs) => fs,
+            Err(why) => {
+                skip::skip("a core that fails under the daemon", &why);
+                return None;
+            }
+        };
+        let core = fs.make("core", CORE).display().to_string();
+        let name = format!("t{}-core-{mode}", std::process::id());
+        let device = (!impossible("a failing core under a block device"))
+            .then(|| PathBuf::from(format!("/dev/loligo/{name}")));
+        let old = site.path("a.core").display().to_string();
+        let mut a = site.section("a").replace(&old, &core).replace("\"wb\"", &format!("\"{mode}\""));
+        if device.is_some() {
+            a = a.replace("nbd\"]", &format!("nbd\", \"block:{name}\"]"));
+        }
+        site.configure(&(a + &site.section("b")));
+        Some(Breakable { site, fs, device })
+    }
+
+    fn fail(&self, part: Part) {
+        self.fs.power().fail("core", part);
+    }
+
+    fn trouble(&self, volume: &str) -> Option<String> {
+        self.site.show(volume)["trouble"].as_str().map(str::to_owned)
+    }
+
+    fn verified(&self, history: &mut History, after: Option<Crash>) {
+        assert_eq!(self.site.load("a").verify(history, after).expect("right data"), End::Done);
+    }
+
+    /// What the kernel's users of the volume read at `at`.
+    fn read_by_device(&self, at: u64) -> Option<std::io::Result<()>> {
+        let file = direct::open(self.device.as_ref()?, 0).expect("it is there");
+        let mut page = loligo_block::Buf::zeroed(4096);
+        Some(file.read_exact_at(&mut page, at))
+    }
+
+    /// The other volume notices nothing.
+    fn other_is_well(&self, history: &mut History) {
+        self.site.load("b").write(history, 0..64, true).expect("written");
+        assert_eq!(self.trouble("b"), None);
+    }
+}
+
+#[test]
+fn a_core_that_takes_no_writes_is_told_of_and_what_was_acknowledged_reaches_it_once_it_is_mended() {
+    let Some(b) = Breakable::new("wb") else { return };
+    let (mut history, mut others) = (History::new(CORE), History::new(CORE));
+    let daemon = b.site.daemon();
+    assert_eq!(b.trouble("a"), None);
+    for part in [Part::Writes, Part::All] {
+        b.fail(part);
+        b.site.load("a").write(&mut history, 0..WRITTEN, true).expect("the cache takes it");
+        let said = b.site.refused(&["flush", "a"]);
+        assert!(said.contains("core"), "{said}");
+        let told = b.trouble("a").expect("it is told");
+        assert!(told.contains("takes no writes") && told.contains("stays on the cache"), "{told}");
+        for words in [&["volume", "show", "a"][..], &["volume", "list"]] {
+            let said = b.site.ok(words);
+            assert!(said.contains("trouble: its core takes no writes"), "{words:?}: {said}");
+        }
+        assert_eq!(b.site.status("a").0, "serving", "what is cached can be had");
+        assert_eq!(b.site.load("a").read(&mut history, 0..WRITTEN).expect("right data"), Some(()));
+        b.other_is_well(&mut others);
+        b.fs.power().mend();
+        b.site.ok(&["flush", "a"]);
+        assert_eq!(b.site.show("a")["dirty_bytes"], 0);
+        assert!(b.trouble("a").is_none_or(|t| !t.contains("takes no writes")), "{:?}", b.trouble("a"));
+        b.verified(&mut history, None);
+    }
+    daemon.stop().expect("a clean stop");
+    let daemon = b.site.daemon();
+    assert_eq!(b.trouble("a"), None, "that was another life");
+    b.verified(&mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
+    let Some(b) = Breakable::new("wb") else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..WRITTEN, true).expect("written");
+    b.fail(Part::All);
+    let far = CORE / 2;
+    let missed = b.site.load("a").read(&mut history, far / 512..far / 512 + 8).expect("no wrong data");
+    assert_eq!(missed, None, "a client gets EIO");
+    if let Some(read) = b.read_by_device(far) {
+        assert_eq!(read.expect_err("a program too").raw_os_error(), Some(libc::EIO));
+        b.read_by_device(0).expect("a device").expect("what is cached is there");
+    }
+    assert_eq!(b.site.load("a").read(&mut history, 0..WRITTEN).expect("right data"), Some(()));
+    let told = b.trouble("a").expect("it is told");
+    assert!(told.contains("have failed since it was started") || told.contains("takes no writes"), "{told}");
+    assert_eq!(b.site.status("a").0, "serving");
+    // A daemon that starts now does not serve what it cannot vouch for, and loses nothing by that.
+    daemon.kill().expect("it lived");
+    let daemon = b.site.daemon();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while b.site.status("a").0 == "starting" && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (state, why) = b.site.status("a");
+    assert!(state == "refused" && why.contains("the core cannot be opened"), "{state}: {why}");
+    b.other_is_well(&mut History::new(CORE));
+    b.fs.power().mend();
+    b.site.ok(&["volume", "start", "a"]);
+    b.verified(&mut history, Some(Crash::Killed));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_write_through_to_a_core_that_fails_is_no_success() {
+    let Some(b) = Breakable::new("wt") else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..WRITTEN, true).expect("written");
+    b.fail(Part::Writes);
+    let refused = b.site.load("a").write(&mut history, 0..64, false);
+    assert!(refused.is_err(), "it was acknowledged, and the core does not have it");
+    assert!(b.trouble("a").is_some(), "nobody is told");
+    b.fs.power().mend();
+    b.site.load("a").write(&mut history, 0..64, true).expect("it goes on by itself");
+    b.verified(&mut history, None);
+    daemon.kill().expect("it lived");
+    let daemon = b.site.daemon();
+    b.verified(&mut history, Some(Crash::Killed));
+    daemon.stop().expect("a clean stop");
+}
