@@ -122,6 +122,7 @@ impl Bare {
                 params: Params::default(),
                 poisoned: None,
                 alone: None,
+                needs_cache: None,
                 flush_remaining: None,
                 connections,
                 core_queue_max: self.core.most,
@@ -139,6 +140,7 @@ impl Bare {
             | Ask::Pause
             | Ask::Exchange(_)
             | Ask::Resume
+            | Ask::Abandon(_)
             | Ask::Drain
             | Ask::End => Said::Done(Ok(())),
         };
