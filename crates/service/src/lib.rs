@@ -17,6 +17,7 @@ mod home;
 mod metrics;
 mod names;
 pub mod offline;
+mod patience;
 pub mod pool;
 pub mod probe;
 pub mod profile;
