@@ -31,7 +31,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// 192 MiB, seven pairs of 4 s runs.
+    /// 192 MiB, seven pairs of 4 s runs of each load.
     pub fn new(place: Place) -> Options {
         Options { place, volume: 192 << 20, pairs: 7, time: Duration::from_secs(4) }
     }
@@ -40,10 +40,14 @@ impl Options {
 /// A file system in memory, so that nothing but the processor takes time.
 const MEMORY: &str = "/dev/shm";
 
-const LOADS: [(&str, Rw, u32); 3] = [
-    ("4K random read qd32", Rw::RandRead, 32),
-    ("4K random write qd32", Rw::RandWrite, 32),
-    ("4K random read qd1", Rw::RandRead, 1),
+/// In words, what, bytes of a request, requests at once.
+const LOADS: [(&str, Rw, u64, u32); 6] = [
+    ("4K random read qd64", Rw::RandRead, 4096, 64),
+    ("4K random read qd32", Rw::RandRead, 4096, 32),
+    ("4K random write qd32", Rw::RandWrite, 4096, 32),
+    ("4K random read qd1", Rw::RandRead, 4096, 1),
+    ("1M read qd32", Rw::Read, 1 << 20, 32),
+    ("1M write qd32", Rw::Write, 1 << 20, 32),
 ];
 
 /// A way through the kernel.
@@ -101,9 +105,9 @@ pub fn run(opts: &Options) -> Result<Overhead> {
     let folder = Mountpoint::new(&bed, "mnt")?;
     let mut rows = Vec::new();
     for transport in [Transport::Fuse, Transport::Loop] {
-        for (load, rw, depth) in LOADS {
+        for (load, rw, size, depth) in LOADS {
             let one = |real: bool, round: usize| {
-                one(&bed, opts, transport, (real, folder.path()), (rw, depth), round)
+                one(&bed, opts, transport, (real, folder.path()), (rw, size, depth), round)
             };
             let runs = pairs(opts.pairs, |i| one(true, i), |i| one(false, i))?;
             rows.push(row(transport, load, &runs));
@@ -118,7 +122,7 @@ fn one(
     opts: &Options,
     transport: Transport,
     (real, folder): (bool, &Path),
-    (rw, depth): (Rw, u32),
+    (rw, size, depth): (Rw, u64, u32),
     round: usize,
 ) -> Result<Run> {
     let name = format!("bench-{}", std::process::id());
@@ -133,7 +137,7 @@ fn one(
         // Everything is in the cache from here on.
         bed.run(&Job::new(target.clone(), Rw::Write, 1 << 20, 8).within(0, opts.volume))?;
     }
-    let mut job = Job::new(target, rw, 4096, depth).within(0, opts.volume).lasting(opts.time);
+    let mut job = Job::new(target, rw, size, depth).within(0, opts.volume).lasting(opts.time);
     job.seed = round as u64 + 1;
     let before = cpu::of_process(server.id())?;
     let run = bed.run(&job)?;

@@ -132,7 +132,8 @@ pub fn run(opts: &Options) -> Result<Many> {
         bed.stop().check()?;
         let alone = steady(&locals, RATE, opts.time, pair as u64)?;
         let (beside, wrote) = std::thread::scope(|s| {
-            let storm = s.spawn(|| storm(&[busy[0].local()], DEPTH, CORE, opts.time, pair as u64));
+            let first = [busy[0].local()];
+            let storm = s.spawn(move || storm(&first, DEPTH, CORE, opts.time, pair as u64));
             (steady(&locals, RATE, opts.time, 100 + pair as u64), storm.join().expect("it does not panic"))
         });
         busy_iops.push(wrote?);

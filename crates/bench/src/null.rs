@@ -7,47 +7,58 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use loligo_block::{Answer, Buf, ReqKind, Request, Segments, Shared};
+use loligo_block::{Answer, Buf, Reply, ReqKind, Request, Segments, Shared};
 use loligo_export::blockdev::{BlockDevice, Claim, Released, Traits};
-use loligo_export::fuse::{Counters, Mount, Mountpoint};
-use loligo_export::{Answered, Export, Volume, Way};
+use loligo_export::fuse::{Counters, Desk, Mount, Mountpoint};
+use loligo_export::{Export, Way};
 
 use crate::interrupt::Interrupt;
 
 /// Bytes of the longest read of a FUSE mount.
 const LONGEST: usize = 1 << 20;
 
-/// Reads are zeros; all else is done.
-struct Null {
-    zeros: Shared,
+/// Between two looks whether a mount is still there.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Serves a mount with nothing, on a thread of its own.
+fn answer_at_once(mut desk: Desk) {
+    std::thread::spawn(move || {
+        let zeros = Buf::zeroed(LONGEST).freeze();
+        let mut requests = Vec::new();
+        while !desk.is_over() && desk.wait(LOOK).is_ok() {
+            desk.receive(&mut requests);
+            for request in requests.drain(..) {
+                desk.answer(Reply { id: request.id, result: Ok(answer(&request, &zeros)) });
+            }
+            desk.follow_up(&mut requests);
+        }
+    });
 }
 
-impl Volume for Null {
-    fn ask(&self, request: Request, answered: Answered) {
-        match request.kind {
-            ReqKind::Read => {
-                let len = request.len.min(LONGEST as u64) as usize;
-                answered(Ok(Answer::Data(Segments::from_iter([self.zeros.slice(0..len)]))));
-            }
-            _ => answered(Ok(Answer::Done)),
+/// Reads are zeros; all else is done.
+fn answer(request: &Request, zeros: &Shared) -> Answer {
+    match request.kind {
+        ReqKind::Read => {
+            let len = request.len.min(LONGEST as u64) as usize;
+            Answer::Data(Segments::from_iter([zeros.slice(0..len)]))
         }
+        _ => Answer::Done,
     }
 }
 
 /// Serves `size` bytes of it, as the file `null` in a mount or as a block device, prints `ready`, and ends with `stop`.
 pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()> {
     let export = Export::new("null", size);
-    let volume = Arc::new(Null { zeros: Buf::zeroed(LONGEST).freeze() });
     let counters = Arc::new(Counters::default());
     match way {
         Way::Fuse(at) => {
-            let _mount = Mount::new(&Mountpoint::claim(at)?, &export, volume, counters)?;
+            let _mount = Mount::new(&Mountpoint::claim(at)?, &export, counters, answer_at_once)?;
             wait(stop)
         }
         Way::Block(name) | Way::Loop(name) => {
             let claim = Claim::take(name, folder, &[])?;
             let traits = Traits { block: export.min_block, rotational: false, owner: None };
-            let mut device = BlockDevice::new(claim, &export, volume, counters, traits)?;
+            let mut device = BlockDevice::new(claim, &export, counters, traits, answer_at_once)?;
             wait(stop)?;
             while device.release() == Released::Busy {
                 std::thread::sleep(Duration::from_millis(50));

@@ -95,8 +95,8 @@ impl Core {
         self.forsaken.as_ref().map_or(0, |f| f.waiting.len())
     }
 
-    /// Why the core alone could not go on from here.
-    fn needs_cache(&self) -> Option<String> {
+    /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
+    pub fn needs_cache(&self) -> Option<String> {
         if self.mode.is_ahead_of_core() {
             return Some(format!("in mode {} the core may lack what is on the cache", self.mode));
         }

@@ -88,6 +88,7 @@ const SECTIONS: [(&str, &[Line]); 5] = [
             ("fuse_writes", "writes by mounts", As::Count),
             ("fuse_fsyncs", "fsyncs by mounts", As::Count),
             ("fuse_fallocates", "holes by mounts", As::Count),
+            ("fuse_held_bytes_max", "held by a mount, most", As::Size),
         ],
     ),
     (

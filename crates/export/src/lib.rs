@@ -1,9 +1,9 @@
 //! How a volume is reached: the NBD server, the file in a FUSE mount, the block device over that file, and the kernel's own.
 //!
 //! NBD has no thread and no event loop here. [`nbd::Conn`] is one connection without its socket; [`Server`] holds the
-//! sockets of many and is called by whoever waits for them; [`Listener`] makes them. A FUSE [`fuse::Mount`] has threads of its
-//! own, which hand what they are asked to a [`Volume`] and never wait for it. The queues of a [`ublk::Device`] live on the rings of
-//! the volume's threads.
+//! sockets of many and is called by whoever waits for them; [`Listener`] makes them. The requests
+//! of a FUSE [`fuse::Mount`] arrive at a [`fuse::Desk`], and those of a [`ublk::Device`] in its queues: both live on the rings of the
+//! volume's threads. Clients in the same process ask a [`Volume`].
 
 pub mod blockdev;
 pub mod fuse;

@@ -13,7 +13,6 @@ use loligo_export::ublk::UblkError;
 use loligo_export::{Export, Way};
 use loligo_shard::Running;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Between two tries to let go of a device.
@@ -132,8 +131,8 @@ pub(crate) fn serve(
     let traits = Traits { block: export.min_block, rotational, owner: options.owner };
     let mut devices = Vec::new();
     for (number, claim) in claims.into_iter().enumerate() {
-        let volume = Arc::new(app.handle.local(number));
-        let device = BlockDevice::new(claim, export, volume, app.fuse.clone(), traits)?;
+        let serve = |desk| app.handle.serve_mount(number, desk);
+        let device = BlockDevice::new(claim, export, app.fuse.clone(), traits, serve)?;
         say!("{} is {}", device.path().display(), device.node().display());
         devices.push(device);
     }

@@ -9,7 +9,7 @@ use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{
-    CacheDevice, CacheIo, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncIo, foreign_signature,
+    CacheDevice, CacheIo, DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncIo, foreign_signature,
 };
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
@@ -45,6 +45,14 @@ impl From<DeviceFile> for Place {
     }
 }
 
+/// Told of bytes done and bytes in all while a cache file is written whole, which may take long; an error ends it.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
+/// Somebody has ended it.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped while the cache was being written whole")]
+pub(crate) struct CutOff;
+
 /// A cache ready to run.
 #[derive(Debug)]
 pub(crate) struct OpenCache {
@@ -73,6 +81,7 @@ pub(crate) fn open(
     o: &CacheOptions,
     core: &OpenCore,
     signals: &StopSignals,
+    watch: Watch<'_>,
 ) -> Result<OpenCache> {
     refuse_same_device(o, core)?;
     if PoolSpec::of(&o.path)?.is_some() || o.path.exists() {
@@ -80,12 +89,12 @@ pub(crate) fn open(
             Some(place) => place.clone(),
             None => open_device(o)?,
         };
-        return open_in(place, name, o, core);
+        return open_in(place, name, o, core, watch);
     }
     refuse_missing(o)?;
     let made = Made { file: make_file(o)?, path: o.path.clone() };
     signals.leaves(&o.path);
-    let mut opened = open_in(made.file.clone().into(), name, o, core)?;
+    let mut opened = open_in(made.file.clone().into(), name, o, core, watch)?;
     opened.made = Some(made);
     Ok(opened)
 }
@@ -159,7 +168,13 @@ impl Drop for Made {
     }
 }
 
-fn open_in(place: Place, name: &str, o: &CacheOptions, core: &OpenCore) -> Result<OpenCache> {
+fn open_in(
+    place: Place,
+    name: &str,
+    o: &CacheOptions,
+    core: &OpenCore,
+    watch: Watch<'_>,
+) -> Result<OpenCache> {
     let Place { file, share } = place;
     for warning in file.warnings() {
         say!("warning: {warning}");
@@ -173,7 +188,7 @@ fn open_in(place: Place, name: &str, o: &CacheOptions, core: &OpenCore) -> Resul
         Found::Cache(sb) if o.create || o.replaces(&sb) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
             say!("{}", what_is_lost(&o.path, &sb));
-            format(wanted, o, &mut dev)?
+            format(wanted, o, &mut dev, watch)?
         }
         Found::Cache(sb) => {
             if sb.name != name {
@@ -187,15 +202,15 @@ fn open_in(place: Place, name: &str, o: &CacheOptions, core: &OpenCore) -> Resul
         Found::Damaged(why) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
             say!("{path}: {why}; whatever dirty data it held is lost, as --create --force ordered");
-            format(wanted, o, &mut dev)?
+            format(wanted, o, &mut dev, watch)?
         }
         Found::Foreign(what) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
             say!("{path} held {what}: overwritten, as --force ordered");
             dev.write_at(0, &vec![0; (SHARD_BASE.min(dev.size())) as usize])?;
-            format(wanted, o, &mut dev)?
+            format(wanted, o, &mut dev, watch)?
         }
-        Found::Blank => format(wanted(name, o, core, &dev, share.as_deref())?, o, &mut dev)?,
+        Found::Blank => format(wanted(name, o, core, &dev, share.as_deref())?, o, &mut dev, watch)?,
     };
     let mut superblock = superblock;
     if let Some(share) = &share {
@@ -483,7 +498,12 @@ fn wanted(
     Ok(wanted)
 }
 
-fn format(format: FormatOptions, o: &CacheOptions, dev: &mut CacheIo) -> Result<Superblock> {
+fn format(
+    format: FormatOptions,
+    o: &CacheOptions,
+    dev: &mut CacheIo,
+    watch: Watch<'_>,
+) -> Result<Superblock> {
     let path = o.path.display();
     if let CacheIo::Whole(dev) = dev
         && !o.sparse
@@ -491,7 +511,15 @@ fn format(format: FormatOptions, o: &CacheOptions, dev: &mut CacheIo) -> Result<
     {
         let mut progress = Progress::new(format!("writing {path} whole"));
         let all = dev.size();
-        if let Err(e) = dev.fill(|done| progress.show(done, all)) {
+        let filled = dev.fill(|done| {
+            progress.show(done, all);
+            watch(done, all)
+        });
+        if let Err(e) = filled {
+            if !e.is::<IoError>() {
+                // Whoever ended it has nothing to mend.
+                return Err(e);
+            }
             bail!("{path} cannot be written whole: {e}. Make room, give a smaller --cache-size, or --sparse");
         }
         progress.end("done");

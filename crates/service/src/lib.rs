@@ -18,6 +18,7 @@ mod mark;
 mod metrics;
 mod names;
 pub mod offline;
+mod patience;
 pub mod pool;
 pub mod probe;
 pub mod profile;

@@ -12,7 +12,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 /// Counters of the engine that go up and down.
-const GAUGES: [&str; 5] = ["cache_bytes", "occupied_bytes", "dirty_bytes", "journal_bytes", "destage_rate"];
+const GAUGES: [&str; 6] =
+    ["cache_bytes", "occupied_bytes", "dirty_bytes", "journal_bytes", "destage_rate", "fuse_held_bytes_max"];
 
 /// Listens for scrapers. Only loopback, or all addresses where that is said.
 ///

@@ -9,6 +9,7 @@ use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
 use crate::core::OpenCore;
+use crate::daemon::entry::Memory;
 use crate::daemon::state::LastCache;
 use crate::home::Home;
 use crate::pool::{Governing, Share};
@@ -123,8 +124,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let mut next = Instant::now() + LOOK;
     while !signals.within(next.saturating_duration_since(Instant::now())) && !volume.has_failed() {
         next += LOOK;
-        volume.look();
-        volume.mind_cache(None);
+        volume.look(None);
     }
     volume.stop(&signals)?;
     Ok(ExitCode::SUCCESS)
@@ -245,7 +245,11 @@ impl Volume {
                     home.refuse_other(found.as_ref(), cache.force)?;
                     was_clean = found.is_none_or(|sb| sb.clean);
                 }
-                let mut opened = cache::open(&options.name, cache, &core, signals)?;
+                let mut watch = |_: u64, _: u64| match signals.within(Duration::ZERO) {
+                    true => Err(cache::CutOff.into()),
+                    false => Ok(()),
+                };
+                let mut opened = cache::open(&options.name, cache, &core, signals, &mut watch)?;
                 if let Some(image) = &mut image {
                     rbd::marry(image, &opened.file, &mut opened.superblock)?;
                 }
@@ -354,8 +358,9 @@ impl Volume {
         self.running.has_failed()
     }
 
-    /// To be called every second or so: says what has changed for the worse, and rewrites the statistics.
-    pub(crate) fn look(&mut self) {
+    /// To be called every second or so: says what has changed for the worse, settles what is to become of a cache that is gone, and
+    /// rewrites the statistics.
+    pub(crate) fn look(&mut self, memory: Option<&dyn Memory>) {
         let snapshots = self.app.handle.snapshots();
         let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
         if let Some(why) = snapshots
@@ -383,6 +388,7 @@ impl Volume {
         }
         self.kernel.look();
         stats::rewrite(&self.options, &self.app, true);
+        self.mind_cache(&snapshots, memory);
     }
 
     /// The cache it is served through; nothing where it is bare.
@@ -448,8 +454,7 @@ fn serve(
 fn mount(at: &[Mountpoint], export: &Export, app: &App) -> Result<Vec<Mount>> {
     let mut mounts = Vec::new();
     for (number, at) in at.iter().enumerate() {
-        let volume = Arc::new(app.handle.local(number));
-        mounts.push(Mount::new(at, export, volume, app.fuse.clone())?);
+        mounts.push(Mount::new(at, export, app.fuse.clone(), |desk| app.handle.serve_mount(number, desk))?);
     }
     Ok(mounts)
 }

@@ -1,25 +1,24 @@
 //! The stop: clients first, their mounts and devices with them, then what they were promised, then the word "clean".
 
 use crate::app::App;
+use crate::patience::{LOOK, Patience};
 use crate::progress::Progress;
 use crate::say::say;
 use crate::serve::{HeldCache, Left, ServeOptions};
 use crate::signals::StopSignals;
 use crate::stats;
 use crate::ublk::Devices;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use loligo_cache::Alone;
 use loligo_cache::api::Control;
 use loligo_cache::open;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::{Mount, Unmounted};
-use loligo_shard::{Ask, Running, Said};
+use loligo_shard::{Ask, Running};
 use std::sync::PoisonError;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Between two looks at a flush under way.
-const LOOK: Duration = Duration::from_millis(100);
 /// A cluster that takes longer to answer is waited for aloud.
 const SLOW: Duration = Duration::from_secs(3);
 
@@ -44,17 +43,24 @@ pub(crate) fn stop(
     let slow = image.is_some().then(say_if_slow);
     // While requests are answered: what the kernel still wants of a device that goes is among them.
     devices.let_go();
-    let drained = drain(app);
+    let cache = held.as_ref().filter(|_| !void).map(|h| &h.file);
+    let mut patience = Patience::new(cache, &handle);
+    let drained = drain(app, &mut patience);
     unmount(mounts);
     drop(slow);
     let mut flushed = Ok(());
     if options.flush_on_stop && held.is_some() && drained.is_ok() {
         signals.kill(false);
-        flushed = flush(app, signals);
+        flushed = flush(app, signals, &mut patience);
         signals.kill(image.is_some());
     }
     let slow = image.is_some().then(say_if_slow);
-    let stopped = drained.and_then(|()| handle.control(&Control::Stop));
+    let stopped = drained.and_then(|()| {
+        handle.wait_while(handle.ask_all(|| Ask::Control(Control::Stop)), LOOK, || {
+            patience.try_on();
+            Ok::<(), String>(())
+        })
+    });
     drop(slow);
     stats::rewrite(options, app, false);
     let ended = running.join().context("a thread of the volume failed");
@@ -119,26 +125,18 @@ pub(crate) fn stop(
     Ok(dirty_left)
 }
 
-/// Turns clients away, and waits until the last request is answered. A cache that is gone by now is not done without any more: what
-/// waits for that fails.
-fn drain(app: &App) -> Result<(), String> {
-    let (handle, mut drained) = (&app.handle, Ok(()));
-    for said in handle.ask_all(|| Ask::Drain) {
-        let mut one = said.recv_timeout(LOOK);
-        while matches!(one, Err(RecvTimeoutError::Timeout)) {
-            if handle.snapshots().iter().any(|s| s.alone == Some(Alone::Waiting)) {
-                // A thread that has ended is found out below.
-                let _ = handle.control(&Control::GiveUp("the volume is being stopped".to_owned()));
-            }
-            one = said.recv_timeout(LOOK);
+/// Turns clients away, and waits until the last request is answered. A cache that is gone by now is not done without any more, nor is
+/// one waited for that answers nothing: what waits for either fails.
+fn drain(app: &App, patience: &mut Patience<'_>) -> Result<(), String> {
+    let handle = &app.handle;
+    handle.wait_while(handle.ask_all(|| Ask::Drain), LOOK, || {
+        patience.try_on();
+        if handle.snapshots().iter().any(|s| s.alone == Some(Alone::Waiting)) {
+            // A thread that has ended is found out elsewhere.
+            let _ = handle.control(&Control::GiveUp("the volume is being stopped".to_owned()));
         }
-        drained = drained.and(match one {
-            Ok(Said::Done(result)) => result,
-            Ok(Said::Snapshot(_)) => Ok(()),
-            Err(_) => Err("a thread of the volume has ended".to_owned()),
-        });
-    }
-    drained
+        Ok(())
+    })
 }
 
 /// Says why nothing happens, where the stop waits for the cluster; until what it gives is dropped.
@@ -174,38 +172,29 @@ fn unmount(mounts: Vec<Mount>) {
 }
 
 /// Destages everything, until that is done or another signal comes.
-fn flush(app: &App, signals: &StopSignals) -> Result<()> {
-    let dirty = || app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum::<u64>();
-    let total = dirty();
+fn flush(app: &App, signals: &StopSignals, patience: &mut Patience<'_>) -> Result<()> {
+    let total = app.dirty_bytes();
     let mut progress = Progress::new("flushing to the core");
-    let mut waiting: Vec<Receiver<Said>> = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
-    let mut failed = None;
-    while !waiting.is_empty() {
-        waiting.retain(|said| match said.try_recv() {
-            Ok(Said::Done(Err(why))) => {
-                failed = Some(why);
-                false
-            }
-            Ok(_) | Err(TryRecvError::Disconnected) => false,
-            Err(TryRecvError::Empty) => true,
-        });
-        if waiting.is_empty() {
-            break;
-        }
-        if signals.within(LOOK) {
-            progress.end(&format!("given up on a second signal, {} bytes stay dirty on the cache", dirty()));
-            return Ok(());
-        }
-        progress.show(total.saturating_sub(dirty()), total);
-    }
-    match failed {
-        None => {
-            progress.end("done");
+    let mut given_up = false;
+    let asked = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
+    let flushed = app.handle.wait_while(asked, LOOK, || {
+        let left = app.dirty_bytes();
+        patience.goes_on(left);
+        given_up = signals.within(Duration::ZERO);
+        progress.show(total.saturating_sub(left), total);
+        if given_up {
+            Err(format!("given up on a second signal, {left} bytes stay dirty on the cache"))
+        } else {
             Ok(())
         }
-        Some(why) => {
+    });
+    match flushed {
+        Ok(()) => progress.end("done"),
+        Err(said) if given_up => progress.end(&said),
+        Err(why) => {
             progress.end("failed");
-            bail!("{why}")
+            return Err(anyhow!(why));
         }
     }
+    Ok(())
 }

@@ -123,6 +123,7 @@ impl Bare {
                 poisoned: None,
                 core_failing: None,
                 alone: None,
+                needs_cache: None,
                 flush_remaining: None,
                 connections,
                 core_queue_max: self.core.most,
@@ -140,6 +141,7 @@ impl Bare {
             | Ask::Pause
             | Ask::Exchange(_)
             | Ask::Resume
+            | Ask::Abandon(_)
             | Ask::Drain
             | Ask::End => Said::Done(Ok(())),
         };

@@ -225,6 +225,7 @@ impl Cached {
                     poisoned: self.core.poisoned().map(str::to_owned),
                     core_failing: self.core.core_failing().map(str::to_owned),
                     alone: self.core.alone(),
+                    needs_cache: self.core.needs_cache(),
                     flush_remaining: self.core.flush_remaining(),
                     connections,
                     core_queue_max: self.disk.most,
@@ -244,7 +245,7 @@ impl Cached {
                 }
                 let _ = said.send(Said::Done(result));
             }
-            Ask::Pause | Ask::Exchange(_) | Ask::Resume | Ask::Drain | Ask::End => {
+            Ask::Pause | Ask::Exchange(_) | Ask::Resume | Ask::Abandon(_) | Ask::Drain | Ask::End => {
                 let _ = said.send(Said::Done(Ok(())));
             }
         }

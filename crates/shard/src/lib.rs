@@ -2,8 +2,9 @@
 //!
 //! [`start`] takes an opened volume and its listening sockets and runs it on one thread per shard; [`Handle`] is how
 //! everybody else talks to these threads. A request travels: socket → `export` → router → the shard that owns its
-//! window (this thread, or another's mailbox) → engine → devices, and back the same way. [`Local`] is the way in without a
-//! socket, for clients in the same process.
+//! window (this thread, or another's mailbox) → engine → devices, and back the same way. The requests
+//! of a mount and of a block device's queue come to the thread by its ring, too; [`Local`] is the way in for clients in the
+//! same process.
 
 mod alone;
 mod bare;

@@ -1,12 +1,14 @@
-//! Clients without a connection: those in this process, and the kernel's queues.
+//! Clients without a connection: those in this process, mounts, and the kernel's queues.
 
 use crate::cached::Answers;
 use crate::mail::{Mail, Mailbox};
-use crate::sockets::QUEUE_MARK;
+use crate::sockets::{QUEUE_MARK, Sockets};
 use loligo_block::lease::{Hold, Lease};
 use loligo_block::{Answer, Foreign, Reply, ReqError, Request, Ring};
+use loligo_export::fuse::{Desk, MOUNT_IDS};
 use loligo_export::ublk::{QUEUE_IDS, Queue};
 use loligo_export::{Answered, LOCAL_IDS, Server, Volume};
+use rustix::fd::AsFd;
 use slab::Slab;
 use std::fmt;
 use std::sync::Arc;
@@ -67,7 +69,7 @@ impl Locals {
             return None;
         }
         request.id = self.askers.insert(asker) as u64;
-        debug_assert!(request.id < QUEUE_IDS, "the rest is for queues and connections");
+        debug_assert!(request.id < MOUNT_IDS, "the rest is for mounts, queues and connections");
         Some(request)
     }
 
@@ -77,12 +79,20 @@ impl Locals {
     }
 }
 
+/// A mount, and whether the ring watches it.
+#[derive(Debug)]
+struct Seated {
+    desk: Desk,
+    armed: bool,
+}
+
 /// All who ask one thread.
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) server: Server,
     pub(crate) locals: Locals,
     queues: Vec<Queue>,
+    mounts: Vec<Seated>,
     lease: Option<Arc<Lease>>,
     /// Answers that wait until the lease is renewed.
     held: Vec<Reply>,
@@ -90,7 +100,8 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(crate) fn new(server: Server, lease: Option<Arc<Lease>>) -> Clients {
-        Clients { server, locals: Locals::default(), queues: Vec::new(), lease, held: Vec::new() }
+        let (queues, mounts) = (Vec::new(), Vec::new());
+        Clients { server, locals: Locals::default(), queues, mounts, lease, held: Vec::new() }
     }
 
     /// Lets answers go that could not before.
@@ -109,6 +120,38 @@ impl Clients {
         self.queues.push(queue);
     }
 
+    /// Serves a mount from now on.
+    pub(crate) fn add_mount(&mut self, mut desk: Desk) {
+        desk.sit(self.mounts.len());
+        if self.locals.stopping {
+            desk.stop();
+        }
+        self.mounts.push(Seated { desk, armed: false });
+    }
+
+    /// Something has arrived at a mount.
+    pub(crate) fn arrived(&mut self, mount: usize, requests: &mut Vec<Request>) {
+        if let Some(seated) = self.mounts.get_mut(mount) {
+            seated.armed = false;
+            seated.desk.receive(requests);
+        }
+    }
+
+    /// What answers to requests of mounts have brought about.
+    pub(crate) fn follow_up(&mut self, requests: &mut Vec<Request>) {
+        self.mounts.iter_mut().for_each(|seated| seated.desk.follow_up(requests));
+    }
+
+    /// Watches the mounts that may hold more.
+    pub(crate) fn arm_mounts(&mut self, ring: &mut Ring) {
+        for (index, seated) in self.mounts.iter_mut().enumerate() {
+            if !seated.armed && seated.desk.wants() {
+                seated.armed = true;
+                Sockets::arm_mount(ring, seated.desk.as_fd(), index);
+            }
+        }
+    }
+
     /// What the kernel asks by `event`.
     pub(crate) fn fired(&mut self, event: Foreign) -> Option<Request> {
         self.queues.get_mut(Queue::index_of(event))?.fired(event)
@@ -125,6 +168,13 @@ impl Clients {
     pub(crate) fn shutdown(&mut self) {
         self.locals.shutdown();
         self.queues.iter_mut().for_each(Queue::stop);
+        self.mounts.iter_mut().for_each(|seated| seated.desk.stop());
+    }
+
+    /// Lets go of what others wait at.
+    pub(crate) fn leave(&mut self) {
+        self.mounts.clear();
+        self.queues.clear();
     }
 
     /// Whether answers wait for the lease.
@@ -147,6 +197,10 @@ impl Answers for Clients {
         } else if reply.id >= QUEUE_IDS {
             if let Some(queue) = self.queues.get_mut(Queue::index_for(reply.id)) {
                 queue.answer(reply);
+            }
+        } else if reply.id >= MOUNT_IDS {
+            if let Some(seated) = self.mounts.get_mut(Desk::index_for(reply.id)) {
+                seated.desk.answer(reply);
             }
         } else if let Some(asker) = self.locals.askers.try_remove(reply.id as usize) {
             asker.answer(reply.result);

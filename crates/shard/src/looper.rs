@@ -7,6 +7,7 @@ use crate::locals::Clients;
 use crate::mail::{Ask, Mail, Mailbox, Said};
 use crate::pause::Pause;
 use crate::sockets::{Ready, Sockets};
+use crate::start::CACHE_ID;
 use loligo_block::{Foreign, IoError, Request, Ring};
 use loligo_export::Listener;
 use std::collections::VecDeque;
@@ -130,12 +131,14 @@ impl Looper {
                 Engine::Bare(e) => e.run(&mut self.ring, now, &mut self.clients),
             }
             self.clients.server.flush(clock, &mut self.requests);
+            self.clients.follow_up(&mut self.requests);
             if self.requests.is_empty() {
                 break;
             }
         }
         self.paused();
         self.clients.flush_queues(&mut self.ring);
+        self.clients.arm_mounts(&mut self.ring);
         self.sockets.arm(&mut self.ring, &self.clients.server);
         self.drained();
     }
@@ -166,6 +169,7 @@ impl Looper {
             Ready::Write(id) => self.clients.server.on_writable(id),
             Ready::Listener(i) => self.accept(clock, i),
             Ready::Queue(event) => self.requests.extend(self.clients.fired(event)),
+            Ready::Mount(index) => self.clients.arrived(index, &mut self.requests),
             Ready::Bell => {
                 let mut mail = std::mem::take(&mut self.mail);
                 self.boxes[self.me].take(&mut mail);
@@ -189,10 +193,16 @@ impl Looper {
             (Mail::Socket(socket), _) => drop(self.clients.server.add(socket, clock)),
             (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
+            (Mail::Mount(desk), _) => self.clients.add_mount(*desk),
             (Mail::Ask(Ask::Pause, said), _) => self.pause.begin(said),
             (Mail::Ask(Ask::Exchange(next), said), _) => self.pause.exchange(next, said),
             (Mail::Ask(Ask::Resume, said), _) => {
                 self.pause.end(&mut self.requests);
+                let _ = said.send(Said::Done(Ok(())));
+            }
+            (Mail::Ask(Ask::Abandon(why), said), _) => {
+                // Its engine hears of it before the end of this turn.
+                self.ring.disown(CACHE_ID, &why);
                 let _ = said.send(Said::Done(Ok(())));
             }
             (Mail::Ask(Ask::Drain, said), _) => {
@@ -235,6 +245,7 @@ impl Looper {
             Engine::Bare(e) => e.in_flight() == 0,
         };
         if let Some((draft, said)) = self.pause.next(quiet) {
+            self.ring.readmit(CACHE_ID);
             self.engine = draft.make(&self.boxes);
             // Nobody may be waiting any more.
             let _ = said.send(Said::Done(Ok(())));
@@ -251,6 +262,15 @@ impl Looper {
             // Nobody may be waiting any more.
             let _ = said.send(Said::Done(Ok(())));
         }
+    }
+
+    /// Before the ring is dropped, which waits for a device that does not answer: nobody else is to wait for this thread by then.
+    pub(crate) fn leave(&mut self) {
+        // Entries that name descriptors go to the kernel before those are closed.
+        let _ = self.ring.submit_and_wait(0, Some(0));
+        self.boxes[self.me].close();
+        self.listeners.clear();
+        self.clients.leave();
     }
 
     /// Takes in whoever waits at listener `index`, and gives the clients to the threads in turn.

@@ -9,6 +9,7 @@ use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
+use loligo_export::fuse::Desk;
 use loligo_export::ublk::Queue;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub enum Ask {
     Exchange(Box<Draft>),
     /// Requests that are held go on, and those that come are taken again.
     Resume,
+    /// Waits for the cache device no longer, because of this: it fails from now on, and what was under way to it at once.
+    Abandon(String),
     /// Turn clients away: accepted requests are answered, later ones refused, connections closed. Answered when no
     /// connection and no request is left.
     Drain,
@@ -64,6 +67,8 @@ pub struct Snapshot {
     pub core_failing: Option<String>,
     /// How it serves without its cache; nothing while it has one.
     pub alone: Option<Alone>,
+    /// Why the core alone could not go on from here; nothing: it has everything.
+    pub needs_cache: Option<String>,
     /// Blocks that a flush under way still has before it.
     pub flush_remaining: Option<u64>,
     /// Open connections.
@@ -89,13 +94,21 @@ pub(crate) enum Mail {
     Local(Request, Asker),
     /// A queue of a block device, which the thread serves from now on.
     Queue(Box<Queue>),
+    /// A mount, whose requests the thread serves from now on.
+    Mount(Box<Desk>),
     /// Management.
     Ask(Ask, Sender<Said>),
 }
 
-/// A thread's letter box. What lies in it is bounded by what connections may have in flight (`export::Limits`), and by what
-/// the kernel has under way with a mount.
+/// A thread's letter box. What lies in it is bounded by what connections may have in flight (`export::Limits`), mounts and queues.
 pub(crate) type Mailbox = Letterbox<Mail>;
+
+/// Between two looks at the clock while answers are missing.
+const LOOK: Duration = Duration::from_millis(50);
+
+fn slow(limit: Duration) -> String {
+    format!("what was under way to the devices has not been answered for {} s", limit.as_secs())
+}
 
 /// How to talk to the threads of a running volume, from any thread.
 #[derive(Debug, Clone)]
@@ -116,6 +129,12 @@ impl Handle {
     /// A way in for a client in this process. Several should have different numbers: they are spread over the threads.
     pub fn local(&self, number: usize) -> Local {
         Local { boxes: self.boxes.clone(), home: number % self.shards() }
+    }
+
+    /// Has one of the threads serve a mount: all its requests, as those of a connection, so that streams are recognised. Several
+    /// should have different numbers: they are spread over the threads.
+    pub fn serve_mount(&self, number: usize, desk: Desk) {
+        self.boxes[number % self.shards()].put([Mail::Mount(Box::new(desk))]);
     }
 
     /// Gives the queues of a block device to the threads in turn.
@@ -197,20 +216,10 @@ impl Handle {
     /// As there, or that it took longer.
     pub fn wait_within(&self, said: Vec<Receiver<Said>>, limit: Duration) -> Result<(), String> {
         let until = Instant::now() + limit;
-        let mut result = Ok(());
-        for said in said {
-            let one = match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Said::Done(r)) => r,
-                Ok(Said::Snapshot(_)) => Ok(()),
-                Err(RecvTimeoutError::Disconnected) => Err("a thread of the volume has ended".to_owned()),
-                Err(RecvTimeoutError::Timeout) => {
-                    let s = limit.as_secs();
-                    Err(format!("what was under way to the devices has not been answered for {s} s"))
-                }
-            };
-            result = result.and(one);
-        }
-        result
+        self.wait_while(said, LOOK.min(limit), || match Instant::now() < until {
+            true => Ok(()),
+            false => Err(slow(limit)),
+        })
     }
 
     /// Waits for the answers to [`Handle::ask_all`].
@@ -218,16 +227,34 @@ impl Handle {
     /// # Errors
     /// What the first that failed said.
     pub fn wait_all(&self, said: Vec<Receiver<Said>>) -> Result<(), String> {
+        self.wait_while(said, Duration::MAX, || Ok(()))
+    }
+
+    /// The same, while `patient` says so, which is asked about every `pause` for as long as answers are missing.
+    ///
+    /// # Errors
+    /// As there, or what `patient` said, which ends the wait at once.
+    pub fn wait_while<E: From<String>>(
+        &self,
+        said: Vec<Receiver<Said>>,
+        pause: Duration,
+        mut patient: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut result = Ok(());
         for said in said {
-            let one = match said.recv() {
-                Ok(Said::Done(r)) => r,
-                Ok(Said::Snapshot(_)) => Ok(()),
-                Err(_) => Err("a thread of the volume has ended".to_owned()),
+            let one = loop {
+                match said.recv_timeout(pause) {
+                    Ok(Said::Done(done)) => break done,
+                    Ok(Said::Snapshot(_)) => break Ok(()),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        break Err("a thread of the volume has ended".to_owned());
+                    }
+                    Err(RecvTimeoutError::Timeout) => patient()?,
+                }
             };
             result = result.and(one);
         }
-        result
+        result.map_err(E::from)
     }
 
     /// The numbers of every thread that still runs.

@@ -13,6 +13,7 @@ const WRITE: u64 = 2;
 const LISTENER: u64 = 3;
 const BELL: u64 = 4;
 const QUEUE: u64 = 5;
+const MOUNT: u64 = 6;
 /// In the user data of the entries of a block device's queue.
 pub(crate) const QUEUE_MARK: u64 = QUEUE << KIND_SHIFT;
 
@@ -25,6 +26,8 @@ pub(crate) enum Ready {
     Bell,
     /// A slot of a block device's queue.
     Queue(Foreign),
+    /// Requests of a mount.
+    Mount(usize),
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -66,6 +69,7 @@ impl Sockets {
             LISTENER => Some(Ready::Listener(low as usize)),
             BELL => Some(Ready::Bell),
             QUEUE => Some(Ready::Queue(event)),
+            MOUNT => Some(Ready::Mount(low as usize)),
             _ => None,
         }
     }
@@ -96,6 +100,11 @@ impl Sockets {
     /// Watches a listening socket once.
     pub(crate) fn arm_listener(ring: &mut Ring, fd: impl AsFd, index: usize) {
         push(ring, fd.as_fd(), PollFlags::IN, index as u64 | LISTENER << KIND_SHIFT);
+    }
+
+    /// Watches the requests of a mount once.
+    pub(crate) fn arm_mount(ring: &mut Ring, fd: BorrowedFd<'_>, index: usize) {
+        push(ring, fd, PollFlags::IN, index as u64 | MOUNT << KIND_SHIFT);
     }
 
     /// Watches the mailbox once.

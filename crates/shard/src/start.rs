@@ -10,7 +10,7 @@ use loligo_cache::Core;
 use loligo_cache::mode::Mode;
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 /// Submissions the ring takes per system call.
@@ -81,11 +81,25 @@ pub struct Ended {
     pub mode: Mode,
 }
 
+/// What a thread says when it ends.
+#[derive(Debug)]
+struct Last {
+    result: Result<Option<Ended>, IoError>,
+    /// It stays until a device answers that nobody waits for, since the kernel may reach its buffers until then.
+    stays: bool,
+}
+
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    last: Receiver<Last>,
+}
+
 /// The threads of a volume.
 #[derive(Debug)]
 pub struct Running {
     handle: Handle,
-    threads: Vec<JoinHandle<Result<Option<Ended>, IoError>>>,
+    threads: Vec<Thread>,
 }
 
 impl Running {
@@ -96,10 +110,11 @@ impl Running {
 
     /// Whether a thread has ended by itself; [`Running::join`] says why.
     pub fn has_failed(&self) -> bool {
-        self.threads.iter().any(JoinHandle::is_finished)
+        self.threads.iter().any(|thread| thread.handle.is_finished())
     }
 
-    /// Ends the threads and waits for them. How each shard was left; nothing for a bare volume.
+    /// Ends the threads and waits for them, but not for devices that were abandoned. How each shard was left; nothing for a bare
+    /// volume.
     ///
     /// # Errors
     /// Why the first that failed did.
@@ -108,10 +123,15 @@ impl Running {
         let mut ended = Vec::new();
         let mut result = Ok(());
         for thread in self.threads {
-            match thread.join() {
-                Ok(Ok(end)) => ended.extend(end),
-                Ok(Err(e)) => result = result.and(Err(e)),
-                Err(_) => {
+            let last = thread.last.recv();
+            let panicked = match &last {
+                Ok(Last { stays: true, .. }) => false,
+                Ok(_) | Err(_) => thread.handle.join().is_err(),
+            };
+            match last {
+                Ok(Last { result: Ok(end), .. }) if !panicked => ended.extend(end),
+                Ok(Last { result: Err(e), .. }) => result = result.and(Err(e)),
+                Ok(_) | Err(_) => {
                     result = result.and(Err(IoError::new(IoKind::Io, "a thread of the volume panicked")))
                 }
             }
@@ -163,10 +183,11 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             draft,
             boxes: boxes.clone(),
         };
-        let started = started.clone();
-        let thread =
-            std::thread::Builder::new().name(format!("shard-{me}")).spawn(move || run(seat, &started));
-        threads.push(thread.map_err(|e| IoError::new(IoKind::Io, format!("starting a thread: {e}")))?);
+        let (started, (says, last)) = (started.clone(), channel());
+        let handle =
+            std::thread::Builder::new().name(format!("shard-{me}")).spawn(move || run(seat, &started, &says));
+        let handle = handle.map_err(|e| IoError::new(IoKind::Io, format!("starting a thread: {e}")))?;
+        threads.push(Thread { handle, last });
     }
     drop(started);
     let running = Running { handle: Handle::new(boxes), threads };
@@ -180,19 +201,30 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     Ok(running)
 }
 
-fn run(seat: Seat, started: &Sender<()>) -> Result<Option<Ended>, IoError> {
-    let ring = Ring::new(RING_ENTRIES)?;
+fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>) {
+    let say = |result, stays| {
+        // Nobody may be waiting any more.
+        let _ = says.send(Last { result, stays });
+    };
+    let ring = match Ring::new(RING_ENTRIES) {
+        Ok(ring) => ring,
+        Err(why) => return say(Err(why), false),
+    };
     let engine = seat.draft.make(&seat.boxes);
     let server = Server::new(seat.export, seat.limits, seat.tls);
     let clients = Clients::new(server, seat.lease);
     let mut looper = Looper::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
     let _ = started.send(());
-    looper.run()?;
-    Ok(match &looper.engine {
+    let result = looper.run().map(|()| match &looper.engine {
         Engine::Bare(_) => None,
         Engine::Cached(e) => {
             let core = e.engine();
             Some(Ended { last_seq: core.last_seq(), dirty_blocks: core.dirty_blocks(), mode: core.mode() })
         }
-    })
+    });
+    let stays = looper.ring.has_orphans();
+    if stays {
+        looper.leave();
+    }
+    say(result, stays);
 }

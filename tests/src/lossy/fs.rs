@@ -37,6 +37,10 @@ struct State {
     lies: bool,
     /// What fails with EIO, by file.
     broken: Vec<(String, Part)>,
+    /// What answers nothing, by file.
+    hung: Vec<(String, Part)>,
+    /// Reads that are answered later: they hold up no thread, so that others are served meanwhile.
+    late: Vec<(INodeNo, FileHandle, u64, u32, ReplyData)>,
     /// Opening for direct I/O is refused, and all I/O goes through the kernel's page cache.
     buffered: bool,
 }
@@ -44,6 +48,8 @@ struct State {
 /// What of a file can fail by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
+    /// Its reads.
+    Reads,
     /// Its writes; nothing of them is taken.
     Writes,
     /// Its flushes.
@@ -65,8 +71,17 @@ impl State {
         self.on && handle.0 == self.boot
     }
 
+    fn name(&self, ino: INodeNo) -> Option<&String> {
+        ino.0.checked_sub(2).and_then(|at| self.files.get(at as usize)).map(|f| &f.0)
+    }
+
+    fn is_hung(&self, ino: INodeNo, part: Part) -> bool {
+        let name = self.name(ino);
+        self.hung.iter().any(|(of, p)| Some(of) == name && (*p == part || *p == Part::All))
+    }
+
     fn fails(&self, ino: INodeNo, part: Part) -> bool {
-        let name = ino.0.checked_sub(2).and_then(|at| self.files.get(at as usize)).map(|f| &f.0);
+        let name = self.name(ino);
         self.broken.iter().any(|(of, p)| Some(of) == name && (*p == part || *p == Part::All))
     }
 
@@ -121,9 +136,44 @@ impl Lossy {
         self.lock().broken.push((name.to_owned(), part));
     }
 
-    /// Nothing fails any more.
+    /// From now on `part` of the file `name` is not answered, until [`Lossy::mend`]; then it is. The kernel holds the file's lock during
+    /// writes and flushes, so that whoever asks more of it then waits in the kernel, and not for an answer.
+    pub fn hang(&self, name: &str, part: Part) {
+        self.lock().hung.push((name.to_owned(), part));
+    }
+
+    /// Nothing fails or hangs any more.
     pub fn mend(&self) {
-        self.lock().broken.clear();
+        let late = {
+            let mut s = self.lock();
+            s.broken.clear();
+            s.hung.clear();
+            std::mem::take(&mut s.late)
+        };
+        for (ino, fh, offset, size, reply) in late {
+            self.get(ino, fh, offset, size, reply);
+        }
+    }
+
+    /// A read.
+    fn get(&self, ino: INodeNo, fh: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+        let mut s = self.lock();
+        if s.is_hung(ino, Part::Reads) {
+            return s.late.push((ino, fh, offset, size, reply));
+        }
+        if !s.alive(fh) || s.fails(ino, Part::Reads) {
+            return reply.error(Errno::EIO);
+        }
+        match s.image(ino) {
+            Ok(image) => reply.data(image.read(offset, size as usize)),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn wait_while_hung(&self, ino: INodeNo, part: Part) {
+        while self.lock().is_hung(ino, part) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Refuses direct I/O from now on.
@@ -151,6 +201,7 @@ impl Lossy {
 
     /// A write, or zeros made by `fallocate`: taken, delayed, and acknowledged if the power held.
     fn put(&self, ino: INodeNo, fh: FileHandle, offset: u64, data: &[u8], sync: bool) -> Result<(), Errno> {
+        self.wait_while_hung(ino, Part::Writes);
         let number = {
             let mut s = self.lock();
             if !s.alive(fh) || s.fails(ino, Part::Writes) {
@@ -175,6 +226,7 @@ impl Lossy {
     }
 
     fn sync(&self, ino: INodeNo, fh: FileHandle) -> Result<(), Errno> {
+        self.wait_while_hung(ino, Part::Flushes);
         let covered = {
             let mut s = self.lock();
             if !s.alive(fh) || s.fails(ino, Part::Flushes) {
@@ -338,14 +390,7 @@ impl Filesystem for Lossy {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut s = self.lock();
-        if !s.alive(fh) || s.fails(ino, Part::All) {
-            return reply.error(Errno::EIO);
-        }
-        match s.image(ino) {
-            Ok(image) => reply.data(image.read(offset, size as usize)),
-            Err(e) => reply.error(e),
-        }
+        self.get(ino, fh, offset, size, reply);
     }
 
     fn write(
@@ -452,6 +497,8 @@ impl Mounted {
             delays: Rng::new(seed),
             lies: false,
             broken: Vec::new(),
+            hung: Vec::new(),
+            late: Vec::new(),
             buffered: false,
         };
         let fs = Lossy { state: Arc::new(Mutex::new(state)) };

@@ -143,6 +143,71 @@ fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
     daemon.stop().expect("a clean stop");
 }
 
+/// Longest that a command may take which meets a device that answers nothing: it looks twice for ten seconds each, and lets
+/// those that came before wait for as long.
+const SOON: Duration = Duration::from_secs(50);
+
+#[test]
+fn a_cache_that_answers_nothing_is_detached_where_the_core_has_everything_and_no_request_fails() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    let other = b.site.path("other").display().to_string();
+    under_load(&b.site, "a", &mut history, || {
+        std::thread::sleep(Duration::from_millis(300));
+        b.fs.power().hang("cache", Part::Reads);
+        std::thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        b.site.ok(&["volume", "detach", "a"]);
+        assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(300));
+        // What the kernel still has under way to the first is nothing to the next.
+        let attach = ["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"];
+        b.site.ok(&attach);
+        std::thread::sleep(Duration::from_millis(300));
+        b.fs.power().mend();
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    let said = daemon.words();
+    assert!(said.contains("has answered nothing") && said.contains("the daemon remembers it"), "{said}");
+    b.site.ok(&["volume", "detach", "a"]);
+    daemon.stop().expect("a clean stop");
+    b.site.configure(&b.section("wa"));
+    let daemon = b.site.daemon();
+    assert!(daemon.words().contains("made anew"), "what it holds is void: {}", daemon.words());
+    b.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_cache_that_answers_nothing_is_kept_where_the_core_lacks_anything_and_a_stop_says_so_and_ends() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    b.site.configure(&b.section("wb"));
+    let daemon = b.site.daemon();
+    b.site.ok(&["param", "set", "a", "destage-rate", "1"]);
+    b.site.load("a").write(&mut history, 0..2048, false).expect("written");
+    b.fs.power().hang("cache", Part::All);
+    let begun = Instant::now();
+    let why = b.site.refused(&["volume", "detach", "a"]);
+    assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+    assert!(why.contains("has answered nothing") && why.contains("nothing of it is given up"), "{why}");
+    assert_eq!(b.site.stats("a")["mode"], "wb", "it is as it was");
+    let begun = Instant::now();
+    let why = b.site.refused(&["volume", "stop", "a"]);
+    assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+    assert!(why.contains("could not be stopped cleanly"), "{why}");
+    let said = daemon.words();
+    assert!(said.contains("dirty bytes of it on that device alone"), "{said}");
+    assert_eq!(b.site.status("a").0, "failed");
+    b.fs.power().mend();
+    // The kernel lets go of it once it has answered.
+    std::thread::sleep(Duration::from_millis(500));
+    b.site.ok(&["volume", "start", "a"]);
+    assert_eq!(b.site.load("a").read(&mut history, 0..2048).expect("right data"), Some(()));
+    daemon.stop().expect("a clean stop");
+}
+
 #[test]
 fn a_share_whose_pool_is_gone_is_not_resized_and_it_is_said_what_helps() {
     let Some(b) = Breakable::new() else { return };

@@ -7,6 +7,7 @@ use loligo_tests::history::{Crash, History};
 use loligo_tests::load::{End, Load, Mix};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 impl Site {
     /// The section of a volume without a cache.
@@ -195,6 +196,61 @@ fn a_core_with_a_label_says_whether_a_cache_may_hold_more_whatever_comes_and_goe
     site.does(&site.attach("a", "c", &["--mode", "wb", "--param", "destage-rate=1"]));
     site.load("a").write(&mut history, 0..64, true).expect("written");
     alone(Some("whatever the core did not have"));
+    daemon.kill().expect("it lived");
+    let daemon = site.daemon();
+    assert!(site.cached("a"));
+    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
+    assert_eq!(end, End::Done);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn an_attach_that_writes_a_large_file_whole_is_ended_by_a_stop_and_leaves_no_file() {
+    let site = Site::one_bare();
+    let mut history = History::new(CORE);
+    let daemon = site.daemon();
+    site.load("a").write(&mut history, 0..64, true).expect("written");
+    let file = site.path("large");
+    let args =
+        ["volume", "attach", "a", "--cache", &site.text("large"), "--cache-size", "6g", "--mode", "wb"];
+    let mut attach = site.command(&args).stderr(std::process::Stdio::piped()).spawn().expect("it runs");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let written = || std::fs::metadata(&file).map_or(0, |m| std::os::unix::fs::MetadataExt::blocks(&m) * 512);
+    while written() < 16 << 20 {
+        assert!(Instant::now() < deadline, "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    site.ok(&["volume", "stop", "a"]);
+    assert!(written() == 0, "{} bytes are left", written());
+    let mut words = String::new();
+    std::io::Read::read_to_string(&mut attach.stderr.take().expect("a pipe"), &mut words).expect("text");
+    assert!(!attach.wait().expect("it ends").success(), "it was not done: {words}");
+    site.ok(&["volume", "start", "a"]);
+    assert!(!site.cached("a"));
+    assert_eq!(site.load("a").read(&mut history, 0..64).expect("right data"), Some(()));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_cache_that_the_daemon_may_remember_or_not_is_there_and_empty() {
+    let site = Site::one_bare();
+    let mut history = History::new(CORE);
+    let daemon = site.daemon();
+    site.load("a").write(&mut history, 0..64, true).expect("written");
+    let (state, kept) = (site.path("state").join("state"), site.path("kept"));
+    let inspected = || site.loligo(&["inspect", &site.text("c")]).status.success();
+    // A folder cannot be replaced by a file: it fails where nobody can tell whether the file was.
+    std::fs::rename(&state, &kept).expect("renamed");
+    std::fs::create_dir_all(state.join("in the way")).expect("a folder");
+    let why = site.refuses(&site.attach("a", "c", &["--mode", "wb"]));
+    assert!(why.contains("may remember the new cache") && why.contains("cannot be written"), "{why}");
+    assert!(!site.cached("a") && inspected(), "a sound cache lies there");
+    std::fs::remove_dir_all(&state).expect("removed");
+    std::fs::rename(&kept, &state).expect("renamed");
+    site.load("a").write(&mut history, 64..128, true).expect("it is served as before");
+    site.ok(&["release", &site.text("c")]);
+    // From now on it can tell again, and takes everything back.
+    site.does(&site.attach("a", "d", &["--mode", "wb"]));
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     assert!(site.cached("a"));

@@ -42,7 +42,10 @@ impl SyncFile {
     }
 
     /// Writes zeros to the whole device, so that later writes need no allocation; `progress` gets the bytes done.
-    pub fn fill(&mut self, mut progress: impl FnMut(u64)) -> Result<(), IoError> {
+    pub fn fill<E: From<IoError>>(
+        &mut self,
+        mut progress: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
         let zeros = Buf::zeroed(CHUNK);
         let size = self.size();
         let mut done = 0;
@@ -50,9 +53,9 @@ impl SyncFile {
             let n = (size - done).min(CHUNK as u64);
             self.write_at(done, &zeros[..n as usize])?;
             done += n;
-            progress(done);
+            progress(done)?;
         }
-        self.flush()
+        Ok(self.flush()?)
     }
 
     fn failed(&self, verb: &str, offset: u64, errno: Errno) -> IoError {

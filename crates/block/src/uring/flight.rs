@@ -40,6 +40,8 @@ pub(super) struct Flight {
     /// Direct I/O was refused for this operation.
     plain_only: bool,
     retries: u16,
+    /// Nobody waits for it any more: it only keeps what the kernel may still reach.
+    pub(super) orphan: bool,
 }
 
 impl Flight {
@@ -67,6 +69,7 @@ impl Flight {
             space,
             plain_only: false,
             retries: 0,
+            orphan: false,
         };
         flight.skip_impossible_space();
         flight
@@ -177,6 +180,16 @@ impl Flight {
             }
             _ => Next::Done(Err(IoError::from_errno(errno, self.describe()))),
         }
+    }
+
+    /// The failure that is told of it while the kernel goes on.
+    pub(super) fn failure(&self, why: &str) -> Completion {
+        let buf = match &self.op.kind {
+            OpKind::Read(buf) => Some(Buf::alloc(buf.len())),
+            _ => None,
+        };
+        let error = IoError::new(IoKind::Gone, format!("{}: {why}", self.describe()));
+        Completion { tag: self.op.tag, buf, result: Err(error) }
     }
 
     pub(super) fn complete(self, result: Result<(), IoError>) -> Completion {

@@ -47,6 +47,10 @@ pub struct Ring {
     /// What ends a wait besides.
     bells: Vec<OwnedFd>,
     zeros: Option<Shared>,
+    /// Devices that nobody waits for, and why.
+    disowned: Vec<(DevId, String)>,
+    /// Something failed that the kernel was not asked for: it lies in `done`.
+    failed: bool,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -74,8 +78,37 @@ impl Ring {
             backlog: VecDeque::new(),
             bells: Vec::new(),
             zeros: None,
+            disowned: Vec::new(),
+            failed: false,
             _not_send: PhantomData,
         })
+    }
+
+    /// Waits for `device` no longer, because of `why`: what is under way to it, and whatever else is asked of it, fails. The kernel may
+    /// carry out what it was asked all the same, and reach the buffers meanwhile: they stay here until it has answered.
+    pub fn disown(&mut self, device: DevId, why: &str) {
+        self.disowned.push((device, why.to_owned()));
+        let mut failures = Vec::new();
+        for (_, flight) in self.flights.iter_mut().filter(|(_, f)| f.device == device && !f.orphan) {
+            flight.orphan = true;
+            failures.push(flight.failure(why));
+        }
+        failures.into_iter().for_each(|failure| self.fail(device, failure));
+    }
+
+    /// Another device has this number from now on.
+    pub fn readmit(&mut self, device: DevId) {
+        self.disowned.retain(|(id, _)| *id != device);
+    }
+
+    /// Whether the kernel has something under way that nobody waits for. Dropping the ring waits for it.
+    pub fn has_orphans(&self) -> bool {
+        self.flights.iter().any(|(_, flight)| flight.orphan)
+    }
+
+    fn fail(&mut self, device: DevId, failure: Completion) {
+        self.failed = true;
+        hand_over(&mut self.done, device, failure);
     }
 
     /// Queues an entry that is not device I/O; its completion is handed to the closure of [`Ring::reap`].
@@ -116,7 +149,8 @@ impl Ring {
     /// is first (`None`: no limit). Makes no system call when there is nothing to hand over or to wait for.
     pub fn submit_and_wait(&mut self, want: usize, timeout_ns: Option<u64>) -> Result<(), IoError> {
         self.drain_backlog();
-        let want = if timeout_ns == Some(0) || !self.io.completion().is_empty() { 0 } else { want };
+        let waits = timeout_ns != Some(0) && self.io.completion().is_empty() && !self.failed;
+        let want = if waits { want } else { 0 };
         let sq = self.io.submission();
         if want == 0 && sq.is_empty() && !sq.taskrun() && !sq.cq_overflow() {
             return Ok(());
@@ -141,6 +175,7 @@ impl Ring {
         let mut again: Vec<squeue::Entry> = Vec::new();
         let mut rung: Vec<usize> = Vec::new();
         let mut count = 0;
+        self.failed = false;
         for cqe in self.io.completion() {
             count += 1;
             let data = cqe.user_data();
@@ -155,14 +190,11 @@ impl Ring {
             let key = (data & !OURS) as usize;
             let flight = &mut self.flights[key];
             match flight.advance(cqe.result()) {
+                _ if flight.orphan => drop(self.flights.remove(key)),
                 Next::Again => again.push(flight.entry(&mut self.zeros).user_data(data)),
                 Next::Done(result) => {
                     let flight = self.flights.remove(key);
-                    let device = flight.device.0 as usize;
-                    if self.done.len() <= device {
-                        self.done.resize_with(device + 1, Vec::new);
-                    }
-                    self.done[device].push(flight.complete(result));
+                    hand_over(&mut self.done, flight.device, flight.complete(result));
                 }
             }
         }
@@ -178,6 +210,10 @@ impl Ring {
     }
 
     fn start(&mut self, mut flight: Flight) {
+        if let Some((_, why)) = self.disowned.iter().find(|(id, _)| *id == flight.device) {
+            let failure = flight.failure(why);
+            return self.fail(flight.device, failure);
+        }
         let slot = self.flights.vacant_entry();
         let entry = flight.entry(&mut self.zeros).user_data(slot.key() as u64 | OURS);
         slot.insert(flight);
@@ -209,6 +245,15 @@ impl Ring {
             }
         }
     }
+}
+
+/// Puts `completion` where its device takes it.
+fn hand_over(done: &mut Vec<Vec<Completion>>, device: DevId, completion: Completion) {
+    let device = usize::from(device.0);
+    if done.len() <= device {
+        done.resize_with(device + 1, Vec::new);
+    }
+    done[device].push(completion);
 }
 
 impl Drop for Ring {

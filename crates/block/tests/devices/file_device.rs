@@ -2,8 +2,8 @@
 
 use crate::common::{Rig, pattern};
 use loligo_block::{
-    Buf, DevId, Device, DeviceFile, IoKind, Op, OpKind, OpenOptions, Ring, SyncFile, SyncIo, UringFile,
-    alignment,
+    Buf, DevId, Device, DeviceFile, IoError, IoKind, Op, OpKind, OpenOptions, Ring, Submit, SyncFile, SyncIo,
+    UringFile, alignment,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -213,10 +213,57 @@ fn blocking_and_ring_io_see_each_others_writes_through_one_descriptor() {
 fn filling_allocates_every_byte() {
     everywhere(5 * MIB + 512, |rig, path| {
         let mut last = 0;
-        SyncFile::new(rig.dev.file().clone()).fill(|done| last = done).unwrap();
+        SyncFile::new(rig.dev.file().clone())
+            .fill(|done| {
+                last = done;
+                Ok::<(), IoError>(())
+            })
+            .unwrap();
         assert_eq!(last, 5 * MIB + 512);
+        let mut before = 0;
+        let cut = SyncFile::new(rig.dev.file().clone()).fill(|done| match done {
+            done if before > 0 => Err(IoError::new(IoKind::Invalid, format!("{done} after {before}"))),
+            done => {
+                before = done;
+                Ok(())
+            }
+        });
+        assert_eq!(cut.unwrap_err().kind, IoKind::Invalid, "whoever watches it can end it");
         let meta = std::fs::metadata(path).unwrap();
         assert!(std::os::unix::fs::MetadataExt::blocks(&meta) * 512 >= 5 * MIB);
+    });
+}
+
+#[test]
+fn what_nobody_waits_for_fails_at_once_and_keeps_its_buffers_until_the_kernel_has_answered() {
+    everywhere(MIB, |rig, _| {
+        let op = |tag, offset, kind| Op { tag, offset, kind };
+        let data = Buf::copy_of(&pattern(4096, 3)).freeze();
+        let write = OpKind::Write { data: data.clone(), fua: false };
+        for op in [op(1, 0, OpKind::Read(Buf::alloc(512 << 10))), op(2, 4096, write)] {
+            // Where it is done at once there is nothing to wait for.
+            if !matches!(rig.dev.submit(&mut rig.ring, 0, op), Submit::Taken) {
+                return;
+            }
+        }
+        rig.ring.disown(DevId(3), "it sleeps");
+        assert!(matches!(rig.dev.submit(&mut rig.ring, 0, op(3, 0, OpKind::Flush)), Submit::Taken));
+        let mut out = Vec::new();
+        rig.dev.poll(&mut rig.ring, 0, &mut out);
+        out.sort_by_key(|c| c.tag);
+        assert_eq!(out.iter().map(|c| c.tag).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(out.iter().all(|c| c.result.as_ref().is_err_and(|e| e.to_string().contains("it sleeps"))));
+        assert_eq!(out[0].buf.as_ref().map(|b| b.len()), Some(512 << 10), "another buffer than the kernel's");
+        assert!(rig.dev.in_flight() == 0 && rig.ring.has_orphans());
+        // The kernel carries them out all the same.
+        while rig.ring.has_orphans() {
+            rig.ring.submit_and_wait(1, Some(1_000_000_000)).unwrap();
+            rig.ring.reap(|_| ());
+        }
+        rig.dev.poll(&mut rig.ring, 0, &mut out);
+        assert_eq!((out.len(), rig.ring.in_flight()), (3, 0), "nobody hears of it");
+        rig.ring.readmit(DevId(3));
+        assert_eq!(rig.read(4096, 4096), data[..]);
     });
 }
 

@@ -5,8 +5,7 @@ use super::error::BlockError;
 use super::holders;
 use super::loops::{self, LoopDevice, Released};
 use super::owner::{Access, Owner};
-use crate::fuse::{Counters, Mount};
-use crate::local::Volume;
+use crate::fuse::{Counters, Desk, Mount};
 use crate::nbd::Export;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,19 +32,20 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// Mounts `volume`, binds a loop device to the file and makes the names of `claim` lead to it.
+    /// Mounts a volume, binds a loop device to the file and makes the names of `claim` lead to it. `serve` gives the desk to whoever
+    /// carries its requests out, another thread: the kernel asks while the device is made.
     ///
     /// # Errors
     /// Where the kernel refuses; nothing is left behind then.
     pub fn new(
         claim: Claim,
         export: &Export,
-        volume: Arc<dyn Volume>,
         counters: Arc<Counters>,
         traits: Traits,
+        serve: impl FnOnce(Desk),
     ) -> Result<BlockDevice, BlockError> {
         let named = Export { name: claim.name().to_owned(), ..export.clone() };
-        let mount = Mount::new(&claim.mountpoint, &named, volume, counters)?;
+        let mount = Mount::new(&claim.mountpoint, &named, counters, serve)?;
         let file = mount.path().join(&named.name);
         let label = format!("loligo:{}", named.name);
         let mut made = BlockDevice { device: None, node: PathBuf::new(), mount: Some(mount), claim };

@@ -1,19 +1,20 @@
 //! What `stat` says of the folder and of the file in it. Owner and mode may be changed and hold until the unmount, so that
 //! root can hand the file to the user that a program runs as.
 
-use fuser::{FileAttr, FileType, INodeNo};
+use super::wire::Attr;
+use rustix::fs::FileType;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The file.
-pub(super) const FILE: INodeNo = INodeNo(2);
+pub(super) const FILE: u64 = 2;
 
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     uid: u32,
     gid: u32,
-    mode: u16,
+    mode: u32,
 }
 
 /// The attributes of both.
@@ -22,16 +23,18 @@ pub(super) struct Attributes {
     /// Bytes of the file; whoever has the mount may raise them.
     size: Arc<AtomicU64>,
     block: u32,
-    born: SystemTime,
-    owner: Mutex<Owner>,
+    /// Since 1970.
+    born: Duration,
+    owner: Owner,
 }
 
 impl Attributes {
     /// A file of `size` bytes, best used in pieces of `block`, that is this process's user's alone.
     pub(super) fn new(size: u64, block: u32) -> Attributes {
         let (uid, gid) = ids();
-        let owner = Mutex::new(Owner { uid, gid, mode: 0o600 });
-        Attributes { size: Arc::new(AtomicU64::new(size)), block, born: SystemTime::now(), owner }
+        let born = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let owner = Owner { uid, gid, mode: 0o600 };
+        Attributes { size: Arc::new(AtomicU64::new(size)), block, born, owner }
     }
 
     /// Bytes of the file.
@@ -44,38 +47,37 @@ impl Attributes {
         self.size.clone()
     }
 
-    fn owner(&self) -> MutexGuard<'_, Owner> {
-        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes what is given; the kernel has seen that whoever asks may.
-    pub(super) fn change(&self, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>) {
-        let mut owner = self.owner();
-        owner.mode = mode.map_or(owner.mode, |m| (m & 0o7777) as u16);
+    pub(super) fn change(&mut self, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>) {
+        let owner = &mut self.owner;
+        owner.mode = mode.map_or(owner.mode, |m| m & 0o7777);
         owner.uid = uid.unwrap_or(owner.uid);
         owner.gid = gid.unwrap_or(owner.gid);
     }
 
-    /// Those of `ino`.
-    pub(super) fn of(&self, ino: INodeNo) -> FileAttr {
-        let file = ino == FILE;
+    /// Those of `node`.
+    pub(super) fn of(&self, node: u64) -> Attr {
+        let file = node == FILE;
         let (uid, gid) = ids();
-        let owner = if file { *self.owner() } else { Owner { uid, gid, mode: 0o755 } };
-        FileAttr {
-            ino,
+        let owner = if file { self.owner } else { Owner { uid, gid, mode: 0o755 } };
+        let kind = if file { FileType::RegularFile } else { FileType::Directory };
+        let (born, born_ns) = (self.born.as_secs(), self.born.subsec_nanos());
+        Attr {
+            node,
             size: if file { self.size() } else { 0 },
             blocks: if file { self.size() / 512 } else { 0 },
-            atime: self.born,
-            mtime: self.born,
-            ctime: self.born,
-            crtime: self.born,
-            kind: if file { FileType::RegularFile } else { FileType::Directory },
-            perm: owner.mode,
-            nlink: if file { 1 } else { 2 },
+            atime: born,
+            mtime: born,
+            ctime: born,
+            atime_ns: born_ns,
+            mtime_ns: born_ns,
+            ctime_ns: born_ns,
+            mode: kind.as_raw_mode() | owner.mode,
+            links: if file { 1 } else { 2 },
             uid: owner.uid,
             gid: owner.gid,
             rdev: 0,
-            blksize: self.block,
+            block: self.block,
             flags: 0,
         }
     }
@@ -87,18 +89,19 @@ fn ids() -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::ROOT;
     use super::*;
 
     #[test]
     fn the_file_is_private_until_it_is_given_away_and_its_size_is_what_the_volume_has() {
-        let a = Attributes::new(8 << 20, 4096);
-        assert_eq!((a.of(FILE).perm, a.of(FILE).size, a.of(FILE).blocks), (0o600, 8 << 20, 16 << 10));
+        let mut a = Attributes::new(8 << 20, 4096);
+        assert_eq!((a.of(FILE).mode, a.of(FILE).size, a.of(FILE).blocks), (0o100600, 8 << 20, 16 << 10));
         a.change(None, Some(167), Some(167));
         a.change(Some(0o100640), None, None);
         let now = a.of(FILE);
-        assert_eq!((now.uid, now.gid, now.perm, now.size), (167, 167, 0o640, 8 << 20));
+        assert_eq!((now.uid, now.gid, now.mode, now.size), (167, 167, 0o100640, 8 << 20));
         a.shared_size().store(9 << 20, Ordering::Relaxed);
         assert_eq!((a.of(FILE).size, a.of(FILE).blocks), (9 << 20, 18 << 10));
-        assert_eq!(a.of(INodeNo::ROOT).kind, FileType::Directory);
+        assert_eq!(a.of(ROOT).mode, 0o40755);
     }
 }

@@ -10,16 +10,19 @@ pub struct Counters {
     pub(super) writes: Count,
     pub(super) fsyncs: Count,
     pub(super) fallocates: Count,
+    pub(super) held_most: Count,
 }
 
 impl Counters {
     /// All of them by name.
-    pub fn all(&self) -> [(&'static str, u64); 4] {
+    pub fn all(&self) -> [(&'static str, u64); 5] {
         [
             ("fuse_reads", self.reads.get()),
             ("fuse_writes", self.writes.get()),
             ("fuse_fsyncs", self.fsyncs.get()),
             ("fuse_fallocates", self.fallocates.get()),
+            // Of the mount that held the most at once, not of all together.
+            ("fuse_held_bytes_max", self.held_most.get()),
         ]
     }
 }
@@ -33,7 +36,11 @@ impl Count {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(super) fn at_least(&self, n: u64) {
+        self.0.fetch_max(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

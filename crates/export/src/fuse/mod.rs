@@ -1,36 +1,39 @@
 //! The volume as one file in a folder, through FUSE: what programs reach that want a path and not a socket.
 //!
-//! The kernel sends every request as it comes, past its page cache and many at a time. The threads that take them only
-//! decode: the volume answers whenever it likes, on its own threads. [`Mountpoint`] is a folder found fit, [`Mount`] the file
-//! in it.
+//! The kernel sends every request as it comes, past its page cache and many at a time. They are taken and answered on a thread of
+//! the volume, without another thread between. [`Mountpoint`] is a folder found fit, [`Mount`] the file in it, [`Desk`] where its
+//! requests are served.
 
 mod attributes;
 mod counters;
+mod desk;
+mod door;
 mod error;
-mod fs;
 mod gate;
 mod mount;
 mod mountpoint;
-mod write;
+mod rare;
+mod wire;
 mod zero;
 
 pub use counters::Counters;
+pub use desk::{Desk, MOUNT_IDS};
 pub use error::MountError;
 pub use mount::{Mount, Unmounted};
 pub use mountpoint::Mountpoint;
 pub(crate) use mountpoint::clear_dead;
 
-use fuser::Errno;
 use loligo_block::{Buf, ReqError, Segments};
+use rustix::io::Errno;
 
 /// What a volume's error is called by the kernel.
 fn errno(e: ReqError) -> Errno {
     match e {
-        ReqError::Io => Errno::EIO,
-        ReqError::Invalid => Errno::EINVAL,
-        ReqError::NoSpace => Errno::ENOSPC,
-        ReqError::Unsupported => Errno::EOPNOTSUPP,
-        ReqError::Shutdown => Errno::ESHUTDOWN,
+        ReqError::Io => Errno::IO,
+        ReqError::Invalid => Errno::INVAL,
+        ReqError::NoSpace => Errno::NOSPC,
+        ReqError::Unsupported => Errno::OPNOTSUPP,
+        ReqError::Shutdown => Errno::SHUTDOWN,
     }
 }
 

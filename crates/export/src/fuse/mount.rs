@@ -2,25 +2,28 @@
 
 use super::attributes::FILE;
 use super::counters::Counters;
+use super::desk::Desk;
+use super::door::Door;
 use super::error::MountError;
-use super::fs::VolumeFs;
-use super::mountpoint::{Mounted, Mountpoint, detach, fusermount, mounted};
-use crate::local::Volume;
+use super::mountpoint::{self, Mounted, Mountpoint, detach, fusermount, mounted};
+use super::wire::{InvalInodeOut, NOTIFY_INVAL_INODE};
 use crate::nbd::Export;
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::ffi::CString;
 use std::fmt;
+use std::io::{Error, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use zerocopy::IntoBytes;
 
-/// Threads that take requests from the kernel. They only decode and copy, so two keep a volume's thread busy.
-const THREADS: usize = 2;
-/// How long these threads may take to notice the unmount.
-const ENDING: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(5);
 /// In place of an offset: no pages are meant.
 const ATTRIBUTES_ONLY: i64 = -1;
 
@@ -38,36 +41,43 @@ pub struct Mount {
     path: PathBuf,
     /// How the kernel lists it, so that nobody else's mount is taken for it.
     listed: Option<Mounted>,
-    session: Option<BackgroundSession>,
+    /// The desk's alone to keep: with it goes whoever still waits.
+    door: Weak<Door>,
     size: Arc<AtomicU64>,
+    over: bool,
 }
 
 impl Mount {
-    /// Mounts `volume` on `at`. Programs may come when this returns.
+    /// Mounts a volume on `at`. What programs ask arrives at the desk, which `serve` gives to whoever carries it out; it must not wait
+    /// for a request of the mount.
     ///
     /// # Errors
     /// Where the kernel refuses, or the folder is no longer fit.
     pub fn new(
         at: &Mountpoint,
         export: &Export,
-        volume: Arc<dyn Volume>,
         counters: Arc<Counters>,
+        serve: impl FnOnce(Desk),
     ) -> Result<Mount, MountError> {
         let path = Mountpoint::claim(at.path())?.path().to_owned();
-        let mut config = Config::default();
-        config.mount_options =
-            vec![MountOption::FSName(format!("loligo:{}", export.name)), MountOption::DefaultPermissions];
-        // Root hands the file to other users by its owner and mode; others may not even try without the administrator's
-        // leave in /etc/fuse.conf.
-        config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
-        config.n_threads = Some(THREADS);
-        config.clone_fd = true;
-        let fs = VolumeFs::new(export, volume, counters);
-        let size = fs.shared_size();
-        let session = fuser::spawn_mount(fs, &path, &config)
-            .map_err(|why| MountError::Os { path: path.clone(), why })?;
+        let failed = |why: Error| MountError::Os { path: path.clone(), why };
+        let name = format!("loligo:{}", export.name);
+        let fd = match by_kernel(&path, &name) {
+            Err(MountError::Os { why, .. }) if why.kind() == ErrorKind::PermissionDenied => {
+                by_helper(&path, &name).map_err(failed)
+            }
+            other => other,
+        }?;
         let listed = mounted(&path);
-        Ok(Mount { path, listed, session: Some(session), size })
+        let greeted = Door::open(fd).map_err(|why| failed(why.into()));
+        let mut mount =
+            Mount { path: path.clone(), listed, door: Weak::new(), size: Arc::default(), over: false };
+        let door = Arc::new(greeted?);
+        mount.door = Arc::downgrade(&door);
+        let desk = Desk::new(door, export, counters);
+        mount.size = desk.attributes.shared_size();
+        serve(desk);
+        Ok(mount)
     }
 
     /// Where it is.
@@ -78,9 +88,9 @@ impl Mount {
     /// The file has so many bytes from now on, which the volume has already.
     pub fn resize(&self, bytes: u64) {
         self.size.store(bytes, Ordering::Relaxed);
-        if let Some(session) = &self.session
-            && let Err(why) = session.notifier().inval_inode(FILE, ATTRIBUTES_ONLY, 0)
-        {
+        let Some(door) = self.door.upgrade() else { return };
+        let file = InvalInodeOut { node: FILE, offset: ATTRIBUTES_ONLY, len: 0 };
+        if let Err(why) = door.notify(NOTIFY_INVAL_INODE, file.as_bytes()) {
             // It asks again by itself a second later.
             tracing::debug!(%why, "the kernel keeps the size of the file for a moment");
         }
@@ -95,22 +105,57 @@ impl Mount {
     }
 
     fn end(&mut self) -> Result<Unmounted, String> {
-        let Some(session) = self.session.take() else { return Ok(Unmounted::Gone) };
-        let result = if self.listed.is_some() && mounted(&self.path) == self.listed {
+        if std::mem::replace(&mut self.over, true) {
+            return Ok(Unmounted::Gone);
+        }
+        if self.listed.is_some() && mounted(&self.path) == self.listed {
             take_away(&self.path)
         } else {
             // Somebody was faster.
             Ok(Unmounted::Gone)
-        };
-        let deadline = Instant::now() + ENDING;
-        while result == Ok(Unmounted::Gone) && !session.guard.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
         }
-        // Joining or dropping it would unmount once more, by the path alone: by now that may be somebody else's mount. Threads that
-        // are left end with the last user of the file, or with this process, as all of this does.
-        std::mem::forget(session);
-        result
     }
+}
+
+/// Mounts as root may.
+fn by_kernel(path: &Path, name: &str) -> Result<OwnedFd, MountError> {
+    let device = mountpoint::device()?;
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Root hands the file to other users by its owner and mode.
+    let others = if uid == 0 { ",allow_other" } else { "" };
+    let data = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions{others}",
+        device.as_raw_fd()
+    );
+    let data = CString::new(data).map_err(|e| MountError::Os { path: path.to_owned(), why: e.into() })?;
+    rustix::mount::mount(name, path, "fuse", MountFlags::NOSUID | MountFlags::NODEV, data.as_c_str())
+        .map_err(|e| MountError::Os { path: path.to_owned(), why: e.into() })?;
+    Ok(device.into())
+}
+
+/// Has the system's helper mount for a user who may not. It hands the descriptor over through a socket, which it knows by a number in
+/// its environment. Others may not even try without the administrator's leave in /etc/fuse.conf.
+fn by_helper(path: &Path, name: &str) -> Result<OwnedFd, Error> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let out = Command::new("fusermount3")
+        .args(["-o", &format!("fsname={name},default_permissions"), "--"])
+        .arg(path)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .output()?;
+    if !out.status.success() {
+        let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+        return Err(Error::new(ErrorKind::PermissionDenied, said));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0; 1];
+    recvmsg(ours.as_fd(), &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let fds = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    fds.ok_or_else(|| Error::other("fusermount3 mounted it and gave no descriptor"))
 }
 
 fn take_away(path: &Path) -> Result<Unmounted, String> {

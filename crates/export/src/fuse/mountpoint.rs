@@ -69,7 +69,7 @@ fn no_folder(path: &Path, why: std::io::Error) -> MountError {
     MountError::NoFolder { path: path.to_owned(), why }
 }
 
-fn device() -> Result<File, MountError> {
+pub(super) fn device() -> Result<File, MountError> {
     OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| match e.kind() {
         ErrorKind::NotFound => MountError::NoDevice,
         // The node is there, what it stands for is not.

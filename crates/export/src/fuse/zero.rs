@@ -1,15 +1,10 @@
-//! `fallocate`: what it asks for, and zeroes in pieces.
+//! What `fallocate` asks for.
 
-use super::errno;
-use super::gate::Pass;
-use crate::local::Volume;
-use fuser::{Errno, ReplyEmpty};
-use loligo_block::{ReqKind, Request};
 use rustix::fs::FallocateFlags;
-use std::sync::Arc;
+use rustix::io::Errno;
 
 /// Bytes zeroed by one request, so that a hole as large as a disk does not fill the queues of its volume.
-const PIECE: u64 = 256 << 20;
+pub(super) const PIECE: u64 = 256 << 20;
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,10 +27,10 @@ pub(super) fn plan(size: u64, block: u64, (offset, len): (u64, u64), mode: i32) 
     let kind = mode.difference(FallocateFlags::KEEP_SIZE);
     let unmap = kind == FallocateFlags::PUNCH_HOLE;
     if !kind.is_empty() && kind != FallocateFlags::ZERO_RANGE && !(unmap && keeps) {
-        return Plan::Refuse(Errno::EOPNOTSUPP, "a volume only knows holes and zeroes");
+        return Plan::Refuse(Errno::OPNOTSUPP, "a volume only knows holes and zeroes");
     }
     if end > size && !keeps {
-        return Plan::Refuse(Errno::ENOSPC, "a volume does not grow");
+        return Plan::Refuse(Errno::NOSPC, "a volume does not grow");
     }
     let (from, to) = (offset.min(size), end.min(size));
     if kind.is_empty() || from == to {
@@ -43,33 +38,9 @@ pub(super) fn plan(size: u64, block: u64, (offset, len): (u64, u64), mode: i32) 
         return Plan::Nothing;
     }
     if !from.is_multiple_of(block) || !to.is_multiple_of(block) {
-        return Plan::Refuse(Errno::EINVAL, "holes and zeroes begin and end at blocks");
+        return Plan::Refuse(Errno::INVAL, "holes and zeroes begin and end at blocks");
     }
     Plan::Zero { from, to, unmap }
-}
-
-/// Zeroes from `from` to `to`, one piece after the other, and answers.
-pub(super) fn zero(
-    volume: &Arc<dyn Volume>,
-    (from, to): (u64, u64),
-    unmap: bool,
-    pass: Pass,
-    reply: ReplyEmpty,
-) {
-    let len = (to - from).min(PIECE);
-    let request = Request { id: 0, kind: ReqKind::WriteZeroes { unmap }, offset: from, len, fua: false };
-    let next = volume.clone();
-    volume.ask(
-        request,
-        Box::new(move |answer| match answer {
-            Ok(_) if from + len < to => zero(&next, (from + len, to), unmap, pass, reply),
-            Ok(_) => {
-                reply.ok();
-                drop(pass);
-            }
-            Err(e) => reply.error(errno(e)),
-        }),
-    );
 }
 
 #[cfg(test)]
@@ -81,7 +52,7 @@ mod tests {
         let (keep, hole, collapse, zero) = (1, 2, 8, 16);
         let ask = |range, mode| plan(1 << 20, 4096, range, mode);
         let refused = |range, mode| match ask(range, mode) {
-            Plan::Refuse(errno, _) => errno.code(),
+            Plan::Refuse(errno, _) => errno,
             other => panic!("{other:?}"),
         };
         assert_eq!(ask((4096, 8192), keep | hole), Plan::Zero { from: 4096, to: 12288, unmap: true });
@@ -92,10 +63,10 @@ mod tests {
         );
         assert_eq!(ask((0, 1 << 20), 0), Plan::Nothing);
         assert_eq!(ask((5, 7), keep), Plan::Nothing);
-        assert_eq!(refused((0, (1 << 20) + 1), 0), Errno::ENOSPC.code());
-        assert_eq!(refused((0, 2 << 20), zero), Errno::ENOSPC.code());
-        assert_eq!(refused((100, 4096), keep | hole), Errno::EINVAL.code());
-        assert_eq!(refused((0, 4096), hole), Errno::EOPNOTSUPP.code());
-        assert_eq!(refused((0, 4096), collapse), Errno::EOPNOTSUPP.code());
+        assert_eq!(refused((0, (1 << 20) + 1), 0), Errno::NOSPC);
+        assert_eq!(refused((0, 2 << 20), zero), Errno::NOSPC);
+        assert_eq!(refused((100, 4096), keep | hole), Errno::INVAL);
+        assert_eq!(refused((0, 4096), hole), Errno::OPNOTSUPP);
+        assert_eq!(refused((0, 4096), collapse), Errno::OPNOTSUPP);
     }
 }

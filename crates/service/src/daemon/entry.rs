@@ -385,8 +385,7 @@ impl Entry {
         while after == After::Served && !signals.within(GLANCE) && !volume.has_failed() {
             if Instant::now() >= next {
                 next += LOOK;
-                volume.look();
-                volume.mind_cache(Some(memory));
+                volume.look(Some(memory));
             }
             if let Some(wanted) = volume.app.changes.take() {
                 after = volume.change(wanted, memory, signals);

@@ -93,7 +93,7 @@ impl Notes {
         let before = next.volumes.get(name).and_then(|r| r.cache.clone());
         change(next.volumes.entry(name.to_owned()).or_default());
         void::note(&mut next, name, before.as_ref());
-        if next != *state {
+        if next != *state || self.file.is_uncertain() {
             self.file.store(&next)?;
             *state = next;
         }

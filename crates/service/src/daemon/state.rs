@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const MAGIC: &str = "loligo-state";
 const VERSION: u32 = 2;
@@ -109,6 +110,8 @@ pub fn effective<'a>(defined: Option<&'a str>, set: Option<&'a Override>) -> Opt
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
+    /// It may have been replaced by what was not remembered then, because that failed in the middle.
+    uncertain: AtomicBool,
 }
 
 impl StateFile {
@@ -120,7 +123,12 @@ impl StateFile {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
             format!("cannot make the folder {}: set state-dir in the configuration to another", dir.display())
         })?;
-        Ok(StateFile { path: dir.join("state") })
+        Ok(StateFile { path: dir.join("state"), uncertain: AtomicBool::new(false) })
+    }
+
+    /// Whether it may say something else than what was stored last with success.
+    pub fn is_uncertain(&self) -> bool {
+        self.uncertain.load(Ordering::Relaxed)
     }
 
     /// What is in it; nothing where there is none yet.
@@ -154,11 +162,14 @@ impl StateFile {
                 std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
             file.write_all(&encode(state))?;
             file.sync_all()?;
+            self.uncertain.store(true, Ordering::Relaxed);
             std::fs::rename(&beside, &self.path)?;
             let dir = self.path.parent().unwrap_or(Path::new("/"));
             let dir =
                 rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-            Ok(rustix::fs::fsync(dir)?)
+            rustix::fs::fsync(dir)?;
+            self.uncertain.store(false, Ordering::Relaxed);
+            Ok(())
         };
         write().with_context(|| format!("{} cannot be written", self.path.display()))
     }

@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{
-    CacheDevice, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
+    CacheDevice, DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
 };
 use loligo_cache::open;
 use loligo_cache::pool::format::{MAX_MEMBERS, MIN_POOL};
@@ -73,7 +73,11 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
     ensure!(size <= dev.size(), "--size {size} is more than the {} bytes {at} has", dev.size());
     if !sparse {
         let (all, mut progress) = (dev.size(), Progress::new(format!("writing {at} whole")));
-        dev.fill(|done| progress.show(done, all)).with_context(|| {
+        let show = |done| {
+            progress.show(done, all);
+            Ok::<(), IoError>(())
+        };
+        dev.fill(show).with_context(|| {
             format!("{at} cannot be written whole: make room, give a smaller --size, or --sparse")
         })?;
         progress.end("done");

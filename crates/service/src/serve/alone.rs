@@ -18,11 +18,11 @@ use loligo_cache::api::Control;
 use loligo_cache::layout::SUPERBLOCKS;
 use loligo_cache::open as engine;
 use loligo_cache::superblock::SUPERBLOCK;
+use loligo_shard::{Ask, Snapshot};
 
 impl Volume {
-    /// To be called after every [`Volume::look`]: settles what is to become of a cache that is gone.
-    pub(crate) fn mind_cache(&mut self, memory: Option<&dyn Memory>) {
-        let snapshots = self.app.handle.snapshots();
+    /// Settles what is to become of a cache that is gone, by what the threads say of themselves.
+    pub(super) fn mind_cache(&mut self, snapshots: &[Snapshot], memory: Option<&dyn Memory>) {
         let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
         let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| !self.alone) else {
             return;
@@ -35,10 +35,25 @@ impl Volume {
             }
             return;
         }
+        // Failing that the volume is as said.
+        let _ = self.forsake(why, memory, true);
+    }
+
+    /// Goes on without the cache because of `why`, once it is noted that what it holds is void. `answers`: its device does, if only
+    /// with errors.
+    ///
+    /// # Errors
+    /// Where the core lacks anything, or nothing could be noted: everything fails from then on.
+    pub(super) fn forsake(&mut self, why: String, memory: Option<&dyn Memory>, answers: bool) -> Result<()> {
+        let handle = self.app.handle.clone();
         let settled = handle
             .control(&Control::Forsake(why.clone()))
             .map_err(|e| anyhow!(e))
-            .and_then(|()| self.note_void(memory));
+            .and_then(|()| self.note_void(memory, answers));
+        if !answers {
+            // What waits for it, reads above all, is done by the core. A thread that has ended is found out elsewhere.
+            let _ = handle.wait_all(handle.ask_all(|| Ask::Abandon(why.clone())));
+        }
         let cache = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
         match settled {
             Ok(noted) => {
@@ -46,7 +61,7 @@ impl Volume {
                 // A thread that has ended is found out elsewhere.
                 let _ = handle.control(&Control::GoOn);
                 let wiped = noted.contains(&WIPED);
-                if let Some(held) = self.left.held.as_ref().filter(|_| !wiped) {
+                if let Some(held) = self.left.held.as_ref().filter(|_| answers && !wiped) {
                     // Nobody waits for it now: what is wiped is believed by nobody, wherever it turns up.
                     let _ = wipe(&mut held.file.sync_io());
                 }
@@ -56,12 +71,14 @@ impl Volume {
                     noted.join(", "),
                     self.mend(memory.is_some())
                 );
+                Ok(())
             }
             Err(reason) => {
                 let _ = handle.control(&Control::GiveUp(why.clone()));
                 say!(
                     "error: the cache {cache} is gone: {why}. The volume cannot go on without it: {reason:#}"
                 );
+                Err(reason)
             }
         }
     }
@@ -82,7 +99,7 @@ impl Volume {
     }
 
     /// Notes durably that the cache is void; where.
-    fn note_void(&mut self, memory: Option<&dyn Memory>) -> Result<Vec<&'static str>> {
+    fn note_void(&mut self, memory: Option<&dyn Memory>, answers: bool) -> Result<Vec<&'static str>> {
         let (mut noted, mut failed) = (Vec::new(), Vec::new());
         let mut note = |what: &'static str, result: Result<()>| match result {
             Ok(()) => noted.push(what),
@@ -98,7 +115,7 @@ impl Volume {
             let void = LastCache { dirty_bytes: Some(0), void: true, ..cache };
             note("the daemon remembers it", memory.cache_is(&self.options.name, void));
         }
-        if let Some(held) = self.left.held.as_ref().filter(|_| noted.is_empty()) {
+        if let Some(held) = self.left.held.as_ref().filter(|_| answers && noted.is_empty()) {
             match wipe(&mut held.file.sync_io()) {
                 Ok(()) => noted.push(WIPED),
                 Err(why) => failed.push(format!("{WIPED}: {why:#}")),

@@ -21,7 +21,12 @@
 //! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused by it;
 //! 4. the engines are exchanged, and requests go on.
 //!
-//! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty.
+//! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
+//! name it also where the volume stays bare, so that such a cache is not wiped: it holds nothing that could be believed wrongly.
+//!
+//! **A cache that answers nothing.** What is above needs a device that answers, and that is looked at first, and again where something
+//! takes too long. Where it does not, and the core has everything, the volume goes on without it as without one that failed (decision
+//! 0028): requests that wait for it are done by the core. Where the core lacks anything the cache stays, and they wait.
 
 use super::{HeldCache, ServeOptions, Volume};
 use crate::cache;
@@ -30,6 +35,7 @@ use crate::daemon::entry::Memory;
 use crate::daemon::exchange::CacheConfig;
 use crate::daemon::state::LastCache;
 use crate::home::Home;
+use crate::patience;
 use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -38,15 +44,12 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open as engine;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
-use loligo_shard::{Ask, Backend, Said};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use loligo_shard::{Ask, Backend};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long requests are held for devices that do not answer before it is given up.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Between two looks at a flush under way.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// How a volume is after a change was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,10 @@ enum Trouble {
     Kept(anyhow::Error),
     /// The same, and the volume is to stop.
     Stop,
+    /// The same, and the cache device answers nothing.
+    Silent,
+    /// The same, but for the daemon's state, which may name the cache that was to be attached.
+    Named(anyhow::Error),
     /// What was done could not be taken back.
     Broken(anyhow::Error),
 }
@@ -72,6 +79,15 @@ enum Trouble {
 impl<E: Into<anyhow::Error>> From<E> for Trouble {
     fn from(why: E) -> Trouble {
         Trouble::Kept(why.into())
+    }
+}
+
+/// What waits for threads says why in words.
+struct Waited(Trouble);
+
+impl From<String> for Waited {
+    fn from(why: String) -> Waited {
+        Waited(Trouble::Kept(anyhow!(why)))
     }
 }
 
@@ -89,7 +105,8 @@ impl Volume {
                 say!("{done}");
                 (After::Served, Ok(done))
             }
-            Err(Trouble::Kept(why)) => (After::Served, Err(format!("{why:#}"))),
+            Err(Trouble::Kept(why) | Trouble::Named(why)) => (After::Served, Err(format!("{why:#}"))),
+            Err(Trouble::Silent) => (After::Served, Err("the cache device answers nothing".to_owned())),
             Err(Trouble::Stop) => (After::Stopping, Err("the volume is being stopped".to_owned())),
             Err(Trouble::Broken(why)) => {
                 say!("error: the volume cannot go on and is started anew: {why:#}");
@@ -134,10 +151,9 @@ impl Volume {
             self.app.handle.control(&Control::SetMode(mode)).map_err(|why| anyhow!(why))
         };
         set(Mode::Wt)?;
-        let flushed = self.flush_for_detach(signals);
-        let done = match flushed {
-            Ok(()) => self.paused(|v| v.take_cache_away(memory)),
-            Err(trouble) => Err(trouble),
+        let done = match self.detach_with_its_help(memory, signals) {
+            Err(Trouble::Silent) => self.detach_without_it(memory),
+            done => done,
         };
         if matches!(done, Err(Trouble::Kept(_) | Trouble::Stop)) {
             let _alone = self.app.set_by_nobody();
@@ -149,42 +165,81 @@ impl Volume {
         done
     }
 
+    fn cache_answers(&self) -> bool {
+        self.left.held.as_ref().is_none_or(|held| patience::answers(&held.file))
+    }
+
+    /// With a cache device that answers.
+    fn detach_with_its_help(
+        &mut self,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> Result<String, Trouble> {
+        if !self.cache_answers() {
+            return Err(Trouble::Silent);
+        }
+        self.flush_for_detach(memory, signals)?;
+        match self.paused(|v| v.take_cache_away(memory)) {
+            Err(Trouble::Kept(_)) if !self.cache_answers() => Err(Trouble::Silent),
+            done => done,
+        }
+    }
+
+    /// With one that answers nothing, if the core has everything.
+    fn detach_without_it(&mut self, memory: &dyn Memory) -> Result<String, Trouble> {
+        let Some(held) = &self.left.held else { return Err(anyhow!("it has no cache").into()) };
+        let why = patience::silence(&held.file);
+        let snapshots = self.app.handle.snapshots();
+        if let Some(lacks) = snapshots.iter().find_map(|s| s.needs_cache.as_ref()) {
+            return Err(anyhow!(
+                "{why}, and {lacks}: it stays this volume's cache, and nothing of it is given up. Requests wait for it. Bring it back; or stop                  the volume ('loligo volume stop {}'): what was acknowledged is safe on it until it answers",
+                self.options.name
+            )
+            .into());
+        }
+        self.forsake(why, Some(memory), false).map_err(Trouble::Kept)?;
+        let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
+        self.paused(|v| v.go_bare(&cache, memory))
+    }
+
     /// Everything dirty to the core while clients are served.
-    fn flush_for_detach(&mut self, signals: &StopSignals) -> Result<(), Trouble> {
+    fn flush_for_detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<(), Trouble> {
         let app = self.app.clone();
         let total = app.dirty_bytes();
-        let mut waiting: Vec<Receiver<Said>> = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
-        let (mut failed, mut next) = (None, Instant::now() + super::LOOK);
-        loop {
-            waiting.retain(|said| match said.try_recv() {
-                Ok(Said::Done(Err(why))) => {
-                    failed = Some(why);
-                    false
-                }
-                Ok(_) | Err(TryRecvError::Disconnected) => false,
-                Err(TryRecvError::Empty) => true,
-            });
-            if waiting.is_empty() || failed.is_some() {
-                break;
-            }
-            app.changes.progress(total, app.dirty_bytes());
-            if signals.within(LOOK) {
-                return Err(Trouble::Stop);
+        let (mut left, mut since, mut next) = (total, Instant::now(), Instant::now() + super::LOOK);
+        let asked = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
+        let flushed = app.handle.wait_while(asked, patience::LOOK, || {
+            let dirty = app.dirty_bytes();
+            app.changes.progress(total, dirty);
+            if signals.within(Duration::ZERO) {
+                return Err(Waited(Trouble::Stop));
             }
             if app.changes.is_given_up() {
-                return Err(
-                    anyhow!("given up: the volume keeps its cache, and what was flushed is flushed").into()
-                );
+                return Err("given up: the volume keeps its cache, and what was flushed is flushed"
+                    .to_owned()
+                    .into());
+            }
+            if dirty != left {
+                (left, since) = (dirty, Instant::now());
+            }
+            if since.elapsed() > patience::LIMIT {
+                since = Instant::now();
+                if !self.cache_answers() {
+                    return Err(Waited(Trouble::Silent));
+                }
             }
             if Instant::now() >= next {
                 next += super::LOOK;
-                self.look();
+                self.look(Some(memory));
             }
-        }
-        match failed {
-            None => Ok(()),
-            Some(why) => Err(anyhow!("the core does not have everything, so the cache stays: {why}").into()),
-        }
+            Ok(())
+        });
+        flushed.map_err(|Waited(trouble)| match trouble {
+            Trouble::Kept(why) => {
+                Trouble::Kept(why.context("the core does not have everything, so the cache stays"))
+            }
+            other => other,
+        })
     }
 
     /// Steps 1 to 5 of a detach.
@@ -291,9 +346,22 @@ impl Volume {
             core.params.set(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
         }
         core.cache_file = place;
-        let opened =
-            cache::open(&options.name, &super::CacheOptions { create: true, ..o.clone() }, core, signals);
+        let app = self.app.clone();
+        let mut watch = |done: u64, all: u64| -> Result<()> {
+            app.changes.progress(all, all - done);
+            if signals.within(Duration::ZERO) {
+                return Err(cache::CutOff.into());
+            }
+            ensure!(!app.changes.is_given_up(), "given up: the volume is served as before");
+            Ok(())
+        };
+        let new = super::CacheOptions { create: true, ..o.clone() };
+        let opened = cache::open(&options.name, &new, core, signals, &mut watch);
         core.cache_file = None;
+        let opened = opened.map_err(|why| match why.is::<cache::CutOff>() {
+            true => Trouble::Stop,
+            false => Trouble::Kept(why),
+        });
         let cache::OpenCache { file, share, superblock, cores, made } = opened?;
         let home_start = superblock.home_start;
         let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
@@ -377,7 +445,15 @@ impl Volume {
         self.left.core.backing.sync_io().flush().context("the core cannot be flushed")?;
         // 2
         let cache = self.last_cache().context("it has no cache")?;
-        memory.attached(&name, keys, cache)?;
+        if let Err(why) = memory.attached(&name, keys, cache) {
+            return Err(match memory.detached(&name) {
+                Ok(()) => Trouble::Kept(why),
+                Err(_) => Trouble::Named(why.context(
+                    "the daemon may remember the new cache after all, so that it stays where it is, empty, although the volume is \
+                     served as before: 'loligo release' lets go of it",
+                )),
+            });
+        }
         // 3
         if let (Some(home), Some(held)) = (&mut self.left.core.home, &self.left.held) {
             let sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();

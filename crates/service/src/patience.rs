@@ -1,0 +1,83 @@
+//! How long a cache device is waited for that answers nothing at all, neither with data nor with an error.
+//!
+//! Requests of clients wait for it as long as it takes: it may come back. Somebody who takes the cache away or stops the volume
+//! is told after a while, and the volume does without it where nothing is lost by that.
+
+use crate::say::say;
+use loligo_block::{CacheDevice, SyncIo};
+use loligo_shard::{Ask, Handle};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// So long nothing is thought of it, and so long is waited for one read then.
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at what is waited for.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// Bytes that are read of it.
+const PROBE: usize = 4096;
+
+/// Whether the device answers one read, be it with an error. It is read by a thread that is left behind where it does not.
+pub(crate) fn answers(cache: &CacheDevice) -> bool {
+    let (says, said) = channel();
+    let cache = cache.clone();
+    let probe = move || {
+        // An error is an answer, too.
+        let _ = cache.sync_io().read_at(0, &mut [0; PROBE]);
+        let _ = says.send(());
+    };
+    // Without a thread nothing can be said against it.
+    std::thread::Builder::new().name("probe".into()).spawn(probe).is_err() || said.recv_timeout(LIMIT).is_ok()
+}
+
+/// That it did not, in words.
+pub(crate) fn silence(cache: &CacheDevice) -> String {
+    format!("the cache device {} has answered nothing for {} s", cache.path().display(), LIMIT.as_secs())
+}
+
+/// The patience of a stop.
+#[derive(Debug)]
+pub(crate) struct Patience<'a> {
+    cache: Option<&'a CacheDevice>,
+    handle: Handle,
+    since: Instant,
+    /// What was left of a flush when it was last seen to go on.
+    left: u64,
+}
+
+impl<'a> Patience<'a> {
+    /// With `cache`, where there is one that may be waited for.
+    pub(crate) fn new(cache: Option<&'a CacheDevice>, handle: &Handle) -> Patience<'a> {
+        Patience { cache, handle: handle.clone(), since: Instant::now(), left: u64::MAX }
+    }
+
+    /// The same during a flush that has `left` bytes before it: as long as those get fewer, the device answers.
+    pub(crate) fn goes_on(&mut self, left: u64) {
+        if left != self.left {
+            (self.left, self.since) = (left, Instant::now());
+        }
+        self.try_on();
+    }
+
+    /// To be called while something is waited for. Once that has taken long, and the device does not answer, whatever waits for it
+    /// fails.
+    pub(crate) fn try_on(&mut self) {
+        let Some(cache) = self.cache.filter(|_| self.since.elapsed() > LIMIT) else { return };
+        if answers(cache) {
+            self.since = Instant::now();
+            return;
+        }
+        self.cache = None;
+        let why = silence(cache);
+        let safe = match self.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum::<u64>() {
+            0 => "the core has everything that was acknowledged".to_owned(),
+            n => format!(
+                "everything that was acknowledged is safe, {n} dirty bytes of it on that device alone"
+            ),
+        };
+        say!(
+            "error: {why}, and is not waited for any longer: {safe}. The next start recovers, once it answers again"
+        );
+        // A thread that has ended is found out elsewhere.
+        let _ = self.handle.wait_all(self.handle.ask_all(|| Ask::Abandon(why.clone())));
+    }
+}
