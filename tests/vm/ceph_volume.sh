@@ -112,8 +112,7 @@ case $LIFE in
         blkid -p /dev/$disk && fail "blkid finds something on /dev/$disk"
         pvs /dev/$disk >/run/vm/pvs 2>&1 && { cat /run/vm/pvs; fail "LVM finds something on /dev/$disk"; }
     done
-    for osd in 0 1 2; do ended ceph-osd@$osd blk-availability; done
-    ended blk-availability loligod
+    for osd in 0 1 2; do ended ceph-osd@$osd loligod; done
     journalctl -b -1 -u loligod -o cat | grep "is in use: it stays" && fail "somebody still had a volume open when loligod was stopped"
 
     must systemctl stop ceph-osd@2

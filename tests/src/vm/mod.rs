@@ -156,7 +156,7 @@ impl Vm {
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(&initrd)
-            .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on systemd.getty_auto=no"])
+            .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on systemd.getty_auto=no systemd.show_status=1"])
             .args(["-serial", &format!("file:{}", console.display())])
             .args(["-device", "virtio-serial-pci", "-chardev"])
             .arg(format!("socket,id=out,path={}", socket.display()))

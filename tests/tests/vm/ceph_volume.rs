@@ -43,7 +43,7 @@ fn osds_of_ceph_volume_come_up_behind_their_caches_after_a_boot_and_without_them
             acked = last(&outcome.lines, "acked ")?;
         }
         if life < 3 {
-            vm.off(LIMIT)?;
+            vm.off(LIMIT * 2)?;
         }
     }
     Ok(())
