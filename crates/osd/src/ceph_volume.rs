@@ -185,33 +185,33 @@ pub(crate) fn starts_again(place: &Place, stop: &Interrupt) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::behind::Behind;
     use crate::cluster::Access;
-    use crate::devices::Devices;
     use loligo_block::DeviceSpec;
 
     fn wanted(by: By, via: Via) -> Prepare {
         Prepare {
-            devices: Devices {
-                data: DeviceSpec::File("/dev/x".into()),
-                text: String::new(),
+            behind: Behind {
                 cache: "/dev/y".into(),
                 cache_size: None,
-                db: None,
-                wal: None,
+                mode: "wb".to_owned(),
+                profile: None,
+                params: Default::default(),
+                cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
+                dir: None,
+                user: USER.to_owned(),
+                via,
+                force: false,
+                program: "/x".into(),
             },
+            data: DeviceSpec::File("/dev/x".into()),
+            text: String::new(),
+            db: None,
+            wal: None,
             id: None,
             class: None,
-            mode: "wb".to_owned(),
-            profile: None,
-            params: Default::default(),
-            cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
-            dir: None,
-            user: USER.to_owned(),
             by,
-            via,
             start: true,
-            force: false,
-            program: "/x".into(),
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
             id: 3,
             uuid: "the-id".to_owned(),
             dir: default_dir(3),
-            cluster: wanted(by, Via::Block).cluster,
+            cluster: wanted(by, Via::Block).behind.cluster,
             user: USER.to_owned(),
             by,
             db: None,
