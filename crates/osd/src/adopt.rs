@@ -132,7 +132,12 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     ensure!(kind == "bluestore", "osd.{id} is a store of the kind {kind}: only BlueStore can be adopted");
     let origin = own_device(wanted, &dir)?;
     let core = lasting(&dir.join(&origin));
-    let beside = |name: &str| std::fs::read_link(dir.join(name)).ok();
+    // ceph-volume looks for what lies beside anew at each start of its own, and links it by the name of the moment. From now on the link stays.
+    let beside = |name: &str| -> Option<PathBuf> {
+        let link = std::fs::read_link(dir.join(name)).ok()?;
+        let device = dir.join(&link);
+        Some(Some(lasting(&device)).filter(|kept| *kept != device).unwrap_or(link))
+    };
     let place = Place {
         id,
         uuid,

@@ -3,12 +3,13 @@
 use crate::place::Place;
 use anyhow::{Context, Result, bail};
 use loligo_export::blockdev::Owner;
-use rustix::fs::{FlockOperation, Gid, Uid, flock};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chownat, flock};
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// There as long as an OSD is being made.
@@ -39,7 +40,7 @@ pub(crate) fn is_releasing(dir: &Path) -> bool {
 pub(crate) fn begin_release(dir: &Path) -> Result<()> {
     let _lock = lock(dir)?;
     let path = dir.join(RELEASING);
-    fs::write(&path, "").with_context(|| format!("writing {}", path.display()))
+    write(&path, "", 0o644).with_context(|| format!("writing {}", path.display()))
 }
 
 /// It is started on its volume again, or has none any more.
@@ -137,11 +138,24 @@ pub(crate) fn onto_disk(dir: &Path) -> Result<bool> {
 pub(crate) fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK);
     let open = || -> std::io::Result<File> {
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(&path)?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
     };
     open().with_context(|| format!("locking {}", path.display()))
+}
+
+/// Writes a file in a folder that is another user's: through no link that he may have put there.
+fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    let mut options = File::options();
+    options.create(true).truncate(true).write(true).mode(mode).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    std::io::Write::write_all(&mut options.open(path)?, text.as_bytes())
 }
 
 /// Writes who the OSD is, beside its links.
@@ -150,16 +164,11 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
 /// What the file system says.
 pub(crate) fn fill(place: &Place, target: &Path, key: &str) -> Result<()> {
     let dir = &place.dir;
-    let private = |name: &str, text: String| -> std::io::Result<()> {
-        let file =
-            File::options().create(true).truncate(true).write(true).mode(0o600).open(dir.join(name))?;
-        std::io::Write::write_all(&mut &file, text.as_bytes())
+    let fill = || -> std::io::Result<()> {
+        write(&dir.join("fsid"), &format!("{}\n", place.uuid), 0o644)?;
+        write(&dir.join("keyring"), &format!("[osd.{}]\n\tkey = {key}\n", place.id), 0o600)
     };
-    let write = || -> std::io::Result<()> {
-        fs::write(dir.join("fsid"), format!("{}\n", place.uuid))?;
-        private("keyring", format!("[osd.{}]\n\tkey = {key}\n", place.id))
-    };
-    write().with_context(|| format!("writing in {}", dir.display()))?;
+    fill().with_context(|| format!("writing in {}", dir.display()))?;
     link(place, target)?;
     own(place)
 }
@@ -199,27 +208,46 @@ fn make_link(link: &Path, target: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Gives the folder, and what its links lead to, to the OSD's user.
+/// Gives the folder to the OSD's user, and what its links lead to: the OSD's devices, and its volume where that is a file. Nothing else, whatever
+/// links the user has put there.
 ///
 /// # Errors
 /// Where there is no such user, or the system does not allow it.
 pub(crate) fn own(place: &Place) -> Result<()> {
     let owner: Owner = place.user.parse().map_err(anyhow::Error::msg)?;
-    let mut all = vec![place.dir.clone()];
+    give(&place.dir, false, owner)?;
     for entry in fs::read_dir(&place.dir).with_context(|| format!("reading {}", place.dir.display()))? {
         let path = entry?.path();
-        // What is mounted below is the volume's, and given away by the link to it.
-        if !path.is_dir() {
-            all.push(path);
+        if path.is_symlink() {
+            if ["block", "block.db", "block.wal"].iter().any(|name| path.ends_with(name)) {
+                give(&path, true, owner)?;
+            }
+        } else if !path.is_dir() {
+            // What is mounted below is the volume's, and given away by the link to it.
+            give(&path, false, owner)?;
         }
     }
-    all.iter().try_for_each(|path| give(path, owner))
+    Ok(())
 }
 
-fn give(path: &PathBuf, owner: Owner) -> Result<()> {
+fn give(path: &Path, follow: bool, owner: Owner) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-    // Links to devices lead to what the OSD opens; a link that leads nowhere stays root's.
-    match rustix::fs::chown(path, Some(uid), Some(gid)) {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let change = || -> rustix::io::Result<()> {
+        let file = rustix::fs::open(path, flags, Mode::empty())?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+        let is_volume = || {
+            let mounted = path.parent().unwrap_or(path).join("volume");
+            let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+            fs::read_link(open).is_ok_and(|at| at.starts_with(mounted))
+        };
+        if follow && kind != FileType::BlockDevice && !is_volume() {
+            return Ok(());
+        }
+        chownat(&file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
+    };
+    match change() {
+        // A link that leads nowhere stays root's.
         Err(rustix::io::Errno::NOENT) => Ok(()),
         other => other.with_context(|| format!("giving {} to user {}", path.display(), owner.uid)),
     }
@@ -230,6 +258,7 @@ mod tests {
     use super::*;
     use crate::ceph_volume::By;
     use crate::cluster::Access;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_folder_goes_though_somebody_comes_to_lock_it_meanwhile() {
@@ -283,6 +312,41 @@ mod tests {
         remove(&at).expect("it goes");
         remove(&at).expect("it is gone");
         assert!(target.exists());
+    }
+
+    #[test]
+    fn what_a_user_links_to_is_neither_given_to_him_nor_written_over() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = dir.path().join("ceph-3");
+        begin(&at).expect("it is new");
+        let (secret, volume) = (dir.path().join("secret"), at.join("volume/osd3"));
+        fs::write(&secret, "x").expect("a file");
+        fs::create_dir(at.join("volume")).expect("a folder");
+        fs::write(&volume, "").expect("a file");
+        for name in ["block.db", "mine", RELEASING, LOCK] {
+            symlink(&secret, at.join(name)).expect("a link");
+        }
+        symlink(&volume, at.join("block")).expect("a link");
+        assert!(begin_release(&at).is_err() && lock(&at).is_err());
+        assert_eq!(fs::read_to_string(&secret).expect("a file"), "x");
+        if !rustix::process::geteuid().is_root() {
+            return println!("SKIP: whose files are given away: this needs root");
+        }
+        let place = Place {
+            id: 3,
+            uuid: "the-id".to_owned(),
+            dir: at.clone(),
+            cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
+            user: "12345:12345".to_owned(),
+            by: By::CephOsd,
+            db: None,
+            wal: None,
+            adopted: None,
+            unit: None,
+        };
+        own(&place).expect("it can be given away");
+        let of = |path: &Path| fs::metadata(path).expect("it is there").uid();
+        assert_eq!([of(&at), of(&volume), of(&secret)], [12345, 12345, 0]);
     }
 
     #[test]

@@ -26,8 +26,11 @@ use loligo_service::client::{Create, DaemonClient, Stop};
 use loligo_service::daemon::config::{Leave, VolumeConfig};
 use loligo_service::daemon::entry::Status;
 use serde_json::json;
+use std::cell::RefCell;
 use std::os::unix::fs::OpenOptionsExt;
+
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long the making of a store may take.
@@ -211,9 +214,13 @@ impl Plan<'_> {
     fn set_options(&self, undo: &mut Undo) -> Result<()> {
         let id = self.place.id;
         say!("osd.{id}: what depends on the kind of device is set by name:");
-        let cluster = self.cluster.past_interrupts();
+        let (cluster, uuid) = (self.cluster.past_interrupts(), self.place.uuid.clone());
         undo.note(format!("ceph config rm osd.{id} OPTION, for each in 'ceph config dump'"), move || {
-            settings::forget(&cluster, id)
+            match cluster.map()?.osd(id) {
+                // Somebody else was given the number meanwhile.
+                Some(osd) if osd.uuid != uuid => Ok(()),
+                _ => settings::forget(&cluster, id),
+            }
         });
         settings::apply(&self.cluster, id)
     }
@@ -244,16 +251,26 @@ impl Plan<'_> {
             lvm::make(id, &node, &stop)?;
         }
         let cluster = self.cluster.past_interrupts();
+        // Another host may have been given the same number: only what is ours is taken back.
+        let own = Rc::new(RefCell::new((self.place.by == By::Lvm).then(|| self.place.uuid.clone())));
+        let ours = own.clone();
         undo.note(format!("ceph osd purge-new {id} --yes-i-really-mean-it"), move || {
-            match cluster.map()?.osd(id) {
-                Some(_) => purge_new(&cluster, id),
-                None => Ok(()),
+            match (cluster.map()?.osd(id), &*ours.borrow()) {
+                (Some(osd), Some(uuid)) if osd.uuid == *uuid => purge_new(&cluster, id),
+                (Some(_), None) => bail!("osd.{id} of the cluster may be another host's"),
+                _ => Ok(()),
             }
         });
-        let dir = self.place.dir.clone();
-        undo.note(format!("umount {}", dir.display()), move || folder::onto_disk(&dir).map(drop));
+        let (dir, seen) = (self.place.dir.clone(), own.clone());
+        undo.note(format!("umount {}", dir.display()), move || {
+            if let Ok(text) = std::fs::read_to_string(dir.join("fsid")) {
+                seen.borrow_mut().get_or_insert(text.trim().to_owned());
+            }
+            folder::onto_disk(&dir).map(drop)
+        });
         say!("osd.{id}: ceph-volume makes the store");
         let uuid = ceph_volume::prepare(&self.place, &self.class, &node, &self.cluster)?;
+        *own.borrow_mut() = Some(uuid.clone());
         folder::onto_disk(&self.place.dir)?;
         if uuid != self.place.uuid {
             self.place.uuid = uuid;

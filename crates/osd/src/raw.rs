@@ -63,8 +63,15 @@ impl Kept {
     fn store(&self, block: &[u8]) -> Result<()> {
         for path in &self.0 {
             let write = || -> std::io::Result<()> {
-                let mut file =
-                    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+                // The OSD's folder is its user's: through no link that he may have put there.
+                let mut options = File::options();
+                options
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .mode(0o600)
+                    .custom_flags(OFlags::NOFOLLOW.bits() as i32);
+                let mut file = options.open(path)?;
                 file.write_all(block)?;
                 file.sync_all()?;
                 let dir = path.parent().unwrap_or(Path::new("/"));

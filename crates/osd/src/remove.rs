@@ -3,6 +3,7 @@
 use crate::ceph_volume::By;
 use crate::cluster::{Cluster, Mapped};
 use crate::daemon;
+use crate::devices::bluestore_uuid;
 use crate::folder;
 use crate::lvm;
 use crate::place::{self, Known};
@@ -16,7 +17,9 @@ use loligo_lab::interrupt::{Interrupt, Interrupted};
 use loligo_service::client::DaemonClient;
 use loligo_service::progress::Progress;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Between two questions whether an OSD may go.
@@ -62,6 +65,8 @@ pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     }
     say!("osd.{id}: stopping");
     daemon::stop(id, &place.dir, past)?;
+    // One in memory hides what is noted on disk, and would stay.
+    folder::onto_disk(&place.dir)?;
     if ours.is_some() {
         purge(&cluster, id, how.force)?;
         say!("osd.{id}: no longer in the cluster");
@@ -178,15 +183,27 @@ fn free(known: &Known, zap: bool) -> Result<()> {
     }
     // As a file its cache was made for this volume.
     take_volume(&known.volume.name, &core, d.cache.as_deref(), true, zap)?;
-    folder::remove(&place.dir)?;
     if zap {
         for path in [&place.db, &place.wal].into_iter().flatten() {
-            // That of an adopted OSD is a link as it stood in its folder.
-            wipe::head(&place.dir.join(path))?;
+            // That of an adopted OSD is a link as it stood in its folder, which may lead to somebody else's device by now.
+            let path = place.dir.join(path);
+            if place.adopted.is_some() && !is_of(&path, &place.uuid) {
+                say!("warning: {} is not this OSD's any more, and is left as it is", path.display());
+                continue;
+            }
+            wipe::head(&path)?;
         }
     }
+    folder::remove(&place.dir)?;
     say!("osd.{}: volume {} is gone, {} is free", place.id, known.volume.name, core.display());
     Ok(())
+}
+
+/// Whether the device says that it is OSD `uuid`'s.
+fn is_of(path: &Path, uuid: &str) -> bool {
+    let mut head = vec![0; 4096];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && bluestore_uuid(&head).as_deref() == Some(uuid)
 }
 
 #[cfg(test)]

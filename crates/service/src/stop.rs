@@ -1,7 +1,7 @@
 //! The stop: clients first, their mounts and devices with them, then what they were promised, then the word "clean".
 
 use crate::app::App;
-use crate::patience::{LOOK, Patience};
+use crate::patience::{self, LOOK, Patience};
 use crate::progress::Progress;
 use crate::say::say;
 use crate::serve::{HeldCache, Left, ServeOptions};
@@ -89,6 +89,13 @@ pub(crate) fn stop(
         say!("stopped: the core has everything; what its cache holds is void");
     }
     let held = held.filter(|_| !void);
+    // A volume that had nothing to write has asked its cache nothing until here.
+    if let Some(silent) = held.as_ref().map(|h| &h.file).filter(|file| !patience::answers(file)) {
+        bail!(
+            "{}, and cannot be closed: what was acknowledged is safe. The next start recovers, once it answers again",
+            patience::silence(silent)
+        );
+    }
     let mut dirty_left = 0;
     if let Some(HeldCache { file, superblock, .. }) = &held {
         let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);

@@ -92,7 +92,8 @@ pub(crate) struct Clients {
     pub(crate) server: Server,
     pub(crate) locals: Locals,
     queues: Vec<Queue>,
-    mounts: Vec<Seated>,
+    /// Nothing in the place of one that is gone.
+    mounts: Vec<Option<Seated>>,
     lease: Option<Arc<Lease>>,
     /// Answers that wait until the lease is renewed.
     held: Vec<Reply>,
@@ -126,25 +127,29 @@ impl Clients {
         if self.locals.stopping {
             desk.stop();
         }
-        self.mounts.push(Seated { desk, armed: false });
+        self.mounts.push(Some(Seated { desk, armed: false }));
     }
 
     /// Something has arrived at a mount.
     pub(crate) fn arrived(&mut self, mount: usize, requests: &mut Vec<Request>) {
-        if let Some(seated) = self.mounts.get_mut(mount) {
+        let Some(place) = self.mounts.get_mut(mount) else { return };
+        if let Some(seated) = place {
             seated.armed = false;
             seated.desk.receive(requests);
         }
+        // Whoever still asks it gets errors, and waits for nobody.
+        place.take_if(|seated| seated.desk.is_over());
     }
 
     /// What answers to requests of mounts have brought about.
     pub(crate) fn follow_up(&mut self, requests: &mut Vec<Request>) {
-        self.mounts.iter_mut().for_each(|seated| seated.desk.follow_up(requests));
+        self.mounts.iter_mut().flatten().for_each(|seated| seated.desk.follow_up(requests));
     }
 
     /// Watches the mounts that may hold more.
     pub(crate) fn arm_mounts(&mut self, ring: &mut Ring) {
-        for (index, seated) in self.mounts.iter_mut().enumerate() {
+        for (index, place) in self.mounts.iter_mut().enumerate() {
+            let Some(seated) = place else { continue };
             if !seated.armed && seated.desk.wants() {
                 seated.armed = true;
                 Sockets::arm_mount(ring, seated.desk.as_fd(), index);
@@ -168,7 +173,7 @@ impl Clients {
     pub(crate) fn shutdown(&mut self) {
         self.locals.shutdown();
         self.queues.iter_mut().for_each(Queue::stop);
-        self.mounts.iter_mut().for_each(|seated| seated.desk.stop());
+        self.mounts.iter_mut().flatten().for_each(|seated| seated.desk.stop());
     }
 
     /// Lets go of what others wait at.
@@ -199,7 +204,7 @@ impl Answers for Clients {
                 queue.answer(reply);
             }
         } else if reply.id >= MOUNT_IDS {
-            if let Some(seated) = self.mounts.get_mut(Desk::index_for(reply.id)) {
+            if let Some(Some(seated)) = self.mounts.get_mut(Desk::index_for(reply.id)) {
                 seated.desk.answer(reply);
             }
         } else if let Some(asker) = self.locals.askers.try_remove(reply.id as usize) {

@@ -209,6 +209,30 @@ fn a_cache_that_answers_nothing_is_kept_where_the_core_lacks_anything_and_a_stop
 }
 
 #[test]
+fn a_stop_of_a_volume_that_had_nothing_to_write_does_not_wait_for_a_cache_that_answers_nothing_either() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    b.site.configure(&b.section("wb"));
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..256, false).expect("written");
+    b.site.ok(&["volume", "stop", "a"]);
+    b.site.ok(&["volume", "start", "a"]);
+    // What a start leaves to be written is.
+    std::thread::sleep(Duration::from_secs(2));
+    b.fs.power().hang("cache", Part::All);
+    let begun = Instant::now();
+    let why = b.site.refused(&["volume", "stop", "a"]);
+    assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+    assert!(why.contains("has answered nothing"), "{why}");
+    assert_eq!(b.site.status("a").0, "failed");
+    b.fs.power().mend();
+    std::thread::sleep(Duration::from_millis(500));
+    b.site.ok(&["volume", "start", "a"]);
+    assert_eq!(b.site.load("a").read(&mut history, 0..256).expect("right data"), Some(()));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_share_whose_pool_is_gone_is_not_resized_and_it_is_said_what_helps() {
     let Some(b) = Breakable::new() else { return };
     let pool = b.fs.dir().join("pool").display().to_string();

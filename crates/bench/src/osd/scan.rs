@@ -168,23 +168,23 @@ fn deep_scrub(arm: &Arm<'_>) -> Result<()> {
 }
 
 fn backfill(arm: &Arm<'_>, replicas: u32) -> Result<()> {
-    for copies in [1, replicas] {
-        let copies = copies.to_string();
+    for count in [1, replicas] {
+        let copies = count.to_string();
         arm.ceph(&["osd", "pool", "set", arm.pool(), "size", &copies, "--yes-i-really-mean-it"], LIMIT)?;
-        // The cluster's numbers are some seconds behind.
-        arm.sleep(LOOK * 6)?;
-        clean(arm)?;
+        clean(arm, count)?;
     }
     Ok(())
 }
 
-/// Waits until every placement group is whole.
-fn clean(arm: &Arm<'_>) -> Result<()> {
+/// Waits until every placement group is whole, with so many copies.
+fn clean(arm: &Arm<'_>, copies: u32) -> Result<()> {
     let begun = Instant::now();
     loop {
         let listed = arm.json(&["pg", "ls"])?;
-        let whole =
-            |pg: &serde_json::Value| pg["state"].as_str().is_some_and(|s| s.starts_with("active+clean"));
+        let whole = |pg: &serde_json::Value| {
+            pg["state"].as_str().is_some_and(|s| s.starts_with("active+clean"))
+                && pg["acting"].as_array().is_some_and(|osds| osds.len() == copies as usize)
+        };
         let groups = listed["pg_stats"].as_array();
         if groups.is_some_and(|all| !all.is_empty() && all.iter().all(whole)) {
             return Ok(());

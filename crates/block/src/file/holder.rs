@@ -1,13 +1,13 @@
 //! Who holds a lock, in words for the operator. Best effort: another user's processes are visible to root only.
 
-use rustix::fs::{major, minor, stat};
+use rustix::fs::{AtFlags, CWD, StatxFlags, major, makedev, minor, stat, statx};
 use std::fs;
 use std::path::Path;
 
 /// The process whose open file description carries the lock that stands in the way of ours; nothing where none can be seen.
 pub(super) fn of_file_lock(path: &Path) -> Option<String> {
     let target = stat(path).ok()?;
-    let same = |s: &rustix::fs::Stat| s.st_dev == target.st_dev && s.st_ino == target.st_ino;
+    let same = |s: &Seen| s.device == target.st_dev && s.inode == target.st_ino;
     // /proc/PID/fdinfo/FD lists the locks of that very description, also those of the open-file-description kind,
     // which /proc/locks shows without an owner.
     let holders = processes(|pid, fd, s| {
@@ -29,7 +29,7 @@ pub(super) fn of_block_device(path: &Path) -> Option<String> {
     if !above.is_empty() {
         return Some(format!("the kernel's device {} built on it", above.join(", ")));
     }
-    let holders = processes(|_, _, s| s.st_rdev == target.st_rdev && s.st_mode == target.st_mode);
+    let holders = processes(|_, _, s| s.number == target.st_rdev && s.mode == target.st_mode);
     (!holders.is_empty()).then(|| holders.join(" or "))
 }
 
@@ -41,8 +41,27 @@ fn mount_point(number: &str) -> Option<String> {
     })
 }
 
+/// What a descriptor leads to, as the kernel knows it by itself.
+struct Seen {
+    device: u64,
+    inode: u64,
+    number: u64,
+    mode: u32,
+}
+
+/// Asks no file system's server, which may be one that does not answer.
+fn look(path: &Path) -> rustix::io::Result<Seen> {
+    let s = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS)?;
+    Ok(Seen {
+        device: makedev(s.stx_dev_major, s.stx_dev_minor),
+        inode: s.stx_ino,
+        number: makedev(s.stx_rdev_major, s.stx_rdev_minor),
+        mode: s.stx_mode.into(),
+    })
+}
+
 /// "process 123 (name)" of every process with a descriptor for which `wanted(pid, fd, stat)` is true.
-fn processes(wanted: impl Fn(&str, &str, &rustix::fs::Stat) -> bool) -> Vec<String> {
+fn processes(wanted: impl Fn(&str, &str, &Seen) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_string_lossy().into_owned();
@@ -52,7 +71,7 @@ fn processes(wanted: impl Fn(&str, &str, &rustix::fs::Stat) -> bool) -> Vec<Stri
         let Ok(fds) = fs::read_dir(entry.path().join("fd")) else { continue };
         let holds = fds.flatten().any(|fd| {
             let name = fd.file_name().to_string_lossy().into_owned();
-            stat(fd.path()).is_ok_and(|s| wanted(&pid, &name, &s))
+            look(&fd.path()).is_ok_and(|s| wanted(&pid, &name, &s))
         });
         if holds {
             let command = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();

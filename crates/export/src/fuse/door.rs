@@ -170,6 +170,11 @@ impl Door {
                 Err(Errno::INTR | Errno::NOENT) => {}
                 Err(Errno::AGAIN) => return Ok(Arrival::Nothing),
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Arrival::End),
+                // It could not be copied here, and the kernel has refused that one. The next may fit.
+                Err(why @ (Errno::NOMEM | Errno::FAULT | Errno::IO)) => {
+                    tracing::warn!(%why, "the kernel could not hand over a request of a mount, which it refused");
+                    return Ok(Arrival::Nothing);
+                }
                 Err(e) => return Err(e),
             }
         }

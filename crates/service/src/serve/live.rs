@@ -179,6 +179,10 @@ impl Volume {
             return Err(Trouble::Silent);
         }
         self.flush_for_detach(memory, signals)?;
+        // The flush may have taken hours, or none of its blocks. From here on all requests wait for the device.
+        if !self.cache_answers() {
+            return Err(Trouble::Silent);
+        }
         match self.paused(|v| v.take_cache_away(memory)) {
             Err(Trouble::Kept(_)) if !self.cache_answers() => Err(Trouble::Silent),
             done => done,
