@@ -180,8 +180,9 @@ impl CreateArgs {
                 all.insert(key.to_owned(), value);
             }
         };
-        put("core", self.core.clone().map(Into::into));
-        put("cache", self.cache.as_ref().map(|c| c.display().to_string().into()));
+        put("core", self.core.as_deref().map(whole).transpose()?.map(Into::into));
+        let cache = self.cache.as_ref().map(|c| whole(&c.display().to_string()));
+        put("cache", cache.transpose()?.map(Into::into));
         put("cache-size", self.cache_size.clone().map(Into::into));
         put("mode", self.mode.clone().map(Into::into));
         put("listen", Some(self.listen.clone().into()).filter(|_| !self.listen.is_empty()));
@@ -227,10 +228,18 @@ struct AttachArgs {
     json: bool,
 }
 
+/// A path in a command is meant in the folder where that was typed, and the daemon's is another. What begins with a word such as `pool:` stays.
+fn whole(text: &str) -> Result<String> {
+    if text.split_once(':').is_some_and(|(word, _)| !word.contains('/')) {
+        return Ok(text.to_owned());
+    }
+    Ok(std::path::absolute(text)?.display().to_string())
+}
+
 impl AttachArgs {
-    fn wanted(&self) -> Attach {
+    fn wanted(&self) -> Result<Attach> {
         let cache = CacheConfig {
-            cache: Some(self.cache.clone()),
+            cache: Some(whole(&self.cache.display().to_string())?.into()),
             cache_size: self.cache_size.map(Bytes),
             sparse: self.sparse,
             profile: self.profile.clone(),
@@ -239,7 +248,7 @@ impl AttachArgs {
             params: self.params.iter().map(|(k, v)| (k.clone(), Word(v.clone()))).collect(),
             ..CacheConfig::default()
         };
-        Attach { cache, force: self.force }
+        Ok(Attach { cache, force: self.force })
     }
 }
 
@@ -269,7 +278,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Delete { name, force } => daemon.delete(&name, force)?,
         What::Start { name, allow } => began(&name, &daemon.start(&name, allow.leave())?)?,
         What::Stop { name, flush } => ended(&name, &daemon.stop(&name, &Stop { flush })?)?,
-        What::Attach(args) => changed(&daemon.attach(&args.name, &args.wanted())?, args.json)?,
+        What::Attach(args) => changed(&daemon.attach(&args.name, &args.wanted()?)?, args.json)?,
         What::Detach { name, json } => changed(&daemon.detach(&name)?, json)?,
         What::Resize { name, size, json } => {
             changed(&daemon.resize(&name, &Resize { bytes: size })?, json)?;

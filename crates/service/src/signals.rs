@@ -14,10 +14,18 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Stopper {
     send: Sender<i32>,
+    asked: AtomicBool,
     deadly: Arc<AtomicBool>,
 }
 
 impl Stopper {
+    /// Stops it, as a first signal does; asked again it is no second one, which would give up what the stop waits for.
+    pub(crate) fn ask(&self) {
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            self.stop();
+        }
+    }
+
     /// As a signal does to a volume in the foreground.
     pub(crate) fn stop(&self) {
         // It may have ended meanwhile.
@@ -81,7 +89,10 @@ impl StopSignals {
     pub(crate) fn driven() -> (StopSignals, Stopper) {
         let (send, caught) = channel();
         let deadly = Arc::new(AtomicBool::new(false));
-        (StopSignals { caught, starting: Arc::default(), deadly: deadly.clone() }, Stopper { send, deadly })
+        (
+            StopSignals { caught, starting: Arc::default(), deadly: deadly.clone() },
+            Stopper { send, asked: AtomicBool::new(false), deadly },
+        )
     }
 
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {

@@ -9,3 +9,4 @@ mod life;
 mod live;
 mod random;
 mod site;
+mod users;

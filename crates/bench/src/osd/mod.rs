@@ -15,7 +15,7 @@ use loligo_lab::config::{Data, Kind as DiskKind, LabConfig};
 pub use outcome::Outcome;
 
 use crate::bed::{Bed, Place};
-use crate::fio::{Measured, Rw};
+use crate::fio::{Job, Measured, Rw};
 use crate::rbd::{Cell, Row, Side, Want};
 use crate::report::{Phase, Timeline};
 use crate::stats::{Ratio, ratio};
@@ -24,6 +24,8 @@ use arm::{Arm, Kind};
 
 /// Requests in flight.
 const DEPTH: u32 = 64;
+/// Bytes of a request that warms a cache.
+const WARM: u64 = 64 << 10;
 /// Sequential requests in flight: the article's.
 const SEQUENTIAL_DEPTH: u32 = 16;
 /// Bytes of an OSD besides its objects.
@@ -417,6 +419,9 @@ impl Bench<'_> {
             (Rw::RandWrite, [87.0, 1.0 / 0.012], "clean cache"),
             (Rw::RandMix(70), [0.0; 2], "clean cache"),
         ];
+        // What was written in order went past the caches.
+        let all = Job::new(roomy.target(), Rw::RandRead, WARM, DEPTH);
+        roomy.run(&all, &mut |_| ())?;
         for (rw, [times, less], detail) in loads {
             let cell = self.cell(rw, 4096, DEPTH);
             let mut before = roomy.stats()?;

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::arm::Arm;
-use super::{Bench, DEPTH, say};
+use super::{Bench, DEPTH, WARM, say};
 use crate::fio::{Job, Rw};
 use crate::rbd::{Row, Want};
 use crate::stats::ratio;
 use crate::units;
 
-/// Bytes of a request that warms the cache.
-const WARM: u64 = 64 << 10;
 /// How long it is warmed, in times that a full cache is given to settle: a block is kept when it is missed again before long.
 const WARMING: u32 = 2;
 /// Between two looks at the cluster.

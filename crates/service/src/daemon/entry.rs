@@ -184,7 +184,7 @@ impl Entry {
             return;
         }
         if let (Wish::Stop { .. } | Wish::Quit, Some(stopper)) = (&wish, &inner.stopper) {
-            stopper.stop();
+            stopper.ask();
         }
         // Whoever asked next would otherwise see how it was before the wish.
         match (&wish, &inner.status) {

@@ -1,0 +1,59 @@
+//! What a person types: twice, or in a folder of his own.
+
+use crate::site::{CORE, Site};
+use loligo_tests::blockdev::impossible;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+#[test]
+fn a_stop_that_is_asked_for_twice_waits_for_who_has_the_block_device_open_all_the_same() {
+    if impossible("a stop of a volume whose block device is in use") {
+        return;
+    }
+    let site = Site::new(&["a"]);
+    let name = format!("t{}-twice", std::process::id());
+    site.configure(&site.section("a").replace("nbd\"]", &format!("nbd\", \"block:{name}\"]")));
+    let daemon = site.daemon();
+    let device = PathBuf::from(format!("/dev/loligo/{name}"));
+    let user = std::fs::File::options().read(true).write(true).open(device).expect("it can be opened");
+    let stop = || {
+        let mut command = site.command(&["volume", "stop", "a"]);
+        let stop = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        std::thread::sleep(Duration::from_secs(1));
+        stop
+    };
+    let mut stops = [stop(), stop(), stop()];
+    assert_eq!(site.status("a").0, "stopping");
+    for stop in &mut stops {
+        assert!(stop.try_wait().expect("its state").is_none(), "it does not wait");
+    }
+    user.write_all_at(&[7; 4096], 0).and_then(|()| user.sync_all()).expect("the device is there");
+    drop(user);
+    for stop in &mut stops {
+        assert!(stop.wait().expect("its end").success());
+    }
+    assert_eq!(site.status("a").0, "stopped");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn paths_are_those_of_the_folder_in_which_the_command_was_typed() {
+    let site = Site::new(&["x"]);
+    site.configure("");
+    let daemon = site.daemon();
+    let typed = |words: &[&str]| {
+        let out = site.command(words).current_dir(site.dir.path()).output().expect("it runs");
+        assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    let listen = format!("unix:{}", site.path("x.nbd").display());
+    typed(&["volume", "create", "x", "--core", "x.core", "--listen", &listen]);
+    typed(&["volume", "attach", "x", "--cache", "x.cache", "--cache-size", "24m", "--mode", "wb"]);
+    let shown = site.show("x");
+    let text = |key: &str| shown["definition"][key].as_str().map(PathBuf::from);
+    assert_eq!(text("core"), Some(site.path("x.core")));
+    assert_eq!(text("cache"), Some(site.path("x.cache")));
+    assert_eq!(site.load("x").size(), CORE);
+    daemon.stop().expect("a clean stop");
+}
