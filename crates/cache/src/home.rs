@@ -44,6 +44,11 @@ impl HomeLabel {
         self.cache.iter().map(|b| format!("{b:02x}")).collect()
     }
 
+    /// Bytes that the core lacks, by what is known of them and by the mode; nothing: not known.
+    pub fn lacks(&self) -> Option<u64> {
+        self.dirty_bytes.or(self.through.then_some(0))
+    }
+
     /// The bytes of one copy.
     pub fn encode(&self) -> Vec<u8> {
         let mut o = begin(MAGIC, VERSION, LABEL, self);

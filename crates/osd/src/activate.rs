@@ -16,7 +16,6 @@ use loligo_service::daemon::config::Leave;
 use loligo_service::daemon::entry::Status;
 use std::fs::File;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long an OSD may take to be up, once its process has begun.
@@ -173,9 +172,7 @@ pub(crate) fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<
         return Ok(());
     }
     say!("osd.{}: its folder is written again from its store", place.id);
-    // Its first word must be what it is to do.
-    let mut command = Command::new("ceph-bluestore-tool");
-    command.env("CEPH_CONF", &place.cluster.conf).env_remove("CEPH_ARGS");
+    let mut command = place.cluster.tool("ceph-bluestore-tool");
     command.args(["prime-osd-dir", "--path"]).arg(&place.dir).arg("--dev").arg(target);
     process::run(&mut command, Duration::from_secs(60), stop)
         .with_context(|| format!("writing {} again from {}", place.dir.display(), target.display()))?;

@@ -13,14 +13,15 @@ use crate::devices::{Devices, bluestore_uuid, free, lasting};
 use crate::folder;
 use crate::labels;
 use crate::place::{self, Known, Place};
-use crate::prepare::warn_of_shared;
+use crate::prepare::{is_serving, warn_of_shared};
 use crate::raw::first_block;
 use crate::release::{self, forget, may_stop, origin, part};
 use crate::say;
 use crate::undo::Undo;
+use crate::wipe::look_at;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::body;
-use loligo_block::{DeviceFile, DeviceSpec, OpenOptions, SyncFile, Veil};
+use loligo_block::{DeviceSpec, SyncFile, Veil};
 use loligo_cache::home::HomeLabel;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::veil;
@@ -136,7 +137,8 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     let beside = |name: &str| -> Option<PathBuf> {
         let link = std::fs::read_link(dir.join(name)).ok()?;
         let device = dir.join(&link);
-        Some(Some(lasting(&device)).filter(|kept| *kept != device).unwrap_or(link))
+        let kept = lasting(&device);
+        Some(if kept == device { link } else { kept })
     };
     let place = Place {
         id,
@@ -237,7 +239,7 @@ fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
 
 /// Refuses another cache where the one before may hold what the core lacks. What may be overwritten on the new one is another matter.
 fn lacks_nothing(label: &HomeLabel, core: &Path, id: u32) -> Result<()> {
-    let lost = match label.dirty_bytes {
+    let lost = match label.lacks() {
         Some(0) => return Ok(()),
         Some(n) => format!("{n} bytes that the disk does not have"),
         None => "whatever the disk did not have when it was served last".to_owned(),
@@ -253,14 +255,11 @@ fn lacks_nothing(label: &HomeLabel, core: &Path, id: u32) -> Result<()> {
 /// The OSD's own device can be veiled, and is its own. The label that is there already.
 fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
     let path = core.display();
-    // The OSD has it: it is looked at beside that.
-    let options = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
-    let file = DeviceFile::open(core, &options).with_context(|| format!("the OSD's device {path}"))?;
+    let mut dev = look_at(core).with_context(|| format!("the OSD's device {path}"))?;
     ensure!(
         !is_encrypted(core),
         "{path} is encrypted by dm-crypt: its first block would be veiled behind the encryption, and ceph-volume opens it only for its OSD"
     );
-    let mut dev = SyncFile::new(file);
     let raw = first_block(&mut dev).with_context(|| format!("the OSD's device {path}"))?;
     if let Ok(label) = veil::decode(&raw) {
         ensure!(
@@ -352,12 +351,8 @@ impl Plan<'_> {
             true => self.note_forgetting(undo),
             false => self.note_release(undo),
         }
-        match daemon.create(&Create { name: name.clone(), definition: self.definition()?, allow })? {
-            Status::Serving => Ok(()),
-            other => {
-                bail!("volume '{name}' is {}: {}", other.word(), other.why().unwrap_or("somebody stopped it"))
-            }
-        }
+        let wanted = Create { name, definition: self.definition()?, allow };
+        is_serving(&wanted.name, &daemon.create(&wanted)?)
     }
 
     /// The OSD had no cache before: what was done ends with its own first block in its place.

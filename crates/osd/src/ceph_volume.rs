@@ -15,7 +15,6 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 /// How long it may take: it makes a store, and looks at every device of the host before.
@@ -116,11 +115,7 @@ pub(crate) fn possible(wanted: &Prepare, place: &Place) -> Result<()> {
 /// What it says.
 pub(crate) fn prepare(place: &Place, class: &str, device: &Path, cluster: &Cluster) -> Result<String> {
     let (id, by) = (place.id.to_string(), place.by.word());
-    let mut command = Command::new("ceph-volume");
-    for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
-        command.env_remove(name);
-    }
-    command.env("CEPH_CONF", &place.cluster.conf);
+    let mut command = place.cluster.tool("ceph-volume");
     if device.display().to_string().starts_with("/dev/loop") {
         // Else it takes them for nobody's.
         command.env("CEPH_VOLUME_ALLOW_LOOP_DEVICES", "1");

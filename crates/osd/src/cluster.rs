@@ -43,6 +43,16 @@ impl Access {
             None => DEFAULT_CONF.into(),
         }
     }
+
+    /// One of Ceph's programs, told of this cluster by its environment: for those whose first word must be what they are to do.
+    pub(crate) fn tool(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
+            command.env_remove(name);
+        }
+        command.env("CEPH_CONF", &self.conf);
+        command
+    }
 }
 
 /// A cluster.
@@ -88,10 +98,7 @@ impl Cluster {
 
     /// A command line of one of Ceph's programs, for this cluster and no other.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY", "CEPH_CONF"] {
-            command.env_remove(name);
-        }
+        let mut command = self.access.tool(program);
         command.arg("--conf").arg(&self.access.conf);
         command
     }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use loligo_export::blockdev::Owner;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chownat, flock};
 use rustix::mount::{UnmountFlags, unmount};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -138,24 +138,22 @@ pub(crate) fn onto_disk(dir: &Path) -> Result<bool> {
 pub(crate) fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK);
     let open = || -> std::io::Result<File> {
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(&path)?;
+        let file = for_writing(0o600).open(&path)?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
     };
     open().with_context(|| format!("locking {}", path.display()))
 }
 
-/// Writes a file in a folder that is another user's: through no link that he may have put there.
-fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+/// How a file is opened to be written in a folder that is another user's: through no link that he may have put there.
+pub(crate) fn for_writing(mode: u32) -> OpenOptions {
     let mut options = File::options();
-    options.create(true).truncate(true).write(true).mode(mode).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    std::io::Write::write_all(&mut options.open(path)?, text.as_bytes())
+    options.create(true).write(true).mode(mode).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    std::io::Write::write_all(&mut for_writing(mode).truncate(true).open(path)?, text.as_bytes())
 }
 
 /// Writes who the OSD is, beside its links.
@@ -260,6 +258,22 @@ mod tests {
     use crate::cluster::Access;
     use std::os::unix::fs::MetadataExt;
 
+    /// An OSD with the folder `at` that runs as `user`.
+    fn place(at: &Path, user: &str) -> Place {
+        Place {
+            id: 3,
+            uuid: "the-id".to_owned(),
+            dir: at.to_owned(),
+            cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
+            user: user.to_owned(),
+            by: By::CephOsd,
+            db: None,
+            wal: None,
+            adopted: None,
+            unit: None,
+        }
+    }
+
     #[test]
     fn a_folder_goes_though_somebody_comes_to_lock_it_meanwhile() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -281,25 +295,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let at = dir.path().join("ceph-3");
         let uid = rustix::process::getuid().as_raw();
-        let place = Place {
-            id: 3,
-            uuid: "the-id".to_owned(),
-            dir: at.clone(),
-            cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
-            user: format!("{uid}:{}", rustix::process::getgid().as_raw()),
-            by: By::CephOsd,
-            db: Some("/dev/null".into()),
-            wal: None,
-            adopted: None,
-            unit: None,
-        };
         begin(&at).expect("it is new");
         assert!(unfinished(&at));
         assert!(begin(&at).expect_err("it is not").to_string().contains("holds something"));
         let target = dir.path().join("volume");
         fs::write(&target, "").expect("a file");
-        // The links' targets are given away too, and /dev/null is nobody's to give.
-        let place = Place { db: None, ..place };
+        let place = place(&at, &format!("{uid}:{}", rustix::process::getgid().as_raw()));
         fill(&place, &target, "AQ==").expect("it can be written");
         assert_eq!(fs::read_link(at.join("block")).expect("a link"), target);
         assert_eq!(fs::metadata(at.join("keyring")).expect("a file").permissions().mode() & 0o777, 0o600);
@@ -332,19 +333,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return println!("SKIP: whose files are given away: this needs root");
         }
-        let place = Place {
-            id: 3,
-            uuid: "the-id".to_owned(),
-            dir: at.clone(),
-            cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
-            user: "12345:12345".to_owned(),
-            by: By::CephOsd,
-            db: None,
-            wal: None,
-            adopted: None,
-            unit: None,
-        };
-        own(&place).expect("it can be given away");
+        own(&place(&at, "12345:12345")).expect("it can be given away");
         let of = |path: &Path| fs::metadata(path).expect("it is there").uid();
         assert_eq!([of(&at), of(&volume), of(&secret)], [12345, 12345, 0]);
     }

@@ -8,8 +8,9 @@ use crate::devices::BLUESTORE;
 use crate::place::Known;
 use crate::raw;
 use crate::say;
+use crate::wipe::look_at;
 use anyhow::{Context, Result};
-use loligo_block::{DeviceFile, OpenOptions, SyncFile, SyncIo};
+use loligo_block::SyncIo;
 use std::path::Path;
 
 /// Where they are looked for.
@@ -33,9 +34,7 @@ pub(crate) fn on(dev: &mut dyn SyncIo) -> Result<Vec<u64>> {
 
 /// The same of the raw device at `path`, whoever has it.
 fn at(path: &Path) -> Result<Vec<u64>> {
-    let options = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
-    let look = || on(&mut SyncFile::new(DeviceFile::open(path, &options)?));
-    look().with_context(|| format!("looking at {}", path.display()))
+    look_at(path).and_then(|mut dev| on(&mut dev)).with_context(|| format!("looking at {}", path.display()))
 }
 
 /// Where the raw device of an adopted OSD shows any. One that was prepared is looked for elsewhere: its content begins behind a label.

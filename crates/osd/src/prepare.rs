@@ -28,7 +28,6 @@ use loligo_service::daemon::entry::Status;
 use serde_json::json;
 use std::cell::RefCell;
 use std::os::unix::fs::OpenOptionsExt;
-
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -384,7 +383,8 @@ fn purge_new(cluster: &Cluster, id: u32) -> Result<()> {
     cluster.run(&["osd", "purge-new", &id.to_string(), "--yes-i-really-mean-it"]).map(drop)
 }
 
-fn is_serving(volume: &str, status: &Status) -> Result<()> {
+/// Refuses to go on with a volume that was made and is not served.
+pub(crate) fn is_serving(volume: &str, status: &Status) -> Result<()> {
     match status {
         Status::Serving => Ok(()),
         other => {

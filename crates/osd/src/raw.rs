@@ -1,20 +1,19 @@
 //! The core of an adopted OSD as it lies on the disk: its own first block, or the label that stands for it.
 
 use crate::devices::bluestore_uuid;
+use crate::folder::for_writing;
 use crate::place::{Known, Place};
-use crate::wipe::open_device;
+use crate::wipe::{look_at, open_device};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::HEAD;
-use loligo_block::{DeviceFile, DeviceSpec, OpenOptions, SyncFile, SyncIo};
+use loligo_block::{DeviceSpec, SyncIo};
 use loligo_cache::home::HomeLabel;
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::veil::{MAGIC, decode};
 use loligo_service::client::DaemonClient;
 use loligo_service::veil::{Saved, Unsettled, save, settle};
 use rustix::fs::{Mode, OFlags};
-use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,15 +62,7 @@ impl Kept {
     fn store(&self, block: &[u8]) -> Result<()> {
         for path in &self.0 {
             let write = || -> std::io::Result<()> {
-                // The OSD's folder is its user's: through no link that he may have put there.
-                let mut options = File::options();
-                options
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .custom_flags(OFlags::NOFOLLOW.bits() as i32);
-                let mut file = options.open(path)?;
+                let mut file = for_writing(0o600).truncate(true).open(path)?;
                 file.write_all(block)?;
                 file.sync_all()?;
                 let dir = path.parent().unwrap_or(Path::new("/"));
@@ -109,14 +100,13 @@ pub(crate) fn first_block(dev: &mut dyn SyncIo) -> Result<Vec<u8>> {
 
 /// What the core lacks, by its label: 0 where its own first block is there, nothing where that is not known.
 pub(crate) fn lacks(core: &Path) -> Result<Option<u64>> {
-    Ok(label(core)?.map_or(Some(0), |label| label.dirty_bytes))
+    Ok(label(core)?.map_or(Some(0), |label| label.lacks()))
 }
 
 /// The label in the place of the first block; nothing where that is there itself. Whoever has the device is not disturbed.
 pub(crate) fn label(core: &Path) -> Result<Option<HomeLabel>> {
-    let options = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
     let look = || {
-        let mut dev = SyncFile::new(DeviceFile::open(core, &options)?);
+        let mut dev = look_at(core)?;
         if !first_block(&mut dev)?.starts_with(MAGIC) {
             return Ok(None);
         }
@@ -133,9 +123,8 @@ pub(crate) fn is_void(label: &HomeLabel) -> bool {
 /// What the core is without for good if it goes on without its cache; nothing where it has everything. The label alone is believed: how the
 /// volume is defined does not tell what mode it was switched to, nor what was dirty before.
 pub(crate) fn lost(label: &HomeLabel) -> Option<String> {
-    let lost = match label.dirty_bytes {
+    let lost = match label.lacks() {
         Some(0) => return None,
-        None if label.through => return None,
         Some(n) => format!("{n} bytes that its cache {} has", label.cache_text()),
         None => format!(
             "what its cache {} had alone when it was served last, which is not known",
@@ -251,7 +240,7 @@ mod tests {
         head[..text.len()].copy_from_slice(text);
         fs::write(&core, [&head[..], &[5; 8192]].concat()).expect("a core");
         fs::File::create(&cache).and_then(|f| f.set_len(24 << 20)).expect("a cache");
-        let mut dev: SyncFile = open_device(&cache).expect("it opens");
+        let mut dev = open_device(&cache).expect("it opens");
         let options = FormatOptions {
             uuid: [3; 16],
             name: "osd4".to_owned(),
@@ -363,6 +352,7 @@ mod tests {
     fn without_its_cache_the_label_itself_has_the_first_block() {
         let site = site(None);
         let block = relabelled(&site, |label| label.through = true);
+        assert_eq!(lacks(&site.core).expect("it can be read"), Some(0));
         site.raw(false).lift().expect("the disk has everything");
         assert_eq!(site.now()[..4096], site.head);
         // Cut off, it is known from either of the copies that were kept.

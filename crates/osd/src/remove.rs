@@ -8,6 +8,7 @@ use crate::folder;
 use crate::lvm;
 use crate::place::{self, Known};
 use crate::prepare::take_volume;
+use crate::raw::first_block;
 use crate::say;
 use crate::settings;
 use crate::wipe;
@@ -17,8 +18,6 @@ use loligo_lab::interrupt::{Interrupt, Interrupted};
 use loligo_service::client::DaemonClient;
 use loligo_service::progress::Progress;
 use serde_json::Value;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -201,9 +200,8 @@ fn free(known: &Known, zap: bool) -> Result<()> {
 
 /// Whether the device says that it is OSD `uuid`'s.
 fn is_of(path: &Path, uuid: &str) -> bool {
-    let mut head = vec![0; 4096];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && bluestore_uuid(&head).as_deref() == Some(uuid)
+    let head = wipe::look_at(path).and_then(|mut dev| first_block(&mut dev));
+    head.is_ok_and(|head| bluestore_uuid(&head).as_deref() == Some(uuid))
 }
 
 #[cfg(test)]

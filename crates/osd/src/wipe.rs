@@ -21,6 +21,12 @@ pub(crate) fn open_device(path: &Path) -> Result<SyncFile> {
     Ok(SyncFile::new(DeviceFile::open(path, &options)?))
 }
 
+/// Opens a device to be read beside whoever has it.
+pub(crate) fn look_at(path: &Path) -> Result<SyncFile> {
+    let options = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
+    Ok(SyncFile::new(DeviceFile::open(path, &options)?))
+}
+
 /// Writes zeros over the first bytes of `dev` from `start` on.
 pub(crate) fn zero_head(dev: &mut dyn SyncIo, start: u64) -> Result<()> {
     let end = (start + HEAD).min(dev.size());

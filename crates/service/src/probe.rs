@@ -138,7 +138,7 @@ impl Found {
                 "generation": label.generation,
                 "home_start": label.home_start,
                 "dirty_bytes": label.dirty_bytes,
-                "core_has_everything": label.dirty_bytes == Some(0) || label.through,
+                "core_has_everything": label.lacks() == Some(0),
             }),
             Found::Pool(pool) => pool.json(),
             Found::Unusable(_, why) => json!({ "unusable": why }),

@@ -196,7 +196,7 @@ impl Volume {
         let snapshots = self.app.handle.snapshots();
         if let Some(lacks) = snapshots.iter().find_map(|s| s.needs_cache.as_ref()) {
             return Err(anyhow!(
-                "{why}, and {lacks}: it stays this volume's cache, and nothing of it is given up. Requests wait for it. Bring it back; or stop                  the volume ('loligo volume stop {}'): what was acknowledged is safe on it until it answers",
+                "{why}, and {lacks}: it stays this volume's cache, and nothing of it is given up. Requests wait for it. Bring it back; or stop the volume ('loligo volume stop {}'): what was acknowledged is safe on it until it answers",
                 self.options.name
             )
             .into());
