@@ -9,21 +9,6 @@ PGS=12
 DIR=/var/lib/ceph/osd/ceph
 KEYRING=/var/lib/ceph/bootstrap-osd/ceph.keyring
 
-# told UNIT WORD: when systemd said that last of it in the boot before, in microseconds.
-told() {
-    journalctl -b -1 -o short-monotonic _PID=1 UNIT=$1.service | grep " $2 " | tail -n 1 | tr -d '[.' | awk '{ print $1 + 0 }'
-}
-
-# ended FIRST SECOND: in the boot before, the one had stopped before the other was asked to.
-ended() {
-    local first=$(told $1 Stopped) second=$(told $2 Stopping)
-    [ "${first:-0}" -gt 0 ] && [ "${second:-0}" -ge "$first" ] || {
-        journalctl -b -1 -o short-monotonic _PID=1 | grep -E "Stop|Deactiv" | tail -n 60
-        fail "at the shutdown $1 had stopped at ${first:-never} us, and $2 was asked to at ${second:-never} us"
-    }
-    echo "ok: at the shutdown $1 had stopped $(((second - first) / 1000)) ms before $2 was asked to"
-}
-
 unit() { echo "ceph-volume@lvm-2-$(cat $DIR-2/fsid)"; }
 is() { systemctl is-enabled "$(unit)"; }
 folder() { findmnt -n -o FSTYPE "$DIR-$1"; }
@@ -123,7 +108,8 @@ case $LIFE in
     right
     echo "ok: the cache is taken away, and the unit is enabled again"
     must systemctl stop ceph-osd@1
-    must ceph osd purge 1 --force --yes-i-really-mean-it
+    # The word for people goes to a manager, and there is none.
+    must timeout 60 ceph osd purge-actual 1 --yes-i-really-mean-it
     must loligo osd remove 1
     [ ! -e /dev/ceph-loligo-osd1 ] && [ ! -e /dev/loligo/osd1 ] || fail "something is left of osd.1"
     echo "ok: the group goes with its volume"

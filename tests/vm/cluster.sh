@@ -33,8 +33,8 @@ END
 }
 
 answers() { ceph --connect-timeout 10 mon stat; }
-# up ID: the cluster says that the OSD is up.
-up() { ceph --connect-timeout 10 osd dump --format json | grep -q "\"osd\":$1,[^}]*\"up\":1"; }
+# up ID: the OSD answers. What the monitor says of it may be from before a shutdown.
+up() { timeout 20 ceph --connect-timeout 10 tell "osd.$1" version; }
 
 # value FIELD: of the JSON that comes in, the first of that name.
 value() { grep -o "\"$1\": *[^,}]*" | head -n 1 | sed 's/^[^:]*: *//; s/"//g'; }

@@ -25,11 +25,10 @@ same() { [ "$2" = "$3" ] || fail "$1: expected '$2', found '$3'"; }
 
 # within SECONDS COMMAND...: waits until it succeeds.
 within() {
-    local left=$(($1 * 20))
+    local end=$(($(now) + $1 * 1000))
     shift
     until "$@" >/dev/null 2>&1; do
-        left=$((left - 1))
-        [ $left -gt 0 ] || fail "not in time: $*"
+        [ $(now) -lt $end ] || fail "not in time: $*"
         sleep 0.05
     done
 }

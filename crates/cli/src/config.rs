@@ -42,7 +42,8 @@ use std::process::ExitCode;
   listen = [\"tcp:0.0.0.0:10809\"]
   tls = { cert = \"/etc/loligo/srv.pem\", key = \"/etc/loligo/srv.key\" }
 
-Further keys: sparse, line-size, shards, core-reserve, as 'loligo serve' has them.")]
+Further keys, as 'loligo serve' has them: profile, sparse, line-size, shards, core-reserve, home-offset, rotational, dev-names.
+The paths of cores and caches begin where the file lies, unless they are whole.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_service::client::{Attach, ChangeState, Create, DaemonClient, Resize, Stop};
 use loligo_service::daemon::Listed;
-use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word};
+use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside};
 use loligo_service::daemon::entry::Status;
 use loligo_service::daemon::exchange::CacheConfig;
 use serde_json::json;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
     --listen fuse:/run/osd3 --param seq-cutoff=always
   loligo volume stop osd3 --flush
   loligo volume detach osd3
-  loligo volume attach osd3 --cache /dev/nvme1n1p1 --mode wb
+  loligo volume attach osd3 --cache /dev/nvme1n1p1
   loligo volume resize osd3
   loligo volume delete osd3")]
 pub(crate) struct Args {
@@ -143,8 +143,8 @@ struct CreateArgs {
     /// The core, as for 'loligo serve'
     #[arg(long, value_name = "SPEC", required_unless_present = "definition")]
     core: Option<String>,
-    /// The cache: a file or block device; left out, the core is served bare
-    #[arg(long, value_name = "PATH", requires = "mode")]
+    /// The cache: a file or block device; left out, the core is served bare. It needs --mode or --profile
+    #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
     /// Bytes of a new cache (default: the whole device)
     #[arg(long, value_name = "SIZE")]
@@ -152,6 +152,9 @@ struct CreateArgs {
     /// wt, wb, wa, wi, wo or pt
     #[arg(long, requires = "cache")]
     mode: Option<String>,
+    /// A named set of tunables, as for 'loligo serve'
+    #[arg(long, value_name = "NAME", requires = "cache")]
+    profile: Option<String>,
     /// Where clients come from, as for 'loligo serve'; may be given several times
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
@@ -180,11 +183,14 @@ impl CreateArgs {
                 all.insert(key.to_owned(), value);
             }
         };
-        put("core", self.core.as_deref().map(whole).transpose()?.map(Into::into));
-        let cache = self.cache.as_ref().map(|c| whole(&c.display().to_string()));
-        put("cache", cache.transpose()?.map(Into::into));
+        // A path in a command is meant in the folder where that was typed, and the daemon's is another.
+        let here = std::env::current_dir()?;
+        put("core", self.core.as_deref().map(|core| beside(&here, core).into()));
+        let cache = self.cache.as_ref().map(|c| beside(&here, &c.display().to_string()));
+        put("cache", cache.map(Into::into));
         put("cache-size", self.cache_size.clone().map(Into::into));
         put("mode", self.mode.clone().map(Into::into));
+        put("profile", self.profile.clone().map(Into::into));
         put("listen", Some(self.listen.clone().into()).filter(|_| !self.listen.is_empty()));
         if !self.params.is_empty() {
             let params: toml::Table =
@@ -208,8 +214,8 @@ struct AttachArgs {
     /// Do not write a new file whole
     #[arg(long)]
     sparse: bool,
-    /// wt, wb, wa, wi, wo or pt
-    #[arg(long, required_unless_present = "profile")]
+    /// wt, wb, wa, wi, wo or pt. Without it and --profile: mode, profile, cache line and tunables that the volume's definition has
+    #[arg(long)]
     mode: Option<String>,
     /// A named set of tunables, as for 'loligo serve'
     #[arg(long, value_name = "NAME")]
@@ -228,18 +234,10 @@ struct AttachArgs {
     json: bool,
 }
 
-/// A path in a command is meant in the folder where that was typed, and the daemon's is another. What begins with a word such as `pool:` stays.
-fn whole(text: &str) -> Result<String> {
-    if text.split_once(':').is_some_and(|(word, _)| !word.contains('/')) {
-        return Ok(text.to_owned());
-    }
-    Ok(std::path::absolute(text)?.display().to_string())
-}
-
 impl AttachArgs {
     fn wanted(&self) -> Result<Attach> {
         let cache = CacheConfig {
-            cache: Some(whole(&self.cache.display().to_string())?.into()),
+            cache: Some(beside(&std::env::current_dir()?, &self.cache.display().to_string()).into()),
             cache_size: self.cache_size.map(Bytes),
             sparse: self.sparse,
             profile: self.profile.clone(),
@@ -273,7 +271,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Create(args) => {
             let definition = args.definition()?;
             let wanted = Create { name: args.name.clone(), definition, allow: args.allow.leave() };
-            began(&args.name, &daemon.create(&wanted)?)?;
+            made(&daemon, &args.name, &daemon.create(&wanted)?)?;
         }
         What::Delete { name, force } => daemon.delete(&name, force)?,
         What::Start { name, allow } => began(&name, &daemon.start(&name, allow.leave())?)?,
@@ -289,6 +287,18 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A volume that cannot start is not kept: it would be in the way of the next try.
+fn made(daemon: &DaemonClient, name: &str, status: &Status) -> Result<()> {
+    if let Status::Refused(why) = status {
+        let kept = match daemon.delete(name, false) {
+            Ok(()) => "it is not kept".to_owned(),
+            Err(why) => format!("it is kept, because it cannot be deleted: {why:#}"),
+        };
+        bail!("volume '{name}' is refused, and {kept}: {why}");
+    }
+    began(name, status)
 }
 
 fn began(name: &str, status: &Status) -> Result<()> {
@@ -325,7 +335,7 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
         table.row([
             v.name.clone(),
             v.status.word().to_owned(),
-            d.mode.clone().unwrap_or_else(|| "bare".to_owned()),
+            v.mode.clone().or(d.mode.clone()).unwrap_or_else(|| "bare".to_owned()),
             number(v.size),
             number(v.dirty_bytes),
             d.core.clone(),
@@ -334,7 +344,7 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
     }
     outln!("{}", table.text());
     for v in volumes {
-        if let Some(why) = v.status.why() {
+        if let Some(why) = v.status.why().or(v.says.as_deref()) {
             outln!("{}: {}: {why}", v.name, v.status.word());
         }
         if let Some(trouble) = &v.trouble {
@@ -349,8 +359,11 @@ fn show(v: &Listed, json: bool) -> Result<()> {
         outln!("{}", serde_json::to_string_pretty(&json!(v))?);
         return Ok(());
     }
-    let why = v.status.why().map(|why| format!(": {why}")).unwrap_or_default();
+    let why = v.status.why().or(v.says.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
     outln!("# {}{why}", v.status.word());
+    if let Some(mode) = v.mode.as_ref().filter(|mode| v.definition.mode.as_ref() != Some(mode)) {
+        outln!("# mode {mode} is in force; from the next start on it is as below");
+    }
     outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
     if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {
         outln!("# {size} bytes, {dirty} of them newer than the core");

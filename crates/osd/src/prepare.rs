@@ -332,7 +332,11 @@ impl Plan<'_> {
         for path in [&map, &secret] {
             std::fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
         }
-        made.with_context(|| format!("making the store of osd.{}", self.place.id)).map(drop)
+        made.with_context(|| {
+            let (id, user) = (self.place.id, &self.place.user);
+            format!("making the store of osd.{id} as {user} (--user says otherwise: a lab's OSDs run as root:root)")
+        })
+        .map(drop)
     }
 
     /// Tells the cluster of the OSD, its key and its class.

@@ -374,11 +374,13 @@ impl DaemonClient {
         let mut progress = None;
         while matches!(now, Status::Starting | Status::Stopping) {
             let since = begun_at.elapsed().as_secs();
+            let listed = self.volume(name)?;
+            let says = listed.says.map(|says| format!(": {says}")).unwrap_or_default();
             progress
                 .get_or_insert_with(|| Progress::new(format!("volume {name}")))
-                .say(&format!("{} for {since} s", now.word()));
+                .say(&format!("{} for {since} s{says}", now.word()));
             std::thread::sleep(LOOK);
-            now = self.volume(name)?.status;
+            now = listed.status;
         }
         if let Some(progress) = progress {
             progress.end(now.word());

@@ -34,36 +34,62 @@ pub(crate) fn silence(cache: &CacheDevice) -> String {
     format!("the cache device {} has answered nothing for {} s", cache.path().display(), LIMIT.as_secs())
 }
 
+/// For how long something has stood still. As long as what is left of a flush gets less, the device answers.
+#[derive(Debug)]
+pub(crate) struct Standstill {
+    since: Instant,
+    /// What was left when it was last seen to go on.
+    left: u64,
+}
+
+impl Standstill {
+    /// Begins now.
+    pub(crate) fn new() -> Standstill {
+        Standstill { since: Instant::now(), left: u64::MAX }
+    }
+
+    /// So much is left now.
+    pub(crate) fn goes_on(&mut self, left: u64) {
+        if left != self.left {
+            *self = Standstill { since: Instant::now(), left };
+        }
+    }
+
+    /// Whether it has lasted so long that the device is to be asked; it begins anew then.
+    pub(crate) fn is_long(&mut self) -> bool {
+        let long = self.since.elapsed() > LIMIT;
+        if long {
+            self.since = Instant::now();
+        }
+        long
+    }
+}
+
 /// The patience of a stop.
 #[derive(Debug)]
 pub(crate) struct Patience<'a> {
     cache: Option<&'a CacheDevice>,
     handle: Handle,
-    since: Instant,
-    /// What was left of a flush when it was last seen to go on.
-    left: u64,
+    still: Standstill,
 }
 
 impl<'a> Patience<'a> {
     /// With `cache`, where there is one that may be waited for.
     pub(crate) fn new(cache: Option<&'a CacheDevice>, handle: &Handle) -> Patience<'a> {
-        Patience { cache, handle: handle.clone(), since: Instant::now(), left: u64::MAX }
+        Patience { cache, handle: handle.clone(), still: Standstill::new() }
     }
 
-    /// The same during a flush that has `left` bytes before it: as long as those get fewer, the device answers.
+    /// The same during a flush that has `left` bytes before it.
     pub(crate) fn goes_on(&mut self, left: u64) {
-        if left != self.left {
-            (self.left, self.since) = (left, Instant::now());
-        }
+        self.still.goes_on(left);
         self.try_on();
     }
 
     /// To be called while something is waited for. Once that has taken long, and the device does not answer, whatever waits for it
     /// fails.
     pub(crate) fn try_on(&mut self) {
-        let Some(cache) = self.cache.filter(|_| self.since.elapsed() > LIMIT) else { return };
-        if answers(cache) {
-            self.since = Instant::now();
+        let Some(cache) = self.cache else { return };
+        if !self.still.is_long() || answers(cache) {
             return;
         }
         self.cache = None;

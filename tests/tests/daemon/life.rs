@@ -194,6 +194,28 @@ fn the_file_is_read_again_on_demand_and_a_wrong_one_changes_nothing() {
 }
 
 #[test]
+fn what_is_set_after_a_reload_holds_over_the_restart_that_makes_the_file_so() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    site.configure(&site.section("a").replace("mode = \"wb\"", "mode = \"wt\""));
+    site.ok(&["config", "reload"]);
+    let modes = || {
+        let shown: serde_json::Value =
+            serde_json::from_str(&site.ok(&["volume", "show", "a", "--json"])).expect("JSON");
+        [&shown["mode"], &shown["definition"]["mode"]].map(|m| m.as_str().unwrap_or("none").to_owned())
+    };
+    assert_eq!(modes(), ["wb", "wt"], "in force, and from the next start on");
+    assert!(site.ok(&["volume", "list"]).contains(" wb "));
+    assert!(site.ok(&["volume", "show", "a"]).contains("mode wb is in force"));
+    site.ok(&["mode", "a", "wa"]);
+    assert_eq!(modes(), ["wa", "wa"]);
+    site.ok(&["volume", "restart", "a"]);
+    assert_eq!(modes(), ["wa", "wa"]);
+    assert!(!site.ok(&["volume", "show", "a"]).contains("in force"));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_volume_whose_cache_is_dirty_is_deleted_only_by_force() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();

@@ -52,8 +52,9 @@ fn a_machine_boots_with_its_osd_on_a_cached_disk_after_an_orderly_end_and_after_
     let root = Root::new(dir.path(), true)?;
     let plan = |life: u32, acked: u64| Plan {
         script: format!(
-            "LIFE={life} LAST={acked}\n{}{}",
+            "LIFE={life} LAST={acked}\n{}{}{}",
             include_str!("../../vm/cluster.sh"),
+            include_str!("../../vm/shutdown.sh"),
             include_str!("../../vm/boot.sh")
         ),
         disks: disks.clone(),

@@ -180,12 +180,8 @@ impl<'a> Arm<'a> {
     }
 
     fn setting(&self, option: &str) -> Result<String> {
-        let socket = Layout::at(&self.dir)?.run().join("osd.0.asok");
-        let mut ask = Command::new("ceph");
-        ask.arg("--admin-daemon").arg(&socket).args(["config", "get", option]);
-        let text = process::run(&mut ask, TOOL_LIMIT, self.bed.stop())?;
-        let said: serde_json::Value =
-            serde_json::from_str(&text).context("what an OSD says of its settings")?;
+        let socket = Layout::at(&self.dir)?.run().join("osd.0.asok").display().to_string();
+        let said = self.json(&["--admin-daemon", &socket, "config", "get", option])?;
         Ok(said[option].as_str().unwrap_or("?").to_owned())
     }
 

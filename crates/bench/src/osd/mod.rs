@@ -6,7 +6,6 @@ mod outcome;
 mod scan;
 
 use std::cell::Cell as Counter;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -26,6 +25,10 @@ use arm::{Arm, Kind};
 const DEPTH: u32 = 64;
 /// Bytes of a request that warms a cache.
 const WARM: u64 = 64 << 10;
+/// Most passes over an image to warm a cache.
+const PASSES: u32 = 6;
+/// With a smaller share of reads that miss it is warm.
+const COLD: f64 = 0.0005;
 /// Sequential requests in flight: the article's.
 const SEQUENTIAL_DEPTH: u32 = 16;
 /// Bytes of an OSD besides its objects.
@@ -62,12 +65,6 @@ impl Load {
             Load::Scans => "scans",
             Load::Room => "room",
         }
-    }
-}
-
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -141,7 +138,6 @@ impl Options {
             data: Data::Kind(disk),
             cache: (kind == Kind::Cached).then(|| cache.to_string()),
             cache_dir: self.cache_dir.clone().filter(|_| kind == Kind::Cached),
-            cache_profile: (kind == Kind::Cached).then(|| "osd-hdd".to_owned()),
             cache_set: match kind {
                 Kind::Cached => self.cache_set.iter().cloned().collect(),
                 Kind::Bare | Kind::Files => Default::default(),
@@ -188,8 +184,8 @@ pub fn run(opts: &Options) -> Result<Outcome> {
         phases: Vec::new(),
         timeline: None,
     };
+    let begun = bench.begun;
     let up = |name: &str, kind: Kind, cache: u64| {
-        let begun = bench.begun;
         Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| say(begun, text))
     };
     let bare = up("bare", Kind::Bare, 0)?;
@@ -207,10 +203,6 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     }
     drop(small);
     if wanted(Load::Room) {
-        let up = |name: &str, kind: Kind, cache: u64| {
-            let begun = bench.begun;
-            Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| say(begun, text))
-        };
         let roomy = up("roomy", Kind::Cached, opts.roomy())?;
         let files = up("files", Kind::Files, 0)?;
         bench.with_room(&bare, &roomy, &files)?;
@@ -278,6 +270,12 @@ impl Bench<'_> {
         Cell::new(rw, block, depth, self.opts.time)
     }
 
+    /// Another order of random requests than before.
+    fn next_seed(&self) -> u64 {
+        self.seed.set(self.seed.get() + 1);
+        self.seed.get()
+    }
+
     /// One run on each arm, beginning with another from round to round.
     fn rounds<const N: usize>(
         &mut self,
@@ -306,9 +304,8 @@ impl Bench<'_> {
         round: usize,
         tick: &mut dyn FnMut(Duration),
     ) -> Result<Measured> {
-        self.seed.set(self.seed.get() + 1);
         let ramp = if arm.kind == Kind::Cached { cell.ramp } else { cell.ramp.min(Duration::from_secs(10)) };
-        let run = arm.run(&cell.job(arm.target(), ramp, self.seed.get()), tick)?;
+        let run = arm.run(&cell.job(arm.target(), ramp, self.next_seed()), tick)?;
         let [mean, p99] = [run.latency.mean_ns, run.latency.p99_ns as f64].map(units::time);
         say(
             self.begun,
@@ -410,6 +407,25 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Reads everything until nothing misses: what was written in order went past the cache, and so do the few reads that follow on one
+    /// another by chance.
+    fn warm(&self, arm: &Arm<'_>) -> Result<()> {
+        for pass in 1..=PASSES {
+            let before = arm.stats()?;
+            let all = Job { seed: self.next_seed(), ..Job::new(arm.target(), Rw::RandRead, WARM, DEPTH) };
+            arm.run(&all, &mut |_| ())?;
+            let missed = 1.0 - arm.stats()?.hits_since(&before);
+            say(
+                self.begun,
+                &format!("warming, pass {pass}: {:.2} % of the reads of the OSDs missed", missed * 100.0),
+            );
+            if missed < COLD {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// 4K reads that all hit, writes while the cache is clean, and the mix; beside OSDs on files.
     fn with_room(&mut self, bare: &Arm<'_>, roomy: &Arm<'_>, files: &Arm<'_>) -> Result<()> {
         let arms = [bare, roomy, files];
@@ -419,9 +435,7 @@ impl Bench<'_> {
             (Rw::RandWrite, [87.0, 1.0 / 0.012], "clean cache"),
             (Rw::RandMix(70), [0.0; 2], "clean cache"),
         ];
-        // What was written in order went past the caches.
-        let all = Job::new(roomy.target(), Rw::RandRead, WARM, DEPTH);
-        roomy.run(&all, &mut |_| ())?;
+        self.warm(roomy)?;
         for (rw, [times, less], detail) in loads {
             let cell = self.cell(rw, 4096, DEPTH);
             let mut before = roomy.stats()?;

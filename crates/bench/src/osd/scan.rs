@@ -117,9 +117,8 @@ impl Bench<'_> {
     /// Reads each block of the hot part once; the share of reads that hit, 0..=1.
     fn hits(&self, arm: &Arm<'_>, hot: u64) -> Result<f64> {
         let before = arm.stats()?;
-        self.seed.set(self.seed.get() + 1);
         let mut job = Job::new(arm.target(), Rw::RandRead, 4096, DEPTH).within(0, hot);
-        job.seed = self.seed.get();
+        job.seed = self.next_seed();
         arm.run(&job, &mut |_| ())?;
         Ok(arm.stats()?.hits_since(&before))
     }

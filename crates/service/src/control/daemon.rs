@@ -23,7 +23,7 @@ use utoipa_axum::routes;
 type Shared = State<Arc<Daemon>>;
 
 /// How long an answer waits for a volume to come or go before it says how far that is.
-const SETTLE: Duration = Duration::from_secs(20);
+const SETTLE: Duration = Duration::from_secs(2);
 
 fn routes() -> OpenApiRouter<Arc<Daemon>> {
     OpenApiRouter::new()

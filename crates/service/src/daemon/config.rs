@@ -327,7 +327,9 @@ impl Config {
                 path.display()
             )
         })?;
-        Config::parse(&text).with_context(|| format!("{} is not right", path.display()))
+        let dir = std::path::absolute(path)?;
+        let dir = dir.parent().unwrap_or(Path::new("/"));
+        Config::parse_in(&text, dir).with_context(|| format!("{} is not right", path.display()))
     }
 
     /// Reads `text`.
@@ -335,12 +337,31 @@ impl Config {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Config> {
-        let config: Config = toml::from_str(text)?;
+        Config::parse_in(text, Path::new("/"))
+    }
+
+    /// The same of a file in the folder `dir`, where the paths of cores and caches begin that are not whole.
+    fn parse_in(text: &str, dir: &Path) -> Result<Config> {
+        let mut config: Config = toml::from_str(text)?;
+        for volume in config.volumes.values_mut() {
+            volume.core = beside(dir, &volume.core);
+            volume.cache = volume.cache.take().map(|cache| beside(dir, &cache.display().to_string()).into());
+        }
         let mut taken = Taken::default();
         for (name, volume) in &config.volumes {
             taken.add(name, volume).with_context(|| format!("[volume.{name}]"))?;
         }
         Ok(config)
+    }
+}
+
+/// A core or cache as it is written, whole where it names a file of the folder `dir`.
+pub fn beside(dir: &Path, text: &str) -> String {
+    let whole = |path: &str| dir.join(path).display().to_string();
+    match text.split_once(':') {
+        Some((word @ ("file" | "hdd" | "pool"), path)) => format!("{word}:{}", whole(path)),
+        Some((word, _)) if !word.contains('/') => text.to_owned(),
+        _ => whole(text),
     }
 }
 
@@ -353,12 +374,16 @@ impl Taken {
     pub(crate) fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
         names::check_name(name)?;
         let options = volume.options(name, Leave::default())?;
-        let mut things = vec![format!("core {}", options.core)];
-        things.extend(volume.cache.as_ref().map(|c| format!("cache {}", c.display())));
+        let mut things = match options.core.path() {
+            Some(path) => vec![device(path)],
+            None => vec![format!("core {}", options.core)],
+        };
+        things.extend(volume.cache.as_ref().map(|c| device(c)));
         let any_port = |way: &Way| matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
         things.extend(options.listen.iter().filter(|w| !any_port(w)).map(|w| format!("listen {w}")));
         for thing in things {
             if let Some(other) = self.0.get(&thing) {
+                ensure!(other != name, "core and cache are the same {thing}: give two");
                 bail!("{thing} is volume '{other}' already: no two can share it");
             }
             self.0.insert(thing, name.to_owned());
@@ -369,6 +394,11 @@ impl Taken {
         );
         Ok(())
     }
+}
+
+/// What a core or cache is called where it is compared with others: by the file or device, whatever its name.
+fn device(path: &Path) -> String {
+    format!("device {}", std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display())
 }
 
 #[cfg(test)]
@@ -419,6 +449,26 @@ mod tests {
         let twice =
             format!("{ONE}{}", ONE.replace("osd0", "osd1").replace("[daemon]", "").replace("metrics", "#"));
         let why = format!("{:#}", Config::parse(&twice).unwrap_err());
-        assert!(why.contains("core /dev/sdb is volume 'osd0' already"), "{why}");
+        assert!(why.contains("device /dev/sdb is volume 'osd0' already"), "{why}");
+    }
+
+    #[test]
+    fn a_device_is_the_same_by_whatever_name_and_a_path_begins_where_the_file_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, disk, other] = ["loligod.toml", "disk", "other"].map(|n| dir.path().join(n));
+        std::fs::write(&disk, "").unwrap();
+        std::os::unix::fs::symlink(&disk, &other).unwrap();
+        let load = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Config::load(&file)
+        };
+        let one = "[volume.a]\ncore = \"hdd:disk?rpm=7200\"\nlisten = [\"unix:/a\"]\n";
+        let config = load(one).unwrap();
+        assert_eq!(config.volumes["a"].core, format!("hdd:{}?rpm=7200", disk.display()));
+        let why = |text: &str| format!("{:#}", load(text).unwrap_err());
+        let two = why(&format!("{one}[volume.b]\ncore = \"other\"\nlisten = [\"unix:/b\"]\n"));
+        assert!(two.contains("disk is volume 'a' already"), "{two}");
+        let itself = why(&format!("{one}cache = \"other\"\nmode = \"wb\"\n"));
+        assert!(itself.contains("are the same device"), "{itself}");
     }
 }

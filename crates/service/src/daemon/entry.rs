@@ -7,7 +7,7 @@ use super::state::LastCache;
 use crate::absent::Absent;
 use crate::app::App;
 use crate::control::ControlThread;
-use crate::say::{say, speak_for};
+use crate::say::{LastWords, say, speak_for};
 use crate::serve::live::After;
 use crate::serve::{LOOK, ServeOptions, Volume};
 use crate::signals::{StopSignals, Stopper};
@@ -96,6 +96,8 @@ struct Inner {
     wishes: u64,
     app: Option<Arc<App>>,
     stopper: Option<Stopper>,
+    /// The last line that it said since it was told to start or to stop.
+    says: LastWords,
 }
 
 /// One volume of the daemon.
@@ -134,7 +136,8 @@ impl Entry {
     ) -> std::io::Result<Arc<Entry>> {
         let wish = if run { Wish::Run(Leave::default()) } else { Wish::Stop { flush: false } };
         let status = if run { Status::Starting } else { Status::Stopped };
-        let inner = Inner { config, status, wish, wishes: 1, app: None, stopper: None };
+        let inner =
+            Inner { config, status, wish, wishes: 1, app: None, stopper: None, says: LastWords::default() };
         let entry = Arc::new(Entry {
             name: name.to_owned(),
             inner: Mutex::new(inner),
@@ -156,6 +159,13 @@ impl Entry {
     /// How it is.
     pub(crate) fn status(&self) -> Status {
         self.lock().status.clone()
+    }
+
+    /// What it said last, while it starts or stops.
+    pub(crate) fn says(&self) -> Option<String> {
+        let inner = self.lock();
+        let says = inner.says.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(says.clone()).filter(|said| !inner.status.settled() && !said.is_empty())
     }
 
     /// Its definition.
@@ -186,12 +196,16 @@ impl Entry {
         if let (Wish::Stop { .. } | Wish::Quit, Some(stopper)) = (&wish, &inner.stopper) {
             stopper.ask();
         }
+        let before = inner.status.clone();
         // Whoever asked next would otherwise see how it was before the wish.
         match (&wish, &inner.status) {
             (Wish::Run(_), Status::Starting | Status::Serving | Status::Stopping) => {}
             (Wish::Run(_), _) => inner.status = Status::Starting,
             (Wish::Stop { .. } | Wish::Quit, Status::Stopped) => {}
             (Wish::Stop { .. } | Wish::Quit, _) => inner.status = Status::Stopping,
+        }
+        if inner.status != before {
+            inner.says.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         inner.wish = wish;
         inner.wishes += 1;
@@ -246,7 +260,7 @@ impl Entry {
     }
 
     fn live(&self, memory: &dyn Memory, control: &ControlThread) {
-        speak_for(&self.name);
+        speak_for(&self.name, &self.lock().says);
         let mut pause = AGAIN;
         loop {
             let (wish, seen, config) = {

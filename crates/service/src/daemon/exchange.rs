@@ -69,6 +69,22 @@ impl CacheConfig {
         }
     }
 
+    /// This one as `defined`, unless it says itself how it is to be.
+    fn like(self, defined: CacheConfig) -> CacheConfig {
+        if self.mode.is_some() || self.profile.is_some() {
+            return self;
+        }
+        let mut params = defined.params;
+        params.extend(self.params);
+        CacheConfig {
+            mode: defined.mode,
+            profile: defined.profile,
+            line_size: self.line_size.or(defined.line_size),
+            params,
+            ..self
+        }
+    }
+
     /// `volume` with this cache instead of its own.
     pub(crate) fn put(&self, volume: &VolumeConfig) -> VolumeConfig {
         let own = self.clone();
@@ -187,6 +203,7 @@ impl Daemon {
         let now = self.effective(name)?;
         ensure!(now.cache.is_none(), "volume '{name}' has a cache: 'loligo volume detach {name}' first");
         ensure!(cache.cache.is_some(), "no cache is given");
+        let cache = cache.like(CacheConfig::of(&self.entry(name)?.config()));
         let next = cache.put(&now);
         let mut taken = Taken::default();
         for other in self.entries() {

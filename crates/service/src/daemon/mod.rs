@@ -75,7 +75,7 @@ struct Notes {
     file: StateFile,
     state: Mutex<State>,
     me: Weak<Notes>,
-    /// What definitions say, so that a value set by command knows what it stands in for.
+    /// What definitions say by now, so that a value set by command knows what it stands in for.
     defined: Mutex<BTreeMap<String, VolumeConfig>>,
     /// The same without the caches that came or went by command.
     plain: Mutex<BTreeMap<String, VolumeConfig>>,
@@ -113,6 +113,13 @@ impl Notes {
         lock(&self.state).volumes.get(name).cloned().unwrap_or_default()
     }
 
+    /// The definition of `name` is `config` from now on; what was exchanged by command counts as long as it speaks of the same.
+    fn is_defined(&self, name: &str, config: &VolumeConfig) {
+        let defined = Exchanged::effective(self.of(name).exchanged.as_ref(), config);
+        lock(&self.plain).insert(name.to_owned(), config.clone());
+        lock(&self.defined).insert(name.to_owned(), defined);
+    }
+
     fn note(&self, name: &str, change: &Change) {
         let defined = lock(&self.defined).get(name).cloned();
         let done = self.change(name, |r| match change {
@@ -134,9 +141,7 @@ impl Notes {
 impl Memory for Notes {
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
         let remembered = self.of(name);
-        let defined = Exchanged::effective(remembered.exchanged.as_ref(), config);
-        lock(&self.plain).insert(name.to_owned(), config.clone());
-        lock(&self.defined).insert(name.to_owned(), defined);
+        self.is_defined(name, config);
         let mut o = with_overrides(config, &remembered).options(name, leave)?;
         match &mut o.cache {
             Some(cache) => {
@@ -327,8 +332,14 @@ pub struct Listed {
     pub status: Status,
     /// It is in the file, and not made by command.
     pub from_file: bool,
-    /// What it is, with what was set by command.
+    /// What it said last; while it starts or stops, and if it said anything.
+    #[serde(default)]
+    pub says: Option<String>,
+    /// What it is from its next start on, with what was set by command.
     pub definition: VolumeConfig,
+    /// The mode in force; while it is served with a cache.
+    #[serde(default)]
+    pub mode: Option<String>,
     /// Bytes exported; while it is served.
     pub size: Option<u64>,
     /// Bytes that the core does not have yet; while it is served.
@@ -433,10 +444,13 @@ impl Daemon {
     fn listed(&self, entry: &Entry, from_file: bool) -> Listed {
         let app = entry.app();
         let dirty = |app: &Arc<App>| app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
+        let mode = |app: &Arc<App>| app.handle.snapshots().first().and_then(|s| s.mode);
         Listed {
             name: entry.name.clone(),
             status: entry.status(),
             from_file,
+            says: entry.says(),
+            mode: app.as_ref().and_then(mode).map(|mode| mode.name().to_owned()),
             definition: with_overrides(&entry.config(), &self.memory.of(&entry.name)),
             size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
@@ -548,6 +562,8 @@ impl Daemon {
                 }
                 Some((entry, true)) if entry.config() != *volume => {
                     entry.define(volume.clone());
+                    // What is set from now on was set by somebody who had seen this.
+                    self.memory.is_defined(name, volume);
                     said.push(format!("{name}: changed; 'loligo volume restart {name}' makes it so"));
                 }
                 Some((_, true)) => {}

@@ -210,7 +210,7 @@ impl Volume {
     fn flush_for_detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<(), Trouble> {
         let app = self.app.clone();
         let total = app.dirty_bytes();
-        let (mut left, mut since, mut next) = (total, Instant::now(), Instant::now() + super::LOOK);
+        let (mut still, mut next) = (patience::Standstill::new(), Instant::now() + super::LOOK);
         let asked = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
         let flushed = app.handle.wait_while(asked, patience::LOOK, || {
             let dirty = app.dirty_bytes();
@@ -223,14 +223,9 @@ impl Volume {
                     .to_owned()
                     .into());
             }
-            if dirty != left {
-                (left, since) = (dirty, Instant::now());
-            }
-            if since.elapsed() > patience::LIMIT {
-                since = Instant::now();
-                if !self.cache_answers() {
-                    return Err(Waited(Trouble::Silent));
-                }
+            still.goes_on(dirty);
+            if still.is_long() && !self.cache_answers() {
+                return Err(Waited(Trouble::Silent));
             }
             if Instant::now() >= next {
                 next += super::LOOK;
