@@ -4,7 +4,6 @@ use crate::site::{CORE, Site};
 use loligo_tests::blockdev::impossible;
 use loligo_tests::direct;
 use loligo_tests::history::{Crash, History};
-use loligo_tests::load::End;
 use loligo_tests::lossy::{Mounted, Part};
 use loligo_tests::skip;
 use std::os::unix::fs::FileExt;
@@ -58,10 +57,6 @@ impl Breakable {
         self.site.show(volume)["trouble"].as_str().map(str::to_owned)
     }
 
-    fn verified(&self, history: &mut History, after: Option<Crash>) {
-        assert_eq!(self.site.load("a").verify(history, after).expect("right data"), End::Done);
-    }
-
     /// What the kernel's users of the volume read at `at`.
     fn read_by_device(&self, at: u64) -> Option<std::io::Result<()>> {
         let file = direct::open(self.device.as_ref()?, 0).expect("it is there");
@@ -100,12 +95,12 @@ fn a_core_that_takes_no_writes_is_told_of_and_what_was_acknowledged_reaches_it_o
         b.site.ok(&["flush", "a"]);
         assert_eq!(b.site.show("a")["dirty_bytes"], 0);
         assert!(b.trouble("a").is_none_or(|t| !t.contains("takes no writes")), "{:?}", b.trouble("a"));
-        b.verified(&mut history, None);
+        b.site.verified("a", &mut history, None);
     }
     daemon.stop().expect("a clean stop");
     let daemon = b.site.daemon();
     assert_eq!(b.trouble("a"), None, "that was another life");
-    b.verified(&mut history, None);
+    b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -139,7 +134,7 @@ fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
     b.other_is_well(&mut History::new(CORE));
     b.fs.power().mend();
     b.site.ok(&["volume", "start", "a"]);
-    b.verified(&mut history, Some(Crash::Killed));
+    b.site.verified("a", &mut history, Some(Crash::Killed));
     daemon.stop().expect("a clean stop");
 }
 
@@ -155,9 +150,9 @@ fn a_write_through_to_a_core_that_fails_is_no_success() {
     assert!(b.trouble("a").is_some(), "nobody is told");
     b.fs.power().mend();
     b.site.load("a").write(&mut history, 0..64, true).expect("it goes on by itself");
-    b.verified(&mut history, None);
+    b.site.verified("a", &mut history, None);
     daemon.kill().expect("it lived");
     let daemon = b.site.daemon();
-    b.verified(&mut history, Some(Crash::Killed));
+    b.site.verified("a", &mut history, Some(Crash::Killed));
     daemon.stop().expect("a clean stop");
 }

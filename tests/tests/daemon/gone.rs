@@ -3,7 +3,6 @@
 use crate::live::under_load;
 use crate::site::{CORE, Site};
 use loligo_tests::history::{Crash, History};
-use loligo_tests::load::End;
 use loligo_tests::lossy::{Mounted, Part};
 use loligo_tests::server::{Server, Volume};
 use loligo_tests::skip;
@@ -60,10 +59,6 @@ impl Breakable {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-
-    fn verified(&self, volume: &str, history: &mut History, after: Option<Crash>) {
-        assert_eq!(self.site.load(volume).verify(history, after).expect("right data"), End::Done);
-    }
 }
 
 #[test]
@@ -83,14 +78,14 @@ fn a_cache_that_is_gone_in_wt_wa_or_wi_is_done_without_and_no_request_fails() {
         let said = daemon.words();
         assert!(said.contains("serves alone") && said.contains("the daemon remembers it"), "{said}");
         assert!(b.site.refused(&["mode", "a", "wb"]).contains("the cache is gone"));
-        b.verified("a", &mut history, None);
+        b.site.verified("a", &mut history, None);
         daemon.kill().expect("it lived");
         b.fs.power().mend();
         // It is back with all that it held, and begins anew.
         let daemon = b.site.daemon();
         assert!(daemon.words().contains("made anew"), "{}", daemon.words());
         assert!(!b.is_gone("a"));
-        b.verified("a", &mut history, Some(Crash::Killed));
+        b.site.verified("a", &mut history, Some(Crash::Killed));
         daemon.stop().expect("a clean stop");
     }
 }
@@ -109,14 +104,14 @@ fn a_cache_that_stays_away_is_done_without_at_the_next_start_and_begins_anew_whe
     for _ in 0..2 {
         let daemon = b.site.daemon();
         assert!(daemon.words().contains("is served without it"), "{}", daemon.words());
-        b.verified("a", &mut history, None);
+        b.site.verified("a", &mut history, None);
         b.site.load("a").write(&mut history, 0..2048, false).expect("written");
         daemon.stop().expect("a clean stop");
     }
     b.fs.power().mend();
     let daemon = b.site.daemon();
     assert!(daemon.words().contains("made anew"), "{}", daemon.words());
-    b.verified("a", &mut history, None);
+    b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -139,7 +134,7 @@ fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
     daemon.kill().expect("it lived");
     b.fs.power().mend();
     let daemon = b.site.daemon();
-    b.verified("a", &mut history, Some(Crash::Killed));
+    b.site.verified("a", &mut history, Some(Crash::Killed));
     daemon.stop().expect("a clean stop");
 }
 
@@ -175,7 +170,7 @@ fn a_cache_that_answers_nothing_is_detached_where_the_core_has_everything_and_no
     b.site.configure(&b.section("wa"));
     let daemon = b.site.daemon();
     assert!(daemon.words().contains("made anew"), "what it holds is void: {}", daemon.words());
-    b.verified("a", &mut history, None);
+    b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -252,7 +247,7 @@ fn a_share_whose_pool_is_gone_is_not_resized_and_it_is_said_what_helps() {
     b.wait("a", &daemon);
     let said = b.site.refused(&resize);
     assert!(said.contains("is gone") && said.contains("'loligo volume attach a'"), "{said}");
-    b.verified("a", &mut history, None);
+    b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -288,7 +283,7 @@ fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
     let write = |history: &mut History| b.site.load("a").write(history, 0..4096, false).expect("written");
     let daemon = b.site.daemon();
     write(&mut history);
-    b.verified("a", &mut history, None);
+    b.site.verified("a", &mut history, None);
     b.fail();
     write(&mut history);
     b.wait("a", &daemon);
@@ -303,7 +298,7 @@ fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
     b.site.configure(&b.section("wa"));
     let daemon = b.site.daemon();
     assert!(daemon.words().contains("made anew"), "{}", daemon.words());
-    b.verified("a", &mut history, None);
+    b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 
     // The same without any failure: it is served bare for a while.
@@ -316,7 +311,7 @@ fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
     b.site.configure(&cached);
     let daemon = b.site.daemon();
     assert!(daemon.words().contains("made anew"), "{}", daemon.words());
-    b.verified("a", &mut history, None);
+    b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -348,6 +343,6 @@ fn without_a_daemon_the_label_of_the_core_keeps_a_void_cache_from_being_believed
     assert!(why.contains("is void") && why.contains("--create --force"), "{why}");
     let mut server = serve(&["--create", "--force"]);
     server.ready().expect("it serves");
-    b.verified(NAME, &mut history, Some(Crash::Killed));
+    b.site.verified(NAME, &mut history, Some(Crash::Killed));
     server.stop().expect("a clean stop");
 }

@@ -2,7 +2,6 @@
 
 use crate::site::{CORE, Site};
 use loligo_tests::history::{Crash, History};
-use loligo_tests::load::End;
 use loligo_tests::server::Server;
 use std::io::BufRead;
 
@@ -39,8 +38,7 @@ fn volumes_of_the_file_and_by_command_survive_kills_and_restarts_with_what_was_s
         assert_eq!(site.ok(&["param", "get", "a", "seq-threshold"]).trim(), "2097152");
         assert_eq!(site.show("a")["definition"]["mode"], "wt");
         assert_eq!(site.ok(&["param", "get", "c", "seq-cutoff"]).trim(), "never");
-        let end = site.load("c").verify(&mut history, crash).expect("right data");
-        assert_eq!(end, End::Done);
+        site.verified("c", &mut history, crash);
         history
     };
     daemon.kill().expect("it lived");
@@ -111,7 +109,7 @@ fn without_its_dirty_cache_a_volume_is_not_served_and_what_is_lost_is_said() {
     std::fs::rename(site.path("away"), site.path("a.cache")).expect("moved back");
     site.ok(&["volume", "start", "a"]);
     let mut history = history;
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 
     // After a kill nobody knows how much it was.
@@ -296,8 +294,7 @@ fn cores_of_one_pool_are_served_together_and_come_back_with_what_they_held() {
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     for (volume, mut history) in histories {
-        let end = site.load(volume).verify(&mut history, Some(Crash::Killed)).expect("right data");
-        assert_eq!(end, End::Done, "{volume}");
+        site.verified(volume, &mut history, Some(Crash::Killed));
     }
     daemon.stop().expect("a clean stop");
 }

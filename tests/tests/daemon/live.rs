@@ -107,7 +107,7 @@ fn a_cache_comes_and_goes_under_clients_who_notice_nothing() {
     assert!(site.refused(&["release", &site.text("c")]).contains("no Loligo cache"));
     let daemon = site.daemon();
     assert!(!site.cached("a"));
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -122,8 +122,7 @@ fn what_was_attached_or_detached_is_so_after_a_kill_with_all_that_was_dirty() {
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     assert!(site.cached("a"), "the dirty cache is not left out");
-    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
-    assert_eq!(end, End::Done);
+    site.verified("a", &mut history, Some(Crash::Killed));
     assert_eq!(site.ok(&["param", "get", "a", "destage-rate"]).trim(), "1");
     // Nor is it when it is not there.
     daemon.kill().expect("it lived");
@@ -138,22 +137,21 @@ fn what_was_attached_or_detached_is_so_after_a_kill_with_all_that_was_dirty() {
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     assert!(!site.cached("a"));
-    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
-    assert_eq!(end, End::Done);
+    site.verified("a", &mut history, Some(Crash::Killed));
 
     // Who edits the file means it; the device is a new cache then.
     daemon.stop().expect("a clean stop");
     site.configure(&site.section("a").replace("a.cache", "c"));
     let daemon = site.daemon();
     assert!(site.cached("a"));
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     // A volume of the file that is detached is bare over restarts, whatever else is edited.
     site.ok(&["volume", "detach", "a"]);
     site.configure(&(site.section("a").replace("a.cache", "c") + "autostart = true\n"));
     daemon.stop().expect("a clean stop");
     let daemon = site.daemon();
     assert!(!site.cached("a"));
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -191,16 +189,14 @@ fn a_core_with_a_label_says_whether_a_cache_may_hold_more_whatever_comes_and_goe
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     assert!(!site.cached("a"));
-    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
-    assert_eq!(end, End::Done);
+    site.verified("a", &mut history, Some(Crash::Killed));
     site.does(&site.attach("a", "c", &["--mode", "wb", "--param", "destage-rate=1"]));
     site.load("a").write(&mut history, 0..64, true).expect("written");
     alone(Some("whatever the core did not have"));
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     assert!(site.cached("a"));
-    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
-    assert_eq!(end, End::Done);
+    site.verified("a", &mut history, Some(Crash::Killed));
     daemon.stop().expect("a clean stop");
 }
 
@@ -254,8 +250,7 @@ fn a_cache_that_the_daemon_may_remember_or_not_is_there_and_empty() {
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     assert!(site.cached("a"));
-    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
-    assert_eq!(end, End::Done);
+    site.verified("a", &mut history, Some(Crash::Killed));
     daemon.stop().expect("a clean stop");
 }
 
@@ -274,7 +269,7 @@ fn a_core_is_not_served_bare_while_its_cache_may_hold_more() {
     daemon.stop().expect("a clean stop");
     site.configure(&site.section("a"));
     let daemon = site.daemon();
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     site.ok(&["volume", "stop", "a", "--flush"]);
     site.configure(&site.bare("a"));
     site.ok(&["config", "reload"]);
@@ -318,10 +313,10 @@ fn an_attach_that_cannot_be_is_refused_before_anybody_waits_and_changes_nothing(
     let used = site.attach("a", "b.cache", &mode);
     refused(&used, "holds the cache of volume 'b'");
     assert!(!site.cached("a"));
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     site.does(&[used, vec!["--force".to_owned()]].concat());
     assert!(site.cached("a"));
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -379,7 +374,7 @@ fn a_detach_is_given_up_by_an_interrupt_and_the_cache_stays_what_it_was() {
     assert!(!status.success() && said.contains("given up"), "{status}: {said}");
     assert_eq!(site.stats("a")["mode"], "wb", "as before");
     assert!(site.cached("a"));
-    assert_eq!(site.load("a").verify(&mut history, None).expect("right data"), End::Done);
+    site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
@@ -467,7 +462,6 @@ fn the_share_of_a_served_volume_gets_another_size_and_can_be_detached() {
     daemon.kill().expect("it lived");
     let daemon = site.daemon();
     assert!(site.cached("a"));
-    let end = site.load("a").verify(&mut history, Some(Crash::Killed)).expect("right data");
-    assert_eq!(end, End::Done);
+    site.verified("a", &mut history, Some(Crash::Killed));
     daemon.stop().expect("a clean stop");
 }

@@ -1,7 +1,8 @@
 //! A folder with cores and a configuration, and the daemon over them.
 
 use loligo_tests::cli::Cli;
-use loligo_tests::load::Load;
+use loligo_tests::history::{Crash, History};
+use loligo_tests::load::{End, Load};
 use loligo_tests::server::Server;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -98,6 +99,11 @@ impl Site {
     /// A client of a volume.
     pub fn load(&self, volume: &str) -> Load {
         Load::connect(&self.path(&format!("{volume}.nbd")), volume, 1).expect("a connection")
+    }
+
+    /// Every block of a volume has what a client may expect there.
+    pub fn verified(&self, volume: &str, history: &mut History, after: Option<Crash>) {
+        assert_eq!(self.load(volume).verify(history, after).expect("right data"), End::Done, "{volume}");
     }
 
     /// Asks the daemon, and hangs up once it has answered; its whole answer.

@@ -54,7 +54,7 @@ fn a_machine_boots_with_its_osd_on_a_cached_disk_after_an_orderly_end_and_after_
         script: format!(
             "LIFE={life} LAST={acked}\n{}{}{}",
             include_str!("../../vm/cluster.sh"),
-            include_str!("../../vm/shutdown.sh"),
+            include_str!("../../vm/units.sh"),
             include_str!("../../vm/boot.sh")
         ),
         disks: disks.clone(),

@@ -27,7 +27,7 @@ fn osds_of_ceph_volume_come_up_behind_their_caches_after_a_boot_and_without_them
         let script = format!(
             "LIFE={life} LAST={acked}\n{}{}{}",
             include_str!("../../vm/cluster.sh"),
-            include_str!("../../vm/shutdown.sh"),
+            include_str!("../../vm/units.sh"),
             include_str!("../../vm/ceph_volume.sh")
         );
         let plan = Plan {
