@@ -1,0 +1,219 @@
+//! A cache that is there already: recovered, and held against its core.
+
+use super::OpenCache;
+use crate::core::{Backing, OpenCore};
+use crate::say::say;
+use crate::serve::CacheOptions;
+use anyhow::{Context, Result, bail};
+use loligo_block::{CacheDevice, SyncIo};
+use loligo_cache::open::{self as engine, Devices, Large, Opened};
+use loligo_cache::superblock::Superblock;
+use loligo_cache::units::BLOCK;
+use std::time::Instant;
+
+/// Clean blocks compared with the core at start, beside those of its first and last MiB.
+const COMPARED: usize = 256;
+
+/// What is large for an RBD image: an operation of OSDs takes as long with 64 KiB as with 4, and from 512 KiB on so many 4 KiB slots
+/// cost more than the operation (docs/decisions/0019).
+const LARGE: Large = Large { least: 64 << 10, always: 512 << 10 };
+
+/// Recovers, compares with the core, and makes the engines.
+pub(super) fn recover(
+    o: &CacheOptions,
+    core: &OpenCore,
+    file: CacheDevice,
+    sb: Superblock,
+    drop_clean: bool,
+) -> Result<OpenCache> {
+    let mut dev = file.sync_io();
+    let path = o.path.display();
+    if let Some(why) = core.spec.single_thread().filter(|_| sb.layout.shards > 1) {
+        bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
+    }
+    let mut disk = core.backing.sync_io();
+    // Whoever served it without a cache may have been killed: what is read of it now is to be durable.
+    disk.flush().context("the core cannot be flushed")?;
+    let options = engine::OpenOptions { force: o.force, params: core.params, bug: None };
+    let begun = Instant::now();
+    let mut opened = engine::open(&mut dev, &mut *disk, sb, &options).with_context(|| {
+        format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
+    })?;
+    say_recovered(&opened, begun);
+    if let Err(refused) = follow_shrinking(&mut opened, &mut dev, &mut *disk, core, &options) {
+        if opened.was_clean {
+            close_again(&opened, &mut dev)?;
+        }
+        return Err(refused);
+    }
+    let dirty = opened.dirty_blocks() * BLOCK;
+    let ahead = core.home.as_ref().map_or(Ok(false), |home| home.is_ahead_of(&opened.superblock, dirty));
+    let compared = ahead.and_then(|ahead| {
+        compare(&mut opened, &mut dev, &mut *disk, core, o, &options)?;
+        Ok(ahead)
+    });
+    let ahead = match compared {
+        Ok(ahead) => ahead,
+        Err(refused) => {
+            if opened.was_clean {
+                close_again(&opened, &mut dev)?;
+            }
+            return Err(refused);
+        }
+    };
+    if core.changed || ahead {
+        let dropped = opened.drop_clean(&mut dev, &options).context("clean blocks cannot be dropped")?;
+        if dropped > 0 {
+            say!(
+                "{}: others had the core since this cache was: {dropped} clean blocks were dropped",
+                core.spec
+            );
+        }
+    }
+    if drop_clean {
+        opened.drop_clean(&mut dev, &options).context("clean lines cannot be dropped")?;
+    }
+    let (cache, disk) = (file.geometry(), core.backing.geometry());
+    let devices = Devices {
+        journal_unit: cache.logical_block.max(512),
+        cache_volatile: cache.volatile_cache,
+        core_volatile: disk.volatile_cache,
+        core_unmaps: disk.can_unmap,
+        core_groups: core.takes_groups(),
+        core_large: if core.takes_groups() { LARGE } else { Large::NEVER },
+        core_snapshots: core.has_snapshots(),
+        page_writes: engine::PAGE_WRITES,
+    };
+    let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
+    Ok(OpenCache { file, share: None, superblock, cores, made: None })
+}
+
+/// Forgets what is cached behind the end that an image had meanwhile, or has by now, and takes its size.
+fn follow_shrinking(
+    opened: &mut Opened,
+    dev: &mut dyn SyncIo,
+    disk: &mut dyn SyncIo,
+    core: &OpenCore,
+    options: &engine::OpenOptions,
+) -> Result<()> {
+    let sb = &opened.superblock;
+    let (is, was, length) = (core.identity.size, sb.core.size, sb.home_length);
+    if is >= was && sb.cut.is_none() {
+        return Ok(());
+    }
+    // What was seen to go while it was served is given up already.
+    let given_up = sb.cut.unwrap_or(length);
+    let lost = opened.dirty_between(is, given_up) * BLOCK;
+    // Where nobody else had it, it shrank under this cache, which ended before it could say so.
+    if lost > 0 && !options.force && core.changed {
+        bail!(
+            "{} shrank from {was} to {is} bytes while it was not served, and {lost} dirty bytes of the cache lie behind its end: \
+             --force drops them; or make it as large as it was ('rbd resize')",
+            core.spec
+        );
+    }
+    if let Backing::Image(image) = &core.backing
+        && !core.changed
+    {
+        // What went there after librbd had cut it off must not be found when it grows.
+        image.cut_boundary(given_up.min(is))?;
+    }
+    let cut = opened
+        .cut_off(dev, disk, given_up.min(is), options)
+        .context("what lies behind the core's end cannot be dropped")?;
+    if is != was {
+        say!("{}: it had {was} bytes and has {is}: the volume follows", core.spec);
+    }
+    if cut.clean + cut.dirty > 0 {
+        say!(
+            "{}: it ended at byte {} meanwhile: {} clean and {} dirty blocks behind that were dropped",
+            core.spec,
+            given_up.min(is),
+            cut.clean,
+            cut.dirty
+        );
+    }
+    let sb = &mut opened.superblock;
+    sb.shrink(is);
+    if is > was
+        && let Err(why) = sb.grow(is)
+    {
+        say!("warning: the volume stays at {} bytes: {why}", sb.home_length);
+    }
+    sb.store(dev).context("the superblock cannot be written")
+}
+
+fn say_recovered(opened: &Opened, begun: Instant) {
+    let r = &opened.report;
+    if !opened.was_clean {
+        say!(
+            "recovered in {} ms: {} journal frames replayed, {} unfinished writes dropped, {} clean blocks dropped, \
+             {} bytes dirty",
+            begun.elapsed().as_millis(),
+            r.frames,
+            r.records_dropped,
+            r.clean_dropped,
+            opened.dirty_blocks() * BLOCK
+        );
+    }
+    if r.pages_lost > 0 || r.frames_lost > 0 {
+        say!("warning: given up by --force: {} index pages, {} journal frames", r.pages_lost, r.frames_lost);
+    }
+}
+
+/// Says of a cache that was stopped cleanly, and that nobody was served from since, that this is so: opening it has taken
+/// that away.
+fn close_again(opened: &Opened, dev: &mut dyn SyncIo) -> Result<()> {
+    let finals: Vec<u64> = opened.shards.iter().map(|s| s.last_seq()).collect();
+    close_unserved(dev, &finals, opened.dirty_blocks())
+}
+
+/// The same of one whose engines are made and have not run.
+pub(crate) fn close_unserved(dev: &mut dyn SyncIo, finals: &[u64], dirty_blocks: u64) -> Result<()> {
+    // As it is on the device: a core that grew is not written down.
+    let mut stored = Superblock::load(dev).context("the superblock cannot be read again")?;
+    let mode = stored.mode;
+    engine::close(dev, &mut stored, finals, mode, dirty_blocks, None)
+        .context("the superblock cannot be written")
+}
+
+/// Whether the core is still what the clean blocks say.
+fn compare(
+    opened: &mut Opened,
+    dev: &mut dyn SyncIo,
+    disk: &mut dyn SyncIo,
+    core: &OpenCore,
+    o: &CacheOptions,
+    options: &engine::OpenOptions,
+) -> Result<()> {
+    let c = opened.compare(disk, COMPARED).context("the core cannot be read to compare it with the cache")?;
+    let dirty = opened.dirty_blocks() * BLOCK;
+    if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
+        say!(
+            "warning: nothing in the cache can be compared with the core, since all of it is newer; {} was taken for the \
+             right one by its size alone",
+            core.spec
+        );
+    }
+    if c.different == 0 {
+        return Ok(());
+    }
+    if c.different * 2 > c.compared && dirty > 0 && !o.force {
+        bail!(
+            "{} of {} clean blocks compared differ from the core, and the cache holds {dirty} dirty bytes: this is \
+             another core, or its content was replaced. Give the right --core; --force uses this one all the same, and \
+             writes the dirty data to it",
+            c.different,
+            c.compared
+        );
+    }
+    let dropped = opened.drop_clean(dev, options).context("clean lines cannot be dropped")?;
+    say!(
+        "warning: {} of {} clean blocks compared differ from the core: somebody wrote to it without its cache. All {} \
+         clean blocks were dropped; {dirty} dirty bytes are kept",
+        c.different,
+        c.compared,
+        dropped
+    );
+    Ok(())
+}
