@@ -79,7 +79,7 @@ case $LIFE in
     for osd in 0 1 2; do
         within 400 up $osd
         echo "ok: osd.$osd is up $(now) ms after the boot"
-        same "restarts of ceph-osd@$osd" 0 "$(systemctl show -p NRestarts --value ceph-osd@$osd)"
+        once $osd
         same "the folder of osd.$osd is on disk" "" "$(folder $osd)"
     done
     leads 0 /dev/loligo/osd0

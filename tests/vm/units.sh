@@ -9,6 +9,15 @@ begun() {
     must systemctl enable --now loligod
 }
 
+# once ID: the OSD did not have to be started again.
+once() {
+    local again=$(systemctl show -p NRestarts --value ceph-osd@$1)
+    [ "$again" = 0 ] || {
+        journalctl -b -o short-monotonic -u "ceph-osd@$1" -u loligod | tail -n 60
+        fail "ceph-osd@$1 was started again $again times"
+    }
+}
+
 # told UNIT WORD: when systemd said that last of it in the boot before, in microseconds.
 told() {
     journalctl -b -1 -o short-monotonic _PID=1 UNIT=$1.service | grep " $2 " | tail -n 1 | tr -d '[.' | awk '{ print $1 + 0 }'

@@ -78,7 +78,10 @@ pub fn start(place: &Place, stop: &Interrupt) -> Result<()> {
         let unit = unit(place.id);
         // Deaths of the device's doing count against the unit.
         let _ = systemctl(&["reset-failed", &unit], stop);
-        systemctl(&["start", &unit], stop)?;
+        // One that waits to be started again goes on waiting where it is only to be started.
+        let waits = systemctl(&["show", "-p", "SubState", "--value", &unit], stop)
+            .is_ok_and(|state| state.trim() == "auto-restart");
+        systemctl(&[if waits { "restart" } else { "start" }, &unit], stop)?;
     } else {
         // Whoever runs this may be a process that file systems wait for; an OSD is none.
         let _ = configure_io_flusher_behavior(false);

@@ -2,8 +2,10 @@
 
 use crate::site::{CORE, Site};
 use loligo_tests::history::{Crash, History};
-use loligo_tests::server::Server;
+use loligo_tests::server::{Server, program};
 use std::io::BufRead;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
 
 /// Writes a whole MiB and reads it back, so that the cache is dirty.
 fn write_some(site: &Site, volume: &str) -> History {
@@ -296,5 +298,38 @@ fn cores_of_one_pool_are_served_together_and_come_back_with_what_they_held() {
     for (volume, mut history) in histories {
         site.verified(volume, &mut history, Some(Crash::Killed));
     }
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn systemd_hears_of_the_daemon_from_the_daemon_alone() {
+    let site = Site::new(&["a"]);
+    let (socket, seen) = (site.path("notify"), site.path("seen"));
+    let heard = UnixDatagram::bind(&socket).expect("a socket");
+    heard.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let after =
+        format!("after-start = [\"/bin/sh\", \"-c\", \"env > {0}.new; mv {0}.new {0}\"]\n", seen.display());
+    site.configure(&(site.section("a") + &after));
+    let mut command = std::process::Command::new(program());
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "30000000");
+    let mut daemon =
+        Server::daemon_by(command, site.dir.path(), &site.path("loligod.toml")).expect("it runs");
+    daemon.ready().expect("it gets ready");
+    let mut words = [0; 4096];
+    let mut told = || {
+        let n = heard.recv(&mut words).expect("it says something");
+        String::from_utf8_lossy(&words[..n]).into_owned()
+    };
+    while !told().contains("READY=1") {}
+    while !told().contains("WATCHDOG=1") {}
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !seen.exists() {
+        assert!(Instant::now() < deadline, "after-start was not run");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let passed = std::fs::read_to_string(&seen).expect("its surroundings");
+    assert!(
+        passed.contains("LOLIGO_RUNTIME_DIR") && !passed.contains("NOTIFY_") && !passed.contains("WATCHDOG_")
+    );
     daemon.stop().expect("a clean stop");
 }

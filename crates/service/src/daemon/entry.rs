@@ -424,6 +424,10 @@ fn after_start(words: &[String]) {
     let Some((program, args)) = words.split_first() else { return };
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
+    // What it starts is not to speak to systemd in the daemon's name.
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
+        command.env_remove(name);
+    }
     let (program, prefix) = (program.clone(), crate::say::prefix());
     std::thread::spawn(move || {
         guard::unmark();

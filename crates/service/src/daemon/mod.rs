@@ -23,6 +23,7 @@ use entry::{Entry, Memory, Status};
 use exchange::{CacheConfig, Exchanged};
 use loligo_export::ListenAddr;
 use rustix::process::{Signal, getpid, kill_process};
+use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -41,6 +42,11 @@ pub(crate) const SOCKET: &str = "loligod";
 const BEAT: Duration = Duration::from_secs(1);
 /// How long the daemon waits for volumes to come before it says that it is ready: those that take longer come later.
 const FIRST: Duration = Duration::from_secs(60);
+/// In the first minutes of a machine its devices come one after another, which udev and LVM see to: so long after the daemon's start it waits for those
+/// that are not there yet, too.
+const COMING: Duration = Duration::from_secs(30);
+/// How many those are.
+const BOOT: Duration = Duration::from_secs(180);
 /// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
@@ -278,7 +284,8 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let _api = control.serve(socket, router(daemon.clone()))?;
     tracing::debug!(socket = %path.display(), "the API is served");
 
-    let first = Instant::now() + FIRST;
+    let (first, up) = (Instant::now(), clock_gettime(ClockId::Boottime));
+    let is_boot = (up.tv_sec as u64) < BOOT.as_secs();
     let mut ready = false;
     let stop = loop {
         match caught.recv_timeout(if ready { BEAT } else { BEAT / 10 }) {
@@ -287,7 +294,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break false,
         }
-        if !ready && (daemon.has_begun() || Instant::now() >= first) {
+        if !ready && daemon.statuses().iter().all(|s| has_begun(s, is_boot, first.elapsed())) {
             ready = true;
             notify(&[NotifyState::Ready]);
             let mut out = std::io::stdout();
@@ -316,6 +323,15 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         }
     }
     Ok(if daemon.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whether whoever stands on a volume need not wait for it any longer, so long after the daemon's start.
+fn has_begun(status: &Status, is_boot: bool, since: Duration) -> bool {
+    match status {
+        Status::Starting => since >= FIRST,
+        Status::Waiting(_) => !is_boot || since >= COMING,
+        Status::Stopped | Status::Serving | Status::Refused(_) | Status::Stopping | Status::Failed(_) => true,
+    }
 }
 
 fn notify(states: &[NotifyState<'_>]) {
@@ -394,8 +410,8 @@ impl Daemon {
         self.entries().iter().filter_map(|e| e.app()).collect()
     }
 
-    fn has_begun(&self) -> bool {
-        self.entries().iter().all(|e| e.status() != Status::Starting)
+    fn statuses(&self) -> Vec<Status> {
+        self.entries().iter().map(|e| e.status()).collect()
     }
 
     fn quit_all(&self) {
@@ -577,5 +593,24 @@ impl Daemon {
             }
         }
         Ok(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_a_boot_devices_that_come_late_are_waited_for_and_those_that_never_come_are_not_for_long() {
+        let second = Duration::from_secs;
+        let waiting = Status::Waiting("the core is not there".to_owned());
+        assert!(!has_begun(&waiting, true, second(5)), "an OSD would start without its volume");
+        assert!(has_begun(&waiting, true, second(31)), "the machine comes up without one of its disks");
+        assert!(has_begun(&waiting, false, second(0)), "nothing more comes of itself");
+        assert!(
+            !has_begun(&Status::Starting, false, second(31))
+                && has_begun(&Status::Starting, false, second(61))
+        );
+        assert!(has_begun(&Status::Refused("no".to_owned()), true, second(0)));
     }
 }
