@@ -74,7 +74,9 @@ enum What {
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.what {
         What::Check { config } => {
-            let volumes = Config::load(&config)?.volumes.len();
+            let checked = Config::load(&config)?;
+            checked.distinct()?;
+            let volumes = checked.volumes.len();
             outln!("{}: right, {volumes} volume(s)", config.display());
         }
         What::Show { config, json } => {

@@ -85,7 +85,11 @@ fn words() -> Vec<OsString> {
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("LOLIGO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).without_time().init();
+    tracing_subscriber::fmt()
+        .with_writer(loligo_service::log::writer)
+        .with_env_filter(filter)
+        .without_time()
+        .init();
     let cli = match Cli::try_parse_from(words()) {
         Ok(cli) => cli,
         Err(said) => {

@@ -183,11 +183,8 @@ impl CreateArgs {
                 all.insert(key.to_owned(), value);
             }
         };
-        // A path in a command is meant in the folder where that was typed, and the daemon's is another.
-        let here = std::env::current_dir()?;
-        put("core", self.core.as_deref().map(|core| beside(&here, core).into()));
-        let cache = self.cache.as_ref().map(|c| beside(&here, &c.display().to_string()));
-        put("cache", cache.map(Into::into));
+        put("core", self.core.clone().map(Into::into));
+        put("cache", self.cache.as_ref().map(|c| c.display().to_string().into()));
         put("cache-size", self.cache_size.clone().map(Into::into));
         put("mode", self.mode.clone().map(Into::into));
         put("profile", self.profile.clone().map(Into::into));
@@ -197,7 +194,12 @@ impl CreateArgs {
                 self.params.iter().map(|(k, v)| (k.clone(), v.clone().into())).collect();
             put("params", Some(params.into()));
         }
-        Ok(all.try_into()?)
+        // A path in a command is meant in the folder where that was typed, and the daemon's is another.
+        let here = std::env::current_dir()?;
+        let mut wanted: VolumeConfig = all.try_into()?;
+        wanted.core = beside(&here, &wanted.core);
+        wanted.cache = wanted.cache.map(|cache| beside(&here, &cache.display().to_string()).into());
+        Ok(wanted)
     }
 }
 
@@ -361,8 +363,10 @@ fn show(v: &Listed, json: bool) -> Result<()> {
     }
     let why = v.status.why().or(v.says.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
     outln!("# {}{why}", v.status.word());
-    if let Some(mode) = v.mode.as_ref().filter(|mode| v.definition.mode.as_ref() != Some(mode)) {
-        outln!("# mode {mode} is in force; from the next start on it is as below");
+    if let (Some(now), Some(next)) = (&v.mode, &v.definition.mode)
+        && now != next
+    {
+        outln!("# mode {now} is in force; from the next start on it is as below");
     }
     outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
     if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {

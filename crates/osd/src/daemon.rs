@@ -80,7 +80,7 @@ pub fn start(place: &Place, stop: &Interrupt) -> Result<()> {
         let _ = systemctl(&["reset-failed", &unit], stop);
         // One that waits to be started again goes on waiting where it is only to be started.
         let waits = systemctl(&["show", "-p", "SubState", "--value", &unit], stop)
-            .is_ok_and(|state| state.trim() == "auto-restart");
+            .is_ok_and(|state| state.trim() == "auto-restart" && holder(&place.dir).is_none());
         systemctl(&[if waits { "restart" } else { "start" }, &unit], stop)?;
     } else {
         // Whoever runs this may be a process that file systems wait for; an OSD is none.

@@ -98,9 +98,9 @@ pub(crate) fn first_block(dev: &mut dyn SyncIo) -> Result<Vec<u8>> {
     Ok(raw)
 }
 
-/// What the core lacks, by its label: 0 where its own first block is there, nothing where that is not known.
+/// What the core lacks by what its last stop said: 0 where its own first block is there, nothing where it was not stopped cleanly.
 pub(crate) fn lacks(core: &Path) -> Result<Option<u64>> {
-    Ok(label(core)?.map_or(Some(0), |label| label.lacks()))
+    Ok(label(core)?.map_or(Some(0), |label| label.dirty_bytes))
 }
 
 /// The label in the place of the first block; nothing where that is there itself. Whoever has the device is not disturbed.
@@ -352,7 +352,7 @@ mod tests {
     fn without_its_cache_the_label_itself_has_the_first_block() {
         let site = site(None);
         let block = relabelled(&site, |label| label.through = true);
-        assert_eq!(lacks(&site.core).expect("it can be read"), Some(0));
+        assert_eq!(lacks(&site.core).expect("it can be read"), None, "it was not stopped cleanly");
         site.raw(false).lift().expect("the disk has everything");
         assert_eq!(site.now()[..4096], site.head);
         // Cut off, it is known from either of the copies that were kept.

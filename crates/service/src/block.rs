@@ -71,15 +71,8 @@ impl FromStr for Rotational {
 
 /// Before any thread runs, for threads inherit it: where there are block devices, the kernel's file systems may wait for
 /// this process when memory is short, so that it must not wait for them to free some.
-///
-/// # Errors
-/// Where the options contradict each other.
-pub(crate) fn prepare(options: &ServeOptions) -> Result<()> {
-    let devices = options.listen.iter().filter(|w| matches!(w, Way::Block(_) | Way::Ublk(_) | Way::Loop(_)));
-    let devices = devices.count();
-    let named = !options.block.dev_names.is_empty();
-    ensure!(!named || devices == 1, "--dev-name names the one block device: give --listen block:NAME, once");
-    if devices > 0
+pub(crate) fn prepare(options: &ServeOptions) {
+    if devices(options) > 0
         && let Err(why) = rustix::process::configure_io_flusher_behavior(true)
     {
         say!(
@@ -87,6 +80,21 @@ pub(crate) fn prepare(options: &ServeOptions) -> Result<()> {
              service CAP_SYS_RESOURCE"
         );
     }
+}
+
+fn devices(options: &ServeOptions) -> usize {
+    let device = |way: &&Way| matches!(way, Way::Block(_) | Way::Ublk(_) | Way::Loop(_));
+    options.listen.iter().filter(device).count()
+}
+
+/// # Errors
+/// Where the options contradict each other.
+pub(crate) fn check(options: &ServeOptions) -> Result<()> {
+    let named = !options.block.dev_names.is_empty();
+    ensure!(
+        !named || devices(options) == 1,
+        "--dev-name names the one block device: give --listen block:NAME, once"
+    );
     Ok(())
 }
 

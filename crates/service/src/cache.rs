@@ -86,6 +86,7 @@ pub(crate) fn open(
             Some(place) => place.clone(),
             None => open_device(o)?,
         };
+        signals.opened();
         return open_in(place, name, o, core, watch);
     }
     refuse_missing(o)?;

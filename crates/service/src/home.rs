@@ -276,7 +276,7 @@ impl Home {
 }
 
 fn lost(label: &HomeLabel) -> Option<String> {
-    match label.dirty_bytes {
+    match label.lacks() {
         Some(0) => None,
         Some(n) => Some(format!("{n} bytes that the core does not have")),
         None => Some("whatever the core did not have when it was served last".to_owned()),

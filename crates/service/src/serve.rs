@@ -17,7 +17,7 @@ use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
-use crate::{cache, core, metrics, names, rbd, stats, stop, ublk};
+use crate::{cache, core, log, metrics, names, rbd, stats, stop, ublk};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
@@ -111,6 +111,9 @@ pub struct CacheOptions {
 /// # Errors
 /// Every refusal, with cause and mend.
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
+    // Before any other thread, for they inherit it.
+    block::prepare(&options);
+    let _log = log::aside()?;
     let signals = StopSignals::catch()?;
     let metrics = options.metrics.map(metrics::bind).transpose()?;
     let control = ControlThread::start()?;
@@ -176,7 +179,7 @@ impl Volume {
         control: &ControlThread,
     ) -> Result<Volume> {
         check(&options)?;
-        block::prepare(&options)?;
+        block::check(&options)?;
         let mut options = options;
         options.listen = block::choose(&options.listen);
         let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
@@ -363,6 +366,10 @@ impl Volume {
     pub(crate) fn look(&mut self, memory: Option<&dyn Memory>) {
         let snapshots = self.app.handle.snapshots();
         let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
+        // Before anything is said, for which somebody may have to be waited.
+        if !waits {
+            self.fail_together(&snapshots);
+        }
         if let Some(why) = snapshots
             .iter()
             .find_map(|s| s.poisoned.as_ref())
@@ -388,7 +395,9 @@ impl Volume {
         }
         self.kernel.look();
         stats::rewrite(&self.options, &self.app, true);
-        self.mind_cache(&snapshots, memory);
+        if waits {
+            self.mind_cache(&snapshots, memory);
+        }
     }
 
     /// The cache it is served through; nothing where it is bare.

@@ -16,9 +16,15 @@ pub(crate) struct Stopper {
     send: Sender<i32>,
     asked: AtomicBool,
     deadly: Arc<AtomicBool>,
+    opened: Arc<AtomicBool>,
 }
 
 impl Stopper {
+    /// Whether its devices are there, so that its start ends.
+    pub(crate) fn has_devices(&self) -> bool {
+        self.opened.load(Ordering::Acquire)
+    }
+
     /// Stops it, as a first signal does; asked again it is no second one, which would give up what the stop waits for.
     pub(crate) fn ask(&self) {
         if !self.asked.swap(true, Ordering::AcqRel) {
@@ -46,6 +52,8 @@ pub(crate) struct StopSignals {
     starting: Arc<Mutex<Option<Vec<PathBuf>>>>,
     /// While the stop waits for what may never come.
     deadly: Arc<AtomicBool>,
+    /// Core and cache have been opened.
+    opened: Arc<AtomicBool>,
 }
 
 impl StopSignals {
@@ -82,17 +90,16 @@ impl StopSignals {
                 }
             })
             .context("starting the signal thread")?;
-        Ok(StopSignals { caught, starting, deadly })
+        Ok(StopSignals { caught, starting, deadly, opened: Arc::default() })
     }
 
     /// Signals that only the [`Stopper`] gives. A start is never cut off.
     pub(crate) fn driven() -> (StopSignals, Stopper) {
         let (send, caught) = channel();
-        let deadly = Arc::new(AtomicBool::new(false));
-        (
-            StopSignals { caught, starting: Arc::default(), deadly: deadly.clone() },
-            Stopper { send, asked: AtomicBool::new(false), deadly },
-        )
+        let (deadly, opened) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let signals =
+            StopSignals { caught, starting: Arc::default(), deadly: deadly.clone(), opened: opened.clone() };
+        (signals, Stopper { send, asked: AtomicBool::new(false), deadly, opened })
     }
 
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
@@ -104,6 +111,11 @@ impl StopSignals {
         if let Some(left) = &mut *self.starting() {
             left.push(path.to_owned());
         }
+    }
+
+    /// Core and cache are there: what the start does from now on ends.
+    pub(crate) fn opened(&self) {
+        self.opened.store(true, Ordering::Release);
     }
 
     /// From now on clients may be served: signals wait for [`StopSignals::within`].

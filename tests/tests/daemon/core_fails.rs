@@ -5,9 +5,13 @@ use loligo_tests::blockdev::impossible;
 use loligo_tests::direct;
 use loligo_tests::history::{Crash, History};
 use loligo_tests::lossy::{Mounted, Part};
+use loligo_tests::server::program;
 use loligo_tests::skip;
-use std::os::unix::fs::FileExt;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Sectors that are written, and stay dirty for want of a core.
@@ -155,4 +159,52 @@ fn a_write_through_to_a_core_that_fails_is_no_success() {
     let daemon = b.site.daemon();
     b.site.verified("a", &mut history, Some(Crash::Killed));
     daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_no_request_up() {
+    let Some(b) = Breakable::new("wt") else { return };
+    let (core, listen) = (b.fs.dir().join("core"), b.site.path("a.nbd"));
+    b.site.configure(&format!(
+        "[volume.a]\ncore = \"{}\"\nlisten = [\"unix:{}\"]\n",
+        core.display(),
+        listen.display()
+    ));
+    let (unread, log) = std::io::pipe().expect("a pipe");
+    let mut daemon = Command::new(program())
+        .args(["daemon", "--config"])
+        .arg(b.site.path("loligod.toml"))
+        .env("LOLIGO_RUNTIME_DIR", b.site.dir.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.try_clone().expect("another end"))
+        .spawn()
+        .expect("it runs");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !listen.exists() || !b.site.loligo(&["volume", "list"]).status.success() {
+        assert!(Instant::now() < deadline, "it does not serve");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    b.site.wait_for("a", "serving");
+    // Opened anew, so that the daemon's end goes on waiting.
+    let end = format!("/proc/self/fd/{}", log.as_raw_fd());
+    let mut filler =
+        std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(end).expect("its end");
+    while filler.write(&[b'.'; 4096]).is_ok() {}
+    while filler.write(b".").is_ok() {}
+    b.fail(Part::All);
+    let mut load = b.site.load("a");
+    let (says, said) = std::sync::mpsc::channel();
+    let reads = std::thread::spawn(move || {
+        let mut history = History::new(CORE);
+        for at in 0..500 {
+            assert_eq!(load.read(&mut history, at * 8..at * 8 + 8).expect("no wrong data"), None, "EIO");
+        }
+        let _ = says.send(());
+    });
+    let answered = said.recv_timeout(Duration::from_secs(30));
+    daemon.kill().and_then(|()| daemon.wait()).expect("it lived");
+    assert!(answered.is_ok(), "requests wait for the log");
+    reads.join().expect("each read fails");
+    drop(unread);
 }

@@ -333,3 +333,34 @@ fn systemd_hears_of_the_daemon_from_the_daemon_alone() {
     );
     daemon.stop().expect("a clean stop");
 }
+
+#[test]
+fn a_refused_create_does_not_forget_the_cache_that_its_name_had_before() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    let text = |name: &str| site.path(name).display().to_string();
+    let (core, cache, listen) = (text("a.core"), text("a.cache"), format!("unix:{}", text("a.nbd")));
+    let mut history = History::new(CORE);
+    site.load("a").write(&mut history, 0..8192, true).expect("written");
+    site.ok(&["flush", "a"]);
+    site.configure("");
+    site.ok(&["config", "reload"]);
+    let create = ["volume", "create", "a", "--core", &core, "--listen"];
+    let nowhere = format!("unix:{}", text("nowhere/a.nbd"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // The first has to let go of it.
+    while site.path("a.nbd").exists() {
+        assert!(Instant::now() < deadline, "it is served on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(site.refused(&[&create[..], &[&nowhere]].concat()).contains("it is not kept"));
+    let bare = [&create[..], &[&listen]].concat();
+    site.ok(&bare);
+    // Of this the cache knows nothing, and must not be believed for it.
+    site.load("a").write(&mut history, 4000..4008, true).expect("written");
+    site.ok(&["volume", "stop", "a"]);
+    site.ok(&["volume", "delete", "a"]);
+    site.ok(&[&bare[..], &["--cache", &cache, "--mode", "wb"]].concat());
+    site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}

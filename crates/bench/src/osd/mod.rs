@@ -190,7 +190,7 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     };
     let bare = up("bare", Kind::Bare, 0)?;
     let small = up("small", Kind::Cached, opts.cache)?;
-    let setup = setup(opts, &bare, &small)?;
+    let mut setup = setup(opts, &bare, &small)?;
     let wanted = |load: Load| opts.loads.contains(&load);
     if wanted(Load::Full) {
         bench.past_full(&bare, &small)?;
@@ -205,6 +205,7 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     if wanted(Load::Room) {
         let roomy = up("roomy", Kind::Cached, opts.roomy())?;
         let files = up("files", Kind::Files, 0)?;
+        setup.push(("BlueStore, on files".to_owned(), files.bluestore()?));
         bench.with_room(&bare, &roomy, &files)?;
     }
     drop(bare);

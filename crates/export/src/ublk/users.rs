@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Whether anybody uses the device `name` of `/dev`, as far as can be seen: file systems, swap, and whatever else claims it
-/// in the kernel, and open files of all processes but this one.
+/// in the kernel, and open and mapped files of all processes but this one.
 pub(super) fn in_use(name: &str) -> bool {
     let node = Path::new("/dev").join(name);
     let Ok(device) = stat(&node) else { return false };
@@ -36,6 +36,9 @@ fn opened(device: u64) -> bool {
         name != us.as_str() && name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
     });
     for process in numbers {
+        if mapped(&process.path(), device) {
+            return true;
+        }
         let Ok(files) = std::fs::read_dir(process.path().join("fd")) else { continue };
         // Looking at what a file stands for opens nothing.
         if files.flatten().any(|f| std::fs::metadata(f.path()).is_ok_and(|m| is(&m, device))) {
@@ -49,7 +52,45 @@ fn opened(device: u64) -> bool {
     })
 }
 
+/// Whether a process has it in its memory: that outlives the descriptor that it was mapped by.
+fn mapped(process: &Path, device: u64) -> bool {
+    let Ok(maps) = std::fs::read_to_string(process.join("maps")) else { return false };
+    let files = process.join("map_files");
+    maps.lines()
+        .filter(|line| line.contains(" /dev/"))
+        .filter_map(|line| line.split(' ').next())
+        .any(|range| std::fs::metadata(files.join(range)).is_ok_and(|m| is(&m, device)))
+}
+
 fn is(m: &std::fs::Metadata, device: u64) -> bool {
     let kind = FileType::from_raw_mode(m.mode());
     kind == FileType::BlockDevice && m.rdev() == makedev(major(device), minor(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    #[test]
+    fn a_device_that_is_mapped_and_not_open_any_more_is_seen() {
+        let disks = std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+        let mut nodes = disks.map(|d| Path::new("/dev").join(d.file_name()));
+        let found = nodes.find_map(|node| {
+            let device = stat(&node).ok()?.st_rdev;
+            let file = open(&node, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            // SAFETY: a new mapping at a place that the kernel chooses; nobody reads it.
+            let at = unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
+            Some((device, at.ok()?))
+        });
+        let Some((device, at)) = found else {
+            return println!("SKIP: a mapped block device: there is none that can be opened");
+        };
+        let own = Path::new("/proc/self");
+        let seen = mapped(own, device);
+        // SAFETY: the mapping made above, which nobody has a reference into.
+        unsafe { munmap(at, 4096) }.expect("it is mapped");
+        assert!(seen, "it was mapped");
+        assert!(!mapped(own, device));
+    }
 }

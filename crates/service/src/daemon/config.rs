@@ -2,6 +2,7 @@
 
 use crate::block::BlockOptions;
 use crate::names;
+use crate::pool::{CoreName, PoolSpec};
 use crate::profile;
 use crate::rbd::RbdOptions;
 use crate::serve::{CacheOptions, CoreSpec, ServeOptions, check};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -355,38 +357,65 @@ impl Config {
     }
 }
 
+impl Config {
+    /// No device is given twice, by whatever name. This asks the file systems that they lie on.
+    ///
+    /// # Errors
+    /// Which is.
+    pub fn distinct(&self) -> Result<()> {
+        let mut taken = Taken::default();
+        for (name, volume) in &self.volumes {
+            taken.add_devices(name, volume).with_context(|| format!("[volume.{name}]"))?;
+        }
+        Ok(())
+    }
+}
+
 /// A core or cache as it is written, whole where it names a file of the folder `dir`.
 pub fn beside(dir: &Path, text: &str) -> String {
-    let whole = |path: &str| dir.join(path).display().to_string();
+    let whole = |path: &str| {
+        let joined = dir.join(path);
+        std::path::absolute(&joined).unwrap_or(joined).display().to_string()
+    };
     match text.split_once(':') {
         Some((word @ ("file" | "hdd" | "pool"), path)) => format!("{word}:{}", whole(path)),
         Some((word, _)) if !word.contains('/') => text.to_owned(),
+        None if text.is_empty() => String::new(),
         _ => whole(text),
     }
 }
 
 /// What volumes have that no two can have.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(BTreeMap<String, String>);
+pub(crate) struct Taken {
+    /// By how they are written, who has it.
+    things: BTreeMap<String, String>,
+    /// The same of devices: which, what share of it if it is a pool's, and who.
+    devices: Vec<(DeviceId, Option<CoreName>, String)>,
+}
+
+/// Which device or file a path leads to.
+type DeviceId = (u64, u64);
+
+fn device_id(path: &Path) -> Option<DeviceId> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(if meta.rdev() == 0 { (meta.dev(), meta.ino()) } else { (meta.rdev(), u64::MAX) })
+}
 
 impl Taken {
     /// Checks `volume`, by itself and beside those before it.
     pub(crate) fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
         names::check_name(name)?;
         let options = volume.options(name, Leave::default())?;
-        let mut things = match options.core.path() {
-            Some(path) => vec![device(path)],
-            None => vec![format!("core {}", options.core)],
-        };
-        things.extend(volume.cache.as_ref().map(|c| device(c)));
+        let mut things = vec![format!("core {}", options.core)];
+        things.extend(volume.cache.as_ref().map(|c| format!("cache {}", c.display())));
         let any_port = |way: &Way| matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
         things.extend(options.listen.iter().filter(|w| !any_port(w)).map(|w| format!("listen {w}")));
         for thing in things {
-            if let Some(other) = self.0.get(&thing) {
-                ensure!(other != name, "core and cache are the same {thing}: give two");
+            if let Some(other) = self.things.get(&thing) {
                 bail!("{thing} is volume '{other}' already: no two can share it");
             }
-            self.0.insert(thing, name.to_owned());
+            self.things.insert(thing, name.to_owned());
         }
         ensure!(
             volume.after_start.first().is_none_or(|c| c.starts_with('/')),
@@ -394,11 +423,27 @@ impl Taken {
         );
         Ok(())
     }
-}
 
-/// What a core or cache is called where it is compared with others: by the file or device, whatever its name.
-fn device(path: &Path) -> String {
-    format!("device {}", std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display())
+    /// Checks the devices of `volume` as they are there now, by whatever names; those that are not there are anybody's.
+    pub(crate) fn add_devices(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+        let core: CoreSpec = volume.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", volume.core))?;
+        let pool = volume.cache.as_deref().map(PoolSpec::of).transpose()?.flatten();
+        let cache = pool.as_ref().map(|pool| pool.path.as_path()).or(volume.cache.as_deref());
+        let share = pool.as_ref().map(|pool| pool.core.clone());
+        for (path, share) in [(core.path(), None), (cache, share)] {
+            let Some((path, id)) = path.and_then(|path| Some((path, device_id(path)?))) else { continue };
+            let same = |(other, part, _): &&(DeviceId, Option<CoreName>, String)| {
+                *other == id && (part.is_none() || share.is_none() || *part == share)
+            };
+            if let Some((_, _, other)) = self.devices.iter().find(same) {
+                let path = path.display();
+                ensure!(other != name, "core and cache are the same device, {path}: give two");
+                bail!("the device {path} is volume '{other}' already, by whatever name: no two can share it");
+            }
+            self.devices.push((id, share, name.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -449,7 +494,7 @@ mod tests {
         let twice =
             format!("{ONE}{}", ONE.replace("osd0", "osd1").replace("[daemon]", "").replace("metrics", "#"));
         let why = format!("{:#}", Config::parse(&twice).unwrap_err());
-        assert!(why.contains("device /dev/sdb is volume 'osd0' already"), "{why}");
+        assert!(why.contains("core /dev/sdb is volume 'osd0' already"), "{why}");
     }
 
     #[test]
@@ -460,15 +505,24 @@ mod tests {
         std::os::unix::fs::symlink(&disk, &other).unwrap();
         let load = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            Config::load(&file)
+            Config::load(&file).and_then(|config| config.distinct().map(|()| config))
         };
         let one = "[volume.a]\ncore = \"hdd:disk?rpm=7200\"\nlisten = [\"unix:/a\"]\n";
         let config = load(one).unwrap();
         assert_eq!(config.volumes["a"].core, format!("hdd:{}?rpm=7200", disk.display()));
         let why = |text: &str| format!("{:#}", load(text).unwrap_err());
         let two = why(&format!("{one}[volume.b]\ncore = \"other\"\nlisten = [\"unix:/b\"]\n"));
-        assert!(two.contains("disk is volume 'a' already"), "{two}");
+        assert!(two.contains("is volume 'a' already"), "{two}");
         let itself = why(&format!("{one}cache = \"other\"\nmode = \"wb\"\n"));
         assert!(itself.contains("are the same device"), "{itself}");
+        let shares = |second: u32| {
+            format!(
+                "{one}cache = \"pool:p#1\"\nmode = \"wb\"\n[volume.b]\ncore = \"./x\"\ncache = \"pool:q#{second}\"\nmode = \"wb\"\nlisten = [\"unix:/b\"]\n"
+            )
+        };
+        std::fs::write(dir.path().join("p"), "").unwrap();
+        std::fs::hard_link(dir.path().join("p"), dir.path().join("q")).unwrap();
+        assert_eq!(load(&shares(2)).unwrap().volumes["b"].core, dir.path().join("x").display().to_string());
+        assert!(why(&shares(1)).contains("is volume 'a' already"));
     }
 }

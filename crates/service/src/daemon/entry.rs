@@ -156,9 +156,15 @@ impl Entry {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is.
+    /// How it is. One whose devices have come is starting, and not waiting any more.
     pub(crate) fn status(&self) -> Status {
-        self.lock().status.clone()
+        let inner = self.lock();
+        let comes = inner.stopper.as_ref().is_some_and(Stopper::has_devices);
+        if comes && matches!(inner.status, Status::Waiting(_)) {
+            Status::Starting
+        } else {
+            inner.status.clone()
+        }
     }
 
     /// What it said last, while it starts or stops.

@@ -209,10 +209,12 @@ impl Daemon {
         for other in self.entries() {
             if other.name != name {
                 // What is wrong with another is no matter here.
-                let _ = taken.add(&other.name, &self.effective(&other.name)?);
+                let of = self.effective(&other.name)?;
+                let _ = taken.add(&other.name, &of).and_then(|()| taken.add_devices(&other.name, &of));
             }
         }
         taken.add(name, &next)?;
+        taken.add_devices(name, &next)?;
         let options = next.options(name, Leave { force, ..Leave::default() })?;
         self.ask(name, Wanted::Attach(Box::new(options), cache))
     }

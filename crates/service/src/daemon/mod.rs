@@ -16,7 +16,7 @@ use crate::control::{ControlThread, Served};
 use crate::say::say;
 use crate::serve::ServeOptions;
 use crate::stats::trouble;
-use crate::{metrics, names};
+use crate::{log, metrics, names};
 use anyhow::{Context, Result, bail, ensure};
 use config::{Config, Leave, Taken, VolumeConfig};
 use entry::{Entry, Memory, Status};
@@ -46,7 +46,7 @@ const FIRST: Duration = Duration::from_secs(60);
 /// that are not there yet, too.
 const COMING: Duration = Duration::from_secs(30);
 /// How many those are.
-const BOOT: Duration = Duration::from_secs(180);
+const BOOT: Duration = Duration::from_secs(900);
 /// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
@@ -249,6 +249,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     // Before any other thread: what is set here they inherit.
     guard::prepare();
+    let _log = log::aside()?;
     let socket = names::claim_daemon()?;
     let state_dir = std::path::absolute(state_dir(&config)?)?;
     let file = StateFile::at(&state_dir)?;
@@ -277,6 +278,13 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         volumes: Mutex::default(),
     });
     daemon.begin(&config)?;
+    // Names may have come to mean other devices since the file was checked. Whoever is second is refused; the others are served.
+    let look = move || {
+        if let Err(why) = config.distinct() {
+            say!("warning: {why:#}");
+        }
+    };
+    std::thread::Builder::new().name("look".into()).spawn(look).context("starting a thread")?;
     let of = daemon.clone();
     let served: Served = Arc::new(move || of.apps());
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
@@ -289,7 +297,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let mut ready = false;
     let stop = loop {
         match caught.recv_timeout(if ready { BEAT } else { BEAT / 10 }) {
-            Ok(SIGHUP) => daemon.reload_aloud(),
+            Ok(SIGHUP) => daemon.reload_aloud()?,
             Ok(_) => break true,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break false,
@@ -486,9 +494,11 @@ impl Daemon {
                 "there is a volume '{name}' already: choose another name, or delete that one first"
             );
             // What is wrong with another is no matter here.
-            let _ = taken.add(&other.name, &with_overrides(&other.config(), &self.memory.of(&other.name)));
+            let of = with_overrides(&other.config(), &self.memory.of(&other.name));
+            let _ = taken.add(&other.name, &of).and_then(|()| taken.add_devices(&other.name, &of));
         }
         taken.add(name, &volume)?;
+        taken.add_devices(name, &volume)?;
         self.memory
             // What is known of a cache by this name still counts.
             .change(name, |r| {
@@ -504,7 +514,8 @@ impl Daemon {
         Ok(entry)
     }
 
-    /// Forgets a volume that is stopped and was made by command. Its cache and core stay as they are.
+    /// Forgets a volume that is stopped and was made by command. Its cache and core stay as they are. Of one that was refused, without `force`, the cache
+    /// of that name stays known: it was served before, by another definition.
     ///
     /// # Errors
     /// Where it is in the file, runs, or its cache holds what its core does not have.
@@ -527,9 +538,15 @@ impl Daemon {
                 cache.path.display()
             );
         }
+        match force || !matches!(entry.status(), Status::Refused(_)) {
+            true => self.memory.forget(name)?,
+            false => self.memory.change(name, |r| {
+                *r = state::Remembered { cache: r.cache.take(), ..Default::default() };
+            })?,
+        }
         entry.quit();
         lock(&self.volumes).remove(name);
-        self.memory.forget(name)
+        Ok(())
     }
 
     /// Starts or stops a volume by command; that holds over restarts of the daemon.
@@ -548,11 +565,14 @@ impl Daemon {
         Ok(entry)
     }
 
-    fn reload_aloud(&self) {
-        match self.reload() {
+    /// On a thread of its own: it looks at devices, which may answer late, and systemd is told meanwhile that the daemon lives.
+    fn reload_aloud(self: &Arc<Daemon>) -> Result<()> {
+        let daemon = self.clone();
+        let reload = move || match daemon.reload() {
             Ok(said) => said.iter().for_each(|line| say!("{line}")),
             Err(why) => say!("error: nothing is changed: {why:#}"),
-        }
+        };
+        std::thread::Builder::new().name("reload".into()).spawn(reload).context("starting a thread").map(drop)
     }
 
     /// Reads the file again: new volumes start, those that are gone stop, those that changed are as they were until they are
@@ -562,6 +582,7 @@ impl Daemon {
     /// What is wrong with the file; nothing is changed then.
     pub(crate) fn reload(&self) -> Result<Vec<String>> {
         let config = Config::load(&self.config_path)?;
+        config.distinct()?;
         let known: BTreeMap<String, (Arc<Entry>, bool)> =
             lock(&self.volumes).iter().map(|(n, k)| (n.clone(), (k.entry.clone(), k.from_file))).collect();
         let mut said = Vec::new();

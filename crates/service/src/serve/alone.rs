@@ -13,7 +13,6 @@ use crate::rbd;
 use crate::say::say;
 use anyhow::{Context, Result, anyhow, ensure};
 use loligo_block::SyncIo;
-use loligo_cache::Alone;
 use loligo_cache::api::Control;
 use loligo_cache::layout::SUPERBLOCKS;
 use loligo_cache::open as engine;
@@ -23,20 +22,22 @@ use loligo_shard::{Ask, Snapshot};
 impl Volume {
     /// Settles what is to become of a cache that is gone, by what the threads say of themselves.
     pub(super) fn mind_cache(&mut self, snapshots: &[Snapshot], memory: Option<&dyn Memory>) {
-        let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
         let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| !self.alone) else {
             return;
         };
-        let handle = self.app.handle.clone();
-        if !waits {
-            if snapshots.iter().any(|s| s.poisoned.is_none()) {
-                // Whoever stands on the volume is to end at once, whichever part of it is asked.
-                let _ = handle.control(&Control::GiveUp(why));
-            }
-            return;
-        }
         // Failing that the volume is as said.
         let _ = self.forsake(why, memory, true);
+    }
+
+    /// Where one thread's cache has failed for good, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
+    pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
+        let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| !self.alone) else {
+            return;
+        };
+        if snapshots.iter().any(|s| s.poisoned.is_none()) {
+            // A thread that has ended is found out elsewhere.
+            let _ = self.app.handle.control(&Control::GiveUp(why));
+        }
     }
 
     /// Goes on without the cache because of `why`, once it is noted that what it holds is void. `answers`: its device does, if only
