@@ -5,6 +5,7 @@ use loligo_tests::blockdev::impossible;
 use loligo_tests::direct;
 use loligo_tests::history::{Crash, History};
 use loligo_tests::lossy::{Mounted, Part};
+use loligo_tests::nbd::Command;
 use loligo_tests::skip;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -135,6 +136,34 @@ fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
     b.fs.power().mend();
     b.site.ok(&["volume", "start", "a"]);
     b.site.verified("a", &mut history, Some(Crash::Killed));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn only_a_core_that_answers_nothing_makes_requests_wait_and_none_that_the_cache_can_do() {
+    let Some(b) = Breakable::new("wb") else { return };
+    let (mut history, mut others) = (History::new(CORE), History::new(CORE));
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..WRITTEN, true).expect("written");
+    b.fs.power().hang("core", Part::All);
+    let mut far = b.site.line("a");
+    let missed = std::thread::spawn(move || far.ask(CORE / 2, &Command::Read(4096)));
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        assert_eq!(b.site.load("a").read(&mut history, 0..WRITTEN).expect("right data"), Some(()));
+        b.site.load("a").write(&mut history, WRITTEN..2 * WRITTEN, true).expect("the cache takes it");
+        if let Some(read) = b.read_by_device(0) {
+            read.expect("a program has it too");
+        }
+    }
+    b.other_is_well(&mut others);
+    assert!(!missed.is_finished(), "what only the core has was answered without it");
+    b.fs.power().mend();
+    let data = missed.join().expect("it ended").expect("it is answered, and no error");
+    assert!(data.iter().all(|byte| *byte == 0), "nobody ever wrote there");
+    b.site.ok(&["flush", "a"]);
+    assert_eq!((b.trouble("a"), b.site.show("a")["dirty_bytes"].as_u64()), (None, Some(0)));
+    b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
 
