@@ -19,6 +19,8 @@ need fio qemu-utils libnbd-bin nbdkit fuse3 chromium e2fsprogs ||
     say "Going on without: some tests will be skipped."
 need qemu-system-x86 busybox-static dmsetup xz-utils mmdebstrap ||
     say "Going on without: tests in a virtual machine will be skipped."
+need udev systemd python3 ||
+    say "Going on without: tests of the packaged unit and udev rule, and of who may ask the daemon, will be skipped."
 need ceph-mon ceph-mgr ceph-osd ceph-common librbd1 iproute2 ||
     say "Going on without: tests on a real Ceph cluster will be skipped."
 for part in rustfmt clippy; do

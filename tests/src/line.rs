@@ -4,6 +4,7 @@ use crate::fixture::Content;
 use crate::nbd::{Answer, Client, Command};
 use crate::server::Volume;
 use anyhow::{Context, Result, anyhow, ensure};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -28,8 +29,16 @@ impl Line {
     /// # Errors
     /// Where it is refused.
     pub fn to(volume: &Volume) -> Result<Line> {
+        Line::connect(&volume.socket(), Volume::NAME)
+    }
+
+    /// To the export `name` on the socket at `path`.
+    ///
+    /// # Errors
+    /// Where it is refused.
+    pub fn connect(path: &Path, name: &str) -> Result<Line> {
         let (tell, answers) = channel();
-        Ok(Line { client: Client::connect(&volume.socket(), Volume::NAME, tell)?, answers, sent: 0 })
+        Ok(Line { client: Client::connect(path, name, tell)?, answers, sent: 0 })
     }
 
     /// Bytes of the volume.

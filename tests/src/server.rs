@@ -179,9 +179,14 @@ impl Server {
         self.child.id()
     }
 
+    /// Everything that it, and those before it in the same folder, said on stderr.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
     /// Its last words on stderr.
     pub fn words(&self) -> String {
-        let all = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let all = self.log();
         let lines: Vec<&str> = all.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n")
     }

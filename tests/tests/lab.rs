@@ -186,6 +186,51 @@ fn osds_on_modelled_disks_are_as_slow_as_disks_and_their_fsyncs_arrive() {
 }
 
 #[test]
+fn osds_on_modelled_disks_behind_caches_come_up_and_the_lab_says_how_the_caches_are() {
+    let Some(_alone) = alone("lab on cached disks") else { return };
+    if let Err(why) = fuse() {
+        return skip("lab on cached disks", &why);
+    }
+    let lab = Lab::new("cached");
+    let size = ["--osds", "1", "--replicas", "1", "--osd-size", "2g"];
+    good(lab.up(&[&["--data", "hdd", "--cache", "64m"], &size[..]].concat()));
+    assert_eq!(lab.status()["health"], "HEALTH_OK");
+    good(lab.sh("printf kept | rados -p rbd put thing -"));
+
+    let run = |words: &[&str]| {
+        let mut command = Command::new(program());
+        command.args(words).env("LOLIGO_RUNTIME_DIR", lab.dir.join("run")).stdin(Stdio::null());
+        good(command.output().expect("the program runs")).stdout
+    };
+    let dir = lab.dir.to_str().expect("text");
+    let status = ["lab", "cache", "status", "--dir", dir];
+    let all: Value = serde_json::from_slice(&run(&[&status[..], &["--json"]].concat())).expect("JSON");
+    let number = |key: &str| all["osd.0"][key].as_u64().unwrap_or_default();
+    assert_eq!((&all["osd.0"]["mode"], &all["osd.0"]["poisoned"]), (&"wb".into(), &Value::Null));
+    assert!(number("cache_bytes") > 32 << 20 && number("cache_bytes") <= 64 << 20, "{all}");
+    assert!(number("write_hits") + number("write_misses") > 0 && number("occupied_bytes") > 0, "{all}");
+    let table = String::from_utf8(run(&status)).expect("text");
+    assert!(table.contains("dirty_bytes") && table.lines().any(|l| l.contains("osd.0")), "{table}");
+    // Over a disk it is tuned for OSDs without being told.
+    let profile = [
+        ("seq-cutoff", "always"),
+        ("seq-threshold", "16777216"),
+        ("promote-run", "131072"),
+        ("destage-low", "10"),
+    ];
+    for (key, value) in profile {
+        let now = String::from_utf8(run(&["param", "get", "disk0", key])).expect("text");
+        assert_eq!(now.trim(), value, "{key}");
+    }
+
+    good(lab.run("down", &["--keep"]));
+    good(lab.up(&[]));
+    assert_eq!(String::from_utf8_lossy(&good(lab.sh("rados -p rbd get thing -")).stdout), "kept");
+    good(lab.run("down", &[]));
+    lab.leaves_nothing();
+}
+
+#[test]
 fn hosts_are_network_namespaces_that_can_be_cut_off_and_go_with_the_lab() {
     let Some(_alone) = alone("lab of namespaces") else { return };
     if !root() || !installed("ip") {

@@ -72,6 +72,47 @@ fn an_installation_is_complete_and_its_files_name_the_program_where_it_is() {
     assert!(out.status.success(), "{}", said(&out));
 }
 
+/// What binds the life of a unit to that of another.
+const BONDS: [&str; 7] =
+    ["Requires", "Requisite", "BindsTo", "PartOf", "Upholds", "PropagatesStopTo", "StopPropagatedFrom"];
+
+/// What the lines of a unit set, in their order.
+fn settings(unit: &str) -> Vec<(&str, &str)> {
+    let lines = unit.lines().map(str::trim).filter(|l| !l.starts_with(['#', ';', '[']));
+    lines.filter_map(|l| l.split_once('=')).map(|(key, value)| (key.trim(), value.trim())).collect()
+}
+
+#[test]
+fn no_stop_of_the_daemon_is_cut_short_and_what_stands_on_volumes_stops_before_it_and_never_with_it() {
+    let dir = folder();
+    install(dir.path(), "/usr");
+    let units = dir.path().join("usr/lib/systemd/system");
+    let unit = read(units.join("loligod.service"));
+    let set = settings(&unit);
+    let all = |key: &str| -> Vec<&str> { set.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v).collect() };
+    let promises =
+        [("Type", "notify"), ("KillMode", "mixed"), ("SendSIGKILL", "no"), ("TimeoutStopSec", "infinity")];
+    for (key, value) in promises {
+        assert_eq!(all(key), [value], "{key}");
+    }
+    let before: Vec<&str> = all("Before").into_iter().flat_map(str::split_whitespace).collect();
+    for other in ["ceph-osd.target", "blk-availability.service", "lvm2-activation-net.service"] {
+        assert!(before.contains(&other), "{other} may stop later than the daemon: {before:?}");
+    }
+    let mut dropped_in = 0;
+    for entry in std::fs::read_dir(&units).expect("units").flatten().filter(|e| e.path().is_dir()) {
+        for file in std::fs::read_dir(entry.path()).expect("a folder").flatten() {
+            let text = read(file.path());
+            let bond = settings(&text).into_iter().find(|(key, _)| BONDS.contains(key));
+            assert_eq!(bond, None, "{} dies with the daemon", file.path().display());
+            dropped_in += 1;
+        }
+    }
+    assert!(dropped_in >= 2, "{dropped_in} drop-ins");
+    let bond = set.iter().find(|(key, value)| BONDS.contains(key) && value.contains("ceph"));
+    assert_eq!(bond, None, "the daemon goes with an OSD");
+}
+
 #[test]
 fn the_example_in_the_packaged_configuration_is_right_once_its_signs_are_taken_away() {
     let text = read(tidy::root().join("packaging/loligod.toml"));

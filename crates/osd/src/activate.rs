@@ -134,6 +134,8 @@ fn run_if_wanted(place: &Place, stop: &Interrupt) -> Result<bool> {
 
 /// Has the OSD run on its volume as that is served now. Whether it had to be started.
 fn run(known: &Known, stop: &Interrupt) -> Result<bool> {
+    // It may have been lost with the system's disk.
+    folder::make(&known.place.dir)?;
     let _lock = folder::lock(&known.place.dir)?;
     run_locked(known, stop)
 }

@@ -391,3 +391,72 @@ impl Plan<'_> {
         behind.definition(&self.place, &self.core.display().to_string(), &lasting(&behind.cache), 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Access;
+    use loligo_block::veil::HEAD;
+    use loligo_service::veil::relabel;
+
+    const OURS: &str = "0f0e0d0c-0000-1111-2222-333344445555";
+    const ANOTHER: &str = "ffffffff-0000-1111-2222-333344445555";
+
+    /// osd.4 of our cluster.
+    fn place() -> Place {
+        Place {
+            id: 4,
+            uuid: OURS.to_owned(),
+            dir: "/x".into(),
+            cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
+            user: "root:root".to_owned(),
+            by: By::CephOsd,
+            db: None,
+            wal: None,
+            adopted: Some("/x".into()),
+            unit: None,
+        }
+    }
+
+    /// The disk of OSD `uuid`, bare or veiled by the label of `volume`.
+    fn disk(dir: &Path, uuid: &str, volume: Option<&str>) -> PathBuf {
+        let mut first = vec![0; HEAD as usize];
+        let text = format!("bluestore block device\n{uuid}\n");
+        first[..text.len()].copy_from_slice(text.as_bytes());
+        if let Some(name) = volume {
+            let label = HomeLabel {
+                generation: 2,
+                cache: [3; 16],
+                name: name.to_owned(),
+                home_start: 0,
+                dirty_bytes: Some(0),
+                through: false,
+            };
+            first = relabel(&Veil::before(first).expect("room"), &label);
+        }
+        let path = dir.join("disk");
+        std::fs::write(&path, [&first[..], &[5; 8192]].concat()).expect("a disk");
+        path
+    }
+
+    #[test]
+    fn the_disk_of_an_osd_of_our_number_in_another_cluster_is_not_taken_for_ours_bare_or_veiled() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let look = |uuid, volume| {
+            let path = disk(dir.path(), uuid, volume);
+            let before = std::fs::read(&path).expect("a disk");
+            let found = check_core(&path, &place()).map_err(|why| format!("{why:#}"));
+            assert_eq!(std::fs::read(&path).expect("a disk"), before, "it was only to be looked at");
+            found
+        };
+        assert_eq!(look(OURS, None), Ok(None));
+        let own = look(OURS, Some("osd4")).expect("it is ours");
+        assert_eq!(own.map(|label| label.cache), Some([3; 16]));
+        let why = look(ANOTHER, Some("osd4")).expect_err("the number is no proof");
+        assert!(why.contains(&format!("is the store of OSD {ANOTHER}, and osd.4 is {OURS}")), "{why}");
+        let why = look(ANOTHER, None).expect_err("the same of a bare one");
+        assert!(why.contains(&format!("begins with that of OSD {ANOTHER}")), "{why}");
+        let why = look(OURS, Some("osd5")).expect_err("another number");
+        assert!(why.contains("core of volume 'osd5', and not of osd.4"), "{why}");
+    }
+}

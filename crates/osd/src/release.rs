@@ -146,7 +146,7 @@ pub(crate) fn part(
     let Known { place, volume } = known;
     let core = core_of(known)?;
     settle_down(daemon, &volume.name)?;
-    if !without_cache && raw::lacks(&core)? != Some(0) {
+    if !without_cache && !raw::is_settled(&core)? {
         // It was not stopped cleanly: it must be served once more.
         match daemon.start(&volume.name, Leave::default())? {
             Status::Serving => {}

@@ -5,13 +5,14 @@ use loligo_tests::blockdev::impossible;
 use loligo_tests::direct;
 use loligo_tests::history::{Crash, History};
 use loligo_tests::lossy::{Mounted, Part};
+use loligo_tests::nbd::Command;
 use loligo_tests::server::program;
 use loligo_tests::skip;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Sectors that are written, and stay dirty for want of a core.
@@ -103,6 +104,7 @@ fn a_core_that_takes_no_writes_is_told_of_and_what_was_acknowledged_reaches_it_o
     }
     daemon.stop().expect("a clean stop");
     let daemon = b.site.daemon();
+    b.site.wait_for("a", "serving");
     assert_eq!(b.trouble("a"), None, "that was another life");
     b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
@@ -143,6 +145,34 @@ fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
 }
 
 #[test]
+fn only_a_core_that_answers_nothing_makes_requests_wait_and_none_that_the_cache_can_do() {
+    let Some(b) = Breakable::new("wb") else { return };
+    let (mut history, mut others) = (History::new(CORE), History::new(CORE));
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..WRITTEN, true).expect("written");
+    b.fs.power().hang("core", Part::All);
+    let mut far = b.site.line("a");
+    let missed = std::thread::spawn(move || far.ask(CORE / 2, &Command::Read(4096)));
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        assert_eq!(b.site.load("a").read(&mut history, 0..WRITTEN).expect("right data"), Some(()));
+        b.site.load("a").write(&mut history, WRITTEN..2 * WRITTEN, true).expect("the cache takes it");
+        if let Some(read) = b.read_by_device(0) {
+            read.expect("a program has it too");
+        }
+    }
+    b.other_is_well(&mut others);
+    assert!(!missed.is_finished(), "what only the core has was answered without it");
+    b.fs.power().mend();
+    let data = missed.join().expect("it ended").expect("it is answered, and no error");
+    assert!(data.iter().all(|byte| *byte == 0), "nobody ever wrote there");
+    b.site.ok(&["flush", "a"]);
+    assert_eq!((b.trouble("a"), b.site.show("a")["dirty_bytes"].as_u64()), (None, Some(0)));
+    b.site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_write_through_to_a_core_that_fails_is_no_success() {
     let Some(b) = Breakable::new("wt") else { return };
     let mut history = History::new(CORE);
@@ -171,7 +201,7 @@ fn a_log_that_nobody_reads_holds_no_request_up() {
         listen.display()
     ));
     let (unread, log) = std::io::pipe().expect("a pipe");
-    let mut daemon = Command::new(program())
+    let mut daemon = std::process::Command::new(program())
         .args(["daemon", "--config"])
         .arg(b.site.path("loligod.toml"))
         .env("LOLIGO_RUNTIME_DIR", b.site.dir.path())

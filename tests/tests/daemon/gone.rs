@@ -1,9 +1,12 @@
-//! A cache device that goes while the core has everything: the volume goes on without it, and nobody believes it afterwards.
+//! A cache device that goes. While the core has everything the volume goes on without it, and nobody believes it afterwards; where the
+//! core lacks anything, everything fails at once.
 
 use crate::live::under_load;
 use crate::site::{CORE, Site};
 use loligo_tests::history::{Crash, History};
+use loligo_tests::line::{EIO, Line};
 use loligo_tests::lossy::{Mounted, Part};
+use loligo_tests::nbd::Command;
 use loligo_tests::server::{Server, Volume};
 use loligo_tests::skip;
 use std::time::{Duration, Instant};
@@ -88,6 +91,69 @@ fn a_cache_that_is_gone_in_wt_wa_or_wi_is_done_without_and_no_request_fails() {
         b.site.verified("a", &mut history, Some(Crash::Killed));
         daemon.stop().expect("a clean stop");
     }
+}
+
+/// Longest that a request may take which nothing is to be waited for.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_cache_that_is_gone_in_wb_fails_every_request_at_once_says_why_and_has_all_that_was_acknowledged_once_it_is_back()
+ {
+    let Some(b) = Breakable::new() else { return };
+    b.site.core("b");
+    b.site.configure(&(b.section("wb") + &b.site.section("b")));
+    let (mut history, mut others) = (History::new(CORE), History::new(CORE));
+    let daemon = b.site.daemon();
+    b.site.ok(&["param", "set", "a", "destage-rate", "1"]);
+    b.site.load("a").write(&mut history, 0..4096, true).expect("written");
+    let (mut reader, mut client, mut writer) = (b.site.line("a"), b.site.line("a"), b.site.load("a"));
+    let ask = |line: &mut Line, at: u64, command: &Command| {
+        let begun = Instant::now();
+        let said = line.try_ask(at, command).expect("an answer");
+        assert!(begun.elapsed() < AT_ONCE, "{command:?} was answered after {:?}", begun.elapsed());
+        said
+    };
+    std::thread::scope(|s| {
+        // Of what is dirty, and so on the cache alone.
+        let reading = s.spawn(move || {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while ask(&mut reader, 0, &Command::Read(4096)) != Err(EIO) {
+                assert!(Instant::now() < deadline, "it is still read");
+            }
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        b.fail();
+        let begun = Instant::now();
+        writer.write(&mut history, 0..64, false).expect_err("it cannot be kept");
+        assert!(begun.elapsed() < AT_ONCE, "refused after {:?}", begun.elapsed());
+        reading.join().expect("an error at once");
+    });
+    // What is cached, what only the core has, and every kind of change: whoever stands on the volume is to end.
+    let write = |fua| Command::Write { data: vec![1; 4096], fua };
+    let zeroes = Command::Zeroes { len: 4096, fua: false };
+    let (read, far) = (Command::Read(4096), CORE / 2);
+    for (at, command) in [(0, &read), (far, &read), (far, &write(false)), (far, &write(true)), (far, &zeroes)]
+    {
+        assert_eq!(ask(&mut client, at, command), Err(EIO), "{command:?} at {at}");
+    }
+    assert_eq!(ask(&mut client, 0, &Command::Flush), Err(EIO));
+    for words in [&["volume", "show", "a"][..], &["volume", "list"]] {
+        let said = b.site.ok(words);
+        assert!(said.contains("trouble: it acknowledges nothing any more: "), "{words:?}: {said}");
+    }
+    let trouble = b.site.show("a")["trouble"].as_str().unwrap_or_default().to_owned();
+    assert!(trouble.contains("cache") && !b.is_gone("a"), "{trouble}");
+    b.site.load("b").write(&mut others, 0..4096, true).expect("the other volume is served");
+    b.site.verified("b", &mut others, None);
+    let why = b.site.refused(&["volume", "stop", "a"]);
+    assert!(why.contains("could not be stopped cleanly"), "{why}");
+
+    b.fs.power().mend();
+    b.site.ok(&["volume", "start", "a"]);
+    assert!(b.site.show("a")["trouble"].is_null(), "that was another life");
+    b.site.verified("a", &mut history, Some(Crash::Killed));
+    b.site.ok(&["flush", "a"]);
+    daemon.stop().expect("a clean stop");
 }
 
 #[test]

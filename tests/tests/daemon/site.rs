@@ -2,6 +2,7 @@
 
 use loligo_tests::cli::Cli;
 use loligo_tests::history::{Crash, History};
+use loligo_tests::line::Line;
 use loligo_tests::load::{End, Load};
 use loligo_tests::server::Server;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Bytes of a core.
 pub const CORE: u64 = 64 << 20;
 /// A volume that takes longer to get somewhere does not.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The folder.
 pub struct Site {
@@ -101,6 +102,11 @@ impl Site {
         Load::connect(&self.path(&format!("{volume}.nbd")), volume, 1).expect("a connection")
     }
 
+    /// A client that asks for one thing at a time.
+    pub fn line(&self, volume: &str) -> Line {
+        Line::connect(&self.path(&format!("{volume}.nbd")), volume).expect("a connection")
+    }
+
     /// Every block of a volume has what a client may expect there.
     pub fn verified(&self, volume: &str, history: &mut History, after: Option<Crash>) {
         assert_eq!(self.load(volume).verify(history, after).expect("right data"), End::Done, "{volume}");
@@ -116,10 +122,10 @@ impl Site {
         answer
     }
 
-    /// Asks as a program without manners would, which does not say more and does not wait long.
-    pub fn mutter(&self, socket: &str, bytes: &[u8]) -> Vec<u8> {
+    /// Asks as a program without manners would, which does not say more and waits for each part of the answer so long only; what came.
+    pub fn mutter(&self, socket: &str, bytes: &[u8], patience: Duration) -> Vec<u8> {
         let mut stream = UnixStream::connect(self.path(socket)).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+        stream.set_read_timeout(Some(patience)).expect("a timeout");
         // It may have hung up in the middle of nonsense.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();

@@ -120,6 +120,29 @@ fn may_stop(site: &Site) {
     site.until("it may stop", BACK, || site.try_ceph(&["osd", "ok-to-stop", &id]).status.success());
 }
 
+/// Has a pool of whose objects there is one copy, some of them on the OSD, while it calls `then`.
+fn while_it_is_needed(site: &Site, then: impl FnOnce()) {
+    let id = site.id.to_string();
+    site.ceph_all(&[
+        "osd pool create one 16 16 replicated",
+        "osd pool set one size 1 --yes-i-really-mean-it",
+    ]);
+    site.until("it is needed", BACK, || !site.try_ceph(&["osd", "ok-to-stop", &id]).status.success());
+    then();
+    site.ceph(&["osd", "pool", "rm", "one", "one", "--yes-i-really-really-mean-it"]);
+}
+
+/// A release obeys the cluster, and leaves everything as it was: the OSD is the same process on the same volume.
+fn not_released_while_it_is_needed(site: &Site, device: &Path) {
+    let (came, ran) = (site.up_from(), site.pid());
+    while_it_is_needed(site, || {
+        let said = site.refused(&["osd", "release", &site.id.to_string()]);
+        assert!(said.contains("may not stop now"), "{said}");
+    });
+    assert!(site.up_from() == came && site.pid() == ran && runs_on(site, device), "it was stopped");
+    assert_eq!(site.listed()["volume_state"], "serving");
+}
+
 /// Runs the command again, until it is through, or says that it was `done`.
 fn again(site: &Site, words: &[String], what: &str, done: &str) {
     site.until(what, BACK, || {
@@ -211,11 +234,7 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
 
     // What cannot be changes nothing.
     let sized = ["--cache-size", "128m"];
-    // Of one pool there is one copy.
-    site.ceph_all(&["osd pool create one 4 4 replicated", "osd pool set one size 1 --yes-i-really-mean-it"]);
-    site.until("it is needed", BACK, || !site.try_ceph(&["osd", "ok-to-stop", &id]).status.success());
-    refused(&site, &cache, &sized, "may not stop now");
-    site.ceph(&["osd", "pool", "rm", "one", "one", "--yes-i-really-really-mean-it"]);
+    while_it_is_needed(&site, || refused(&site, &cache, &sized, "may not stop now"));
     refused(&site, &data, &[], "are the same device");
     refused(&site, &cache, &[], "give --cache-size");
     let elsewhere = ["osd", "adopt", &id, "--cache", "/none", "--cache-size", "64m", "--conf", &site.conf()];
@@ -239,6 +258,8 @@ fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
     assert!(probed.contains("content from byte 0 on"), "{probed}");
     refused(&site, &cache, &sized, "adopted already");
     same(&site, 0);
+    not_released_while_it_is_needed(&site, &device);
+    past("not released");
 
     forgotten(&mut site, &data, &cache);
     // Bare, or as somebody else's core, it is not to be had.

@@ -1,6 +1,6 @@
 //! An OSD from its making to its end.
 
-use crate::site::{BACK, DATA, Site};
+use crate::site::{BACK, DATA, Site, without};
 use loligo_sim::rng::Rng;
 use loligo_tests::skip::{installed, skip};
 use std::path::Path;
@@ -65,6 +65,40 @@ pub fn raw_disk_shows_nothing(data: &Path, device: &Path) {
     }
 }
 
+/// What `prepare` sets by name, for the default of each depends on what a device says.
+const SET: [(&str, f64); 9] = [
+    ("bluestore_min_alloc_size", 4096.0),
+    ("bluestore_prefer_deferred_size", 65_536.0),
+    ("bluestore_throttle_cost_per_io", 4000.0),
+    ("osd_op_num_shards", 8.0),
+    ("osd_op_num_threads_per_shard", 2.0),
+    ("osd_recovery_max_active", 3.0),
+    ("osd_recovery_sleep", 0.1),
+    ("osd_delete_sleep", 5.0),
+    ("osd_snap_trim_sleep", 5.0),
+];
+
+/// The OSD runs with these options, its store was made with what only then counts, and no others are set for it.
+fn options_are_set(site: &Site) {
+    let (id, who) = (site.id.to_string(), format!("osd.{}", site.id));
+    let runs_with = site.json(&["tell", &who, "config", "show"]);
+    for (option, value) in SET {
+        let now = runs_with[option].as_str().and_then(|v| v.parse::<f64>().ok());
+        assert_eq!(now, Some(value), "{option}");
+    }
+    let made = site.json(&["osd", "metadata", &id]);
+    assert_eq!(made["bluestore_min_alloc_size"], "4096", "{made}");
+    let dump = site.json(&["config", "dump"]);
+    let own = dump.as_array().expect("a list").iter().filter(|e| e["section"] == *who);
+    // What OSDs of later releases measure of themselves is theirs.
+    let names = own.filter_map(|e| e["name"].as_str()).filter(|name| !name.starts_with("osd_mclock"));
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    let mut expected = SET.map(|(option, _)| option);
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+}
+
 /// Kills the daemon or the OSD at a random moment; the OSD is back within a minute of the daemon's (or the OSD's) start.
 fn kill_and_come_back(site: &mut Site, rng: &mut Rng, round: u32) -> Duration {
     let before = site.up_from().expect("it is up");
@@ -92,7 +126,8 @@ fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
     std::fs::File::create(&core).and_then(|f| f.set_len(DATA)).expect("a core");
     let (id, dir) = ((site.id + 1).to_string(), site.path("osd/second").display().to_string());
     let other = ["--id", &id, "--osd-dir", &dir, "--cache-size", "64m", "--via", "fuse", "--no-start"];
-    let words = site.prepare(&core, &second, &other);
+    // Nobody says of what class it is: a file does not turn.
+    let words = without("--class", site.prepare(&core, &second, &other));
     let out = site.command(&words).output().expect("it runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
@@ -101,6 +136,8 @@ fn a_second_one_shares_its_fate(site: &Site, cache: &Path) {
     );
     let row = site.listed();
     assert_eq!(row["shares_cache_with"], serde_json::json!([site.id + 1]), "{row}");
+    let class = site.ceph(&["osd", "crush", "get-device-class", &format!("osd.{id}")]);
+    assert_eq!(class.trim(), "ssd");
     site.ok(&["osd", "remove", &id, "--wait"]);
     assert!(!second.exists() && !site.path("osd/second").exists());
 }
@@ -161,8 +198,7 @@ fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_wh
     assert_eq!(class.trim(), "cached");
     let device = Path::new("/dev/loligo").join(format!("osd{id}"));
     assert_eq!(std::fs::read_link(site.osd_dir().join("block")).expect("a link"), device);
-    let shards = site.ceph(&["config", "get", &format!("osd.{id}"), "osd_op_num_shards"]);
-    assert_eq!(shards.trim(), "8", "set by name");
+    options_are_set(&site);
     raw_disk_shows_nothing(data.path(), &device);
     let row = site.listed();
     assert!(row["id"] == site.id && row["state"] == "up" && row["in"] == true, "{row}");

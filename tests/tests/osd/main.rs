@@ -1,6 +1,7 @@
 //! Claims about `loligo osd`, with the system's own Ceph: OSDs made on cached volumes or put on them, killed under load, and taken away.
 
 mod adopt;
+mod apart;
 mod lab;
 mod life;
 mod refusals;

@@ -19,6 +19,13 @@ pub const DATA: u64 = 3 << 30;
 /// How long an OSD may take to be back.
 pub const BACK: Duration = Duration::from_secs(60);
 
+/// The words of a command without the option `name` and its value.
+pub fn without(name: &str, mut words: Vec<String>) -> Vec<String> {
+    let at = words.iter().position(|word| word == name).expect("it is one of them");
+    words.drain(at..at + 2);
+    words
+}
+
 pub struct Site {
     pub server: Option<Server>,
     pub id: u32,
