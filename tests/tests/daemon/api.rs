@@ -115,12 +115,17 @@ fn nonsense(dice: &mut Dice) -> Vec<u8> {
         "{\"key\":\"seq-threshold\",\"value\":\"-1\"}",
         "{\"flush\":",
         "{\"bytes\":1}",
+        "{\"path\":\"/dev/null\",\"core\":\"-1\",\"min\":0,\"weight\":0}",
+        "{\"path\":\"\",\"name\":\"\",\"min\":18446744073709551615}",
         "{\"cache\":{\"cache\":\"/dev/null\",\"mode\":\"wb\"}}",
         "{\"name\":\"../x\",\"definition\":{\"core\":\"x\",\"listen\":[]}}",
         "{\"name\":\"z\",\"definition\":{\"core\":\"rbd:\",\"listen\":[\"udp:1\"]}}",
     ];
     let pick = |dice: &mut Dice, n: usize| (dice.draw() % n as u64) as usize;
-    let path = format!("/v1/volumes/{}{}", names[pick(dice, names.len())], ends[pick(dice, ends.len())]);
+    let path = match dice.draw() % 4 {
+        0 => format!("/v1/caches{}", ends[pick(dice, ends.len())]),
+        _ => format!("/v1/volumes/{}{}", names[pick(dice, names.len())], ends[pick(dice, ends.len())]),
+    };
     let mut raw = request(methods[pick(dice, methods.len())], &path, bodies[pick(dice, bodies.len())]);
     for _ in 0..dice.draw() % 4 {
         let at = pick(dice, raw.len());
