@@ -4,10 +4,11 @@ use crate::out::outln;
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
-use loligo_service::client::DaemonClient;
+use loligo_service::client::{AttachCore, DaemonClient, DetachCore, ResizeCore};
 use loligo_service::daemon::Listed;
 use loligo_service::daemon::entry::Status;
-use loligo_service::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize, view_json, view_rows};
+use loligo_service::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize, View, view_rows};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,8 +16,11 @@ use std::process::ExitCode;
 ///
 /// 'create' makes a pool of a device or file, 'attach' gives a core a share of it, and 'loligo serve --cache pool:PATH#CORE'
 /// serves that core from its share. Each core keeps a cache of its own: its load, its dirty data and its damage do not
-/// touch the others. One process has a pool at a time; these commands work while none does,
-/// but for 'resize --size' of a share that the daemon serves.
+/// touch the others.
+///
+/// One process has a pool at a time. 'show', 'attach', 'detach' and 'resize' of a core work while none does, and while it is the
+/// daemon that serves volumes from it: it does then what is asked, and the other volumes are served on. 'create', 'dissolve' and
+/// 'resize' of the pool itself need a pool that nobody has; so does everything, where a 'loligo serve' has it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Sizes are bytes, or k, m, g, t in either case, optionally followed by iB: powers of 1024.
@@ -63,6 +67,9 @@ enum Command {
     /// Give a core a share
     ///
     /// The share begins with what it is promised. Its cache is made when the core is first served.
+    ///
+    /// Where the daemon serves other cores of the pool, and these have grown into all of it, they give back what they have beyond their
+    /// own promise first: what is dirty there is written to their disks, which takes a while. Ctrl-C gives that up.
     Attach {
         /// The pool
         path: PathBuf,
@@ -89,7 +96,8 @@ enum Command {
     },
     /// Take a core's share away
     ///
-    /// Refused while its cache holds what the core does not have.
+    /// Refused while it is served, and while its cache holds what the core does not have. Other cores of the pool may be served
+    /// by the daemon meanwhile.
     Detach {
         /// The pool
         path: PathBuf,
@@ -102,8 +110,8 @@ enum Command {
     /// Change a core's share, or take in what the pool's device has grown by
     ///
     /// A share that gets smaller drops what is clean in the part it loses; what is dirty is moved. Its cache must have been
-    /// stopped cleanly, or be served by the daemon, whose definition names the core as it is named here: then --size acts at once, and
-    /// what is dirty in the part that goes is written to the core.
+    /// stopped cleanly, or be served by the daemon: then --size acts at once, and what is dirty in the part that goes is written to
+    /// the core. With --min and --weight alone the shares that are served follow in the seconds after.
     Resize {
         /// The pool
         path: PathBuf,
@@ -126,15 +134,70 @@ enum Command {
     },
 }
 
-/// The volume of the daemon that is served through this share, by the name that its definition has for the core.
-fn served(path: &Path, core: &CoreName) -> Option<String> {
-    let same = |volume: &Listed| {
-        let spec = PoolSpec::of(volume.definition.cache.as_ref()?).ok()??;
-        let paths = (spec.path.canonicalize().ok()?, path.canonicalize().ok()?);
-        Some(spec.core == *core && paths.0 == paths.1 && volume.status == Status::Serving)
-    };
-    let volumes = DaemonClient::new().and_then(|daemon| daemon.volumes()).ok()?;
-    volumes.into_iter().find(|v| same(v) == Some(true)).map(|v| v.name)
+/// A pool that the daemon has open: the daemon, the pool's whole path, and what it has.
+struct Beside {
+    daemon: DaemonClient,
+    path: PathBuf,
+    view: View,
+}
+
+impl Beside {
+    /// The pool at `path`, if it is the daemon's. Where that cannot be asked, the device's lock tells.
+    fn of(path: &Path) -> Option<Beside> {
+        let path = path.canonicalize().ok()?;
+        let daemon = DaemonClient::new().ok()?;
+        let view = daemon.pool(&path).ok()??;
+        Some(Beside { daemon, path, view })
+    }
+
+    fn number(&self, core: &CoreName) -> Option<u16> {
+        let is_it = |name: &str, number: u16| match core {
+            CoreName::Number(n) => *n == number,
+            CoreName::Name(n) => n == name,
+        };
+        self.view.cores.iter().find(|m| is_it(&m.name, m.core)).map(|m| m.core)
+    }
+
+    /// The volume that is served from `core`.
+    fn volume(&self, core: &CoreName) -> Result<Option<String>> {
+        let number = self.number(core);
+        let same = |volume: &Listed| {
+            let spec = PoolSpec::of(volume.definition.cache.as_ref()?).ok()??;
+            let here = spec.path.canonicalize().ok()? == self.path;
+            Some(here && self.number(&spec.core) == number && volume.status == Status::Serving)
+        };
+        let volumes = self.daemon.volumes()?;
+        Ok(volumes.into_iter().find(|v| number.is_some() && same(v) == Some(true)).map(|v| v.name))
+    }
+
+    fn attach(self, a: Attach) -> Result<u16> {
+        if self.view.free_bytes < a.min {
+            eprintln!(
+                "{} bytes are free, {} are wanted: cores that are served give what they have beyond their promise; Ctrl-C gives it up",
+                self.view.free_bytes, a.min
+            );
+        }
+        let Attach { number: core, name, min, max, weight, shards } = a;
+        self.daemon.attach_core(&AttachCore { path: self.path, core, name, min, max, weight, shards })
+    }
+
+    fn detach(self, core: &CoreName, force: bool) -> Result<Option<String>> {
+        self.daemon.detach_core(&DetachCore { path: self.path, core: core.to_string(), force })
+    }
+
+    fn resize(self, core: &CoreName, to: &Resize) -> Result<()> {
+        let served = if to.size.is_some() { self.volume(core)? } else { None };
+        let size = to.size.filter(|_| served.is_none());
+        if size.is_some() || to.min.is_some() || to.weight.is_some() {
+            let (min, weight) = (to.min, to.weight);
+            let path = self.path.clone();
+            self.daemon.resize_core(&ResizeCore { path, core: core.to_string(), size, min, weight })?;
+        }
+        if let (Some(volume), Some(bytes)) = (served, to.size) {
+            crate::volume::changed(&self.daemon.resize_cache(&volume, bytes)?, false)?;
+        }
+        Ok(())
+    }
 }
 
 /// Does it.
@@ -145,20 +208,34 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             view_rows(&pool.view()?).iter().for_each(|row| eprintln!("{row}"));
         }
         Command::Show { path, json } => {
-            let view = Pool::open_idle(&path)?.view()?;
+            let view = match Beside::of(&path) {
+                Some(beside) => beside.view,
+                None => Pool::open_idle(&path)?.view()?,
+            };
             if json {
-                outln!("{}", serde_json::to_string_pretty(&view_json(&view))?);
+                outln!("{}", serde_json::to_string_pretty(&json!(view))?);
             } else {
                 view_rows(&view).iter().for_each(|row| outln!("{row}"));
             }
         }
         Command::Attach { path, core, name, min, max, weight, shards } => {
-            let pool = Pool::open_idle(&path)?;
-            let number = pool.attach(&Attach { number: core, name, min, max, weight, shards })?;
+            let wanted = Attach { number: core, name, min, max, weight, shards };
+            let number = match Beside::of(&path) {
+                Some(beside) => beside.attach(wanted)?,
+                None => Pool::open_idle(&path)?.attach(&wanted)?,
+            };
             outln!("{number}");
             eprintln!("serve it with --cache pool:{}#{number}", path.display());
         }
-        Command::Detach { path, core, force } => Pool::open_idle(&path)?.detach(&core, force)?,
+        Command::Detach { path, core, force } => {
+            let lost = match Beside::of(&path) {
+                Some(beside) => beside.detach(&core, force)?,
+                None => Pool::open_idle(&path)?.detach(&core, force)?,
+            };
+            if let Some(lost) = lost {
+                eprintln!("{lost}");
+            }
+        }
         Command::Resize { path, core: None, .. } => {
             let more = pool::grow(&path)?;
             eprintln!("{} has {more} bytes more", path.display());
@@ -168,11 +245,10 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 size.is_some() || min.is_some() || weight.is_some(),
                 "nothing is to change: give --size, --min or --weight"
             );
-            match (served(&path, &core), size) {
-                (Some(volume), Some(bytes)) if min.is_none() && weight.is_none() => {
-                    crate::volume::changed(&DaemonClient::new()?.resize_cache(&volume, bytes)?, false)?;
-                }
-                _ => Pool::open_idle(&path)?.resize(&core, &Resize { size, min, weight })?,
+            let to = Resize { size, min, weight };
+            match Beside::of(&path) {
+                Some(beside) => beside.resize(&core, &to)?,
+                None => Pool::open_idle(&path)?.resize(&core, &to)?,
             }
         }
         Command::Dissolve { path } => pool::dissolve(&path)?,

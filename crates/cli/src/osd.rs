@@ -11,6 +11,7 @@ use loligo_osd::adopt::{self, Adopt};
 use loligo_osd::behind::{Behind, Via};
 use loligo_osd::ceph_volume::By;
 use loligo_osd::cluster::Access;
+use loligo_osd::devices::own_cache;
 use loligo_osd::list::Row;
 use loligo_osd::place::{self, Place};
 use loligo_osd::prepare::{self, Prepare};
@@ -104,7 +105,7 @@ struct PrepareArgs {
 /// What an OSD stands behind, and how.
 #[derive(Debug, clap::Args)]
 struct BehindArgs {
-    /// The cache: a device of its own, such as a partition; or a file, made with --cache-size
+    /// The cache: a device of its own, such as a partition, and no share of a pool; or a file, made with --cache-size
     #[arg(long, value_name = "DEV")]
     cache: PathBuf,
     /// Bytes of the cache (default: the whole device)
@@ -145,7 +146,7 @@ struct BehindArgs {
 impl BehindArgs {
     fn wanted(self) -> Result<Behind> {
         Ok(Behind {
-            cache: std::path::absolute(self.cache)?,
+            cache: own_cache(&self.cache)?,
             cache_size: self.cache_size,
             mode: self.mode.name().to_owned(),
             profile: Some(self.profile.name.to_owned()),

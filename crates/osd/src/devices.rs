@@ -8,6 +8,7 @@ use loligo_block::{
 };
 use loligo_cache::home::{HomeLabel, MIN_HOME};
 use loligo_cache::layout::MIN_CACHE;
+use loligo_cache::pool::store::{Found as InPool, Pool};
 use loligo_cache::superblock::{SuperError, Superblock};
 use rustix::fs::{major, minor, stat};
 use std::collections::BTreeSet;
@@ -229,6 +230,12 @@ fn vacant(
             return Ok((true, Some("the core of another volume")));
         }
     }
+    if let Ok(InPool::Pool(_)) = Pool::look(dev) {
+        bail!(
+            "{what} {path} is a pool that cores have their caches in ('loligo cache show {path}'): give another; once those are detached, \
+             'loligo cache dissolve {path}' frees it"
+        );
+    }
     let size = dev.size();
     let mut head = vec![0; (SIGNATURE_PROBE as u64).min(size) as usize];
     dev.read_at(0, &mut head).with_context(|| format!("{what} {path} cannot be read"))?;
@@ -279,6 +286,22 @@ fn has_md(dev: &mut dyn SyncIo) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// The cache that is given for an OSD, by its whole path.
+///
+/// # Errors
+/// Where it is a share of a pool: an OSD has a cache of its own.
+pub fn own_cache(given: &Path) -> Result<PathBuf> {
+    if given.to_str().is_some_and(|text| text.starts_with("pool:")) {
+        bail!(
+            "--cache {}: an OSD has a cache device of its own here, so that no other dies with it or takes its room, and this names a core's \
+             share of a pool. Give a partition or a logical volume of the same flash for each OSD; shares of pools are for 'loligo volume \
+             create'",
+            given.display()
+        );
+    }
+    Ok(std::path::absolute(given)?)
 }
 
 /// A name under which udev finds the same device at every boot; `path` itself where there is none, or it is no device.
@@ -342,6 +365,7 @@ fn below(number: u64, depth: u32, found: &mut BTreeSet<String>) {
 mod tests {
     use super::*;
     use loligo_block::RamDevice;
+    use loligo_cache::pool::format::MIN_POOL;
 
     fn nobody() -> Map {
         Map::from(
@@ -376,6 +400,32 @@ mod tests {
         let gone = page(b"bluestore block device\nffffffff-0000-1111-2222-333344445555\n");
         assert!(with(0, &gone, false).unwrap_err().to_string().contains("Ceph BlueStore"));
         assert_eq!(with(0, &gone, true).unwrap(), (false, Some("Ceph BlueStore")));
+    }
+
+    #[test]
+    fn a_share_of_a_pool_is_no_cache_for_an_osd_and_is_refused_by_name() {
+        for pool in ["pool:/dev/nvme0n1p3#0", "pool:nv#osd.3", "pool:"] {
+            let why = own_cache(Path::new(pool)).unwrap_err().to_string();
+            assert!(
+                why.contains(pool) && why.contains("share of a pool") && why.contains("a partition"),
+                "{why}"
+            );
+        }
+        let mut dev = RamDevice::new(MIN_POOL).unwrap();
+        Pool::format(&mut dev, [7; 16], MIN_POOL).unwrap();
+        let why =
+            vacant("the cache", Path::new("/dev/x"), &mut dev, &nobody(), true).unwrap_err().to_string();
+        assert!(
+            why.contains("is a pool") && why.contains("dissolve"),
+            "nor is the whole of one, by force: {why}"
+        );
+        assert_eq!(own_cache(Path::new("/dev/nvme0n1p3")).unwrap(), Path::new("/dev/nvme0n1p3"));
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(
+            own_cache(Path::new("./pool:x")).unwrap(),
+            here.join("pool:x"),
+            "a file may have such a name"
+        );
     }
 
     #[test]

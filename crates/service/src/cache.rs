@@ -109,7 +109,7 @@ fn open_device(o: &CacheOptions) -> Result<Place> {
         );
     }
     let pool = Pool::open(&spec.path)?;
-    let share = pool.share(pool.number_of(&spec.core)?)?;
+    let share = pool.share_of(&spec.core)?;
     if let Some(n) = o.shards.filter(|n| *n != share.member().shards) {
         bail!(
             "--shards {n}: {} was attached with {}; leave it out, or detach it and attach it anew",

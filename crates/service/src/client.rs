@@ -1,7 +1,10 @@
 //! How commands talk to a running volume: HTTP and JSON over its control socket.
 
+mod pools;
+
 pub use crate::app::FlushState;
 pub use crate::change::ChangeState;
+pub use crate::control::caches::{AttachCore, DetachCore, ResizeCore};
 pub use crate::control::daemon::{About, Attach, Create, Resize, ResizeCache, Stop};
 pub use crate::control::volume::Param;
 use crate::daemon::config::Leave;

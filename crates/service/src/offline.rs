@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_millis(500);
 fn open_file(path: &Path, read_only: bool) -> Result<CacheIo> {
     if let Some(spec) = PoolSpec::of(path)? {
         let pool = Pool::open_idle(&spec.path)?;
-        return Ok(pool.share(pool.number_of(&spec.core)?)?.device().sync_io());
+        return Ok(pool.share_of(&spec.core)?.device().sync_io());
     }
     let options = OpenOptions { read_only, exclusive: Some(WAIT), ..OpenOptions::default() };
     match DeviceFile::open(path, &options) {

@@ -116,6 +116,8 @@ fn nonsense(dice: &mut Dice, paths: &[String]) -> (Vec<u8>, bool) {
         "{\"key\":\"seq-threshold\",\"value\":\"-1\"}",
         "{\"flush\":",
         "{\"bytes\":1}",
+        "{\"path\":\"/dev/null\",\"core\":\"-1\",\"min\":0,\"weight\":0}",
+        "{\"path\":\"\",\"name\":\"\",\"min\":18446744073709551615}",
         "{\"cache\":{\"cache\":\"/dev/null\",\"mode\":\"wb\"}}",
         "{\"name\":\"../x\",\"definition\":{\"core\":\"x\",\"listen\":[]}}",
         "{\"name\":\"z\",\"definition\":{\"core\":\"rbd:\",\"listen\":[\"udp:1\"]}}",

@@ -7,6 +7,7 @@ mod gone;
 mod label;
 mod life;
 mod live;
+mod pool;
 mod random;
 mod site;
 mod users;

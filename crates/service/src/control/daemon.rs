@@ -1,6 +1,6 @@
 //! What can be asked of the daemon.
 
-use super::{Refused, blocking, document, unknown, volume};
+use super::{Refused, blocking, caches, document, unknown, volume};
 use crate::change::ChangeState;
 use crate::daemon::config::{Leave, VolumeConfig};
 use crate::daemon::entry::{Entry, Status};
@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-type Shared = State<Arc<Daemon>>;
+pub(super) type Shared = State<Arc<Daemon>>;
 
 /// How long an answer waits for a volume to come or go before it says how far that is.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -38,6 +38,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(resize))
         .routes(routes!(resize_cache))
         .routes(routes!(change, give_up))
+        .merge(caches::routes())
 }
 
 /// The API of the daemon, below `/v1`; that of each volume is below `/v1/volumes/NAME`.
@@ -66,7 +67,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     api
 }
 
-fn refused(why: anyhow::Error) -> Refused {
+pub(super) fn refused(why: anyhow::Error) -> Refused {
     Refused(StatusCode::CONFLICT, format!("{why:#}"))
 }
 

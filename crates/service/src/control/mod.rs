@@ -1,5 +1,6 @@
 //! The control API: HTTP and JSON on unix sockets, and `/metrics` on TCP, by one thread for all of them.
 
+pub(crate) mod caches;
 pub(crate) mod daemon;
 mod peer;
 pub(crate) mod volume;

@@ -182,7 +182,7 @@ pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
 
 impl Daemon {
     /// What of a definition counts now.
-    fn effective(&self, name: &str) -> Result<VolumeConfig> {
+    pub(super) fn effective(&self, name: &str) -> Result<VolumeConfig> {
         Ok(with_overrides(&self.entry(name)?.config(), &self.memory.of(name)))
     }
 

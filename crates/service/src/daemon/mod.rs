@@ -7,6 +7,7 @@ pub mod config;
 pub mod entry;
 pub mod exchange;
 mod guard;
+mod pools;
 pub mod state;
 mod void;
 

@@ -1,23 +1,19 @@
-//! What is done to a pool as a whole: made, looked at, members added, taken away and resized.
+//! What is done to a pool as a whole: made, members added, taken away and resized.
 
-use super::{CoreName, Pool, Share, map_of};
+use super::{CoreName, InUse, Pool, Share, State};
 use crate::progress::Progress;
 use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::{
-    CacheDevice, DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
-};
+use loligo_block::{DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
 use loligo_cache::open;
 use loligo_cache::pool::format::{MAX_MEMBERS, MIN_POOL};
 use loligo_cache::pool::store::{self, Found};
 use loligo_cache::pool::{self, PoolError};
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::units::BLOCK;
-use serde_json::{Value, json};
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long another user of the device is waited for.
 const WAIT: Duration = Duration::from_millis(500);
@@ -172,12 +168,29 @@ impl Pool {
         Pool::open_within(path, WAIT)
     }
 
-    /// Adds a core; its number.
+    /// Adds a core; its number. Served cores that have more than they are promised give of it where there is too little else.
     ///
     /// # Errors
     /// Where there is no room, or it is there already.
     pub fn attach(&self, a: &Attach) -> Result<u16> {
+        self.attach_unless(a, &|| false)
+    }
+
+    /// The same, unless it `is_off` by then.
+    pub(crate) fn attach_unless(&self, a: &Attach, is_off: &dyn Fn() -> bool) -> Result<u16> {
+        let room = self.make_room(a, is_off)?;
         let mut state = self.state();
+        ensure!(!is_off(), "given up: nothing is attached");
+        let member = self.member_of(&state, a)?;
+        let number = member.number;
+        state.table.attach(&mut self.dev(), member)?;
+        drop(state);
+        drop(room);
+        Ok(number)
+    }
+
+    /// The member that `a` would be.
+    pub(super) fn member_of(&self, state: &State, a: &Attach) -> Result<pool::Member> {
         let table = state.table.table();
         let number = match a.number {
             Some(n) => n,
@@ -192,7 +205,7 @@ impl Pool {
         // As for a cache of its own, but that a small share of a large layout is not to be all journal.
         let journal_len =
             (max / shards / 64).min(a.min / shards / 8).clamp(512 << 10, 64 << 20) / BLOCK * BLOCK;
-        let member = pool::Member {
+        Ok(pool::Member {
             number,
             shards: a.shards,
             weight: a.weight,
@@ -201,19 +214,28 @@ impl Pool {
             journal_len,
             name: a.name.clone(),
             core: String::new(),
-        };
-        state.table.attach(&mut self.dev(), member)?;
-        Ok(number)
+        })
     }
 
-    /// Takes a core out of the pool. Where its cache holds what the core does not have, only with `force`.
+    /// The share of a core that nobody is to have. One that is just being let go of is waited for.
+    fn idle(&self, core: &CoreName) -> Result<Share> {
+        let begun = Instant::now();
+        loop {
+            match self.share_of(core) {
+                Err(why) if why.is::<InUse>() && begun.elapsed() < WAIT => std::thread::sleep(WAIT / 20),
+                share => return share,
+            }
+        }
+    }
+
+    /// Takes a core out of the pool. Where its cache holds what the core does not have, only with `force`: what was lost then, in
+    /// words.
     ///
     /// # Errors
     /// Where it is in use, holds something, or is none.
-    pub fn detach(&self, core: &CoreName, force: bool) -> Result<()> {
-        let number = self.number_of(core)?;
-        let share = self.share(number)?;
-        let name = &share.member().name;
+    pub fn detach(&self, core: &CoreName, force: bool) -> Result<Option<String>> {
+        let share = self.idle(core)?;
+        let (number, name) = (share.member().number, &share.member().name);
         let dirty = dirty_in(&share)?;
         if let Some(what) = &dirty {
             ensure!(
@@ -221,30 +243,40 @@ impl Pool {
                 "core {number} ('{name}') holds {what}: serve it with --flush-on-stop (or run 'loligo flush' while it is \
                  served), stop it, and detach it then; --force loses that"
             );
-            say!("core {number} ('{name}') held {what}: lost, as --force ordered");
         }
-        Ok(self.state().table.detach(&mut self.dev(), number)?)
+        self.state().table.detach(&mut self.dev(), number)?;
+        Ok(dirty.map(|what| format!("core {number} ('{name}') held {what}: lost, as --force ordered")))
     }
 
-    /// Changes a share that is not in use. Smaller, what is clean above is dropped and what is dirty moved.
+    /// Changes what a core is promised and its weight, whether it is served or not.
+    ///
+    /// # Errors
+    /// Where it is none, or that cannot be.
+    pub fn promise(&self, core: &CoreName, min: Option<u64>, weight: Option<u32>) -> Result<()> {
+        let mut state = self.state();
+        let table = state.table.table();
+        let number = self.number_in(&state, core)?;
+        let m = table.known(number)?;
+        let (min, weight) = (min.unwrap_or(m.min), weight.unwrap_or(m.weight));
+        Ok(state.table.promise(&mut self.dev(), number, min, weight)?)
+    }
+
+    /// Changes a share. Its size only where it is not in use: smaller, what is clean above is dropped and what is dirty moved.
     ///
     /// # Errors
     /// Where it cannot be, or is in use.
     pub fn resize(&self, core: &CoreName, r: &Resize) -> Result<()> {
-        let number = self.number_of(core)?;
-        let share = self.share(number)?;
-        let m = share.member().clone();
+        // Nothing is changed where the size cannot be.
+        let share = r.size.map(|bytes| Ok::<_, anyhow::Error>((self.idle(core)?, bytes))).transpose()?;
         if r.min.is_some() || r.weight.is_some() {
-            let (min, weight) = (r.min.unwrap_or(m.min), r.weight.unwrap_or(m.weight));
-            self.state().table.promise(&mut self.dev(), number, min, weight)?;
+            self.promise(core, r.min, r.weight)?;
         }
-        let Some(bytes) = r.size else { return Ok(()) };
+        let Some((share, bytes)) = share else { return Ok(()) };
+        let (number, (min, max)) = (share.member().number, share.bounds()?);
         ensure!(
-            bytes >= r.min.unwrap_or(m.min) && bytes <= m.max,
-            "core {number} has {} to {} bytes: give such a size, or change --min with it (what it may have at most is fixed \
-             when it is attached)",
-            r.min.unwrap_or(m.min),
-            m.max
+            (min..=max).contains(&bytes),
+            "core {number} has {min} to {max} bytes: give such a size, or change --min with it (what it may have at most is fixed \
+             when it is attached)"
         );
         let (has, limit) = (share.limit()?, share.limit_for(bytes)?);
         if limit >= has {
@@ -261,41 +293,6 @@ impl Pool {
             }
         }
         share.shrunk(limit)
-    }
-
-    /// What the pool and its members have.
-    ///
-    /// # Errors
-    /// Where the device fails.
-    pub fn view(&self) -> Result<View> {
-        let state = self.state();
-        let (sb, table) = (state.table.superblock().clone(), state.table.table());
-        let mut members = Vec::new();
-        for m in table.members() {
-            let mut dev = CacheDevice::Share(self.inner.file.clone(), Arc::new(map_of(&state, m))).sync_io();
-            let limit = u64::from(table.limit(m.number)?);
-            members.push(Member {
-                number: m.number,
-                name: m.name.clone(),
-                core: m.core.clone(),
-                weight: m.weight,
-                min: m.min,
-                max: m.max,
-                size: table.extents_of(m.number).len() as u64 * state.table.extent(),
-                slots: limit * u64::from(m.shards),
-                shards: m.shards,
-                cache: Superblock::load(&mut dev),
-            });
-        }
-        Ok(View {
-            path: self.path().display().to_string(),
-            uuid: sb.uuid_text(),
-            size: sb.division.size,
-            extent: sb.division.extent,
-            extents: sb.division.extents,
-            free: table.free(),
-            members,
-        })
     }
 }
 
@@ -320,104 +317,47 @@ fn dirty_in(share: &Share) -> Result<Option<String>> {
     Ok((bytes > 0).then(|| format!("{bytes} bytes that its core does not have")))
 }
 
-/// A pool, for show.
-#[derive(Debug)]
-pub struct View {
-    path: String,
-    uuid: String,
-    size: u64,
-    extent: u64,
-    extents: u32,
-    free: u32,
-    members: Vec<Member>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A core of it.
-#[derive(Debug)]
-pub struct Member {
-    number: u16,
-    name: String,
-    core: String,
-    weight: u32,
-    min: u64,
-    max: u64,
-    size: u64,
-    slots: u64,
-    shards: u16,
-    cache: Result<Superblock, SuperError>,
-}
+    const MIB: u64 = 1 << 20;
 
-impl Member {
-    fn state(&self) -> String {
-        match &self.cache {
-            Ok(sb) if sb.clean && sb.dirty_blocks == 0 => "clean".to_owned(),
-            Ok(sb) if sb.clean => format!("{} dirty bytes", sb.dirty_blocks * BLOCK),
-            Ok(_) => "in use, or not stopped cleanly".to_owned(),
-            Err(SuperError::Absent) => "never served".to_owned(),
-            Err(e) => e.to_string(),
-        }
+    fn core(name: &str, min: u64) -> Attach {
+        Attach { number: None, name: name.to_owned(), min, max: None, weight: 100, shards: 1 }
     }
-}
 
-/// A pool as JSON.
-pub fn view_json(v: &View) -> Value {
-    let member = |m: &Member| {
-        json!({
-            "core": m.number,
-            "name": m.name,
-            "core_id": m.core,
-            "weight": m.weight,
-            "min": m.min,
-            "max": m.max,
-            "size": m.size,
-            "cache_bytes": m.slots * BLOCK,
-            "shards": m.shards,
-            "state": m.state(),
-            "mode": m.cache.as_ref().ok().map(|sb| sb.mode.name()),
-            "clean": m.cache.as_ref().ok().map(|sb| sb.clean),
-            "dirty_bytes": m.cache.as_ref().ok().filter(|sb| sb.clean).map(|sb| sb.dirty_blocks * BLOCK),
-        })
-    };
-    json!({
-        "path": v.path,
-        "uuid": v.uuid,
-        "size": v.size,
-        "extent": v.extent,
-        "extents": v.extents,
-        "free_bytes": u64::from(v.free) * v.extent,
-        "cores": v.members.iter().map(member).collect::<Vec<_>>(),
-    })
-}
+    #[test]
+    fn beside_a_share_that_is_in_use_others_come_and_go_and_it_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pool");
+        drop(create(&path, Some(160 * MIB), true, false).unwrap());
+        let pool = Pool::open_idle(&path).unwrap();
+        let named = |name: &str| CoreName::Name(name.to_owned());
+        let state =
+            |name: &str| pool.view().unwrap().cores.iter().find(|m| m.name == name).map(|m| m.state.clone());
+        assert_eq!(pool.attach(&core("a", 48 * MIB)).unwrap(), 0);
+        let served = pool.share_of(&named("a")).unwrap();
+        let here = Pool::opened(&path).unwrap();
+        assert!(here.is(&pool), "whoever asks gets the one that is open");
+        assert_eq!(here.attach(&core("b", 48 * MIB)).unwrap(), 1);
+        assert_eq!((state("a").as_deref(), state("b").as_deref()), (Some("in use"), Some("never served")));
+        let why = here.attach(&core("c", 96 * MIB)).unwrap_err().to_string();
+        assert!(why.contains("promised to nobody"), "{why}");
+        assert!(here.attach(&core("b", 32 * MIB)).unwrap_err().to_string().contains("already"));
+        assert_eq!(pool.state().kept, 0, "nothing is kept for those who were refused");
 
-/// A pool as lines: itself, a heading, its members.
-pub fn view_rows(v: &View) -> Vec<String> {
-    let mut rows = vec![
-        format!("pool {} ({})", v.path, v.uuid),
-        format!(
-            "{} bytes in {} extents of {}, {} bytes free",
-            v.size,
-            v.extents,
-            v.extent,
-            u64::from(v.free) * v.extent
-        ),
-    ];
-    if !v.members.is_empty() {
-        rows.push(format!(
-            "{:>5}  {:<20} {:>16} {:>16} {:>16} {:>7}  {}",
-            "core", "name", "size", "min", "max", "weight", "state"
-        ));
+        let why = here.detach(&named("a"), true).unwrap_err();
+        assert!(why.is::<InUse>(), "{why}");
+        here.resize(&named("a"), &Resize { size: None, min: Some(52 * MIB), weight: Some(7) }).unwrap();
+        assert_eq!(served.bounds().unwrap().0, 52 * MIB, "who serves it sees that");
+        let sized = Resize { size: Some(64 * MIB), min: Some(56 * MIB), weight: None };
+        assert!(here.resize(&named("a"), &sized).unwrap_err().is::<InUse>());
+        assert_eq!(served.bounds().unwrap().0, 52 * MIB, "all of it or nothing");
+        assert_eq!(here.detach(&CoreName::Number(1), false).unwrap(), None);
+        assert!(here.share(1).is_err() && state("b").is_none());
+        drop(served);
+        here.resize(&named("a"), &sized).unwrap();
+        assert!(pool.share(0).is_ok());
     }
-    rows.extend(v.members.iter().map(|m| {
-        format!(
-            "{:>5}  {:<20} {:>16} {:>16} {:>16} {:>7}  {}",
-            m.number,
-            m.name,
-            m.size,
-            m.min,
-            m.max,
-            m.weight,
-            m.state()
-        )
-    }));
-    rows
 }

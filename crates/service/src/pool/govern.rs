@@ -2,34 +2,36 @@
 //! are served.
 
 use super::{Inner, Pool, Share};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use loligo_cache::api::Control;
 use loligo_cache::pool::balance::{Balancer, Load, Move};
 use loligo_shard::Handle;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 /// Between two looks.
 const ROUND: Duration = Duration::from_secs(1);
+/// How long whoever is to change a size waits for somebody who is at it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The cores of a pool that are served, and who looks after them.
 #[derive(Debug, Default)]
 pub(super) struct Governed {
-    seats: BTreeMap<u16, Seat>,
+    pub(super) seats: BTreeMap<u16, Seat>,
     /// Somebody does.
     running: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Seat {
-    share: Arc<Share>,
-    handle: Handle,
+pub(super) struct Seat {
+    pub(super) share: Arc<Share>,
+    pub(super) handle: Handle,
     /// Lines evicted, hits and misses when it was last looked at.
     seen: (u64, u64, u64),
     /// It is changing its size.
-    busy: Arc<AtomicBool>,
+    pub(super) busy: Arc<AtomicBool>,
 }
 
 /// A core that the balancer looks after until this is dropped.
@@ -49,7 +51,7 @@ impl Drop for Governing {
     }
 }
 
-fn governed(inner: &Inner) -> MutexGuard<'_, Governed> {
+pub(super) fn governed(inner: &Inner) -> MutexGuard<'_, Governed> {
     inner.governed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,7 +106,10 @@ fn round(pool: &Pool, balancer: &mut Balancer, mut seats: BTreeMap<u16, Seat>) {
             Move::Take(number, by) => (number, by, false),
         };
         let Some(seat) = seats.get(&number).cloned() else { continue };
-        seat.busy.store(true, Ordering::Release);
+        if seat.busy.swap(true, Ordering::AcqRel) {
+            // Somebody else has come first.
+            continue;
+        }
         let busy = seat.busy.clone();
         // A share that shrinks writes to its core, which takes as long as it takes; others do not wait for that.
         let moving = std::thread::Builder::new().name("resize".to_owned()).spawn(move || {
@@ -142,7 +147,7 @@ fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Seat>) -> (u32, Vec<Load>) {
             hits: 0,
             busy: true,
         };
-        (table.free(), table.members().iter().map(load).collect::<Vec<_>>())
+        (table.free().saturating_sub(state.kept), table.members().iter().map(load).collect::<Vec<_>>())
     };
     for load in &mut loads {
         if let Some(seat) = seats.get_mut(&load.number) {
@@ -169,6 +174,7 @@ impl Share {
     /// # Errors
     /// Where it cannot be; then it is as large as it was.
     pub fn resize_live(&self, handle: &Handle, bytes: u64) -> Result<()> {
+        let _alone = self.alone()?;
         let (has, limit) = (self.limit()?, self.limit_for(bytes)?);
         let told = |limit| handle.control(&Control::Limit(limit)).map_err(|why| anyhow!(why));
         if limit > has {
@@ -184,5 +190,22 @@ impl Share {
             self.shrunk(limit)?;
         }
         Ok(())
+    }
+    /// Nobody else brings it to another size until what this gives is dropped: an engine told of more room by one, while another
+    /// takes that away, would use what is no longer its own.
+    fn alone(&self) -> Result<MutexGuard<'_, ()>> {
+        let begun = Instant::now();
+        loop {
+            match self.sizing.try_lock() {
+                Ok(alone) => return Ok(alone),
+                Err(TryLockError::Poisoned(left)) => return Ok(left.into_inner()),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(PATIENCE / 100)
+                }
+                Err(TryLockError::WouldBlock) => {
+                    bail!("the share is changing its size just now: try again in a while")
+                }
+            }
+        }
     }
 }

@@ -1,16 +1,19 @@
 //! Pools: one cache device that many cores share, opened once by one process.
 //!
 //! [`Pool::open`] takes the device and its lock; [`Pool::share`] gives out one core's part of it, to one user at a time, as a
-//! [`CacheDevice`] like any other. `admin` is what `loligo cache` does to a pool that nobody serves from.
+//! [`CacheDevice`] like any other. `admin` is what `loligo cache` does to a pool, whether somebody serves from it or not.
 
 mod admin;
 mod govern;
+mod room;
 mod spec;
+mod view;
 
 pub(crate) use admin::random_uuid;
-pub use admin::{Attach, Member, Resize, View, create, dissolve, grow, view_json, view_rows};
+pub use admin::{Attach, Resize, create, dissolve, grow};
 pub use govern::Governing;
 pub use spec::{CoreName, PoolSpec};
+pub use view::{Member, View, view_rows};
 
 use crate::absent::Absent;
 use anyhow::{Context, Result, anyhow, bail};
@@ -50,6 +53,15 @@ struct State {
     table: Table,
     /// Shares that are in use, by number.
     out: BTreeMap<u16, Weak<ExtentMap>>,
+    /// Extents that are kept free for a member that is to come: the balancer gives none of them out.
+    kept: u32,
+}
+
+impl State {
+    /// Whether somebody has the share of core `number`.
+    fn is_out(&self, number: u16) -> bool {
+        self.out.get(&number).is_some_and(|map| map.strong_count() > 0)
+    }
 }
 
 impl Pool {
@@ -60,6 +72,24 @@ impl Pool {
     /// Where it is in use, or no pool.
     pub fn open(path: &Path) -> Result<Pool> {
         Pool::open_within(path, Duration::from_secs(10))
+    }
+
+    /// The pool at `path`, where this process has it open.
+    pub(crate) fn opened(path: &Path) -> Option<Pool> {
+        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = open.get(&key_of(path)?)?.upgrade()?;
+        Some(Pool { inner })
+    }
+
+    /// Every pool that this process has open.
+    pub(crate) fn all_opened() -> Vec<Pool> {
+        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.values().filter_map(Weak::upgrade).map(|inner| Pool { inner }).collect()
+    }
+
+    /// Whether both are the same one.
+    pub(crate) fn is(&self, other: &Pool) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     fn open_within(path: &Path, wait: Duration) -> Result<Pool> {
@@ -92,7 +122,7 @@ impl Pool {
     }
 
     fn of(file: DeviceFile, table: Table) -> Pool {
-        let state = Mutex::new(State { table, out: BTreeMap::new() });
+        let state = Mutex::new(State { table, out: BTreeMap::new(), kept: 0 });
         Pool { inner: Arc::new(Inner { file, state, governed: Mutex::default() }) }
     }
 
@@ -109,42 +139,63 @@ impl Pool {
         self.inner.file.path()
     }
 
-    /// The number of a core that is known by number or name.
-    ///
-    /// # Errors
-    /// Where the pool has none like that.
-    pub fn number_of(&self, core: &CoreName) -> Result<u16> {
-        let state = self.state();
-        let members = state.table.table().members();
-        match core {
-            CoreName::Number(n) => {
-                members.iter().find(|m| m.number == *n).map(|m| m.number).ok_or(PoolError::NoMember(*n).into())
-            }
-            CoreName::Name(name) => members.iter().find(|m| m.name == *name).map(|m| m.number).ok_or_else(|| {
-                anyhow!(
-                    "{} has no core named '{name}': 'loligo cache show {0}' lists those it has, 'loligo cache attach' adds one",
-                    self.path().display()
-                )
-            }),
-        }
-    }
-
-    /// The share of core `number`, for one user: it is free again when the last device made of it is dropped.
+    /// The share of a core, for one user: it is free again when the last device made of it is dropped.
     ///
     /// # Errors
     /// Where it is none, or in use.
+    pub fn share_of(&self, core: &CoreName) -> Result<Share> {
+        let state = self.state();
+        let number = self.number_in(&state, core)?;
+        self.take(state, number)
+    }
+
+    /// The same, of core `number`.
+    ///
+    /// # Errors
+    /// As there.
     pub fn share(&self, number: u16) -> Result<Share> {
-        let mut state = self.state();
+        self.take(self.state(), number)
+    }
+
+    /// The number of a core.
+    pub(crate) fn number_of(&self, core: &CoreName) -> Result<u16> {
+        self.number_in(&self.state(), core)
+    }
+
+    fn number_in(&self, state: &State, core: &CoreName) -> Result<u16> {
+        let table = state.table.table();
+        match core {
+            CoreName::Number(n) => Ok(table.known(*n)?.number),
+            CoreName::Name(name) => {
+                let found = table.members().iter().find(|m| m.name == *name);
+                found.map(|m| m.number).ok_or_else(|| {
+                    anyhow!(
+                        "{} has no core named '{name}': 'loligo cache show {0}' lists those it has, 'loligo cache attach' adds \
+                         one",
+                        self.path().display()
+                    )
+                })
+            }
+        }
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State>, number: u16) -> Result<Share> {
         let member = state.table.table().known(number)?.clone();
-        if state.out.get(&number).is_some_and(|m| m.strong_count() > 0) {
-            bail!("core {number} of {} ('{}') is in use already", self.path().display(), member.name);
+        if state.is_out(number) {
+            let at = self.path().display();
+            return Err(InUse(format!("core {number} of {at} ('{}') is in use already", member.name)).into());
         }
         let map = Arc::new(map_of(&state, &member));
         state.out.insert(number, Arc::downgrade(&map));
         drop(state);
-        Ok(Share { pool: self.clone(), member, map })
+        Ok(Share { pool: self.clone(), member, map, sizing: Mutex::default() })
     }
 }
+
+/// Somebody has the share that is wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct InUse(String);
 
 /// Where the extents of a core are.
 fn map_of(state: &State, member: &loligo_cache::pool::Member) -> ExtentMap {
@@ -174,6 +225,8 @@ pub struct Share {
     pool: Pool,
     member: loligo_cache::pool::Member,
     map: Arc<ExtentMap>,
+    /// Held while it is brought to another size, which is done in steps that nobody else's may fall between.
+    sizing: Mutex<()>,
 }
 
 impl Share {
@@ -182,7 +235,7 @@ impl Share {
         &self.pool
     }
 
-    /// What the pool knows of the core.
+    /// What the pool knew of the core when the share was taken. What it is promised, and its weight, may be others by now.
     pub fn member(&self) -> &loligo_cache::pool::Member {
         &self.member
     }
@@ -198,6 +251,16 @@ impl Share {
     /// Where the table is not what it was.
     pub fn limit(&self) -> Result<u32> {
         Ok(self.pool.state().table.table().limit(self.member.number)?)
+    }
+
+    /// Bytes that it is promised now, and those that it may have.
+    ///
+    /// # Errors
+    /// Where the table is not what it was.
+    pub fn bounds(&self) -> Result<(u64, u64)> {
+        let state = self.pool.state();
+        let member = state.table.table().known(self.member.number)?;
+        Ok((member.min, member.max))
     }
 
     /// Notes what the core is, so that it is not taken for another, nor attached twice.

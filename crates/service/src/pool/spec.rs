@@ -23,6 +23,15 @@ impl std::str::FromStr for CoreName {
     }
 }
 
+impl std::fmt::Display for CoreName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CoreName::Number(n) => write!(f, "{n}"),
+            CoreName::Name(name) => f.write_str(name),
+        }
+    }
+}
+
 /// A share of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpec {

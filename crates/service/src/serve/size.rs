@@ -91,13 +91,11 @@ impl Volume {
         let Some(share) = share else {
             bail!("the cache of this volume is no share of a pool: it keeps the size that it was made with");
         };
-        let m = share.member();
+        let (min, max) = share.bounds()?;
         ensure!(
-            (m.min..=m.max).contains(&bytes),
-            "this share has {} to {} bytes: give such a size ('loligo cache resize --min' while the volume is stopped changes the least; the \
-             most is fixed when a core is attached)",
-            m.min,
-            m.max
+            (min..=max).contains(&bytes),
+            "this share has {min} to {max} bytes: give such a size ('loligo cache resize --min' changes the least; the most is fixed \
+             when a core is attached)"
         );
         share.resize_live(&self.app.handle, bytes)?;
         Ok(format!("the share has {} slots a shard", share.limit()?))
