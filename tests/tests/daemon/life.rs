@@ -364,3 +364,29 @@ fn a_refused_create_does_not_forget_the_cache_that_its_name_had_before() {
     site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
+
+#[test]
+fn a_core_whose_dirty_cache_another_name_had_is_not_served_without_it() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    site.ok(&["param", "set", "a", "destage-rate", "1"]);
+    let mut history = write_some(&site, "a");
+    site.ok(&["volume", "stop", "a"]);
+    let why = site.refused(&["volume", "stop", "a", "--flush"]);
+    assert!(why.contains("is stopped without a flush") && why.contains("bytes"), "{why}");
+    let renamed = |cache: &str| {
+        let text = |name: &str| site.path(name).display().to_string();
+        format!("[volume.q]\ncore = \"{}\"\nlisten = [\"unix:{}\"]\n{cache}", text("a.core"), text("q.nbd"))
+    };
+    site.configure(&renamed(""));
+    site.ok(&["config", "reload"]);
+    let why = site.wait_for("q", "refused");
+    assert!(why.contains("as volume 'a'") && why.contains("a.cache") && why.contains("--force"), "{why}");
+    let cache = format!("cache = \"{}\"\nmode = \"wb\"\n", site.path("a.cache").display());
+    site.configure(&renamed(&cache));
+    site.ok(&["config", "reload"]);
+    site.ok(&["volume", "start", "q"]);
+    site.verified("q", &mut history, None);
+    site.ok(&["volume", "stop", "q", "--flush"]);
+    daemon.stop().expect("a clean stop");
+}

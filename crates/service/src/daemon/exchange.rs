@@ -1,9 +1,10 @@
 //! A cache that was attached or detached by command: the keys of a definition that speak of it, and what counts of them.
 
 use super::config::{Bytes, Leave, Taken, VolumeConfig, Word};
-use super::state::{LastCache, Remembered};
+use super::state::{LastCache, Remembered, State};
 use super::{Daemon, Notes, lock, with_overrides};
 use crate::change::{ChangeState, Wanted};
+use crate::serve::ServeOptions;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -178,6 +179,27 @@ pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
         last.uuid,
         last.path.display()
     )
+}
+
+/// Refuses a core that lacks what a cache holds through which another volume served it, one that is in the file no more, say.
+pub(super) fn refuse_anothers(name: &str, options: &ServeOptions, state: &State) -> Result<()> {
+    let core = options.core.to_string();
+    for (other, remembered) in state.volumes.iter().filter(|(other, _)| *other != name) {
+        let Some(last) = remembered.cache.as_ref().filter(|last| last.core == core && !last.void) else {
+            continue;
+        };
+        let Some(lost) = last.lost().filter(|_| options.cache.as_ref().is_none_or(|c| c.path != last.path))
+        else {
+            continue;
+        };
+        bail!(
+            "the core of volume '{name}' was last served as volume '{other}', through cache {} at {}, which holds {lost}. Give it that cache; \
+             or start it with --force, which gives that up",
+            last.uuid,
+            last.path.display()
+        );
+    }
+    Ok(())
 }
 
 impl Daemon {

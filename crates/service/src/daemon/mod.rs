@@ -159,6 +159,9 @@ impl Memory for Notes {
             None if leave.force => {}
             None => exchange::refuse_bare(name, &remembered)?,
         }
+        if !leave.force {
+            exchange::refuse_anothers(name, &o, &lock(&self.state))?;
+        }
         Ok(o)
     }
 
@@ -556,6 +559,15 @@ impl Daemon {
     /// Where there is no such volume, or that cannot be remembered.
     pub(crate) fn set_running(&self, name: &str, run: Option<Leave>, flush: bool) -> Result<Arc<Entry>> {
         let entry = self.entry(name)?;
+        if run.is_none() && flush && !entry.can_flush() {
+            let last = self.memory.of(name).cache;
+            if let Some(lost) = last.as_ref().and_then(LastCache::lost) {
+                bail!(
+                    "volume '{name}' is {} without a flush, and its cache holds {lost}: start it, 'loligo flush {name}', and stop it then",
+                    entry.status().word()
+                );
+            }
+        }
         let autostart = entry.config().autostart;
         let wanted = Some(run.is_some()).filter(|wanted| *wanted != autostart);
         self.memory.change(name, |r| r.run = wanted)?;
