@@ -277,7 +277,14 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         }
         What::Delete { name, force } => daemon.delete(&name, force)?,
         What::Start { name, allow } => began(&name, &daemon.start(&name, allow.leave())?)?,
-        What::Stop { name, flush } => ended(&name, &daemon.stop(&name, &Stop { flush })?)?,
+        What::Stop { name, flush } => {
+            ended(&name, &daemon.stop(&name, &Stop { flush })?)?;
+            if let Some(lacks) = daemon.volume(&name)?.lacks.filter(|_| flush) {
+                bail!(
+                    "volume '{name}' was stopped without a flush before, and its cache holds {lacks}: start it, 'loligo flush {name}', and stop it then"
+                );
+            }
+        }
         What::Attach(args) => changed(&daemon.attach(&args.name, &args.wanted()?)?, args.json)?,
         What::Detach { name, json } => changed(&daemon.detach(&name)?, json)?,
         What::Resize { name, size, json } => {

@@ -373,7 +373,7 @@ fn a_core_whose_dirty_cache_another_name_had_is_not_served_without_it() {
     let mut history = write_some(&site, "a");
     site.ok(&["volume", "stop", "a"]);
     let why = site.refused(&["volume", "stop", "a", "--flush"]);
-    assert!(why.contains("is stopped without a flush") && why.contains("bytes"), "{why}");
+    assert!(why.contains("was stopped without a flush before") && why.contains("bytes"), "{why}");
     let renamed = |cache: &str| {
         let text = |name: &str| site.path(name).display().to_string();
         format!("[volume.q]\ncore = \"{}\"\nlisten = [\"unix:{}\"]\n{cache}", text("a.core"), text("q.nbd"))

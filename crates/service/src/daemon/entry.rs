@@ -218,14 +218,6 @@ impl Entry {
         self.changed.notify_all();
     }
 
-    /// Whether a stop that is asked for now can still flush, or one that does is under way.
-    pub(crate) fn can_flush(&self) -> bool {
-        let inner = self.lock();
-        let flushes = matches!(inner.wish, Wish::Stop { flush: true });
-        matches!(inner.status, Status::Starting | Status::Serving)
-            || (flushes && inner.status == Status::Stopping)
-    }
-
     /// Starts it, if it is not served.
     pub(crate) fn start(&self, leave: Leave) {
         self.wish(Wish::Run(leave));

@@ -372,6 +372,9 @@ pub struct Listed {
     pub size: Option<u64>,
     /// Bytes that the core does not have yet; while it is served.
     pub dirty_bytes: Option<u64>,
+    /// What its cache holds that its core lacks; while it is not served, and if that is so or not known.
+    #[serde(default)]
+    pub lacks: Option<String>,
     /// What is wrong with its devices; while it is served, and if anything is.
     #[serde(default)]
     pub trouble: Option<String>,
@@ -482,6 +485,7 @@ impl Daemon {
             definition: with_overrides(&entry.config(), &self.memory.of(&entry.name)),
             size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
+            lacks: self.memory.of(&entry.name).cache.filter(|_| app.is_none()).and_then(|last| last.lost()),
             trouble: app.as_ref().and_then(|app| trouble(&app.handle.snapshots())),
         }
     }
@@ -559,15 +563,6 @@ impl Daemon {
     /// Where there is no such volume, or that cannot be remembered.
     pub(crate) fn set_running(&self, name: &str, run: Option<Leave>, flush: bool) -> Result<Arc<Entry>> {
         let entry = self.entry(name)?;
-        if run.is_none() && flush && !entry.can_flush() {
-            let last = self.memory.of(name).cache;
-            if let Some(lost) = last.as_ref().and_then(LastCache::lost) {
-                bail!(
-                    "volume '{name}' is {} without a flush, and its cache holds {lost}: start it, 'loligo flush {name}', and stop it then",
-                    entry.status().word()
-                );
-            }
-        }
         let autostart = entry.config().autostart;
         let wanted = Some(run.is_some()).filter(|wanted| *wanted != autostart);
         self.memory.change(name, |r| r.run = wanted)?;
