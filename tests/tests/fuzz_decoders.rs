@@ -134,6 +134,32 @@ fn a_damaged_cache_opens_or_is_refused_and_never_panics() {
     assert!(opens > 0 && refused > 0);
 }
 
+/// What dice meet once in an hour: a number that is as large as can be, under a checksum that is right.
+#[test]
+fn no_number_is_too_large_for_a_cache_to_be_opened_or_refused() {
+    let mut cache = UsedCache::new();
+    let (mut opens, mut refused) = (0u64, 0u64);
+    for place in 0..cache.places() {
+        for at in (0..1024).step_by(8) {
+            for number in
+                [u64::MAX, u64::MAX >> 1, u64::MAX / 4, u64::MAX / 4096, (1 << 51) - 1, u64::MAX << 32]
+            {
+                cache.restore();
+                cache.damage(place, true, |bytes| {
+                    if let Some(word) = bytes.get_mut(at..at + 8) {
+                        word.copy_from_slice(&number.to_le_bytes());
+                    }
+                });
+                for force in [false, true] {
+                    *if cache.try_open(force) { &mut opens } else { &mut refused } += 1;
+                }
+            }
+        }
+    }
+    println!("numbers: {opens} opened, {refused} refused");
+    assert!(opens > 0 && refused > 0);
+}
+
 #[test]
 fn the_bytes_of_a_fuzzer_damage_a_cache_as_they_say() {
     let mut cache = UsedCache::new();

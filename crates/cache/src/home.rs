@@ -2,6 +2,7 @@
 //! remembers which cache may hold what it lacks (docs/format.md, section 11).
 
 use crate::superblock::{SUPERBLOCK, SuperError};
+use crate::units::is_counted;
 use crate::veil;
 use loligo_block::{IoError, SyncIo, crc32c};
 
@@ -185,7 +186,8 @@ pub(crate) fn common<'a>(
     let n = half(name_at) as usize;
     let name = (n <= TEXT).then(|| raw[name_at + 4..name_at + 4 + n].to_vec());
     let name = name.and_then(|n| String::from_utf8(n).ok()).ok_or_else(|| damaged("name"))?;
-    Ok(Common { raw, generation: word(raw, 16), cache, name })
+    let generation = Some(word(raw, 16)).filter(|n| is_counted(*n)).ok_or_else(|| damaged("generation"))?;
+    Ok(Common { raw, generation, cache, name })
 }
 
 pub(crate) fn word(raw: &[u8], at: usize) -> u64 {
@@ -224,6 +226,12 @@ mod tests {
             broken[at] ^= 1;
             assert!(HomeLabel::decode(&broken).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_generation_that_could_not_go_on_is_none() {
+        assert!(HomeLabel::decode(&HomeLabel { generation: u64::MAX, ..label() }.encode()).is_err());
+        assert!(HomeLabel::decode(&HomeLabel { generation: 1 << 50, ..label() }.encode()).is_ok());
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! A record is {kind u8, flags u8, length u16, payload}. Flag bit 0: a reader that does not know the kind must refuse;
 //! without it the record is skipped by its length.
 
+use crate::units::is_counted;
 use loligo_block::crc32c;
 use thiserror::Error;
 
@@ -256,11 +257,12 @@ fn header(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
     head.copy_from_slice(&frame[..FRAME_HEADER]);
     head[60..64].fill(0);
     let crc = crc32c_append(crc32c(&head), &frame[FRAME_HEADER..]);
+    let counted = |at| u64_at(frame, at).filter(|n| is_counted(*n));
     (crc == stored).then_some(FrameHeader {
         total,
-        epoch: u64_at(frame, 32)?,
-        seq: u64_at(frame, 40)?,
-        watermark: u64_at(frame, 48)?,
+        epoch: counted(32)?,
+        seq: counted(40)?,
+        watermark: counted(48)?,
         records: u32_at(frame, 56)?,
     })
 }

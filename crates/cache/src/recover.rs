@@ -12,7 +12,7 @@ use crate::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, encode_page
 use crate::policy::{Kind, Replacement};
 use crate::record::{FrameError, JournalId, Record};
 use crate::slots::Slots;
-use crate::units::{BLOCK, Stripe};
+use crate::units::{BLOCK, Stripe, is_counted};
 use frames::Frames;
 use image::load_image;
 use loligo_block::{IoError, SyncIo};
@@ -213,7 +213,7 @@ pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError
 /// Whether the numbers of a root, whatever wrote it, lie within the shard and leave room to count on.
 fn plausible(root: Root, layout: &ShardLayout) -> Result<Root, PageError> {
     let counted = [root.seq, root.epoch, root.cut, root.durable];
-    if root.journal_pos >= layout.journal_len || counted.iter().any(|n| *n > u64::MAX / 4) {
+    if root.journal_pos >= layout.journal_len || !counted.iter().all(|n| is_counted(*n)) {
         return Err(PageError::Damaged("a number in the checkpoint root".into()));
     }
     Ok(root)

@@ -5,6 +5,7 @@ use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
 use crate::resize::is_countable;
+use crate::units::is_counted;
 use loligo_block::{IoError, SyncIo, crc32c};
 use thiserror::Error;
 
@@ -198,7 +199,10 @@ impl Superblock {
         }
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&raw[48..64]);
-        let finals = (0..usize::from(shards)).map(|i| word(FINALS_AT + i * 8)).collect();
+        let finals: Vec<u64> = (0..usize::from(shards)).map(|i| word(FINALS_AT + i * 8)).collect();
+        if !is_counted(word(40)) || !is_counted(word(112)) || !finals.iter().all(|n| is_counted(*n)) {
+            return Err(bad("a count"));
+        }
         let sb = Superblock {
             generation: word(40),
             uuid,
@@ -334,6 +338,22 @@ mod tests {
         assert!(sized(2 * ((16 << 40) - (4 << 20))).is_ok());
         assert!(sized(2 * (16 << 40)).is_err());
         assert!(sized(u64::MAX / 512 * 512).is_err());
+    }
+
+    #[test]
+    fn a_count_that_could_not_go_on_is_no_count() {
+        let most = (1 << 51) - 1;
+        let counts = |n| {
+            [
+                Superblock { generation: n, ..sb() },
+                Superblock { dirty_blocks: n, ..sb() },
+                Superblock { finals: vec![5, n], ..sb() },
+            ]
+        };
+        for (fits, larger) in counts(most).into_iter().zip(counts(most + 1)) {
+            assert_eq!(Superblock::decode(&fits.encode()).unwrap(), fits);
+            assert!(Superblock::decode(&larger.encode()).is_err(), "{larger:?}");
+        }
     }
 
     /// A device that fails at its first flush.

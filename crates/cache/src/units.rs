@@ -9,6 +9,13 @@ pub const WINDOW: u64 = 1 << 20;
 /// Blocks in a window.
 pub const WINDOW_BLOCKS: u64 = WINDOW / BLOCK;
 
+/// Whether `n`, read from a device, can be a count of writes, starts or blocks: at a million a second 71 years do not count
+/// further, so what is larger was never written by us. What passes leaves room to count on, to add those of all shards and
+/// to turn blocks into bytes.
+pub(crate) fn is_counted(n: u64) -> bool {
+    n < 1 << 51
+}
+
 /// Mask of the sectors of block `block` that lie inside the byte range `[from, to)` (multiples of 512).
 pub fn sector_mask(block: u64, from: u64, to: u64) -> u8 {
     let start = block * BLOCK;

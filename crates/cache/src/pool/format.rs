@@ -3,6 +3,7 @@
 use super::PoolError;
 use super::table::{Member, Owner, Table};
 use crate::record::{u32_at, u64_at};
+use crate::units::is_counted;
 use loligo_block::crc32c;
 
 const MAGIC: &[u8; 8] = b"LOLIGOPL";
@@ -180,8 +181,7 @@ impl PoolSuper {
         }
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&raw[48..64]);
-        // Room to count on.
-        if word(40) > u64::MAX / 4 {
+        if !is_counted(word(40)) {
             return Err(bad("generation"));
         }
         Ok(PoolSuper {
