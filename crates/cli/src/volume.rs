@@ -353,7 +353,7 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
     }
     outln!("{}", table.text());
     for v in volumes {
-        if let Some(why) = v.status.why().or(v.says.as_deref()) {
+        if let Some(why) = v.why() {
             outln!("{}: {}: {why}", v.name, v.status.word());
         }
         if let Some(trouble) = &v.trouble {
@@ -368,7 +368,7 @@ fn show(v: &Listed, json: bool) -> Result<()> {
         outln!("{}", serde_json::to_string_pretty(&json!(v))?);
         return Ok(());
     }
-    let why = v.status.why().or(v.says.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
+    let why = v.why().map(|why| format!(": {why}")).unwrap_or_default();
     outln!("# {}{why}", v.status.word());
     if let (Some(now), Some(next)) = (&v.mode, &v.definition.mode)
         && now != next

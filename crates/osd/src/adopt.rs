@@ -29,6 +29,7 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_service::client::{Create, DaemonClient, Stop};
 use loligo_service::daemon::config::{Leave, VolumeConfig};
 use loligo_service::daemon::entry::Status;
+use loligo_service::identity::device_id;
 use std::path::{Path, PathBuf};
 
 /// An OSD to be adopted.
@@ -225,11 +226,8 @@ fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
     let Some(origin) = std::fs::read_link(dir.join("block")).ok().filter(|o| !is_volume(o)) else {
         return Ok(lasting(data));
     };
-    let (now, given) = (rustix::fs::stat(dir.join(&origin)), rustix::fs::stat(data));
-    let which =
-        |s: rustix::fs::Stat| if s.st_rdev == 0 { (s.st_dev, s.st_ino) } else { (s.st_rdev, u64::MAX) };
     ensure!(
-        now.is_ok_and(|now| given.is_ok_and(|given| which(now) == which(given))),
+        device_id(&dir.join(&origin)).is_some_and(|now| device_id(data) == Some(now)),
         "'block' of osd.{id} leads to {}, and --data names {}: leave --data out, which is for an OSD whose volume this host has forgotten",
         origin.display(),
         data.display()

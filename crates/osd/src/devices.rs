@@ -10,6 +10,7 @@ use loligo_cache::home::{HomeLabel, MIN_HOME};
 use loligo_cache::layout::MIN_CACHE;
 use loligo_cache::pool::store::{Found as InPool, Pool};
 use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_service::identity::{DeviceId, device_id};
 use rustix::fs::{major, minor, stat};
 use std::collections::BTreeSet;
 use std::fs;
@@ -139,10 +140,9 @@ impl Devices {
 
     /// No two of them are the same.
     pub(crate) fn distinct(&self) -> Result<()> {
-        let mut seen: Vec<(&str, (u64, u64))> = Vec::new();
+        let mut seen: Vec<(&str, DeviceId)> = Vec::new();
         for (what, path) in self.all() {
-            let Ok(s) = stat(path) else { continue };
-            let key = if s.st_rdev != 0 { (s.st_rdev, u64::MAX) } else { (s.st_dev, s.st_ino) };
+            let Some(key) = device_id(path) else { continue };
             if let Some((other, _)) = seen.iter().find(|(_, k)| *k == key) {
                 bail!("{other} and {what} are the same device, {}: give each its own", path.display());
             }

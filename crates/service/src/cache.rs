@@ -4,6 +4,7 @@ mod recover;
 
 use crate::absent::Absent;
 use crate::core::{self, CoreSpec, OpenCore};
+use crate::identity::device_id;
 use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::progress::Progress;
 use crate::say::say;
@@ -290,16 +291,8 @@ pub(crate) fn refuse_same_device(o: &CacheOptions, core: &OpenCore) -> Result<()
     let (Some(core), cache) = (core.spec.path(), spec.as_ref().map_or(&o.path, |s| &s.path)) else {
         return Ok(());
     };
-    if let (Ok(a), Ok(b)) = (std::fs::metadata(cache), std::fs::metadata(core)) {
-        let same = if a.rdev() != 0 || b.rdev() != 0 {
-            a.rdev() == b.rdev()
-        } else {
-            (a.dev(), a.ino()) == (b.dev(), b.ino())
-        };
-        if same {
-            bail!("--cache and --core name the same device: a core cannot be its own cache");
-        }
-    }
+    let same = device_id(cache).is_some_and(|cache| device_id(core) == Some(cache));
+    ensure!(!same, "--cache and --core name the same device: a core cannot be its own cache");
     Ok(())
 }
 

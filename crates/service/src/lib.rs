@@ -14,6 +14,7 @@ mod core;
 pub mod daemon;
 pub mod doctor;
 mod home;
+pub mod identity;
 pub mod log;
 mod mark;
 mod metrics;

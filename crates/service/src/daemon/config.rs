@@ -1,6 +1,7 @@
 //! The daemon's one file, and the definition of a volume, in TOML as in JSON.
 
 use crate::block::BlockOptions;
+use crate::identity::{DeviceId, device_id};
 use crate::names;
 use crate::pool::{CoreName, PoolSpec};
 use crate::profile;
@@ -17,7 +18,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -394,17 +394,9 @@ pub(crate) struct Taken {
     devices: Vec<(DeviceId, Option<CoreName>, String)>,
 }
 
-/// Which device or file a path leads to.
-type DeviceId = (u64, u64);
-
-fn device_id(path: &Path) -> Option<DeviceId> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some(if meta.rdev() == 0 { (meta.dev(), meta.ino()) } else { (meta.rdev(), u64::MAX) })
-}
-
 impl Taken {
     /// Checks `volume`, by itself and beside those before it.
-    pub(crate) fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+    fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
         names::check_name(name)?;
         let options = volume.options(name, Leave::default())?;
         let mut things = vec![format!("core {}", options.core)];
@@ -424,8 +416,14 @@ impl Taken {
         Ok(())
     }
 
+    /// Both checks.
+    pub(crate) fn add_whole(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+        self.add(name, volume)?;
+        self.add_devices(name, volume)
+    }
+
     /// Checks the devices of `volume` as they are there now, by whatever names; those that are not there are anybody's.
-    pub(crate) fn add_devices(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+    fn add_devices(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
         let core: CoreSpec = volume.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", volume.core))?;
         let pool = volume.cache.as_deref().map(PoolSpec::of).transpose()?.flatten();
         let cache = pool.as_ref().map(|pool| pool.path.as_path()).or(volume.cache.as_deref());

@@ -1,8 +1,9 @@
 //! A cache that was attached or detached by command: the keys of a definition that speak of it, and what counts of them.
 
-use super::config::{Bytes, Leave, Taken, VolumeConfig, Word};
+use super::config::{Bytes, Leave, VolumeConfig, Word};
+use super::notes::{Notes, with_overrides};
 use super::state::{LastCache, Remembered, State};
-use super::{Daemon, Notes, lock, with_overrides};
+use super::{Daemon, lock};
 use crate::change::{ChangeState, Wanted};
 use crate::serve::ServeOptions;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -227,16 +228,7 @@ impl Daemon {
         ensure!(cache.cache.is_some(), "no cache is given");
         let cache = cache.like(CacheConfig::of(&self.entry(name)?.config()));
         let next = cache.put(&now);
-        let mut taken = Taken::default();
-        for other in self.entries() {
-            if other.name != name {
-                // What is wrong with another is no matter here.
-                let of = self.effective(&other.name)?;
-                let _ = taken.add(&other.name, &of).and_then(|()| taken.add_devices(&other.name, &of));
-            }
-        }
-        taken.add(name, &next)?;
-        taken.add_devices(name, &next)?;
+        self.refuse_taken(name, &next)?;
         let options = next.options(name, Leave { force, ..Leave::default() })?;
         self.ask(name, Wanted::Attach(Box::new(options), cache))
     }

@@ -7,34 +7,34 @@ pub mod config;
 pub mod entry;
 pub mod exchange;
 mod guard;
+mod notes;
 mod pools;
 pub mod state;
 mod void;
 
-use crate::app::{App, Change};
+use crate::app::App;
 use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
 use crate::say::say;
-use crate::serve::ServeOptions;
 use crate::stats::trouble;
 use crate::{log, metrics, names};
 use anyhow::{Context, Result, bail, ensure};
 use config::{Config, Leave, Taken, VolumeConfig};
-use entry::{Entry, Memory, Status};
-use exchange::{CacheConfig, Exchanged};
+use entry::{Entry, Status};
 use loligo_export::ListenAddr;
+use notes::{Notes, with_overrides};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use state::{LastCache, Override, State, StateFile, effective};
+use state::StateFile;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The name of the daemon's own socket among those of volumes.
@@ -76,135 +76,8 @@ struct Known {
     from_file: bool,
 }
 
-/// What `State` says, kept on disk.
-#[derive(Debug)]
-struct Notes {
-    file: StateFile,
-    state: Mutex<State>,
-    me: Weak<Notes>,
-    /// What definitions say by now, so that a value set by command knows what it stands in for.
-    defined: Mutex<BTreeMap<String, VolumeConfig>>,
-    /// The same without the caches that came or went by command.
-    plain: Mutex<BTreeMap<String, VolumeConfig>>,
-}
-
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Notes {
-    /// Changes what is remembered of `name`, durably or not at all.
-    fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
-        let mut state = lock(&self.state);
-        let mut next = state.clone();
-        let before = next.volumes.get(name).and_then(|r| r.cache.clone());
-        change(next.volumes.entry(name.to_owned()).or_default());
-        void::note(&mut next, name, before.as_ref());
-        if next != *state || self.file.is_uncertain() {
-            self.file.store(&next)?;
-            *state = next;
-        }
-        Ok(())
-    }
-
-    fn forget(&self, name: &str) -> Result<()> {
-        let mut state = lock(&self.state);
-        let mut next = state.clone();
-        next.volumes.remove(name);
-        self.file.store(&next)?;
-        *state = next;
-        Ok(())
-    }
-
-    fn of(&self, name: &str) -> state::Remembered {
-        lock(&self.state).volumes.get(name).cloned().unwrap_or_default()
-    }
-
-    /// The definition of `name` is `config` from now on; what was exchanged by command counts as long as it speaks of the same.
-    fn is_defined(&self, name: &str, config: &VolumeConfig) {
-        let defined = Exchanged::effective(self.of(name).exchanged.as_ref(), config);
-        lock(&self.plain).insert(name.to_owned(), config.clone());
-        lock(&self.defined).insert(name.to_owned(), defined);
-    }
-
-    fn note(&self, name: &str, change: &Change) {
-        let defined = lock(&self.defined).get(name).cloned();
-        let done = self.change(name, |r| match change {
-            Change::Mode(mode) => {
-                let instead_of = defined.and_then(|d| d.mode);
-                r.mode = Some(Override { value: mode.name().to_owned(), instead_of });
-            }
-            Change::Param(key, value) => {
-                let instead_of = defined.and_then(|d| d.params.get(key).map(|w| w.0.clone()));
-                r.params.insert(key.clone(), Override { value: value.clone(), instead_of });
-            }
-        });
-        if let Err(why) = done {
-            say!("{name}: warning: the change holds until the daemon ends, but is not remembered: {why:#}");
-        }
-    }
-}
-
-impl Memory for Notes {
-    fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
-        let remembered = self.of(name);
-        self.is_defined(name, config);
-        let mut o = with_overrides(config, &remembered).options(name, leave)?;
-        match &mut o.cache {
-            Some(cache) => {
-                cache.expected.clone_from(&remembered.cache);
-                let voids = lock(&self.state).voids.clone();
-                void::settle(&mut o, remembered.cache.as_ref(), &voids);
-            }
-            None if leave.force => {}
-            None => exchange::refuse_bare(name, &remembered)?,
-        }
-        if !leave.force {
-            exchange::refuse_anothers(name, &o, &lock(&self.state))?;
-        }
-        Ok(o)
-    }
-
-    fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
-        self.change(name, |r| r.cache = Some(cache))
-    }
-
-    fn is_bare(&self, name: &str) -> Result<()> {
-        self.change(name, state::Remembered::forget_cache)
-    }
-
-    fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
-        self.note_attached(name, keys, cache)
-    }
-
-    fn detached(&self, name: &str) -> Result<()> {
-        self.note_detached(name)
-    }
-
-    fn follow(&self, app: &Arc<App>) {
-        let (me, name) = (self.me.clone(), app.name.clone());
-        app.remember_by(move |change| {
-            if let Some(me) = me.upgrade() {
-                me.note(&name, &change);
-            }
-        });
-    }
-}
-
-/// A definition with what was set by command.
-fn with_overrides(config: &VolumeConfig, remembered: &state::Remembered) -> VolumeConfig {
-    let mut config = Exchanged::effective(remembered.exchanged.as_ref(), config);
-    if config.cache.is_none() {
-        return config;
-    }
-    config.mode = effective(config.mode.as_deref(), remembered.mode.as_ref()).map(str::to_owned);
-    for (key, set) in &remembered.params {
-        let defined = config.params.get(key).map(|w| w.0.clone());
-        if let Some(value) = effective(defined.as_deref(), Some(set)) {
-            config.params.insert(key.clone(), config::Word(value.to_owned()));
-        }
-    }
-    config
 }
 
 /// Where the daemon keeps what it remembers.
@@ -380,6 +253,13 @@ pub struct Listed {
     pub trouble: Option<String>,
 }
 
+impl Listed {
+    /// More than its state in a word, where there is more to say.
+    pub fn why(&self) -> Option<&str> {
+        self.status.why().or(self.says.as_deref())
+    }
+}
+
 impl Daemon {
     /// Starts every volume of the file, and those made by command.
     fn begin(self: &Arc<Daemon>, config: &Config) -> Result<()> {
@@ -490,23 +370,27 @@ impl Daemon {
         }
     }
 
+    /// Refuses `volume` where it is wrong, or has what another has.
+    fn refuse_taken(&self, name: &str, volume: &VolumeConfig) -> Result<()> {
+        let mut taken = Taken::default();
+        for other in self.entries().iter().filter(|other| other.name != name) {
+            // What is wrong with another is no matter here.
+            let of = with_overrides(&other.config(), &self.memory.of(&other.name));
+            let _ = taken.add_whole(&other.name, &of);
+        }
+        taken.add_whole(name, volume)
+    }
+
     /// Makes a volume by command and starts it.
     ///
     /// # Errors
     /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
     pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
-        let mut taken = Taken::default();
-        for other in self.entries() {
-            ensure!(
-                other.name != name,
-                "there is a volume '{name}' already: choose another name, or delete that one first"
-            );
-            // What is wrong with another is no matter here.
-            let of = with_overrides(&other.config(), &self.memory.of(&other.name));
-            let _ = taken.add(&other.name, &of).and_then(|()| taken.add_devices(&other.name, &of));
-        }
-        taken.add(name, &volume)?;
-        taken.add_devices(name, &volume)?;
+        ensure!(
+            self.entry(name).is_err(),
+            "there is a volume '{name}' already: choose another name, or delete that one first"
+        );
+        self.refuse_taken(name, &volume)?;
         self.memory
             // What is known of a cache by this name still counts.
             .change(name, |r| {
@@ -546,11 +430,12 @@ impl Daemon {
                 cache.path.display()
             );
         }
-        match force || !matches!(entry.status(), Status::Refused(_)) {
-            true => self.memory.forget(name)?,
-            false => self.memory.change(name, |r| {
+        if !force && matches!(entry.status(), Status::Refused(_)) {
+            self.memory.change(name, |r| {
                 *r = state::Remembered { cache: r.cache.take(), ..Default::default() };
-            })?,
+            })?;
+        } else {
+            self.memory.forget(name)?;
         }
         entry.quit();
         lock(&self.volumes).remove(name);

@@ -16,12 +16,12 @@ pub use spec::{CoreName, PoolSpec};
 pub use view::{Member, View, view_rows};
 
 use crate::absent::Absent;
+use crate::identity::{DeviceId, device_id};
 use anyhow::{Context, Result, anyhow, bail};
 use loligo_block::{CacheDevice, DeviceFile, ExtentMap, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::pool::{Pool as Table, PoolError};
 use loligo_cache::superblock::{SuperError, Superblock};
 use std::collections::BTreeMap;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -40,13 +40,7 @@ struct Inner {
 }
 
 /// The pools that this process has open, by their devices: whoever opens one of them gets that one.
-static OPEN: Mutex<BTreeMap<(u64, u64), Weak<Inner>>> = Mutex::new(BTreeMap::new());
-
-/// What tells devices and files apart.
-fn key_of(path: &Path) -> Option<(u64, u64)> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some(if meta.file_type().is_block_device() { (0, meta.rdev()) } else { (meta.dev(), meta.ino()) })
-}
+static OPEN: Mutex<BTreeMap<DeviceId, Weak<Inner>>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
 struct State {
@@ -77,7 +71,7 @@ impl Pool {
     /// The pool at `path`, where this process has it open.
     pub(crate) fn opened(path: &Path) -> Option<Pool> {
         let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let inner = open.get(&key_of(path)?)?.upgrade()?;
+        let inner = open.get(&device_id(path)?)?.upgrade()?;
         Some(Pool { inner })
     }
 
@@ -94,7 +88,7 @@ impl Pool {
 
     fn open_within(path: &Path, wait: Duration) -> Result<Pool> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = key_of(path);
+        let key = device_id(path);
         if let Some(inner) = key.and_then(|k| open.get(&k)).and_then(Weak::upgrade) {
             return Ok(Pool { inner });
         }

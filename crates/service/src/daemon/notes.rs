@@ -1,0 +1,140 @@
+//! What the daemon remembers of its volumes, as they ask for it and change it.
+
+use super::config::{self, Leave, VolumeConfig};
+use super::entry::Memory;
+use super::exchange::{self, CacheConfig, Exchanged};
+use super::state::{self, LastCache, Override, State, StateFile, effective};
+use super::{lock, void};
+use crate::app::{App, Change};
+use crate::say::say;
+use crate::serve::ServeOptions;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+/// What `State` says, kept on disk.
+#[derive(Debug)]
+pub(super) struct Notes {
+    pub(super) file: StateFile,
+    pub(super) state: Mutex<State>,
+    pub(super) me: Weak<Notes>,
+    /// What definitions say by now, so that a value set by command knows what it stands in for.
+    pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
+    /// The same without the caches that came or went by command.
+    pub(super) plain: Mutex<BTreeMap<String, VolumeConfig>>,
+}
+
+impl Notes {
+    /// Changes what is remembered of `name`, durably or not at all.
+    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
+        let mut state = lock(&self.state);
+        let mut next = state.clone();
+        let before = next.volumes.get(name).and_then(|r| r.cache.clone());
+        change(next.volumes.entry(name.to_owned()).or_default());
+        void::note(&mut next, name, before.as_ref());
+        if next != *state || self.file.is_uncertain() {
+            self.file.store(&next)?;
+            *state = next;
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget(&self, name: &str) -> Result<()> {
+        let mut state = lock(&self.state);
+        let mut next = state.clone();
+        next.volumes.remove(name);
+        self.file.store(&next)?;
+        *state = next;
+        Ok(())
+    }
+
+    pub(super) fn of(&self, name: &str) -> state::Remembered {
+        lock(&self.state).volumes.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The definition of `name` is `config` from now on; what was exchanged by command counts as long as it speaks of the same.
+    pub(super) fn is_defined(&self, name: &str, config: &VolumeConfig) {
+        let defined = Exchanged::effective(self.of(name).exchanged.as_ref(), config);
+        lock(&self.plain).insert(name.to_owned(), config.clone());
+        lock(&self.defined).insert(name.to_owned(), defined);
+    }
+
+    fn note(&self, name: &str, change: &Change) {
+        let defined = lock(&self.defined).get(name).cloned();
+        let done = self.change(name, |r| match change {
+            Change::Mode(mode) => {
+                let instead_of = defined.and_then(|d| d.mode);
+                r.mode = Some(Override { value: mode.name().to_owned(), instead_of });
+            }
+            Change::Param(key, value) => {
+                let instead_of = defined.and_then(|d| d.params.get(key).map(|w| w.0.clone()));
+                r.params.insert(key.clone(), Override { value: value.clone(), instead_of });
+            }
+        });
+        if let Err(why) = done {
+            say!("{name}: warning: the change holds until the daemon ends, but is not remembered: {why:#}");
+        }
+    }
+}
+
+impl Memory for Notes {
+    fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
+        let remembered = self.of(name);
+        self.is_defined(name, config);
+        let mut o = with_overrides(config, &remembered).options(name, leave)?;
+        match &mut o.cache {
+            Some(cache) => {
+                cache.expected.clone_from(&remembered.cache);
+                let voids = lock(&self.state).voids.clone();
+                void::settle(&mut o, remembered.cache.as_ref(), &voids);
+            }
+            None if leave.force => {}
+            None => exchange::refuse_bare(name, &remembered)?,
+        }
+        if !leave.force {
+            exchange::refuse_anothers(name, &o, &lock(&self.state))?;
+        }
+        Ok(o)
+    }
+
+    fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
+        self.change(name, |r| r.cache = Some(cache))
+    }
+
+    fn is_bare(&self, name: &str) -> Result<()> {
+        self.change(name, state::Remembered::forget_cache)
+    }
+
+    fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
+        self.note_attached(name, keys, cache)
+    }
+
+    fn detached(&self, name: &str) -> Result<()> {
+        self.note_detached(name)
+    }
+
+    fn follow(&self, app: &Arc<App>) {
+        let (me, name) = (self.me.clone(), app.name.clone());
+        app.remember_by(move |change| {
+            if let Some(me) = me.upgrade() {
+                me.note(&name, &change);
+            }
+        });
+    }
+}
+
+/// A definition with what was set by command.
+pub(super) fn with_overrides(config: &VolumeConfig, remembered: &state::Remembered) -> VolumeConfig {
+    let mut config = Exchanged::effective(remembered.exchanged.as_ref(), config);
+    if config.cache.is_none() {
+        return config;
+    }
+    config.mode = effective(config.mode.as_deref(), remembered.mode.as_ref()).map(str::to_owned);
+    for (key, set) in &remembered.params {
+        let defined = config.params.get(key).map(|w| w.0.clone());
+        if let Some(value) = effective(defined.as_deref(), Some(set)) {
+            config.params.insert(key.clone(), config::Word(value.to_owned()));
+        }
+    }
+    config
+}
