@@ -100,10 +100,49 @@ truncate -s 33554432 /tmp/core
 third
 same "bytes" 16777216 "$(blockdev --getsize64 /dev/loligo/third)"
 grep -q "is open with 16777216 bytes and the volume has 33554432 now" /run/serve.log || fail "nothing was said"
-stopped
+echo "ok: another size is shown to nobody who has the device open"
+
+has() { [ "$(blockdev --getsize64 /dev/loligo/third)" = "$1" ]; }
 kill $holder; wait $holder 2>/dev/null
+within 3 has 33554432
+must fio --name=v --filename=/dev/loligo/third --rw=randwrite --bs=4k --size=32m --direct=1 --ioengine=io_uring --iodepth=16 \
+    --verify=crc32c --do_verify=1 --verify_fatal=1
+same "devices" 1 "$(ls -d /dev/ublkb* | wc -l)"
+echo "ok: whoever comes again sees the new size, and the volume was not started again for it"
+
+# Others come and go all the while: they find no device for a moment, but none that fails them.
+(while [ ! -e /run/enough ]; do dd if=/dev/loligo/third of=/dev/null bs=4k count=1 iflag=direct 2>>/run/comers; done) & comers=$!
+bytes=33554432
+for round in 1 2 3 4 5; do
+    sleep 1000 </dev/loligo/third & holder=$!
+    sleep 0.1
+    stopped
+    bytes=$((bytes + 4194304))
+    truncate -s $bytes /tmp/core
+    third
+    has $bytes && fail "an open device has changed"
+    kill $holder; wait $holder 2>/dev/null
+    within 20 has $bytes
+done
+touch /run/enough
+wait $comers
+grep -q "records in" /run/comers || fail "nobody came"
+grep -E "I/O error|Input/output|Invalid|No such device" /run/comers && fail "somebody got a device that was gone"
+echo "ok: five times under users that come and go ($(grep -c 'No such file' /run/comers) found no name, $(grep -c 'records in' /run/comers) read)"
+
+must mkfs.ext4 -q /dev/loligo/third
+must mount /dev/loligo/third /mnt
+stopped
+truncate -s 67108864 /tmp/core
 third
-same "bytes" 33554432 "$(blockdev --getsize64 /dev/loligo/third)"
+must dd if=/dev/urandom of=/mnt/file bs=1M count=4 conv=fsync
+sum=$(md5sum </mnt/file)
+has $bytes || fail "a mounted device has changed"
+must umount /mnt
+within 15 has 67108864
+must mount /dev/loligo/third /mnt
+same "the file" "$sum" "$(md5sum </mnt/file)"
+must umount /mnt
 stopped
 [ -z "$(ls /dev/ublkb* 2>/dev/null)" ] || fail "something is left"
-echo "ok: another size is shown to nobody who has the device open"
+echo "ok: a file system that is unmounted and mounted again is on the larger device"

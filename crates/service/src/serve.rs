@@ -125,16 +125,23 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // Whoever started this may have closed the pipe; the volume is served all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     let mut next = Instant::now() + LOOK;
-    while !signals.within(next.saturating_duration_since(Instant::now())) && !volume.has_failed() {
-        next += LOOK;
-        volume.look(None);
+    let mut failed = Ok(());
+    while failed.is_ok() && !signals.within(GLANCE) && !volume.has_failed() {
+        if Instant::now() >= next {
+            next += LOOK;
+            volume.look(None);
+        }
+        failed = volume.glance();
     }
     volume.stop(&signals)?;
-    Ok(ExitCode::SUCCESS)
+    failed.map(|()| ExitCode::SUCCESS)
 }
 
 /// Between two looks at a served volume.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
+
+/// Between two glances at what cannot wait for a look: somebody may stand there.
+pub(crate) const GLANCE: Duration = Duration::from_millis(50);
 
 /// A served volume.
 #[derive(Debug)]
@@ -398,6 +405,14 @@ impl Volume {
         if waits {
             self.mind_cache(&snapshots, memory);
         }
+    }
+
+    /// To be called some times a second: makes its block device what the kernel would not while it was open.
+    ///
+    /// # Errors
+    /// Where the device is lost by that: the volume is to be started again.
+    pub(crate) fn glance(&mut self) -> Result<()> {
+        self.kernel.renew(&self.app.handle)
     }
 
     /// The cache it is served through; nothing where it is bare.

@@ -1,23 +1,35 @@
-//! The volume's block devices: claimed before it starts, live once it runs, left to their users when it ends.
+//! The volume's block device: claimed before it starts, live once it runs, left to its users when it ends.
 
 use crate::core::OpenCore;
 use crate::say::say;
 use crate::serve::ServeOptions;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use loligo_export::Way;
 use loligo_export::blockdev::{Name, Owner};
-use loligo_export::ublk::{Device, Left, Traits};
+use loligo_export::ublk::{Device, Left, Traits, Watch};
 use loligo_shard::Handle;
 use std::os::unix::fs::MetadataExt;
 
-/// The block devices of one volume, by their names.
+/// The block device of one volume, where it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    all: Vec<(String, Device)>,
-    /// To whom they belong.
+    one: Option<One>,
+    /// To whom it belongs.
     owner: Option<Owner>,
-    /// How often it is still looked whether they do.
+    /// How often it is still looked whether it does.
     looks: u8,
+}
+
+/// A device, and what another in its place would have to be.
+#[derive(Debug)]
+struct One {
+    name: String,
+    device: Device,
+    identity: String,
+    traits: Traits,
+    threads: usize,
+    /// While it has not the size of its volume.
+    watch: Option<Watch>,
 }
 
 /// Looks, one a second: as long may whoever handles the system's events (udev) take to give a new node to whom it thinks right.
@@ -40,7 +52,7 @@ pub(crate) fn identity(core: &OpenCore) -> String {
 }
 
 impl Devices {
-    /// Claims what `listen` asks for: those that the last service left, or new ones.
+    /// Claims what `listen` asks for: what the last service left, or a new one.
     ///
     /// # Errors
     /// Where the kernel has no ublk, or somebody else serves the device.
@@ -50,24 +62,25 @@ impl Devices {
         traits: &Traits,
         threads: usize,
     ) -> Result<Devices> {
-        let mut devices = Devices { all: Vec::new(), owner: options.block.owner, looks: LOOKS };
+        let mut devices = Devices { one: None, owner: options.block.owner, looks: LOOKS };
         for way in &options.listen {
             let Way::Ublk(name) = way else { continue };
-            if !devices.is_empty() {
+            if devices.one.is_some() {
                 bail!("--listen {way}: a volume is one block device at most");
             }
             let named = Name::for_ublk(name, &options.block.dev_names)?;
             let device = Device::claim(identity, named, traits, threads)?;
-            if device.size() != traits.size {
+            if !device.is_as_large(traits) {
                 say!(
-                    "warning: {} is open with {} bytes and the volume has {} now: its users see those once all of them \
-                     have closed it and the volume is started again",
+                    "warning: {} is open with {} bytes and the volume has {} now: its users see those when all of them have \
+                     closed it and open it anew",
                     device.node(),
                     device.size(),
                     traits.size
                 );
             }
-            devices.all.push((name.clone(), device));
+            let (name, identity, traits) = (name.clone(), identity.to_owned(), traits.clone());
+            devices.one = Some(One { name, device, identity, traits, threads, watch: None });
         }
         Ok(devices)
     }
@@ -77,54 +90,82 @@ impl Devices {
     /// # Errors
     /// Where the kernel refuses.
     pub(crate) fn go_live(&mut self, handle: &Handle) -> Result<()> {
-        for (_, device) in &mut self.all {
-            handle.serve_queues(device.queues()?);
-            device.go_live()?;
-            if let Some(owner) = self.owner {
-                device.give_to(owner)?;
-            }
-            say!("{} is /dev/{}", device.path().display(), device.node());
+        let Some(One { device, .. }) = &mut self.one else { return Ok(()) };
+        handle.serve_queues(device.queues()?);
+        device.go_live()?;
+        if let Some(owner) = self.owner {
+            device.give_to(owner)?;
         }
+        say!("{} is /dev/{}", device.path().display(), device.node());
         Ok(())
     }
 
     /// To be called every second or so: sees that a new node stays whose it is.
     pub(crate) fn look(&mut self) {
-        let Some(owner) = self.owner.filter(|_| self.looks > 0) else { return };
+        let (Some(owner), Some(One { device, .. })) = (self.owner.filter(|_| self.looks > 0), &self.one)
+        else {
+            return;
+        };
         self.looks -= 1;
-        for (_, device) in &self.all {
-            if let Err(why) = device.give_to(owner) {
-                say!("warning: {why}");
-            }
+        if let Err(why) = device.give_to(owner) {
+            say!("warning: {why}");
         }
     }
 
-    /// Whether there are none.
+    /// To be called some times a second: where the device could not get its volume's size because it was open, another takes its place as
+    /// soon as nobody has it open, so that users see the size when they come again.
+    ///
+    /// # Errors
+    /// Where the former device is gone and no other could be made.
+    pub(crate) fn renew(&mut self, handle: &Handle) -> Result<()> {
+        let Some(one) = self.one.as_mut().filter(|one| !one.device.is_as_large(&one.traits)) else {
+            return Ok(());
+        };
+        let watch = one.watch.get_or_insert_with(|| one.device.watch());
+        if !watch.is_due() {
+            return Ok(());
+        }
+        let left = one.device.let_go();
+        watch.looked();
+        if left == Left::Waiting {
+            return Ok(());
+        }
+        let Some(One { name, device, identity, traits, threads, .. }) = self.one.take() else {
+            return Ok(());
+        };
+        let made = device.renew(&identity, &traits, threads);
+        let device = made.with_context(|| format!("/dev/loligo/{name} is to have another size"))?;
+        self.one = Some(One { name, device, identity, traits, threads, watch: None });
+        self.looks = LOOKS;
+        self.go_live(handle)
+    }
+
+    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.one.is_none()
     }
 
-    /// The volume has so many bytes from now on. Which devices keep the size that they have, and why.
-    pub(crate) fn resize(&mut self, bytes: u64) -> Vec<String> {
-        let resized = self.all.iter_mut().map(|(name, device)| (name, device.resize(bytes)));
-        resized.filter_map(|(name, r)| r.err().map(|why| format!("/dev/loligo/{name}: {why}"))).collect()
+    /// The volume has so many bytes from now on. What keeps the size that it has, and why.
+    pub(crate) fn resize(&mut self, bytes: u64) -> Option<String> {
+        let One { name, device, traits, .. } = self.one.as_mut()?;
+        traits.size = bytes;
+        device.resize(bytes).err().map(|why| format!("/dev/loligo/{name}: {why}"))
     }
 
-    /// Stops those that nobody has open, while requests are still answered.
+    /// Stops it if nobody has it open, while requests are still answered.
     pub(crate) fn let_go(&mut self) {
-        for (name, device) in &mut self.all {
-            if device.let_go() == Left::Waiting {
-                say!(
-                    "/dev/loligo/{name} ({}) is in use: it stays, and its users wait until the volume is served again",
-                    device.node()
-                );
-            }
+        let Some(One { name, device, .. }) = &mut self.one else { return };
+        if device.let_go() == Left::Waiting {
+            say!(
+                "/dev/loligo/{name} ({}) is in use: it stays, and its users wait until the volume is served again",
+                device.node()
+            );
         }
     }
 
     /// Deletes what was stopped, once the threads have ended.
     pub(crate) fn end(self) {
-        for (_, device) in self.all {
+        if let Some(One { device, .. }) = self.one {
             device.end();
         }
     }

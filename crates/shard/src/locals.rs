@@ -91,8 +91,9 @@ struct Seated {
 pub(crate) struct Clients {
     pub(crate) server: Server,
     pub(crate) locals: Locals,
-    queues: Vec<Queue>,
     /// Nothing in the place of one that is gone.
+    queues: Vec<Option<Queue>>,
+    /// Likewise.
     mounts: Vec<Option<Seated>>,
     lease: Option<Arc<Lease>>,
     /// Answers that wait until the lease is renewed.
@@ -117,8 +118,13 @@ impl Clients {
 
     /// Serves a queue of a block device from now on.
     pub(crate) fn add_queue(&mut self, ring: &mut Ring, mut queue: Queue) {
-        queue.fetch(ring, self.queues.len(), QUEUE_MARK);
-        self.queues.push(queue);
+        let free = self.queues.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.queues.push(None);
+            self.queues.len() - 1
+        });
+        queue.fetch(ring, index, QUEUE_MARK);
+        self.queues[index] = Some(queue);
     }
 
     /// Serves a mount from now on.
@@ -159,12 +165,16 @@ impl Clients {
 
     /// What the kernel asks by `event`.
     pub(crate) fn fired(&mut self, event: Foreign) -> Option<Request> {
-        self.queues.get_mut(Queue::index_of(event))?.fired(event)
+        let place = self.queues.get_mut(Queue::index_of(event))?;
+        let request = place.as_mut()?.fired(event);
+        // Its device can go then, and another come.
+        place.take_if(|queue| queue.is_over());
+        request
     }
 
     /// Sends the answers that queues have kept.
     pub(crate) fn flush_queues(&mut self, ring: &mut Ring) {
-        for queue in self.queues.iter_mut().filter(|q| q.has_answers()) {
+        for queue in self.queues.iter_mut().flatten().filter(|q| q.has_answers()) {
             queue.flush(ring, QUEUE_MARK);
         }
     }
@@ -172,7 +182,7 @@ impl Clients {
     /// What comes from now on is refused, or left for the next server.
     pub(crate) fn shutdown(&mut self) {
         self.locals.shutdown();
-        self.queues.iter_mut().for_each(Queue::stop);
+        self.queues.iter_mut().flatten().for_each(Queue::stop);
         self.mounts.iter_mut().flatten().for_each(|seated| seated.desk.stop());
     }
 
@@ -200,7 +210,7 @@ impl Answers for Clients {
         if reply.id >= LOCAL_IDS {
             self.server.answer(reply);
         } else if reply.id >= QUEUE_IDS {
-            if let Some(queue) = self.queues.get_mut(Queue::index_for(reply.id)) {
+            if let Some(Some(queue)) = self.queues.get_mut(Queue::index_for(reply.id)) {
                 queue.answer(reply);
             }
         } else if reply.id >= MOUNT_IDS {

@@ -6,6 +6,7 @@ use super::parameters::{MOST_BYTES, Traits};
 use super::queue::{Queue, Served};
 use super::uapi::{self, DeviceInfo};
 use super::users;
+use super::watch::Watch;
 use crate::blockdev::{Access, Name, Owner};
 use rustix::io::Errno;
 use std::fs::OpenOptions;
@@ -68,11 +69,40 @@ impl Device {
             },
             None => (make(&control, token, traits, threads)?, Origin::Made),
         };
+        Device::served_by_us(control, &info, origin, name)
+    }
+
+    fn served_by_us(
+        control: Control,
+        info: &DeviceInfo,
+        origin: Origin,
+        name: Name,
+    ) -> Result<Device, UblkError> {
         let sectors = control.parameters(info.id)?.sectors;
         let file = open_server(info.id)?;
         let served =
             Arc::new(Served { file, id: info.id, depth: info.depth, refused: AtomicBool::new(false) });
         Ok(Device { control, served, origin, name, queues: info.queues, size: sectors << 9, live: false })
+    }
+
+    /// Another device in the place of one that [`Device::let_go`] has deleted, under its names and of the volume `identity`: as `traits` say,
+    /// with a queue for each of `threads`. Waits until those have let go of the former one's queues.
+    ///
+    /// # Errors
+    /// Where they do not, or the kernel refuses. Then the volume has no device any more.
+    pub fn renew(self, identity: &str, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
+        let Device { control, served, name, .. } = self;
+        let (id, deadline) = (served.id, Instant::now() + LETTING_GO);
+        while Arc::strong_count(&served) > 1 {
+            if Instant::now() > deadline {
+                return Err(UblkError::Kept(id));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        drop(served);
+        control.plain(uapi::DEL_DEV, id, 0).map_err(|e| failed(uapi::DEL_DEV, e))?;
+        let info = make(&control, token(identity), traits, threads)?;
+        Device::served_by_us(control, &info, Origin::Made, name)
     }
 
     /// Its node, as the kernel calls it.
@@ -102,6 +132,16 @@ impl Device {
     /// Bytes that its users see. A volume that has grown while they had it open is served with its former size.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether it is as large as `traits` say.
+    pub fn is_as_large(&self, traits: &Traits) -> bool {
+        self.size == traits.bytes()
+    }
+
+    /// Says when to look whether it is still open.
+    pub fn watch(&self) -> Watch {
+        Watch::of(&Path::new("/dev").join(self.node()))
     }
 
     /// Its queues, each for one thread.
@@ -157,13 +197,25 @@ impl Device {
         if !self.live || users::in_use(&self.node()) {
             return Left::Waiting;
         }
-        if let Err(e) = self.control.plain(uapi::STOP_DEV, self.served.id, 0) {
-            tracing::warn!(device = self.served.id, error = %e, "a ublk device cannot be stopped");
-            return Left::Waiting;
+        // Whoever comes by its name from here on does not find it, and whoever came before is seen by the second look.
+        let (node, id) = (Path::new("/dev").join(self.node()), self.served.id);
+        self.name.unlink(&node);
+        let stopped = !users::in_use(&self.node())
+            && match self.control.plain(uapi::STOP_DEV, id, 0) {
+                Ok(()) => true,
+                Err(e) => {
+                    tracing::warn!(device = id, error = %e, "a ublk device cannot be stopped");
+                    false
+                }
+            };
+        if stopped {
+            self.live = false;
+            return Left::Deleted;
         }
-        self.live = false;
-        self.name.unlink(&Path::new("/dev").join(self.node()));
-        Left::Deleted
+        if let Err(e) = self.name.link(&node) {
+            tracing::warn!(device = id, error = %e, "the name of a ublk device cannot be given back");
+        }
+        Left::Waiting
     }
 
     /// Deletes what [`Device::let_go`] stopped, or what never started.

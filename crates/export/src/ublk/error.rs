@@ -48,10 +48,15 @@ pub enum UblkError {
     Name(#[from] BlockError),
     /// A live device cannot change its size here.
     #[error(
-        "the size of a live ublk device can be changed from Linux 6.16 on: it takes effect when all its users have closed \
-         it and the volume is started again"
+        "the size of a ublk device can be changed while it is open from Linux 6.16 on: here its users see the new one when all of \
+         them have closed it and open it anew (restart them, and where there are several, all at once)"
     )]
     NoResize,
+    /// Its threads have not let go of a device that is stopped.
+    #[error(
+        "/dev/ublkb{0} is stopped, and this service's own threads have not let go of it within a minute: start the volume again"
+    )]
+    Kept(u32),
     /// The kernel refused.
     #[error("ublk: {what} failed: {why}")]
     Os {

@@ -11,9 +11,11 @@ mod parameters;
 mod queue;
 mod uapi;
 mod users;
+mod watch;
 
 pub use control::available;
 pub use device::{Device, Left};
 pub use error::UblkError;
 pub use parameters::Traits;
 pub use queue::{QUEUE_IDS, Queue};
+pub use watch::Watch;

@@ -42,6 +42,11 @@ impl Traits {
         }
     }
 
+    /// Bytes that its users see.
+    pub(super) fn bytes(&self) -> u64 {
+        self.size >> SECTOR_SHIFT << SECTOR_SHIFT
+    }
+
     pub(super) fn parameters(&self) -> Parameters {
         let attrs = [
             (self.read_only, uapi::ATTR_READ_ONLY),

@@ -97,6 +97,8 @@ pub struct Queue {
     slots: Box<[Slot]>,
     /// Answers that go to the kernel at the end of the turn: slot and result.
     answers: Vec<(u16, i32)>,
+    /// Slots that are gone with the device.
+    gone: u16,
     stopping: bool,
 }
 
@@ -104,7 +106,8 @@ impl Queue {
     pub(super) fn new(served: Arc<Served>, number: u16) -> Result<Queue, Errno> {
         let descriptors = Descriptors::map(&served, number)?;
         let slots = vec![Slot::Empty; usize::from(served.depth)].into_boxed_slice();
-        Ok(Queue { served, descriptors, number, index: 0, slots, answers: Vec::new(), stopping: false })
+        let answers = Vec::new();
+        Ok(Queue { served, descriptors, number, index: 0, slots, answers, gone: 0, stopping: false })
     }
 
     /// Hands all slots to the kernel, on the ring of the calling thread. It is queue `index` of the thread, which the user data
@@ -139,7 +142,10 @@ impl Queue {
         match event.res {
             0 => {}
             // The device is stopped.
-            res if res == -Errno::NODEV.raw_os_error() => return None,
+            res if res == -Errno::NODEV.raw_os_error() => {
+                self.gone += 1;
+                return None;
+            }
             res => {
                 tracing::error!(
                     device = self.served.id,
@@ -266,6 +272,11 @@ impl Queue {
             self.push(ring, mark, uapi::COMMIT_AND_FETCH, tag, result);
         }
         self.answers = answers;
+    }
+
+    /// Whether its device is stopped and nothing of it comes any more.
+    pub fn is_over(&self) -> bool {
+        self.gone == self.served.depth
     }
 
     /// Whether answers wait for [`Queue::flush`].

@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::control::ControlThread;
 use crate::say::{LastWords, say, speak_for};
 use crate::serve::live::After;
-use crate::serve::{LOOK, ServeOptions, Volume};
+use crate::serve::{GLANCE, LOOK, ServeOptions, Volume};
 use crate::signals::{StopSignals, Stopper};
 use loligo_cache::units::BLOCK;
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,6 @@ use utoipa::ToSchema;
 
 /// Between two looks for a device that is not there.
 const ABSENT: Duration = Duration::from_secs(2);
-/// Between two looks for something that is to be changed.
-const GLANCE: Duration = Duration::from_millis(50);
 /// The pause before a volume whose threads have ended is started again; doubled each time, up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -409,6 +407,10 @@ impl Entry {
             }
             if let Some(wanted) = volume.app.changes.take() {
                 after = volume.change(wanted, memory, signals);
+            }
+            if let Err(why) = volume.glance() {
+                say!("error: the volume cannot go on and is started anew: {why:#}");
+                after = After::Broken;
             }
         }
         volume.app.changes.end();

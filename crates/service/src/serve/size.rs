@@ -74,7 +74,7 @@ impl Volume {
                 done += &format!("; {} stays as it was until the next start: {why}", device.path().display());
             }
         }
-        for why in self.kernel.resize(length) {
+        if let Some(why) = self.kernel.resize(length) {
             done += &format!("; {why}");
         }
         Ok(done)
