@@ -8,6 +8,8 @@ PGS=8
 field() { systemctl show -p "$2" --value "$1"; }
 active() { [ "$(field $1 ActiveState)" = active ]; }
 
+paused() { [ "$(field ceph-osd@0 SubState)" = auto-restart ]; }
+
 # before FIRST SECOND: the one had begun when the start of the other began.
 before() {
     local first=$(field $1 ActiveEnterTimestampMonotonic) second=$(field $2 InactiveExitTimestampMonotonic)
@@ -85,5 +87,16 @@ case $LIFE in
     must systemctl stop loligod
     [ ! -e /dev/ublkb0 ] || fail "a device that nobody has open is still there"
     hidden "after loligod has stopped"
+    # Without its volume it fails, and waits in systemd's pause; the volume is not to wait for that.
+    mkdir -p /run/systemd/system/ceph-osd@0.service.d
+    printf '[Service]\nRestart=on-failure\nRestartSec=1800\n' >/run/systemd/system/ceph-osd@0.service.d/pause.conf
+    must systemctl daemon-reload
+    systemctl start ceph-osd@0
+    within 60 paused
+    must systemctl start loligod
+    t=$(now)
+    within 300 up 0
+    echo "ok: an OSD that systemd let wait for half an hour was up $(($(now) - t)) ms after its volume was there"
+    must systemctl stop ceph-osd@0
     ;;
 esac
