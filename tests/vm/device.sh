@@ -124,22 +124,77 @@ for round in 1 2 3 4 5; do
     kill $holder; wait $holder 2>/dev/null
     within 20 has $bytes
 done
+# A stop in the moment in which somebody asks must lose nobody's request: he would wait for ever, and so would the next start.
+sleep 1000 </dev/loligo/third & holder=$!
+for round in $(seq 25); do
+    sleep 0.1
+    stopped
+    third
+done
 touch /run/enough
 wait $comers
+kill $holder; wait $holder 2>/dev/null
 grep -q "records in" /run/comers || fail "nobody came"
 grep -E "I/O error|Input/output|Invalid|No such device" /run/comers && fail "somebody got a device that was gone"
-echo "ok: five times under users that come and go ($(grep -c 'No such file' /run/comers) found no name, $(grep -c 'records in' /run/comers) read)"
+echo "ok: five times another size, and 25 stops, under users that come and go ($(grep -c 'No such file' /run/comers) found no name, $(grep -c 'records in' /run/comers) read)"
+
+# What somebody wrote and closed is still on its way when he has it open no more.
+dd if=/dev/urandom of=/tmp/written bs=1M count=48 2>/dev/null
+grow() {
+    sleep 1000 </dev/loligo/third & holder=$!
+    sleep 0.1
+    stopped
+    bytes=$((bytes + 4194304))
+    truncate -s $bytes /tmp/core
+    third
+}
+for round in 1 2 3; do
+    grow
+    sleep 1.5
+    dd if=/tmp/written of=/dev/loligo/third bs=1M 2>/run/must.log & writer=$!
+    sleep 0.05
+    kill $holder; wait $holder 2>/dev/null
+    wait $writer || { cat /run/must.log; fail "dd"; }
+    within 20 has $bytes
+    echo 3 >/proc/sys/vm/drop_caches
+    dd if=/dev/loligo/third of=/tmp/read bs=1M count=48 2>/dev/null
+    cmp /tmp/read /tmp/written || fail "round $round: what was written and closed is lost"
+    dd if=/dev/zero of=/dev/loligo/third bs=1M count=48 conv=fsync 2>/dev/null
+done
+rm /tmp/read /tmp/written
+echo "ok: nothing is lost of what was closed a moment before"
+
+# Who has a partition open uses the device.
+printf '\0\0\0\0\203\0\0\0\0\10\0\0\0\40\0\0' | dd of=/dev/loligo/third bs=1 seek=446 2>/dev/null
+printf '\125\252' | dd of=/dev/loligo/third bs=1 seek=510 conv=fsync 2>/dev/null
+must blockdev --rereadpt /dev/loligo/third
+within 5 test -b /dev/ublkb0p1
+former=$bytes
+grow
+sleep 1000 </dev/ublkb0p1 & part=$!
+sleep 0.1
+kill $holder; wait $holder 2>/dev/null
+sleep 7
+has $former || fail "a device went whose partition somebody has open"
+kill $part; wait $part 2>/dev/null
+within 8 has $bytes
+dd if=/dev/zero of=/dev/loligo/third bs=1k count=1 conv=fsync 2>/dev/null
+must blockdev --rereadpt /dev/loligo/third
+echo "ok: a device stays while somebody has a partition of it open"
 
 must mkfs.ext4 -q /dev/loligo/third
 must mount /dev/loligo/third /mnt
 stopped
-truncate -s 67108864 /tmp/core
+former=$bytes
+bytes=$((bytes + 4194304))
+truncate -s $bytes /tmp/core
 third
 must dd if=/dev/urandom of=/mnt/file bs=1M count=4 conv=fsync
 sum=$(md5sum </mnt/file)
-has $bytes || fail "a mounted device has changed"
+sleep 6
+has $former || fail "a mounted device has changed"
 must umount /mnt
-within 15 has 67108864
+within 15 has $bytes
 must mount /dev/loligo/third /mnt
 same "the file" "$sum" "$(md5sum </mnt/file)"
 must umount /mnt

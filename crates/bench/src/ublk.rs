@@ -111,7 +111,7 @@ impl Null {
             .spawn(move || answer_all(queue, &ends, &said))
             .context("the null target's thread")?;
         let task = number.recv().map_err(|_| anyhow!("the null target has no io_uring"))?;
-        device.go_live()?;
+        device.go_live(|| false)?;
         let path = device.path();
         Ok(Null { device: Some(device), path, task, stop, thread: Some(thread) })
     }

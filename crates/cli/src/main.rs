@@ -7,6 +7,7 @@ mod daemon;
 mod demo;
 mod doctor;
 mod flush;
+mod hold;
 mod inspect;
 mod lab;
 mod manual;
@@ -71,6 +72,8 @@ enum Command {
     Probe(probe::Args),
     Man(manual::ManArgs),
     Completions(manual::CompletionArgs),
+    #[command(name = loligo_export::ublk::HOLD_DEVICE)]
+    Hold(hold::Args),
 }
 
 /// What this program was called as: under the daemon's name it is the daemon.
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Command::Probe(args) => probe::run(&args),
         Command::Man(args) => manual::man(Cli::command(), &args),
         Command::Completions(args) => manual::completions(Cli::command(), &args),
+        Command::Hold(args) => Ok(loligo_export::ublk::hold(&args.node)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -28,7 +28,7 @@ use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::ublk::Traits;
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
-use loligo_shard::{Backend, Plan, Running};
+use loligo_shard::{Backend, Plan, Running, Snapshot};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -412,7 +412,12 @@ impl Volume {
     /// # Errors
     /// Where the device is lost by that: the volume is to be started again.
     pub(crate) fn glance(&mut self) -> Result<()> {
-        self.kernel.renew(&self.app.handle)
+        let app = &self.app;
+        // Whoever opens or stops a device waits for what its volume answers.
+        self.kernel.renew(&app.handle, || {
+            let waits = |s: &Snapshot| s.poisoned.is_some() || s.alone == Some(Alone::Waiting);
+            app.lease().is_none_or(|now| now == Hold::Valid) && !app.handle.snapshots().iter().any(waits)
+        })
     }
 
     /// The cache it is served through; nothing where it is bare.

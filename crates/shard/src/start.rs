@@ -9,6 +9,7 @@ use loligo_block::{CacheDevice, CoreFile, DevId, Device, DeviceSpec, IoError, Io
 use loligo_cache::Core;
 use loligo_cache::mode::Mode;
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -91,7 +92,8 @@ struct Last {
 
 #[derive(Debug)]
 struct Thread {
-    handle: JoinHandle<()>,
+    /// What it gives back is dropped after its end.
+    handle: JoinHandle<Option<OwnedFd>>,
     last: Receiver<Last>,
 }
 
@@ -201,14 +203,24 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     Ok(running)
 }
 
-fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>) {
+fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>) -> Option<OwnedFd> {
     let say = |result, stays| {
         // Nobody may be waiting any more.
         let _ = says.send(Last { result, stays });
     };
     let ring = match Ring::new(RING_ENTRIES) {
         Ok(ring) => ring,
-        Err(why) => return say(Err(why), false),
+        Err(why) => {
+            say(Err(why), false);
+            return None;
+        }
+    };
+    let outlives = match ring.outlive() {
+        Ok(outlives) => outlives,
+        Err(why) => {
+            say(Err(IoError::new(IoKind::Io, format!("a thread's ring: {why}"))), false);
+            return None;
+        }
     };
     let engine = seat.draft.make(&seat.boxes);
     let server = Server::new(seat.export, seat.limits, seat.tls);
@@ -227,4 +239,5 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>) {
         looper.leave();
     }
     say(result, stays);
+    Some(outlives)
 }

@@ -245,6 +245,17 @@ impl Ring {
             }
         }
     }
+
+    /// What keeps the ring with the kernel when this is dropped. A device of ublk is served by the thread that fetches from it, and the kernel
+    /// ends that cleanly where the thread itself ends; where its ring is closed before that, a request that comes in that
+    /// moment can be lost between the two (Linux 6.12), and whoever asked waits for ever. So this is dropped after the thread.
+    ///
+    /// # Errors
+    /// Where there are too many descriptors.
+    pub fn outlive(&self) -> std::io::Result<OwnedFd> {
+        // SAFETY: the descriptor is the ring's, which lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.io.as_raw_fd()) }.try_clone_to_owned()
+    }
 }
 
 /// Puts `completion` where its device takes it.

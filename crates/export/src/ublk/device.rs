@@ -2,6 +2,7 @@
 
 use super::control::{Control, failed};
 use super::error::UblkError;
+use super::idle::Idle;
 use super::parameters::{MOST_BYTES, Traits};
 use super::queue::{Queue, Served};
 use super::uapi::{self, DeviceInfo};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 const DEPTH: u16 = 128;
 /// How long the kernel may take to let go of a server that has ended: it waits for that one's own I/O.
 const LETTING_GO: Duration = Duration::from_secs(60);
+/// How long it may take to find out whether a device is in use.
+const LOOKING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Where the kernel lists the devices.
 const LIST: &str = "/sys/class/ublk-char";
@@ -65,9 +68,9 @@ impl Device {
         let (info, origin) = match find(&control, token)? {
             Some(info) => match take_over(&control, info, &name, traits)? {
                 Some(info) => (info, Origin::Found),
-                None => (make(&control, token, traits, threads)?, Origin::Made),
+                None => (make(&control, token, traits, threads, None)?, Origin::Made),
             },
-            None => (make(&control, token, traits, threads)?, Origin::Made),
+            None => (make(&control, token, traits, threads, None)?, Origin::Made),
         };
         Device::served_by_us(control, &info, origin, name)
     }
@@ -101,7 +104,7 @@ impl Device {
         }
         drop(served);
         control.plain(uapi::DEL_DEV, id, 0).map_err(|e| failed(uapi::DEL_DEV, e))?;
-        let info = make(&control, token(identity), traits, threads)?;
+        let info = make(&control, token(identity), traits, threads, Some(id))?;
         Device::served_by_us(control, &info, Origin::Made, name)
     }
 
@@ -155,18 +158,18 @@ impl Device {
     }
 
     /// Lets requests come, once the threads have the queues: returns when they do. What its users had asked the last server is
-    /// asked again.
+    /// asked again. Given up once `given_up`.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn go_live(&mut self) -> Result<(), UblkError> {
+    pub fn go_live(&mut self, given_up: impl Fn() -> bool) -> Result<(), UblkError> {
         let what = match self.origin {
             Origin::Made => uapi::START_DEV,
             Origin::Found => uapi::END_USER_RECOVERY,
         };
         // Before anything else: a name that is taken is a reason not to begin.
         self.name.refuse_other(&self.node())?;
-        let refused = || self.served.refused.load(Ordering::Acquire);
+        let refused = || self.served.refused.load(Ordering::Acquire) || given_up();
         let pid = u64::from(std::process::id());
         if let Err(e) = self.control.patient(what, self.served.id, pid, refused) {
             return Err(failed(what, e));
@@ -187,35 +190,41 @@ impl Device {
         self.control
             .plain(uapi::UPDATE_SIZE, self.served.id, bytes >> 9)
             .map_err(|e| failed(uapi::UPDATE_SIZE, e))?;
-        self.size = bytes;
+        self.size = bytes >> 9 << 9;
         Ok(())
     }
 
-    /// Stops it if nobody has it open; to be called while its requests are still answered. Its remains are for
-    /// [`Device::end`], once the threads have ended.
+    /// Stops it if nobody has it open, and nothing is left that somebody wrote to it; to be called while its requests are answered.
+    /// Its remains are for [`Device::end`], once the threads have ended.
     pub fn let_go(&mut self) -> Left {
-        if !self.live || users::in_use(&self.node()) {
+        if !self.live {
             return Left::Waiting;
         }
-        // Whoever comes by its name from here on does not find it, and whoever came before is seen by the second look.
+        // Whoever comes by its name from here on does not find it, and whoever came before is seen.
         let (node, id) = (Path::new("/dev").join(self.node()), self.served.id);
         self.name.unlink(&node);
-        let stopped = !users::in_use(&self.node())
-            && match self.control.plain(uapi::STOP_DEV, id, 0) {
-                Ok(()) => true,
-                Err(e) => {
-                    tracing::warn!(device = id, error = %e, "a ublk device cannot be stopped");
-                    false
+        let idle = Idle::hold(&self.node(), LOOKING);
+        if idle.is_some() {
+            match self.control.plain(uapi::STOP_DEV, id, 0) {
+                Ok(()) => {
+                    self.live = false;
+                    return Left::Deleted;
                 }
-            };
-        if stopped {
-            self.live = false;
-            return Left::Deleted;
+                Err(e) => tracing::warn!(device = id, error = %e, "a ublk device cannot be stopped"),
+            }
         }
-        if let Err(e) = self.name.link(&node) {
-            tracing::warn!(device = id, error = %e, "the name of a ublk device cannot be given back");
-        }
+        self.put_name();
         Left::Waiting
+    }
+
+    /// Sees that a live device has its name.
+    pub fn put_name(&self) {
+        if !self.live || self.path().exists() {
+            return;
+        }
+        if let Err(e) = self.name.link(&Path::new("/dev").join(self.node())) {
+            tracing::warn!(device = self.served.id, error = %e, "a ublk device cannot have its name");
+        }
     }
 
     /// Deletes what [`Device::let_go`] stopped, or what never started.
@@ -253,12 +262,20 @@ fn find(control: &Control, token: u64) -> Result<Option<DeviceInfo>, UblkError> 
     Ok(None)
 }
 
-fn make(control: &Control, token: u64, traits: &Traits, threads: usize) -> Result<DeviceInfo, UblkError> {
+/// A new device, of number `id` where that is free: programs may know it by that.
+fn make(
+    control: &Control,
+    token: u64,
+    traits: &Traits,
+    threads: usize,
+    id: Option<u32>,
+) -> Result<DeviceInfo, UblkError> {
+    const ANY: u32 = u32::MAX;
     let mut info = DeviceInfo {
         queues: threads.clamp(1, usize::from(u16::MAX)) as u16,
         depth: DEPTH,
         most_bytes: MOST_BYTES,
-        id: u32::MAX,
+        id: id.unwrap_or(ANY),
         flags: uapi::F_USER_RECOVERY
             | uapi::F_USER_RECOVERY_REISSUE
             | uapi::F_USER_COPY
@@ -266,7 +283,10 @@ fn make(control: &Control, token: u64, traits: &Traits, threads: usize) -> Resul
         token,
         ..DeviceInfo::default()
     };
-    control.add(&mut info)?;
+    if id.is_none() || control.add(&mut info).is_err() {
+        info.id = ANY;
+        control.add(&mut info)?;
+    }
     if let Err(why) = control.set_parameters(info.id, &traits.parameters()) {
         let _ = control.plain(uapi::DEL_DEV, info.id, 0);
         return Err(why);

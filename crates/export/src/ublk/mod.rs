@@ -7,6 +7,7 @@
 mod control;
 mod device;
 mod error;
+mod idle;
 mod parameters;
 mod queue;
 mod uapi;
@@ -16,6 +17,7 @@ mod watch;
 pub use control::available;
 pub use device::{Device, Left};
 pub use error::UblkError;
+pub use idle::{COMMAND as HOLD_DEVICE, hold};
 pub use parameters::Traits;
 pub use queue::{QUEUE_IDS, Queue};
 pub use watch::Watch;

@@ -1,6 +1,6 @@
 //! Who has a block device open. The kernel keeps the number to itself, so it is asked in the ways there are.
 
-use rustix::fs::{FileType, Mode, OFlags, major, makedev, minor, open, stat};
+use rustix::fs::{FileType, Mode, OFlags, makedev, open, stat};
 use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,12 +8,30 @@ use std::path::Path;
 /// Whether anybody uses the device `name` of `/dev`, as far as can be seen: file systems, swap, and whatever else claims it
 /// in the kernel, and open and mapped files of all processes but this one.
 pub(super) fn in_use(name: &str) -> bool {
-    let node = Path::new("/dev").join(name);
-    let Ok(device) = stat(&node) else { return false };
-    if FileType::from_raw_mode(device.st_mode) != FileType::BlockDevice {
-        return false;
-    }
-    claimed(&node) || has_holders(name) || opened(device.st_rdev)
+    is_there(name) && (claimed(&Path::new("/dev").join(name)) || opened_by_others(name))
+}
+
+/// The part of that which can be seen without opening it.
+pub(super) fn opened_by_others(name: &str) -> bool {
+    has_holders(name) || opened(&numbers(name))
+}
+
+fn is_there(name: &str) -> bool {
+    stat(Path::new("/dev").join(name))
+        .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice)
+}
+
+/// The device's number and those of its partitions, which are opened without the whole being so.
+fn numbers(name: &str) -> Vec<u64> {
+    let whole = Path::new("/sys/class/block").join(name);
+    let parts = std::fs::read_dir(&whole).into_iter().flatten().flatten().map(|part| part.path());
+    let number = |of: &Path| {
+        let text = std::fs::read_to_string(of.join("dev")).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+    };
+    let parts = parts.filter(|part| part.join("partition").exists());
+    std::iter::once(whole.clone()).chain(parts).filter_map(|of| number(&of)).collect()
 }
 
 /// Mounted, or under LVM, md, dm or swap.
@@ -28,7 +46,7 @@ fn has_holders(name: &str) -> bool {
 }
 
 /// An open file of another process, or what a loop device stands on.
-fn opened(device: u64) -> bool {
+fn opened(devices: &[u64]) -> bool {
     let us = std::process::id().to_string();
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
     let numbers = processes.flatten().filter(|p| {
@@ -36,35 +54,34 @@ fn opened(device: u64) -> bool {
         name != us.as_str() && name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
     });
     for process in numbers {
-        if mapped(&process.path(), device) {
+        if mapped(&process.path(), devices) {
             return true;
         }
         let Ok(files) = std::fs::read_dir(process.path().join("fd")) else { continue };
         // Looking at what a file stands for opens nothing.
-        if files.flatten().any(|f| std::fs::metadata(f.path()).is_ok_and(|m| is(&m, device))) {
+        if files.flatten().any(|f| std::fs::metadata(f.path()).is_ok_and(|m| is(&m, devices))) {
             return true;
         }
     }
     let Ok(disks) = std::fs::read_dir("/sys/class/block") else { return false };
     disks.flatten().any(|d| {
         std::fs::read_to_string(d.path().join("loop/backing_file"))
-            .is_ok_and(|file| std::fs::metadata(file.trim_end()).is_ok_and(|m| is(&m, device)))
+            .is_ok_and(|file| std::fs::metadata(file.trim_end()).is_ok_and(|m| is(&m, devices)))
     })
 }
 
 /// Whether a process has it in its memory: that outlives the descriptor that it was mapped by.
-fn mapped(process: &Path, device: u64) -> bool {
+fn mapped(process: &Path, devices: &[u64]) -> bool {
     let Ok(maps) = std::fs::read_to_string(process.join("maps")) else { return false };
     let files = process.join("map_files");
     maps.lines()
         .filter(|line| line.contains(" /dev/"))
         .filter_map(|line| line.split(' ').next())
-        .any(|range| std::fs::metadata(files.join(range)).is_ok_and(|m| is(&m, device)))
+        .any(|range| std::fs::metadata(files.join(range)).is_ok_and(|m| is(&m, devices)))
 }
 
-fn is(m: &std::fs::Metadata, device: u64) -> bool {
-    let kind = FileType::from_raw_mode(m.mode());
-    kind == FileType::BlockDevice && m.rdev() == makedev(major(device), minor(device))
+fn is(m: &std::fs::Metadata, devices: &[u64]) -> bool {
+    FileType::from_raw_mode(m.mode()) == FileType::BlockDevice && devices.contains(&m.rdev())
 }
 
 #[cfg(test)]
@@ -87,10 +104,10 @@ mod tests {
             return println!("SKIP: a mapped block device: there is none that can be opened");
         };
         let own = Path::new("/proc/self");
-        let seen = mapped(own, device);
+        let seen = mapped(own, &[device]);
         // SAFETY: the mapping made above, which nobody has a reference into.
         unsafe { munmap(at, 4096) }.expect("it is mapped");
         assert!(seen, "it was mapped");
-        assert!(!mapped(own, device));
+        assert!(!mapped(own, &[device]));
     }
 }

@@ -8,13 +8,17 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at a device that nobody was heard to close: file systems go without a word.
 const NOW_AND_THEN: Duration = Duration::from_secs(5);
+/// The least time between two looks: somebody may open and close it all the time.
+const AT_MOST: Duration = Duration::from_secs(1);
 
 /// Says when to look at one device.
 #[derive(Debug)]
 pub struct Watch {
     /// Nothing where the kernel gives none: then it is looked now and then.
     closings: Option<OwnedFd>,
-    next: Instant,
+    /// Somebody has closed it since the last look.
+    closed: bool,
+    last: Option<Instant>,
 }
 
 impl Watch {
@@ -25,18 +29,22 @@ impl Watch {
             add_watch(&words, node, WatchFlags::CLOSE_WRITE | WatchFlags::CLOSE_NOWRITE)?;
             Ok::<_, Errno>(words)
         };
-        Watch { closings: closings().ok(), next: Instant::now() }
+        Watch { closings: closings().ok(), closed: false, last: None }
     }
 
     /// Whether somebody has closed it since the last look, or that one is a while ago.
     pub fn is_due(&mut self) -> bool {
-        self.heard() || Instant::now() >= self.next
+        self.closed |= self.heard();
+        self.last.is_none_or(|last| {
+            let ago = last.elapsed();
+            ago >= NOW_AND_THEN || self.closed && ago >= AT_MOST
+        })
     }
 
     /// It has been looked at, which opens and closes it too.
     pub fn looked(&mut self) {
         self.heard();
-        self.next = Instant::now() + NOW_AND_THEN;
+        (self.closed, self.last) = (false, Some(Instant::now()));
     }
 
     /// Takes what the kernel has said; whether there was anything.
@@ -61,13 +69,19 @@ mod tests {
         assert!(watch.is_due());
         drop(std::fs::File::open(file.path()).unwrap());
         watch.looked();
+        let was = |ago| Instant::now().checked_sub(ago);
+        watch.last = was(AT_MOST);
         assert!(!watch.is_due());
         let user = std::fs::File::open(file.path()).unwrap();
         assert!(!watch.is_due(), "it is open");
         drop(user);
         assert!(watch.is_due());
+        watch.last = was(Duration::ZERO);
+        assert!(!watch.is_due(), "it was a moment ago");
+        watch.last = was(AT_MOST);
+        assert!(watch.is_due(), "that somebody closed it is not forgotten");
         watch.looked();
-        watch.next = Instant::now();
+        watch.last = was(NOW_AND_THEN);
         assert!(watch.is_due(), "it was a while ago");
     }
 }

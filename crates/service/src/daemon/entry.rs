@@ -361,7 +361,7 @@ impl Entry {
             memory.follow(&volume.app);
             let broken = self.run(&mut volume, config, memory, &signals) == After::Broken;
             let cache = volume.last_cache();
-            let failed = broken || volume.has_failed();
+            let failed = volume.has_failed();
             self.set(Status::Stopping);
             if matches!(self.lock().wish, Wish::Stop { flush: true }) {
                 volume.flush_on_stop();
@@ -372,10 +372,12 @@ impl Entry {
                 let cache = LastCache { dirty_bytes: Some(dirty * BLOCK), ..cache };
                 memory.cache_is(&self.name, cache).map_err(Ended::Failed)?;
             }
-            match failed {
-                true => Err(Ended::Failed(anyhow::anyhow!("the volume's threads ended by themselves"))),
-                false => Ok(()),
-            }
+            let why = match (broken, failed) {
+                (true, _) => "it could not go on after a change: the log says why",
+                (false, true) => "the volume's threads ended by themselves",
+                (false, false) => return Ok(()),
+            };
+            Err(Ended::Failed(anyhow::anyhow!(why)))
         });
         let mut inner = self.lock();
         (inner.app, inner.stopper) = (None, None);
@@ -408,7 +410,9 @@ impl Entry {
             if let Some(wanted) = volume.app.changes.take() {
                 after = volume.change(wanted, memory, signals);
             }
-            if let Err(why) = volume.glance() {
+            if after == After::Served
+                && let Err(why) = volume.glance()
+            {
                 say!("error: the volume cannot go on and is started anew: {why:#}");
                 after = After::Broken;
             }
