@@ -1,5 +1,6 @@
 //! The daemon's one file, and the definition of a volume, in TOML as in JSON.
 
+use super::words::of_file;
 use crate::block::BlockOptions;
 use crate::identity::{DeviceId, device_id};
 use crate::names;
@@ -289,7 +290,7 @@ impl VolumeConfig {
             },
             home_offset: self.home_offset.map(|b| b.0),
         };
-        check(&options)?;
+        check(&options).map_err(|why| anyhow!(of_file(&format!("{why:#}"))))?;
         let mut params = Params::default();
         for (key, value) in &options.params {
             params.set(key, value).map_err(|e| anyhow!("params: {e}"))?;
@@ -487,7 +488,9 @@ mod tests {
         wrong(("fuse:", "fuze:"), "listen");
         wrong(("seq-cutoff", "seq-cut"), "unknown parameter 'seq-cut'");
         wrong(("volume.osd0", "volume.'../x'"), "cannot name a volume");
-        wrong(("[\"fuse:/run/osd0\"]", "[]"), "nobody could reach the volume");
+        wrong(("[\"fuse:/run/osd0\"]", "[]"), "nobody could reach the volume: give listen unix:PATH");
+        wrong(("mode =", "line-size = 3000\nmode ="), "line-size = 3000 is none");
+        wrong(("mode =", "shards = 99\nmode ="), "shards = 99: 1 to 64");
         wrong(("listen =", "after-start = [\"systemctl\"]\nlisten ="), "whole path");
         let twice =
             format!("{ONE}{}", ONE.replace("osd0", "osd1").replace("[daemon]", "").replace("metrics", "#"));

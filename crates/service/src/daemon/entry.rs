@@ -4,6 +4,7 @@ use super::config::{Leave, VolumeConfig};
 use super::exchange::CacheConfig;
 use super::guard;
 use super::state::LastCache;
+use super::words::of_file;
 use crate::absent::Absent;
 use crate::app::App;
 use crate::control::ControlThread;
@@ -291,19 +292,20 @@ impl Entry {
             let begun = Instant::now();
             match self.serve(&config, leave, memory, control) {
                 Ok(()) => {}
-                Err(Ended::Refused(why)) => match why.downcast_ref::<Absent>() {
-                    Some(_) => {
-                        self.wait_for_device(&format!("{why:#}"), seen);
-                    }
-                    None => {
-                        say!("error: {why:#}");
-                        self.set(Status::Refused(format!("{why:#}")));
+                Err(Ended::Refused(why)) => {
+                    let text = of_file(&format!("{why:#}"));
+                    if why.is::<Absent>() {
+                        self.wait_for_device(&text, seen);
+                    } else {
+                        say!("error: {text}");
+                        self.set(Status::Refused(text));
                         self.other_wish(seen, Duration::MAX);
                     }
-                },
+                }
                 Err(Ended::Failed(why)) => {
-                    say!("error: {why:#}");
-                    self.set(Status::Failed(format!("{why:#}")));
+                    let text = of_file(&format!("{why:#}"));
+                    say!("error: {text}");
+                    self.set(Status::Failed(text));
                     pause = if begun.elapsed() > LONGEST { AGAIN } else { (pause * 2).min(LONGEST) };
                     self.other_wish(seen, pause);
                 }

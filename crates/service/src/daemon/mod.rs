@@ -11,6 +11,7 @@ mod notes;
 mod pools;
 pub mod state;
 mod void;
+pub(crate) mod words;
 
 use crate::app::App;
 use crate::control::daemon::router;
@@ -18,7 +19,7 @@ use crate::control::{ControlThread, Served};
 use crate::say::say;
 use crate::stats::trouble;
 use crate::{log, metrics, names};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, Leave, Taken, VolumeConfig};
 use entry::{Entry, Status};
 use loligo_export::ListenAddr;
@@ -131,7 +132,8 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let state_dir = std::path::absolute(state_dir(&config)?)?;
     let file = StateFile::at(&state_dir)?;
     let state = file.load()?;
-    let metrics = config.daemon.metrics.map(metrics::bind).transpose()?;
+    let metrics = config.daemon.metrics.map(metrics::bind).transpose();
+    let metrics = metrics.map_err(|why| anyhow!(words::of_file(&format!("{why:#}"))))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
     let (send, caught) = channel();
     std::thread::Builder::new()
