@@ -264,10 +264,7 @@ async fn of_volume(
 ) -> Result<Response, Refused> {
     let entry = daemon.entry(&name).map_err(|e| Refused(StatusCode::NOT_FOUND, format!("{e:#}")))?;
     let Some(app) = entry.app() else {
-        let status = entry.status();
-        let why = status.why().map(|why| format!(": {why}")).unwrap_or_default();
-        let text = format!("volume '{name}' is {}{why}", status.word());
-        return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, text));
+        return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, entry.status().unserved(&name)));
     };
     let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
     let uri = format!("/v1/{what}{query}").parse::<Uri>();

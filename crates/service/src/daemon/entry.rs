@@ -71,6 +71,30 @@ impl Status {
         }
     }
 
+    /// Why nothing can be done to the volume `name` that is done to one that is served, and what makes it one.
+    pub fn unserved(&self, name: &str) -> String {
+        let start = format!("'loligo volume start {name}'");
+        match self {
+            Status::Stopped => format!("volume '{name}' is stopped: {start} starts it"),
+            Status::Starting => {
+                format!(
+                    "volume '{name}' is starting: {start} waits until it is served, and says what it waits for"
+                )
+            }
+            Status::Serving => format!("volume '{name}' comes or goes at this moment: try again"),
+            Status::Waiting(why) => {
+                format!("volume '{name}' is waiting, and starts when that is there: {why}")
+            }
+            Status::Refused(why) => {
+                format!("volume '{name}' is refused: {why}. Once that is mended, {start} starts it")
+            }
+            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again after that"),
+            Status::Failed(why) => {
+                format!("volume '{name}' has failed, and is started again by itself: {why}")
+            }
+        }
+    }
+
     /// It stays so until somebody does something.
     fn settled(&self) -> bool {
         !matches!(self, Status::Starting | Status::Stopping)
