@@ -6,7 +6,7 @@ use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_service::client::{Attach, ChangeState, Create, DaemonClient, Resize, Stop};
 use loligo_service::daemon::Listed;
-use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside};
+use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside, way_beside};
 use loligo_service::daemon::entry::Status;
 use loligo_service::daemon::exchange::CacheConfig;
 use serde_json::json;
@@ -199,6 +199,7 @@ impl CreateArgs {
         let mut wanted: VolumeConfig = all.try_into()?;
         wanted.core = beside(&here, &wanted.core);
         wanted.cache = wanted.cache.map(|cache| beside(&here, &cache.display().to_string()).into());
+        wanted.listen.iter_mut().for_each(|way| *way = way_beside(&here, way));
         Ok(wanted)
     }
 }

@@ -261,7 +261,7 @@ impl VolumeConfig {
             }),
         };
         let params: Vec<_> = self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect();
-        let listen = self.listen.iter().map(|l| l.parse::<Way>().map_err(|e| anyhow!("listen: {e}")));
+        let listen = self.listen.iter().map(|l| way(l));
         let seconds = Duration::from_secs;
         let options = ServeOptions {
             name: name.to_owned(),
@@ -297,6 +297,23 @@ impl VolumeConfig {
         }
         Ok(options)
     }
+}
+
+/// A way to a volume, as it is written. Beside the file, where the paths of cores and caches begin, is no place for sockets and mounts.
+fn way(text: &str) -> Result<Way> {
+    let way = text.parse::<Way>().map_err(|e| anyhow!("listen: {e}"))?;
+    let (kind, path) = match &way {
+        Way::Socket(ListenAddr::Unix(path)) => ("unix", path),
+        Way::Fuse(path) => ("fuse", path),
+        Way::Socket(ListenAddr::Tcp(_)) | Way::Block(_) | Way::Ublk(_) | Way::Loop(_) => return Ok(way),
+    };
+    ensure!(
+        path.is_absolute(),
+        "listen = \"{text}\": the path is not whole, and would begin in whatever folder the daemon was started in: give it whole, \
+         as {kind}:/run/{}",
+        path.file_name().unwrap_or_default().display()
+    );
+    Ok(way)
 }
 
 impl VolumeConfig {
@@ -374,16 +391,25 @@ impl Config {
 
 /// A core or cache as it is written, whole where it names a file of the folder `dir`.
 pub fn beside(dir: &Path, text: &str) -> String {
-    let whole = |path: &str| {
-        let joined = dir.join(path);
-        std::path::absolute(&joined).unwrap_or(joined).display().to_string()
-    };
     match text.split_once(':') {
-        Some((word @ ("file" | "hdd" | "pool"), path)) => format!("{word}:{}", whole(path)),
+        Some((word @ ("file" | "hdd" | "pool"), path)) => format!("{word}:{}", whole(dir, path)),
         Some((word, _)) if !word.contains('/') => text.to_owned(),
         None if text.is_empty() => String::new(),
-        _ => whole(text),
+        _ => whole(dir, text),
     }
+}
+
+/// The same of a way to a volume.
+pub fn way_beside(dir: &Path, text: &str) -> String {
+    match text.split_once(':') {
+        Some((kind @ ("unix" | "fuse"), path)) if !path.is_empty() => format!("{kind}:{}", whole(dir, path)),
+        _ => text.to_owned(),
+    }
+}
+
+fn whole(dir: &Path, path: &str) -> String {
+    let joined = dir.join(path);
+    std::path::absolute(&joined).unwrap_or(joined).display().to_string()
 }
 
 /// What volumes have that no two can have.
@@ -486,6 +512,8 @@ mod tests {
         wrong(("cache-size", "cache_size"), "unknown field `cache_size`");
         wrong(("64g", "64q"), "64q");
         wrong(("fuse:", "fuze:"), "listen");
+        wrong(("fuse:/run", "unix:run"), "listen = \"unix:run/osd0\": the path is not whole");
+        wrong(("fuse:/run", "fuse:run"), "give it whole, as fuse:/run/osd0");
         wrong(("seq-cutoff", "seq-cut"), "unknown parameter 'seq-cut'");
         wrong(("volume.osd0", "volume.'../x'"), "cannot name a volume");
         wrong(("[\"fuse:/run/osd0\"]", "[]"), "nobody could reach the volume: give listen unix:PATH");
