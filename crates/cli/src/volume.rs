@@ -13,6 +13,9 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// What stands in the place of a mode where there is no cache.
+const BARE: &str = "bare";
+
 /// List, make, start and stop the volumes of the daemon; attach, detach and resize while they are served
 ///
 /// 'loligo stats', 'flush', 'mode' and 'param' take the name of such a volume too.
@@ -345,7 +348,11 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
         table.row([
             v.name.clone(),
             v.status.word().to_owned(),
-            v.mode.clone().or(d.mode.clone()).unwrap_or_else(|| "bare".to_owned()),
+            // One that is served without a mode is served bare, whatever comes next.
+            v.mode
+                .clone()
+                .or(v.next_mode.clone().filter(|_| v.size.is_none()))
+                .unwrap_or_else(|| BARE.to_owned()),
             number(v.size),
             number(v.dirty_bytes),
             d.core.clone(),
@@ -371,10 +378,14 @@ fn show(v: &Listed, json: bool) -> Result<()> {
     }
     let why = v.why().map(|why| format!(": {why}")).unwrap_or_default();
     outln!("# {}{why}", v.status.word());
-    if let (Some(now), Some(next)) = (&v.mode, &v.definition.mode)
-        && now != next
-    {
-        outln!("# mode {now} is in force; from the next start on it is as below");
+    let next = v.next_mode.as_deref().unwrap_or(BARE);
+    match &v.mode {
+        Some(now) if now != next => {
+            outln!("# mode {now} is in force; from the next start on it is {next}");
+        }
+        Some(now) => outln!("# mode {now}"),
+        None if next == BARE => outln!("# {BARE}"),
+        None => outln!("# mode {next} from the next start on"),
     }
     outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
     if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {

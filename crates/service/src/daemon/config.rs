@@ -317,6 +317,13 @@ fn way(text: &str) -> Result<Way> {
 }
 
 impl VolumeConfig {
+    /// The mode that it starts in, which may be its profile's; nothing: it is served bare.
+    pub fn mode_to_be(&self) -> Option<String> {
+        self.cache.as_ref()?;
+        let own = self.mode.clone();
+        own.or_else(|| Some(profile::find(self.profile.as_deref()?).ok()?.mode.name().to_owned()))
+    }
+
     fn owner(&self) -> Result<Option<Owner>> {
         let owner = self.dev_owner.as_deref().map(|o| o.parse().map_err(|e| anyhow!("dev-owner: {e}")));
         owner.transpose()
@@ -497,6 +504,18 @@ mod tests {
         let shown = toml::to_string(&config).unwrap();
         assert_eq!(Config::parse(&shown).unwrap(), config, "what is shown can be used:\n{shown}");
         assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_volume_starts_in_its_own_mode_else_in_its_profiles_and_a_bare_one_has_none() {
+        let mode = |text: &str| {
+            let text = format!("core = \"/dev/sdb\"\nlisten = [\"block:x\"]\n{text}");
+            toml::from_str::<VolumeConfig>(&text).unwrap().mode_to_be()
+        };
+        assert_eq!(mode("cache = \"/c\"\nmode = \"wa\"").as_deref(), Some("wa"));
+        assert_eq!(mode("cache = \"/c\"\nprofile = \"osd-hdd\"").as_deref(), Some("wb"));
+        assert_eq!(mode("cache = \"/c\"\nprofile = \"osd-hdd\"\nmode = \"wt\"").as_deref(), Some("wt"));
+        assert_eq!(mode(""), None);
     }
 
     #[test]

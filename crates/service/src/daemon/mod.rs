@@ -243,6 +243,9 @@ pub struct Listed {
     /// The mode in force; while it is served with a cache.
     #[serde(default)]
     pub mode: Option<String>,
+    /// The mode from its next start on, which may be its profile's; if it has a cache then.
+    #[serde(default)]
+    pub next_mode: Option<String>,
     /// Bytes exported; while it is served.
     pub size: Option<u64>,
     /// Bytes that the core does not have yet; while it is served.
@@ -358,13 +361,15 @@ impl Daemon {
         let app = entry.app();
         let dirty = |app: &Arc<App>| app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
         let mode = |app: &Arc<App>| app.handle.snapshots().first().and_then(|s| s.mode);
+        let definition = with_overrides(&entry.config(), &self.memory.of(&entry.name));
         Listed {
             name: entry.name.clone(),
             status: entry.status(),
             from_file,
             says: entry.says(),
             mode: app.as_ref().and_then(mode).map(|mode| mode.name().to_owned()),
-            definition: with_overrides(&entry.config(), &self.memory.of(&entry.name)),
+            next_mode: definition.mode_to_be(),
+            definition,
             size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
             lacks: self.memory.of(&entry.name).cache.filter(|_| app.is_none()).and_then(|last| last.lost()),
