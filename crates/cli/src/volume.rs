@@ -105,6 +105,9 @@ enum What {
         json: bool,
     },
     /// Stop one and start it again, as it is defined now
+    ///
+    /// What can be said against its definition while it is served, as by 'loligo config check', is said before it is stopped. What only a start sees,
+    /// on a device that is in use until then, is not.
     Restart {
         /// The volume
         name: String,
@@ -295,6 +298,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             changed(&daemon.resize(&name, &Resize { bytes: size })?, json)?;
         }
         What::Restart { name } => {
+            daemon.check(&name)?;
             ended(&name, &daemon.stop(&name, &Stop { flush: false })?)?;
             began(&name, &daemon.start(&name, Leave::default())?)?;
         }

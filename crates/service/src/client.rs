@@ -321,6 +321,15 @@ impl DaemonClient {
         self.settled(name, begun)
     }
 
+    /// Whether a served volume could be started as it is defined now.
+    ///
+    /// # Errors
+    /// Why not, as far as that is seen while it is served.
+    pub fn check(&self, name: &str) -> Result<()> {
+        names::check_name(name)?;
+        self.0.call::<Value>(Method::GET, &format!("/v1/volumes/{name}/check"), None).map(drop)
+    }
+
     /// Puts a cache in front of a served volume; how that ended.
     ///
     /// # Errors

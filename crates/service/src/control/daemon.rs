@@ -33,6 +33,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(show, delete))
         .routes(routes!(start))
         .routes(routes!(stop))
+        .routes(routes!(check))
         .routes(routes!(attach))
         .routes(routes!(detach))
         .routes(routes!(resize))
@@ -188,6 +189,13 @@ async fn stop(
     Json(how): Json<Stop>,
 ) -> Result<Json<Status>, Refused> {
     settled(blocking(move || daemon.set_running(&name, None, how.flush)).await).await
+}
+
+/// Whether a served volume could be started as it is defined now, as far as that is seen without stopping it.
+#[utoipa::path(get, path = "/v1/volumes/{name}/check", responses((status = 200, body = Value, description = "Nothing is against it"), (status = 409, description = "It could not be: the error says why")))]
+async fn check(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Value>, Refused> {
+    let done = blocking(move || daemon.check_restart(&name)).await;
+    done.map(|()| Json(json!({}))).map_err(refused)
 }
 
 /// A cache that is to be put in front of a served volume.

@@ -9,6 +9,7 @@ pub mod exchange;
 mod guard;
 mod notes;
 mod pools;
+mod restart;
 pub mod state;
 mod void;
 pub(crate) mod words;
