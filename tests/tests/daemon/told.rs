@@ -80,7 +80,7 @@ fn a_stopped_volume_has_the_mode_of_its_profile() {
     let daemon = site.daemon();
     let line = || {
         let list = site.ok(&["volume", "list"]);
-        list.lines().find(|l| l.starts_with("a ")).expect("it is listed").to_owned()
+        list.lines().find(|l| l.contains("a.core")).expect("it is listed").to_owned()
     };
     assert!(line().split_whitespace().any(|word| word == "wb"), "{}", line());
     site.ok(&["volume", "stop", "a"]);
