@@ -70,7 +70,7 @@ fn a_core_that_is_not_there_is_waited_for_and_nobody_waits_with_it() {
     assert_eq!(site.status("a").0, "serving");
     let why = site.wait_for("b", "waiting");
     assert!(why.contains("b.core") && why.contains("No such file"), "{why}");
-    assert!(site.refused(&["stats", "b"]).contains("no volume 'b' is being served"));
+    assert!(site.refused(&["stats", "b"]).contains("volume 'b' is waiting, and starts when that is there"));
     std::fs::rename(site.path("later"), site.path("b.core")).expect("moved");
     site.wait_for("b", "serving");
     write_some(&site, "b");

@@ -5,6 +5,7 @@ use super::words::of_file;
 use super::{Daemon, exchange, lock, pools};
 use crate::cache;
 use anyhow::{Result, anyhow, ensure};
+use std::path::Path;
 
 impl Daemon {
     /// Refuses to stop a served volume that could not be started again. What only a start can see, on devices that are in use now, is left to
@@ -30,15 +31,18 @@ impl Daemon {
             ensure!(core.exists(), "the core {} is not there", core.display());
         }
         let state = lock(&self.memory.state).clone();
-        pools::refuse_missing(&options, &state)?;
         exchange::refuse_anothers(name, &options, &state)?;
-        let Some(cache) = &mut options.cache else { return Ok(()) };
-        // One that has failed is done without.
         let last = state.volumes.get(name).and_then(|r| r.cache.clone());
-        if last.as_ref().is_some_and(|last| last.void && last.path == cache.path) {
+        let is_void = |path: &Path| last.as_ref().is_some_and(|last| last.void && last.path == path);
+        // One that has failed is done without.
+        if options.cache.as_ref().is_none_or(|cache| is_void(&cache.path)) {
             return Ok(());
         }
-        cache.expected = last;
-        cache::foresee(cache)
+        pools::refuse_missing(&options, &state)?;
+        if let Some(cache) = &mut options.cache {
+            cache.expected = last;
+            cache::foresee(cache)?;
+        }
+        Ok(())
     }
 }
