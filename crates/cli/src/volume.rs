@@ -340,6 +340,11 @@ fn ended(name: &str, status: &Status) -> Result<()> {
     }
 }
 
+/// What the cache of a volume holds that its core lacks, once it neither starts nor stops: until then that is not known, and no news.
+fn lacks(v: &Listed) -> Option<&str> {
+    v.lacks.as_deref().filter(|_| !matches!(v.status, Status::Starting | Status::Stopping))
+}
+
 fn list(volumes: &[Listed], json: bool) -> Result<()> {
     if json {
         outln!("{}", serde_json::to_string_pretty(volumes)?);
@@ -368,6 +373,9 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
         if let Some(why) = v.why() {
             outln!("{}: {}: {why}", v.name, v.status.word());
         }
+        if let Some(lacks) = lacks(v) {
+            outln!("{}: its cache holds {lacks}", v.name);
+        }
         if let Some(trouble) = &v.trouble {
             outln!("{}: trouble: {trouble}", v.name);
         }
@@ -394,6 +402,9 @@ fn show(v: &Listed, json: bool) -> Result<()> {
     outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
     if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {
         outln!("# {size} bytes, {dirty} of them newer than the core");
+    }
+    if let Some(lacks) = lacks(v) {
+        outln!("# its cache holds {lacks}");
     }
     if let Some(trouble) = &v.trouble {
         outln!("# trouble: {trouble}");

@@ -74,7 +74,7 @@ fn what_is_asked_of_a_stopped_volume_is_answered_with_what_starts_it() {
 }
 
 #[test]
-fn a_stopped_volume_has_the_mode_of_its_profile() {
+fn a_stopped_volume_has_the_mode_of_its_profile_and_is_listed_with_what_its_core_lacks() {
     let site = Site::new(&["a"]);
     site.configure(&site.section("a").replace("mode = \"wb\"", "profile = \"osd-hdd\""));
     let daemon = site.daemon();
@@ -83,9 +83,16 @@ fn a_stopped_volume_has_the_mode_of_its_profile() {
         list.lines().find(|l| l.contains("a.core")).expect("it is listed").to_owned()
     };
     assert!(line().split_whitespace().any(|word| word == "wb"), "{}", line());
+    site.ok(&["param", "set", "a", "destage-rate", "1"]);
+    let mut history = History::new(crate::site::CORE);
+    site.load("a").write(&mut history, 0..1024, true).expect("written");
     site.ok(&["volume", "stop", "a"]);
     assert!(line().contains("stopped") && line().split_whitespace().any(|w| w == "wb"), "{}", line());
     assert!(site.ok(&["volume", "show", "a"]).contains("# mode wb from the next start on"));
+    for words in [&["volume", "list"][..], &["volume", "show", "a"]] {
+        let said = site.ok(words);
+        assert!(said.contains("its cache holds ") && said.contains(" bytes that core "), "{said}");
+    }
     let shown = site.show("a");
     assert!(shown["mode"].is_null() && shown["next_mode"] == "wb", "{shown}");
     daemon.stop().expect("a clean stop");
