@@ -43,7 +43,7 @@ use std::process::ExitCode;
   tls = { cert = \"/etc/loligo/srv.pem\", key = \"/etc/loligo/srv.key\" }
 
 Further keys, as 'loligo serve' has them: profile, sparse, line-size, shards, core-reserve, home-offset, rotational, dev-names.
-The paths of cores and caches begin where the file lies, unless they are whole.")]
+The paths of cores and caches begin where the file lies, unless they are whole; those of unix:PATH and fuse:DIR must be whole.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,

@@ -127,9 +127,12 @@ struct BehindArgs {
     /// The OSD's folder (default: /var/lib/ceph/osd/ceph-ID)
     #[arg(long, value_name = "DIR")]
     osd_dir: Option<PathBuf>,
-    /// As whom the OSD runs
-    #[arg(long, value_name = "USER:GROUP", default_value = "ceph:ceph")]
-    user: String,
+    /// As whom the OSD runs (default: as this cluster's OSDs do)
+    ///
+    /// That is ceph:ceph where systemd starts them or the configuration is /etc/ceph/ceph.conf; an OSD that is adopted runs on as who its folder
+    /// belongs to. With another configuration, that of a lab for one, it is whom the folder belongs to in which that cluster's OSDs lie.
+    #[arg(long, value_name = "USER:GROUP")]
+    user: Option<String>,
     /// How the OSD reaches its volume: block (a block device, of ublk where the kernel has it), ublk (of ublk, or not at all) or fuse (a file)
     ///
     /// On a device of ublk an OSD lives on while the daemon is away, and its requests wait; the kernel must have ublk_drv (Linux 6.5).

@@ -6,12 +6,15 @@ use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_service::client::{Attach, ChangeState, Create, DaemonClient, Resize, Stop};
 use loligo_service::daemon::Listed;
-use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside};
+use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside, way_beside};
 use loligo_service::daemon::entry::Status;
 use loligo_service::daemon::exchange::CacheConfig;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// What stands in the place of a mode where there is no cache.
+const BARE: &str = "bare";
 
 /// List, make, start and stop the volumes of the daemon; attach, detach and resize while they are served
 ///
@@ -102,6 +105,9 @@ enum What {
         json: bool,
     },
     /// Stop one and start it again, as it is defined now
+    ///
+    /// What can be said against its definition while it is served, as by 'loligo config check', is said before it is stopped. What only a start sees,
+    /// on a device that is in use until then, is not.
     Restart {
         /// The volume
         name: String,
@@ -199,6 +205,7 @@ impl CreateArgs {
         let mut wanted: VolumeConfig = all.try_into()?;
         wanted.core = beside(&here, &wanted.core);
         wanted.cache = wanted.cache.map(|cache| beside(&here, &cache.display().to_string()).into());
+        wanted.listen.iter_mut().for_each(|way| *way = way_beside(&here, way));
         Ok(wanted)
     }
 }
@@ -291,6 +298,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             changed(&daemon.resize(&name, &Resize { bytes: size })?, json)?;
         }
         What::Restart { name } => {
+            daemon.check(&name)?;
             ended(&name, &daemon.stop(&name, &Stop { flush: false })?)?;
             began(&name, &daemon.start(&name, Leave::default())?)?;
         }
@@ -332,6 +340,11 @@ fn ended(name: &str, status: &Status) -> Result<()> {
     }
 }
 
+/// What the cache of a volume holds that its core lacks, once it neither starts nor stops: until then that is not known, and no news.
+fn lacks(v: &Listed) -> Option<&str> {
+    v.lacks.as_deref().filter(|_| !matches!(v.status, Status::Starting | Status::Stopping))
+}
+
 fn list(volumes: &[Listed], json: bool) -> Result<()> {
     if json {
         outln!("{}", serde_json::to_string_pretty(volumes)?);
@@ -344,7 +357,11 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
         table.row([
             v.name.clone(),
             v.status.word().to_owned(),
-            v.mode.clone().or(d.mode.clone()).unwrap_or_else(|| "bare".to_owned()),
+            // One that is served without a mode is served bare, whatever comes next.
+            v.mode
+                .clone()
+                .or(v.next_mode.clone().filter(|_| v.size.is_none()))
+                .unwrap_or_else(|| BARE.to_owned()),
             number(v.size),
             number(v.dirty_bytes),
             d.core.clone(),
@@ -355,6 +372,9 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
     for v in volumes {
         if let Some(why) = v.why() {
             outln!("{}: {}: {why}", v.name, v.status.word());
+        }
+        if let Some(lacks) = lacks(v) {
+            outln!("{}: its cache holds {lacks}", v.name);
         }
         if let Some(trouble) = &v.trouble {
             outln!("{}: trouble: {trouble}", v.name);
@@ -370,14 +390,21 @@ fn show(v: &Listed, json: bool) -> Result<()> {
     }
     let why = v.why().map(|why| format!(": {why}")).unwrap_or_default();
     outln!("# {}{why}", v.status.word());
-    if let (Some(now), Some(next)) = (&v.mode, &v.definition.mode)
-        && now != next
-    {
-        outln!("# mode {now} is in force; from the next start on it is as below");
+    let next = v.next_mode.as_deref().unwrap_or(BARE);
+    match &v.mode {
+        Some(now) if now != next => {
+            outln!("# mode {now} is in force; from the next start on it is {next}");
+        }
+        Some(now) => outln!("# mode {now}"),
+        None if next == BARE => outln!("# {BARE}"),
+        None => outln!("# mode {next} from the next start on"),
     }
     outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
     if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {
         outln!("# {size} bytes, {dirty} of them newer than the core");
+    }
+    if let Some(lacks) = lacks(v) {
+        outln!("# its cache holds {lacks}");
     }
     if let Some(trouble) = &v.trouble {
         outln!("# trouble: {trouble}");

@@ -18,6 +18,7 @@ use crate::raw::first_block;
 use crate::release::{self, forget, may_stop, origin, part};
 use crate::say;
 use crate::undo::Undo;
+use crate::user;
 use crate::wipe::look_at;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::body;
@@ -141,6 +142,7 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
         let kept = lasting(&device);
         Some(if kept == device { link } else { kept })
     };
+    let user = wanted.behind.user.clone().unwrap_or_else(|| user::of(id, &dir, &cluster));
     let place = Place {
         id,
         uuid,
@@ -148,7 +150,7 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
         wal: beside("block.wal"),
         dir,
         cluster: wanted.behind.cluster.clone(),
-        user: wanted.behind.user.clone(),
+        user,
         by: By::CephOsd,
         adopted: Some(origin),
         unit: ceph_volume::unit_that_starts(id, &mapped.uuid, cluster.interrupt()),

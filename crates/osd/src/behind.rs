@@ -49,8 +49,8 @@ pub struct Behind {
     pub cluster: Access,
     /// Its folder; nothing: where the packages' units look for it.
     pub dir: Option<PathBuf>,
-    /// As whom it runs, as `ceph:ceph`.
-    pub user: String,
+    /// As whom it runs, as `ceph:ceph`; nothing: as whom the cluster's OSDs run.
+    pub user: Option<String>,
     /// How it reaches its volume.
     pub via: Via,
     /// Give up what stands in the way, where nobody counts on it.
@@ -90,14 +90,14 @@ impl Behind {
         };
         put("cache-size", self.cache_size.map(|n| n.to_string()));
         put("profile", self.profile.clone());
-        put("dev-owner", (self.via != Via::Fuse).then(|| self.user.clone()));
+        put("dev-owner", (self.via != Via::Fuse).then(|| place.user.clone()));
         serde_json::from_value(all).context("the volume's definition")
     }
 
     /// Refuses a definition that the daemon would, and a user that is none, before anything is written over.
     pub(crate) fn check(&self, place: &Place, definition: &VolumeConfig) -> Result<()> {
         definition.options(&place.volume(), Leave::default())?;
-        let _: Owner = self.user.parse().map_err(|why| anyhow!("--user {}: {why}", self.user))?;
+        let _: Owner = place.user.parse().map_err(|why| anyhow!("--user {}: {why}", place.user))?;
         Ok(())
     }
 

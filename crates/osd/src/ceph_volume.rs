@@ -9,6 +9,8 @@ use crate::daemon::{self, systemctl};
 use crate::lvm;
 use crate::place::Place;
 use crate::prepare::Prepare;
+// It always runs OSDs as the packages' user.
+use crate::user::USER;
 use anyhow::{Context, Result, ensure};
 use loligo_lab::ceph::find;
 use loligo_lab::interrupt::Interrupt;
@@ -19,8 +21,6 @@ use std::time::Duration;
 
 /// How long it may take: it makes a store, and looks at every device of the host before.
 const LIMIT: Duration = Duration::from_secs(900);
-/// As whom it always runs OSDs.
-const USER: &str = "ceph:ceph";
 /// The key with which it tells the cluster of a new OSD.
 const KEYRING: &str = "/var/lib/ceph/bootstrap-osd/ceph.keyring";
 
@@ -194,7 +194,7 @@ mod tests {
                 params: Default::default(),
                 cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
                 dir: None,
-                user: USER.to_owned(),
+                user: None,
                 via,
                 force: false,
                 program: "/x".into(),

@@ -21,6 +21,7 @@ pub mod release;
 pub mod remove;
 pub mod settings;
 mod undo;
+mod user;
 mod wipe;
 
 /// Says what is done, on standard error.

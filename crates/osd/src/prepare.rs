@@ -16,6 +16,7 @@ use crate::place::{self, Place};
 use crate::say;
 use crate::settings::{self, SETTINGS};
 use crate::undo::Undo;
+use crate::user;
 use crate::wipe;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::DeviceSpec;
@@ -99,12 +100,18 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
         );
     }
     let devices = wanted.devices().lasting();
+    let dir = behind.dir(id)?;
+    let user = behind.user.clone().unwrap_or_else(|| match wanted.by.is_ceph_osd() {
+        true => user::of(id, &dir, &cluster),
+        // It knows no other.
+        false => user::USER.to_owned(),
+    });
     let place = Place {
         id,
         uuid: uuid()?,
-        dir: behind.dir(id)?,
+        dir,
         cluster: behind.cluster.clone(),
-        user: behind.user.clone(),
+        user,
         by: wanted.by,
         db: devices.db.clone(),
         wal: devices.wal.clone(),
@@ -334,7 +341,7 @@ impl Plan<'_> {
         }
         made.with_context(|| {
             let (id, user) = (self.place.id, &self.place.user);
-            format!("making the store of osd.{id} as {user} (--user says otherwise: a lab's OSDs run as root:root)")
+            format!("making the store of osd.{id} as {user} (--user says otherwise)")
         })
         .map(drop)
     }

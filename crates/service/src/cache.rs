@@ -143,6 +143,18 @@ pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock
     Ok((Some(place), found))
 }
 
+/// Refuses what a start would, in so far as that is seen without a device that is in use.
+///
+/// # Errors
+/// A cache that is not there, and is to be, or cannot be made.
+pub(crate) fn foresee(o: &CacheOptions) -> Result<()> {
+    if PoolSpec::of(&o.path)?.is_none() && !o.path.exists() {
+        refuse_missing(o)?;
+        can_make(o)?;
+    }
+    Ok(())
+}
+
 /// A cache file that this start has made. Nobody was served through it yet: it goes with a start that is refused, still
 /// locked, so that nobody who waits for it can have begun to use it.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::daemon::entry::Status;
 use crate::daemon::{Listed, SOCKET};
 use crate::names;
 use crate::progress::Progress;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
@@ -30,6 +30,14 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a running volume may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the daemon may take to say how a volume is that does not answer.
+const BRIEFLY: Duration = Duration::from_secs(5);
+
+/// Nobody listens where the volume, or the daemon, would.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NobodyThere(String);
 
 /// A running volume, or the daemon.
 #[derive(Debug)]
@@ -85,7 +93,7 @@ impl Client {
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T> {
         let answer = async { tokio::time::timeout(self.patience, self.exchange(method, path, body)).await };
         let (ok, text) = match self.runtime.block_on(answer) {
-            Ok(answer) => answer?,
+            Ok(answer) => answer.map_err(|why| self.or_how_it_is(why))?,
             Err(_) => {
                 bail!("{} did not answer within {} s: is it starting?", self.who(), self.patience.as_secs())
             }
@@ -102,17 +110,28 @@ impl Client {
         }
     }
 
+    /// `why`, or how the volume is, where nobody listens and a daemon knows it: its user has named a volume, and no socket.
+    fn or_how_it_is(&self, why: anyhow::Error) -> anyhow::Error {
+        if self.is_daemon() || !why.is::<NobodyThere>() {
+            return why;
+        }
+        let daemon = Client::by(SOCKET, self.socket.with_file_name(format!("{SOCKET}.sock")));
+        let asked =
+            daemon.and_then(|d| DaemonClient(d).within(self.patience.min(BRIEFLY)).volume(&self.name));
+        asked.map_or(why, |known| anyhow!(known.status.unserved(&self.name)))
+    }
+
     async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(bool, Bytes)> {
         let socket = &self.socket;
         let stream = tokio::net::UnixStream::connect(socket).await.map_err(|e| {
-            anyhow::anyhow!(
+            NobodyThere(format!(
                 "{} ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR",
                 match self.is_daemon() {
                     true => "no loligod runs here".to_owned(),
                     false => format!("no volume '{}' is being served here", self.name),
                 },
                 socket.display()
-            )
+            ))
         })?;
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
@@ -300,6 +319,15 @@ impl DaemonClient {
         names::check_name(name)?;
         let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/stop"), Some(json!(how)))?;
         self.settled(name, begun)
+    }
+
+    /// Whether a served volume could be started as it is defined now.
+    ///
+    /// # Errors
+    /// Why not, as far as that is seen while it is served.
+    pub fn check(&self, name: &str) -> Result<()> {
+        names::check_name(name)?;
+        self.0.call::<Value>(Method::GET, &format!("/v1/volumes/{name}/check"), None).map(drop)
     }
 
     /// Puts a cache in front of a served volume; how that ended.

@@ -70,7 +70,7 @@ fn a_core_that_is_not_there_is_waited_for_and_nobody_waits_with_it() {
     assert_eq!(site.status("a").0, "serving");
     let why = site.wait_for("b", "waiting");
     assert!(why.contains("b.core") && why.contains("No such file"), "{why}");
-    assert!(site.refused(&["stats", "b"]).contains("no volume 'b' is being served"));
+    assert!(site.refused(&["stats", "b"]).contains("volume 'b' is waiting, and starts when that is there"));
     std::fs::rename(site.path("later"), site.path("b.core")).expect("moved");
     site.wait_for("b", "serving");
     write_some(&site, "b");
@@ -348,12 +348,14 @@ fn a_refused_create_does_not_forget_the_cache_that_its_name_had_before() {
     let create = ["volume", "create", "a", "--core", &core, "--listen"];
     let nowhere = format!("unix:{}", text("nowhere/a.nbd"));
     let deadline = Instant::now() + Duration::from_secs(20);
-    // The first has to let go of it.
-    while site.path("a.nbd").exists() {
+    // The first has to let go of it, and that it had nothing for itself has to be remembered.
+    let remembered = || std::fs::read_to_string(site.path("state/state")).unwrap_or_default();
+    while site.path("a.nbd").exists() || !remembered().contains("\"dirty_bytes\": 0") {
         assert!(Instant::now() < deadline, "it is served on");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(site.refused(&[&create[..], &[&nowhere]].concat()).contains("it is not kept"));
+    let why = site.refused(&[&create[..], &[&nowhere]].concat());
+    assert!(why.contains("it is not kept"), "{why}");
     let bare = [&create[..], &[&listen]].concat();
     site.ok(&bare);
     // Of this the cache knows nothing, and must not be believed for it.

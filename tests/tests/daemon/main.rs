@@ -10,4 +10,5 @@ mod live;
 mod pool;
 mod random;
 mod site;
+mod told;
 mod users;

@@ -45,8 +45,7 @@ fn plain_osd(site: &Site, data: &Path) {
 fn adopt_words(site: &Site, cache: &Path, more: &[&str]) -> Vec<String> {
     let (id, conf, dir) = (site.id.to_string(), site.conf(), site.osd_dir().display().to_string());
     let cache = cache.display().to_string();
-    let words =
-        ["osd", "adopt", &id, "--cache", &cache, "--conf", &conf, "--osd-dir", &dir, "--user", "root:root"];
+    let words = ["osd", "adopt", &id, "--cache", &cache, "--conf", &conf, "--osd-dir", &dir];
     words.iter().chain(more).map(|w| (*w).to_owned()).collect()
 }
 

@@ -122,8 +122,6 @@ impl Site {
             &conf,
             "--osd-dir",
             &dir,
-            "--user",
-            "root:root",
         ];
         let mut words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
         let mut more = more.iter();

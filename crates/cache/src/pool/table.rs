@@ -4,7 +4,11 @@ use super::format::{Division, MAX_MEMBERS, NAME_LEN};
 use super::{PoolError, share};
 use crate::layout::Layout;
 use crate::units::BLOCK;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Members that a refusal tells of by name.
+const TOLD: usize = 8;
 
 /// A core that has a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -215,6 +219,25 @@ impl Table {
         self.members.iter().map(missing).sum()
     }
 
+    /// What members beside `number` have and are promised, in words, those with most first; empty where there are none.
+    fn others(&self, number: u16) -> String {
+        let mut has = BTreeMap::new();
+        for owner in self.owners.iter().flatten() {
+            *has.entry(owner.member).or_insert(0u64) += self.extent;
+        }
+        let has = |m: &Member| has.get(&m.number).copied().unwrap_or(0);
+        let mut others: Vec<&Member> = self.members.iter().filter(|m| m.number != number).collect();
+        others.sort_by_key(|m| Reverse(has(m).max(m.min)));
+        let words = |m: &&Member| {
+            format!("core {} ('{}') has {} bytes and is promised {}", m.number, m.name, has(m), m.min)
+        };
+        let mut told: Vec<String> = others.iter().take(TOLD).map(words).collect();
+        if others.len() > TOLD {
+            told.push(format!("{} more cores", others.len() - TOLD));
+        }
+        if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
+    }
+
     /// Adds a member with what it is promised. Its extents of the device.
     ///
     /// # Errors
@@ -260,10 +283,11 @@ impl Table {
         let free = self.free().saturating_sub(self.promised());
         if wanted > free {
             return refused(format!(
-                "{} bytes are wanted and {} of the pool are free and promised to nobody: give a smaller --min, or detach or \
+                "{} bytes are wanted and {} of the pool are free and promised to nobody{}: give a smaller --min, or detach or \
                  resize others",
                 u64::from(wanted) * self.extent,
-                u64::from(free) * self.extent
+                u64::from(free) * self.extent,
+                self.others(m.number)
             ));
         }
         let number = m.number;
@@ -300,12 +324,17 @@ impl Table {
                 member.max
             )));
         }
-        let have: u64 = next.members.iter().map(|m| u64::from(self.extents_in(m.min))).sum();
-        if have > self.owners.len() as u64 {
+        let promised = |m: &Member| u64::from(self.extents_in(m.min));
+        let others: u64 = next.members.iter().filter(|m| m.number != number).map(promised).sum();
+        let whole = self.owners.len() as u64;
+        if others + u64::from(self.extents_in(min)) > whole {
             return Err(PoolError::Refused(format!(
-                "all minima together are {} bytes, the pool has {}: give a smaller one",
-                have * self.extent,
-                self.owners.len() as u64 * self.extent
+                "core {number} cannot be promised {min} bytes: the pool has {}, and {} are promised to others{}. Give {} at most, or \
+                 others a smaller --min first",
+                whole * self.extent,
+                others * self.extent,
+                self.others(number),
+                whole.saturating_sub(others) * self.extent
             )));
         }
         *self = next;
@@ -335,9 +364,10 @@ impl Table {
         let missing: Vec<u32> = wanted.iter().filter(|e| !have.contains_key(e)).copied().collect();
         if missing.len() as u32 > self.free() {
             return Err(PoolError::Refused(format!(
-                "core {number} would need {} more extents, {} are free",
-                missing.len(),
-                self.free()
+                "core {number} would need {} bytes more, and {} of the pool are free{}: give a smaller size, or others one first",
+                missing.len() as u64 * self.extent,
+                u64::from(self.free()) * self.extent,
+                self.others(number)
             )));
         }
         for (index, there) in have {

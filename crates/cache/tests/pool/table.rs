@@ -63,7 +63,12 @@ fn what_is_promised_is_never_given_away_twice() {
     // 246 MiB of extents, 28 MiB each.
     assert_eq!(attached, 8);
     let more = why(pool.promise(&mut dev, 0, 60 * MIB, 1));
-    assert!(more.contains("all minima together"), "{more}");
+    let theirs = "205520896 are promised to others (core 1 ('vol1') has";
+    assert!(more.contains(theirs) && more.contains("is promised 29360128; core 2"), "{more}");
+    assert!(more.contains("Give 50331648 at most"), "{more}");
+    let limit = pool.limit_for(0, 60 * MIB).unwrap();
+    let more = why(pool.resize(&mut dev, 0, limit));
+    assert!(more.contains("of the pool are free (core 1 ('vol1') has") && !more.contains("vol0"), "{more}");
     assert!(why(pool.promise(&mut dev, 0, 4 * MIB, 1)).contains("a minimum is"));
 }
 

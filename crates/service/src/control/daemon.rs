@@ -33,6 +33,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(show, delete))
         .routes(routes!(start))
         .routes(routes!(stop))
+        .routes(routes!(check))
         .routes(routes!(attach))
         .routes(routes!(detach))
         .routes(routes!(resize))
@@ -190,6 +191,13 @@ async fn stop(
     settled(blocking(move || daemon.set_running(&name, None, how.flush)).await).await
 }
 
+/// Whether a served volume could be started as it is defined now, as far as that is seen without stopping it.
+#[utoipa::path(get, path = "/v1/volumes/{name}/check", responses((status = 200, body = Value, description = "Nothing is against it"), (status = 409, description = "It could not be: the error says why")))]
+async fn check(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Value>, Refused> {
+    let done = blocking(move || daemon.check_restart(&name)).await;
+    done.map(|()| Json(json!({}))).map_err(refused)
+}
+
 /// A cache that is to be put in front of a served volume.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -264,10 +272,7 @@ async fn of_volume(
 ) -> Result<Response, Refused> {
     let entry = daemon.entry(&name).map_err(|e| Refused(StatusCode::NOT_FOUND, format!("{e:#}")))?;
     let Some(app) = entry.app() else {
-        let status = entry.status();
-        let why = status.why().map(|why| format!(": {why}")).unwrap_or_default();
-        let text = format!("volume '{name}' is {}{why}", status.word());
-        return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, text));
+        return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, entry.status().unserved(&name)));
     };
     let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
     let uri = format!("/v1/{what}{query}").parse::<Uri>();

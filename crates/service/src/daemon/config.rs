@@ -1,5 +1,6 @@
 //! The daemon's one file, and the definition of a volume, in TOML as in JSON.
 
+use super::words::of_file;
 use crate::block::BlockOptions;
 use crate::identity::{DeviceId, device_id};
 use crate::names;
@@ -260,7 +261,7 @@ impl VolumeConfig {
             }),
         };
         let params: Vec<_> = self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect();
-        let listen = self.listen.iter().map(|l| l.parse::<Way>().map_err(|e| anyhow!("listen: {e}")));
+        let listen = self.listen.iter().map(|l| way(l));
         let seconds = Duration::from_secs;
         let options = ServeOptions {
             name: name.to_owned(),
@@ -289,7 +290,7 @@ impl VolumeConfig {
             },
             home_offset: self.home_offset.map(|b| b.0),
         };
-        check(&options)?;
+        check(&options).map_err(|why| anyhow!(of_file(&format!("{why:#}"))))?;
         let mut params = Params::default();
         for (key, value) in &options.params {
             params.set(key, value).map_err(|e| anyhow!("params: {e}"))?;
@@ -298,7 +299,31 @@ impl VolumeConfig {
     }
 }
 
+/// A way to a volume, as it is written. Beside the file, where the paths of cores and caches begin, is no place for sockets and mounts.
+fn way(text: &str) -> Result<Way> {
+    let way = text.parse::<Way>().map_err(|e| anyhow!("listen: {e}"))?;
+    let (kind, path) = match &way {
+        Way::Socket(ListenAddr::Unix(path)) => ("unix", path),
+        Way::Fuse(path) => ("fuse", path),
+        Way::Socket(ListenAddr::Tcp(_)) | Way::Block(_) | Way::Ublk(_) | Way::Loop(_) => return Ok(way),
+    };
+    ensure!(
+        path.is_absolute(),
+        "listen = \"{text}\": the path is not whole, and would begin in whatever folder the daemon was started in: give it whole, \
+         as {kind}:/run/{}",
+        path.file_name().unwrap_or_default().display()
+    );
+    Ok(way)
+}
+
 impl VolumeConfig {
+    /// The mode that it starts in, which may be its profile's; nothing: it is served bare.
+    pub fn mode_to_be(&self) -> Option<String> {
+        self.cache.as_ref()?;
+        let own = self.mode.clone();
+        own.or_else(|| Some(profile::find(self.profile.as_deref()?).ok()?.mode.name().to_owned()))
+    }
+
     fn owner(&self) -> Result<Option<Owner>> {
         let owner = self.dev_owner.as_deref().map(|o| o.parse().map_err(|e| anyhow!("dev-owner: {e}")));
         owner.transpose()
@@ -373,16 +398,25 @@ impl Config {
 
 /// A core or cache as it is written, whole where it names a file of the folder `dir`.
 pub fn beside(dir: &Path, text: &str) -> String {
-    let whole = |path: &str| {
-        let joined = dir.join(path);
-        std::path::absolute(&joined).unwrap_or(joined).display().to_string()
-    };
     match text.split_once(':') {
-        Some((word @ ("file" | "hdd" | "pool"), path)) => format!("{word}:{}", whole(path)),
+        Some((word @ ("file" | "hdd" | "pool"), path)) => format!("{word}:{}", whole(dir, path)),
         Some((word, _)) if !word.contains('/') => text.to_owned(),
         None if text.is_empty() => String::new(),
-        _ => whole(text),
+        _ => whole(dir, text),
     }
+}
+
+/// The same of a way to a volume.
+pub fn way_beside(dir: &Path, text: &str) -> String {
+    match text.split_once(':') {
+        Some((kind @ ("unix" | "fuse"), path)) if !path.is_empty() => format!("{kind}:{}", whole(dir, path)),
+        _ => text.to_owned(),
+    }
+}
+
+fn whole(dir: &Path, path: &str) -> String {
+    let joined = dir.join(path);
+    std::path::absolute(&joined).unwrap_or(joined).display().to_string()
 }
 
 /// What volumes have that no two can have.
@@ -473,6 +507,18 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_starts_in_its_own_mode_else_in_its_profiles_and_a_bare_one_has_none() {
+        let mode = |text: &str| {
+            let text = format!("core = \"/dev/sdb\"\nlisten = [\"block:x\"]\n{text}");
+            toml::from_str::<VolumeConfig>(&text).unwrap().mode_to_be()
+        };
+        assert_eq!(mode("cache = \"/c\"\nmode = \"wa\"").as_deref(), Some("wa"));
+        assert_eq!(mode("cache = \"/c\"\nprofile = \"osd-hdd\"").as_deref(), Some("wb"));
+        assert_eq!(mode("cache = \"/c\"\nprofile = \"osd-hdd\"\nmode = \"wt\"").as_deref(), Some("wt"));
+        assert_eq!(mode(""), None);
+    }
+
+    #[test]
     fn what_is_wrong_with_a_file_is_said_with_its_place() {
         let wrong = |change: (&str, &str), said: &str| {
             let text = ONE.replace(change.0, change.1);
@@ -485,9 +531,13 @@ mod tests {
         wrong(("cache-size", "cache_size"), "unknown field `cache_size`");
         wrong(("64g", "64q"), "64q");
         wrong(("fuse:", "fuze:"), "listen");
+        wrong(("fuse:/run", "unix:run"), "listen = \"unix:run/osd0\": the path is not whole");
+        wrong(("fuse:/run", "fuse:run"), "give it whole, as fuse:/run/osd0");
         wrong(("seq-cutoff", "seq-cut"), "unknown parameter 'seq-cut'");
         wrong(("volume.osd0", "volume.'../x'"), "cannot name a volume");
-        wrong(("[\"fuse:/run/osd0\"]", "[]"), "nobody could reach the volume");
+        wrong(("[\"fuse:/run/osd0\"]", "[]"), "nobody could reach the volume: give listen unix:PATH");
+        wrong(("mode =", "line-size = 3000\nmode ="), "line-size = 3000 is none");
+        wrong(("mode =", "shards = 99\nmode ="), "shards = 99: 1 to 64");
         wrong(("listen =", "after-start = [\"systemctl\"]\nlisten ="), "whole path");
         let twice =
             format!("{ONE}{}", ONE.replace("osd0", "osd1").replace("[daemon]", "").replace("metrics", "#"));

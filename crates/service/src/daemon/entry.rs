@@ -4,6 +4,7 @@ use super::config::{Leave, VolumeConfig};
 use super::exchange::CacheConfig;
 use super::guard;
 use super::state::LastCache;
+use super::words::of_file;
 use crate::absent::Absent;
 use crate::app::App;
 use crate::control::ControlThread;
@@ -65,6 +66,30 @@ impl Status {
         match self {
             Status::Waiting(why) | Status::Refused(why) | Status::Failed(why) => Some(why),
             Status::Stopped | Status::Starting | Status::Serving | Status::Stopping => None,
+        }
+    }
+
+    /// Why nothing can be done to the volume `name` that is done to one that is served, and what makes it one.
+    pub fn unserved(&self, name: &str) -> String {
+        let start = format!("'loligo volume start {name}'");
+        match self {
+            Status::Stopped => format!("volume '{name}' is stopped: {start} starts it"),
+            Status::Starting => {
+                format!(
+                    "volume '{name}' is starting: {start} waits until it is served, and says what it waits for"
+                )
+            }
+            Status::Serving => format!("volume '{name}' comes or goes at this moment: try again"),
+            Status::Waiting(why) => {
+                format!("volume '{name}' is waiting, and starts when that is there: {why}")
+            }
+            Status::Refused(why) => {
+                format!("volume '{name}' is refused: {why}. Once that is mended, {start} starts it")
+            }
+            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again after that"),
+            Status::Failed(why) => {
+                format!("volume '{name}' has failed, and is started again by itself: {why}")
+            }
         }
     }
 
@@ -289,19 +314,20 @@ impl Entry {
             let begun = Instant::now();
             match self.serve(&config, leave, memory, control) {
                 Ok(()) => {}
-                Err(Ended::Refused(why)) => match why.downcast_ref::<Absent>() {
-                    Some(_) => {
-                        self.wait_for_device(&format!("{why:#}"), seen);
-                    }
-                    None => {
-                        say!("error: {why:#}");
-                        self.set(Status::Refused(format!("{why:#}")));
+                Err(Ended::Refused(why)) => {
+                    let text = of_file(&format!("{why:#}"));
+                    if why.is::<Absent>() {
+                        self.wait_for_device(&text, seen);
+                    } else {
+                        say!("error: {text}");
+                        self.set(Status::Refused(text));
                         self.other_wish(seen, Duration::MAX);
                     }
-                },
+                }
                 Err(Ended::Failed(why)) => {
-                    say!("error: {why:#}");
-                    self.set(Status::Failed(format!("{why:#}")));
+                    let text = of_file(&format!("{why:#}"));
+                    say!("error: {text}");
+                    self.set(Status::Failed(text));
                     pause = if begun.elapsed() > LONGEST { AGAIN } else { (pause * 2).min(LONGEST) };
                     self.other_wish(seen, pause);
                 }

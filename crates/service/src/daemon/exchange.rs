@@ -212,9 +212,7 @@ impl Daemon {
     /// Has something changed about a served volume.
     fn ask(&self, name: &str, wanted: Wanted) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().ok_or_else(|| {
-            anyhow!("volume '{name}' is {}: this is for one that is served", entry.status().word())
-        })?;
+        let app = entry.app().ok_or_else(|| anyhow!(entry.status().unserved(name)))?;
         app.changes.ask(wanted).map_err(|why| anyhow!(why))
     }
 
@@ -263,7 +261,7 @@ impl Daemon {
     /// Where it is not served.
     pub(crate) fn last_change(&self, name: &str) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().with_context(|| format!("volume '{name}' is {}", entry.status().word()))?;
+        let app = entry.app().with_context(|| entry.status().unserved(name))?;
         Ok(app.changes.last())
     }
 
@@ -273,7 +271,7 @@ impl Daemon {
     /// Where the volume is not served.
     pub(crate) fn give_up_change(&self, name: &str) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().with_context(|| format!("volume '{name}' is {}", entry.status().word()))?;
+        let app = entry.app().with_context(|| entry.status().unserved(name))?;
         Ok(app.changes.give_up())
     }
 }

@@ -9,8 +9,10 @@ pub mod exchange;
 mod guard;
 mod notes;
 mod pools;
+mod restart;
 pub mod state;
 mod void;
+pub(crate) mod words;
 
 use crate::app::App;
 use crate::control::daemon::router;
@@ -18,7 +20,7 @@ use crate::control::{ControlThread, Served};
 use crate::say::say;
 use crate::stats::trouble;
 use crate::{log, metrics, names};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, Leave, Taken, VolumeConfig};
 use entry::{Entry, Status};
 use loligo_export::ListenAddr;
@@ -131,7 +133,8 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let state_dir = std::path::absolute(state_dir(&config)?)?;
     let file = StateFile::at(&state_dir)?;
     let state = file.load()?;
-    let metrics = config.daemon.metrics.map(metrics::bind).transpose()?;
+    let metrics = config.daemon.metrics.map(metrics::bind).transpose();
+    let metrics = metrics.map_err(|why| anyhow!(words::of_file(&format!("{why:#}"))))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
     let (send, caught) = channel();
     std::thread::Builder::new()
@@ -241,6 +244,9 @@ pub struct Listed {
     /// The mode in force; while it is served with a cache.
     #[serde(default)]
     pub mode: Option<String>,
+    /// The mode from its next start on, which may be its profile's; if it has a cache then.
+    #[serde(default)]
+    pub next_mode: Option<String>,
     /// Bytes exported; while it is served.
     pub size: Option<u64>,
     /// Bytes that the core does not have yet; while it is served.
@@ -356,13 +362,15 @@ impl Daemon {
         let app = entry.app();
         let dirty = |app: &Arc<App>| app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
         let mode = |app: &Arc<App>| app.handle.snapshots().first().and_then(|s| s.mode);
+        let definition = with_overrides(&entry.config(), &self.memory.of(&entry.name));
         Listed {
             name: entry.name.clone(),
             status: entry.status(),
             from_file,
             says: entry.says(),
             mode: app.as_ref().and_then(mode).map(|mode| mode.name().to_owned()),
-            definition: with_overrides(&entry.config(), &self.memory.of(&entry.name)),
+            next_mode: definition.mode_to_be(),
+            definition,
             size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
             lacks: self.memory.of(&entry.name).cache.filter(|_| app.is_none()).and_then(|last| last.lost()),

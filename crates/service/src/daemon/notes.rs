@@ -4,7 +4,7 @@ use super::config::{self, Leave, VolumeConfig};
 use super::entry::Memory;
 use super::exchange::{self, CacheConfig, Exchanged};
 use super::state::{self, LastCache, Override, State, StateFile, effective};
-use super::{lock, void};
+use super::{lock, pools, void};
 use crate::app::{App, Change};
 use crate::say::say;
 use crate::serve::ServeOptions;
@@ -91,6 +91,7 @@ impl Memory for Notes {
             None if leave.force => {}
             None => exchange::refuse_bare(name, &remembered)?,
         }
+        pools::refuse_missing(&o, &lock(&self.state))?;
         if !leave.force {
             exchange::refuse_anothers(name, &o, &lock(&self.state))?;
         }

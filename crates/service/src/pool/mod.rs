@@ -96,10 +96,7 @@ impl Pool {
         let file = match DeviceFile::open(path, &options) {
             Ok(file) => file,
             Err(e) if !path.exists() => {
-                return Err(Absent(format!(
-                    "{e}: make a pool with 'loligo cache create', or check its path"
-                ))
-                .into());
+                return Err(Absent(missing(path, "nobody here knows what it held", &e.to_string())).into());
             }
             Err(e) => return Err(e).context("the pool cannot be opened"),
         };
@@ -184,6 +181,15 @@ impl Pool {
         drop(state);
         Ok(Share { pool: self.clone(), member, map, sizing: Mutex::default() })
     }
+}
+
+/// The device of a pool is not there: `why`, what it `held`, and what that is worth.
+pub(crate) fn missing(path: &Path, held: &str, why: &str) -> String {
+    format!(
+        "the device of the pool {} is not there ({why}); {held}. Bring the device back, or give its right path. A pool made anew in its place \
+         ('loligo cache create') has none of the caches that lay there, and what these had and their cores lack is given up with it",
+        path.display()
+    )
 }
 
 /// Somebody has the share that is wanted.
