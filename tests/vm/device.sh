@@ -126,7 +126,7 @@ for round in 1 2 3 4 5; do
 done
 # A stop in the moment in which somebody asks must lose nobody's request: he would wait for ever, and so would the next start.
 sleep 1000 </dev/loligo/third & holder=$!
-for round in $(seq 25); do
+for round in $(seq 12); do
     sleep 0.1
     stopped
     third
@@ -136,7 +136,7 @@ wait $comers
 kill $holder; wait $holder 2>/dev/null
 grep -q "records in" /run/comers || fail "nobody came"
 grep -E "I/O error|Input/output|Invalid|No such device" /run/comers && fail "somebody got a device that was gone"
-echo "ok: five times another size, and 25 stops, under users that come and go ($(grep -c 'No such file' /run/comers) found no name, $(grep -c 'records in' /run/comers) read)"
+echo "ok: five times another size, and 12 stops, under users that come and go ($(grep -c 'No such file' /run/comers) found no name, $(grep -c 'records in' /run/comers) read)"
 
 # What somebody wrote and closed is still on its way when he has it open no more.
 dd if=/dev/urandom of=/tmp/written bs=1M count=48 2>/dev/null
@@ -148,7 +148,7 @@ grow() {
     truncate -s $bytes /tmp/core
     third
 }
-for round in 1 2 3; do
+for round in 1 2; do
     grow
     sleep 1.5
     dd if=/tmp/written of=/dev/loligo/third bs=1M 2>/run/must.log & writer=$!

@@ -177,7 +177,10 @@ impl Devices {
     pub(crate) fn resize(&mut self, bytes: u64) -> Option<String> {
         let One { name, device, traits, .. } = self.one.as_mut()?;
         traits.size = bytes;
-        device.as_mut()?.resize(bytes).err().map(|why| format!("/dev/loligo/{name}: {why}"))
+        let Some(device) = device else {
+            return Some(format!("/dev/loligo/{name} is being replaced, and is as large after that"));
+        };
+        device.resize(bytes).err().map(|why| format!("/dev/loligo/{name}: {why}"))
     }
 
     /// Stops it if nobody has it open, while requests are still answered.
@@ -266,8 +269,9 @@ fn replace(
     if device.let_go() == Left::Waiting {
         return Ok((device, Replaced::No));
     }
-    let mut device = device.renew(identity, traits, threads)?;
+    let given_up = || given_up.load(Ordering::Acquire);
+    let mut device = device.renew(identity, traits, threads, &given_up)?;
     handle.serve_queues(device.queues()?);
-    device.go_live(|| given_up.load(Ordering::Acquire))?;
+    device.go_live(given_up)?;
     Ok((device, Replaced::Yes))
 }

@@ -123,6 +123,9 @@ impl Clients {
             self.queues.push(None);
             self.queues.len() - 1
         });
+        if self.locals.stopping {
+            queue.stop();
+        }
         queue.fetch(ring, index, QUEUE_MARK);
         self.queues[index] = Some(queue);
     }

@@ -10,8 +10,8 @@ use loligo_cache::Core;
 use loligo_cache::mode::Mode;
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// Submissions the ring takes per system call.
@@ -90,10 +90,14 @@ struct Last {
     stays: bool,
 }
 
+/// See [`Ring::outlive`]; set by the thread once it has a ring.
+type Outlives = Arc<OnceLock<OwnedFd>>;
+
 #[derive(Debug)]
 struct Thread {
-    /// What it gives back is dropped after its end.
-    handle: JoinHandle<Option<OwnedFd>>,
+    handle: JoinHandle<()>,
+    /// What its ring needs to outlive it, in whatever way it ends.
+    ring: Outlives,
     last: Receiver<Last>,
 }
 
@@ -127,7 +131,14 @@ impl Running {
         for thread in self.threads {
             let last = thread.last.recv();
             let panicked = match &last {
-                Ok(Last { stays: true, .. }) => false,
+                Ok(Last { stays: true, .. }) => {
+                    let joins = std::thread::Builder::new().name("joiner".into());
+                    let _ = joins.spawn(move || {
+                        let _ = thread.handle.join();
+                        drop(thread.ring);
+                    });
+                    false
+                }
                 Ok(_) | Err(_) => thread.handle.join().is_err(),
             };
             match last {
@@ -186,10 +197,13 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             boxes: boxes.clone(),
         };
         let (started, (says, last)) = (started.clone(), channel());
-        let handle =
-            std::thread::Builder::new().name(format!("shard-{me}")).spawn(move || run(seat, &started, &says));
+        let ring = Outlives::default();
+        let outlives = ring.clone();
+        let handle = std::thread::Builder::new()
+            .name(format!("shard-{me}"))
+            .spawn(move || run(seat, &started, &says, &outlives));
         let handle = handle.map_err(|e| IoError::new(IoKind::Io, format!("starting a thread: {e}")))?;
-        threads.push(Thread { handle, last });
+        threads.push(Thread { handle, ring, last });
     }
     drop(started);
     let running = Running { handle: Handle::new(boxes), threads };
@@ -203,25 +217,21 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     Ok(running)
 }
 
-fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>) -> Option<OwnedFd> {
+fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLock<OwnedFd>) {
     let say = |result, stays| {
         // Nobody may be waiting any more.
         let _ = says.send(Last { result, stays });
     };
     let ring = match Ring::new(RING_ENTRIES) {
         Ok(ring) => ring,
-        Err(why) => {
-            say(Err(why), false);
-            return None;
-        }
+        Err(why) => return say(Err(why), false),
     };
-    let outlives = match ring.outlive() {
-        Ok(outlives) => outlives,
+    match ring.outlive() {
+        Ok(fd) => drop(outlives.set(fd)),
         Err(why) => {
-            say(Err(IoError::new(IoKind::Io, format!("a thread's ring: {why}"))), false);
-            return None;
+            return say(Err(IoError::new(IoKind::Io, format!("a thread's ring: {why}"))), false);
         }
-    };
+    }
     let engine = seat.draft.make(&seat.boxes);
     let server = Server::new(seat.export, seat.limits, seat.tls);
     let clients = Clients::new(server, seat.lease);
@@ -239,5 +249,4 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>) -> Option<OwnedFd>
         looper.leave();
     }
     say(result, stays);
-    Some(outlives)
 }

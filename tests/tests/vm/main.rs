@@ -81,7 +81,7 @@ fn what_is_changed_under_a_device_in_use_is_no_matter_to_its_users() -> Result<(
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let disks = vec![disk(dir.path(), "cache", 48 << 20)?, disk(dir.path(), "cache2", 48 << 20)?];
-    let changes = if long() { 200 } else { 20 };
+    let changes = if long() { 200 } else { 12 };
     let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 % 1_000_000);
     let seed = std::env::var("LOLIGO_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
     println!("LOLIGO_SEED={seed}");

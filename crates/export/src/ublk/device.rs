@@ -89,21 +89,33 @@ impl Device {
     }
 
     /// Another device in the place of one that [`Device::let_go`] has deleted, under its names and of the volume `identity`: as `traits` say,
-    /// with a queue for each of `threads`. Waits until those have let go of the former one's queues.
+    /// with a queue for each of `threads`. Waits until those have let go of the former one's queues, and whoever still has it open of
+    /// that. Given up once `given_up`.
     ///
     /// # Errors
     /// Where they do not, or the kernel refuses. Then the volume has no device any more.
-    pub fn renew(self, identity: &str, traits: &Traits, threads: usize) -> Result<Device, UblkError> {
+    pub fn renew(
+        self,
+        identity: &str,
+        traits: &Traits,
+        threads: usize,
+        given_up: &dyn Fn() -> bool,
+    ) -> Result<Device, UblkError> {
         let Device { control, served, name, .. } = self;
         let (id, deadline) = (served.id, Instant::now() + LETTING_GO);
+        let hopeless = || given_up() || Instant::now() > deadline;
         while Arc::strong_count(&served) > 1 {
-            if Instant::now() > deadline {
+            if hopeless() {
                 return Err(UblkError::Kept(id));
             }
             std::thread::sleep(PAUSE);
         }
         drop(served);
-        control.plain(uapi::DEL_DEV, id, 0).map_err(|e| failed(uapi::DEL_DEV, e))?;
+        // Whoever gave this up may have another device of that number by now.
+        if given_up() {
+            return Err(UblkError::Kept(id));
+        }
+        delete(&control, id, hopeless).map_err(|_| UblkError::Kept(id))?;
         let info = make(&control, token(identity), traits, threads, Some(id))?;
         Device::served_by_us(control, &info, Origin::Made, name)
     }
@@ -197,7 +209,8 @@ impl Device {
     /// Stops it if nobody has it open, and nothing is left that somebody wrote to it; to be called while its requests are answered.
     /// Its remains are for [`Device::end`], once the threads have ended.
     pub fn let_go(&mut self) -> Left {
-        if !self.live {
+        // That is looked at first: the name is not to go now and then under who needs it to come back.
+        if !self.live || users::opened_by_others(&self.node()) {
             return Left::Waiting;
         }
         // Whoever comes by its name from here on does not find it, and whoever came before is seen.
@@ -233,10 +246,16 @@ impl Device {
         let id = served.id;
         let started = live || origin == Origin::Found && !is_dead(&control, id);
         drop(served);
-        if !started && let Err(e) = control.plain(uapi::DEL_DEV, id, 0) {
+        let deadline = Instant::now() + LOOKING;
+        if !started && let Err(e) = delete(&control, id, || Instant::now() > deadline) {
             tracing::warn!(device = id, error = %e, "a ublk device cannot be deleted");
         }
     }
+}
+
+/// Deletes a stopped device. The kernel waits for the last who has it open; given up, it does so when that one has gone.
+fn delete(control: &Control, id: u32, hopeless: impl Fn() -> bool) -> Result<(), Errno> {
+    control.patient(uapi::DEL_DEV, id, 0, hopeless)
 }
 
 fn is_dead(control: &Control, id: u32) -> bool {

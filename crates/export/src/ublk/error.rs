@@ -52,9 +52,9 @@ pub enum UblkError {
          them have closed it and open it anew (restart them, and where there are several, all at once)"
     )]
     NoResize,
-    /// Its threads have not let go of a device that is stopped.
+    /// Somebody holds on to a device that is stopped.
     #[error(
-        "/dev/ublkb{0} is stopped, and this service's own threads have not let go of it within a minute: start the volume again"
+        "/dev/ublkb{0} is stopped, and not everybody has let go of it within a minute: start the volume again"
     )]
     Kept(u32),
     /// The kernel refused.

@@ -7,12 +7,14 @@
 use super::users;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fsync, open};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use std::fs::read_to_string;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The program's own command that does it: `hold-device NODE`.
 pub const COMMAND: &str = "hold-device";
@@ -36,12 +38,16 @@ impl Idle {
             }
         };
         let said = idle.0.stdout.as_mut()?;
-        let limit = Timespec::try_from(limit).ok();
+        let deadline = Instant::now() + limit;
+        let comes = loop {
+            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+            match poll(&mut [PollFd::new(said, PollFlags::IN)], left.as_ref()) {
+                Err(Errno::INTR) => {}
+                ended => break ended.is_ok_and(|n| n > 0),
+            }
+        };
         let mut word = [0];
-        let told = poll(&mut [PollFd::new(said, PollFlags::IN)], limit.as_ref()).is_ok_and(|n| n > 0)
-            && said.read(&mut word).is_ok_and(|n| n == 1)
-            && word[0] == HELD;
-        told.then_some(idle)
+        (comes && said.read(&mut word).is_ok_and(|n| n == 1) && word[0] == HELD).then_some(idle)
     }
 }
 
@@ -51,21 +57,28 @@ impl Drop for Idle {
         drop(self.0.stdin.take());
         let _ = self.0.kill();
         if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            let pid = self.0.id();
-            let pid = rustix::process::Pid::from_raw(pid as i32);
-            std::thread::spawn(move || rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()));
+            let pid = Pid::from_child(&self.0);
+            let reaps = std::thread::Builder::new().name("reaper".into());
+            // Without it the process stays in the table until the service ends.
+            let _ = reaps.spawn(move || waitpid(Some(pid), WaitOptions::empty()));
         }
     }
 }
 
-/// That process: says [`HELD`] and holds the device until its input ends; ends at once where somebody uses it.
+/// That process: holds the device until its input ends, and says when it does; ends at once where somebody uses it.
 pub fn hold(node: &str) -> ExitCode {
-    let path = Path::new("/dev").join(node);
     // Claimed, so that nobody mounts it or puts LVM on it from now on.
-    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(claim) = open(&path, flags, Mode::empty()) else { return ExitCode::FAILURE };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |node: &str, flags| open(Path::new("/dev").join(node), flags, Mode::empty());
+    let Ok(claim) = open(node, flags | OFlags::EXCL) else { return ExitCode::FAILURE };
+    // A partition has pages of its own.
+    let parts = users::partitions(node);
+    let Ok(parts) = parts.iter().map(|part| open(part, flags)).collect::<Result<Vec<_>, _>>() else {
+        return ExitCode::FAILURE;
+    };
+    let written = || parts.iter().chain([&claim]).all(|file| fsync(file).is_ok());
     // Twice: while we have it open nobody who closes it is the last who does, so that the kernel leaves his pages to us.
-    let unused = (0..2).all(|_| fsync(&claim).is_ok() && !users::opened_by_others(node)) && is_quiet(node);
+    let unused = (0..2).all(|_| written() && !users::opened_by_others(node)) && is_quiet(node);
     let mut out = std::io::stdout();
     if !unused || out.write_all(&[HELD]).and_then(|()| out.flush()).is_err() {
         return ExitCode::FAILURE;

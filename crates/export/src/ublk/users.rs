@@ -21,17 +21,21 @@ fn is_there(name: &str) -> bool {
         .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice)
 }
 
-/// The device's number and those of its partitions, which are opened without the whole being so.
+/// The names of the device's partitions, which are opened without the whole being so.
+pub(super) fn partitions(name: &str) -> Vec<String> {
+    let below = std::fs::read_dir(Path::new("/sys/class/block").join(name)).into_iter().flatten().flatten();
+    let parts = below.filter(|part| part.path().join("partition").exists());
+    parts.filter_map(|part| part.file_name().into_string().ok()).collect()
+}
+
+/// The numbers of the device and its partitions.
 fn numbers(name: &str) -> Vec<u64> {
-    let whole = Path::new("/sys/class/block").join(name);
-    let parts = std::fs::read_dir(&whole).into_iter().flatten().flatten().map(|part| part.path());
-    let number = |of: &Path| {
-        let text = std::fs::read_to_string(of.join("dev")).ok()?;
+    let number = |of: &str| {
+        let text = std::fs::read_to_string(Path::new("/sys/class/block").join(of).join("dev")).ok()?;
         let (major, minor) = text.trim().split_once(':')?;
         Some(makedev(major.parse().ok()?, minor.parse().ok()?))
     };
-    let parts = parts.filter(|part| part.join("partition").exists());
-    std::iter::once(whole.clone()).chain(parts).filter_map(|of| number(&of)).collect()
+    partitions(name).iter().map(String::as_str).chain([name]).filter_map(number).collect()
 }
 
 /// Mounted, or under LVM, md, dm or swap.

@@ -226,7 +226,7 @@ impl Daemon {
         ensure!(cache.cache.is_some(), "no cache is given");
         let cache = cache.like(CacheConfig::of(&self.entry(name)?.config()));
         let next = cache.put(&now);
-        self.refuse_taken(name, &next)?;
+        self.refuse_taken(name, &next, |_| true)?;
         let options = next.options(name, Leave { force, ..Leave::default() })?;
         self.ask(name, Wanted::Attach(Box::new(options), cache))
     }

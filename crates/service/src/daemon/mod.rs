@@ -378,10 +378,10 @@ impl Daemon {
         }
     }
 
-    /// Refuses `volume` where it is wrong, or has what another has.
-    fn refuse_taken(&self, name: &str, volume: &VolumeConfig) -> Result<()> {
+    /// Refuses `volume` where it is wrong, or has what another has that `counts`.
+    fn refuse_taken(&self, name: &str, volume: &VolumeConfig, counts: impl Fn(&Entry) -> bool) -> Result<()> {
         let mut taken = Taken::default();
-        for other in self.entries().iter().filter(|other| other.name != name) {
+        for other in self.entries().iter().filter(|other| other.name != name && counts(other)) {
             // What is wrong with another is no matter here.
             let of = with_overrides(&other.config(), &self.memory.of(&other.name));
             let _ = taken.add_whole(&other.name, &of);
@@ -398,7 +398,7 @@ impl Daemon {
             self.entry(name).is_err(),
             "there is a volume '{name}' already: choose another name, or delete that one first"
         );
-        self.refuse_taken(name, &volume)?;
+        self.refuse_taken(name, &volume, |_| true)?;
         self.memory
             // What is known of a cache by this name still counts.
             .change(name, |r| {

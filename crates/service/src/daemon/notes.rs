@@ -91,9 +91,11 @@ impl Memory for Notes {
             None if leave.force => {}
             None => exchange::refuse_bare(name, &remembered)?,
         }
-        pools::refuse_missing(&o, &lock(&self.state))?;
+        // A copy: what is asked of the device may take its time.
+        let state = lock(&self.state).clone();
+        pools::refuse_missing(&o, &state)?;
         if !leave.force {
-            exchange::refuse_anothers(name, &o, &lock(&self.state))?;
+            exchange::refuse_anothers(name, &o, &state)?;
         }
         Ok(o)
     }

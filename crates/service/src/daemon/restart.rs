@@ -2,10 +2,9 @@
 
 use super::config::Leave;
 use super::words::of_file;
-use super::{Daemon, exchange, lock, pools};
+use super::{Daemon, exchange, lock, pools, void};
 use crate::cache;
 use anyhow::{Result, anyhow, ensure};
-use std::path::Path;
 
 impl Daemon {
     /// Refuses to stop a served volume that could not be started again. What only a start can see, on devices that are in use now, is left to
@@ -14,18 +13,18 @@ impl Daemon {
     /// # Errors
     /// What stands in the way.
     pub(crate) fn check_restart(&self, name: &str) -> Result<()> {
-        if self.entry(name)?.app().is_none() {
-            return Ok(());
-        }
-        self.foresee(name).map_err(|why| {
+        let Some(app) = self.entry(name)?.app() else { return Ok(()) };
+        let dirty = app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
+        self.foresee(name, dirty).map_err(|why| {
             let why = of_file(&format!("{why:#}"));
             anyhow!("volume '{name}' is not stopped, because it could not start as it is defined now: {why}")
         })
     }
 
-    fn foresee(&self, name: &str) -> Result<()> {
+    fn foresee(&self, name: &str, dirty: u64) -> Result<()> {
         let next = self.effective(name)?;
-        self.refuse_taken(name, &next)?;
+        // What nobody is served through stands in no way of this.
+        self.refuse_taken(name, &next, |other| other.app().is_some())?;
         let mut options = next.options(name, Leave::default())?;
         if let Some(core) = options.core.path() {
             ensure!(core.exists(), "the core {} is not there", core.display());
@@ -33,9 +32,16 @@ impl Daemon {
         let state = lock(&self.memory.state).clone();
         exchange::refuse_anothers(name, &options, &state)?;
         let last = state.volumes.get(name).and_then(|r| r.cache.clone());
-        let is_void = |path: &Path| last.as_ref().is_some_and(|last| last.void && last.path == path);
+        let Some(cache) = &options.cache else {
+            ensure!(
+                dirty == 0,
+                "it is defined without a cache now, and the one that it is served through holds {dirty} bytes that its core does not have: \
+                 'loligo volume detach {name}' writes them and takes the cache away while it is served"
+            );
+            return Ok(());
+        };
         // One that has failed is done without.
-        if options.cache.as_ref().is_none_or(|cache| is_void(&cache.path)) {
+        if last.as_ref().is_some_and(|last| void::is_done_without(cache, last)) {
             return Ok(());
         }
         pools::refuse_missing(&options, &state)?;
