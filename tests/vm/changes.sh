@@ -68,6 +68,7 @@ change() {
         ;;
     7)
         did=flush
+        [ $attached = yes ] || return 0
         must loligo flush vol
         ;;
     esac
