@@ -88,10 +88,12 @@ echo "ok: 4096-byte sectors"
 
 # Another size: for nobody who has it open.
 truncate -s 16777216 /tmp/core
+opened() { readlink /proc/$1/fd/0 | grep -q ublkb; }
+# hold: somebody has it open from now on, who is $holder.
+hold() { sleep 1000 </dev/loligo/third & holder=$!; within 10 opened $holder; }
 third() { serve --name third --bare --core /tmp/core --listen ublk:third; }
 third
-sleep 1000 </dev/loligo/third & holder=$!
-sleep 0.2
+hold
 stopped
 truncate -s 8388608 /tmp/core
 refused "is open, but it has 16777216 bytes and the volume 8388608 now" \
@@ -104,7 +106,7 @@ echo "ok: another size is shown to nobody who has the device open"
 
 has() { [ "$(blockdev --getsize64 /dev/loligo/third)" = "$1" ]; }
 kill $holder; wait $holder 2>/dev/null
-within 3 has 33554432
+within 10 has 33554432
 must fio --name=v --filename=/dev/loligo/third --rw=randwrite --bs=4k --size=32m --direct=1 --ioengine=io_uring --iodepth=16 \
     --verify=crc32c --do_verify=1 --verify_fatal=1
 same "devices" 1 "$(ls -d /dev/ublkb* | wc -l)"
@@ -114,8 +116,7 @@ echo "ok: whoever comes again sees the new size, and the volume was not started 
 (while [ ! -e /run/enough ]; do dd if=/dev/loligo/third of=/dev/null bs=4k count=1 iflag=direct 2>>/run/comers; done) & comers=$!
 bytes=33554432
 for round in 1 2 3 4 5; do
-    sleep 1000 </dev/loligo/third & holder=$!
-    sleep 0.1
+    hold
     stopped
     bytes=$((bytes + 4194304))
     truncate -s $bytes /tmp/core
@@ -125,7 +126,7 @@ for round in 1 2 3 4 5; do
     within 20 has $bytes
 done
 # A stop in the moment in which somebody asks must lose nobody's request: he would wait for ever, and so would the next start.
-sleep 1000 </dev/loligo/third & holder=$!
+hold
 for round in $(seq 12); do
     sleep 0.1
     stopped
@@ -141,8 +142,7 @@ echo "ok: five times another size, and 12 stops, under users that come and go ($
 # What somebody wrote and closed is still on its way when he has it open no more.
 dd if=/dev/urandom of=/tmp/written bs=1M count=48 2>/dev/null
 grow() {
-    sleep 1000 </dev/loligo/third & holder=$!
-    sleep 0.1
+    hold
     stopped
     bytes=$((bytes + 4194304))
     truncate -s $bytes /tmp/core
@@ -151,8 +151,9 @@ grow() {
 for round in 1 2; do
     grow
     sleep 1.5
-    dd if=/tmp/written of=/dev/loligo/third bs=1M 2>/run/must.log & writer=$!
-    sleep 0.05
+    rm -f /run/open
+    (exec 3<>/dev/loligo/third; touch /run/open; exec dd if=/tmp/written bs=1M >&3 2>/run/must.log) & writer=$!
+    within 10 test -e /run/open
     kill $holder; wait $holder 2>/dev/null
     wait $writer || { cat /run/must.log; fail "dd"; }
     within 20 has $bytes
@@ -172,12 +173,12 @@ within 5 test -b /dev/ublkb0p1
 former=$bytes
 grow
 sleep 1000 </dev/ublkb0p1 & part=$!
-sleep 0.1
+within 10 opened $part
 kill $holder; wait $holder 2>/dev/null
 sleep 7
 has $former || fail "a device went whose partition somebody has open"
 kill $part; wait $part 2>/dev/null
-within 8 has $bytes
+within 20 has $bytes
 dd if=/dev/zero of=/dev/loligo/third bs=1k count=1 conv=fsync 2>/dev/null
 must blockdev --rereadpt /dev/loligo/third
 echo "ok: a device stays while somebody has a partition of it open"
@@ -194,7 +195,7 @@ sum=$(md5sum </mnt/file)
 sleep 6
 has $former || fail "a mounted device has changed"
 must umount /mnt
-within 15 has $bytes
+within 20 has $bytes
 must mount /dev/loligo/third /mnt
 same "the file" "$sum" "$(md5sum </mnt/file)"
 must umount /mnt
