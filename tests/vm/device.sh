@@ -104,6 +104,14 @@ same "bytes" 16777216 "$(blockdev --getsize64 /dev/loligo/third)"
 grep -q "is open with 16777216 bytes and the volume has 33554432 now" /run/serve.log || fail "nothing was said"
 echo "ok: another size is shown to nobody who has the device open"
 
+# larger: the volume is, from another start on.
+larger() {
+    stopped
+    bytes=$((bytes + 4194304))
+    truncate -s $bytes /tmp/core
+    third
+}
+grow() { hold; larger; }
 has() { [ "$(blockdev --getsize64 /dev/loligo/third)" = "$1" ]; }
 kill $holder; wait $holder 2>/dev/null
 within 10 has 33554432
@@ -116,11 +124,7 @@ echo "ok: whoever comes again sees the new size, and the volume was not started 
 (while [ ! -e /run/enough ]; do dd if=/dev/loligo/third of=/dev/null bs=4k count=1 iflag=direct 2>>/run/comers; done) & comers=$!
 bytes=33554432
 for round in 1 2 3 4 5; do
-    hold
-    stopped
-    bytes=$((bytes + 4194304))
-    truncate -s $bytes /tmp/core
-    third
+    grow
     has $bytes && fail "an open device has changed"
     kill $holder; wait $holder 2>/dev/null
     within 20 has $bytes
@@ -141,13 +145,6 @@ echo "ok: five times another size, and 12 stops, under users that come and go ($
 
 # What somebody wrote and closed is still on its way when he has it open no more.
 dd if=/dev/urandom of=/tmp/written bs=1M count=48 2>/dev/null
-grow() {
-    hold
-    stopped
-    bytes=$((bytes + 4194304))
-    truncate -s $bytes /tmp/core
-    third
-}
 for round in 1 2; do
     grow
     sleep 1.5
@@ -185,11 +182,8 @@ echo "ok: a device stays while somebody has a partition of it open"
 
 must mkfs.ext4 -q /dev/loligo/third
 must mount /dev/loligo/third /mnt
-stopped
 former=$bytes
-bytes=$((bytes + 4194304))
-truncate -s $bytes /tmp/core
-third
+larger
 must dd if=/dev/urandom of=/mnt/file bs=1M count=4 conv=fsync
 sum=$(md5sum </mnt/file)
 sleep 6

@@ -2,15 +2,6 @@
 D=/dev/loligo/osd0
 OBJECTS=400
 PGS=8
-daemon() {
-    rm -f /run/ready
-    mkfifo /run/ready
-    loligo daemon --config /etc/loligo/loligod.toml >/run/ready 2>>/run/serve.log &
-    served=$!
-    local line=
-    read -r line </run/ready
-    [ "$line" = ready ] || { wait $served; fail "loligod: status $?"; }
-}
 serving() { [ "$(loligo volume show --json osd0 | value state)" = serving ]; }
 
 mkdir -p /etc/loligo /var/lib/loligo

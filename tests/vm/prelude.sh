@@ -37,14 +37,19 @@ within() {
 now() { awk '{ printf "%d\n", $1 * 1000 }' /proc/uptime; }
 
 # serve ARGUMENT...: the service in the background, as $served, once it is ready.
-serve() {
+serve() { launched serve "$@"; }
+
+# daemon: loligod likewise, by its usual file.
+daemon() { launched daemon --config /etc/loligo/loligod.toml; }
+
+launched() {
     rm -f /run/ready
     mkfifo /run/ready
-    loligo serve "$@" >/run/ready 2>>/run/serve.log &
+    loligo "$@" >/run/ready 2>>/run/serve.log &
     served=$!
     local line=
     read -r line </run/ready
-    [ "$line" = ready ] || { wait $served; fail "loligo serve $*: status $?"; }
+    [ "$line" = ready ] || { wait $served; fail "loligo $*: status $?"; }
 }
 
 # killed: ends the service as a crash would, and waits until it is gone.
@@ -69,3 +74,14 @@ figure() {
 
 # queue NODE ATTRIBUTE
 queue() { cat /sys/block/"$1"/queue/"$2"; }
+
+# fio_ended: ends $fio, which was to go on until now, and found nothing wrong (its output: /tmp/fio.log and /tmp/fio.json).
+fio_ended() {
+    kill -INT $fio
+    wait $fio
+    # It calls a signal 128; what it found wrong it says, and counts.
+    same "fio's status" 128 $?
+    grep -i "verify\|error" /tmp/fio.log && fail "fio found something"
+    awk '/"error"/ { n++; gsub(/[^0-9]/, "", $3); if ($3 != 0) bad = 1 } END { exit bad || !n }' /tmp/fio.json ||
+        { cat /tmp/fio.json; fail "fio counts errors"; }
+}

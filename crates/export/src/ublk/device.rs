@@ -125,6 +125,10 @@ impl Device {
         format!("ublkb{}", self.served.id)
     }
 
+    fn node_path(&self) -> PathBuf {
+        Path::new("/dev").join(self.node())
+    }
+
     /// The name that stays.
     pub fn path(&self) -> PathBuf {
         self.name.path()
@@ -136,7 +140,7 @@ impl Device {
     /// The kernel's reason.
     pub fn give_to(&self, owner: Owner) -> Result<(), UblkError> {
         const SHARED_BY_BOTH: u32 = 0o660;
-        let (node, wanted) = (Path::new("/dev").join(self.node()), Access { owner, mode: SHARED_BY_BOTH });
+        let (node, wanted) = (self.node_path(), Access { owner, mode: SHARED_BY_BOTH });
         let failed = |e| UblkError::os(format!("giving {} away", node.display()), e);
         if Access::of(&node).map_err(failed)? != wanted {
             wanted.put(&node).map_err(failed)?;
@@ -156,7 +160,7 @@ impl Device {
 
     /// Says when to look whether it is still open.
     pub fn watch(&self) -> Watch {
-        Watch::of(&Path::new("/dev").join(self.node()))
+        Watch::of(&self.node_path())
     }
 
     /// Its queues, each for one thread.
@@ -187,7 +191,7 @@ impl Device {
             return Err(failed(what, e));
         }
         self.live = true;
-        self.name.link(&Path::new("/dev").join(self.node()))?;
+        self.name.link(&self.node_path())?;
         Ok(())
     }
 
@@ -214,7 +218,7 @@ impl Device {
             return Left::Waiting;
         }
         // Whoever comes by its name from here on does not find it, and whoever came before is seen.
-        let (node, id) = (Path::new("/dev").join(self.node()), self.served.id);
+        let (node, id) = (self.node_path(), self.served.id);
         self.name.unlink(&node);
         let idle = Idle::hold(&self.node(), LOOKING);
         if idle.is_some() {
@@ -235,7 +239,7 @@ impl Device {
         if !self.live || self.path().exists() {
             return;
         }
-        if let Err(e) = self.name.link(&Path::new("/dev").join(self.node())) {
+        if let Err(e) = self.name.link(&self.node_path()) {
             tracing::warn!(device = self.served.id, error = %e, "a ublk device cannot have its name");
         }
     }

@@ -362,7 +362,8 @@ impl Daemon {
         let app = entry.app();
         let dirty = |app: &Arc<App>| app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
         let mode = |app: &Arc<App>| app.handle.snapshots().first().and_then(|s| s.mode);
-        let definition = with_overrides(&entry.config(), &self.memory.of(&entry.name));
+        let remembered = self.memory.of(&entry.name);
+        let definition = with_overrides(&entry.config(), &remembered);
         Listed {
             name: entry.name.clone(),
             status: entry.status(),
@@ -373,7 +374,7 @@ impl Daemon {
             definition,
             size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
-            lacks: self.memory.of(&entry.name).cache.filter(|_| app.is_none()).and_then(|last| last.lost()),
+            lacks: remembered.cache.filter(|_| app.is_none()).and_then(|last| last.lost()),
             trouble: app.as_ref().and_then(|app| trouble(&app.handle.snapshots())),
         }
     }
