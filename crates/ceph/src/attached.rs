@@ -7,6 +7,7 @@ use crate::device::Landed;
 use crate::error::check;
 use crate::gate::Gate;
 use crate::image::{Image, LockHolder};
+use crate::layout::Layout;
 use crate::mark::{KEY, Mark};
 use crate::sampler::Sampler;
 use crate::snapc::SnapContext;
@@ -82,8 +83,8 @@ pub struct Attached {
     pub name: String,
     /// What it is.
     pub identity: ImageIdentity,
-    /// Bytes of its objects.
-    pub object_size: u64,
+    /// How its bytes lie in its objects.
+    pub layout: Layout,
     /// Who we are to the cluster.
     pub holder: LockHolder,
     /// What went to the image.
@@ -160,7 +161,7 @@ pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) identity: ImageIdentity,
     pub(crate) size: u64,
-    pub(crate) object_size: u64,
+    pub(crate) layout: Layout,
     pub(crate) holder: LockHolder,
     pub(crate) image: Image,
     pub(crate) header: Pool,
@@ -177,7 +178,7 @@ impl Attached {
         Attached {
             name: p.name,
             identity: p.identity,
-            object_size: p.object_size,
+            layout: p.layout,
             holder: p.holder,
             counters: Counters::default(),
             image: p.image,
@@ -423,6 +424,11 @@ impl Attached {
         if context.ids.is_empty() { 0 } else { context.seq }
     }
 
+    /// Bytes of the image's objects.
+    pub(crate) fn object_size(&self) -> u64 {
+        self.layout.object.bytes()
+    }
+
     /// What RADOS calls an object of the image.
     pub(crate) fn object_name(&self, object: u64) -> Result<CString, CephError> {
         text(&format!("{}.{object:016x}", self.prefix))
@@ -457,8 +463,9 @@ impl Attached {
     /// # Errors
     /// Where the object cannot be cut.
     pub fn cut_boundary(&self, size: u64) -> Result<(), CephError> {
-        let (object, end) = (size / self.object_size, size % self.object_size);
-        if end > 0 {
+        let (object, end) = (size / self.object_size(), size % self.object_size());
+        // Of an image in stripes nothing was put there by groups, and its last object is another one.
+        if end > 0 && self.layout.is_linear() {
             let oid = self.object_name(object)?;
             let lib = self.image.lib;
             // SAFETY: the operation is made, carried out and given back here; the pool's handle is live.

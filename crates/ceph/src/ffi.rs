@@ -51,6 +51,19 @@ pub(crate) struct SnapInfo {
     pub(crate) name: *const c_char,
 }
 
+/// `rbd_image_info_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ImageInfo {
+    pub(crate) size: u64,
+    pub(crate) obj_size: u64,
+    pub(crate) num_objs: u64,
+    pub(crate) order: c_int,
+    pub(crate) block_name_prefix: [c_char; 24],
+    pub(crate) parent_pool: i64,
+    pub(crate) parent_name: [c_char; 96],
+}
+
 macro_rules! table {
     ($($library:literal => $($name:ident ( $($arg:ty),* ) $(-> $ret:ty)?;)+)+) => {
         /// Both libraries, with what is used of them.
@@ -153,6 +166,7 @@ table! {
     rbd_quiesce_unwatch(ImageT, u64) -> c_int;
     rbd_get_block_name_prefix(ImageT, *mut c_char, usize) -> c_int;
     rbd_get_overlap(ImageT, *mut u64) -> c_int;
+    rbd_stat(ImageT, *mut ImageInfo, usize) -> c_int;
     rbd_get_size(ImageT, *mut u64) -> c_int;
     rbd_get_features(ImageT, *mut u64) -> c_int;
     rbd_get_flags(ImageT, *mut u64) -> c_int;

@@ -3,8 +3,10 @@
 use crate::CephError;
 use crate::cluster::{Pool, string, text};
 use crate::error::check;
-use crate::ffi::{ConfigOption, ImageT, Library, SnapInfo, Watcher};
+use crate::ffi::{ConfigOption, ImageInfo, ImageT, Library, SnapInfo, Watcher};
+use crate::layout::{Layout, ObjectSize, StripeUnit};
 use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 
 /// Feature bits of images (`rbd/features.h`).
@@ -234,10 +236,19 @@ impl Image {
         self.number("flags", self.lib.rbd_get_flags)
     }
 
-    /// Bytes that lie together, and over how many objects they are spread.
-    pub fn striping(&self) -> Result<(u64, u64), CephError> {
-        let unit = self.number("stripe unit", self.lib.rbd_get_stripe_unit)?;
-        Ok((unit, self.number("stripe count", self.lib.rbd_get_stripe_count)?))
+    /// How its bytes lie in its objects.
+    pub fn layout(&self) -> Result<Layout, CephError> {
+        let mut info = MaybeUninit::<ImageInfo>::zeroed();
+        // SAFETY: the handle is live, and what is written is as long as is said.
+        let code = unsafe { (self.lib.rbd_stat)(self.handle, info.as_mut_ptr(), size_of::<ImageInfo>()) };
+        check(|| "asking for the size of the image's objects".to_owned(), code)?;
+        // SAFETY: numbers and characters, for which zeros are values too; librbd has written them.
+        let object = unsafe { info.assume_init() }.obj_size;
+        Ok(Layout {
+            object: ObjectSize::new(object),
+            unit: StripeUnit::new(self.number("stripe unit", self.lib.rbd_get_stripe_unit)?),
+            count: self.number("stripe count", self.lib.rbd_get_stripe_count)?,
+        })
     }
 
     /// Whether it is of the first format, which has no features.

@@ -14,6 +14,7 @@ mod ffi;
 mod gate;
 pub mod image;
 pub mod keeper;
+pub mod layout;
 pub mod lease;
 pub mod mark;
 mod pools;

@@ -3,6 +3,7 @@
 use crate::CephError;
 use crate::cluster::{Cluster, Purpose};
 use crate::image::{Image, LockHolder, Source, WatcherInfo, feature};
+use crate::layout::Layout;
 use crate::mark::{KEY, Mark};
 use crate::spec::ImageSpec;
 use serde::Serialize;
@@ -66,7 +67,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     refused.extend(taken(lock.as_ref(), &watchers, cache.as_ref()));
     let options = image.options()?;
     refused.extend(overridden(spec, &options));
-    let (unit, count) = image.striping()?;
+    let layout = image.layout()?;
     let flags = image.flags()?;
     Ok(ImageStatus {
         image: spec.to_string(),
@@ -78,7 +79,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
         watchers,
         cache,
         refused,
-        ungrouped: ungrouped(unit, count, &options),
+        ungrouped: ungrouped(layout, &options),
         warnings: warnings(flags),
     })
 }
@@ -163,13 +164,8 @@ pub(crate) fn overridden(spec: &ImageSpec, options: &[(String, String, Source)])
 }
 
 /// What rules out one atomic operation for each object.
-pub(crate) fn ungrouped(unit: u64, count: u64, options: &[(String, String, Source)]) -> Vec<String> {
-    let mut why = Vec::new();
-    if count != 1 {
-        why.push(format!("it is striped over {count} objects in units of {unit} bytes"));
-    } else if !unit.is_multiple_of(4096) {
-        why.push(format!("its objects of {unit} bytes are no multiple of 4 KiB"));
-    }
+pub(crate) fn ungrouped(layout: Layout, options: &[(String, String, Source)]) -> Vec<String> {
+    let mut why = Vec::from_iter(layout.ungrouped());
     let limited =
         |o: &&(String, String, Source)| o.0.starts_with("rbd_qos_") && o.0.ends_with("_limit") && o.1 != "0";
     if let Some((name, value, _)) = options.iter().find(limited) {
@@ -188,6 +184,7 @@ pub(crate) fn warnings(flags: u64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{ObjectSize, StripeUnit};
 
     #[test]
     fn each_feature_that_rules_an_image_out_is_named_with_its_mend() {
@@ -229,10 +226,10 @@ mod tests {
         let why = overridden(&spec, &[option("rbd_cache", "true", Source::Pool)]);
         assert!(why[0].contains("its pool sets rbd_cache to true"), "{why:?}");
         let none = [option("rbd_qos_iops_limit", "0", Source::Config)];
-        assert!(ungrouped(4 << 20, 1, &none).is_empty());
-        assert!(
-            ungrouped(4 << 20, 1, &[option("rbd_qos_iops_limit", "500", Source::Image)])[0].contains("500")
-        );
-        assert!(ungrouped(65536, 16, &none)[0].contains("striped over 16"));
+        let whole = Layout { object: ObjectSize::new(4 << 20), unit: StripeUnit::new(4 << 20), count: 1 };
+        assert!(ungrouped(whole, &none).is_empty());
+        assert!(ungrouped(whole, &[option("rbd_qos_iops_limit", "500", Source::Image)])[0].contains("500"));
+        let stripes = Layout { unit: StripeUnit::new(65536), count: 16, ..whole };
+        assert!(ungrouped(stripes, &none)[0].contains("striped over 16"));
     }
 }

@@ -171,8 +171,8 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     if !overridden.is_empty() {
         return refuse(format!("image {spec} cannot be a core: {}", overridden.join("; ")));
     }
-    let (unit, count) = image.striping()?;
-    let mut why_librbd = status::ungrouped(unit, count, &options);
+    let layout = image.layout()?;
+    let mut why_librbd = status::ungrouped(layout, &options);
     let data_id = image.data_pool();
     why_librbd.extend(pools::ungrouped(&cluster, data_id)?);
     if wish.destage == Destage::Librbd {
@@ -277,7 +277,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         name: spec.to_string(),
         identity,
         size,
-        object_size: unit,
+        layout,
         holder,
         prefix,
         image,

@@ -82,6 +82,10 @@ impl Clients for Behind {
 
 /// Takes an image, without a cache and without a keeper yet.
 pub(crate) fn taken(image: &Image, steal: bool, lease: Duration) -> Taken {
+    taken_by(image, steal, lease, Destage::Grouped)
+}
+
+fn taken_by(image: &Image, steal: bool, lease: Duration, destage: Destage) -> Taken {
     let spec = format!("{}?conf={}&id=loligo", image.spec, image.cluster.conf().display());
     let wish = Wish {
         spec: &spec.parse().expect("an image"),
@@ -89,7 +93,7 @@ pub(crate) fn taken(image: &Image, steal: bool, lease: Duration) -> Taken {
         steal,
         without_cache: false,
         lease,
-        destage: Destage::Grouped,
+        destage,
         quiesce_attempts: 4,
         remember: &mut |_| Ok(()),
     };
@@ -110,23 +114,28 @@ pub(crate) struct Driven<'a> {
 impl<'a> Driven<'a> {
     /// Takes an image that nobody has.
     pub(crate) fn new(image: &'a Image) -> Driven<'a> {
-        Driven::take(image, false, true)
+        Driven::take(image, false, true, Destage::Grouped)
+    }
+
+    /// The same of an image that may not allow groups.
+    pub(crate) fn by_any_way(image: &'a Image) -> Driven<'a> {
+        Driven::take(image, false, true, Destage::Auto)
     }
 
     /// Takes it from who has it.
     pub(crate) fn taking_over(image: &'a Image) -> Driven<'a> {
-        Driven::take(image, true, true)
+        Driven::take(image, true, true, Destage::Grouped)
     }
 
     /// Takes an image that nobody has, and hears nothing more of it: as a host that stood still for a while, before it has asked
     /// anybody anything.
     pub(crate) fn deaf(image: &'a Image) -> Driven<'a> {
-        Driven::take(image, false, false)
+        Driven::take(image, false, false, Destage::Grouped)
     }
 
-    fn take(image: &'a Image, steal: bool, hears: bool) -> Driven<'a> {
+    fn take(image: &'a Image, steal: bool, hears: bool, destage: Destage) -> Driven<'a> {
         let lease = if hears { Duration::from_secs(20) } else { DEAF };
-        let Taken { image: attached, notices, .. } = taken(image, steal, lease);
+        let Taken { image: attached, notices, .. } = taken_by(image, steal, lease, destage);
         let (ask, asked) = channel();
         let ears = hears.then(|| {
             let keeper =
@@ -167,7 +176,8 @@ impl<'a> Driven<'a> {
         }
     }
 
-    fn does(&mut self, offset: u64, kind: OpKind) -> Option<Buf> {
+    /// An operation that must succeed; what it read.
+    pub(crate) fn does(&mut self, offset: u64, kind: OpKind) -> Option<Buf> {
         let done = self.tries(offset, kind);
         done.result.expect("it succeeds");
         done.buf
@@ -246,6 +256,14 @@ impl<'a> Driven<'a> {
             }
             now >= before + 2 || (now > before && last.1.elapsed() >= QUIET)
         });
+    }
+
+    /// Has a stock client make the image smaller, and waits until its keeper has gone along.
+    pub(crate) fn shrinks_to(&self, bytes: u64) {
+        let (before, size) = (self.refreshes(), format!("{bytes}B"));
+        let shrink = ["resize", "--no-progress", "--allow-shrink", "--size", &size, &self.image.spec];
+        self.image.cluster.rbd(&shrink);
+        wait_until("the keeper to go along", || self.refreshes() > before);
     }
 
     fn refreshes(&self) -> u64 {

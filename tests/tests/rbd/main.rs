@@ -9,6 +9,7 @@ mod faults;
 mod fio;
 mod gap;
 mod gone;
+mod layouts;
 mod left_out;
 mod mirror;
 mod others;

@@ -181,6 +181,20 @@ fn unusual_images_work_and_say_where_their_data_does_not_go_by_object() {
         (&["--size", &size, "rbd/space/inside"], None),
         (&["--size", &size, "--object-size", "1M", "rbd/small-objects"], None),
         (&["--size", &size, "--object-size", "32M", "rbd/large-objects"], None),
+        (
+            &[
+                "--size",
+                &size,
+                "--object-size",
+                "8M",
+                "--stripe-unit",
+                "4M",
+                "--stripe-count",
+                "1",
+                "rbd/unit",
+            ],
+            None,
+        ),
         (&["--size", &odd, "rbd/odd"], None),
         (
             &["--size", &size, "--stripe-unit", "65536", "--stripe-count", "4", "rbd/in-stripes"],

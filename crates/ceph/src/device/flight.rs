@@ -75,7 +75,7 @@ impl Flight {
 
     fn start_rbd(self) {
         let (lib, handle) = (self.image.image.lib, self.image.image.handle);
-        let object_size = self.image.object_size;
+        let object_size = self.image.object_size();
         let mut flight = Box::new(self);
         // The memory is on the heap and stays where it is when the flight is given away.
         let call = match &mut flight.what {

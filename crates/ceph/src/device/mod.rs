@@ -88,8 +88,8 @@ impl RbdDevice {
     /// The only device of `image`.
     pub fn new(image: Arc<Attached>) -> RbdDevice {
         RbdDevice {
-            objects: Objects::new(image.reach().div_ceil(image.object_size)),
-            streams: Streams::new(image.object_size),
+            objects: Objects::new(),
+            streams: Streams::new(image.object_size()),
             image,
             letters: VecDeque::new(),
             armed: false,
@@ -191,7 +191,7 @@ impl RbdDevice {
 
     /// Objects in the range may be gone afterwards.
     fn unprime(&mut self, at: u64, len: u64) {
-        let size = self.image.object_size;
+        let size = self.image.object_size();
         for object in at / size..=(at + len - 1) / size {
             self.objects.unprime(object);
         }
@@ -200,7 +200,7 @@ impl RbdDevice {
     /// The next step of `object`: through librbd, if nothing is known of it in this epoch, and else all at once.
     fn write_object(&mut self, object: u64, epoch: u32) {
         // Whoever shrank the image has given up what lies behind its end.
-        let (size, limit) = (self.image.object_size, self.image.limit());
+        let (size, limit) = (self.image.object_size(), self.image.limit());
         let within = limit.saturating_sub(object * size);
         for extent in self.objects.take_beyond(object, within) {
             self.extent_over(extent.request, Ok(()));
@@ -226,7 +226,7 @@ impl RbdDevice {
 
     /// Splits a group of writes by object.
     fn write_many(&mut self, tag: Tag, pieces: Vec<(u64, Shared)>) {
-        let size = self.image.object_size;
+        let size = self.image.object_size();
         let request = self.requests.insert(Request { tag, left: 0, failed: None });
         for (mut offset, mut data) in pieces {
             while !data.is_empty() {

@@ -3,6 +3,9 @@
 use super::Extent;
 use std::collections::{HashMap, VecDeque};
 
+/// Objects whose epochs are kept together.
+const PAGE: usize = 1024;
+
 /// One object with something to do.
 #[derive(Debug, Default)]
 struct Object {
@@ -17,16 +20,17 @@ struct Object {
 #[derive(Debug)]
 pub(super) struct Objects {
     active: HashMap<u64, Object>,
-    /// By object: the epoch in which a write through librbd has completed; 0: none. 1 MiB per TiB of 4 MiB objects.
-    primed: Vec<u32>,
+    /// By object, in pages: the epoch in which a write through librbd has completed; 0: none. At most 1 MiB per TiB of 4 MiB
+    /// objects, and nothing where nothing was written.
+    primed: HashMap<u64, Box<[u32; PAGE]>>,
     /// Objects that are not busy and have extents, in the order in which they came.
     ready: VecDeque<u64>,
     busy: usize,
 }
 
 impl Objects {
-    pub(super) fn new(count: u64) -> Objects {
-        Objects { active: HashMap::new(), primed: vec![0; count as usize], ready: VecDeque::new(), busy: 0 }
+    pub(super) fn new() -> Objects {
+        Objects { active: HashMap::new(), primed: HashMap::new(), ready: VecDeque::new(), busy: 0 }
     }
 
     /// Objects with an operation under way.
@@ -124,20 +128,19 @@ impl Objects {
     }
 
     pub(super) fn is_primed(&self, object: u64, epoch: u32) -> bool {
-        self.primed.get(object as usize) == Some(&epoch)
+        let page = self.primed.get(&(object / PAGE as u64));
+        page.is_some_and(|p| p[object as usize % PAGE] == epoch)
     }
 
     pub(super) fn prime(&mut self, object: u64, epoch: u32) {
-        let at = object as usize;
-        if at >= self.primed.len() {
-            // The image has grown.
-            self.primed.resize(at + 1, 0);
-        }
-        self.primed[at] = epoch;
+        let page = self.primed.entry(object / PAGE as u64).or_insert_with(|| Box::new([0; PAGE]));
+        page[object as usize % PAGE] = epoch;
     }
 
     pub(super) fn unprime(&mut self, object: u64) {
-        self.prime(object, 0);
+        if let Some(page) = self.primed.get_mut(&(object / PAGE as u64)) {
+            page[object as usize % PAGE] = 0;
+        }
     }
 }
 
@@ -156,7 +159,7 @@ mod tests {
 
     #[test]
     fn an_object_is_written_by_one_operation_at_a_time_in_the_order_of_what_came() {
-        let mut o = Objects::new(8);
+        let mut o = Objects::new();
         (0..5).for_each(|at| o.push(3, extent(at)));
         o.push(4, extent(9));
         assert_eq!(o.next(), Some(3), "it has the most");
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_lies_behind_the_end_of_an_image_that_shrank_is_not_written() {
-        let mut o = Objects::new(8);
+        let mut o = Objects::new();
         [0, 256, 1024].into_iter().for_each(|at| o.push(2, extent(at)));
         assert!(o.take_beyond(2, 4096).is_empty());
         assert_eq!(places(&o.take_beyond(2, 512)), [1024]);
@@ -194,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_primed_in_an_epoch_is_not_in_the_next() {
-        let mut o = Objects::new(2);
+        let mut o = Objects::new();
         o.prime(1, 4);
         assert!(o.is_primed(1, 4) && !o.is_primed(1, 5) && !o.is_primed(0, 4));
         o.unprime(1);
