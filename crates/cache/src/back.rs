@@ -12,10 +12,11 @@ use crate::tag::Who;
 use crate::units::{ALL, BLOCK};
 use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
 
-/// Whether a change may start.
+/// How much of a change may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
-    Now,
+    /// Its next blocks, so many of them.
+    Blocks(u32),
     /// Slots, journal room or credit will come by themselves.
     Later,
     /// Only destaging can make the room it needs.
@@ -29,6 +30,7 @@ impl Core {
         if std::mem::replace(&mut self.admitting, true) {
             return;
         }
+        self.starved = false;
         while let Some(key) = self.waiting.front().copied() {
             if self.lost.is_some() {
                 self.waiting.pop_front();
@@ -36,41 +38,66 @@ impl Core {
                 continue;
             }
             match self.admissible(now, key) {
-                Admission::Now => {
+                Admission::Blocks(blocks) => {
                     self.waiting.pop_front();
-                    self.begin_back(now, key, fx);
+                    self.begin_back(now, key, blocks, fx);
                 }
                 Admission::Full if self.destage.health.is_lost(now) => {
                     self.waiting.pop_front();
                     self.mutation(key).error = Some(ReqError::Io);
                     self.finish(now, key, fx);
                 }
-                Admission::Full | Admission::Later => break,
+                Admission::Full => {
+                    self.starved = true;
+                    break;
+                }
+                Admission::Later => break,
             }
         }
         self.admitting = false;
     }
 
-    /// Whether the change may start now; takes its credit from the pacer if so.
+    /// The change waits (again) for room for its next blocks, before those that came after it.
+    pub(crate) fn wait_for_room(&mut self, key: usize) {
+        let since = self.mutation(key).since();
+        let later = |k: &usize| matches!(&self.tasks[*k], Task::Mutation(m) if m.since() >= since);
+        let at = self.waiting.iter().position(later).unwrap_or(self.waiting.len());
+        self.waiting.insert(at, key);
+        self.mutation(key).stage = Stage::Admission;
+    }
+
+    /// How much of the change may start now; takes its credit from the pacer. One that is larger than the room there is
+    /// takes that, and the rest of it goes on as room comes: what would have to come at once may never come.
     fn admissible(&mut self, now: Nanos, key: usize) -> Admission {
         let Task::Mutation(m) = &self.tasks[key] else { unreachable!("only changes wait") };
-        let (first, last) = (m.first, m.last);
-        let blocks = last - first + 1;
-        let adds = |m: Meta| m.dirty == 0 || self.freeze.as_ref().is_some_and(|f| f.is_pinned(&m));
-        let fresh = (first..=last).filter(|b| self.index.get(*b).is_none_or(adds)).count() as u64;
-        // Overwrites may use the reserve: they give a slot back for each they take, but for what is pinned.
-        let spare = if fresh == 0 { 0 } else { self.reserve() };
-        if self.slots.free_count() < blocks + spare || !self.journal_has_room(Room::Client) {
+        let (next, last) = (m.next, m.last);
+        if !self.journal_has_room(Room::Client) {
             return Admission::Later;
+        }
+        let adds = |m: Meta| m.dirty == 0 || self.freeze.as_ref().is_some_and(|f| f.is_pinned(&m));
+        let (dirty, wall) = (self.dirty_and_kept(), self.slot_limit());
+        let (mut blocks, mut fresh, mut full, mut short) = (0, 0u64, false, false);
+        for block in next..=last {
+            let grown = fresh + u64::from(self.index.get(block).is_none_or(adds));
+            // Overwrites may use the reserve: they give a slot back for each they take, but for what is pinned.
+            let spare = if grown == 0 { 0 } else { self.reserve() };
+            full = grown > 0 && dirty + grown > wall;
+            short = self.slots.free_count() < blocks + 1 + spare;
+            if full || short {
+                break;
+            }
+            (blocks, fresh) = (blocks + 1, grown);
+        }
+        if short && !full && !self.no_victims {
+            // Evictions bring as many as it takes.
+            return Admission::Later;
+        }
+        if blocks == 0 {
+            return Admission::Full;
         }
         if fresh == 0 {
             self.inflow.admitted(now, u64::from(blocks));
-            return Admission::Now;
-        }
-        let dirty = self.dirty_and_kept();
-        let wall = self.slot_limit();
-        if dirty + fresh > wall {
-            return Admission::Full;
+            return Admission::Blocks(blocks);
         }
         let (limit, low) = (self.dirty_limit(), self.params.destage_low);
         let fill = Fill { dirty, limit, wall, low, least: self.frozen_cost(dirty) };
@@ -84,12 +111,12 @@ impl Core {
             return Admission::Later;
         }
         self.inflow.admitted(now, u64::from(blocks));
-        Admission::Now
+        Admission::Blocks(blocks)
     }
 
-    fn begin_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let (first, last) = (self.mutation(key).first, self.mutation(key).last);
-        for block in first..=last {
+    fn begin_back(&mut self, now: Nanos, key: usize, blocks: u32, fx: &mut Vec<Effect>) {
+        let next = self.mutation(key).next;
+        for block in next..next + blocks {
             let slot = self.slots.take().expect("admission counted the free slots");
             self.mutation(key).slots.push(slot);
             let mask = self.mutation(key).mask(block);
@@ -165,7 +192,8 @@ impl Core {
     fn emit_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         m.stage = Stage::Recording;
-        let (first, slots) = (m.first, std::mem::take(&mut m.slots));
+        let (first, slots) = (m.next, std::mem::take(&mut m.slots));
+        m.next += slots.len() as u32;
         let merges = std::mem::take(&mut m.merges);
         for (block, slot) in (first..).zip(slots.iter()) {
             let old = self.index.get(block);

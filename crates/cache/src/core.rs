@@ -115,6 +115,8 @@ pub struct Core {
     pub(crate) tasks: Slab<Task>,
     /// Tasks with a lock that wait for slots, journal room or the pacer, in order.
     pub(crate) waiting: VecDeque<usize>,
+    /// The first of them waits for room that only destaging makes.
+    pub(crate) starved: bool,
     /// Blocks on their way to becoming dirty that are not yet.
     pub(crate) pending_dirty: u64,
     /// Fills recorded that have not taken effect: what changes such a block without a new version must end them.
@@ -180,6 +182,7 @@ impl Core {
             probation: Probation::new(slots),
             tasks: Slab::with_capacity(256),
             waiting: VecDeque::new(),
+            starved: false,
             pending_dirty: 0,
             dropping: 0,
             filling: BTreeMap::new(),

@@ -79,6 +79,8 @@ pub(crate) struct Mutation {
     /// First and last block, the shard's numbers.
     pub(crate) first: u32,
     pub(crate) last: u32,
+    /// On its way into the cache: the first block that is not in the journal's hands.
+    pub(crate) next: u32,
     /// First block of the volume.
     pub(crate) first_global: u64,
     /// Bytes within the volume.
@@ -132,6 +134,11 @@ impl Mutation {
     /// When it came.
     pub(crate) fn since(&self) -> Nanos {
         self.since
+    }
+
+    /// Whether some of its blocks have come into the cache and others have not.
+    pub(crate) fn is_halfway(&self) -> bool {
+        (self.first + 1..=self.last).contains(&self.next)
     }
 
     /// Whether it is answered only when it is durable.
@@ -199,6 +206,7 @@ impl Core {
             since: now,
             first: self.cfg.stripe.local(first_global),
             last: self.cfg.stripe.local(last_global),
+            next: self.cfg.stripe.local(first_global),
             first_global,
             offset,
             len,
@@ -377,8 +385,12 @@ impl Core {
     pub(crate) fn published(&mut self, now: Nanos, key: usize, seq: u64, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         m.seq = seq;
-        let (sync, first, last) = (m.sync, m.first, m.last);
+        let (sync, first, last, halfway) = (m.sync, m.first, m.last, m.is_halfway());
         self.changed(first, last);
+        if halfway {
+            self.wait_for_room(key);
+            return self.admit_waiting(now, fx);
+        }
         if sync && self.lost.is_none() && self.any_dirty(first, last) {
             self.mutation(key).stage = Stage::Destage;
             self.destage_first(first, key);

@@ -46,6 +46,8 @@ pub struct Params {
     pub destage_low: u32,
     /// Most blocks destaged a second; 0: no limit.
     pub destage_rate: u64,
+    /// Seconds after which what is dirty is in the core, where that leaves pauses; 0: no limit.
+    pub destage_age: u64,
     /// Seconds in which what is dirty should be in the core before a snapshot of it (RBD images); 0: no limit.
     pub snapshot_deadline: u64,
 }
@@ -72,6 +74,7 @@ impl Default for Params {
             promote_run: 0,
             destage_low: 10,
             destage_rate: 0,
+            destage_age: 30,
             snapshot_deadline: 60,
         }
     }
@@ -91,7 +94,7 @@ pub struct ParamRow {
 }
 
 /// Keys and ranges, in the order shown.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 10] = [
     ("seq-cutoff", "always | full | never"),
     ("seq-threshold", "4k to 4294966272 bytes"),
     ("seq-promotion", "1 to 65535 requests"),
@@ -100,6 +103,7 @@ const KEYS: [(&str, &str); 9] = [
     ("promote-run", "0 (no limit) to 4294966272 bytes"),
     ("destage-low", "0 to 90 percent dirty"),
     ("destage-rate", "0 (no limit) to 10000000 blocks of 4 KiB a second"),
+    ("destage-age", "0 (no limit) to 86400 seconds"),
     ("snapshot-deadline", "0 (no limit) to 3600 seconds"),
 ];
 
@@ -142,6 +146,7 @@ impl Params {
             "promote-run" => self.promote_run.to_string(),
             "destage-low" => self.destage_low.to_string(),
             "destage-rate" => self.destage_rate.to_string(),
+            "destage-age" => self.destage_age.to_string(),
             "snapshot-deadline" => self.snapshot_deadline.to_string(),
             _ => return None,
         })
@@ -167,6 +172,7 @@ impl Params {
                 "promote-run" => p.promote_run = bytes(value, 0, 4_294_966_272)?,
                 "destage-low" => p.destage_low = number(value, 0, 90)? as u32,
                 "destage-rate" => p.destage_rate = number(value, 0, 10_000_000)?,
+                "destage-age" => p.destage_age = number(value, 0, 86_400)?,
                 _ => p.snapshot_deadline = number(value, 0, 3600)?,
             }
             Ok::<(), ()>(())

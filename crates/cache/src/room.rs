@@ -71,7 +71,7 @@ impl Core {
     /// Free slots to bring about now: more than usual where the first in the queue would not fit.
     pub(crate) fn room_wanted(&self) -> u32 {
         let first = self.waiting.front().map(|key| &self.tasks[*key]);
-        let blocks = if let Some(Task::Mutation(m)) = first { m.last - m.first + 1 } else { 0 };
+        let blocks = if let Some(Task::Mutation(m)) = first { m.last - m.next + 1 } else { 0 };
         let thaw = self.freeze.as_ref().map_or(0, |f| f.room());
         self.room_target().max(self.reserve() + blocks.max(thaw))
     }

@@ -23,6 +23,8 @@ use std::process::ExitCode;
                  no limit
   destage-low    percent dirty below which destaging waits until the core is idle
   destage-rate   most 4 KiB blocks destaged a second, 0 for no limit
+  destage-age    seconds after which what is dirty is in the core, where clients leave
+                 the core pauses for it, 0 for no limit
   snapshot-deadline  (RBD images) seconds in which everything dirty should be in
                  the image when somebody takes a snapshot, 0 for no limit
 

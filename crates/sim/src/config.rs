@@ -114,6 +114,7 @@ pub fn draw_params(rng: &mut Rng) -> Params {
         ]),
         destage_low: rng.pick(&[0, 10, 50, 90]),
         destage_rate: rng.pick(&[0, 0, 0, 2000]),
+        destage_age: 30,
         snapshot_deadline: 60,
     }
 }

@@ -167,7 +167,8 @@ impl Core {
         // What is pinned took effect before the freeze, whatever has come after it.
         let seq = self.freeze.as_ref().map_or(u64::MAX, |f| f.seq());
         let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b).min(seq) > durable).count();
-        if fresh * MUCH <= dirty.len() && tasks.is_empty() && self.destage.flushes.is_empty() && !drains {
+        let all = !tasks.is_empty() || !self.destage.flushes.is_empty() || drains || self.takes_all();
+        if fresh * MUCH <= dirty.len() && !all {
             dirty.retain(|(b, _)| self.recent.frame(*b) <= durable);
         }
         let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b).min(seq)).max().unwrap_or(0);

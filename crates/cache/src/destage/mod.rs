@@ -5,6 +5,7 @@
 //! was replaced meanwhile stays dirty. Order and cost: research in POLICY.md section 3 — the sweep in core order meets
 //! twice the pool's density at the head, which is what removes the cliff.
 
+mod age;
 mod choose;
 mod depth;
 mod drain;
@@ -18,6 +19,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::core::Core;
 use crate::room::Room;
 use crate::units::WINDOW_BLOCKS;
+use age::Age;
 use choose::Chooser;
 use depth::Depth;
 use health::Health;
@@ -44,6 +46,8 @@ const TRICKLE: Nanos = 100_000_000;
 const ALMOST_FULL: f64 = 0.9;
 /// After a failed core write.
 const BACKOFF: Nanos = 1_000_000_000;
+/// After [`LOOK`] windows without anything to do the search goes on so much later.
+const SOON: Nanos = 100_000;
 /// Empty windows looked at per settle.
 const LOOK: u32 = 1 << 16;
 
@@ -95,6 +99,10 @@ pub(crate) struct Destage {
     pacer: Pacer,
     depth: Depth,
     next_job: Nanos,
+    age: Age,
+    /// Windows passed since a job was last made of one, and when the search goes on although nothing happens.
+    sought: u32,
+    search: Option<Nanos>,
     /// When the newest job began.
     last_job: Nanos,
 }
@@ -127,6 +135,9 @@ impl Destage {
             pacer: Pacer::default(),
             depth: Depth::default(),
             next_job: 0,
+            age: Age::default(),
+            sought: 0,
+            search: None,
             last_job: 0,
         }
     }
@@ -258,6 +269,9 @@ impl Core {
             self.destage.last_client = now;
         }
         self.check_flushes(fx);
+        self.destage.search = None;
+        let windows = if self.index.dirty_blocks() > 0 { self.index.windows() } else { 0 };
+        self.destage.age.look(now, self.params.destage_age, windows);
         // Whoever waits for a window hears of it also when nothing in it is dirty any more.
         let wanted = self.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.is_draining();
         if wanted && now >= self.destage.backoff && self.journal_has_room(Room::Housekeeping) {
@@ -284,15 +298,15 @@ impl Core {
                 self.start_job(now, window, Vec::new(), fx);
             }
         }
-        let low = self.dirty_limit() * u64::from(self.params.destage_low) / 100;
-        let hurried = !self.destage.flushes.is_empty() || !self.destage.first.is_empty();
+        let hurried = !self.destage.flushes.is_empty() || !self.destage.first.is_empty() || self.is_starved();
         // Whoever waits for room behind a core that fails is to hear soon whether it has come back.
         let hurried = hurried || (self.destage.health.is_failing() && !self.waiting.is_empty());
         // A stop lets nothing new in, but those who wait for room get it.
         let hurried = hurried || (self.stopping.is_some() && !self.waiting.is_empty());
         let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
         let stopping = self.stopping.is_some();
-        if !hurried && (stopping || (self.index.dirty_blocks() <= low && !idle)) {
+        let by_age = !hurried && !idle && self.is_low();
+        if (stopping && !hurried) || (by_age && !self.destage.age.is_round()) {
             return;
         }
         // Once round at most: windows that have a job already are met again.
@@ -303,29 +317,63 @@ impl Core {
         while self.destage.jobs.len() < most && backlog < AHEAD && look > 0 {
             // Whoever has everything flushed wants it done.
             let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
-            if slowed && now < self.destage.next_job {
+            if (slowed && now < self.destage.next_job) || (by_age && !self.destage.age.is_round()) {
                 return;
             }
             let from = self.destage.cursor;
             match self.index.next_dirty_window(from, look) {
                 Ok(w) => {
                     let n = self.index.windows();
-                    look = look.saturating_sub((w + n - from) % n + 1);
+                    let passed = (w + n - from) % n + 1;
+                    look = look.saturating_sub(passed);
+                    self.destage.sought += passed;
                     self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
                     if !self.destage.by_window.contains_key(&w) {
                         let blocks = self.start_job(now, w, Vec::new(), fx);
                         backlog += blocks.min(if groups { 1 } else { 32 }) as u32;
+                        if blocks > 0 {
+                            self.destage.sought = 0;
+                        }
                         if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.params.destage_rate) {
                             self.destage.next_job = self.destage.next_job.max(now.saturating_sub(gap)) + gap;
                         }
                     }
+                    self.destage.age.passed(passed);
                 }
                 Err(next) => {
                     self.destage.cursor = next;
+                    self.destage.age.passed(look);
+                    self.destage.sought += look;
+                    self.search_on(now);
                     return;
                 }
             }
         }
+    }
+
+    /// A part of a large core has been searched for something to do, in vain.
+    fn search_on(&mut self, now: Nanos) {
+        let d = &mut self.destage;
+        let round = d.sought >= self.index.windows();
+        d.search = d.jobs.is_empty().then_some(now + if round { BACKOFF } else { SOON });
+        if round {
+            d.sought = 0;
+        }
+    }
+
+    /// Whether so little is dirty that the sweep waits for an idle core, or for what is dirty to be old.
+    fn is_low(&self) -> bool {
+        self.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.params.destage_low) / 100
+    }
+
+    /// Whether somebody waits for room that only destaging makes.
+    fn is_starved(&self) -> bool {
+        self.starved && !self.waiting.is_empty()
+    }
+
+    /// Whether jobs leave nothing of their window behind: a round by age, in which nobody waits for room.
+    fn takes_all(&self) -> bool {
+        self.destage.age.is_round() && self.is_low()
     }
 
     /// How far what is dirty is between the low watermark and the limit, 0 to 1.
@@ -375,8 +423,11 @@ impl Core {
         }
         let idle_at = d.last_client + IDLE;
         let held = self.holds_back(now).then_some((d.last_direct + DIRECT).max(d.last_job + TRICKLE));
-        let low = self.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.params.destage_low) / 100;
+        let low = self.is_low();
+        let aged = self.destage.age.deadline();
         [
+            d.search,
+            (self.params.destage_age > 0 && aged > now).then_some(aged),
             (d.backoff > now).then_some(d.backoff),
             (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
             (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),

@@ -67,6 +67,7 @@ fn numbers_flush_mode_and_tunables_of_a_running_volume() {
         "promote-run",
         "destage-low",
         "destage-rate",
+        "destage-age",
         "snapshot-deadline",
     ] {
         assert!(table.contains(key), "{table}");

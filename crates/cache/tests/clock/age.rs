@@ -1,0 +1,76 @@
+//! How long anything stays dirty.
+
+use crate::world::{MIB, MS, Model, S, World};
+use loligo_block::ReqKind;
+use loligo_cache::api::Control;
+use loligo_cache::params::Params;
+
+/// Some dirty blocks, far fewer than the low watermark, and one hit in 150 ms for so long; how many are dirty then.
+fn trickle(params: Params, time: u64) -> u64 {
+    let mut w = World::new(64 * MIB, 256 * MIB, params, Model::one_at_a_time());
+    for i in 0..1000 {
+        w.write_block(i % 200 * MIB + i / 200 * 8192);
+    }
+    assert_eq!(w.engine.dirty_blocks(), 1000);
+    let end = w.now + time;
+    while w.now < end {
+        let id = w.submit(ReqKind::Read, 0, 4096);
+        assert!(w.wait(id, S).is_some());
+        w.done.clear();
+        w.pass(150 * MS);
+    }
+    w.engine.dirty_blocks()
+}
+
+#[test]
+fn a_trickle_of_hits_keeps_nothing_dirty_beyond_its_age() {
+    assert_eq!(trickle(Params::default(), 32 * S), 0);
+}
+
+#[test]
+fn an_age_of_zero_is_no_bound() {
+    let params = Params { destage_age: 0, ..Params::default() };
+    assert_eq!(trickle(params, 60 * S), 1000);
+}
+
+#[test]
+fn a_bound_set_while_running_counts_at_once() {
+    let params = Params { destage_age: 0, ..Params::default() };
+    let mut w = World::new(64 * MIB, 256 * MIB, params, Model::one_at_a_time());
+    w.write_block(0);
+    let hits = |w: &mut World, n: u64| {
+        for _ in 0..n {
+            let id = w.submit(ReqKind::Read, 0, 4096);
+            assert!(w.wait(id, S).is_some());
+            w.done.clear();
+            w.pass(100 * MS);
+        }
+    };
+    hits(&mut w, 600);
+    assert_eq!(w.engine.dirty_blocks(), 1);
+    w.ask(Control::SetParams(Params { destage_age: 2, ..params }), S);
+    hits(&mut w, 20);
+    assert_eq!(w.engine.dirty_blocks(), 0);
+}
+
+#[test]
+fn a_block_rewritten_all_the_time_reaches_the_core_too() {
+    let mut w = World::new(64 * MIB, 256 * MIB, Params::default(), Model::one_at_a_time());
+    let written = w.engine.stats().core_write_bytes;
+    for _ in 0..400 {
+        for block in 0..20 {
+            w.write_block(block * 8192);
+        }
+        w.pass(100 * MS);
+    }
+    assert!(w.engine.stats().core_write_bytes > written, "40 s, and the core has seen nothing of it");
+}
+
+#[test]
+fn one_dirty_block_far_out_on_a_large_core_is_found() {
+    let size = 4 << 40;
+    let mut w = World::new(64 * MIB, size, Params::default(), Model::one_at_a_time());
+    w.write_block(size - MIB);
+    w.pass(5 * S);
+    assert_eq!(w.engine.dirty_blocks(), 0);
+}

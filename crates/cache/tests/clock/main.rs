@@ -1,0 +1,5 @@
+//! The engine on a virtual clock, over models of flash and a disk: what it does with time, without waiting for any.
+
+mod age;
+mod room;
+mod world;
