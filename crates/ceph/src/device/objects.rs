@@ -129,7 +129,7 @@ impl Objects {
 
     pub(super) fn is_primed(&self, object: u64, epoch: u32) -> bool {
         let page = self.primed.get(&(object / PAGE as u64));
-        page.is_some_and(|p| p[object as usize % PAGE] == epoch)
+        epoch != 0 && page.is_some_and(|p| p[object as usize % PAGE] == epoch)
     }
 
     pub(super) fn prime(&mut self, object: u64, epoch: u32) {
