@@ -65,16 +65,27 @@ pub struct Client {
     pub size: u64,
 }
 
+/// A connection to the socket at `path` that has entered the export `name`, and its size in bytes: for clients that
+/// behave as none should.
+///
+/// # Errors
+/// Where nobody listens, or the export is refused.
+pub fn enter(path: &Path, name: &str) -> Result<(UnixStream, u64)> {
+    let mut stream =
+        UnixStream::connect(path).with_context(|| format!("connecting to {}", path.display()))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(60)))?;
+    let size = negotiate(&mut stream, name).context("negotiating")?;
+    Ok((stream, size))
+}
+
 impl Client {
     /// Connects to the socket at `path` and enters the export `name`.
     ///
     /// # Errors
     /// Where nobody listens, or the export is refused.
     pub fn connect(path: &Path, name: &str, answers: Sender<Answer>) -> Result<Client> {
-        let mut stream =
-            UnixStream::connect(path).with_context(|| format!("connecting to {}", path.display()))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let size = negotiate(&mut stream, name).context("negotiating")?;
+        let (stream, size) = enter(path, name)?;
         let reads = Arc::new(Mutex::new(HashMap::new()));
         let reader = {
             let (mut stream, reads) = (stream.try_clone()?, reads.clone());
@@ -106,16 +117,26 @@ impl Client {
         if kind == 0 {
             self.reads.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, len);
         }
-        let mut out = Vec::with_capacity(28 + data.len());
-        out.extend_from_slice(&REQUEST.to_be_bytes());
-        out.extend_from_slice(&if fua { FUA } else { 0 }.to_be_bytes());
-        out.extend_from_slice(&kind.to_be_bytes());
-        out.extend_from_slice(&handle.to_be_bytes());
-        out.extend_from_slice(&offset.to_be_bytes());
-        out.extend_from_slice(&len.to_be_bytes());
+        let mut out = header(if fua { FUA } else { 0 }, kind, handle, offset, len);
         out.extend_from_slice(data);
         self.stream.write_all(&out)
     }
+}
+
+/// The bytes that ask to read `len` bytes.
+pub fn read_request(handle: u64, offset: u64, len: u32) -> Vec<u8> {
+    header(0, 0, handle, offset, len)
+}
+
+fn header(flags: u16, kind: u16, handle: u64, offset: u64, len: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(28);
+    out.extend_from_slice(&REQUEST.to_be_bytes());
+    out.extend_from_slice(&flags.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&handle.to_be_bytes());
+    out.extend_from_slice(&offset.to_be_bytes());
+    out.extend_from_slice(&len.to_be_bytes());
+    out
 }
 
 impl Drop for Client {

@@ -1,12 +1,16 @@
 //! Claims about real clients of a cached volume: qemu, libnbd, fio, and ext4 through the kernel. What is not installed is
 //! skipped and says so.
 
+use loligo_tests::nbd::{self, Client, Command as Nbd};
 use loligo_tests::server::{Server, Volume};
 use loligo_tests::skip::{self, installed, skip};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 const CORE: u64 = 256 << 20;
@@ -341,5 +345,60 @@ fn ext4_on_the_volume_keeps_its_files_and_passes_fsck() {
         run("e2fsck", [OsStr::new("-fn"), disk.as_os_str()]);
     }
     drop(mounts);
+    served.end();
+}
+
+/// Less than the minute after which a client that takes nothing is cut off, which gives its share back.
+const SERVED_WITHIN: Duration = Duration::from_secs(45);
+
+/// A new client reads and writes, short and long.
+fn is_served(volume: &Volume) {
+    let (tx, answers) = channel();
+    let mut client = Client::connect(&volume.socket(), Volume::NAME, tx).expect("a place for it");
+    let long = vec![5; 32 << 20];
+    let asked = [
+        Nbd::Write { data: long.clone(), fua: false },
+        Nbd::Read(32 << 20),
+        Nbd::Read(4096),
+        Nbd::Write { data: vec![6; 4096], fua: true },
+        Nbd::Flush,
+    ];
+    for (n, command) in (1..).zip(&asked) {
+        client.send(n, 0, command).expect("it is taken");
+        let answer = answers.recv_timeout(SERVED_WITHIN).expect("an answer in time");
+        assert_eq!(answer.handle, n);
+        let data = answer.result.expect("a success");
+        assert!(data.is_empty() || data[..] == long[..data.len()]);
+    }
+}
+
+#[test]
+fn clients_that_read_nothing_do_not_stop_others() {
+    let served = Served::new();
+    for (clients, each, len) in [(32, 100, 1 << 20), (9, 2, 32 << 20)] {
+        let mut greedy = Vec::new();
+        for _ in 0..clients {
+            let (mut s, _) = nbd::enter(&served.volume.socket(), Volume::NAME).expect("a connection");
+            let flood: Vec<u8> =
+                (0..each).flat_map(|n| nbd::read_request(n + 1, (n << 20) % CORE, len)).collect();
+            s.write_all(&flood).expect("it is taken");
+            greedy.push(s);
+        }
+        // The flood has been read when a connection that came later is answered.
+        for _ in 0..2 {
+            is_served(&served.volume);
+        }
+    }
+    served.end();
+}
+
+#[test]
+fn handshakes_that_stay_silent_lock_nobody_out() {
+    let served = Served::new();
+    let mut silent: Vec<UnixStream> = Vec::new();
+    for _ in 0..300 {
+        silent.push(UnixStream::connect(served.volume.socket()).expect("a connection"));
+    }
+    is_served(&served.volume);
     served.end();
 }

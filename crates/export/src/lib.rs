@@ -6,11 +6,13 @@
 //! volume's threads. Clients in the same process ask a [`Volume`].
 
 pub mod blockdev;
+mod complaints;
 pub mod fuse;
 pub mod listen;
 pub mod local;
 mod names;
 pub mod nbd;
+pub mod peer;
 pub mod server;
 pub mod tls;
 pub mod ublk;
@@ -19,6 +21,7 @@ pub mod way;
 pub use listen::{ListenAddr, ListenError, Listener};
 pub use local::{Answered, Volume};
 pub use nbd::{Export, Limits};
+pub use peer::Peer;
 pub use server::{ConnId, Interest, LOCAL_IDS, Server};
 pub use tls::{Credentials, TlsContext, TlsError};
 pub use way::Way;

@@ -7,12 +7,15 @@
 //! Readiness must be level-triggered (or asked for anew each time, as one-shot polls are): a turn may end before a socket
 //! is empty. After a flush the loop looks at [`Server::connections`] for what each socket is to be watched for.
 
-use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES};
+use crate::complaints::Complaints;
+use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES, PeerUse};
+use crate::peer::Peer;
 use crate::tls::{TlsContext, TlsSession};
 use loligo_block::{Reply, ReqId, Request};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use slab::Slab;
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -66,6 +69,8 @@ pub struct Interest {
 #[derive(Debug)]
 struct Entry {
     generation: u32,
+    peer: Peer,
+    since: Instant,
     conn: Conn,
     /// Nothing once the client is gone; the entry stays until the volume has answered what was accepted.
     socket: Option<OwnedFd>,
@@ -84,6 +89,7 @@ pub struct Server {
     export: Arc<Export>,
     limits: Arc<Limits>,
     budget: Budget,
+    peers: HashMap<Peer, PeerUse>,
     tls: Option<TlsContext>,
     entries: Slab<Entry>,
     generation: u32,
@@ -91,16 +97,17 @@ pub struct Server {
     spare: Vec<usize>,
     /// No deadline lies before this.
     soonest: Option<Instant>,
-    /// Some connection waits for the common budget.
-    hungry: bool,
     stopping: bool,
+    turned_away: Complaints,
+    crowded: Complaints,
 }
 
 impl Server {
     /// Serves `export`; with `tls` nothing but TLS is served.
     pub fn new(export: Export, limits: Limits, tls: Option<TlsContext>) -> Server {
         Server {
-            budget: Budget::new(limits.server_bytes),
+            budget: Budget::new(&limits),
+            peers: HashMap::new(),
             export: Arc::new(export),
             limits: Arc::new(limits),
             tls,
@@ -109,8 +116,9 @@ impl Server {
             dirty: Vec::new(),
             spare: Vec::new(),
             soonest: None,
-            hungry: false,
             stopping: false,
+            turned_away: Complaints::default(),
+            crowded: Complaints::default(),
         }
     }
 
@@ -121,14 +129,17 @@ impl Server {
         self.export = Arc::new(export.with_min_block(min_block));
     }
 
-    /// Takes over a client's nonblocking socket. Nothing (and the socket is closed) when there are too many
-    /// connections, or the server stops.
-    pub fn add(&mut self, socket: OwnedFd, now: Instant) -> Option<ConnId> {
+    /// Takes over the nonblocking socket of a client that comes from `peer`. Nothing (and the socket is closed) when there are too many
+    /// connections in all or of this peer, or the server stops. A handshake that does not go on gives way to a newcomer.
+    pub fn add(&mut self, socket: OwnedFd, peer: Peer, now: Instant) -> Option<ConnId> {
         if self.stopping {
             return None;
         }
-        if self.entries.len() >= self.limits.connections.min(1 << 16) {
-            tracing::warn!(limit = self.limits.connections, "a client was turned away: too many connections");
+        if !self.has_place(peer, now) {
+            if let Some(others) = self.turned_away.due(now) {
+                let limit = self.limits.connections;
+                tracing::warn!(limit, %peer, others, "a client was turned away: too many connections");
+            }
             return None;
         }
         // Generation 0 would make ids below LOCAL_IDS.
@@ -136,9 +147,13 @@ impl Server {
         let slot = self.entries.vacant_entry();
         let id = ConnId { index: slot.key() as u16, generation: self.generation };
         let (export, limits) = (self.export.clone(), self.limits.clone());
-        let conn = Conn::new(export, limits, self.budget.clone(), self.tls.is_some(), id.id_base(), now);
+        self.peers.retain(|_, u| !u.is_last());
+        let share = self.budget.share(self.peers.entry(peer).or_default());
+        let conn = Conn::new(export, limits, share, self.tls.is_some(), id.id_base(), now);
         slot.insert(Entry {
             generation: id.generation,
+            peer,
+            since: now,
             conn,
             socket: Some(socket),
             tls: None,
@@ -148,6 +163,41 @@ impl Server {
         });
         self.mark(usize::from(id.index));
         Some(id)
+    }
+
+    /// Whether there is a place for a client of `peer`, after the handshakes that are to give way have done so.
+    fn has_place(&mut self, peer: Peer, now: Instant) -> bool {
+        let most = self.limits.connections.min(1 << 16);
+        let (mut all, mut of_peer) = (0, 0);
+        for (_, e) in self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake()) {
+            all += 1;
+            of_peer += usize::from(e.peer == peer);
+        }
+        // One peer has at most half of the places for handshakes, so that it drops its own and not those of others.
+        if of_peer >= (most / 2).max(1) {
+            self.drop_handshake(Some(peer), now);
+        } else if self.entries.len() >= most && all > 0 {
+            self.drop_handshake(None, now);
+        }
+        let of_peer = self.entries.iter().filter(|(_, e)| e.peer == peer).count();
+        self.entries.len() < most && of_peer < (most - most / 4).max(1)
+    }
+
+    /// Ends the oldest handshake: of `peer`, or else of the peer that has most.
+    fn drop_handshake(&mut self, peer: Option<Peer>, now: Instant) {
+        let waiting = || self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake());
+        let peer = peer.or_else(|| {
+            let mut counts: HashMap<Peer, usize> = HashMap::new();
+            waiting().for_each(|(_, e)| *counts.entry(e.peer).or_default() += 1);
+            counts.into_iter().max_by_key(|(_, n)| *n).map(|(p, _)| p)
+        });
+        let oldest = waiting().filter(|(_, e)| Some(e.peer) == peer).min_by_key(|(_, e)| e.since);
+        let Some(at) = oldest.map(|(at, _)| at) else { return };
+        if let (Some(peer), Some(others)) = (peer, self.crowded.due(now)) {
+            tracing::warn!(%peer, others, "a handshake was ended for a newcomer: too many are open");
+        }
+        self.entries[at].conn.close(Closed::Crowded);
+        self.sweep(at);
     }
 
     /// The socket can be read, or has hung up: takes what is there. Requests go to `requests`.
@@ -185,20 +235,12 @@ impl Server {
         for &at in &turn {
             if let Some(e) = self.entries.get_mut(at) {
                 e.dirty = false;
-                self.hungry |= e.settle(&self.limits, now, requests);
+                e.settle(&self.limits, now, requests);
                 if e.conn.finished() == Some(Closed::Stopping) {
                     // Requests that came while the last answers were made still get their ESHUTDOWN.
                     e.receive(self.tls.as_ref(), now, requests);
                     e.settle(&self.limits, now, requests);
                 }
-            }
-        }
-        if self.hungry {
-            // What one connection gave back to the common budget may be what another waits for.
-            self.hungry = false;
-            for (at, e) in self.entries.iter_mut() {
-                self.hungry |= e.settle(&self.limits, now, requests);
-                turn.push(at);
             }
         }
         for at in turn.drain(..) {
@@ -269,7 +311,7 @@ impl Server {
 
     /// Bytes of payload that clients hold now, in both directions.
     pub fn held_bytes(&self) -> u64 {
-        self.budget.used()
+        self.entries.iter().map(|(_, e)| e.conn.held_bytes()).sum()
     }
 
     fn mark(&mut self, at: usize) {
@@ -349,12 +391,13 @@ impl Entry {
         }
     }
 
-    /// Sends and resumes until neither goes on. True if the common budget holds the connection back.
-    fn settle(&mut self, limits: &Limits, now: Instant, requests: &mut Vec<Request>) -> bool {
+    /// Sends and resumes until neither goes on. What holds a connection back then is its own: answers that it waits
+    /// for, or that it does not take.
+    fn settle(&mut self, limits: &Limits, now: Instant, requests: &mut Vec<Request>) {
         loop {
             self.send(limits, now, requests);
             if !self.conn.is_paused() {
-                return false;
+                return;
             }
             let before = requests.len();
             self.conn.resume(now, requests);
@@ -363,7 +406,7 @@ impl Entry {
             }
             if self.conn.is_paused() && requests.len() == before && (self.blocked || !self.conn.wants_write())
             {
-                return self.conn.in_flight() == 0 && !self.conn.wants_write();
+                return;
             }
         }
     }
@@ -416,7 +459,7 @@ impl Entry {
             let _ = net::send(socket, t.output(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
         if let Some(socket) = self.socket.take() {
-            tracing::debug!(%why, "connection closed");
+            tracing::debug!(%why, peer = %self.peer, "connection closed");
             // A loop may still hold the descriptor in a pending poll; this wakes it, and tells the client.
             let _ = net::shutdown(&socket, Shutdown::Both);
         }

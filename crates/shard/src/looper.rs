@@ -9,7 +9,8 @@ use crate::pause::Pause;
 use crate::sockets::{Ready, Sockets};
 use crate::start::CACHE_ID;
 use loligo_block::{Foreign, IoError, Request, Ring};
-use loligo_export::Listener;
+use loligo_export::{Listener, Peer};
+use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -190,7 +191,7 @@ impl Looper {
             (Mail::Part(..) | Mail::Answered(_) | Mail::Missed(_), Engine::Bare(_)) => {
                 unreachable!("a bare engine asks no other thread, and comes when nothing is under way to any")
             }
-            (Mail::Socket(socket), _) => drop(self.clients.server.add(socket, clock)),
+            (Mail::Socket(socket), _) => add(&mut self.clients, socket, clock),
             (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
             (Mail::Mount(desk), _) => self.clients.add_mount(*desk),
@@ -282,7 +283,7 @@ impl Looper {
                     let to = self.next_shard;
                     self.next_shard = (to + 1) % self.boxes.len();
                     if to == self.me {
-                        self.clients.server.add(socket, clock);
+                        add(&mut self.clients, socket, clock);
                     } else {
                         self.boxes[to].put([Mail::Socket(socket)]);
                     }
@@ -297,6 +298,12 @@ impl Looper {
         }
         Sockets::arm_listener(&mut self.ring, listener, index);
     }
+}
+
+/// A client that has come; the server says where it has no place for it.
+fn add(clients: &mut Clients, socket: OwnedFd, clock: Instant) {
+    let peer = Peer::of(&socket);
+    let _ = clients.server.add(socket, peer, clock);
 }
 
 impl Drop for Looper {

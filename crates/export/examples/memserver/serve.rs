@@ -1,7 +1,7 @@
 //! A loop over [`Server`] for one thread, by poll(2).
 
 use super::volume::Volume;
-use loligo_export::{ConnId, Listener, Server};
+use loligo_export::{ConnId, Listener, Peer, Server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ pub fn serve(listeners: &[Listener], server: &mut Server, volume: &mut Volume, s
         if accept {
             for l in listeners {
                 while let Ok(Some(socket)) = l.accept() {
-                    server.add(socket, now);
+                    let peer = Peer::of(&socket);
+                    server.add(socket, peer, now);
                 }
             }
         }

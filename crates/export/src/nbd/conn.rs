@@ -4,16 +4,20 @@
 //! the aligned buffer that the volume gets, and a very large one goes on in parts while the rest of it arrives. Where a limit is reached the connection stops taking input (back-pressure)
 //! until answers are sent; nothing is allocated for a length that was not checked.
 
+mod pieces;
+
 use super::export::Export;
 use super::in_flight::{InFlight, Pending};
-use super::limits::{Budget, Limits};
+use super::limits::Limits;
 use super::negotiate::{Negotiation, Step, Tls};
 use super::output::Output;
 use super::proto::{REQUEST_LEN, RequestHeader, cmd, cmd_flag, errno};
-use super::transmission::{self, Command, Refusal};
+use super::share::Share;
+use super::transmission::{self, Command};
 use super::watch::Watch;
 use super::wholes::Wholes;
 use loligo_block::{Answer, Buf, ReqError, ReqId, ReqKind, Request, Segments};
+use pieces::{Landing, Streaming};
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,6 +53,12 @@ pub enum Closed {
     /// TLS failed.
     #[error("TLS failed")]
     Tls,
+    /// Its place was needed.
+    #[error("the client had not finished the handshake when others needed its place")]
+    Crowded,
+    /// A read failed that was answered in pieces.
+    #[error("a read failed when a part of it had been sent, and its reply has no place for errors")]
+    ReadFailed,
 }
 
 #[derive(Debug)]
@@ -60,25 +70,12 @@ enum Phase {
     Closed(Closed),
 }
 
-/// A write whose payload is being received, or a part of one.
-#[derive(Debug)]
-struct Landing {
-    header: RequestHeader,
-    /// Where the part begins in the payload.
-    at: usize,
-    /// Bytes of this part.
-    buf: Buf,
-    filled: usize,
-    /// What it is a part of.
-    whole: Option<usize>,
-}
-
 /// One connection.
 #[derive(Debug)]
 pub struct Conn {
     export: Arc<Export>,
     limits: Arc<Limits>,
-    budget: Budget,
+    share: Share,
     id_base: ReqId,
     phase: Phase,
     structured: bool,
@@ -88,13 +85,13 @@ pub struct Conn {
     end: usize,
     window: usize,
     landing: Option<Landing>,
+    streaming: Option<Streaming>,
     wholes: Wholes,
     discard: u64,
     paused: bool,
     start_tls: bool,
     stopping: bool,
     table: InFlight,
-    held: u64,
     out: Output,
     handshake_by: Option<Instant>,
     stop_by: Option<Instant>,
@@ -110,7 +107,7 @@ impl Conn {
     pub fn new(
         export: Arc<Export>,
         limits: Arc<Limits>,
-        budget: Budget,
+        share: Share,
         tls: bool,
         id_base: ReqId,
         now: Instant,
@@ -127,13 +124,13 @@ impl Conn {
             end: 0,
             window: RECEIVE,
             landing: None,
+            streaming: None,
             wholes: Wholes::default(),
             discard: 0,
             paused: false,
             start_tls: false,
             stopping: false,
             table: InFlight::new(limits.in_flight),
-            held: 0,
             out,
             handshake_by: Some(now + limits.negotiation),
             stop_by: None,
@@ -142,7 +139,7 @@ impl Conn {
             sending: Watch::default(),
             export,
             limits,
-            budget,
+            share,
             id_base,
         }
     }
@@ -153,7 +150,7 @@ impl Conn {
             return None;
         }
         if let Some(l) = &mut self.landing {
-            return Some(&mut l.buf[l.filled..]);
+            return Some(l.target());
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -169,7 +166,7 @@ impl Conn {
     /// Takes `n` bytes that were put into [`Conn::recv_target`]; complete requests go to `requests`.
     pub fn received(&mut self, n: usize, now: Instant, requests: &mut Vec<Request>) {
         match &mut self.landing {
-            Some(l) => l.filled += n,
+            Some(l) => l.received(n),
             None => self.end += n,
         }
         self.process(n as u64, now, requests);
@@ -205,11 +202,14 @@ impl Conn {
             self.give(p.cost);
             return self.part_over(whole, result.err().map(|e| transmission::refusal(p.command, e)));
         }
+        if p.piece {
+            return self.piece_over(p, result);
+        }
         let (out, structured) = (&mut self.out, self.structured);
         let failed = match (p.command, result) {
             (c, Err(e)) => Some(transmission::refusal(c, e)),
             (Command::Read, Ok(Answer::Data(data))) if total(&data) == p.len as usize => {
-                transmission::send_data(out, structured, (p.cookie, p.offset, p.len), data);
+                transmission::send_data(out, structured, Some((p.cookie, p.offset, p.len)), data);
                 return out.release(p.cost);
             }
             (Command::Status { one }, Ok(Answer::Extents(e)))
@@ -229,15 +229,6 @@ impl Conn {
             transmission::send_error(out, structured, p.cookie, f);
         }
         self.give(p.cost);
-    }
-
-    /// A part is over; the last one answers the client, with the first refusal if there was one.
-    fn part_over(&mut self, whole: usize, failed: Option<Refusal>) {
-        match self.wholes.part_over(whole, failed) {
-            Some((cookie, None)) => transmission::send_done(&mut self.out, cookie),
-            Some((cookie, Some(f))) => transmission::send_error(&mut self.out, self.structured, cookie, f),
-            None => {}
-        }
     }
 
     /// Fills `slices` with what is to be sent next and says how many it used.
@@ -271,6 +262,7 @@ impl Conn {
         }
         self.phase = Phase::Closed(why);
         self.drop_landing();
+        self.streaming = None;
         (self.start, self.end) = (0, 0);
         let unsent = self.out.clear();
         self.give(unsent);
@@ -307,7 +299,7 @@ impl Conn {
 
     /// Why the connection is over, if it is: closed, or nothing left to answer and to send.
     pub fn finished(&self) -> Option<Closed> {
-        let idle = self.table.len() == 0 && self.out.is_empty();
+        let idle = self.table.len() == 0 && self.out.is_empty() && self.streaming.is_none();
         match self.phase {
             Phase::Closed(why) => Some(why),
             Phase::Draining if idle => Some(Closed::ByClient),
@@ -319,6 +311,11 @@ impl Conn {
     /// Whether it was ended before all was answered and sent.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed(_))
+    }
+
+    /// Whether transmission has not begun.
+    pub fn is_in_handshake(&self) -> bool {
+        matches!(self.phase, Phase::Handshake(_))
     }
 
     /// Whether input is taken.
@@ -343,7 +340,7 @@ impl Conn {
 
     /// Bytes of allowance in use: payloads of writes being received or served, reads being served or sent.
     pub fn held_bytes(&self) -> u64 {
-        self.held
+        self.share.held()
     }
 
     /// Unsent bytes.
@@ -375,17 +372,15 @@ impl Conn {
 
     /// Deals with one option or request; false when more input or allowance is needed, or none is taken any more.
     fn one(&mut self, requests: &mut Vec<Request>) -> bool {
+        if self.streaming.is_some() {
+            return self.stream(requests);
+        }
         if matches!(self.phase, Phase::Draining | Phase::Closed(_)) {
             (self.start, self.end) = (0, 0);
             return false;
         }
-        if let Some(l) = &mut self.landing {
-            // What came along with the header, or with the part before.
-            let n = (l.buf.len() - l.filled).min(self.end - self.start);
-            l.buf[l.filled..l.filled + n].copy_from_slice(&self.rx[self.start..self.start + n]);
-            l.filled += n;
-            self.start += n;
-            return l.filled == l.buf.len() && self.landed(requests);
+        if self.landing.is_some() {
+            return self.land(requests);
         }
         if self.start_tls {
             return false;
@@ -474,23 +469,38 @@ impl Conn {
             self.window = RECEIVE;
             return false;
         }
-        let asked = transmission::effective_len(&self.export, command, header.len);
-        let cost = cost(command, asked);
-        let own = self.held == 0 || self.held + cost <= self.limits.in_flight_bytes;
-        if !own || !self.budget.take(cost) {
-            self.paused = true;
-            return false;
+        let mut asked = transmission::effective_len(&self.export, command, header.len);
+        let (mut part, mut granted) = (self.limits.part, cost(command, asked));
+        if !self.share.take(granted) {
+            if self.share.held() > 0 || self.table.len() > 0 {
+                self.paused = true;
+                return false;
+            }
+            // Others hold so much that what this connection has to itself must do.
+            let minimum = self.share.minimum() as usize;
+            match command {
+                Command::Read => {
+                    self.start += REQUEST_LEN;
+                    self.window = RECEIVE;
+                    self.streaming = Some(Streaming::new(header));
+                    return true;
+                }
+                // A hint: as much of it as there is room for is taken.
+                Command::Cache => (granted, asked) = (minimum as u64, minimum as u32),
+                _ => {
+                    part = part.min(minimum);
+                    granted = part as u64;
+                }
+            }
+            let taken = self.share.take(granted);
+            debug_assert!(taken, "a connection that holds nothing has its minimum");
         }
-        self.held += cost;
         let kind = match command {
             Command::Write => {
                 self.window = if len >= LARGE { REQUEST_LEN } else { RECEIVE };
-                let part = self.limits.part;
                 if have < len || len > part {
                     self.start += REQUEST_LEN;
-                    let whole = (len > part).then(|| self.wholes.begin(header.cookie, len.div_ceil(part)));
-                    self.landing =
-                        Some(Landing { header, at: 0, buf: Buf::alloc(len.min(part)), filled: 0, whole });
+                    self.begin_landing(header, part, granted);
                     return true;
                 }
                 let data = Buf::copy_of(&behind[..len]);
@@ -509,25 +519,6 @@ impl Conn {
         }
         let range = (header.offset, asked);
         self.accept(header, command, kind, range, None, requests);
-        true
-    }
-
-    /// What was to land is there; false where there is no place for it.
-    fn landed(&mut self, requests: &mut Vec<Request>) -> bool {
-        if self.table.is_full() {
-            // The parts before it have taken the places.
-            self.paused = true;
-            return false;
-        }
-        let Some(Landing { header, at, buf, whole, .. }) = self.landing.take() else { return false };
-        let range = (header.offset + at as u64, buf.len() as u32);
-        let next = at + buf.len();
-        let kind = ReqKind::Write(buf.freeze());
-        self.accept(header, Command::Write, kind, range, whole, requests);
-        if next < header.len as usize {
-            let buf = Buf::alloc(self.limits.part.min(header.len as usize - next));
-            self.landing = Some(Landing { header, at: next, buf, filled: 0, whole });
-        }
         true
     }
 
@@ -552,31 +543,15 @@ impl Conn {
             };
         }
         let (cookie, cost) = (header.cookie, cost(command, len));
-        let place = self.table.insert(Pending { cookie, command, offset, len, cost, whole });
+        let place = self.table.insert(Pending { cookie, command, offset, len, cost, whole, piece: false });
         let fua = header.flags & cmd_flag::FUA != 0
             && matches!(command, Command::Write | Command::Trim | Command::WriteZeroes { .. });
         let id = self.id_base | u64::from(place);
         requests.push(Request { id, kind, offset, len: u64::from(len), fua });
     }
 
-    fn drop_landing(&mut self) {
-        if let Some(l) = self.landing.take() {
-            // The parts before it give back their own.
-            self.give(u64::from(l.header.len) - l.at as u64);
-        }
-    }
-
     fn give(&mut self, bytes: u64) {
-        if bytes > 0 {
-            self.held -= bytes;
-            self.budget.give(bytes);
-        }
-    }
-}
-
-impl Drop for Conn {
-    fn drop(&mut self) {
-        self.budget.give(self.held);
+        self.share.give(bytes);
     }
 }
 

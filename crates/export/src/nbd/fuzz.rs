@@ -2,8 +2,9 @@
 
 use super::conn::Conn;
 use super::export::Export;
-use super::limits::{Budget, Limits};
+use super::limits::Limits;
 use super::output::MAX_SLICES;
+use super::share::{Budget, PeerUse};
 use loligo_block::{Answer, Buf, Extent, ReqError, ReqKind, Request};
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -49,7 +50,11 @@ pub fn fuzz_transmission(bytes: &[u8]) {
 }
 
 fn run(first: u8, hello: &[u8], bytes: &[u8]) {
+    // With few common bytes, so that long reads go in pieces at times.
     let limits = Limits {
+        connections: 1,
+        server_bytes: HELD,
+        minimum_bytes: 64 << 10,
         in_flight: 8,
         in_flight_bytes: HELD,
         part: 4 << 10,
@@ -61,8 +66,9 @@ fn run(first: u8, hello: &[u8], bytes: &[u8]) {
     export.max_block = BLOCK;
     export.read_only = first & 4 == 4;
     export.fast_zero = first & 8 == 8;
-    let (budget, now) = (Budget::new(2 * HELD), Instant::now());
-    let mut conn = Conn::new(Arc::new(export), Arc::new(limits), budget.clone(), first & 0x80 != 0, 0, now);
+    let (budget, now) = (Budget::new(&limits), Instant::now());
+    let share = budget.share(&PeerUse::default());
+    let mut conn = Conn::new(Arc::new(export), Arc::new(limits), share, first & 0x80 != 0, 0, now);
     let mut requests = Vec::new();
     let piece = [1 << 20, 7, 29, 4096][usize::from(first >> 4 & 3)];
     for part in hello.chunks(1 << 20).chain(bytes.chunks(piece)) {
@@ -73,7 +79,7 @@ fn run(first: u8, hello: &[u8], bytes: &[u8]) {
     assert!(conn.finished().is_some(), "everything is answered, so nothing keeps the connection");
     assert_eq!(conn.held_bytes(), 0, "everything is sent, so nothing is held");
     drop(conn);
-    assert_eq!(budget.used(), 0);
+    assert_eq!(budget.common_used(), 0);
 }
 
 fn feed(conn: &mut Conn, mut part: &[u8], now: Instant, requests: &mut Vec<Request>) {
@@ -89,8 +95,7 @@ fn feed(conn: &mut Conn, mut part: &[u8], now: Instant, requests: &mut Vec<Reque
         target[..n].copy_from_slice(&part[..n]);
         part = &part[n..];
         conn.received(n, now, requests);
-        // One request may exceed the allowance when it is alone, up to the export's largest block.
-        assert!(conn.held_bytes() <= HELD.max(u64::from(BLOCK)) && conn.in_flight() <= 8);
+        assert!(conn.held_bytes() <= HELD && conn.in_flight() <= 8);
         if requests.len() > 4 {
             turn(conn, now, requests);
         }

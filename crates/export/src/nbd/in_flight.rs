@@ -17,6 +17,8 @@ pub struct Pending {
     pub cost: u64,
     /// The write that it is a part of.
     pub whole: Option<usize>,
+    /// It is a piece of a read that is answered in pieces.
+    pub piece: bool,
 }
 
 /// A fixed number of places, so that accepting a request allocates nothing.

@@ -1,7 +1,5 @@
 //! What one client may hold of the server's memory and time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bounds on one connection, and on all of a server's together.
@@ -9,10 +7,13 @@ use std::time::Duration;
 pub struct Limits {
     /// Requests accepted and not answered; reading stops above it.
     pub in_flight: usize,
-    /// Bytes of accepted writes and unsent reads; reading stops above it. One request may always proceed.
+    /// Bytes of accepted writes and unsent reads; reading stops above it. A longer request proceeds in pieces.
     pub in_flight_bytes: u64,
     /// Bytes of all connections together.
     pub server_bytes: u64,
+    /// Bytes that a connection has to itself, whatever others hold; less where [`Limits::server_bytes`] is too little
+    /// for so many connections.
+    pub minimum_bytes: u64,
     /// Connections, those included whose client is gone while its requests still run.
     pub connections: usize,
     /// Bytes of a part of a write that is longer, so that the volume need not wait for all of it.
@@ -43,6 +44,7 @@ impl Default for Limits {
             in_flight: 128,
             in_flight_bytes: 64 << 20,
             server_bytes: 512 << 20,
+            minimum_bytes: 1 << 20,
             connections: 256,
             // Smaller parts cost more operations than the waiting does: a cluster takes 10 ms for two halves of 1 MiB, and 7 ms for
             // the whole.
@@ -54,44 +56,5 @@ impl Default for Limits {
             shutdown: Duration::from_secs(5),
             linger: Duration::from_millis(100),
         }
-    }
-}
-
-/// A request of at most so many bytes is small.
-const SMALL: u64 = 128 << 10;
-
-/// The bytes that all connections of a server share.
-#[derive(Debug, Clone)]
-pub struct Budget {
-    used: Arc<AtomicU64>,
-    limit: u64,
-}
-
-impl Budget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Budget {
-        Budget { used: Arc::new(AtomicU64::new(0)), limit }
-    }
-
-    /// Takes `bytes` if they fit, or if nothing at all is taken. A quarter beyond the limit is kept for small
-    /// requests, so that clients that dawdle over large ones do not keep everybody else waiting.
-    pub fn take(&self, bytes: u64) -> bool {
-        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let limit = if bytes <= SMALL { self.limit + self.limit / 4 } else { self.limit };
-        let fits = before == 0 || before + bytes <= limit;
-        if !fits {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        fits
-    }
-
-    /// Gives back what [`Budget::take`] took.
-    pub fn give(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Bytes taken now.
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
     }
 }

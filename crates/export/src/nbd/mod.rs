@@ -9,12 +9,14 @@ pub mod limits;
 mod negotiate;
 mod output;
 pub mod proto;
+pub mod share;
 mod transmission;
 mod watch;
 mod wholes;
 
 pub use conn::{Closed, Conn};
 pub use export::Export;
-pub use limits::{Budget, Limits};
+pub use limits::Limits;
 pub use output::MAX_SLICES;
+pub use share::{Budget, PeerUse, Share};
 pub use watch::Watch;

@@ -149,17 +149,34 @@ pub fn send_error(out: &mut Output, structured: bool, cookie: u64, (number, text
     out.head(text.as_bytes());
 }
 
-/// Sends the bytes of a read; they must be as many as were asked for.
-pub fn send_data(out: &mut Output, structured: bool, h: (u64, u64, u32), data: Segments) {
+/// Sends a piece of a read as a chunk of its own.
+pub fn send_chunk(out: &mut Output, h: (u64, u64, u32), last: bool, data: Segments) {
     let (cookie, offset, len) = h;
+    let flags = if last { chunk::DONE } else { 0 };
+    flagged_chunk(out, flags, chunk::OFFSET_DATA, cookie, 8 + len);
+    out.head(&offset.to_be_bytes());
+    for piece in data {
+        out.payload(piece);
+    }
+}
+
+/// Sends the bytes of a read, or those of a piece of one whose reply cannot be divided. The first comes with what the
+/// `whole` read is: its cookie, offset and length.
+pub fn send_data(out: &mut Output, structured: bool, whole: Option<(u64, u64, u32)>, data: Segments) {
+    if let Some((cookie, offset, len)) = whole {
+        start_data(out, structured, cookie, offset, len);
+    }
+    for piece in data {
+        out.payload(piece);
+    }
+}
+
+fn start_data(out: &mut Output, structured: bool, cookie: u64, offset: u64, len: u32) {
     if structured {
         start_chunk(out, chunk::OFFSET_DATA, cookie, 8 + len);
         out.head(&offset.to_be_bytes());
     } else {
         simple(out, 0, cookie);
-    }
-    for piece in data {
-        out.payload(piece);
     }
 }
 
@@ -201,9 +218,13 @@ fn simple(out: &mut Output, number: u32, cookie: u64) {
 }
 
 fn start_chunk(out: &mut Output, kind: u16, cookie: u64, len: u32) {
+    flagged_chunk(out, chunk::DONE, kind, cookie, len);
+}
+
+fn flagged_chunk(out: &mut Output, flags: u16, kind: u16, cookie: u64, len: u32) {
     let mut raw = [0; 20];
     raw[0..4].copy_from_slice(&proto::STRUCTURED_REPLY_MAGIC.to_be_bytes());
-    raw[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    raw[4..6].copy_from_slice(&flags.to_be_bytes());
     raw[6..8].copy_from_slice(&kind.to_be_bytes());
     raw[8..16].copy_from_slice(&cookie.to_be_bytes());
     raw[16..20].copy_from_slice(&len.to_be_bytes());

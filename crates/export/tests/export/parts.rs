@@ -1,4 +1,4 @@
-//! Very long writes, which reach the volume in parts.
+//! Very long writes, which reach the volume in parts, and long requests where others leave no room for the whole.
 
 use crate::common::client::{Got, replies, request, write};
 use crate::common::{SIZE, Talk};
@@ -111,4 +111,83 @@ fn a_stop_in_the_middle_refuses_the_write_and_a_client_that_goes_leaves_nothing_
     t.conn.close(Closed::Socket);
     t.answer_all();
     assert_eq!(t.conn.held_bytes(), 0);
+}
+
+/// Nothing is common, so that each connection has its minimum of 1 MiB alone.
+fn crowded(structured: bool) -> Talk {
+    let limits = Limits { connections: 8, server_bytes: 8 << 20, ..Limits::default() };
+    Talk::transmission(Export::new("disk", SIZE as u64), limits, structured)
+}
+
+const LONG: usize = 3 * MIB + 1536;
+
+#[test]
+fn a_crowded_server_answers_long_requests_in_pieces() {
+    for structured in [false, true] {
+        let mut t = crowded(structured);
+        let data = content(LONG);
+        let sent = write(0, 1, 512, &data);
+        let used = t.hand_in(&sent);
+        assert_eq!(ranges(&t), [(512, 1 << 20)], "a part of the minimum's length");
+        assert!(!t.conn.wants_read() && t.conn.held_bytes() == 1 << 20);
+        t.answer_all();
+        t.conn.resume(t.now, &mut t.requests);
+        assert_eq!(replies(&t.say(&sent[used..]), 0), [Got::Simple(1, 0, vec![])]);
+        let asked = [request(0, 0, 2, 512, LONG as u32), request(0, 3, 3, 0, 0)].concat();
+        let used = t.hand_in(&asked);
+        assert_eq!(ranges(&t), [(512, 1 << 20)]);
+        let mut got = t.say(&[]);
+        got.extend(t.say(&asked[used..]));
+        let (read, flushed) = got.split_at(got.len() - 16);
+        assert_eq!(
+            replies(flushed, 0),
+            [Got::Simple(3, 0, vec![])],
+            "what was asked later is answered later"
+        );
+        let pieces = replies(read, LONG);
+        if structured {
+            let chunks = pieces.iter().map(|p| match p {
+                Got::Chunk(2, flags, 1, bytes) => (*flags, bytes[8..].to_vec()),
+                other => panic!("{other:?}"),
+            });
+            let (flags, bytes): (Vec<_>, Vec<_>) = chunks.unzip();
+            assert_eq!((flags, bytes.concat()), (vec![0, 0, 0, 1], data));
+        } else {
+            assert_eq!(pieces, [Got::Simple(2, 0, data)]);
+        }
+        assert_eq!((t.conn.in_flight(), t.conn.held_bytes()), (0, 0));
+    }
+}
+
+#[test]
+fn a_piece_that_fails_is_told_of_where_the_reply_has_room() {
+    for (structured, flags, first, closes) in
+        [(true, 0, false, false), (true, 4, false, true), (false, 0, false, true), (false, 0, true, false)]
+    {
+        let mut t = crowded(structured);
+        t.hand_in(&request(flags, 0, 2, 0, LONG as u32));
+        if !first {
+            t.answer_all();
+            t.take_output();
+            t.conn.resume(t.now, &mut t.requests);
+        }
+        let id = t.requests.drain(..).next().unwrap().id;
+        t.conn.answer(id, Err(ReqError::Io));
+        let ended = closes.then_some(Closed::ReadFailed);
+        assert_eq!((t.conn.finished(), t.conn.held_bytes()), (ended, 0), "{structured} {flags} {first}");
+        if !closes {
+            assert!(!t.take_output().is_empty(), "an error");
+            assert_eq!(t.say(&request(0, 3, 3, 0, 0)).len(), 16, "and the connection goes on");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_says_goodbye_still_gets_all_pieces() {
+    let mut t = crowded(false);
+    t.hand_in(&[request(0, 0, 2, 0, LONG as u32), request(0, 2, 3, 0, 0)].concat());
+    t.conn.end_of_input();
+    t.conn.shutdown(t.now);
+    assert_eq!(t.say(&[]).len(), 16 + LONG);
+    assert_eq!(t.conn.finished(), Some(Closed::ByClient));
 }

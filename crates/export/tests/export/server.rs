@@ -4,7 +4,7 @@ use crate::common::client::{Got, info, option, replies, request, write};
 use crate::common::volume::Volume;
 use crate::common::{Running, SIZE};
 use loligo_block::{Answer, Buf, Reply, Request};
-use loligo_export::{ConnId, Export, Limits, Server};
+use loligo_export::{ConnId, Export, Limits, Peer, Server};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -22,16 +22,25 @@ impl Desk {
     }
 
     fn connect(&mut self) -> (ConnId, UnixStream) {
+        self.connect_from(Peer::Unknown)
+    }
+
+    fn connect_from(&mut self, peer: Peer) -> (ConnId, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        theirs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let id = self.server.add(ours.into(), self.now).unwrap();
+        theirs.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let id = self.server.add(ours.into(), peer, self.now).unwrap();
         self.server.flush(self.now, &mut self.requests);
         (id, theirs)
     }
 
     fn connected(&mut self) -> (ConnId, UnixStream) {
-        let (id, mut s) = self.connect();
+        let (id, s) = self.connect();
+        self.greet(id, s)
+    }
+
+    /// Brings a connection into transmission.
+    fn greet(&mut self, id: ConnId, mut s: UnixStream) -> (ConnId, UnixStream) {
         s.write_all(&[&[0, 0, 0, 3][..], &option(7, &info("", &[]))].concat()).unwrap();
         self.turn(id);
         let mut hello = [0; 18 + 32 + 34 + 20];
@@ -84,7 +93,8 @@ fn answers_for_a_vanished_client_are_dropped_and_never_reach_its_successor() {
 
 #[test]
 fn clients_that_come_write_and_vanish_cannot_pile_up_memory() {
-    let limits = Limits { connections: 4, ..Limits::default() };
+    // The last quarter of the places is for other peers.
+    let limits = Limits { connections: 5, ..Limits::default() };
     let mut d = Desk::new(limits);
     for _ in 0..4 {
         let (id, mut s) = d.connected();
@@ -94,7 +104,10 @@ fn clients_that_come_write_and_vanish_cannot_pile_up_memory() {
         d.turn(id);
     }
     let (ours, _theirs) = UnixStream::pair().unwrap();
-    assert!(d.server.add(ours.into(), d.now).is_none(), "the places are taken until the volume has answered");
+    assert!(
+        d.server.add(ours.into(), Peer::Unknown, d.now).is_none(),
+        "the places are taken until the volume has answered"
+    );
     assert_eq!(d.server.held_bytes(), 4 * 4096);
     d.answer();
     assert_eq!((d.server.len(), d.server.held_bytes()), (0, 0));
@@ -102,7 +115,7 @@ fn clients_that_come_write_and_vanish_cannot_pile_up_memory() {
 
 #[test]
 fn connections_that_share_a_small_budget_all_get_their_turn() {
-    let mut d = Desk::new(Limits { server_bytes: 1 << 20, ..Limits::default() });
+    let mut d = Desk::new(Limits { server_bytes: 1 << 20, connections: 12, ..Limits::default() });
     let mut clients: Vec<_> = (0..8).map(|_| d.connected()).collect();
     for (id, s) in &mut clients {
         s.write_all(&request(0, 0, 1, 0, 1 << 20)).unwrap();
@@ -173,6 +186,100 @@ fn silent_clients_are_gone_after_the_time_for_the_handshake() {
     }
 }
 
+fn host(last: u8) -> Peer {
+    Peer::Host([192, 0, 2, last].into())
+}
+
+#[test]
+fn silent_handshakes_of_one_peer_do_not_lock_others_out() {
+    let mut d = Desk::new(Limits::default());
+    let mut silent: Vec<_> = (0..1000).map(|_| d.connect_from(host(1))).collect();
+    assert!(d.server.len() <= Limits::default().connections / 2);
+    let (id, s) = d.connect_from(host(2));
+    silent.extend((0..1000).map(|_| d.connect_from(host(1))));
+    let (id, mut s) = d.greet(id, s);
+    s.write_all(&request(0, 0, 1, 0, 4096)).unwrap();
+    d.turn(id);
+    d.answer();
+    s.read_exact(&mut [0; 16 + 4096]).unwrap();
+}
+
+#[test]
+fn a_full_table_drops_the_oldest_silent_handshake() {
+    let mut d = Desk::new(Limits { connections: 8, ..Limits::default() });
+    let (_, first) = d.connect_from(host(1));
+    d.now += Duration::from_secs(1);
+    let _silent: Vec<_> = (0..7).map(|n| d.connect_from(host(1 + n % 3))).collect();
+    let (id, s) = d.connect_from(host(9));
+    d.greet(id, s);
+    let mut rest = Vec::new();
+    assert_eq!((&first).read_to_end(&mut rest).unwrap(), 18, "the oldest has ended");
+}
+
+#[test]
+fn one_peer_cannot_take_the_places_of_all() {
+    let mut d = Desk::new(Limits { connections: 8, ..Limits::default() });
+    let mut open = Vec::new();
+    for _ in 0..6 {
+        let (id, s) = d.connect_from(host(1));
+        open.push(d.greet(id, s));
+    }
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    assert!(d.server.add(ours.into(), host(1), d.now).is_none());
+    let (id, s) = d.connect_from(host(2));
+    d.greet(id, s);
+}
+
+/// Clients that ask for `each` reads of `len` bytes and take nothing.
+fn greedy(d: &mut Desk, clients: u32, each: u64, len: u32) -> Vec<(ConnId, UnixStream)> {
+    let flood: Vec<u8> = (0..each).flat_map(|c| request(0, 0, c, 0, len)).collect();
+    (0..clients)
+        .map(|_| {
+            let (id, s) = d.connect_from(host(1));
+            let (id, mut s) = d.greet(id, s);
+            s.write_all(&flood).unwrap();
+            for _ in 0..each {
+                d.turn(id);
+                d.answer();
+            }
+            (id, s)
+        })
+        .collect()
+}
+
+#[test]
+fn clients_that_read_nothing_take_no_share_from_others() {
+    for (clients, each, len) in [(32, 100, 1 << 20), (9, 2, 32 << 20)] {
+        let mut d = Desk::new(Limits::default());
+        let greedy = greedy(&mut d, clients, each, len);
+        for peer in [host(1), host(2)] {
+            let (id, s) = d.connect_from(peer);
+            let (id, mut s) = d.greet(id, s);
+            for wanted in [4096, 1 << 20, 32 << 20] {
+                s.write_all(&request(0, 0, 1, 0, wanted as u32)).unwrap();
+                let mut reader = s.try_clone().unwrap();
+                let thread = std::thread::spawn(move || {
+                    let mut got = vec![1; 16 + wanted];
+                    reader.read_exact(&mut got).map(|()| got)
+                });
+                while !thread.is_finished() {
+                    d.turn(id);
+                    d.answer();
+                    d.server.on_writable(id);
+                }
+                let got = thread.join().unwrap().expect("it is served");
+                assert_eq!(replies(&got, wanted), [Got::Simple(1, 0, vec![0; wanted])]);
+                s.write_all(&write(0, 1, 0, &vec![7; 40_000])).unwrap();
+                d.turn(id);
+                d.answer();
+                s.read_exact(&mut [0; 16]).expect("a write as well");
+            }
+        }
+        assert!(greedy.iter().all(|(id, _)| d.server.interest(*id).is_some()), "they are still there");
+        assert!(d.server.held_bytes() <= Limits::default().server_bytes);
+    }
+}
+
 #[test]
 fn a_stop_answers_what_was_accepted_and_closes_every_connection() {
     let mut d = Desk::new(Limits::default());
@@ -196,7 +303,7 @@ fn a_stop_answers_what_was_accepted_and_closes_every_connection() {
     b.read_to_end(&mut got).unwrap();
     assert_eq!(replies(&got, 0), [Got::Simple(2, 108, vec![]), Got::Simple(1, 0, vec![])]);
     assert!(d.server.is_empty());
-    assert!(d.server.add(UnixStream::pair().unwrap().0.into(), d.now).is_none());
+    assert!(d.server.add(UnixStream::pair().unwrap().0.into(), Peer::Unknown, d.now).is_none());
 }
 
 #[test]
@@ -217,7 +324,7 @@ fn a_client_that_closes_its_sending_side_still_gets_its_answers() {
 fn many_connections_over_tcp_are_served_together() {
     let s = Running::start("tcp:127.0.0.1:0", Volume::ram(SIZE), Limits::default(), None);
     let loligo_export::ListenAddr::Tcp(addr) = s.addr else { unreachable!() };
-    let mut clients: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
+    let mut clients: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
     for (i, c) in clients.iter_mut().enumerate() {
         c.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         c.write_all(&[&[0, 0, 0, 3][..], &option(7, &info("", &[]))].concat()).unwrap();

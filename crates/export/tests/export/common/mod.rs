@@ -8,7 +8,7 @@ pub mod volume;
 
 use client::{info, option};
 use loligo_block::Request;
-use loligo_export::nbd::{Budget, Conn, MAX_SLICES};
+use loligo_export::nbd::{Budget, Conn, MAX_SLICES, PeerUse};
 use loligo_export::{Export, Limits, ListenAddr, Listener, Server, TlsContext};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,9 +35,9 @@ impl Talk {
     /// Before any byte of the client; the greeting is taken.
     pub fn new(export: Export, limits: Limits, tls: bool) -> Talk {
         let now = Instant::now();
-        let budget = Budget::new(limits.server_bytes);
+        let share = Budget::new(&limits).share(&PeerUse::default());
         let mut t = Talk {
-            conn: Conn::new(Arc::new(export), Arc::new(limits), budget, tls, 0, now),
+            conn: Conn::new(Arc::new(export), Arc::new(limits), share, tls, 0, now),
             volume: Volume::ram(SIZE),
             now,
             requests: Vec::new(),
