@@ -118,15 +118,16 @@ impl Core {
         let next = self.mutation(key).next;
         for block in next..next + blocks {
             let slot = self.slots.take().expect("admission counted the free slots");
-            self.mutation(key).slots.push(slot);
+            self.mutation(key).staged().slots.push(slot);
             let mask = self.mutation(key).mask(block);
             if mask == ALL {
                 continue;
             }
             if let Some(meta) = self.index.get(block).filter(|old| !Core::covers(mask, *old)) {
                 let ticket = self.tickets.begin();
-                let sub = self.mutation(key).merges.len() as u32;
-                self.mutation(key).merges.push(Merge { block, meta, ticket, buf: None });
+                let merges = &mut self.mutation(key).staged().merges;
+                let sub = merges.len() as u32;
+                merges.push(Merge { block, meta, ticket, buf: None });
                 self.stats.cache_read_bytes += BLOCK;
                 fx.push(Effect::Io(
                     Dev::Cache,
@@ -139,7 +140,7 @@ impl Core {
             }
         }
         let m = self.mutation(key);
-        m.pending = m.merges.len() as u32;
+        m.pending = m.staged().merges.len() as u32;
         m.stage = Stage::Merging;
         if m.pending == 0 {
             self.emit_back(now, key, fx);
@@ -157,7 +158,7 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         let dropped = planted(self.cfg.bug, Bug::CrcCheckDropped);
-        let merge = &mut self.mutation(key).merges[sub as usize];
+        let merge = &mut self.mutation(key).staged().merges[sub as usize];
         let ticket = merge.ticket;
         let good = result.is_ok() && buf.as_ref().is_some_and(|b| dropped || crc32c(b) == merge.meta.crc);
         let dirty = merge.meta.dirty != 0;
@@ -180,7 +181,7 @@ impl Core {
         }
         if m.error.is_some() {
             // The old dirty sectors are lost; what is not overwritten must not look whole. A full write heals it.
-            for slot in std::mem::take(&mut m.slots) {
+            for slot in std::mem::take(&mut m.staged().slots) {
                 self.slots.free(slot);
             }
             return self.finish(now, key, fx);
@@ -192,9 +193,10 @@ impl Core {
     fn emit_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         m.stage = Stage::Recording;
-        let (first, slots) = (m.next, std::mem::take(&mut m.slots));
+        let first = m.next;
+        let slots = std::mem::take(&mut m.staged().slots);
+        let merges = std::mem::take(&mut m.staged().merges);
         m.next += slots.len() as u32;
-        let merges = std::mem::take(&mut m.merges);
         for (block, slot) in (first..).zip(slots.iter()) {
             let old = self.index.get(block);
             let merged =
@@ -221,21 +223,10 @@ impl Core {
     /// The new version of `block`: payload over what is kept of the old one.
     fn compose(&mut self, key: usize, block: u32, slot: u32, merged: Option<(Meta, &Buf)>) -> (Shared, Meta) {
         let m = self.mutation(key);
-        let (mask, last) = (m.mask(block), m.last);
+        let mask = m.mask(block);
         let (from, to, at) = m.piece(block);
-        let (from, to) = (from as usize, to as usize);
-        let payload = if block == last {
-            // Nothing asks for it again, and with one handle less the device's copy is the last thing done with it.
-            match std::mem::replace(&mut m.content, Content::Zero { unmap: false }) {
-                Content::Data(payload) => payload.into_slice(from..to),
-                Content::Zero { .. } => unreachable!("zeroes go to the core or are data"),
-            }
-        } else {
-            let Content::Data(payload) = &m.content else {
-                unreachable!("zeroes go to the core or are data")
-            };
-            payload.slice(from..to)
-        };
+        let Content::Data(payload) = m.content() else { unreachable!("zeroes go to the core or are data") };
+        let payload = payload.slice(from as usize..to as usize);
         let (valid, dirty) = merged.map_or((mask, mask), |(old, _)| (mask | old.valid, mask | old.dirty));
         let data = if mask == ALL {
             payload

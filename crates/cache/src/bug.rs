@@ -38,6 +38,8 @@ pub enum Bug {
     VacatedWhileLeaving,
     /// Changes under way when the cache is forsaken are answered although the core does not have them.
     ForsakenUnwritten,
+    /// Changes under way when the cache is forsaken are made again as zeros.
+    ReplayedWithoutPayload,
     /// Changes go to the core before it is noted that what the forsaken cache holds is void.
     ForsakenUnnoted,
     /// A pool gives its new member a first extent with the last owner's superblock in it.

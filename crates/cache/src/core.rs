@@ -119,6 +119,8 @@ pub struct Core {
     pub(crate) starved: bool,
     /// Blocks on their way to becoming dirty that are not yet.
     pub(crate) pending_dirty: u64,
+    /// Dirty versions recorded that have not taken effect, new blocks and others.
+    pub(crate) landing: u64,
     /// Fills recorded that have not taken effect: what changes such a block without a new version must end them.
     pub(crate) filling: BTreeMap<u32, u32>,
     /// Blocks whose fill came after a change had begun: the core may have shown newer content already.
@@ -184,6 +186,7 @@ impl Core {
             waiting: VecDeque::new(),
             starved: false,
             pending_dirty: 0,
+            landing: 0,
             dropping: 0,
             filling: BTreeMap::new(),
             hidden: BTreeSet::new(),
@@ -385,6 +388,7 @@ impl Core {
             Record::Put { block, slot, crc, valid, dirty } => {
                 let local = self.cfg.stripe.local(block);
                 self.pending_dirty -= u64::from(fresh);
+                self.landing -= u64::from(dirty != 0);
                 self.hidden.remove(&local);
                 if self.filling.get(&local) == Some(&slot) {
                     self.filling.remove(&local);
@@ -507,6 +511,7 @@ impl Core {
 
     /// Adds a record to the open frame; somebody waits for it if `urgent`.
     pub(crate) fn record(&mut self, now: Nanos, record: Record, fresh: bool, urgent: bool) -> u64 {
+        self.landing += u64::from(matches!(record, Record::Put { dirty: 1.., .. }));
         self.journal.append(now, record, fresh, urgent, &mut self.closed)
     }
 

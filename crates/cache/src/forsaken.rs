@@ -100,7 +100,8 @@ impl Core {
         if self.mode.is_ahead_of_core() {
             return Some(format!("in mode {} the core may lack what is on the cache", self.mode));
         }
-        if self.dirty_blocks() + self.pending_dirty > 0 || !self.destage.idle() {
+        // Also one whose newest version is clean by now has something dirty on its way.
+        if self.dirty_blocks() + self.landing > 0 || !self.destage.idle() {
             return Some("the core lacks dirty blocks".to_owned());
         }
         if self.stopping.is_some() {
@@ -159,7 +160,7 @@ impl Core {
                 }
                 Task::Mutation(m) if m.stage == Stage::Core => f.leaving += 1,
                 Task::Mutation(m) if m.stage == Stage::Merging && m.pending > 0 => {
-                    f.waiting.extend(m.again());
+                    f.waiting.extend(m.again(self.cfg.bug));
                 }
                 Task::Mutation(_) => {
                     if let Task::Mutation(m) = self.tasks.remove(key) {
@@ -171,11 +172,12 @@ impl Core {
         // By age, so that whoever waited first goes first.
         over.sort_by_key(|m| m.since());
         for mut m in over {
-            let done = m.core_written || m.error.is_some() || planted(self.cfg.bug, Bug::ForsakenUnwritten);
-            if done {
+            // Nothing is dirty: one that has taken effect was destaged.
+            let done = m.core_written || m.has_taken_effect() || m.error.is_some();
+            if done || planted(self.cfg.bug, Bug::ForsakenUnwritten) {
                 self.over_already(now, *m, fx);
             } else {
-                f.waiting.extend(m.again());
+                f.waiting.extend(m.again(self.cfg.bug));
             }
         }
         self.forsaken = Some(Box::new(f));
@@ -208,7 +210,7 @@ impl Core {
     ) {
         let m = self.mutation(key);
         if m.stage == Stage::Merging {
-            let ticket = m.merges[sub as usize].ticket;
+            let ticket = m.staged().merges[sub as usize].ticket;
             m.pending -= 1;
             if m.pending == 0 {
                 self.tasks.remove(key);

@@ -9,9 +9,8 @@ use crate::bug::{Bug, planted};
 use crate::core::Core;
 use crate::index::Meta;
 use crate::mode::WriteRoute;
-use crate::mutation::{Content, Stage};
+use crate::mutation::Stage;
 use crate::units::WINDOW_BLOCKS;
-use loligo_block::Buf;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Free slots at the answer last for so many seconds of writes as they have come of late.
@@ -299,7 +298,7 @@ impl Core {
         let synchronous = self.mode.write_route() != WriteRoute::Back;
         let m = self.mutation(key);
         let blocks = u64::from(m.last - m.first + 1);
-        let (zero, discard, len) = (matches!(m.content, Content::Zero { .. }), m.discard, m.len);
+        let (zero, discard) = (m.is_zero(), m.discard);
         if zero && discard {
             self.finish(now, key, fx);
             return true;
@@ -315,7 +314,7 @@ impl Core {
         }
         if let Some(freeze) = self.freeze.as_mut().filter(|_| zero) {
             freeze.zeroed += blocks;
-            self.mutation(key).content = Content::Data(Buf::zeroed(len as usize).freeze());
+            self.mutation(key).zeros_as_data();
         }
         false
     }

@@ -1,9 +1,12 @@
-//! Changes: writes, zeroes and discards. Each takes its lock, is routed, and ends in [`Core::finish`].
+//! Changes: writes, zeroes and discards. Each takes its lock, is given a [`Route`], and ends in [`Core::finish`].
 //!
 //! * *Back*: slots, data and records go out together (`back.rs`).
-//! * *Through*: the core is written under an intent, then the cache follows (`through.rs`).
+//! * *Through* and the others: the core is written under an intent, then the cache follows (`through.rs`).
+//!
+//! The payload stays with its change until the answer: whatever fails on the way, the request can be made again.
 
 use crate::api::{Effect, Hint, Nanos};
+use crate::bug::{Bug, planted};
 use crate::core::{Core, Task, answer};
 use crate::durability::Waiter;
 use crate::index::Meta;
@@ -70,12 +73,40 @@ pub(crate) struct Merge {
     pub(crate) buf: Option<Buf>,
 }
 
+/// What a change in the cache's hands holds there.
+#[derive(Debug, Default)]
+pub(crate) struct Staged {
+    /// Slots for its blocks, in order, until the data is on its way.
+    pub(crate) slots: SmallVec<[u32; 2]>,
+    pub(crate) merges: SmallVec<[Merge; 2]>,
+    /// The answer waits until the dirty blocks are in the core.
+    pub(crate) sync: bool,
+}
+
+/// Which way a change goes, with what it holds on it.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// Not decided: it waits for its blocks, or for a thaw.
+    Open,
+    /// Dirty into the cache; destaging brings it to the core.
+    Back(Staged),
+    /// To the core, then clean into the cache.
+    Through,
+    /// To the core; what is clean beneath it ends.
+    Invalidate,
+    /// To the core as zeros; whatever the cache has beneath it ends.
+    Zero,
+    /// To the core although the cache writes back; it replaces what is dirty beneath it. Refused there it is staged
+    /// instead.
+    Direct,
+}
+
 /// A change in progress.
 #[derive(Debug)]
 pub(crate) struct Mutation {
     id: ReqId,
     since: Nanos,
-    pub(crate) content: Content,
+    content: Content,
     /// First and last block, the shard's numbers.
     pub(crate) first: u32,
     pub(crate) last: u32,
@@ -90,21 +121,15 @@ pub(crate) struct Mutation {
     split: bool,
     /// Zeros that need not be.
     pub(crate) discard: bool,
-    pub(crate) route: WriteRoute,
-    /// The answer waits until the dirty blocks are in the core.
-    pub(crate) sync: bool,
+    pub(crate) route: Route,
     pub(crate) sequential: bool,
     /// Bytes of the request it belongs to, where the core could take it past the cache; else 0.
     whole: u64,
-    /// It goes to the core although the cache writes back, and ends what is dirty beneath it.
-    pub(crate) direct: bool,
     /// It was refused there: its intent stays until the cache has it.
     pub(crate) in_doubt: bool,
     pub(crate) stage: Stage,
     pub(crate) pending: u32,
     pub(crate) error: Option<ReqError>,
-    pub(crate) slots: SmallVec<[u32; 2]>,
-    pub(crate) merges: SmallVec<[Merge; 2]>,
     /// The last frame with a record of it.
     pub(crate) seq: u64,
     /// It reached the core by itself.
@@ -121,9 +146,10 @@ impl Mutation {
     }
 
     /// The request once more, with its id taken as by [`Mutation::take_id`].
-    pub(crate) fn again(&mut self) -> Option<Request> {
+    pub(crate) fn again(&mut self, bug: Option<Bug>) -> Option<Request> {
         let id = self.take_id()?;
         let kind = match &self.content {
+            _ if planted(bug, Bug::ReplayedWithoutPayload) => ReqKind::WriteZeroes { unmap: false },
             _ if self.discard => ReqKind::Discard,
             Content::Data(data) => ReqKind::Write(data.clone()),
             Content::Zero { unmap } => ReqKind::WriteZeroes { unmap: *unmap },
@@ -146,14 +172,54 @@ impl Mutation {
         self.fua
     }
 
+    /// What becomes the content. It never leaves the change.
+    pub(crate) fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// Whether it is zeros for the core.
+    pub(crate) fn is_zero(&self) -> bool {
+        matches!(self.content, Content::Zero { .. })
+    }
+
+    /// Its zeros are data from now on, for the cache.
+    pub(crate) fn zeros_as_data(&mut self) {
+        if self.is_zero() {
+            self.content = Content::Data(Buf::zeroed(self.len as usize).freeze());
+        }
+    }
+
+    /// What it holds on its way through the cache.
+    pub(crate) fn staged(&mut self) -> &mut Staged {
+        match &mut self.route {
+            Route::Back(staged) => staged,
+            other => unreachable!("a change on its way {other:?} has nothing staged"),
+        }
+    }
+
+    /// Whether it goes to the core although the cache writes back.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(self.route, Route::Direct)
+    }
+
     /// The core was asked past the cache and has failed.
     pub(crate) fn refused_directly(&self) -> bool {
-        self.direct && self.error.is_some()
+        self.is_direct() && self.error.is_some()
     }
 
     /// Whether dirty blocks beneath it end once the core has it.
     pub(crate) fn replaces_dirty(&self) -> bool {
-        self.error.is_none() && (self.direct || matches!(self.content, Content::Zero { .. }))
+        self.error.is_none() && matches!(self.route, Route::Zero | Route::Direct)
+    }
+
+    /// Whether clean versions of it go into the cache once the core has it.
+    pub(crate) fn stays_clean(&self) -> bool {
+        self.error.is_none() && matches!(self.route, Route::Through)
+    }
+
+    /// Whether it has taken effect in the cache and only its answer waits.
+    pub(crate) fn has_taken_effect(&self) -> bool {
+        matches!(self.stage, Stage::Destage | Stage::Durability)
     }
 
     /// The sectors of `block` it covers.
@@ -213,17 +279,13 @@ impl Core {
             fua,
             split: hint.split,
             discard: is_discard,
-            route: WriteRoute::Back,
-            sync: false,
+            route: Route::Open,
             sequential: cutoff && hint.stream_bytes >= self.params.seq_threshold,
             whole: if passable { len.max(hint.whole) } else { 0 },
-            direct: false,
             in_doubt: false,
             stage: Stage::Locking,
             pending: 0,
             error: None,
-            slots: SmallVec::new(),
-            merges: SmallVec::new(),
             seq: 0,
             core_written: false,
             claimed: false,
@@ -324,43 +386,34 @@ impl Core {
         if frozen && self.stays_out(now, key, fx) {
             return;
         }
-        let zero = matches!(self.mutation(key).content, Content::Zero { .. });
         let sequential = self.mutation(key).sequential && !frozen;
-        let mut route = self.mode.write_route();
-        if sequential && !zero {
-            route = WriteRoute::Invalidate;
-        }
-        if route == WriteRoute::Around {
-            route = if whole { WriteRoute::Through } else { WriteRoute::Invalidate };
-        }
-        if zero {
+        let mode = self.mode.write_route();
+        let past = sequential || mode == WriteRoute::Invalidate || (mode == WriteRoute::Around && !whole);
+        let route = if self.mutation(key).is_zero() {
             self.stats.bypassed(Bypass::Zeroes, 1);
-            self.mutation(key).route = WriteRoute::Invalidate;
-            return self.through(now, key, fx);
-        }
-        let direct = !frozen && self.goes_direct(now, key, replaces);
-        self.mutation(key).direct = direct;
-        if direct {
-            self.mutation(key).route = WriteRoute::Invalidate;
-            return self.through(now, key, fx);
-        }
-        let back = route == WriteRoute::Back;
-        let synchronous = self.mode.write_route() != WriteRoute::Back;
-        if back || dirty {
-            let m = self.mutation(key);
-            m.route = WriteRoute::Back;
+            Route::Zero
+        } else if !frozen && self.goes_direct(now, key, replaces) {
+            Route::Direct
+        } else if dirty || (mode == WriteRoute::Back && !sequential) {
             // A sequential bypass over dirty data is an ordinary cached write; only the mode can ask for the core.
-            m.sync = synchronous;
-            m.stage = Stage::Admission;
+            Route::Back(Staged { sync: mode != WriteRoute::Back, ..Staged::default() })
+        } else if past {
+            if sequential {
+                self.stats.bypassed(Bypass::Sequential, 1);
+            } else if matches!(self.mode, Mode::Pt) {
+                self.stats.bypassed(Bypass::Mode, 1);
+            }
+            Route::Invalidate
+        } else {
+            Route::Through
+        };
+        let back = matches!(route, Route::Back(_));
+        self.mutation(key).route = route;
+        if back {
+            self.mutation(key).stage = Stage::Admission;
             self.waiting.push_back(key);
             return self.admit_waiting(now, fx);
         }
-        if sequential {
-            self.stats.bypassed(Bypass::Sequential, 1);
-        } else if route == WriteRoute::Invalidate && matches!(self.mode, Mode::Pt) {
-            self.stats.bypassed(Bypass::Mode, 1);
-        }
-        self.mutation(key).route = route;
         self.through(now, key, fx);
     }
 
@@ -385,7 +438,8 @@ impl Core {
     pub(crate) fn published(&mut self, now: Nanos, key: usize, seq: u64, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         m.seq = seq;
-        let (sync, first, last, halfway) = (m.sync, m.first, m.last, m.is_halfway());
+        let (first, last, halfway) = (m.first, m.last, m.is_halfway());
+        let sync = matches!(&m.route, Route::Back(staged) if staged.sync);
         self.changed(first, last);
         if halfway {
             self.wait_for_room(key);
@@ -432,7 +486,7 @@ impl Core {
             // Only now: until its records took effect a destage job could have put an older version over it.
             let window = first / WINDOW_BLOCKS as u32;
             self.destage.unclaim(window);
-            if self.mutation(key).direct {
+            if self.mutation(key).is_direct() {
                 self.destage.direct_write(now, false);
             }
             self.window_free(now, window, fx);
@@ -470,7 +524,7 @@ impl Core {
     /// The core refused what the cache may still take: it is a write like any other now, its blocks still locked.
     fn stage_instead(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
-        (m.direct, m.whole, m.error, m.seq) = (false, 0, None, 0);
+        (m.route, m.whole, m.error, m.seq) = (Route::Open, 0, None, 0);
         self.route(now, key, fx);
     }
 

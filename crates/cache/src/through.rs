@@ -7,7 +7,6 @@ use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::Core;
 use crate::durability::Waiter;
-use crate::mode::WriteRoute;
 use crate::mutation::{Content, Stage};
 use crate::record::Record;
 use crate::stats::Bypass;
@@ -25,7 +24,7 @@ impl Core {
         let open = self.intents.enter(region, key) || left_out;
         let opening = if left_out {
             Vec::new()
-        } else if self.mutation(key).direct {
+        } else if self.mutation(key).is_direct() {
             self.intents.must_open_around(region, now)
         } else if !open && self.intents.must_open(region) {
             vec![region]
@@ -69,7 +68,7 @@ impl Core {
             return;
         }
         let home = self.cfg.home_start;
-        if self.mutation(key).direct {
+        if self.mutation(key).is_direct() {
             let m = self.mutation(key);
             let blocks = u64::from(m.last - m.first + 1);
             self.inflow.admitted(now, blocks);
@@ -78,7 +77,7 @@ impl Core {
         let m = self.mutation(key);
         m.claimed = true;
         m.stage = Stage::Core;
-        let kind = m.content.clone().for_core(m.len);
+        let kind = m.content().clone().for_core(m.len);
         let (offset, len) = (home + m.offset, m.len);
         self.core_busy += 1;
         self.stats.core_write_bytes += len;
@@ -102,23 +101,20 @@ impl Core {
         match result {
             Ok(()) => {
                 m.core_written = true;
-                let direct = m.direct;
+                let direct = m.is_direct();
                 self.stats.bypassed(Bypass::Large, u64::from(direct));
             }
             Err(e) => {
-                if m.direct {
+                m.error = Some(ReqError::from(&e));
+                if m.is_direct() {
                     // Those that come next are better off in the cache.
                     self.destage.health.failed(now, format!("writing to the core failed: {e}"));
                 }
-                let m = self.mutation(key);
-                m.error = Some(ReqError::from(&e));
-                m.route = WriteRoute::Invalidate;
             }
         }
         if self.lost.is_some() {
             // Whether it is there is for the other one to say: what is dirty stays so, what is clean may not be right.
-            let m = self.mutation(key);
-            (m.error, m.route) = (Some(ReqError::Shutdown), WriteRoute::Invalidate);
+            self.mutation(key).error = Some(ReqError::Shutdown);
         }
         let m = self.mutation(key);
         if m.replaces_dirty() && self.any_dirty(first, last) {
@@ -134,10 +130,10 @@ impl Core {
     pub(crate) fn record_drops(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         m.stage = Stage::Recording;
-        let (first, last, route, offset) = (m.first, m.last, m.route, m.offset);
-        let replaces = m.replaces_dirty();
+        let (first, last, offset) = (m.first, m.last, m.offset);
+        let (replaces, stays) = (m.replaces_dirty(), m.stays_clean());
         let blocks = last - first + 1;
-        let keep = route == WriteRoute::Through
+        let keep = stays
             && self.slots.free_count() > blocks + self.reserve()
             && self.journal_has_room(crate::room::Room::Client);
         let mut recorded = false;
@@ -184,7 +180,7 @@ impl Core {
     fn clean_block(&mut self, key: usize, block: u32) -> Shared {
         let m = self.mutation(key);
         let (from, to, at) = m.piece(block);
-        let Content::Data(payload) = &m.content else { unreachable!("zeroes are never put") };
+        let Content::Data(payload) = m.content() else { unreachable!("zeroes are never put") };
         let payload = payload.slice(from as usize..to as usize);
         if payload.len() == BLOCK as usize {
             return payload;

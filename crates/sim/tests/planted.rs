@@ -106,3 +106,8 @@ fn a_share_that_shrinks_before_a_checkpoint_forgets_what_it_gives_away_is_caught
 fn a_share_that_shrinks_while_what_it_gives_away_is_in_use_is_caught() {
     is_caught(Bug::VacatedWhileLeaving);
 }
+
+#[test]
+fn changes_made_again_without_their_payload_are_caught() {
+    is_caught(Bug::ReplayedWithoutPayload);
+}

@@ -1,6 +1,7 @@
 //! Claims that need every completion to come when the test says so.
 
 mod destage;
+mod forsaken;
 mod freeze;
 mod groups;
 mod hand;

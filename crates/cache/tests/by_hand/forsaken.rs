@@ -1,0 +1,94 @@
+//! A cache that goes while changes are under way: what the core holds afterwards.
+
+use crate::hand::{Hand, SECOND};
+use loligo_block::{IoError, IoKind, OpKind, ReqError};
+use loligo_cache::Alone;
+use loligo_cache::api::{Control, Dev, Event};
+use loligo_cache::mode::Mode;
+
+/// Completes what is written to the cache, and its flushes; slots that are being read stay under way.
+fn complete_cache_writes(h: &mut Hand) {
+    let written =
+        |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Cache && !matches!(p.1.kind, OpKind::Read(_)));
+    while let Some(i) = written(h) {
+        h.complete(i, false);
+    }
+}
+
+/// Everything that is asked of the cache fails.
+fn fail_cache(h: &mut Hand) {
+    while let Some(at) = h.pending.iter().position(|p| p.0 == Dev::Cache) {
+        let (_, op) = h.pending.remove(at);
+        let result = Err(IoError::new(IoKind::Gone, "gone"));
+        h.event(Event::Done { tag: op.tag, buf: None, result });
+    }
+}
+
+#[test]
+fn a_write_destaged_by_a_freeze_outlives_the_cache() {
+    let mut h = Hand::new();
+    h.fill(0, 4096, 1);
+    h.fill(8192, 4096, 2);
+    h.quiet(false);
+    h.control(Control::SetMode(Mode::Wt));
+    // A destage job has the window: its slots are being read.
+    h.control(Control::FlushDirty);
+    assert!(!h.slot_reads().is_empty());
+    // Over dirty data, so it goes to the cache first, and is answered once the core has it.
+    let write = h.fill(0, 4096, 7);
+    complete_cache_writes(&mut h);
+    assert_eq!(h.answer(write), None);
+    let freeze = h.control(Control::Freeze);
+    h.quiet(false);
+    assert_eq!((h.outcome(freeze), h.shard.dirty_blocks(), h.disk[0]), (Some(&Ok(())), 0, 7));
+    let gone = h.control(Control::Forsake("the cache is gone".into()));
+    let on = h.control(Control::GoOn);
+    h.control(Control::Thaw);
+    h.quiet(false);
+    assert_eq!((h.outcome(gone), h.outcome(on)), (Some(&Ok(())), Some(&Ok(()))));
+    assert_eq!((h.answer(write), h.disk[0]), (Some(Ok(())), 7));
+}
+
+#[test]
+fn the_cache_is_needed_while_an_overwrite_is_on_its_way() {
+    let mut h = Hand::new();
+    h.fill(0, 4096, 1);
+    h.quiet(false);
+    h.tick(SECOND / 100);
+    h.quiet(false);
+    h.control(Control::SetMode(Mode::Wt));
+    h.control(Control::FlushDirty);
+    // Until the core has the block, and the record that says so is on its way.
+    while !h.pending.iter().any(|p| p.0 == Dev::Core) {
+        assert!(!h.pending.is_empty());
+        h.complete(0, false);
+    }
+    let at = h.pending.iter().position(|p| p.0 == Dev::Core).unwrap();
+    h.complete(at, false);
+    let clean: Vec<u64> = h.pending.iter().map(|p| p.1.tag).collect();
+    let write = h.fill(0, 4096, 7);
+    // That record is written; what the new write asked for is not.
+    for tag in clean {
+        let at = h.pending.iter().position(|p| p.1.tag == tag).unwrap();
+        h.complete(at, false);
+    }
+    assert_eq!((h.shard.dirty_blocks(), h.answer(write), h.disk[0]), (0, None, 1));
+    assert!(h.shard.needs_cache().is_some_and(|why| why.contains("dirty")));
+    fail_cache(&mut h);
+    h.control(Control::GoOn);
+    h.quiet(false);
+    assert_eq!((h.shard.alone(), h.answer(write), h.disk[0]), (None, Some(Err(ReqError::Io)), 1));
+}
+
+#[test]
+fn a_write_that_waits_for_its_intent_reaches_the_core_whole() {
+    let mut h = Hand::new();
+    h.control(Control::SetMode(Mode::Wt));
+    let write = h.fill(0, 8192, 7);
+    assert!(h.leaves_core() && h.shard.needs_cache().is_none());
+    fail_cache(&mut h);
+    assert_eq!(h.shard.alone(), Some(Alone::Waiting));
+    h.control(Control::GoOn);
+    h.quiet(false);
+    assert_eq!((h.answer(write), [h.disk[0], h.disk[8191]]), (Some(Ok(())), [7, 7]));
+}
