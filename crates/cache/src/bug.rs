@@ -40,6 +40,8 @@ pub enum Bug {
     ForsakenUnwritten,
     /// Changes under way when the cache is forsaken are made again as zeros.
     ReplayedWithoutPayload,
+    /// A read of the core that spans cached blocks fails where one of them cannot be read there.
+    BridgedWithoutFallback,
     /// Changes go to the core before it is noted that what the forsaken cache holds is void.
     ForsakenUnnoted,
     /// A pool gives its new member a first extent with the last owner's superblock in it.

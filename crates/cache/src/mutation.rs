@@ -478,7 +478,7 @@ impl Core {
     /// The change has taken effect (or failed): unlock, then answer, at once or when it is durable.
     pub(crate) fn finish(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
-        let (first, claimed) = (m.first, std::mem::take(&mut m.claimed));
+        let (first, last, claimed) = (m.first, m.last, std::mem::take(&mut m.claimed));
         if m.core_written {
             self.core_acked += 1;
         }
@@ -500,6 +500,10 @@ impl Core {
         if std::mem::take(&mut m.in_doubt) {
             let region = self.intents.region_of(offset);
             self.intents.leave(region, now, seq);
+        }
+        // Its records have taken effect, or it never reached the core: what was filled beneath it shows nothing newer.
+        for block in first..=last {
+            self.hidden.remove(&block);
         }
         let mut woken = Vec::new();
         self.locks.release(first, key, &mut woken);

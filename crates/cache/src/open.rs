@@ -15,7 +15,7 @@ use crate::resize::{exported, is_countable};
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::units::{BLOCK, Stripe, WINDOW};
 use crate::veil;
-use loligo_block::{IoError, SyncIo, crc32c};
+use loligo_block::{IoError, IoKind, SyncIo, crc32c};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -272,10 +272,11 @@ impl Opened {
         self.shards.iter().map(Recovered::dirty_blocks).sum()
     }
 
-    /// Compares up to `samples` clean blocks with the core, those of its first and last MiB first.
+    /// Compares up to `samples` clean blocks with the core, those of its first and last MiB first. A block that the core
+    /// cannot read is counted and says nothing.
     ///
     /// # Errors
-    /// Those of the core.
+    /// That the core is gone.
     pub fn compare(&self, core: &mut dyn SyncIo, samples: usize) -> Result<Comparison, IoError> {
         let home = &self.superblock;
         let blocks = home.home_length.div_ceil(BLOCK);
@@ -308,7 +309,15 @@ impl Opened {
             let at = block * BLOCK;
             let len = BLOCK.min(home.home_length - at) as usize;
             raw.fill(0);
-            core.read_at(home.home_start + at, &mut raw[..len])?;
+            match core.read_at(home.home_start + at, &mut raw[..len]) {
+                Err(e) if e.kind == IoKind::Gone => return Err(e),
+                Err(_) => {
+                    c.unreadable += 1;
+                    c.first_unreadable.get_or_insert(at);
+                    continue;
+                }
+                Ok(()) => {}
+            }
             for s in (0..8).filter(|s| meta.valid & (1 << s) == 0) {
                 raw[s * 512..s * 512 + 512].fill(0);
             }
@@ -381,6 +390,10 @@ pub struct Comparison {
     pub compared: u64,
     /// Of those, how many the core has other content for.
     pub different: u64,
+    /// Clean blocks that the core could not read, beside those compared.
+    pub unreadable: u64,
+    /// Where in the volume the first of them begins, bytes.
+    pub first_unreadable: Option<u64>,
 }
 
 /// Marks the cache cleanly stopped. `finals`: each shard's last frame, as [`Core::last_seq`] gives it after its stop.

@@ -2,6 +2,8 @@
 //!
 //! Reads take no lock: they see the last version that took effect. A slot is safe under a read by its ticket.
 
+mod missing;
+
 use crate::api::{Dev, Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::{Core, Task, answer};
@@ -31,6 +33,10 @@ enum Source {
     Overlay { meta: Meta, ticket: u64 },
     /// Already in memory.
     Memory,
+    /// The core, which could not be read here in one go: the pieces over it are all that is known.
+    Patched,
+    /// These bytes of the volume from the core, for a piece that is patched.
+    Missing { from: u64, to: u64 },
 }
 
 #[derive(Debug)]
@@ -40,6 +46,18 @@ struct Piece {
     source: Source,
     buf: Option<Buf>,
     ready: Option<Shared>,
+}
+
+impl Piece {
+    /// One block, of which nothing is there yet.
+    fn new(first: u32, source: Source) -> Piece {
+        Piece { first, blocks: 1, source, buf: None, ready: None }
+    }
+
+    /// Whether other pieces may lie over it.
+    fn is_from_core(&self) -> bool {
+        matches!(self.source, Source::Core | Source::Patched)
+    }
 }
 
 /// A read in progress.
@@ -141,13 +159,7 @@ impl Core {
                 let memory =
                     if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
                 if let Some(data) = memory {
-                    task.pieces.push(Piece {
-                        first: block,
-                        blocks: 1,
-                        source: Source::Memory,
-                        buf: None,
-                        ready: Some(data),
-                    });
+                    task.pieces.push(Piece { ready: Some(data), ..Piece::new(block, Source::Memory) });
                     core = None;
                 } else {
                     missed += 1;
@@ -156,13 +168,7 @@ impl Core {
                     {
                         Some(c) => self.extend_core(task, c, block),
                         None => {
-                            task.pieces.push(Piece {
-                                first: block,
-                                blocks: 1,
-                                source: Source::Core,
-                                buf: None,
-                                ready: None,
-                            });
+                            task.pieces.push(Piece::new(block, Source::Core));
                             core = Some(task.pieces.len() - 1);
                         }
                     }
@@ -185,7 +191,7 @@ impl Core {
                 _ => {
                     let ticket = self.tickets.begin();
                     let source = Source::Slots { metas: SmallVec::from_slice(&[meta]), ticket };
-                    task.pieces.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+                    task.pieces.push(Piece::new(block, source));
                 }
             }
             block += 1;
@@ -221,14 +227,14 @@ impl Core {
                     }
                 }
                 Source::Overlay { .. } => task.pieces.push(piece),
-                Source::Core | Source::Memory => unreachable!("a bridge spans only slots"),
+                _ => unreachable!("a bridge spans only slots"),
             }
         }
     }
 
     fn push_overlay(&mut self, task: &mut ReadTask, block: u32, meta: Meta) {
         let source = Source::Overlay { meta, ticket: self.tickets.begin() };
-        task.pieces.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+        task.pieces.push(Piece::new(block, source));
     }
 
     fn issue_piece(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) {
@@ -237,7 +243,8 @@ impl Core {
         let piece = &task.pieces[sub as usize];
         let whole = u64::from(piece.blocks) * BLOCK;
         let (dev, offset, len) = match &piece.source {
-            Source::Memory => return,
+            Source::Memory | Source::Patched => return,
+            Source::Missing { from, to } => (Dev::Core, *from + home, *to - *from),
             Source::Slots { metas, .. } => (Dev::Cache, data + u64::from(metas[0].slot) * BLOCK, whole),
             Source::Overlay { meta, .. } => (Dev::Cache, data + u64::from(meta.slot) * BLOCK, whole),
             Source::Core => {
@@ -272,9 +279,9 @@ impl Core {
         task.pending -= 1;
         let piece = &mut task.pieces[sub as usize];
         let (from_core, ticket) = match &piece.source {
-            Source::Core => (true, None),
+            Source::Core | Source::Missing { .. } => (true, None),
             Source::Slots { ticket, .. } | Source::Overlay { ticket, .. } => (false, Some(*ticket)),
-            Source::Memory => unreachable!("memory is not read"),
+            Source::Memory | Source::Patched => unreachable!("nothing is read for it"),
         };
         let ok = result.is_ok();
         let good = match (&piece.source, buf.as_ref().filter(|_| ok)) {
@@ -308,7 +315,8 @@ impl Core {
         }
     }
 
-    /// A piece could not be used: clean data is read from the core instead, dirty data is lost.
+    /// A piece could not be used: clean data is read from the core instead, dirty data is lost. What the core cannot give in
+    /// one go is asked for without what the cache has.
     fn piece_failed(
         &mut self,
         now: Nanos,
@@ -332,12 +340,19 @@ impl Core {
             Source::Slots { metas, .. } => metas[0].dirty != 0,
             Source::Overlay { meta, .. } if meta.dirty == 0 => {
                 // The core's answer stands without it.
+                let (block, valid) = (piece.first, meta.valid);
                 self.stats.crc_repaired += u64::from(mismatch);
+                return self.patch_from_core(key, block, valid, fx);
+            }
+            Source::Core => {
+                if !self.patch(key, sub, fx) {
+                    self.read_task(key).error = Some(ReqError::Io);
+                }
                 return;
             }
             _ => true,
         };
-        if from_core || dirty {
+        if dirty {
             self.read_task(key).error = Some(ReqError::Io);
             return;
         }
@@ -363,8 +378,7 @@ impl Core {
             let newest = self.index.get(block);
             let task = self.read_task(key);
             let need = sector_mask(task.global(block), task.offset, task.offset + task.len);
-            let mut single =
-                |source| singles.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+            let mut single = |source| singles.push(Piece::new(block, source));
             if let Some(meta) = newest.filter(|m| self.serves(block, m, need)) {
                 let metas = SmallVec::from_slice(&[meta]);
                 single(Source::Slots { metas, ticket: self.tickets.begin() });
@@ -391,7 +405,7 @@ impl Core {
     fn overlay_late(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
         let Task::Read(task) = &self.tasks[key] else { return false };
         let mut late: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
-        for p in task.pieces.iter().filter(|p| matches!(p.source, Source::Core) && task.error.is_none()) {
+        for p in task.pieces.iter().filter(|p| p.is_from_core() && task.error.is_none()) {
             for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
                 let Some(meta) = self.index.get(block) else { continue };
                 let over = |o: &Piece| {
@@ -407,7 +421,7 @@ impl Core {
         for (block, meta) in late.iter().copied() {
             let source = Source::Overlay { meta, ticket: self.tickets.begin() };
             let task = self.read_task(key);
-            task.pieces.push(Piece { first: block, blocks: 1, source, buf: None, ready: None });
+            task.pieces.push(Piece::new(block, source));
             let sub = task.pieces.len() as u32 - 1;
             self.issue_piece(key, sub, fx);
         }
@@ -432,7 +446,7 @@ impl Core {
         let mut segments = Segments::new();
         for i in 0..task.pieces.len() {
             let p = &mut task.pieces[i];
-            if matches!(p.source, Source::Overlay { .. }) {
+            if matches!(p.source, Source::Overlay { .. } | Source::Missing { .. }) {
                 continue;
             }
             let data = p
@@ -441,7 +455,7 @@ impl Core {
                 .or_else(|| p.buf.take().map(Buf::freeze))
                 .expect("a piece without error has its data");
             // Only what may be promoted is kept beyond the answer.
-            let keep = task.promote && !matches!(p.source, Source::Slots { .. });
+            let keep = task.promote && matches!(p.source, Source::Core | Source::Memory);
             p.ready = keep.then(|| data.clone());
             let start = task.global(task.pieces[i].first) * BLOCK;
             let from = task.offset.max(start);
@@ -534,22 +548,28 @@ impl Core {
     }
 }
 
-/// Lays dirty blocks over the pieces from the core they belong to.
+/// Lays what is cached, and what was read again, over the pieces from the core they belong to, in the order it was asked for.
 fn overlay(task: &mut ReadTask) {
     for i in 0..task.pieces.len() {
-        let Source::Overlay { meta, .. } = task.pieces[i].source else { continue };
+        let (from, to, valid) = match task.pieces[i].source {
+            Source::Overlay { meta, .. } => {
+                let from = task.global(task.pieces[i].first) * BLOCK;
+                (from, from + BLOCK, Some(meta.valid))
+            }
+            Source::Missing { from, to } => (from, to, None),
+            _ => continue,
+        };
         let (block, Some(over)) = (task.pieces[i].first, task.pieces[i].buf.take()) else { continue };
         let under = task
             .pieces
             .iter_mut()
-            .find(|p| matches!(p.source, Source::Core) && p.first <= block && block < p.first + p.blocks);
-        let Some(base) = under.and_then(|p| p.buf.as_mut().map(|b| (p.first, b))) else { continue };
-        let (first, buf) = base;
-        let start = (block - first) as usize * BLOCK as usize;
-        for s in (0..8usize).filter(|s| meta.valid & (1 << s) != 0) {
-            let to = start + s * 512;
-            if to + 512 <= buf.len() {
-                buf[to..to + 512].copy_from_slice(&over[s * 512..s * 512 + 512]);
+            .find(|p| p.is_from_core() && p.first <= block && block < p.first + p.blocks);
+        let Some((first, buf)) = under.and_then(|p| p.buf.as_mut().map(|b| (p.first, b))) else { continue };
+        let start = (from - (task.first_global + u64::from(first - task.first)) * BLOCK) as usize;
+        for s in (0..(to - from) as usize / 512).filter(|s| valid.is_none_or(|v| v & (1 << s) != 0)) {
+            let at = start + s * 512;
+            if at + 512 <= buf.len() {
+                buf[at..at + 512].copy_from_slice(&over[s * 512..s * 512 + 512]);
             }
         }
     }

@@ -7,10 +7,15 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
+use std::ops::Range;
 
 pub const MIB: u64 = 1 << 20;
 pub const CORE: u64 = 64 * MIB;
 pub const SECOND: u64 = 1_000_000_000;
+
+fn overlap(bad: &Range<u64>, offset: u64, len: usize) -> bool {
+    offset < bad.end && bad.start < offset + len as u64
+}
 
 /// One shard whose devices do nothing by themselves.
 pub struct Hand {
@@ -23,6 +28,8 @@ pub struct Hand {
     pub answers: Vec<(u64, Result<Answer, ReqError>)>,
     /// What became of management requests.
     pub controlled: Vec<(u64, Result<(), String>)>,
+    /// Bytes of the core that cannot be read.
+    pub bad: Range<u64>,
 }
 
 impl Hand {
@@ -68,6 +75,7 @@ impl Hand {
             pending: Vec::new(),
             answers: Vec::new(),
             controlled: Vec::new(),
+            bad: 0..0,
         }
     }
 
@@ -152,6 +160,10 @@ impl Hand {
         let device = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
         let (mut buf, mut result) = (None, Ok(()));
         match op.kind {
+            OpKind::Read(b) if dev == Dev::Core && overlap(&self.bad, op.offset, b.len()) => {
+                buf = Some(b);
+                result = Err(IoError::new(IoKind::Io, "a bad sector"));
+            }
             OpKind::Read(mut b) => {
                 device.read_at(op.offset, &mut b).unwrap();
                 buf = Some(b);

@@ -1,5 +1,6 @@
 //! Claims that need every completion to come when the test says so.
 
+mod bad_sectors;
 mod destage;
 mod forsaken;
 mod freeze;

@@ -188,6 +188,23 @@ fn compare(
 ) -> Result<()> {
     let c = opened.compare(disk, COMPARED).context("the core cannot be read to compare it with the cache")?;
     let dirty = opened.dirty_blocks() * BLOCK;
+    if let Some(at) = c.first_unreadable {
+        say!(
+            "warning: {} of {} clean blocks cannot be read from the core {}, the first at byte {at} of the volume: the disk \
+             has bad sectors",
+            c.unreadable,
+            c.unreadable + c.compared,
+            core.spec
+        );
+    }
+    if c.compared == 0 && c.unreadable > 0 {
+        let dropped = opened.drop_clean(dev, options).context("clean lines cannot be dropped")?;
+        say!(
+            "warning: nothing shows that the core is what the cache knows: {dropped} clean blocks were dropped; {dirty} dirty \
+             bytes are kept"
+        );
+        return Ok(());
+    }
     if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
         say!(
             "warning: nothing in the cache can be compared with the core, since all of it is newer; {} was taken for the \

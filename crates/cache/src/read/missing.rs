@@ -1,0 +1,85 @@
+//! A read of the core that failed: one bad sector is no reason to fail what lies beside it, or what the cache has.
+
+use super::{Piece, Source};
+use crate::api::Effect;
+use crate::bug::{Bug, planted};
+use crate::core::Core;
+use crate::index::Meta;
+use crate::units::{BLOCK, sector_mask};
+use loligo_block::Buf;
+use smallvec::SmallVec;
+
+/// Bytes of the volume, from one to before the other.
+type Span = (u64, u64);
+
+/// Adds the sectors `mask` of the block that begins at `start` to the runs.
+fn extend(runs: &mut SmallVec<[Span; 4]>, start: u64, mask: u8) {
+    for s in (0..8u64).filter(|s| mask & (1 << s) != 0) {
+        let from = start + s * 512;
+        match runs.last_mut() {
+            Some(run) if run.1 == from => run.1 = from + 512,
+            _ => runs.push((from, from + 512)),
+        }
+    }
+}
+
+impl Core {
+    /// Puts piece `sub`, which the core could not give in one go, together from what the cache has and from runs of exactly
+    /// what the request still lacks. False where that would be the same read again.
+    pub(super) fn patch(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) -> bool {
+        let home_length = self.cfg.home_length;
+        let task = self.read_task(key);
+        let piece = &task.pieces[sub as usize];
+        let (first, blocks) = (piece.first, piece.blocks);
+        let (offset, end, at) = (task.offset, task.offset + task.len, task.global(first));
+        let len = (u64::from(blocks) * BLOCK).min(home_length - at * BLOCK);
+        let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
+        let mut over: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
+        for (block, global) in (first..first + blocks).zip(at..) {
+            let need = sector_mask(global, offset, end);
+            let cached = self.index.get(block);
+            let known = cached.filter(|m| self.serves(block, m, 0) || self.overlays(block, m));
+            over.extend(known.map(|m| (block, m)));
+            extend(&mut runs, global * BLOCK, need & !known.map_or(0, |m| m.valid));
+        }
+        let same = runs.as_slice() == [(at * BLOCK, at * BLOCK + len)];
+        if same || planted(self.cfg.bug, Bug::BridgedWithoutFallback) {
+            return false;
+        }
+        let task = self.read_task(key);
+        let piece = &mut task.pieces[sub as usize];
+        piece.source = Source::Patched;
+        piece.buf = Some(Buf::zeroed(len as usize));
+        let begun = task.pieces.len();
+        for (from, to) in runs {
+            let block = first + (from / BLOCK - at) as u32;
+            task.pieces.push(Piece::new(block, Source::Missing { from, to }));
+        }
+        for (block, meta) in over {
+            let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+            self.read_task(key).pieces.push(Piece::new(block, source));
+        }
+        for s in begun..self.read_task(key).pieces.len() {
+            self.issue_piece(key, s as u32, fx);
+        }
+        true
+    }
+
+    /// The clean version over `block` cannot be used: where nothing lies beneath it, its sectors `valid` are asked of the core.
+    pub(super) fn patch_from_core(&mut self, key: usize, block: u32, valid: u8, fx: &mut Vec<Effect>) {
+        let task = self.read_task(key);
+        let patched = |p: &Piece| matches!(p.source, Source::Patched);
+        if !task.pieces.iter().any(|p| patched(p) && p.first <= block && block < p.first + p.blocks) {
+            return;
+        }
+        let global = task.global(block);
+        let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
+        extend(&mut runs, global * BLOCK, valid & sector_mask(global, task.offset, task.offset + task.len));
+        for (from, to) in runs {
+            let task = self.read_task(key);
+            task.pieces.push(Piece::new(block, Source::Missing { from, to }));
+            let sub = task.pieces.len() as u32 - 1;
+            self.issue_piece(key, sub, fx);
+        }
+    }
+}
