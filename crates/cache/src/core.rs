@@ -29,6 +29,7 @@ use crate::record::{JournalId, Record};
 use crate::recover::Recovered;
 use crate::slots::{Slots, Tickets};
 use crate::stats::Stats;
+use crate::tables::Tables;
 use crate::tag::Who;
 use crate::units::{BLOCK, Stripe};
 use crate::vacate::Vacate;
@@ -73,6 +74,8 @@ pub struct Config {
     pub mode: Mode,
     /// Tunables at start.
     pub params: Params,
+    /// Sizes of hashed tables.
+    pub tables: Tables,
     /// A planted bug (only with the feature `planted-bugs`).
     pub bug: Option<Bug>,
 }
@@ -93,9 +96,6 @@ pub(crate) struct FlushTask {
     pub(crate) since: Nanos,
     pub(crate) pending: u32,
 }
-
-/// Granules of 16 blocks, hashed, that remember their last change.
-const STAMPS: usize = 1 << 16;
 
 /// One shard of a cache, as a state machine.
 #[derive(Debug)]
@@ -177,8 +177,8 @@ impl Core {
             slots: rec.slots,
             tickets: Tickets::default(),
             journal,
-            locks: Locks::new(),
-            recent: Recent::new(slots),
+            locks: Locks::new(cfg.tables.locks),
+            recent: Recent::new(slots, cfg.tables.recent),
             policy: rec.policy,
             admission: Admission::new(cfg.params.admission.kind(), slots),
             probation: Probation::new(slots),
@@ -200,7 +200,7 @@ impl Core {
             core_acked: 0,
             core_flushed: 0,
             changes: 0,
-            stamps: vec![0; STAMPS],
+            stamps: vec![0; cfg.tables.stamps],
             closed: Vec::new(),
             poisoned: None,
             forsaken: None,
@@ -519,7 +519,8 @@ impl Core {
     pub(crate) fn changed(&mut self, first: u32, last: u32) {
         self.changes += 1;
         for g in first / 16..=last / 16 {
-            self.stamps[g as usize % STAMPS] = self.changes;
+            let place = g as usize % self.stamps.len();
+            self.stamps[place] = self.changes;
         }
         if !self.probation.is_empty() {
             for block in first..=last {
@@ -530,7 +531,7 @@ impl Core {
 
     /// Whether `block` may have changed since the change counter stood at `stamp`.
     pub(crate) fn changed_since(&self, block: u32, stamp: u64) -> bool {
-        self.stamps[(block / 16) as usize % STAMPS] > stamp || self.locks.is_locked(block)
+        self.stamps[(block / 16) as usize % self.stamps.len()] > stamp || self.locks.is_locked(block)
     }
 
     /// Share of the slots that are mapped, in thousandths.

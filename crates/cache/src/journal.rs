@@ -346,6 +346,11 @@ impl Journal {
             && self.stamped < self.last_record
     }
 
+    /// What is yet to take effect.
+    pub(crate) fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.flight.iter().flat_map(|f| &f.actions).chain(&self.open_actions)
+    }
+
     /// Whether a flush would make anything more durable.
     pub(crate) fn undurable(&self) -> bool {
         self.completed > self.durable

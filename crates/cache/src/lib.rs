@@ -6,6 +6,7 @@
 //! * [`open`] holds what happens before and after service, over `SyncIo`: format, recover, compare, close, inspect.
 
 pub mod api;
+mod audit;
 mod back;
 mod bug;
 mod checkpoint;
@@ -41,6 +42,7 @@ mod router;
 mod slots;
 pub mod stats;
 pub mod superblock;
+mod tables;
 mod tag;
 mod through;
 pub mod units;
@@ -52,3 +54,4 @@ pub use bug::Bug;
 pub use forsaken::Alone;
 pub use index::Meta;
 pub use router::{Part, Router};
+pub use tables::Tables;

@@ -16,20 +16,25 @@ pub(crate) struct Locks {
     buckets: Vec<VecDeque<Held>>,
 }
 
-const BUCKETS: usize = 4096;
-
 impl Locks {
-    pub(crate) fn new() -> Locks {
-        Locks { buckets: vec![VecDeque::new(); BUCKETS] }
+    /// No lock, in so many lists.
+    pub(crate) fn new(buckets: usize) -> Locks {
+        Locks { buckets: vec![VecDeque::new(); buckets] }
     }
 
-    fn bucket(first: u32) -> usize {
-        (first as usize / crate::units::WINDOW_BLOCKS as usize) % BUCKETS
+    fn bucket(&self, first: u32) -> usize {
+        (first as usize / crate::units::WINDOW_BLOCKS as usize) % self.buckets.len()
+    }
+
+    /// Whether nobody holds or wants any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buckets.iter().all(VecDeque::is_empty)
     }
 
     /// Asks for `first..=last` (within one window) for `task`; true when it has it now.
     pub(crate) fn acquire(&mut self, first: u32, last: u32, task: usize) -> bool {
-        let b = &mut self.buckets[Self::bucket(first)];
+        let bucket = self.bucket(first);
+        let b = &mut self.buckets[bucket];
         let active = !b.iter().any(|h| h.first <= last && first <= h.last);
         b.push_back(Held { first, last, task, active });
         active
@@ -37,7 +42,8 @@ impl Locks {
 
     /// Gives up what `task` holds at `first`; adds the tasks that may go now to `woken`.
     pub(crate) fn release(&mut self, first: u32, task: usize, woken: &mut Vec<usize>) {
-        let b = &mut self.buckets[Self::bucket(first)];
+        let bucket = self.bucket(first);
+        let b = &mut self.buckets[bucket];
         let Some(at) = b.iter().position(|h| h.task == task) else { return };
         b.remove(at);
         for i in at..b.len() {
@@ -51,7 +57,7 @@ impl Locks {
 
     /// Whether a change of `block` is under way.
     pub(crate) fn is_locked(&self, block: u32) -> bool {
-        self.buckets[Self::bucket(block)].iter().any(|h| h.active && h.first <= block && block <= h.last)
+        self.buckets[self.bucket(block)].iter().any(|h| h.active && h.first <= block && block <= h.last)
     }
 }
 
@@ -61,7 +67,7 @@ mod tests {
 
     #[test]
     fn overlaps_go_in_the_order_they_came_and_others_do_not_wait() {
-        let mut l = Locks::new();
+        let mut l = Locks::new(16);
         let mut woken = Vec::new();
         assert!(l.acquire(0, 9, 1));
         assert!(!l.acquire(5, 15, 2));

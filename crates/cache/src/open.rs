@@ -2,9 +2,10 @@
 //! the core, close, release, inspect. What spans the shards is decided here, over [`SyncIo`], so that the simulator
 //! crashes it at every step.
 
+mod compare;
+
 use crate::bug::{Bug, planted};
 use crate::core::{Config, Core};
-use crate::index::Meta;
 use crate::layout::{FIRST_MARKS, Layout, LayoutError, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::page::{DIR_MAGIC, Directory, ROOT_MAGIC, Root, decode_page};
@@ -13,11 +14,13 @@ use crate::record::JournalId;
 use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
 use crate::resize::{exported, is_countable};
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
-use crate::units::{BLOCK, Stripe, WINDOW};
+use crate::tables::Tables;
+use crate::units::{BLOCK, Stripe};
 use crate::veil;
-use loligo_block::{IoError, IoKind, SyncIo, crc32c};
-use std::collections::BTreeMap;
+use loligo_block::{IoError, SyncIo, crc32c};
 use thiserror::Error;
+
+pub use compare::Comparison;
 
 /// Why a cache cannot be made, opened or closed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -255,6 +258,7 @@ impl Opened {
             region: sb.region,
             mode,
             params: o.params,
+            tables: Tables::default(),
             bug: o.bug,
         }
     }
@@ -270,61 +274,6 @@ impl Opened {
     /// Dirty blocks in all shards.
     pub fn dirty_blocks(&self) -> u64 {
         self.shards.iter().map(Recovered::dirty_blocks).sum()
-    }
-
-    /// Compares up to `samples` clean blocks with the core, those of its first and last MiB first. A block that the core
-    /// cannot read is counted and says nothing.
-    ///
-    /// # Errors
-    /// That the core is gone.
-    pub fn compare(&self, core: &mut dyn SyncIo, samples: usize) -> Result<Comparison, IoError> {
-        let home = &self.superblock;
-        let blocks = home.home_length.div_ceil(BLOCK);
-        let edge = WINDOW.div_ceil(BLOCK).min(blocks);
-        let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
-        let shards = home.layout.shards;
-        let mut chosen: BTreeMap<u64, Meta> = BTreeMap::new();
-        for block in (0..edge).chain(blocks - edge..blocks) {
-            let shard = Stripe::owner(block * BLOCK, shards);
-            let local = Stripe { shard, shards }.local(block);
-            let meta = self.shards[usize::from(shard)].index.get(local);
-            chosen.extend(meta.filter(clean).map(|m| (block, m)));
-        }
-        // Evenly over all slots first; where too few of those are clean, more are looked at, and every slot in the end.
-        let slots: u64 = self.shards.iter().map(|r| u64::from(r.slots.count())).sum();
-        let wanted = chosen.len().saturating_add(samples);
-        let even = (slots / samples.max(1) as u64).max(1);
-        for step in [even, (even / 16).max(1), 1] {
-            for (shard, rec) in (0u16..).zip(&self.shards) {
-                let of_shard = rec.blocks(Stripe { shard, shards }, step as usize).filter(|(_, m)| clean(m));
-                chosen.extend(of_shard.take(wanted.saturating_sub(chosen.len())));
-            }
-            if chosen.len() >= wanted {
-                break;
-            }
-        }
-        let mut c = Comparison::default();
-        let mut raw = vec![0u8; BLOCK as usize];
-        for (block, meta) in chosen {
-            let at = block * BLOCK;
-            let len = BLOCK.min(home.home_length - at) as usize;
-            raw.fill(0);
-            match core.read_at(home.home_start + at, &mut raw[..len]) {
-                Err(e) if e.kind == IoKind::Gone => return Err(e),
-                Err(_) => {
-                    c.unreadable += 1;
-                    c.first_unreadable.get_or_insert(at);
-                    continue;
-                }
-                Ok(()) => {}
-            }
-            for s in (0..8).filter(|s| meta.valid & (1 << s) == 0) {
-                raw[s * 512..s * 512 + 512].fill(0);
-            }
-            c.compared += 1;
-            c.different += u64::from(crc32c(&raw) != meta.crc);
-        }
-        Ok(c)
     }
 
     /// Forgets every clean block, durably: the core was changed without its cache.
@@ -382,19 +331,6 @@ impl Large {
 
 /// Pages of a checkpoint being written at a time.
 pub const PAGE_WRITES: u32 = 16;
-
-/// Result of [`Opened::compare`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Comparison {
-    /// Clean blocks compared.
-    pub compared: u64,
-    /// Of those, how many the core has other content for.
-    pub different: u64,
-    /// Clean blocks that the core could not read, beside those compared.
-    pub unreadable: u64,
-    /// Where in the volume the first of them begins, bytes.
-    pub first_unreadable: Option<u64>,
-}
 
 /// Marks the cache cleanly stopped. `finals`: each shard's last frame, as [`Core::last_seq`] gives it after its stop.
 ///

@@ -200,7 +200,7 @@ impl Core {
     }
 
     /// Whether the cached version alone answers a read of the sectors `need`.
-    fn serves(&self, block: u32, meta: &Meta, need: u8) -> bool {
+    pub(crate) fn serves(&self, block: u32, meta: &Meta, need: u8) -> bool {
         meta.valid & need == need
             && (meta.dirty != 0 || (self.mode.serves_clean() && !self.hidden.contains(&block)))
     }

@@ -1,8 +1,5 @@
 //! Which dirty versions may not be durable on the cache yet.
 
-/// Blocks remembered: hashed, so that two may share a place.
-const PLACES: usize = 1 << 18;
-
 /// In which journal frame blocks last became dirty. A block may seem newer than it is, never older.
 #[derive(Debug)]
 pub(crate) struct Recent {
@@ -10,9 +7,10 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// For `slots` slots: nothing is recent, as after recovery, which makes durable what it finds.
-    pub(crate) fn new(slots: u32) -> Recent {
-        Recent { frames: vec![0; (slots as usize).next_power_of_two().min(PLACES)] }
+    /// For `slots` slots, with `most` places, hashed, so that two blocks may share one: nothing is recent, as after recovery,
+    /// which makes durable what it finds.
+    pub(crate) fn new(slots: u32, most: usize) -> Recent {
+        Recent { frames: vec![0; (slots as usize).next_power_of_two().min(most)] }
     }
 
     fn place(&self, block: u32) -> usize {
@@ -44,13 +42,13 @@ mod tests {
 
     #[test]
     fn a_block_may_seem_newer_than_it_is_but_never_older() {
-        let mut r = Recent::new(1000);
+        let mut r = Recent::new(1000, 1 << 18);
         for seq in 1..5000u64 {
             let block = (seq * 7919 % 100_000) as u32;
             r.note(block, seq);
             assert_eq!(r.frame(block), seq);
             assert!(r.frame(block + 1024) >= seq);
         }
-        assert_eq!(Recent::new(1000).frame(77), 0);
+        assert_eq!(Recent::new(1000, 8).frame(77), 0);
     }
 }

@@ -87,6 +87,11 @@ impl Slots {
         self.free[slot as usize / 64] & (1u64 << (slot % 64)) != 0
     }
 
+    /// Slots that hold nothing, those above the limit too.
+    pub fn empty_count(&self) -> u32 {
+        self.free_count + self.parked
+    }
+
     /// Free slots.
     pub fn free_count(&self) -> u32 {
         self.free_count
@@ -179,6 +184,11 @@ impl Tickets {
     /// Every read that begins from now on has this ticket or a higher one.
     pub fn next(&self) -> u64 {
         self.base + self.active.len() as u64
+    }
+
+    /// Whether no read is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty()
     }
 
     /// The oldest read still in flight (or the next to begin).

@@ -3,7 +3,7 @@
 use super::{CHUNK, Plan, RecoverError, Replay, Report};
 use crate::index::Meta;
 use crate::units::BLOCK;
-use loligo_block::{IoError, SyncIo, crc32c};
+use loligo_block::{IoError, IoKind, SyncIo, crc32c};
 use std::collections::BTreeSet;
 
 /// Slots apart at most that are read in one go.
@@ -32,8 +32,7 @@ pub(super) fn verify(
                 break;
             }
             // One that the first look found wrong is looked at alone, and so are the versions before it.
-            dev.read_at(plan.layout.slot(slot), &mut raw)?;
-            if crc32c(&raw) == meta.crc {
+            if could_be(dev, plan, &meta, &mut raw)? {
                 break;
             }
             report.records_dropped += 1;
@@ -44,6 +43,16 @@ pub(super) fn verify(
         }
     }
     Ok(())
+}
+
+/// Whether the version's data matches, or cannot be read: it may have been acknowledged then, and an error is better than what was
+/// there before.
+fn could_be(dev: &mut dyn SyncIo, plan: &Plan, meta: &Meta, raw: &mut [u8]) -> Result<bool, IoError> {
+    match dev.read_at(plan.layout.slot(meta.slot), raw) {
+        Ok(()) => Ok(crc32c(raw) == meta.crc),
+        Err(e) if e.kind == IoKind::Gone => Err(e),
+        Err(_) => Ok(true),
+    }
 }
 
 /// Those of the slots whose data matches. Slots are given out in order, so that the newest lie side by side: they are read
@@ -67,7 +76,11 @@ fn whole(dev: &mut dyn SyncIo, plan: &Plan, mut wanted: Vec<Meta>) -> Result<BTr
     let mut good = BTreeSet::new();
     for run in runs {
         let raw = &mut raw[..bytes(run)];
-        dev.read_at(plan.layout.slot(run[0].slot), raw)?;
+        match dev.read_at(plan.layout.slot(run[0].slot), raw) {
+            // Each of them is looked at alone.
+            Err(e) if e.kind != IoKind::Gone => continue,
+            result => result?,
+        }
         let of = |m: &Meta| &raw[(m.slot - run[0].slot) as usize * BLOCK as usize..][..BLOCK as usize];
         good.extend(run.iter().filter(|m| crc32c(of(m)) == m.crc).map(|m| m.slot));
     }

@@ -107,6 +107,7 @@ impl Hand {
         let mut fx = Vec::new();
         self.shard.step(self.now, event, &mut fx);
         self.shard.settle(self.now, &mut fx);
+        self.shard.audit().unwrap();
         for effect in fx {
             match effect {
                 Effect::Io(dev, op) => self.pending.push((dev, op)),
