@@ -141,6 +141,7 @@ impl Bare {
             | Ask::Pause
             | Ask::Exchange(_)
             | Ask::Resume
+            | Ask::Fail
             | Ask::Abandon(_)
             | Ask::Drain
             | Ask::End => Said::Done(Ok(())),

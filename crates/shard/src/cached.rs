@@ -245,7 +245,13 @@ impl Cached {
                 }
                 let _ = said.send(Said::Done(result));
             }
-            Ask::Pause | Ask::Exchange(_) | Ask::Resume | Ask::Abandon(_) | Ask::Drain | Ask::End => {
+            Ask::Pause
+            | Ask::Exchange(_)
+            | Ask::Resume
+            | Ask::Fail
+            | Ask::Abandon(_)
+            | Ask::Drain
+            | Ask::End => {
                 let _ = said.send(Said::Done(Ok(())));
             }
         }

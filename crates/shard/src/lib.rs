@@ -10,6 +10,7 @@ mod alone;
 mod bare;
 mod cached;
 mod draft;
+mod exchange;
 mod locals;
 mod looper;
 mod mail;
@@ -21,6 +22,7 @@ mod status;
 
 pub use alone::Alone;
 pub use draft::Draft;
+pub use exchange::{NotExchanged, Paused};
 pub use locals::Local;
 pub use mail::{Ask, Handle, Said, Snapshot};
 pub use start::{Backend, CoreSource, Ended, Plan, Running, start};

@@ -2,13 +2,13 @@
 //! ring, answers leave a few at a time, and one system call submits and waits.
 
 use crate::bare::Bare;
-use crate::cached::Cached;
+use crate::cached::{Answers, Cached};
 use crate::locals::Clients;
 use crate::mail::{Ask, Mail, Mailbox, Said};
 use crate::pause::Pause;
 use crate::sockets::{Ready, Sockets};
 use crate::start::CACHE_ID;
-use loligo_block::{Foreign, IoError, Request, Ring};
+use loligo_block::{Foreign, IoError, Reply, ReqError, Request, Ring};
 use loligo_export::{Listener, Peer};
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
@@ -47,6 +47,8 @@ pub(crate) struct Looper {
     next_shard: usize,
     accept_again: Option<Instant>,
     pause: Pause,
+    /// Every request fails.
+    failed: bool,
     draining: Option<Sender<Said>>,
     ending: bool,
 }
@@ -75,6 +77,7 @@ impl Looper {
             next_shard: 0,
             accept_again: None,
             pause: Pause::default(),
+            failed: false,
             draining: None,
             ending: false,
         }
@@ -123,6 +126,7 @@ impl Looper {
             self.pause.hold(&mut self.requests);
             for req in self.requests.drain(..) {
                 match &mut self.engine {
+                    _ if self.failed => self.clients.answer(Reply { id: req.id, result: Err(ReqError::Io) }),
                     Engine::Cached(e) => e.request(req, &mut self.clients),
                     Engine::Bare(e) => e.request(&mut self.ring, now, req, &mut self.clients),
                 }
@@ -198,6 +202,11 @@ impl Looper {
             (Mail::Ask(Ask::Pause, said), _) => self.pause.begin(said),
             (Mail::Ask(Ask::Exchange(next), said), _) => self.pause.exchange(next, said),
             (Mail::Ask(Ask::Resume, said), _) => {
+                self.pause.end(&mut self.requests);
+                let _ = said.send(Said::Done(Ok(())));
+            }
+            (Mail::Ask(Ask::Fail, said), _) => {
+                self.failed = true;
                 self.pause.end(&mut self.requests);
                 let _ = said.send(Said::Done(Ok(())));
             }

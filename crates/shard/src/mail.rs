@@ -1,8 +1,7 @@
 //! What threads say to each other, and to whoever manages them.
 
-use crate::draft::{self, Draft};
+use crate::draft::Draft;
 use crate::locals::{Asker, Local};
-use crate::start::{Backend, CoreSource};
 use loligo_block::{Letterbox, Reply, ReqId, Request};
 use loligo_cache::Alone;
 use loligo_cache::api::{Control, Hint};
@@ -34,6 +33,8 @@ pub enum Ask {
     Exchange(Box<Draft>),
     /// Requests that are held go on, and those that come are taken again.
     Resume,
+    /// Every request fails from now on, those that a pause holds among them: the threads' engines are not of one kind.
+    Fail,
     /// Waits for the cache device no longer, because of this: it fails from now on, and what was under way to it at once.
     Abandon(String),
     /// Turn clients away: accepted requests are answered, later ones refused, connections closed. Answered when no
@@ -162,43 +163,6 @@ impl Handle {
     /// What the first that failed said.
     pub fn control(&self, control: &Control) -> Result<(), String> {
         self.wait_all(self.ask_all(|| Ask::Control(control.clone())))
-    }
-
-    /// Has every thread hold what clients ask from now on, and waits until nothing that came before is under way. Ended by
-    /// [`Handle::resume`].
-    ///
-    /// # Errors
-    /// Where that takes longer than `limit`, because a device does not answer; clients go on then as if nothing had been.
-    pub fn pause(&self, limit: Duration) -> Result<(), String> {
-        let paused = self.wait_within(self.ask_all(|| Ask::Pause), limit);
-        if paused.is_err() {
-            self.resume();
-        }
-        paused
-    }
-
-    /// Ends a pause.
-    pub fn resume(&self) {
-        // A thread that has ended holds nobody up.
-        let _ = self.wait_all(self.ask_all(|| Ask::Resume));
-    }
-
-    /// During a pause: every thread gets another engine, over `core`, for a volume of so many bytes in blocks of so many. Returns when
-    /// all have it, which they do once the one that was there is quiet: a cached one has been stopped before.
-    ///
-    /// # Errors
-    /// Where the backend is for another number of threads; nothing is exchanged then. Where it takes longer than `limit`, because a
-    /// device does not answer: some threads may have the one engine and some the other.
-    pub fn exchange(
-        &self,
-        core: CoreSource,
-        backend: Backend,
-        extent: (u64, u32),
-        limit: Duration,
-    ) -> Result<(), String> {
-        let drafts = draft::all(core, backend, self.shards(), extent).map_err(|e| e.to_string())?;
-        let said = drafts.into_iter().enumerate().map(|(n, d)| self.ask(n, Ask::Exchange(Box::new(d))));
-        self.wait_within(said.collect(), limit)
     }
 
     /// Gives the volume another size, which its superblock has already where there is one.

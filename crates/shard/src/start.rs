@@ -124,11 +124,15 @@ impl Running {
     ///
     /// # Errors
     /// Why the first that failed did.
-    pub fn join(self) -> Result<Vec<Ended>, IoError> {
+    pub fn join(mut self) -> Result<Vec<Ended>, IoError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Vec<Ended>, IoError> {
         drop(self.handle.ask_all(|| Ask::End));
         let mut ended = Vec::new();
         let mut result = Ok(());
-        for thread in self.threads {
+        for thread in std::mem::take(&mut self.threads) {
             let last = thread.last.recv();
             let panicked = match &last {
                 Ok(Last { stays: true, .. }) => {
@@ -150,6 +154,15 @@ impl Running {
             }
         }
         result.map(|()| ended)
+    }
+}
+
+impl Drop for Running {
+    /// However whoever had them came to let go of them, a panic among that: nobody is served without somebody who looks after it.
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            let _ = self.end();
+        }
     }
 }
 

@@ -24,6 +24,9 @@
 //! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
 //! name it also where the volume stays bare, so that such a cache is not wiped: it holds nothing that could be believed wrongly.
 //!
+//! **An exchange that breaks off.** Once a thread may have another engine there is no way back: every request fails, and the volume is
+//! started anew as after a crash (decision 0035). So it is where something durable could not be taken back.
+//!
 //! **A cache that answers nothing.** What is above needs a device that answers, and that is looked at first, and again where something
 //! takes too long. Where it does not, and the core has everything, the volume goes on without it as without one that failed (decision
 //! 0028): requests that wait for it are done by the core. Where the core lacks anything the cache stays, and they wait.
@@ -44,7 +47,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open as engine;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
-use loligo_shard::{Ask, Backend};
+use loligo_shard::{Ask, Backend, Paused};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,14 +120,17 @@ impl Volume {
         after
     }
 
-    /// Holds requests while `exchange` is done.
-    fn paused<T>(&mut self, exchange: impl FnOnce(&mut Volume) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    /// Holds requests while `exchange` is done, which ends the pause: what it gives up lets them go on, and what it cannot take back
+    /// fails them.
+    fn paused<T>(
+        &mut self,
+        exchange: impl FnOnce(&mut Volume, Paused) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
         let app = self.app.clone();
         let _alone = app.set_by_nobody();
         let begun = Instant::now();
-        app.handle.pause(LIMIT).map_err(|why| anyhow!("{why}: nothing is changed"))?;
-        let done = exchange(self);
-        app.handle.resume();
+        let pause = app.handle.pause(LIMIT).map_err(|why| anyhow!("{why}: nothing is changed"))?;
+        let done = exchange(self, pause);
         app.changes.held(begun.elapsed().as_secs_f64() * 1e3);
         done
     }
@@ -137,7 +143,7 @@ impl Volume {
         if self.alone {
             // Nothing is to be flushed, and the cache was declared void when it went.
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
-            return self.paused(|v| v.go_bare(&cache, memory));
+            return self.paused(|v, pause| v.go_bare(pause, &cache, memory));
         }
         let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
         if home != 0 {
@@ -183,7 +189,7 @@ impl Volume {
         if !self.cache_answers() {
             return Err(Trouble::Silent);
         }
-        match self.paused(|v| v.take_cache_away(memory)) {
+        match self.paused(|v, pause| v.take_cache_away(pause, memory)) {
             Err(Trouble::Kept(_)) if !self.cache_answers() => Err(Trouble::Silent),
             done => done,
         }
@@ -203,7 +209,7 @@ impl Volume {
         }
         self.forsake(why, Some(memory), false).map_err(Trouble::Kept)?;
         let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
-        self.paused(|v| v.go_bare(&cache, memory))
+        self.paused(|v, pause| v.go_bare(pause, &cache, memory))
     }
 
     /// Everything dirty to the core while clients are served.
@@ -242,7 +248,7 @@ impl Volume {
     }
 
     /// Steps 1 to 5 of a detach.
-    fn take_cache_away(&mut self, memory: &dyn Memory) -> Result<String, Trouble> {
+    fn take_cache_away(&mut self, pause: Paused, memory: &dyn Memory) -> Result<String, Trouble> {
         let handle = self.app.handle.clone();
         let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
         let Some(HeldCache { file, superblock, .. }) = &self.left.held else { unreachable!("asked above") };
@@ -272,15 +278,18 @@ impl Volume {
             };
             return Err(match back() {
                 Ok(()) => Trouble::Kept(why.context("the cache stays")),
-                Err(_) => Trouble::Broken(why),
+                Err(_) => {
+                    pause.fail();
+                    Trouble::Broken(why)
+                }
             });
         }
         drop(superblock);
-        self.go_bare(&cache, memory)
+        self.go_bare(pause, &cache, memory)
     }
 
     /// Steps 4 and 5.
-    fn go_bare(&mut self, cache: &LastCache, memory: &dyn Memory) -> Result<String, Trouble> {
+    fn go_bare(&mut self, pause: Paused, cache: &LastCache, memory: &dyn Memory) -> Result<String, Trouble> {
         let handle = self.app.handle.clone();
         // 4
         if let Err(why) = memory.detached(&self.options.name) {
@@ -294,9 +303,9 @@ impl Volume {
         let (size, block) = (self.app.info().size, self.told.block);
         // Its superblocks are not to be written again if this ends the volume.
         self.left.void = true;
-        handle
+        pause
             .exchange(self.left.core.source(), Backend::Bare, (size, block), LIMIT)
-            .map_err(|why| Trouble::Broken(anyhow!(why)))?;
+            .map_err(|why| Trouble::Broken(anyhow!(why.fail())))?;
         self.left.void = false;
         self.governing = None;
         self.left.held = None;
@@ -373,7 +382,7 @@ impl Volume {
             let file = v.left.held.as_ref().map(|h| h.file.clone()).expect("put there just now");
             Backend::Cached { cache: file, cores, home_start }
         };
-        let done = self.paused(|v| v.put_cache(keys, memory, backend));
+        let done = self.paused(|v, pause| v.put_cache(pause, keys, memory, backend));
         if let Err(trouble) = done {
             self.options = before;
             let held = self.left.held.take();
@@ -435,6 +444,7 @@ impl Volume {
     /// Steps 1 to 4 of an attach.
     fn put_cache(
         &mut self,
+        pause: Paused,
         keys: &CacheConfig,
         memory: &dyn Memory,
         backend: impl FnOnce(&Volume) -> Backend,
@@ -461,15 +471,18 @@ impl Volume {
             if let Err(why) = home.attach(&sb, &held.file, through) {
                 return Err(match home.detach(0, &held.file).and_then(|()| memory.detached(&name)) {
                     Ok(()) => Trouble::Kept(why),
-                    Err(_) => Trouble::Broken(why),
+                    Err(_) => {
+                        pause.fail();
+                        Trouble::Broken(why)
+                    }
                 });
             }
         }
         // 4
         let (size, block) = (self.app.info().size, self.told.block);
         let backend = backend(self);
-        let exchanged = self.app.handle.exchange(self.left.core.source(), backend, (size, block), LIMIT);
-        exchanged.map_err(|why| Trouble::Broken(anyhow!(why)))
+        let exchanged = pause.exchange(self.left.core.source(), backend, (size, block), LIMIT);
+        exchanged.map_err(|why| Trouble::Broken(anyhow!(why.fail())))
     }
 }
 

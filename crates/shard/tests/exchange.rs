@@ -1,0 +1,120 @@
+//! Claims about an exchange of engines that is not over in time in every thread.
+
+use loligo_block::{
+    Answer, Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqError, ReqKind, Request,
+    SyncFile, SyncIo,
+};
+use loligo_cache::Core;
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::params::Params;
+use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_export::{Export, Limits, Volume};
+use loligo_shard::{Ask, Backend, CoreSource, Handle, NotExchanged, Plan, start};
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const CORE: u64 = 64 * MIB;
+const LONG: Duration = Duration::from_secs(20);
+
+fn file(path: &Path, size: u64) -> DeviceFile {
+    let _ = std::fs::remove_file(path);
+    DeviceFile::create(path, size, &FileOptions::default()).expect("a file")
+}
+
+fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
+    let (mut c, mut d) = (SyncFile::new(cache.clone()), SyncFile::new(core.clone()));
+    let format = FormatOptions {
+        uuid: [7; 16],
+        name: "t".into(),
+        cache_size: 64 * MIB,
+        core: CoreIdentity { size: CORE, id: String::new() },
+        line_size: 4096,
+        shards: 2,
+        mode: Mode::Wb,
+        core_reserve: 0,
+        journal_len: 0,
+    };
+    open::format(&mut c, &format).expect("format");
+    let options = OpenOptions { force: false, params: Params::default(), bug: None };
+    let sb = Superblock::load(&mut c).expect("superblock");
+    let devices = Devices {
+        journal_unit: 512,
+        cache_volatile: true,
+        core_volatile: true,
+        core_unmaps: false,
+        core_groups: false,
+        core_large: Large::NEVER,
+        core_snapshots: false,
+        page_writes: PAGE_WRITES,
+    };
+    open::open(&mut c, &mut d, sb, &options).expect("open").into_cores(Mode::Wb, &options, &devices).1
+}
+
+fn ask(handle: &Handle, thread: usize, kind: ReqKind, offset: u64) -> Result<Option<u8>, ReqError> {
+    let (send, answer) = channel();
+    let request = Request { id: 0, kind, offset, len: 4096, fua: false };
+    handle.local(thread).ask(
+        request,
+        Box::new(move |result: Result<Answer, ReqError>| {
+            let _ = send.send(result.map(|a| match a {
+                Answer::Data(pieces) => Some(pieces[0][0]),
+                _ => None,
+            }));
+        }),
+    );
+    answer.recv_timeout(LONG).expect("an answer")
+}
+
+fn bytes(byte: u8) -> ReqKind {
+    ReqKind::Write(Buf::copy_of(&[byte; 4096]).freeze())
+}
+
+#[test]
+fn after_an_exchange_that_broke_off_nobody_is_served() {
+    let dir = std::env::temp_dir().join(format!("loligo-exchange-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let (cache, core) = (file(&dir.join("cache"), 64 * MIB), file(&dir.join("core"), CORE));
+    let spec: DeviceSpec = dir.join("core").to_str().expect("text").parse().expect("a path");
+    let source = || CoreSource::File(spec.clone(), core.clone().into());
+    let backend = || Backend::Cached {
+        cache: CacheDevice::from(cache.clone()),
+        cores: cores(&cache, &core),
+        home_start: 0,
+    };
+    let running = start(Plan {
+        export: Export::new("vol", CORE),
+        limits: Limits::default(),
+        tls: None,
+        listeners: Vec::new(),
+        core: source(),
+        lease: None,
+        backend: backend(),
+    })
+    .expect("threads");
+    let handle = running.handle().clone();
+    // To two bare threads, as a detach does.
+    let pause = handle.pause(LONG).expect("nothing is under way");
+    pause.exchange(source(), Backend::Bare, (CORE, 512), LONG).expect("bare");
+    assert_eq!(ask(&handle, 0, bytes(1), 0), Ok(None));
+    assert_eq!(ask(&handle, 1, ReqKind::Read, 0), Ok(Some(1)));
+    // And back, as an attach does; one thread has something else to do for longer than the limit.
+    let pause = handle.pause(LONG).expect("nothing is under way");
+    let backend = backend();
+    for _ in 0..20_000 {
+        drop(handle.ask(1, Ask::Snapshot));
+    }
+    let broken = pause.exchange(source(), backend, (CORE, 512), Duration::ZERO);
+    assert!(matches!(broken, Err(NotExchanged::Failed(_))), "{broken:?}");
+    for thread in [0, 1] {
+        assert_eq!(ask(&handle, thread, bytes(2), 0), Err(ReqError::Io), "a write by thread {thread}");
+        assert_eq!(ask(&handle, thread, ReqKind::Read, 0), Err(ReqError::Io), "a read by thread {thread}");
+    }
+    running.join().expect("a clean end");
+    let mut first = [0; 4096];
+    SyncFile::new(core.clone()).read_at(0, &mut first).expect("readable");
+    assert_eq!(first, [1; 4096], "nothing refused is written");
+    let _ = std::fs::remove_dir_all(&dir);
+}
