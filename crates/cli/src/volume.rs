@@ -297,11 +297,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Resize { name, size, json } => {
             changed(&daemon.resize(&name, &Resize { bytes: size })?, json)?;
         }
-        What::Restart { name } => {
-            daemon.check(&name)?;
-            ended(&name, &daemon.stop(&name, &Stop { flush: false })?)?;
-            began(&name, &daemon.start(&name, Leave::default())?)?;
-        }
+        What::Restart { name } => began(&name, &daemon.restart(&name)?)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -321,13 +321,14 @@ impl DaemonClient {
         self.settled(name, begun)
     }
 
-    /// Whether a served volume could be started as it is defined now.
+    /// Stops a volume and starts it as it is defined now; how it is then.
     ///
     /// # Errors
-    /// Why not, as far as that is seen while it is served.
-    pub fn check(&self, name: &str) -> Result<()> {
+    /// Why not, as far as that is seen while it is served; then it is not stopped.
+    pub fn restart(&self, name: &str) -> Result<Status> {
         names::check_name(name)?;
-        self.0.call::<Value>(Method::GET, &format!("/v1/volumes/{name}/check"), None).map(drop)
+        let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/restart"), Some(json!({})))?;
+        self.settled(name, begun)
     }
 
     /// Puts a cache in front of a served volume; how that ended.

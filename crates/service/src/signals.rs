@@ -32,6 +32,11 @@ impl Stopper {
         }
     }
 
+    /// Whether somebody has asked.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
     /// As a signal does to a volume in the foreground.
     pub(crate) fn stop(&self) {
         // It may have ended meanwhile.

@@ -13,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Sectors that are written, and stay dirty for want of a core.
@@ -42,7 +43,8 @@ impl Breakable {
             }
         };
         let core = fs.make("core", CORE).display().to_string();
-        let name = format!("t{}-core-{mode}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("t{}-core-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let device = (!impossible("a failing core under a block device"))
             .then(|| PathBuf::from(format!("/dev/loligo/{name}")));
         let old = site.path("a.core").display().to_string();

@@ -10,5 +10,6 @@ mod live;
 mod pool;
 mod random;
 mod site;
+mod supervisor;
 mod told;
 mod users;

@@ -97,6 +97,20 @@ impl Site {
         }
     }
 
+    /// Waits until there is no such volume any more.
+    pub fn wait_gone(&self, volume: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.cli.loligo(&["volume", "show", volume]);
+            let words = String::from_utf8_lossy(&shown.stderr);
+            if words.contains(&format!("there is no volume '{volume}'")) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{volume} is still there: {words}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// A client of a volume.
     pub fn load(&self, volume: &str) -> Load {
         Load::connect(&self.path(&format!("{volume}.nbd")), volume, 1).expect("a connection")

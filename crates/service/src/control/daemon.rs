@@ -33,7 +33,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(show, delete))
         .routes(routes!(start))
         .routes(routes!(stop))
-        .routes(routes!(check))
+        .routes(routes!(restart))
         .routes(routes!(attach))
         .routes(routes!(detach))
         .routes(routes!(resize))
@@ -191,11 +191,10 @@ async fn stop(
     settled(blocking(move || daemon.set_running(&name, None, how.flush)).await).await
 }
 
-/// Whether a served volume could be started as it is defined now, as far as that is seen without stopping it.
-#[utoipa::path(get, path = "/v1/volumes/{name}/check", responses((status = 200, body = Value, description = "Nothing is against it"), (status = 409, description = "It could not be: the error says why")))]
-async fn check(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Value>, Refused> {
-    let done = blocking(move || daemon.check_restart(&name)).await;
-    done.map(|()| Json(json!({}))).map_err(refused)
+/// Stops a volume and starts it as it is defined now. What can be said against that while it is served is said before it is stopped.
+#[utoipa::path(post, path = "/v1/volumes/{name}/restart", responses((status = 200, body = Status), (status = 409, description = "It cannot be, and nothing is stopped: the error says why")))]
+async fn restart(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Status>, Refused> {
+    settled(blocking(move || daemon.restart(&name)).await).await
 }
 
 /// A cache that is to be put in front of a served volume.

@@ -2,102 +2,29 @@
 
 use super::config::{Leave, VolumeConfig};
 use super::exchange::CacheConfig;
-use super::guard;
+use super::hook::after_start;
 use super::state::LastCache;
+pub use super::status::Status;
 use super::words::of_file;
 use crate::absent::Absent;
 use crate::app::App;
+use crate::cache::CutOff;
 use crate::control::ControlThread;
 use crate::say::{LastWords, say, speak_for};
 use crate::serve::live::After;
 use crate::serve::{GLANCE, LOOK, ServeOptions, Volume};
 use crate::signals::{StopSignals, Stopper};
 use loligo_cache::units::BLOCK;
-use serde::{Deserialize, Serialize};
-use std::process::{Command, Stdio};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use utoipa::ToSchema;
 
 /// Between two looks for a device that is not there.
 const ABSENT: Duration = Duration::from_secs(2);
 /// The pause before a volume whose threads have ended is started again; doubled each time, up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// How a volume is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "state", content = "why", rename_all = "lowercase")]
-pub enum Status {
-    /// Nobody wants it to run.
-    #[default]
-    Stopped,
-    /// Cache and core are being opened and recovered.
-    Starting,
-    /// Clients may come.
-    Serving,
-    /// Its cache or core is not there: it starts when that comes.
-    Waiting(String),
-    /// It cannot start, and will not by itself.
-    Refused(String),
-    /// It is being stopped.
-    Stopping,
-    /// It ended by itself, or its stop failed; it is started again after a while.
-    Failed(String),
-}
-
-impl Status {
-    /// In one word.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Status::Stopped => "stopped",
-            Status::Starting => "starting",
-            Status::Serving => "serving",
-            Status::Waiting(_) => "waiting",
-            Status::Refused(_) => "refused",
-            Status::Stopping => "stopping",
-            Status::Failed(_) => "failed",
-        }
-    }
-
-    /// More than a word, where there is more to say.
-    pub fn why(&self) -> Option<&str> {
-        match self {
-            Status::Waiting(why) | Status::Refused(why) | Status::Failed(why) => Some(why),
-            Status::Stopped | Status::Starting | Status::Serving | Status::Stopping => None,
-        }
-    }
-
-    /// Why nothing can be done to the volume `name` that is done to one that is served, and what makes it one.
-    pub fn unserved(&self, name: &str) -> String {
-        let start = format!("'loligo volume start {name}'");
-        match self {
-            Status::Stopped => format!("volume '{name}' is stopped: {start} starts it"),
-            Status::Starting => {
-                format!(
-                    "volume '{name}' is starting: {start} waits until it is served, and says what it waits for"
-                )
-            }
-            Status::Serving => format!("volume '{name}' comes or goes at this moment: try again"),
-            Status::Waiting(why) => {
-                format!("volume '{name}' is waiting, and starts when that is there: {why}")
-            }
-            Status::Refused(why) => {
-                format!("volume '{name}' is refused: {why}. Once that is mended, {start} starts it")
-            }
-            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again after that"),
-            Status::Failed(why) => {
-                format!("volume '{name}' has failed, and is started again by itself: {why}")
-            }
-        }
-    }
-
-    /// It stays so until somebody does something.
-    fn settled(&self) -> bool {
-        !matches!(self, Status::Starting | Status::Stopping)
-    }
-}
 
 /// What is wanted of a volume.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,7 +33,7 @@ enum Wish {
     Run(Leave),
     /// Not to be; with the first, everything dirty goes to the core before.
     Stop { flush: bool },
-    /// To end with the daemon.
+    /// To end, and its thread with it.
     Quit,
 }
 
@@ -121,6 +48,8 @@ struct Inner {
     stopper: Option<Stopper>,
     /// The last line that it said since it was told to start or to stop.
     says: LastWords,
+    /// Its thread does nothing more.
+    over: bool,
 }
 
 /// One volume of the daemon.
@@ -159,8 +88,16 @@ impl Entry {
     ) -> std::io::Result<Arc<Entry>> {
         let wish = if run { Wish::Run(Leave::default()) } else { Wish::Stop { flush: false } };
         let status = if run { Status::Starting } else { Status::Stopped };
-        let inner =
-            Inner { config, status, wish, wishes: 1, app: None, stopper: None, says: LastWords::default() };
+        let inner = Inner {
+            config,
+            status,
+            wish,
+            wishes: 1,
+            app: None,
+            stopper: None,
+            says: LastWords::default(),
+            over: false,
+        };
         let entry = Arc::new(Entry {
             name: name.to_owned(),
             inner: Mutex::new(inner),
@@ -170,7 +107,7 @@ impl Entry {
         let own = entry.clone();
         let thread = std::thread::Builder::new()
             .name(format!("vol-{name}"))
-            .spawn(move || own.live(&*memory, &control))?;
+            .spawn(move || own.live_on(&*memory, &control))?;
         *entry.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(entry)
     }
@@ -217,17 +154,20 @@ impl Entry {
         self.changed.notify_all();
     }
 
-    fn wish(&self, wish: Wish) {
+    fn wish(&self, wish: Wish, anew: bool) {
         let mut inner = self.lock();
         if inner.wish == Wish::Quit {
             return;
         }
-        if let (Wish::Stop { .. } | Wish::Quit, Some(stopper)) = (&wish, &inner.stopper) {
+        if (anew || !matches!(wish, Wish::Run(_)))
+            && let Some(stopper) = &inner.stopper
+        {
             stopper.ask();
         }
         let before = inner.status.clone();
         // Whoever asked next would otherwise see how it was before the wish.
         match (&wish, &inner.status) {
+            (Wish::Run(_), Status::Serving) if anew => inner.status = Status::Stopping,
             (Wish::Run(_), Status::Starting | Status::Serving | Status::Stopping) => {}
             (Wish::Run(_), _) => inner.status = Status::Starting,
             (Wish::Stop { .. } | Wish::Quit, Status::Stopped) => {}
@@ -243,25 +183,43 @@ impl Entry {
 
     /// Starts it, if it is not served.
     pub(crate) fn start(&self, leave: Leave) {
-        self.wish(Wish::Run(leave));
+        self.wish(Wish::Run(leave), false);
+    }
+
+    /// Stops it where it is served, and starts it by the definition that it has by then.
+    pub(crate) fn restart(&self) {
+        self.wish(Wish::Run(Leave::default()), true);
     }
 
     /// Stops it.
     pub(crate) fn stop(&self, flush: bool) {
-        self.wish(Wish::Stop { flush });
+        self.wish(Wish::Stop { flush }, false);
     }
 
-    /// Stops it for good. A second call gives up what the stop waits for.
+    /// Stops it for good, and ends its thread.
     pub(crate) fn quit(&self) {
-        {
-            let inner = self.lock();
-            if inner.wish == Wish::Quit
-                && let Some(stopper) = &inner.stopper
-            {
-                stopper.stop();
-            }
+        self.wish(Wish::Quit, false);
+    }
+
+    /// Gives up what its stop waits for.
+    pub(crate) fn hurry(&self) {
+        if let Some(stopper) = &self.lock().stopper {
+            stopper.stop();
         }
-        self.wish(Wish::Quit);
+    }
+
+    /// Takes back that it is to stop for good; it is stopped then. False where its thread has ended.
+    pub(crate) fn stay(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.over {
+            return false;
+        }
+        if inner.wish == Wish::Quit {
+            inner.wish = Wish::Stop { flush: false };
+            inner.wishes += 1;
+            self.changed.notify_all();
+        }
+        true
     }
 
     /// Whether its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
@@ -269,10 +227,20 @@ impl Entry {
         self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
     }
 
-    /// Whether its thread has ended.
+    /// Whether its thread does nothing more.
     pub(crate) fn is_over(&self) -> bool {
+        if self.lock().over {
+            return true;
+        }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until its thread does nothing more, or for `limit`; whether that is so.
+    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+        let inner = self.lock();
+        let waiting = self.changed.wait_timeout_while(inner, limit, |i| !i.over);
+        waiting.unwrap_or_else(PoisonError::into_inner).0.over
     }
 
     /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
@@ -288,24 +256,52 @@ impl Entry {
         drop(self.changed.wait_timeout_while(inner, limit, |i| i.wishes == seen));
     }
 
-    fn live(&self, memory: &dyn Memory, control: &ControlThread) {
+    /// Lives on after a panic: its volume has failed then, and nobody is served any more by threads that went with it.
+    fn live_on(&self, memory: &dyn Memory, control: &ControlThread) {
         speak_for(&self.name, &self.lock().says);
+        let mut pause = AGAIN;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.live(memory, control))) {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+            let seen = {
+                let mut inner = self.lock();
+                (inner.app, inner.stopper) = (None, None);
+                inner.status = Status::Failed(format!("the volume's thread panicked: {words}"));
+                inner.wishes
+            };
+            self.changed.notify_all();
+            self.other_wish(seen, pause);
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Does nothing more.
+    fn end(inner: &mut Inner, changed: &Condvar) {
+        // One whose stop failed says so to the last.
+        if !matches!(inner.status, Status::Failed(_)) {
+            inner.status = Status::Stopped;
+        }
+        inner.over = true;
+        changed.notify_all();
+    }
+
+    fn live(&self, memory: &dyn Memory, control: &ControlThread) {
         let mut pause = AGAIN;
         loop {
             let (wish, seen, config) = {
-                let inner = self.lock();
+                let mut inner = self.lock();
+                // Decided and said under one lock: whoever takes it back is heard, or sees that it is too late.
+                if inner.wish == Wish::Quit {
+                    return Entry::end(&mut inner, &self.changed);
+                }
                 (inner.wish.clone(), inner.wishes, inner.config.clone())
             };
-            let leave = match wish {
-                Wish::Quit => return self.set(Status::Stopped),
-                Wish::Stop { .. } => {
-                    if !matches!(self.status(), Status::Failed(_)) {
-                        self.set(Status::Stopped);
-                    }
-                    self.other_wish(seen, Duration::MAX);
-                    continue;
+            let Wish::Run(leave) = wish else {
+                if !matches!(self.status(), Status::Failed(_)) {
+                    self.set(Status::Stopped);
                 }
-                Wish::Run(leave) => leave,
+                self.other_wish(seen, Duration::MAX);
+                continue;
             };
             // One that is waited for is tried now and then, and stays what it is until its device comes.
             if !matches!(self.status(), Status::Waiting(_)) {
@@ -314,6 +310,8 @@ impl Entry {
             let begun = Instant::now();
             match self.serve(&config, leave, memory, control) {
                 Ok(()) => {}
+                // Something else is wanted by now, and is done next.
+                Err(Ended::Refused(why)) if why.is::<CutOff>() => {}
                 Err(Ended::Refused(why)) => {
                     let text = of_file(&format!("{why:#}"));
                     if why.is::<Absent>() {
@@ -421,7 +419,9 @@ impl Entry {
         {
             let mut inner = self.lock();
             inner.app = Some(volume.app.clone());
-            inner.status = Status::Serving;
+            if !inner.stopper.as_ref().is_some_and(Stopper::is_asked) {
+                inner.status = Status::Serving;
+            }
         }
         self.changed.notify_all();
         say!("serving");
@@ -457,28 +457,48 @@ enum Ended {
     Failed(anyhow::Error),
 }
 
-/// Runs the command that a volume has for its starts, not waiting for it longer than it takes to say what became of it.
-fn after_start(words: &[String]) {
-    let Some((program, args)) = words.split_first() else { return };
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null());
-    // What it starts is not to speak to systemd in the daemon's name.
-    for name in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
-        command.env_remove(name);
-    }
-    let (program, prefix) = (program.clone(), crate::say::prefix());
-    std::thread::spawn(move || {
-        guard::unmark();
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(why) => return eprintln!("{prefix}warning: after-start: {program} cannot be run: {why}"),
-        };
-        // What it starts has no part in the daemon's standing when memory is short.
-        let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
-        match child.wait() {
-            Ok(status) if status.success() => {}
-            Ok(status) => eprintln!("{prefix}warning: after-start: {program} ended with {status}"),
-            Err(why) => eprintln!("{prefix}warning: after-start: {program}: {why}"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A daemon that panics when it is asked for the first time, and then refuses.
+    #[derive(Default)]
+    struct Panics(AtomicUsize);
+
+    impl Memory for Panics {
+        fn options(&self, _: &str, _: &VolumeConfig, _: Leave) -> anyhow::Result<ServeOptions> {
+            assert_ne!(self.0.fetch_add(1, Ordering::Relaxed), 0, "planted");
+            bail!("not this one")
         }
-    });
+        fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn is_bare(&self, _: &str) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn detached(&self, _: &str) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn follow(&self, _: &Arc<App>) {}
+    }
+
+    #[test]
+    fn a_panic_makes_a_volume_failed_and_its_thread_lives_on() {
+        let config = toml::from_str("core = \"/nowhere\"\nlisten = [\"unix:/nowhere\"]").unwrap();
+        let control = ControlThread::start().unwrap();
+        let entry = Entry::new("v", config, true, Arc::<Panics>::default(), control).unwrap();
+        let limit = Duration::from_secs(60);
+        let failed = entry.settle(limit);
+        assert!(matches!(&failed, Status::Failed(why) if why.contains("panicked")), "{failed:?}");
+        entry.start(Leave::default());
+        let refused = entry.settle(limit);
+        assert_eq!(refused, Status::Refused("not this one".to_owned()));
+        entry.quit();
+        assert!(entry.ends_within(limit));
+    }
 }

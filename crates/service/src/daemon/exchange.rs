@@ -221,6 +221,8 @@ impl Daemon {
     /// # Errors
     /// What can be refused at once; everything else is said of the change.
     pub(crate) fn attach(&self, name: &str, cache: CacheConfig, force: bool) -> Result<ChangeState> {
+        // Nobody else is given the device meanwhile.
+        let _turn = self.volumes.turn();
         let now = self.effective(name)?;
         ensure!(now.cache.is_none(), "volume '{name}' has a cache: 'loligo volume detach {name}' first");
         ensure!(cache.cache.is_some(), "no cache is given");

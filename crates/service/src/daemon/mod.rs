@@ -7,11 +7,15 @@ pub mod config;
 pub mod entry;
 pub mod exchange;
 mod guard;
+mod hook;
 mod notes;
 mod pools;
 mod restart;
 pub mod state;
+mod status;
+mod supervisor;
 mod void;
+mod volumes;
 pub(crate) mod words;
 
 use crate::app::App;
@@ -21,7 +25,7 @@ use crate::say::say;
 use crate::stats::trouble;
 use crate::{log, metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use config::{Config, Leave, Taken, VolumeConfig};
+use config::{Config, Taken, VolumeConfig};
 use entry::{Entry, Status};
 use loligo_export::ListenAddr;
 use notes::{Notes, with_overrides};
@@ -38,6 +42,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use volumes::{Known, Volumes};
 
 /// The name of the daemon's own socket among those of volumes.
 pub(crate) const SOCKET: &str = "loligod";
@@ -68,14 +73,7 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     control: ControlThread,
     memory: Arc<Notes>,
-    volumes: Mutex<BTreeMap<String, Known>>,
-}
-
-#[derive(Debug)]
-struct Known {
-    entry: Arc<Entry>,
-    /// It is in the file, and not made by command.
-    from_file: bool,
+    volumes: Volumes,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -155,7 +153,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         started: Instant::now(),
         control: control.clone(),
         memory,
-        volumes: Mutex::default(),
+        volumes: Volumes::default(),
     });
     daemon.begin(&config)?;
     // Names may have come to mean other devices since the file was checked. Whoever is second is refused; the others are served.
@@ -194,7 +192,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     };
     ensure!(stop, "the signal thread is gone");
     notify(&[NotifyState::Stopping]);
-    daemon.quit_all();
+    daemon.volumes.close();
     while !daemon.is_over() {
         notify(&[
             NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32),
@@ -207,7 +205,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
                 );
                 let _ = kill_process(getpid(), Signal::KILL);
             }
-            daemon.quit_all();
+            daemon.entries().iter().for_each(|e| e.hurry());
         }
     }
     Ok(if daemon.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -236,6 +234,9 @@ pub struct Listed {
     pub status: Status,
     /// It is in the file, and not made by command.
     pub from_file: bool,
+    /// It is being stopped, and is no volume any more once that is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
     /// What it said last; while it starts or stops, and if it said anything.
     #[serde(default)]
     pub says: Option<String>,
@@ -267,33 +268,8 @@ impl Listed {
 }
 
 impl Daemon {
-    /// Starts every volume of the file, and those made by command.
-    fn begin(self: &Arc<Daemon>, config: &Config) -> Result<()> {
-        for (name, volume) in &config.volumes {
-            self.add(name, volume.clone(), true)?;
-        }
-        let state = lock(&self.memory.state).clone();
-        for (name, remembered) in &state.volumes {
-            let Some(made) = &remembered.made else { continue };
-            if config.volumes.contains_key(name) {
-                say!("{name}: warning: made by command once, and in the file now: the file counts");
-                continue;
-            }
-            self.add(name, made.clone(), false)?;
-        }
-        Ok(())
-    }
-
-    fn add(&self, name: &str, volume: VolumeConfig, from_file: bool) -> Result<Arc<Entry>> {
-        let run = self.memory.of(name).run.unwrap_or(volume.autostart);
-        let entry = Entry::new(name, volume, run, self.memory.clone(), self.control.clone())
-            .context("starting a thread")?;
-        lock(&self.volumes).insert(name.to_owned(), Known { entry: entry.clone(), from_file });
-        Ok(entry)
-    }
-
     fn entries(&self) -> Vec<Arc<Entry>> {
-        lock(&self.volumes).values().map(|k| k.entry.clone()).collect()
+        self.volumes.all().into_iter().map(|known| known.entry).collect()
     }
 
     /// The volume `name`.
@@ -301,10 +277,7 @@ impl Daemon {
     /// # Errors
     /// Where there is none.
     pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>> {
-        match lock(&self.volumes).get(name) {
-            Some(known) => Ok(known.entry.clone()),
-            None => bail!("there is no volume '{name}': 'loligo volume list' shows those that there are"),
-        }
+        self.volumes.find(name).map(|known| known.entry)
     }
 
     fn apps(&self) -> Vec<Arc<App>> {
@@ -313,10 +286,6 @@ impl Daemon {
 
     fn statuses(&self) -> Vec<Status> {
         self.entries().iter().map(|e| e.status()).collect()
-    }
-
-    fn quit_all(&self) {
-        self.entries().iter().for_each(|e| e.quit());
     }
 
     fn is_over(&self) -> bool {
@@ -343,9 +312,7 @@ impl Daemon {
 
     /// All volumes.
     pub(crate) fn list(&self) -> Vec<Listed> {
-        let known: Vec<(Arc<Entry>, bool)> =
-            lock(&self.volumes).values().map(|k| (k.entry.clone(), k.from_file)).collect();
-        known.into_iter().map(|(entry, from_file)| self.listed(&entry, from_file)).collect()
+        self.volumes.all().iter().map(|known| self.listed(known)).collect()
     }
 
     /// One of them.
@@ -353,12 +320,11 @@ impl Daemon {
     /// # Errors
     /// Where there is no such volume.
     pub(crate) fn show(&self, name: &str) -> Result<Listed> {
-        let entry = self.entry(name)?;
-        let from_file = lock(&self.volumes).get(name).is_some_and(|k| k.from_file);
-        Ok(self.listed(&entry, from_file))
+        Ok(self.listed(&self.volumes.find(name)?))
     }
 
-    fn listed(&self, entry: &Entry, from_file: bool) -> Listed {
+    fn listed(&self, known: &Known) -> Listed {
+        let entry = &known.entry;
         let app = entry.app();
         let dirty = |app: &Arc<App>| app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
         let mode = |app: &Arc<App>| app.handle.snapshots().first().and_then(|s| s.mode);
@@ -367,7 +333,8 @@ impl Daemon {
         Listed {
             name: entry.name.clone(),
             status: entry.status(),
-            from_file,
+            from_file: known.from_file,
+            leaving: known.leaving,
             says: entry.says(),
             mode: app.as_ref().and_then(mode).map(|mode| mode.name().to_owned()),
             next_mode: definition.mode_to_be(),
@@ -388,134 +355,6 @@ impl Daemon {
             let _ = taken.add_whole(&other.name, &of);
         }
         taken.add_whole(name, volume)
-    }
-
-    /// Makes a volume by command and starts it.
-    ///
-    /// # Errors
-    /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
-    pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
-        ensure!(
-            self.entry(name).is_err(),
-            "there is a volume '{name}' already: choose another name, or delete that one first"
-        );
-        self.refuse_taken(name, &volume, |_| true)?;
-        self.memory
-            // What is known of a cache by this name still counts.
-            .change(name, |r| {
-                let cache = r.cache.take();
-                *r = state::Remembered { made: Some(volume.clone()), cache, ..Default::default() };
-            })?;
-        let autostart = volume.autostart;
-        let entry = self.add(name, VolumeConfig { autostart: false, ..volume.clone() }, false)?;
-        entry.define(volume);
-        if autostart {
-            entry.start(leave);
-        }
-        Ok(entry)
-    }
-
-    /// Forgets a volume that is stopped and was made by command. Its cache and core stay as they are. Of one that was refused, without `force`, the cache
-    /// of that name stays known: it was served before, by another definition.
-    ///
-    /// # Errors
-    /// Where it is in the file, runs, or its cache holds what its core does not have.
-    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<()> {
-        let entry = self.entry(name)?;
-        let from_file = lock(&self.volumes).get(name).is_some_and(|k| k.from_file);
-        ensure!(
-            !from_file,
-            "volume '{name}' is in {}: take it out of there and run 'loligo config reload'",
-            self.config_path.display()
-        );
-        let idle = matches!(entry.status(), Status::Stopped | Status::Refused(_) | Status::Waiting(_));
-        ensure!(idle, "volume '{name}' is {}: stop it first", entry.status().word());
-        if let Some(cache) = self.memory.of(name).cache.filter(|_| !force)
-            && let Some(lost) = cache.lost()
-        {
-            bail!(
-                "the cache of volume '{name}' ({}) holds {lost}: start it, 'loligo flush {name}', stop and delete it then; or add \
-                 --force: the cache keeps that data, but nobody here remembers it",
-                cache.path.display()
-            );
-        }
-        if !force && matches!(entry.status(), Status::Refused(_)) {
-            self.memory.change(name, |r| {
-                *r = state::Remembered { cache: r.cache.take(), ..Default::default() };
-            })?;
-        } else {
-            self.memory.forget(name)?;
-        }
-        entry.quit();
-        lock(&self.volumes).remove(name);
-        Ok(())
-    }
-
-    /// Starts or stops a volume by command; that holds over restarts of the daemon.
-    ///
-    /// # Errors
-    /// Where there is no such volume, or that cannot be remembered.
-    pub(crate) fn set_running(&self, name: &str, run: Option<Leave>, flush: bool) -> Result<Arc<Entry>> {
-        let entry = self.entry(name)?;
-        let autostart = entry.config().autostart;
-        let wanted = Some(run.is_some()).filter(|wanted| *wanted != autostart);
-        self.memory.change(name, |r| r.run = wanted)?;
-        match run {
-            Some(leave) => entry.start(leave),
-            None => entry.stop(flush),
-        }
-        Ok(entry)
-    }
-
-    /// On a thread of its own: it looks at devices, which may answer late, and systemd is told meanwhile that the daemon lives.
-    fn reload_aloud(self: &Arc<Daemon>) -> Result<()> {
-        let daemon = self.clone();
-        let reload = move || match daemon.reload() {
-            Ok(said) => said.iter().for_each(|line| say!("{line}")),
-            Err(why) => say!("error: nothing is changed: {why:#}"),
-        };
-        std::thread::Builder::new().name("reload".into()).spawn(reload).context("starting a thread").map(drop)
-    }
-
-    /// Reads the file again: new volumes start, those that are gone stop, those that changed are as they were until they are
-    /// started again. What was done, in lines.
-    ///
-    /// # Errors
-    /// What is wrong with the file; nothing is changed then.
-    pub(crate) fn reload(&self) -> Result<Vec<String>> {
-        let config = Config::load(&self.config_path)?;
-        config.distinct()?;
-        let known: BTreeMap<String, (Arc<Entry>, bool)> =
-            lock(&self.volumes).iter().map(|(n, k)| (n.clone(), (k.entry.clone(), k.from_file))).collect();
-        let mut said = Vec::new();
-        for (name, volume) in &config.volumes {
-            match known.get(name) {
-                None => {
-                    self.add(name, volume.clone(), true)?;
-                    said.push(format!("{name}: new"));
-                }
-                Some((_, false)) => {
-                    said.push(format!(
-                        "{name}: was made by command, and stays as it was made: delete it first"
-                    ));
-                }
-                Some((entry, true)) if entry.config() != *volume => {
-                    entry.define(volume.clone());
-                    // What is set from now on was set by somebody who had seen this.
-                    self.memory.is_defined(name, volume);
-                    said.push(format!("{name}: changed; 'loligo volume restart {name}' makes it so"));
-                }
-                Some((_, true)) => {}
-            }
-        }
-        for (name, (entry, from_file)) in known {
-            if from_file && !config.volumes.contains_key(&name) {
-                entry.quit();
-                lock(&self.volumes).remove(&name);
-                said.push(format!("{name}: no longer in the file: it is being stopped"));
-            }
-        }
-        Ok(said)
     }
 }
 

@@ -1,0 +1,30 @@
+//! The command that a volume has for its starts.
+
+use super::guard;
+use std::process::{Command, Stdio};
+
+/// Runs it, not waiting for it longer than it takes to say what became of it.
+pub(super) fn after_start(words: &[String]) {
+    let Some((program, args)) = words.split_first() else { return };
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    // What it starts is not to speak to systemd in the daemon's name.
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
+        command.env_remove(name);
+    }
+    let (program, prefix) = (program.clone(), crate::say::prefix());
+    std::thread::spawn(move || {
+        guard::unmark();
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(why) => return eprintln!("{prefix}warning: after-start: {program} cannot be run: {why}"),
+        };
+        // What it starts has no part in the daemon's standing when memory is short.
+        let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
+        match child.wait() {
+            Ok(status) if status.success() => {}
+            Ok(status) => eprintln!("{prefix}warning: after-start: {program} ended with {status}"),
+            Err(why) => eprintln!("{prefix}warning: after-start: {program}: {why}"),
+        }
+    });
+}

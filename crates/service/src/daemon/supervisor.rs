@@ -1,0 +1,231 @@
+//! What is done to the set of volumes, by the file and by command: one thing at a time, and by the daemon alone, so that nobody has to
+//! stay for it to come to its end.
+
+use super::config::{Config, Leave, VolumeConfig};
+use super::entry::{Entry, Status};
+use super::state::Remembered;
+use super::volumes::{Known, Turn};
+use super::{Daemon, lock};
+use crate::say::say;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long something waits for a volume that leaves, if that is all it waits for.
+const LEAVES: Duration = Duration::from_secs(5);
+
+impl Daemon {
+    /// Starts every volume of the file, and those made by command.
+    pub(super) fn begin(&self, config: &Config) -> Result<()> {
+        let turn = self.volumes.turn();
+        for (name, volume) in &config.volumes {
+            self.add(&turn, name, volume.clone(), true)?;
+        }
+        let state = lock(&self.memory.state).clone();
+        for (name, remembered) in &state.volumes {
+            let Some(made) = &remembered.made else { continue };
+            if config.volumes.contains_key(name) {
+                say!("{name}: warning: made by command once, and in the file now: the file counts");
+                continue;
+            }
+            self.add(&turn, name, made.clone(), false)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a volume is to be served, as far as nobody says anything else.
+    fn runs(&self, name: &str, volume: &VolumeConfig) -> bool {
+        self.memory.of(name).run.unwrap_or(volume.autostart)
+    }
+
+    fn add(&self, turn: &Turn<'_>, name: &str, volume: VolumeConfig, from_file: bool) -> Result<Arc<Entry>> {
+        let run = self.runs(name, &volume);
+        turn.add(name, from_file, || {
+            Entry::new(name, volume, run, self.memory.clone(), self.control.clone())
+                .context("starting a thread")
+        })
+    }
+
+    /// A volume that something can be done to: one that leaves is past that.
+    fn staying(&self, name: &str) -> Result<Known> {
+        let known = self.volumes.find(name)?;
+        ensure!(!known.leaving, "volume '{name}' is being stopped, and is none any more after that");
+        Ok(known)
+    }
+
+    /// Makes a volume by command and starts it.
+    ///
+    /// # Errors
+    /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
+    pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
+        let turn = self.volumes.turn();
+        if let Ok(known) = self.volumes.find(name) {
+            ensure!(
+                known.leaving,
+                "there is a volume '{name}' already: choose another name, or delete that one first"
+            );
+            ensure!(
+                known.entry.ends_within(LEAVES),
+                "volume '{name}' is still being stopped, and leaves then: try again after that ('loligo volume show {name}' says how it is)"
+            );
+        }
+        self.refuse_taken(name, &volume, |_| true)?;
+        self.memory
+            // What is known of a cache by this name still counts.
+            .change(name, |r| {
+                let cache = r.cache.take();
+                *r = Remembered { made: Some(volume.clone()), cache, ..Default::default() };
+            })?;
+        let first = VolumeConfig { autostart: false, ..volume.clone() };
+        let entry = match self.add(&turn, name, first, false) {
+            Ok(entry) => entry,
+            Err(why) => {
+                self.memory.change(name, |r| r.made = None)?;
+                return Err(why);
+            }
+        };
+        let autostart = volume.autostart;
+        entry.define(volume);
+        if autostart {
+            entry.start(leave);
+        }
+        Ok(entry)
+    }
+
+    /// Forgets a volume that is stopped and was made by command. Its cache and core stay as they are. Of one that was refused, without `force`, the cache
+    /// of that name stays known: it was served before, by another definition.
+    ///
+    /// # Errors
+    /// Where it is in the file, runs, or its cache holds what its core does not have.
+    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<()> {
+        let turn = self.volumes.turn();
+        let Known { entry, from_file, .. } = self.staying(name)?;
+        ensure!(
+            !from_file,
+            "volume '{name}' is in {}: take it out of there and run 'loligo config reload'",
+            self.config_path.display()
+        );
+        let status = entry.status();
+        let idle = matches!(status, Status::Stopped | Status::Refused(_) | Status::Waiting(_));
+        ensure!(idle, "volume '{name}' is {}: stop it first", status.word());
+        let holds = || {
+            let cache = self.memory.of(name).cache.filter(|_| !force)?;
+            Some((cache.lost()?, cache.path))
+        };
+        if let Some((lost, cache)) = holds() {
+            bail!(
+                "the cache of volume '{name}' ({}) holds {lost}: start it, 'loligo flush {name}', stop and delete it then; or add \
+                 --force: the cache keeps that data, but nobody here remembers it",
+                cache.display()
+            );
+        }
+        // From here on no start of the daemon brings it back. What is known of its cache stays known until its thread has ended: one that
+        // waited may come to be served at this moment.
+        self.memory.change(name, |r| *r = Remembered { cache: r.cache.take(), ..Remembered::default() })?;
+        turn.leave(name);
+        let keeps = !force && matches!(status, Status::Refused(_));
+        if entry.ends_within(LEAVES) && holds().is_none() && !keeps {
+            self.memory.forget(name)?;
+        }
+        Ok(())
+    }
+
+    /// Starts or stops a volume by command; that holds over restarts of the daemon.
+    ///
+    /// # Errors
+    /// Where there is no such volume, or that cannot be remembered.
+    pub(crate) fn set_running(&self, name: &str, run: Option<Leave>, flush: bool) -> Result<Arc<Entry>> {
+        let _turn = self.volumes.turn();
+        let entry = self.staying(name)?.entry;
+        self.note_running(&entry, run.is_some())?;
+        match run {
+            Some(leave) => entry.start(leave),
+            None => entry.stop(flush),
+        }
+        Ok(entry)
+    }
+
+    fn note_running(&self, entry: &Entry, run: bool) -> Result<()> {
+        let autostart = entry.config().autostart;
+        self.memory.change(&entry.name, |r| r.run = Some(run).filter(|wanted| *wanted != autostart))
+    }
+
+    /// Stops a volume and starts it as it is defined by now; one that is not served is started.
+    ///
+    /// # Errors
+    /// Where it could not start again, as far as that is seen while it is served: then it is not stopped.
+    pub(crate) fn restart(&self, name: &str) -> Result<Arc<Entry>> {
+        // Devices are looked at for this, which may answer late: nobody else's turn is to wait for them.
+        self.check_restart(name)?;
+        let _turn = self.volumes.turn();
+        let entry = self.staying(name)?.entry;
+        self.note_running(&entry, true)?;
+        entry.restart();
+        Ok(entry)
+    }
+
+    /// On a thread of its own: it looks at devices, which may answer late, and systemd is told meanwhile that the daemon lives.
+    pub(super) fn reload_aloud(self: &Arc<Daemon>) -> Result<()> {
+        let daemon = self.clone();
+        let reload = move || match daemon.reload() {
+            Ok(said) => said.iter().for_each(|line| say!("{line}")),
+            Err(why) => say!("error: nothing is changed: {why:#}"),
+        };
+        std::thread::Builder::new().name("reload".into()).spawn(reload).context("starting a thread").map(drop)
+    }
+
+    /// Reads the file again: new volumes start, those that are gone stop, those that changed are as they were until they are
+    /// started again. What was done, in lines.
+    ///
+    /// # Errors
+    /// What is wrong with the file; nothing is changed then.
+    pub(crate) fn reload(&self) -> Result<Vec<String>> {
+        let config = Config::load(&self.config_path)?;
+        config.distinct()?;
+        let turn = self.volumes.turn();
+        let known: BTreeMap<String, Known> =
+            self.volumes.all().into_iter().map(|known| (known.entry.name.clone(), known)).collect();
+        let mut said = Vec::new();
+        for (name, volume) in &config.volumes {
+            match known.get(name) {
+                Some(Known { entry, leaving: true, .. }) if turn.stay(name) => {
+                    self.defines(entry, volume);
+                    if self.runs(name, volume) {
+                        entry.start(Leave::default());
+                    }
+                    said.push(format!("{name}: is back before it had stopped: it is started after that"));
+                }
+                None | Some(Known { leaving: true, .. }) => {
+                    self.add(&turn, name, volume.clone(), true)?;
+                    said.push(format!("{name}: new"));
+                }
+                Some(Known { from_file: false, .. }) => {
+                    said.push(format!(
+                        "{name}: was made by command, and stays as it was made: delete it first"
+                    ));
+                }
+                Some(Known { entry, .. }) if entry.config() != *volume => {
+                    self.defines(entry, volume);
+                    said.push(format!("{name}: changed; 'loligo volume restart {name}' makes it so"));
+                }
+                Some(_) => {}
+            }
+        }
+        for (name, known) in known {
+            if known.from_file && !known.leaving && !config.volumes.contains_key(&name) {
+                turn.leave(&name);
+                said.push(format!(
+                    "{name}: no longer in the file: it is being stopped, and listed until it has"
+                ));
+            }
+        }
+        Ok(said)
+    }
+
+    fn defines(&self, entry: &Entry, volume: &VolumeConfig) {
+        entry.define(volume.clone());
+        // What is set from now on was set by somebody who had seen this.
+        self.memory.is_defined(&entry.name, volume);
+    }
+}
