@@ -21,4 +21,5 @@ mod site;
 mod sizes;
 mod snapshots;
 mod takeover;
+mod trims;
 mod writer;

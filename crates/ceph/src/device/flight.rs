@@ -2,6 +2,7 @@
 //! device meanwhile.
 
 use super::Extent;
+use super::trims::Trim;
 use crate::attached::Attached;
 use crate::bug::{Step, is_left_out};
 use crate::ffi::{CompletionT, Library};
@@ -25,8 +26,12 @@ pub(super) enum What {
     Read { tag: Tag, at: u64, buf: Buf },
     /// Neighbouring writes of clients through librbd, up to `end` when they went; the payload stays until it is over.
     Write { at: u64, end: u64, pieces: Vec<(Tag, Shared)> },
-    /// Zeroes, which may give the space back.
-    Zeroes { tag: Tag, at: u64, len: u64, unmap: bool },
+    /// Zeroes that keep their space.
+    Zeroes { tag: Tag, at: u64, len: u64 },
+    /// Neighbouring zeroes that give their space back where they cover whole objects.
+    Trim(Trim),
+    /// An object that is zeros already gives its space back.
+    Remove { object: u64 },
     /// A flush.
     Flush { tag: Tag },
     /// A write of dirty data through librbd, which primes its object if the epoch is still this one.
@@ -87,7 +92,9 @@ impl Flight {
             What::Primer { object, extent, .. } => {
                 Call::Write(*object * object_size + extent.at, extent.data.as_ptr(), extent.data.len())
             }
-            What::Zeroes { at, len, unmap, .. } => Call::Zeroes(*at, *len as usize, *unmap),
+            What::Zeroes { at, len, .. } => Call::Zeroes(*at, *len as usize, false),
+            What::Trim(trim) => Call::Zeroes(trim.at, trim.len as usize, true),
+            What::Remove { object } => Call::Zeroes(*object * object_size, object_size as usize, true),
             What::Flush { .. } | What::Group { .. } => Call::Flush,
         };
         let raw = Box::into_raw(flight);

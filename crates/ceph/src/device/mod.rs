@@ -8,6 +8,7 @@
 mod flight;
 mod objects;
 mod streams;
+mod trims;
 
 use crate::attached::{Attached, Notice};
 use crate::bug::{Step, is_left_out};
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use streams::{Run, Streams};
+use trims::{Trim, Trims};
 
 /// Objects that are written at a time. Those that wait meanwhile gather what else is dirty in them.
 const OBJECTS: usize = 8;
@@ -61,7 +63,8 @@ struct Request {
 #[derive(Debug)]
 enum Change {
     Write(Run),
-    Zeroes { tag: Tag, at: u64, len: u64, unmap: bool },
+    Zeroes { tag: Tag, at: u64, len: u64 },
+    Trim(Trim),
 }
 
 /// The image for one thread.
@@ -74,8 +77,11 @@ pub struct RbdDevice {
     objects: Objects,
     requests: Slab<Request>,
     streams: Streams,
+    trims: Trims,
     /// Writes and zeroes that wait for the gate.
     parked: VecDeque<Change>,
+    /// Those that wait until objects are removed.
+    held: Vec<Change>,
     finished: Vec<Completion>,
     in_flight: usize,
     reads: usize,
@@ -90,11 +96,13 @@ impl RbdDevice {
         RbdDevice {
             objects: Objects::new(),
             streams: Streams::new(image.object_size()),
+            trims: Trims::new(image.object_size(), image.layout.is_linear()),
             image,
             letters: VecDeque::new(),
             armed: false,
             requests: Slab::new(),
             parked: VecDeque::new(),
+            held: Vec::new(),
             finished: Vec::new(),
             in_flight: 0,
             reads: 0,
@@ -110,6 +118,10 @@ impl RbdDevice {
     /// Lets waiting changes go while the gate is open.
     fn pump(&mut self) {
         while let Some(change) = self.parked.pop_front() {
+            if self.waits_for_removal(&change) {
+                self.held.push(change);
+                continue;
+            }
             match self.image.gate.enter() {
                 Pass::Epoch(_) => self.change(change),
                 Pass::Closed => {
@@ -121,6 +133,15 @@ impl RbdDevice {
         }
         if self.image.gate.is_lost() {
             return self.give_up();
+        }
+        while let Some(object) = self.trims.next() {
+            match self.image.gate.enter() {
+                Pass::Epoch(_) => self.remove(object),
+                Pass::Closed | Pass::Lost => {
+                    self.trims.wait_again(object);
+                    break;
+                }
+            }
         }
         while self.objects.busy() < OBJECTS {
             let Some(object) = self.objects.next() else { return };
@@ -134,6 +155,9 @@ impl RbdDevice {
 
     /// The image is lost: what waits for something that is under way, which may never land, is over.
     fn give_up(&mut self) {
+        for change in std::mem::take(&mut self.held) {
+            self.refuse(change);
+        }
         let waiting = self.streams.give_up();
         self.finished.extend(waiting.into_iter().map(|tag| done(tag, Err(lost()))));
         for extent in self.objects.give_up() {
@@ -154,18 +178,54 @@ impl RbdDevice {
                     self.image.gate.leave();
                     return self.run_over(at, end);
                 }
+                self.trims.write_sent(at, end);
                 self.fly(true, What::Write { at, end, pieces: run.pieces });
             }
-            Change::Zeroes { tag, at, len, unmap } => {
+            Change::Zeroes { tag, at, len } => {
                 self.unprime(at, len);
                 let len = len.min(limit.saturating_sub(at));
                 if len == 0 {
                     self.image.gate.leave();
                     return self.finished.push(done(tag, Ok(())));
                 }
-                self.fly(true, What::Zeroes { tag, at, len, unmap });
+                self.trims.write_sent(at, at + len);
+                self.fly(true, What::Zeroes { tag, at, len });
+            }
+            Change::Trim(Trim { at, len, tags }) => {
+                self.unprime(at, len);
+                let len = len.min(limit.saturating_sub(at));
+                if len == 0 {
+                    self.image.gate.leave();
+                    return self.finished.extend(tags.into_iter().map(|tag| done(tag, Ok(()))));
+                }
+                self.trims.sent(at, len, |object| self.objects.is_busy(object));
+                self.fly(true, What::Trim(Trim { at, len, tags }));
             }
         }
+    }
+
+    /// Whether it would change an object that is being removed. What gives space up changes nothing there.
+    fn waits_for_removal(&self, change: &Change) -> bool {
+        match change {
+            Change::Write(run) => self.trims.is_removing(run.at, run.end()),
+            Change::Zeroes { at, len, .. } => self.trims.is_removing(*at, at + len),
+            Change::Trim(_) => false,
+        }
+    }
+
+    /// Has an object that is nothing but zeros removed. The gate has let it in.
+    fn remove(&mut self, object: u64) {
+        let size = self.image.object_size();
+        let within = self.image.limit().saturating_sub(object * size);
+        if within < size || self.objects.is_busy(object) {
+            // It ends with the image, or is being written: it is no hole, or not one for long.
+            self.trims.filled(object);
+            return self.image.gate.leave();
+        }
+        self.trims.remove(object);
+        self.objects.hold(object);
+        self.objects.unprime(object);
+        self.fly(true, What::Remove { object });
     }
 
     /// The image is lost.
@@ -176,6 +236,9 @@ impl RbdDevice {
                 self.finished.extend(run.pieces.into_iter().map(|(tag, _)| done(tag, Err(lost()))));
             }
             Change::Zeroes { tag, .. } => self.finished.push(done(tag, Err(lost()))),
+            Change::Trim(trim) => {
+                self.finished.extend(trim.tags.into_iter().map(|tag| done(tag, Err(lost()))));
+            }
         }
     }
 
@@ -184,9 +247,10 @@ impl RbdDevice {
         self.parked.extend(self.streams.landed(at, end).map(Change::Write));
     }
 
-    fn zeroes(&mut self, tag: Tag, at: u64, len: u64, unmap: bool) {
-        self.parked.push_back(Change::Zeroes { tag, at, len, unmap });
-        self.pump();
+    /// Waits for its neighbours until the thread looks what has landed.
+    fn trim(&mut self, tag: Tag, at: u64, len: u64) {
+        self.trims.offer(tag, at, len);
+        self.image.ring();
     }
 
     /// Objects in the range may be gone afterwards.
@@ -208,6 +272,7 @@ impl RbdDevice {
         if self.objects.is_done(object) {
             return self.image.gate.leave();
         }
+        self.trims.filled(object);
         let counters = &self.image.counters;
         let primed = self.objects.is_primed(object, epoch)
             || (is_left_out(Step::Primer) && !self.objects.is_primed(object, TURNED_BACK));
@@ -264,11 +329,27 @@ impl RbdDevice {
                 for (tag, _) in pieces {
                     self.over(tag, code, "writing to the image");
                 }
+                self.trims.write_landed(at, end);
                 self.run_over(at, end);
             }
-            What::Zeroes { tag, at, len, .. } => {
+            What::Zeroes { tag, at, len } => {
                 self.unprime(at, len);
+                self.trims.write_landed(at, at + len);
                 self.over(tag, code, "zeroing in the image");
+            }
+            What::Trim(Trim { at, len, tags }) => {
+                self.unprime(at, len);
+                self.trims.landed(at, len, code >= 0);
+                for tag in tags {
+                    self.over(tag, code, "zeroing in the image");
+                }
+            }
+            What::Remove { object } => {
+                // One that stays after all is zeros all the same.
+                self.trims.removed(object);
+                self.objects.unprime(object);
+                self.objects.landed(object);
+                self.parked.extend(self.held.drain(..));
             }
             What::Flush { tag } => self.over(tag, code, "flushing the image"),
             What::Primer { object, epoch, extent } => {
@@ -376,8 +457,13 @@ impl Device for RbdDevice {
                 self.parked.extend(self.streams.offer(op.tag, op.offset, data).map(Change::Write));
                 self.pump();
             }
-            OpKind::Discard { len } => self.zeroes(op.tag, op.offset, len, true),
-            OpKind::WriteZeroes { len, unmap } => self.zeroes(op.tag, op.offset, len, unmap),
+            OpKind::Discard { len } | OpKind::WriteZeroes { len, unmap: true } => {
+                self.trim(op.tag, op.offset, len);
+            }
+            OpKind::WriteZeroes { len, unmap: false } => {
+                self.parked.push_back(Change::Zeroes { tag: op.tag, at: op.offset, len });
+                self.pump();
+            }
         }
         if !self.finished.is_empty() {
             // Over already, and nothing else may come that would have it fetched.
@@ -394,6 +480,7 @@ impl Device for RbdDevice {
             }
         }
         self.letters = letters;
+        self.parked.extend(self.trims.gather().into_iter().map(Change::Trim));
         self.pump();
         self.in_flight -= self.finished.len();
         out.append(&mut self.finished);

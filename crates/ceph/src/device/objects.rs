@@ -46,6 +46,18 @@ impl Objects {
         o.extents.push_back(extent);
     }
 
+    /// Whether an operation on it is under way.
+    pub(super) fn is_busy(&self, object: u64) -> bool {
+        self.active.get(&object).is_some_and(|o| o.busy)
+    }
+
+    /// Nothing is written to an object that is not busy until it has landed.
+    pub(super) fn hold(&mut self, object: u64) {
+        self.ready.retain(|o| *o != object);
+        self.active.entry(object).or_default().busy = true;
+        self.busy += 1;
+    }
+
     /// The object with the most to write, of those the one that has waited longest. Nobody starves: who asks for writes asks for
     /// a bounded number before the first is over.
     pub(super) fn next(&mut self) -> Option<u64> {
@@ -178,6 +190,18 @@ mod tests {
         o.landed(3);
         o.landed(4);
         assert_eq!((o.busy(), o.next()), (0, None));
+    }
+
+    #[test]
+    fn what_comes_for_an_object_that_is_held_waits_for_it() {
+        let mut o = Objects::new();
+        o.push(1, extent(0));
+        o.hold(1);
+        o.push(1, extent(1));
+        assert!(o.is_busy(1) && o.next().is_none());
+        o.landed(1);
+        assert_eq!(o.next(), Some(1));
+        assert_eq!(places(&o.take(1, 256)), [0, 1]);
     }
 
     #[test]
