@@ -127,9 +127,12 @@ pub(crate) struct Args {
     /// The certificate's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Clients must show a certificate signed by one of these (PEM)
+    /// Clients must show a certificate signed by one of these (PEM); needed beyond loopback
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
+    /// Serve clients without a certificate beyond loopback: whoever reaches the port has the volume
+    #[arg(long, requires = "tls_cert", conflicts_with = "tls_ca")]
+    anonymous: bool,
     /// Serve TLS only, with pre-shared keys: lines user:hexkey
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tls_key", "tls_ca"])]
     tls_psk: Option<PathBuf>,
@@ -185,7 +188,9 @@ pub(crate) struct Args {
 /// Serves.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     let tls = match (a.tls_cert, a.tls_key, a.tls_psk) {
-        (Some(cert), Some(key), _) => Some(Credentials::X509 { cert, key, client_ca: a.tls_ca }),
+        (Some(cert), Some(key), _) => {
+            Some(Credentials::X509 { cert, key, client_ca: a.tls_ca, anonymous: a.anonymous })
+        }
         (_, _, Some(file)) => Some(Credentials::Psk { file }),
         _ => None,
     };

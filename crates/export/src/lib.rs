@@ -23,5 +23,5 @@ pub use local::{Answered, Volume};
 pub use nbd::{Export, Limits};
 pub use peer::Peer;
 pub use server::{ConnId, Interest, LOCAL_IDS, Server};
-pub use tls::{Credentials, TlsContext, TlsError};
+pub use tls::{Credentials, Guard, TlsContext, TlsError};
 pub use way::Way;

@@ -1,5 +1,6 @@
 //! Listening sockets: addresses, modes of files, stale sockets, and what may be reached from outside.
 
+use crate::tls::Guard;
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -48,6 +49,22 @@ impl FromStr for ListenAddr {
     }
 }
 
+impl ListenAddr {
+    /// Whether it may be served behind `guard`: others than this host reach all but unix sockets and loopback.
+    ///
+    /// # Errors
+    /// [`ListenError::Exposed`], [`ListenError::Anonymous`].
+    pub fn check(&self, guard: Guard) -> Result<(), ListenError> {
+        match (self, guard) {
+            (ListenAddr::Tcp(a), Guard::Cleartext) if !a.ip().is_loopback() => Err(ListenError::Exposed(*a)),
+            (ListenAddr::Tcp(a), Guard::Encrypted) if !a.ip().is_loopback() => {
+                Err(ListenError::Anonymous(*a))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for ListenAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,9 +91,16 @@ pub enum ListenError {
     /// Reachable from outside without TLS.
     #[error(
         "refusing to serve {0} without TLS: anybody who reaches it could read and write the volume. \
-         Listen on 127.0.0.1 or on a unix socket, or give --tls-cert and --tls-key, or --tls-psk"
+         Listen on 127.0.0.1 or on a unix socket, or give --tls-cert, --tls-key and --tls-ca, or --tls-psk"
     )]
     Exposed(SocketAddr),
+    /// Reachable from outside by anybody.
+    #[error(
+        "refusing to serve {0} to clients that nobody knows: with a certificate of the server alone, anybody who \
+         reaches it could read and write the volume. Give --tls-ca, so that clients must show a certificate, or \
+         --tls-psk instead, or say --anonymous"
+    )]
+    Anonymous(SocketAddr),
     /// Another process serves this path.
     #[error("{} is in use: a process is listening there. Stop it, or choose another path", .0.display())]
     InUse(PathBuf),
@@ -103,13 +127,16 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `addr`. A socket file that nobody listens on any more is replaced. `tls`: clients must use TLS, so
-    /// that addresses other than loopback may be served.
-    pub fn bind(addr: &ListenAddr, tls: bool) -> Result<Listener, ListenError> {
+    /// Listens on `addr`, whose clients have `guard` before them. A socket file that nobody listens on any more is
+    /// replaced.
+    ///
+    /// # Errors
+    /// Where the address may not be served so, is in use, or cannot be had.
+    pub fn bind(addr: &ListenAddr, guard: Guard) -> Result<Listener, ListenError> {
+        addr.check(guard)?;
         let os = |why: std::io::Error| ListenError::Os { addr: addr.clone(), why };
         match addr {
             ListenAddr::Unix(path) => bind_unix(path, addr),
-            ListenAddr::Tcp(a) if !tls && !a.ip().is_loopback() => Err(ListenError::Exposed(*a)),
             ListenAddr::Tcp(a) => {
                 let l = TcpListener::bind(a).map_err(os)?;
                 l.set_nonblocking(true).map_err(os)?;

@@ -21,8 +21,7 @@ impl Peer {
     /// The peer of a connected socket.
     pub fn of(socket: impl AsFd) -> Peer {
         let fd = socket.as_fd();
-        let addr = getpeername(fd).ok().flatten().and_then(|a| SocketAddr::try_from(a).ok());
-        match addr.map(|a| a.ip().to_canonical()) {
+        match address(fd).map(|a| a.ip().to_canonical()) {
             Some(IpAddr::V6(a)) => {
                 let network = u128::from(a) & !u128::from(u64::MAX);
                 // Loopback and link-local addresses have no network that says whose they are.
@@ -36,6 +35,11 @@ impl Peer {
             },
         }
     }
+}
+
+/// The address at the other end of a TCP socket, with its port.
+pub(crate) fn address(socket: impl AsFd) -> Option<SocketAddr> {
+    getpeername(socket.as_fd()).ok().flatten().and_then(|a| SocketAddr::try_from(a).ok())
 }
 
 impl fmt::Display for Peer {

@@ -9,7 +9,7 @@
 
 use crate::complaints::Complaints;
 use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES, PeerUse};
-use crate::peer::Peer;
+use crate::peer::{self, Peer};
 use crate::tls::{TlsContext, TlsSession};
 use loligo_block::{Reply, ReqId, Request};
 use rustix::io::Errno;
@@ -100,6 +100,7 @@ pub struct Server {
     stopping: bool,
     turned_away: Complaints,
     crowded: Complaints,
+    failed_logins: Complaints,
 }
 
 impl Server {
@@ -119,6 +120,7 @@ impl Server {
             stopping: false,
             turned_away: Complaints::default(),
             crowded: Complaints::default(),
+            failed_logins: Complaints::default(),
         }
     }
 
@@ -328,6 +330,13 @@ impl Server {
     /// Notes deadlines that the flush set, and forgets the entry if it is over.
     fn sweep(&mut self, at: usize) {
         let Some(e) = self.entries.get_mut(at) else { return };
+        if let Some(why) = e.tls.as_mut().and_then(|t| t.take_failure())
+            && let Some(others) = self.failed_logins.due(Instant::now())
+        {
+            let from = e.socket.as_ref().and_then(peer::address);
+            let from = from.map_or_else(|| e.peer.to_string(), |a| a.to_string());
+            tracing::warn!(%from, %why, others, export = self.export.name, "a client failed to log in by TLS");
+        }
         e.finish();
         if e.socket.is_none() && e.conn.in_flight() == 0 {
             self.entries.remove(at);

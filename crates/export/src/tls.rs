@@ -4,21 +4,26 @@ use crate::nbd::{Closed, Conn, MAX_SLICES, Watch};
 use loligo_block::Request;
 use openssl::error::ErrorStack;
 use openssl::ssl::{
-    ErrorCode, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslMode, SslOptions, SslStream,
-    SslVerifyMode, SslVersion,
+    ErrorCode, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslMode, SslOptions,
+    SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Ciphertext that may wait to be sent, in bytes; cleartext is not enciphered beyond it.
 const OUTBOUND: usize = 256 << 10;
 /// Ciphertext fetched from the socket at a time, in bytes.
 const INBOUND: usize = 64 << 10;
-/// Longest pre-shared key OpenSSL takes, in bytes.
+/// Shortest pre-shared key that is taken, and the longest that OpenSSL takes, in bytes.
+const MIN_KEY: usize = 16;
 const MAX_KEY: usize = 256;
+/// Of TLS 1.2: a new key for each connection, and ciphers that authenticate what they hide.
+const CIPHERS: &str = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 /// How the two sides prove who they are.
 #[derive(Debug, Clone)]
@@ -31,12 +36,36 @@ pub enum Credentials {
         key: PathBuf,
         /// Clients must show a certificate signed by one of these.
         client_ca: Option<PathBuf>,
+        /// Without `client_ca`, clients that nobody knows are served beyond loopback all the same.
+        anonymous: bool,
     },
     /// Pre-shared keys: lines `user:hexkey`, as GnuTLS's psktool writes them.
     Psk {
         /// The file.
         file: PathBuf,
     },
+}
+
+impl Credentials {
+    /// What stands between a stranger and the volume.
+    pub fn guard(credentials: Option<&Credentials>) -> Guard {
+        match credentials {
+            None => Guard::Cleartext,
+            Some(Credentials::X509 { client_ca: None, anonymous: false, .. }) => Guard::Encrypted,
+            Some(_) => Guard::Decided,
+        }
+    }
+}
+
+/// What stands between a stranger and the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing.
+    Cleartext,
+    /// TLS, by which clients know the server, and the server knows nobody.
+    Encrypted,
+    /// Clients prove who they are, or it was said that they need not.
+    Decided,
 }
 
 /// Why TLS cannot be offered.
@@ -55,10 +84,11 @@ pub enum TlsError {
     Library(#[from] ErrorStack),
 }
 
-/// What all TLS connections of a server share.
+/// What all TLS connections of a volume share; clones share it too.
 #[derive(Clone)]
 pub struct TlsContext {
-    context: SslContext,
+    context: Arc<RwLock<SslContext>>,
+    credentials: Arc<Credentials>,
 }
 
 impl fmt::Debug for TlsContext {
@@ -69,7 +99,29 @@ impl fmt::Debug for TlsContext {
 
 impl TlsContext {
     /// Reads the files. TLS 1.3 with pre-shared keys, 1.2 or 1.3 with certificates.
+    ///
+    /// # Errors
+    /// Where a file cannot be used.
     pub fn load(credentials: &Credentials) -> Result<TlsContext, TlsError> {
+        let context = Arc::new(RwLock::new(TlsContext::build(credentials)?));
+        Ok(TlsContext { context, credentials: Arc::new(credentials.clone()) })
+    }
+
+    /// Reads the files again, for connections that come from now on.
+    ///
+    /// # Errors
+    /// Where a file cannot be used; then everything stays as it is.
+    pub fn renew(&self) -> Result<(), TlsError> {
+        let context = TlsContext::build(&self.credentials)?;
+        *self.context.write().unwrap_or_else(PoisonError::into_inner) = context;
+        Ok(())
+    }
+
+    fn current(&self) -> SslContext {
+        self.context.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn build(credentials: &Credentials) -> Result<SslContext, TlsError> {
         let mut b = SslContextBuilder::new(SslMethod::tls_server())?;
         b.set_mode(
             SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::RELEASE_BUFFERS,
@@ -77,10 +129,13 @@ impl TlsContext {
         b.set_options(
             SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION | SslOptions::CIPHER_SERVER_PREFERENCE,
         );
-        // Connections last for days: resuming one is not worth the state.
+        // Connections last for days: resuming one is not worth the state, and a resumed one asks nobody for a certificate.
         b.set_num_tickets(0)?;
+        b.set_options(SslOptions::NO_TICKET);
+        b.set_session_cache_mode(SslSessionCacheMode::OFF);
+        b.set_cipher_list(CIPHERS)?;
         match credentials {
-            Credentials::X509 { cert, key, client_ca } => {
+            Credentials::X509 { cert, key, client_ca, .. } => {
                 let file = |file: &Path| {
                     let file = file.to_owned();
                     move |e: ErrorStack| TlsError::File { file, why: reason(&e) }
@@ -113,7 +168,7 @@ impl TlsContext {
                 });
             }
         }
-        Ok(TlsContext { context: b.build() })
+        Ok(b.build())
     }
 }
 
@@ -123,6 +178,14 @@ fn reason(e: &ErrorStack) -> String {
 
 fn read_keys(file: &Path) -> Result<HashMap<Vec<u8>, Vec<u8>>, TlsError> {
     let bad = |why: String| TlsError::File { file: file.to_owned(), why };
+    let mode = std::fs::metadata(file).map_err(|e| bad(e.to_string()))?.permissions().mode();
+    if mode & 0o007 != 0 {
+        return Err(bad(format!(
+            "everybody on this host may use it (mode {:o}). Run 'chmod o= {}', and have new keys made",
+            mode & 0o777,
+            file.display()
+        )));
+    }
     let text = std::fs::read_to_string(file).map_err(|e| bad(e.to_string()))?;
     let mut keys = HashMap::new();
     for (n, line) in text.lines().enumerate() {
@@ -132,12 +195,12 @@ fn read_keys(file: &Path) -> Result<HashMap<Vec<u8>, Vec<u8>>, TlsError> {
         }
         let entry = line.rsplit_once(':').and_then(|(user, hex)| Some((user, unhex(hex)?)));
         match entry {
-            Some((user, key)) if !user.is_empty() && (8..=MAX_KEY).contains(&key.len()) => {
+            Some((user, key)) if !user.is_empty() && (MIN_KEY..=MAX_KEY).contains(&key.len()) => {
                 keys.insert(user.as_bytes().to_vec(), key);
             }
             _ => {
                 return Err(bad(format!(
-                    "line {} is not 'user:hexkey' with 16 to 512 hexadecimal digits (psktool makes such files)",
+                    "line {} is not 'user:hexkey' with 32 to 512 hexadecimal digits (psktool makes such files)",
                     n + 1
                 )));
             }
@@ -197,6 +260,8 @@ pub struct TlsSession {
     ready: bool,
     closing: bool,
     sending: Watch,
+    /// Why the handshake failed.
+    failure: Option<String>,
 }
 
 impl TlsSession {
@@ -208,8 +273,8 @@ impl TlsSession {
         slices[..used].iter().for_each(|s| pipe.outbound.extend_from_slice(s));
         let n = pipe.outbound.len();
         conn.sent(n, now);
-        let stream = SslStream::new(openssl::ssl::Ssl::new(&context.context)?, pipe)?;
-        Ok(TlsSession { stream, ready: false, closing: false, sending: Watch::default() })
+        let stream = SslStream::new(openssl::ssl::Ssl::new(&context.current())?, pipe)?;
+        Ok(TlsSession { stream, ready: false, closing: false, sending: Watch::default(), failure: None })
     }
 
     /// Where received ciphertext belongs.
@@ -242,7 +307,7 @@ impl TlsSession {
                 Ok(()) => self.ready = true,
                 Err(e) if matches!(e.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => return,
                 Err(e) => {
-                    tracing::debug!(error = %e, "TLS handshake failed");
+                    self.failure = Some(e.to_string());
                     return conn.close(Closed::Tls);
                 }
             }
@@ -280,6 +345,11 @@ impl TlsSession {
             }
             conn.sent(n, now);
         }
+    }
+
+    /// Why the handshake failed, if it did; asking forgets it.
+    pub fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
     }
 
     /// Appends the farewell of TLS to the output, once.

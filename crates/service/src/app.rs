@@ -11,6 +11,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::Counters;
+use loligo_export::{TlsContext, TlsError};
 use loligo_shard::Handle;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -96,6 +97,8 @@ pub(crate) struct App {
     /// What came through mounts.
     pub(crate) fuse: Arc<Counters>,
     pub(crate) started: Instant,
+    /// What TLS clients are shown, and know.
+    tls: Option<TlsContext>,
     /// Held while the tunables are read, changed and handed out again, so that of two changes at once none is lost.
     setting: Mutex<()>,
     /// What else is to be changed.
@@ -138,7 +141,21 @@ impl App {
             changes: Changes::default(),
             flushes: Mutex::default(),
             remembers: OnceLock::new(),
+            tls: None,
         }
+    }
+
+    /// The same for a volume that is served by TLS.
+    pub(crate) fn with_tls(self, tls: Option<TlsContext>) -> App {
+        App { tls, ..self }
+    }
+
+    /// Reads certificates and keys again, for clients that come from now on. Whether there are any.
+    ///
+    /// # Errors
+    /// Where a file cannot be used; the old ones hold then.
+    pub(crate) fn renew_tls(&self) -> Result<bool, TlsError> {
+        self.tls.as_ref().map_or(Ok(false), |tls| tls.renew().map(|()| true))
     }
 
     /// What the volume is now.

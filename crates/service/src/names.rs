@@ -2,7 +2,7 @@
 
 use crate::daemon::SOCKET;
 use anyhow::{Context, Result, bail};
-use loligo_export::{ListenAddr, ListenError, Listener};
+use loligo_export::{Guard, ListenAddr, ListenError, Listener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -106,7 +106,7 @@ fn bind(name: &str, who: &str, mend: &str) -> Result<Listener> {
         );
     }
     let addr = ListenAddr::Unix(path.clone());
-    match Listener::bind(&addr, false) {
+    match Listener::bind(&addr, Guard::Cleartext) {
         Ok(l) => Ok(l),
         Err(ListenError::InUse(_)) => bail!("{who} (it answers on {}): {mend}", path.display()),
         Err(e) => Err(e).context("the control socket"),

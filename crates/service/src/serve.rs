@@ -211,7 +211,7 @@ impl Volume {
                 }
                 Way::Ublk(_) => continue,
             };
-            let listener = Listener::bind(addr, tls.is_some())?;
+            let listener = Listener::bind(addr, Credentials::guard(options.tls.as_ref()))?;
             leaves(signals, listener.addr());
             if matches!(addr, ListenAddr::Tcp(a) if a.port() == 0) {
                 say!("listening on {}", listener.addr());
@@ -310,7 +310,7 @@ impl Volume {
         let plan = Plan {
             export: export.clone(),
             limits: Limits::default(),
-            tls,
+            tls: tls.clone(),
             listeners,
             core: core.source(),
             lease,
@@ -330,7 +330,7 @@ impl Volume {
             None => None,
         };
         let mark = core.home.as_ref().map(Home::mark);
-        let app = Arc::new(App::new(info, running.handle().clone(), kept, mark));
+        let app = Arc::new(App::new(info, running.handle().clone(), kept, mark).with_tls(tls));
         let left = Left { core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
         let ways = Ways { mountpoints, claims, turns };
@@ -523,6 +523,9 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
         // A port of 0 is another one each time.
         let fixed = !matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
         ensure!(!fixed || !o.listen[..i].contains(way), "--listen {way} is given twice: once is enough");
+        if let Way::Socket(addr) = way {
+            addr.check(Credentials::guard(o.tls.as_ref()))?;
+        }
     }
     let seconds = o.rbd.lease.as_secs();
     ensure!(

@@ -11,6 +11,7 @@ use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509NameBuilder};
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 type Pair = (X509, PKey<Private>);
@@ -80,11 +81,11 @@ fn copies(rig: &Rig, uri: &str) {
     assert!(fs::read(rig.path("out")).unwrap()[..image.len()] == image);
 }
 
-/// After whatever was tried the volume is served as before, and stops cleanly.
-fn unhurt(rig: &Rig, served: Served, uri: &str) {
+/// After whatever was tried the volume is served as before, and stops cleanly. Its words on stderr.
+fn unhurt(rig: &Rig, served: Served, uri: &str) -> String {
     assert!(nbdinfo(rig, uri).status.success());
     assert!(rig.stats()["poisoned"].is_null());
-    served.stop();
+    served.stop()
 }
 
 fn free_port() -> u16 {
@@ -166,6 +167,7 @@ fn a_pre_shared_key_lets_its_user_in_and_nobody_else() {
     let rig = Rig::new(16 * MIB);
     let (alice, bob) = ("a1".repeat(32), "b2".repeat(32));
     fs::write(rig.path("keys"), format!("alice:{alice}\nbob:{bob}\n")).unwrap();
+    fs::set_permissions(rig.path("keys"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(rig.path("wrong"), format!("alice:{bob}\nmallory:{alice}\n")).unwrap();
     let port = free_port();
     let listen = format!("tcp:127.0.0.1:{port}");
@@ -179,7 +181,8 @@ fn a_pre_shared_key_lets_its_user_in_and_nobody_else() {
         kept_out(&rig, &uri(user, file));
     }
     kept_out(&rig, &format!("nbd://127.0.0.1:{port}/vol"));
-    unhurt(&rig, served, &uri("alice", "keys"));
+    let log = unhurt(&rig, served, &uri("alice", "keys"));
+    assert!(log.contains("failed to log in") && log.contains("from=127.0.0.1:"), "{log}");
 }
 
 #[test]
@@ -190,13 +193,24 @@ fn beyond_loopback_tcp_is_served_with_tls_only_and_files_that_do_not_fit_are_ref
         let said = rig.refused(&rig.args(&["--listen", address]));
         assert!(said.contains("without TLS") && said.contains("--tls-cert"), "{said}");
     }
+    let keys = ["--tls-cert", "pki/server-cert.pem", "--tls-key", "pki/server-key.pem"];
+    let said = rig.refused(&rig.args(&[&["--listen", "tcp:0.0.0.0:0"][..], &keys].concat()));
+    assert!(said.contains("--tls-ca") && said.contains("--anonymous"), "{said}");
     let keys = ["--tls-cert", "pki/server-cert.pem", "--tls-key", "pki/client-key.pem"];
     let said = rig.refused(&rig.args(&keys));
     assert!(said.contains("client-key.pem") && said.contains("server-cert.pem"), "{said}");
     assert!(!rig.path("cache").exists(), "nothing was made");
     let port = free_port();
     let listen = format!("tcp:0.0.0.0:{port}");
-    let keys = ["--listen", &listen, "--tls-cert", "pki/server-cert.pem", "--tls-key", "pki/server-key.pem"];
+    let keys = [
+        "--listen",
+        &listen,
+        "--tls-cert",
+        "pki/server-cert.pem",
+        "--tls-key",
+        "pki/server-key.pem",
+        "--anonymous",
+    ];
     let served = rig.serve(&keys);
     if have("nbdinfo") {
         let folder = rig.path("pki").display().to_string();

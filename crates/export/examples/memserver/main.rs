@@ -3,7 +3,7 @@
 mod serve;
 mod volume;
 
-use loligo_export::{Export, Limits, ListenAddr, Listener, Server};
+use loligo_export::{Export, Guard, Limits, ListenAddr, Listener, Server};
 use std::error::Error;
 use std::os::fd::AsFd;
 use volume::Volume;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Err(_) => Volume::file(what)?,
     };
     let mut server = Server::new(Export::new("mem", volume.size()), Limits::default(), None);
-    let listeners = [Listener::bind(&addr, false)?];
+    let listeners = [Listener::bind(&addr, Guard::Cleartext)?];
     serve::serve(&listeners, &mut server, &mut volume, std::io::stdin().as_fd());
     Ok(())
 }

@@ -9,9 +9,15 @@ use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
+use openssl::ssl::{Ssl, SslContext, SslFiletype, SslMethod, SslRef, SslSession, SslStream, SslVersion};
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509NameBuilder};
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 type Pair = (X509, PKey<Private>);
 
@@ -61,8 +67,15 @@ fn x509(dir: &Path, client_ca: bool) -> TlsContext {
         cert: dir.join("server-cert.pem"),
         key: dir.join("server-key.pem"),
         client_ca: client_ca.then(|| dir.join("ca-cert.pem")),
+        anonymous: false,
     })
     .unwrap()
+}
+
+/// Writes what only its owner may read.
+fn secret(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
 }
 
 fn tcp(tls: TlsContext) -> (Running, u16) {
@@ -134,7 +147,7 @@ fn a_pre_shared_key_opens_the_door_and_a_wrong_one_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys.psk");
     let alice = "a1".repeat(32);
-    std::fs::write(&keys, format!("alice:{alice}\nbob:{}\n", "b2".repeat(16))).unwrap();
+    secret(&keys, &format!("alice:{alice}\nbob:{}\n", "b2".repeat(16)));
     let (_s, port) = tcp(TlsContext::load(&Credentials::Psk { file: keys }).unwrap());
     let wrong = dir.path().join("wrong.psk");
     std::fs::write(&wrong, format!("alice:{}\nmallory:{alice}\n", "c3".repeat(32))).unwrap();
@@ -159,7 +172,7 @@ fn qemu_comes_in_by_pre_shared_key() {
     }
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys.psk");
-    std::fs::write(&keys, format!("qemu:{}\n", "0f".repeat(32))).unwrap();
+    secret(&keys, &format!("qemu:{}\n", "0f".repeat(32)));
     let (_s, port) = tcp(TlsContext::load(&Credentials::Psk { file: keys }).unwrap());
     let creds = format!("tls-creds-psk,id=t,dir={},endpoint=client,username=qemu", dir.path().display());
     let image = format!("driver=nbd,host=127.0.0.1,port={port},tls-creds=t");
@@ -172,15 +185,118 @@ fn qemu_comes_in_by_pre_shared_key() {
 fn unusable_files_are_refused_with_their_name_and_the_mend() {
     let dir = pki();
     let d = dir.path();
-    let x =
-        |cert: &str, key: &str| Credentials::X509 { cert: d.join(cert), key: d.join(key), client_ca: None };
+    let x = |cert: &str, key: &str| Credentials::X509 {
+        cert: d.join(cert),
+        key: d.join(key),
+        client_ca: None,
+        anonymous: false,
+    };
     let error = |c: &Credentials| TlsContext::load(c).unwrap_err().to_string();
     assert!(error(&x("none.pem", "server-key.pem")).contains("none.pem"));
     let mixed = error(&x("server-cert.pem", "client-key.pem"));
     assert!(mixed.contains("client-key.pem") && mixed.contains("server-cert.pem"), "{mixed}");
-    for bad in ["", "alice", "alice:xyz", "alice:00", ":00112233445566778899"] {
-        std::fs::write(d.join("k"), bad).unwrap();
+    let short = format!("alice:{}", "00".repeat(15));
+    for bad in ["", "alice", "alice:xyz", &short, ":00112233445566778899aabbccddeeff"] {
+        secret(&d.join("k"), bad);
         let e = error(&Credentials::Psk { file: d.join("k") });
         assert!(e.contains("user:hexkey"), "{bad}: {e}");
     }
+}
+
+#[test]
+fn keys_that_everybody_may_read_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keys.psk");
+    let credentials = Credentials::Psk { file: file.clone() };
+    secret(&file, &format!("alice:{}", "a1".repeat(16)));
+    assert!(TlsContext::load(&credentials).is_ok());
+    std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    assert!(TlsContext::load(&credentials).is_ok(), "a group may be let in");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let e = TlsContext::load(&credentials).unwrap_err().to_string();
+    assert!(e.contains("chmod o= "), "{e}");
+}
+
+/// A client of OpenSSL's own, as `prepare` makes it, up to the end of the handshake.
+fn handshake(port: u16, context: &SslContext, prepare: impl FnOnce(&mut SslRef)) -> Result<Secured, String> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket.read_exact(&mut [0; 18]).unwrap();
+    socket.write_all(&[&[0, 0, 0, 3][..], &crate::common::client::option(5, &[])].concat()).unwrap();
+    socket.read_exact(&mut [0; 20]).unwrap();
+    let mut ssl = Ssl::new(context).unwrap();
+    prepare(&mut ssl);
+    let mut stream = ssl.connect(socket).map_err(|e| e.to_string())?;
+    // A server that does not like the client says so when the handshake is over for the client.
+    stream.write_all(&crate::common::client::option(3, &[])).map_err(|e| e.to_string())?;
+    stream.read_exact(&mut [0; 20]).map_err(|e| e.to_string())?;
+    Ok(stream)
+}
+
+type Secured = SslStream<TcpStream>;
+
+/// A client with its certificate, of TLS up to `version`.
+fn openssl_client(dir: &Path, version: SslVersion, ciphers: &str) -> SslContext {
+    let mut c = SslContext::builder(SslMethod::tls_client()).unwrap();
+    c.set_max_proto_version(Some(version)).unwrap();
+    c.set_cipher_list(ciphers).unwrap();
+    c.set_certificate_file(dir.join("client-cert.pem"), SslFiletype::PEM).unwrap();
+    c.set_private_key_file(dir.join("client-key.pem"), SslFiletype::PEM).unwrap();
+    c.build()
+}
+
+#[test]
+fn a_session_of_tls_1_2_is_not_resumed_and_its_client_returns() {
+    let dir = pki();
+    let (_s, port) = tcp(x509(dir.path(), true));
+    let context = openssl_client(dir.path(), SslVersion::TLS1_2, "DEFAULT");
+    let mut session: Option<SslSession> = None;
+    for round in 0..3 {
+        let stream = handshake(port, &context, |ssl| {
+            if let Some(s) = &session {
+                // SAFETY: the session is one of the same context.
+                unsafe { ssl.set_session(s) }.unwrap();
+            }
+        });
+        let stream = stream.unwrap_or_else(|e| panic!("round {round}: {e}"));
+        assert!(!stream.ssl().session_reused());
+        session = stream.ssl().session().map(|s| s.to_owned());
+    }
+}
+
+#[test]
+fn only_ciphers_with_forward_secrecy_and_aead_are_taken() {
+    let dir = pki();
+    let (_s, port) = tcp(x509(dir.path(), true));
+    for (ciphers, may) in [
+        ("ECDHE-ECDSA-AES256-GCM-SHA384", true),
+        ("ECDHE-ECDSA-CHACHA20-POLY1305", true),
+        ("ECDHE-ECDSA-AES256-SHA384", false),
+        ("ECDHE-ECDSA-AES128-SHA", false),
+    ] {
+        let context = openssl_client(dir.path(), SslVersion::TLS1_2, ciphers);
+        assert_eq!(handshake(port, &context, |_| {}).is_ok(), may, "{ciphers}");
+    }
+}
+
+#[test]
+fn certificates_that_are_read_again_hold_for_new_clients() {
+    let dir = pki();
+    let tls = x509(dir.path(), true);
+    let (_s, port) = tcp(tls.clone());
+    let context = openssl_client(dir.path(), SslVersion::TLS1_3, "DEFAULT");
+    let serial = || {
+        let stream = handshake(port, &context, |_| {}).unwrap();
+        let shown = stream.ssl().peer_certificate().unwrap();
+        shown.serial_number().to_bn().unwrap().to_string()
+    };
+    assert_eq!(serial(), "2");
+    let ca = certificate("test CA", 1, None);
+    save(dir.path(), "server", &certificate("localhost", 22, Some(&ca)));
+    assert_eq!(serial(), "2", "nobody has said so yet");
+    tls.renew().unwrap();
+    assert_eq!(serial(), "22");
+    std::fs::write(dir.path().join("server-key.pem"), "no key").unwrap();
+    assert!(tls.renew().is_err());
+    assert_eq!(serial(), "22", "what cannot be used changes nothing");
 }

@@ -135,6 +135,9 @@ pub struct TlsConfig {
     /// Pre-shared keys instead: lines user:hexkey.
     #[schema(value_type = Option<String>)]
     psk: Option<PathBuf>,
+    /// Without ca and psk: clients that nobody knows are served beyond loopback.
+    #[serde(skip_serializing_if = "is_default")]
+    anonymous: bool,
 }
 
 /// How an RBD image is held.
@@ -334,10 +337,23 @@ impl TlsConfig {
     fn credentials(&self) -> Result<Credentials> {
         match (&self.cert, &self.key, &self.psk) {
             (Some(cert), Some(key), None) => {
-                Ok(Credentials::X509 { cert: cert.clone(), key: key.clone(), client_ca: self.ca.clone() })
+                ensure!(
+                    !self.anonymous || self.ca.is_none(),
+                    "tls: ca says that clients must show a certificate, and anonymous that they need not: give one"
+                );
+                Ok(Credentials::X509 {
+                    cert: cert.clone(),
+                    key: key.clone(),
+                    client_ca: self.ca.clone(),
+                    anonymous: self.anonymous,
+                })
             }
-            (None, None, Some(file)) if self.ca.is_none() => Ok(Credentials::Psk { file: file.clone() }),
-            _ => bail!("tls: give cert and key (and ca, if clients must show a certificate), or psk alone"),
+            (None, None, Some(file)) if self.ca.is_none() && !self.anonymous => {
+                Ok(Credentials::Psk { file: file.clone() })
+            }
+            _ => bail!(
+                "tls: give cert, key and ca (or anonymous = true, if clients need no certificate), or psk alone"
+            ),
         }
     }
 }

@@ -220,6 +220,13 @@ impl Daemon {
                 ));
             }
         }
+        for entry in self.entries() {
+            match (&entry.name, entry.app().map(|app| app.renew_tls())) {
+                (name, Some(Ok(true))) => said.push(format!("{name}: its files for TLS are read again")),
+                (name, Some(Err(why))) => said.push(format!("{name}: TLS goes on with what it had: {why}")),
+                (_, Some(Ok(false)) | None) => {}
+            }
+        }
         Ok(said)
     }
 

@@ -1,7 +1,8 @@
 //! What the daemon says speaks of the keys of its file, where `loligo serve`, whose code says most of it, speaks of options.
 
 /// What are options there, and keys of a volume's section here.
-const KEYS: [(&str, &str); 20] = [
+const KEYS: [(&str, &str); 22] = [
+    ("anonymous", "tls.anonymous = true"),
     ("cache", "cache"),
     ("cache-size", "cache-size"),
     ("core", "core"),
@@ -19,6 +20,7 @@ const KEYS: [(&str, &str); 20] = [
     ("shards", "shards"),
     ("snapshot-deadline", "rbd.snapshot-deadline"),
     ("sparse", "sparse = true"),
+    ("tls-ca", "tls.ca"),
     ("tls-cert", "tls.cert"),
     ("tls-key", "tls.key"),
     ("tls-psk", "tls.psk"),

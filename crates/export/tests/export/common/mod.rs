@@ -9,7 +9,7 @@ pub mod volume;
 use client::{info, option};
 use loligo_block::Request;
 use loligo_export::nbd::{Budget, Conn, MAX_SLICES, PeerUse};
-use loligo_export::{Export, Limits, ListenAddr, Listener, Server, TlsContext};
+use loligo_export::{Export, Guard, Limits, ListenAddr, Listener, Server, TlsContext};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -116,7 +116,7 @@ pub struct Running {
 impl Running {
     /// Serves `volume` on `addr`.
     pub fn start(addr: &str, mut volume: Volume, limits: Limits, tls: Option<TlsContext>) -> Running {
-        let listener = Listener::bind(&addr.parse().unwrap(), tls.is_some()).unwrap();
+        let listener = Listener::bind(&addr.parse().unwrap(), Guard::Cleartext).unwrap();
         let addr = listener.addr().clone();
         let (wait, stop) = rustix::pipe::pipe().unwrap();
         let export = Export::new("disk", volume.size());
