@@ -1,5 +1,7 @@
 //! What crosses rooms: the house rules as a test, and tests with real clients, fuzzed decoders and power loss.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod blockdev;
 pub mod cgroup;
 pub mod cli;

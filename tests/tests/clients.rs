@@ -1,6 +1,8 @@
 //! Claims about real clients of a cached volume: qemu, libnbd, fio, and ext4 through the kernel. What is not installed is
 //! skipped and says so.
 
+#![allow(clippy::print_stderr)]
+
 use loligo_tests::nbd::{self, Client, Command as Nbd};
 use loligo_tests::server::{Server, Volume};
 use loligo_tests::skip::{self, installed, skip};

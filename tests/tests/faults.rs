@@ -273,7 +273,7 @@ fn where_direct_io_is_refused_files_are_opened_buffered_with_a_warning_and_a_kil
             let server = volume.serve()?;
             for of in ["cache", "core"] {
                 let warned = server.words().lines().any(|l| {
-                    l.starts_with("warning") && l.contains(of) && l.contains("direct I/O is refused")
+                    l.contains(" warning: ") && l.contains(of) && l.contains("direct I/O is refused")
                 });
                 ensure!(warned, "no warning for the {of}: {}", server.words());
             }

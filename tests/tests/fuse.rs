@@ -1,5 +1,7 @@
 //! Claims about a volume that is a file: what the kernel and real programs see of it through a FUSE mount.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_tests::mounted::{Mounted, impossible, listed};
 use loligo_tests::nbd::{Answer, Client, Command as Nbd};
 use loligo_tests::server::{Server, Volume};

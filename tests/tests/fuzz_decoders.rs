@@ -1,6 +1,8 @@
 //! Every decoder of bytes on disk, fed damage. None may panic, whatever it is given; and none may take damaged bytes for
 //! good ones. `FUZZ_S` seconds each (10 without it), `FUZZ_SEED` repeats a run.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_tests::decoders::{self, PAGES, SLOTS, UsedCache};
 use loligo_tests::fuzz::{Dice, budget, for_a_while};
 use std::cell::Cell;

@@ -2,6 +2,8 @@
 //!
 //! `LOLIGO_SEED=n` repeats the plan of a run, `LOLIGO_KILLS=n` sets the number of kills.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_sim::rng::Rng;
 use loligo_tests::history::{Crash, History};
 use loligo_tests::load::{End, Load, Mix};

@@ -1,5 +1,7 @@
 //! Claims about `loligo lab`: real clusters of the system's own Ceph packages.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_tests::server::program;
 use loligo_tests::skip::{fuse, installed, root, skip};
 use serde_json::Value;

@@ -1,6 +1,8 @@
 //! Claims about a volume whose service and whose users share very little memory: neither waits for the other for ever. Needs
 //! root, loop devices, FUSE and a memory cgroup; says SKIP with the reason where there are none.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_tests::blockdev::{Device, impossible};
 use loligo_tests::cgroup::Tight;
 use loligo_tests::server::{Server, program};

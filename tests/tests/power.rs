@@ -3,6 +3,8 @@
 //! `LOLIGO_SEED=n` repeats the plan of a run (when the power goes, what survives, what clients ask), `LOLIGO_CUTS=n` sets the
 //! number of cuts.
 
+#![allow(clippy::print_stdout)]
+
 use anyhow::{Context, Result, ensure};
 use loligo_sim::rng::Rng;
 use loligo_tests::history::{Crash, History};

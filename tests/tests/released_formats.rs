@@ -3,6 +3,8 @@
 //! `LOLIGO_FIXTURES=NAME cargo test -p loligo-tests --test released_formats -- --ignored` makes the folder of another
 //! release, `fixtures/released/NAME`, with the program as it is. Folders that exist are never made again.
 
+#![allow(clippy::print_stdout)]
+
 use anyhow::{Context, Result, ensure};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile};
 use loligo_cache::open;

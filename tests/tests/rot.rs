@@ -3,6 +3,8 @@
 //!
 //! `LOLIGO_SEED=n` repeats a run, `LOLIGO_FLIPS=n` sets the number of flips at arbitrary places.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_block::{IoError, IoKind, SyncIo};
 use loligo_cache::layout::SUPERBLOCKS;
 use loligo_cache::open::{OpenOptions, open};

@@ -1,5 +1,7 @@
 //! The house is in order: direction of dependencies, length of files, banned calls, reasons for `unsafe`, no leftovers.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_tests::tidy::rules::{self, MEDIAN};
 use loligo_tests::tidy::source::Source;
 use loligo_tests::tidy::{files, manifest, root};

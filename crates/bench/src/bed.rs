@@ -132,7 +132,7 @@ impl Bed {
     /// Runs a load.
     pub(crate) fn run(&self, job: &Job) -> Result<Measured> {
         if self.place.verbose {
-            eprintln!("{}", job.command_line());
+            loligo_log::say!("{}", job.command_line());
         }
         self.run_watched(job, &mut |_| ())
     }

@@ -112,7 +112,7 @@ pub fn run(opts: &Options) -> Result<Cliff> {
                 let core = format!("file:{}", unknown.path().display());
                 disks.push(disk(opts, &bed, "unknown disk (FUSE)", &core, &opts.unknown)?);
             }
-            Err(why) => eprintln!("SKIP: the unknown disk: {why}"),
+            Err(why) => loligo_log::say!("SKIP: the unknown disk: {why}"),
         }
     }
     Ok(Cliff { facts: bed.facts(), disks })

@@ -52,7 +52,10 @@ fn sweep(parent: &Path, prefix: &str) {
         let mut stays = false;
         for lab in labs {
             if let Err(error) = loligo_lab::down::down(&lab.path(), false, &mut |_: &str| ()) {
-                eprintln!("a lab that an earlier run left in {} stays: {error:#}", lab.path().display());
+                loligo_log::say!(
+                    "a lab that an earlier run left in {} stays: {error:#}",
+                    lab.path().display()
+                );
                 stays = true;
             }
         }

@@ -89,7 +89,7 @@ pub fn run(opts: &Options) -> Result<Queue> {
             Ok(iops)
         };
         let theirs = |_| -> Result<f64> {
-            eprintln!("{load}, the model in process");
+            loligo_log::say!("{load}, the model in process");
             own.random(rw == Rw::RandWrite, DEPTH as usize, opts.time, bed.stop())
         };
         let iops = pairs(opts.pairs, ours, theirs)?;

@@ -156,7 +156,7 @@ pub fn run(opts: &Options) -> Result<WriteLatency> {
                     run
                 }
                 Step::InProcess(depth) => {
-                    eprintln!("{} at depth {depth}", SIDES[side]);
+                    loligo_log::say!("{} at depth {depth}", SIDES[side]);
                     let run = own.write(*depth, opts.cache / 2, opts.time, bed.stop())?;
                     own.drain(DRAIN_LIMIT, bed.stop())?;
                     run

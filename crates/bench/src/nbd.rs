@@ -135,7 +135,7 @@ mod tests {
         let stop = Interrupt::default();
         let server = match Server::nbdkit(dir.path(), "nk", &args, &stop) {
             Err(error) if error.to_string().contains("missing") => {
-                eprintln!("SKIP: {error}");
+                loligo_log::say!("SKIP: {error}");
                 return;
             }
             other => other.unwrap(),

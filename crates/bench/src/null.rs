@@ -1,7 +1,6 @@
 //! A volume that answers at once and keeps nothing, behind the same FUSE mount and loop device as a real one: what is left of
 //! the time is the transport's.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,8 +71,8 @@ pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()
 }
 
 fn wait(stop: &Interrupt) -> Result<()> {
-    println!("ready");
-    std::io::stdout().flush()?;
+    loligo_log::outln!("ready");
+    loligo_log::flush_output();
     while stop.sleep(Duration::from_secs(1)).is_ok() {}
     Ok(())
 }

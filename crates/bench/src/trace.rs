@@ -200,7 +200,7 @@ mod tests {
     /// The published block traces, where the host has them.
     fn traces() -> Option<Vec<PathBuf>> {
         let Some(dir) = std::env::var_os("LOLIGO_TRACES").map(PathBuf::from) else {
-            println!("SKIP: LOLIGO_TRACES does not name a folder with the published traces");
+            loligo_log::outln!("SKIP: LOLIGO_TRACES does not name a folder with the published traces");
             return None;
         };
         let names = ["cloudphysics_w", "opencas_ycsba_rocksdb", "tencent_randiops537", "tencent_rw60_490"];
@@ -208,7 +208,7 @@ mod tests {
         if files.iter().all(|f| f.exists()) {
             return Some(files);
         }
-        println!("SKIP: no traces in {} (LOLIGO_TRACES names the folder)", dir.display());
+        loligo_log::outln!("SKIP: no traces in {} (LOLIGO_TRACES names the folder)", dir.display());
         None
     }
 

@@ -290,7 +290,7 @@ impl Drop for UnknownDisk {
         if let Some(session) = self.session.take()
             && let Err(e) = session.umount_and_join()
         {
-            eprintln!("unmounting {}: {e}", self.dir.display());
+            loligo_log::say!("unmounting {}: {e}", self.dir.display());
         }
         self.shared.lock().ended = true;
         self.shared.news.notify_one();
@@ -312,7 +312,7 @@ mod tests {
         std::fs::create_dir(&mount).unwrap();
         let disk = match UnknownDisk::mount(&content, &mount) {
             Ok(disk) => disk,
-            Err(why) => return println!("SKIP: a disk behind FUSE: {why}"),
+            Err(why) => return loligo_log::outln!("SKIP: a disk behind FUSE: {why}"),
         };
         let file = File::options().read(true).write(true).open(disk.path()).unwrap();
         let begun = Instant::now();

@@ -1,5 +1,7 @@
 //! The report as a reader sees it: rendered by headless Chromium, where that is installed.
 
+#![allow(clippy::print_stderr)]
+
 use std::path::Path;
 use std::process::Command;
 

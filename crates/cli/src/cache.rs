@@ -1,9 +1,9 @@
 //! `loligo cache`: devices that many cores share.
 
-use crate::out::outln;
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
+use loligo_log::{outln, say};
 use loligo_service::client::{AttachCore, DaemonClient, DetachCore, ResizeCore};
 use loligo_service::daemon::Listed;
 use loligo_service::daemon::entry::Status;
@@ -172,9 +172,10 @@ impl Beside {
 
     fn attach(self, a: Attach) -> Result<u16> {
         if self.view.free_bytes < a.min {
-            eprintln!(
+            say!(
                 "{} bytes are free, {} are wanted: cores that are served give what they have beyond their promise; Ctrl-C gives it up",
-                self.view.free_bytes, a.min
+                self.view.free_bytes,
+                a.min
             );
         }
         let Attach { number: core, name, min, max, weight, shards } = a;
@@ -205,7 +206,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.command {
         Command::Create { path, size, sparse, force } => {
             let pool = pool::create(&path, size, sparse, force)?;
-            view_rows(&pool.view()?).iter().for_each(|row| eprintln!("{row}"));
+            view_rows(&pool.view()?).iter().for_each(|row| say!("{row}"));
         }
         Command::Show { path, json } => {
             let view = match Beside::of(&path) {
@@ -225,7 +226,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 None => Pool::open_idle(&path)?.attach(&wanted)?,
             };
             outln!("{number}");
-            eprintln!("serve it with --cache pool:{}#{number}", path.display());
+            say!("serve it with --cache pool:{}#{number}", path.display());
         }
         Command::Detach { path, core, force } => {
             let lost = match Beside::of(&path) {
@@ -233,12 +234,12 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 None => Pool::open_idle(&path)?.detach(&core, force)?,
             };
             if let Some(lost) = lost {
-                eprintln!("{lost}");
+                say!("{lost}");
             }
         }
         Command::Resize { path, core: None, .. } => {
             let more = pool::grow(&path)?;
-            eprintln!("{} has {more} bytes more", path.display());
+            say!("{} has {more} bytes more", path.display());
         }
         Command::Resize { path, core: Some(core), size, min, weight } => {
             anyhow::ensure!(

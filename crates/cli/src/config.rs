@@ -1,8 +1,8 @@
 //! `loligo config`.
 
-use crate::out::{out, outln};
 use anyhow::Result;
 use clap::Subcommand;
+use loligo_log::{out, outln};
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::{Config, DEFAULT_PATH};
 use loligo_service::daemon::show;

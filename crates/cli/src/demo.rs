@@ -5,6 +5,7 @@ use loligo_bench::bed::Place;
 use loligo_bench::demo::ceph::{self, CephOptions};
 use loligo_bench::demo::{self, DemoOptions};
 use loligo_bench::interrupt;
+use loligo_log::say;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -66,7 +67,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            say!("error: {error:#}");
             Ok(ExitCode::from(interrupt::exit_code(&error) as u8))
         }
     }

@@ -1,7 +1,7 @@
 //! `loligo doctor`.
 
-use crate::out::{out, outln};
 use anyhow::Result;
+use loligo_log::{out, outln};
 use loligo_service::doctor::{Finding, Verdict, examine};
 use serde_json::json;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `loligo inspect`.
 
-use crate::out::outln;
 use anyhow::Result;
+use loligo_log::outln;
 use loligo_service::offline::{inspect, inspection_json, inspection_rows};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
 //! `loligo lab`.
 
-use crate::out::outln;
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
 use loligo_bench::table::Table;
@@ -12,9 +11,9 @@ use loligo_lab::layout::Layout;
 use loligo_lab::status::Status;
 use loligo_lab::up::UpOptions;
 use loligo_lab::{down, status, up};
+use loligo_log::{outln, say};
 use loligo_service::client::Client;
 use loligo_service::profile::Profile;
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -212,8 +211,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 fn steps() -> impl FnMut(&str) {
     let begun = Instant::now();
     move |text: &str| {
-        // Nobody may be reading any more.
-        let _ = writeln!(std::io::stderr(), "[{:5.1} s] {text}", begun.elapsed().as_secs_f64());
+        say!("[{:5.1} s] {text}", begun.elapsed().as_secs_f64());
     }
 }
 
@@ -230,11 +228,11 @@ fn bring_up(a: Up) -> Result<ExitCode> {
         Ok(state) => {
             step(&format!("HEALTH_OK: cluster {}", state.fsid));
             let dir = options.dir.display();
-            eprintln!("Speak to it: eval \"$(loligo lab env --dir {dir})\"");
+            say!("Speak to it: eval \"$(loligo lab env --dir {dir})\"");
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            eprintln!("error: {error:#}");
+            say!("error: {error:#}");
             Ok(ExitCode::from(exit_code(&error) as u8))
         }
     }

@@ -13,7 +13,6 @@ mod lab;
 mod manual;
 mod mode;
 mod osd;
-mod out;
 mod param;
 mod probe;
 mod rbd;
@@ -24,11 +23,12 @@ mod top;
 mod values;
 mod volume;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+use loligo_log::say;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// Loligo puts flash in front of slow block devices: safely, and without a cliff.
 ///
@@ -40,7 +40,7 @@ use tracing_subscriber::EnvFilter;
 #[command(after_long_help = "Environment:
   LOLIGO_RUNTIME_DIR  where control sockets lie; default /run/loligo for root,
                       $XDG_RUNTIME_DIR/loligo for others
-  LOLIGO_LOG          what is logged on stderr: error, warn (default), info, debug
+  LOLIGO_LOG          what is logged on stderr: error, warn, info (default), debug
 
 Exit status: 0 on success, 1 on every refusal and failure, with cause and mend on
 stderr.")]
@@ -87,12 +87,7 @@ fn words() -> Vec<OsString> {
 }
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_env("LOLIGO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_writer(loligo_service::log::writer)
-        .with_env_filter(filter)
-        .without_time()
-        .init();
+    loligo_log::install();
     let cli = match Cli::try_parse_from(words()) {
         Ok(cli) => cli,
         Err(said) => {
@@ -126,8 +121,14 @@ fn main() -> ExitCode {
         Command::Completions(args) => manual::completions(Cli::command(), &args),
         Command::Hold(args) => Ok(loligo_export::ublk::hold(&args.node)),
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+    let done = done.and_then(|code| {
+        loligo_log::finish_output().context("the result cannot be written to standard output")?;
+        Ok(code)
+    });
+    let code = done.unwrap_or_else(|error| {
+        say!("error: {error:#}");
         ExitCode::FAILURE
-    })
+    });
+    loligo_log::finish();
+    code
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
-use std::io::{Write, stdout};
+use loligo_log::out;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -69,7 +69,7 @@ fn as_written(page: &str) -> String {
 pub(crate) fn completions(mut all: Command, a: &CompletionArgs) -> Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(a.shell, &mut all, "loligo", &mut text);
-    stdout().write_all(&text)?;
+    out!("{}", String::from_utf8_lossy(&text));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,12 +1,12 @@
 //! `loligo osd`.
 
-use crate::out::outln;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
 use loligo_lab::interrupt::{Interrupt, exit_code};
+use loligo_log::{outln, say};
 use loligo_osd::adopt::{self, Adopt};
 use loligo_osd::behind::{Behind, Via};
 use loligo_osd::ceph_volume::By;
@@ -285,7 +285,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            say!("error: {error:#}");
             Ok(ExitCode::from(exit_code(&error) as u8))
         }
     }
@@ -337,7 +337,7 @@ fn start(a: &ActivateArgs, stop: &Interrupt) -> Result<()> {
         if let Err(why) = activate::activate(&daemon, known, stop) {
             stop.check()?;
             if let Some(before) = failed.replace(why) {
-                eprintln!("error: {before:#}");
+                say!("error: {before:#}");
             }
         }
     }

@@ -1,9 +1,9 @@
 //! `loligo param get` and `loligo param set`.
 
-use crate::out::outln;
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
 use loligo_bench::table::Table;
+use loligo_log::outln;
 use loligo_service::client::{Client, Param};
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! `loligo probe`.
 
-use crate::out::outln;
 use anyhow::Result;
+use loligo_log::{outln, say};
 use loligo_service::probe::{Found, probe};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
             Ok(found) => outln!("{}: {}", path.display(), found.sentence()),
             Err(why) => {
                 failed = true;
-                eprintln!("error: {why:#}");
+                say!("error: {why:#}");
                 all.push(json!({ "path": path, "error": format!("{why:#}") }));
             }
         }

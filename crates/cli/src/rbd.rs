@@ -1,11 +1,11 @@
 //! `loligo rbd`.
 
-use crate::out::outln;
 use crate::values;
 use anyhow::Result;
 use loligo_bench::units;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::status::{ImageStatus, status};
+use loligo_log::outln;
 use loligo_service::client::Client;
 use serde_json::Value;
 use std::path::PathBuf;

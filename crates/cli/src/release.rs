@@ -1,6 +1,7 @@
 //! `loligo release`.
 
 use anyhow::Result;
+use loligo_log::say;
 use loligo_service::offline;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +19,6 @@ pub(crate) struct Args {
 /// Lets go.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     offline::release(&a.path)?;
-    eprintln!("{} is no cache any more; its core has everything", a.path.display());
+    say!("{} is no cache any more; its core has everything", a.path.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,8 @@
 //! `loligo stats`.
 
-use crate::out::{out, outln};
 use anyhow::Result;
 use loligo_bench::units::{bytes, number, time};
+use loligo_log::{out, outln};
 use loligo_service::client::Client;
 use serde_json::{Map, Value};
 use std::fmt::Write;

@@ -1,9 +1,9 @@
 //! `loligo volume`.
 
-use crate::out::{out, outln};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use loligo_bench::table::Table;
+use loligo_log::{out, outln, say};
 use loligo_service::client::{Attach, ChangeState, Create, DaemonClient, Resize, Stop};
 use loligo_service::daemon::Listed;
 use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside, way_beside};
@@ -318,7 +318,7 @@ fn began(name: &str, status: &Status) -> Result<()> {
     match status {
         Status::Serving => Ok(()),
         Status::Waiting(why) => {
-            eprintln!("volume '{name}' waits: {why}");
+            say!("volume '{name}' waits: {why}");
             Ok(())
         }
         other => {

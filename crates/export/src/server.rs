@@ -81,6 +81,8 @@ struct Entry {
     blocked: bool,
     /// Answers since something was sent.
     unsent: u32,
+    /// The log says that its client has come.
+    logged_in: bool,
 }
 
 /// The connections of one volume.
@@ -162,6 +164,7 @@ impl Server {
             dirty: false,
             blocked: false,
             unsent: 0,
+            logged_in: false,
         });
         self.mark(usize::from(id.index));
         Some(id)
@@ -206,6 +209,7 @@ impl Server {
     pub fn on_readable(&mut self, id: ConnId, now: Instant, requests: &mut Vec<Request>) {
         let Some(e) = find(&mut self.entries, id) else { return };
         e.receive(self.tls.as_ref(), now, requests);
+        e.note_log_in();
         self.mark(usize::from(id.index));
     }
 
@@ -400,6 +404,14 @@ impl Entry {
         }
     }
 
+    /// Says once who has come.
+    fn note_log_in(&mut self) {
+        if !self.logged_in && self.conn.is_logged_in() {
+            self.logged_in = true;
+            tracing::info!(peer = %self.peer, tls = self.tls.is_some(), "a client has logged in");
+        }
+    }
+
     /// Sends and resumes until neither goes on. What holds a connection back then is its own: answers that it waits
     /// for, or that it does not take.
     fn settle(&mut self, limits: &Limits, now: Instant, requests: &mut Vec<Request>) {
@@ -468,7 +480,11 @@ impl Entry {
             let _ = net::send(socket, t.output(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
         if let Some(socket) = self.socket.take() {
-            tracing::debug!(%why, peer = %self.peer, "connection closed");
+            let peer = self.peer;
+            match self.logged_in {
+                true => tracing::info!(%peer, %why, "a client has gone"),
+                false => tracing::debug!(%peer, %why, "a connection ended before its log-in"),
+            }
             // A loop may still hold the descriptor in a pending poll; this wakes it, and tells the client.
             let _ = net::shutdown(&socket, Shutdown::Both);
         }

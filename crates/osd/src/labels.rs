@@ -7,10 +7,10 @@
 use crate::devices::BLUESTORE;
 use crate::place::Known;
 use crate::raw;
-use crate::say;
 use crate::wipe::look_at;
 use anyhow::{Context, Result};
 use loligo_block::SyncIo;
+use loligo_log::say;
 use std::path::Path;
 
 /// Where they are looked for.

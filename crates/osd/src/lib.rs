@@ -23,9 +23,3 @@ pub mod settings;
 mod undo;
 mod user;
 mod wipe;
-
-/// Says what is done, on standard error.
-macro_rules! say {
-    ($($words:tt)*) => { eprintln!($($words)*) };
-}
-pub(crate) use say;

@@ -2,8 +2,8 @@
 //! and what it is told must not change with what a queue says, so each is set by name.
 
 use crate::cluster::Cluster;
-use crate::say;
 use anyhow::Result;
+use loligo_log::say;
 use serde_json::Value;
 
 /// An option with the value that an OSD behind a cache gets, and why that.

@@ -1,7 +1,7 @@
 //! Taking back what was begun.
 
-use crate::say;
 use anyhow::Result;
+use loligo_log::say;
 
 type Step = (String, Box<dyn FnOnce() -> Result<()>>);
 

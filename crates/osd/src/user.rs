@@ -2,9 +2,9 @@
 
 use crate::cluster::{Cluster, DEFAULT_CONF};
 use crate::daemon::systemd;
-use crate::say;
 use loligo_export::blockdev::Owner;
 use loligo_lab::process;
+use loligo_log::say;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

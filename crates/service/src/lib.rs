@@ -15,7 +15,6 @@ pub mod daemon;
 pub mod doctor;
 mod home;
 pub mod identity;
-pub mod log;
 mod mark;
 mod metrics;
 mod names;

@@ -1,22 +1,20 @@
 //! How far something long has come, on stderr.
 
-use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 /// A line that is rewritten on a terminal, and repeated every few seconds elsewhere.
 #[derive(Debug)]
 pub struct Progress {
     what: String,
-    terminal: bool,
     next: Instant,
-    shown: bool,
 }
 
 impl Progress {
     /// Names what is under way.
     pub fn new(what: impl Into<String>) -> Progress {
-        let what = format!("{}{}", crate::say::prefix(), what.into());
-        Progress { what, terminal: stderr().is_terminal(), next: Instant::now(), shown: false }
+        let prefix = crate::say::name().map(|name| format!("{name}: ")).unwrap_or_default();
+        let what = format!("{prefix}{}", what.into());
+        Progress { what, next: Instant::now() }
     }
 
     /// `done` of `all` bytes (or blocks) are done; shown when it is time to.
@@ -31,17 +29,13 @@ impl Progress {
         if now < self.next {
             return;
         }
-        self.next = now + if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(2) };
-        self.shown = true;
-        let end = if self.terminal { '\r' } else { '\n' };
-        let mut err = stderr().lock();
-        let _ = write!(err, "{}: {words}{end}", self.what);
-        let _ = err.flush();
+        let pause = if loligo_log::is_rewritten() { 200 } else { 2000 };
+        self.next = now + Duration::from_millis(pause);
+        loligo_log::progress(format_args!("{}: {words}", self.what), false);
     }
 
     /// It is over, with this outcome.
     pub fn end(self, outcome: &str) {
-        let clear = if self.terminal && self.shown { "\x1b[K" } else { "" };
-        let _ = writeln!(stderr(), "{clear}{}: {outcome}", self.what);
+        loligo_log::progress(format_args!("{}: {outcome}", self.what), true);
     }
 }

@@ -1,5 +1,4 @@
-//! What a volume has to say to its operator, on stderr. Where one process serves many, each line names its volume, and whoever waits for
-//! the volume elsewhere can be told the last.
+//! Lines of the log in the name of a volume. The last one is kept for those who wait for the volume elsewhere.
 
 use std::cell::RefCell;
 use std::fmt::Arguments;
@@ -23,24 +22,23 @@ pub(crate) fn speak_for(name: &str, last: &LastWords) {
     SPEAKER.with_borrow_mut(|s| *s = Some(speaker));
 }
 
-/// The name to put before a line of this thread's, with what parts them; empty where there is only one volume.
-pub(crate) fn prefix() -> String {
-    SPEAKER.with_borrow(|s| s.as_ref().map(|s| format!("{}: ", s.name)).unwrap_or_default())
+/// The name that this thread speaks for; nothing where there is only one volume.
+pub(crate) fn name() -> Option<String> {
+    SPEAKER.with_borrow(|s| s.as_ref().map(|s| s.name.clone()))
 }
 
 /// Says a line.
 pub(crate) fn line(words: Arguments<'_>) {
     SPEAKER.with_borrow(|s| match s {
-        None => eprintln!("{words}"),
+        None => loligo_log::line(None, words),
         Some(speaker) => {
-            let words = words.to_string();
-            eprintln!("{}: {words}", speaker.name);
-            *speaker.last.lock().unwrap_or_else(PoisonError::into_inner) = words;
+            loligo_log::line(Some(&speaker.name), words);
+            *speaker.last.lock().unwrap_or_else(PoisonError::into_inner) = words.to_string();
         }
     });
 }
 
-/// A line on stderr.
+/// A line of the log.
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::say::line(format_args!($($words)*))

@@ -17,7 +17,7 @@ use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
-use crate::{cache, core, log, metrics, names, rbd, stats, stop, ublk};
+use crate::{cache, core, metrics, names, rbd, stats, stop, ublk};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
@@ -29,7 +29,6 @@ use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::ublk::Traits;
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running, Snapshot};
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -111,9 +110,10 @@ pub struct CacheOptions {
 /// # Errors
 /// Every refusal, with cause and mend.
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
+    // The thread of the log carries no request out: it need not inherit what follows.
+    loligo_log::begin_service().context("starting the thread of the log")?;
     // Before any other thread, for they inherit it.
     block::prepare(&options);
-    let _log = log::aside()?;
     let signals = StopSignals::catch()?;
     let metrics = options.metrics.map(metrics::bind).transpose()?;
     let control = ControlThread::start()?;
@@ -121,9 +121,9 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let app = volume.app.clone();
     let served: Served = Arc::new(move || vec![app.clone()]);
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
-    let mut out = std::io::stdout();
-    // Whoever started this may have closed the pipe; the volume is served all the same.
-    let _ = writeln!(out, "ready").and_then(|()| out.flush());
+    // The reader may have closed the pipe; the volume is served all the same.
+    loligo_log::outln!("ready");
+    loligo_log::flush_output();
     let mut next = Instant::now() + LOOK;
     let mut failed = Ok(());
     while failed.is_ok() && !signals.within(GLANCE) && !volume.has_failed() {

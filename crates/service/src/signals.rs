@@ -79,13 +79,15 @@ impl StopSignals {
                         for path in left {
                             let _ = std::fs::remove_file(path);
                         }
-                        eprintln!("stopped before the volume was ready");
+                        loligo_log::say!("stopped before the volume was ready");
+                        loligo_log::finish();
                         std::process::exit(0);
                     }
                     if kills.load(Ordering::Acquire) {
-                        eprintln!(
+                        loligo_log::say!(
                             "given up on a second signal: everything acknowledged is on the cache, the next start recovers"
                         );
+                        loligo_log::finish();
                         // Libraries of others may hang at an orderly exit, too.
                         let _ = kill_process(getpid(), Signal::KILL);
                     }

@@ -1,6 +1,8 @@
 //! Long runs: `soak FROM TO [BUG]` runs every seed in the range on all processors, prints failures as they come, and what
 //! was reached. Exit code 1 where a seed failed.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_cache::Bug;
 use loligo_sim::marks::Marks;
 use loligo_sim::run_seed;

@@ -1,5 +1,8 @@
 //! What happened in a run, folded into one number (equal for equal runs) and printed on request.
 
+// Printed for the person who runs one seed again.
+#![allow(clippy::print_stderr)]
+
 use crate::disk::Nanos;
 use loligo_block::{Op, OpKind};
 use loligo_cache::api::Dev;

@@ -1,5 +1,7 @@
 //! Crashes, faults and switches over thousands of seeds. `LOLIGO_SEEDS=n` runs the first n, `LOLIGO_SEED=n` only that one.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_sim::marks::Marks;
 use loligo_sim::run_seed;
 use loligo_sim::seeds::{run_all, seeds};

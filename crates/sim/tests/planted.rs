@@ -1,5 +1,7 @@
 //! A simulator that finds nothing proves nothing: each rule of the design is broken once, and must be missed.
 
+#![allow(clippy::print_stdout)]
+
 use loligo_cache::Bug;
 use loligo_sim::run_seed;
 use loligo_sim::seeds::run_all;

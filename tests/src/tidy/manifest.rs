@@ -1,19 +1,34 @@
 //! Who may depend on whom.
 
 /// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
-pub const MAY_USE: [(&str, &[&str]); 11] = [
+pub const MAY_USE: [(&str, &[&str]); 12] = [
+    ("loligo-log", &[]),
     ("loligo-block", &[]),
     ("loligo-cache", &["loligo-block"]),
     ("loligo-sim", &["loligo-block", "loligo-cache"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-cache", "loligo-export"]),
-    ("loligo-service", &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-shard", "loligo-export"]),
+    (
+        "loligo-service",
+        &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-log", "loligo-shard", "loligo-export"],
+    ),
     ("loligo-ceph", &["loligo-block"]),
     ("loligo-lab", &["loligo-block"]),
-    ("loligo-osd", &["loligo-block", "loligo-cache", "loligo-export", "loligo-lab", "loligo-service"]),
+    (
+        "loligo-osd",
+        &["loligo-block", "loligo-cache", "loligo-export", "loligo-lab", "loligo-log", "loligo-service"],
+    ),
     (
         "loligo-bench",
-        &["loligo-block", "loligo-cache", "loligo-shard", "loligo-export", "loligo-lab", "loligo-service"],
+        &[
+            "loligo-block",
+            "loligo-cache",
+            "loligo-shard",
+            "loligo-export",
+            "loligo-lab",
+            "loligo-log",
+            "loligo-service",
+        ],
     ),
     (
         "loligo",
@@ -23,6 +38,7 @@ pub const MAY_USE: [(&str, &[&str]); 11] = [
             "loligo-ceph",
             "loligo-export",
             "loligo-lab",
+            "loligo-log",
             "loligo-osd",
             "loligo-bench",
             "loligo-service",

@@ -3,6 +3,8 @@
 //!
 //! `LOLIGO_LONG=1` takes 20 kills and 20 power cuts in place of a few; `LOLIGO_SEED=n` repeats the plan of a run.
 
+#![allow(clippy::print_stdout)]
+
 mod device;
 mod killed;
 mod names;

@@ -1,5 +1,7 @@
 //! Claims about the daemon: many volumes in one process, what it remembers, what it refuses, who may ask it.
 
+#![allow(clippy::print_stdout)]
+
 mod api;
 mod core_fails;
 mod fio;
@@ -7,6 +9,7 @@ mod gone;
 mod label;
 mod life;
 mod live;
+mod log;
 mod pool;
 mod random;
 mod site;

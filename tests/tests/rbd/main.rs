@@ -2,6 +2,8 @@
 //!
 //! `LOLIGO_LONG=1` takes the long forms: more rounds, and faults that last as long as in life.
 
+#![allow(clippy::print_stdout)]
+
 mod cluster;
 mod cut_off;
 mod driven;

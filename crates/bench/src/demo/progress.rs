@@ -28,7 +28,7 @@ impl Progress {
     pub(super) fn stage(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None => eprintln!("{:4} s  {text}", self.begun.elapsed().as_secs()),
+            None => loligo_log::say!("{:4} s  {text}", self.begun.elapsed().as_secs()),
         }
     }
 
@@ -46,7 +46,7 @@ impl Progress {
     pub(super) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("        {text}"),
+            None => loligo_log::say!("        {text}"),
         }
     }
 }

@@ -217,7 +217,7 @@ mod tests {
     fn have_fio() -> bool {
         let have = version().is_ok();
         if !have {
-            eprintln!("SKIP: fio is not installed");
+            loligo_log::say!("SKIP: fio is not installed");
         }
         have
     }

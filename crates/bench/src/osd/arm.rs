@@ -219,7 +219,7 @@ impl Drop for Arm<'_> {
     fn drop(&mut self) {
         let exists = Layout::at(&self.dir).is_ok_and(|at| at.state().exists());
         if exists && let Err(error) = down::down(&self.dir, false, &mut |_: &str| ()) {
-            eprintln!("the lab in {} could not be taken down: {error:#}", self.dir.display());
+            loligo_log::say!("the lab in {} could not be taken down: {error:#}", self.dir.display());
         }
     }
 }

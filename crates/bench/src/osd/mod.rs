@@ -214,7 +214,7 @@ pub fn run(opts: &Options) -> Result<Outcome> {
 }
 
 fn say(begun: Instant, text: &str) {
-    eprintln!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
+    loligo_log::say!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
 }
 
 fn setup(o: &Options, bare: &Arm<'_>, cached: &Arm<'_>) -> Result<Vec<(String, String)>> {

@@ -56,7 +56,7 @@ struct Own(PathBuf);
 impl Drop for Own {
     fn drop(&mut self) {
         if let Err(error) = down::down(&self.0, false, &mut |_: &str| ()) {
-            eprintln!("the lab could not be taken down: {error:#}");
+            loligo_log::say!("the lab could not be taken down: {error:#}");
         }
     }
 }
@@ -198,7 +198,7 @@ impl Drop for Cluster {
                 &Interrupt::default(),
             );
             if let Err(error) = removed {
-                eprintln!("image {} stays: {error:#}", self.named(image));
+                loligo_log::say!("image {} stays: {error:#}", self.named(image));
             }
         }
     }

@@ -198,7 +198,7 @@ pub(crate) fn on_cluster<T>(opts: &Options, work: impl FnOnce(&mut Bench<'_>) ->
 }
 
 fn say(begun: Instant, text: &str) {
-    eprintln!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
+    loligo_log::say!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
 }
 
 impl<'a> Bench<'a> {

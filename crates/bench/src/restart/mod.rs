@@ -131,10 +131,10 @@ pub fn run(opts: &Options) -> Result<Restart> {
     let lines = image::fill(&volume.cache, bed.stop(), |done, all| {
         if done * 10 / all >= next {
             next = done * 10 / all + 1;
-            eprintln!("filling the cache: {done} of {all} lines");
+            loligo_log::say!("filling the cache: {done} of {all} lines");
         }
     })?;
-    eprintln!("filled in {:.0} s", begun.elapsed().as_secs_f64());
+    loligo_log::say!("filled in {:.0} s", begun.elapsed().as_secs_f64());
     let mut test = Test {
         opts,
         bed: &bed,
@@ -150,7 +150,7 @@ pub fn run(opts: &Options) -> Result<Restart> {
     for number in 0..opts.rounds {
         let round;
         (server, round) = test.round(server, number as u64)?;
-        eprintln!(
+        loligo_log::say!(
             "kill {} of {}: answered after {:.2} s, {:.2} % of the lines still hit; {}",
             number + 1,
             opts.rounds,
@@ -207,7 +207,11 @@ impl Test<'_> {
             answer_s: (answered - started).as_secs_f64(),
             answer_from_kill_s: (answered - killed).as_secs_f64(),
             ready_s,
-            said: server.said().lines().find(|l| l.starts_with("recovered")).unwrap_or("").to_owned(),
+            said: server
+                .said()
+                .lines()
+                .find_map(|l| l.find("recovered ").map(|at| l[at..].to_owned()))
+                .unwrap_or_default(),
             hits_before,
             hits_after,
         };

@@ -1,5 +1,7 @@
 //! Claims about the devices, in one program.
 
+#![allow(clippy::print_stdout)]
+
 mod block_device;
 mod common;
 mod file_device;

@@ -1,5 +1,7 @@
 //! Claims that need every completion to come when the test says so.
 
+#![allow(clippy::print_stdout)]
+
 mod bad_sectors;
 mod destage;
 mod forsaken;

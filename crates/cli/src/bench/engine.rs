@@ -1,9 +1,9 @@
 //! `loligo bench engine` and `loligo bench model`: the engine alone, on memory and on a virtual clock.
 
-use crate::out::outln;
 use anyhow::Result;
 use loligo_bench::engine::{EngineOptions, run as measure};
 use loligo_bench::virtual_cliff::{VirtualOptions, bare, run as cliff};
+use loligo_log::{outln, say};
 use std::process::ExitCode;
 
 /// CPU cost of the engine on devices of memory, one shard, and memory per line of a 64 GiB cache
@@ -37,7 +37,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
         index_cache: a.index_cache,
         ..EngineOptions::default()
     };
-    let r = measure(&o, |what| eprintln!("{what}"))?;
+    let r = measure(&o, |what| say!("{what}"))?;
     if a.json {
         outln!("{}", serde_json::to_string_pretty(&r)?);
     } else {

@@ -1,10 +1,10 @@
 //! `loligo bench cliff|latency|nbd|fuse|block|ublk|foreground|restart|many`: the published figures, each both sides in one run.
 
-use crate::out::outln;
 use anyhow::Result;
 use loligo_bench::bed::Place;
 use loligo_bench::table::Table;
 use loligo_bench::{block, cliff, foreground, fuse, latency, many, nbd_ab, restart, ublk};
+use loligo_log::outln;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;

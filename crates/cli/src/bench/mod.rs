@@ -7,12 +7,12 @@ mod osd;
 mod rbd;
 mod trace;
 
-use crate::out::outln;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use figures::Figure;
 use loligo_bench::interrupt::exit_code;
 use loligo_bench::table::Table;
+use loligo_log::{outln, say};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -79,7 +79,7 @@ fn ended(done: Result<()>) -> Result<ExitCode> {
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            say!("error: {error:#}");
             Ok(ExitCode::from(exit_code(&error) as u8))
         }
     }

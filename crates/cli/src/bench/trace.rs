@@ -1,10 +1,10 @@
 //! `loligo bench trace`.
 
-use crate::out::outln;
 use anyhow::Result;
 use loligo_bench::table::Table;
 use loligo_bench::trace;
 use loligo_cache::policy::Kind;
+use loligo_log::{outln, say};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -34,7 +34,7 @@ fn kind(text: &str) -> Result<Kind, String> {
 
 /// Replays.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
-    let rows = trace::run(&a.files, &a.policies, &a.fractions, |done, all| eprintln!("{done} of {all}"))?;
+    let rows = trace::run(&a.files, &a.policies, &a.fractions, |done, all| say!("{done} of {all}"))?;
     if a.json {
         outln!("{}", serde_json::to_string_pretty(&rows)?);
     } else {

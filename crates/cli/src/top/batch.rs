@@ -4,9 +4,9 @@ use super::cells::{HEADS, cells};
 use super::sort::Order;
 use anyhow::Result;
 use loligo_bench::table::Table;
+use loligo_log::out;
 use loligo_service::watch::{Look, Row, look, rows};
 use serde_json::json;
-use std::io::{ErrorKind, Write, stdout};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Prints what happened in each interval, `count` times or until the reader is gone.
@@ -20,9 +20,9 @@ pub(super) fn run(interval: Duration, count: Option<u64>, json: bool, order: Ord
         order.apply(&mut all);
         let passed = now.at.duration_since(before.at);
         let text = if json { line(&all, passed) } else { table(&all, &now) };
-        match write!(stdout(), "{text}").and_then(|()| stdout().flush()) {
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            other => other?,
+        out!("{text}");
+        if !loligo_log::flush_output() {
+            return Ok(());
         }
         (before, printed) = (now, printed + 1);
     }

@@ -308,6 +308,11 @@ impl Conn {
         }
     }
 
+    /// Whether its client has chosen the export, and nothing has ended it since.
+    pub fn is_logged_in(&self) -> bool {
+        matches!(self.phase, Phase::Transmission)
+    }
+
     /// Whether it was ended before all was answered and sent.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed(_))

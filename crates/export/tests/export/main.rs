@@ -1,5 +1,7 @@
 //! Claims about the NBD server: protocol, limits, sockets, TLS, real clients, fuzzing.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 mod clients;
 mod common;
 mod fuzz;

@@ -12,19 +12,21 @@ pub(super) fn after_start(words: &[String]) {
     for name in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
         command.env_remove(name);
     }
-    let (program, prefix) = (program.clone(), crate::say::prefix());
+    let (program, name) = (program.clone(), crate::say::name());
+    let warn =
+        move |words: &str| loligo_log::line(name.as_deref(), format_args!("warning: after-start: {words}"));
     std::thread::spawn(move || {
         guard::unmark();
         let mut child = match command.spawn() {
             Ok(child) => child,
-            Err(why) => return eprintln!("{prefix}warning: after-start: {program} cannot be run: {why}"),
+            Err(why) => return warn(&format!("{program} cannot be run: {why}")),
         };
         // What it starts has no part in the daemon's standing when memory is short.
         let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
         match child.wait() {
             Ok(status) if status.success() => {}
-            Ok(status) => eprintln!("{prefix}warning: after-start: {program} ended with {status}"),
-            Err(why) => eprintln!("{prefix}warning: after-start: {program}: {why}"),
+            Ok(status) => warn(&format!("{program} ended with {status}")),
+            Err(why) => warn(&format!("{program}: {why}")),
         }
     });
 }

@@ -23,7 +23,7 @@ use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
 use crate::say::say;
 use crate::stats::trouble;
-use crate::{log, metrics, names};
+use crate::{metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, Taken, VolumeConfig};
 use entry::{Entry, Status};
@@ -36,7 +36,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use state::StateFile;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -124,9 +123,10 @@ pub fn show(path: &Path) -> Result<Config> {
 /// Where the daemon itself cannot start; what is wrong with a volume is that volume's.
 pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
+    // The thread of the log carries no request out: it need not inherit what follows.
+    loligo_log::begin_service().context("starting the thread of the log")?;
     // Before any other thread: what is set here they inherit.
     guard::prepare();
-    let _log = log::aside()?;
     let socket = names::claim_daemon()?;
     let state_dir = std::path::absolute(state_dir(&config)?)?;
     let file = StateFile::at(&state_dir)?;
@@ -183,8 +183,8 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         if !ready && daemon.statuses().iter().all(|s| has_begun(s, is_boot, first.elapsed())) {
             ready = true;
             notify(&[NotifyState::Ready]);
-            let mut out = std::io::stdout();
-            let _ = writeln!(out, "ready").and_then(|()| out.flush());
+            loligo_log::outln!("ready");
+            loligo_log::flush_output();
         }
         let more = [NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32)];
         notify(if ready { &[NotifyState::Watchdog] } else { &more });
@@ -203,6 +203,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
                 say!(
                     "given up on a second signal: everything acknowledged is on the caches, the next start recovers"
                 );
+                loligo_log::finish();
                 let _ = kill_process(getpid(), Signal::KILL);
             }
             daemon.entries().iter().for_each(|e| e.hurry());

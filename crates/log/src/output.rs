@@ -1,0 +1,40 @@
+//! Results on standard output.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// The first error, after which nothing is printed any more.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Prints `words`. Once the reader has gone (`| head`, `| grep -q`) or printing has failed, nothing more is printed: a
+/// command that changes something does so to its end.
+pub fn print(words: Arguments<'_>, ends_line: bool) {
+    let mut out = io::stdout().lock();
+    attempt(|| out.write_fmt(words).and_then(|()| if ends_line { out.write_all(b"\n") } else { Ok(()) }));
+}
+
+/// Has printed results reach their reader now; whether there is still one.
+pub fn flush_output() -> bool {
+    attempt(|| io::stdout().flush())
+}
+
+/// The end of all results.
+///
+/// # Errors
+/// Where they could not be printed, for another reason than that nobody reads them.
+pub fn finish_output() -> io::Result<()> {
+    flush_output();
+    match FAILED.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(why) if why.kind() != ErrorKind::BrokenPipe => Err(why),
+        _ => Ok(()),
+    }
+}
+
+fn attempt(print: impl FnOnce() -> io::Result<()>) -> bool {
+    let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_none() {
+        *failed = print().err();
+    }
+    failed.is_none()
+}
