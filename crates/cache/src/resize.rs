@@ -17,7 +17,8 @@ use thiserror::Error;
 pub enum TooLarge {
     /// Blocks of a shard have numbers of 32 bits.
     #[error(
-        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
+        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards (an RBD image has \
+         one shard: without a cache then)"
     )]
     Shards,
     /// A checkpoint's root has no room for so many regions.

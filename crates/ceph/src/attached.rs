@@ -377,6 +377,14 @@ impl Attached {
         &self.image
     }
 
+    /// The value of an option of this client of Ceph.
+    ///
+    /// # Errors
+    /// Where Ceph does not know it.
+    pub fn option(&self, option: &str) -> Result<String, CephError> {
+        self.header.cluster.option(option)
+    }
+
     /// The snapshot context in use.
     pub fn context(&self) -> SnapContext {
         self.context.lock().unwrap_or_else(PoisonError::into_inner).clone()

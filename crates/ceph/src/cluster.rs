@@ -21,6 +21,28 @@ const FENCED: u32 = 864_000;
 const IN_FLIGHT_BYTES: &str = "4294967296";
 const IN_FLIGHT_OPS: &str = "1048576";
 
+/// Options that a core needs as stated, whatever a file or the cluster's own configuration say (`ceph config set client ...`):
+/// what a client sets for itself goes before both.
+const NEEDED: [(&str, &str); 6] = [
+    // Otherwise librbd answers before the OSDs have a write.
+    ("rbd_cache", "false"),
+    ("rbd_persistent_cache_mode", "disabled"),
+    ("rbd_plugins", ""),
+    // Otherwise reads of a clone's parent come from another daemon's cache.
+    ("rbd_parent_cache_enabled", "false"),
+    // Otherwise the thread that serves clients carries operations out itself.
+    ("rbd_non_blocking_aio", "true"),
+    // Otherwise whoever had the image goes on writing.
+    ("rbd_blocklist_on_break_lock", "true"),
+];
+
+/// Seconds after which OSDs forget a client that says nothing, where nobody has set it.
+pub(crate) const WATCH: u64 = 30;
+/// The option that says it.
+const WATCH_TIMEOUT: &str = "osd_client_watch_timeout";
+/// Bytes of an option's value that are looked at.
+const VALUE: usize = 256;
+
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -64,8 +86,13 @@ impl Cluster {
         if let Some(keyring) = &spec.keyring {
             cluster.set("keyring", &keyring.display().to_string())?;
         }
-        // Otherwise librbd answers before the OSDs have a write.
-        cluster.set("rbd_cache", "false")?;
+        for (option, value) in NEEDED {
+            match cluster.set(option, value) {
+                // A release that does not know it does not do it.
+                Err(e) if e.errno() == Some(libc::ENOENT) => {}
+                done => done?,
+            }
+        }
         cluster.set("client_mount_timeout", PATIENCE)?;
         match purpose {
             Purpose::Look => {
@@ -74,6 +101,8 @@ impl Cluster {
                 }
             }
             Purpose::Own { quiesce_attempts } => {
+                // What a client gives up may be carried out all the same, after what it sent later.
+                cluster.set("rados_osd_op_timeout", "0")?;
                 // What is under way is bounded by who asks for it; a thread that serves clients must never wait here.
                 cluster.set("objecter_inflight_op_bytes", IN_FLIGHT_BYTES)?;
                 cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
@@ -113,6 +142,29 @@ impl Cluster {
         // SAFETY: the handle is live; both are C strings for the call.
         let code = unsafe { (self.lib.rados_conf_set)(self.handle, name.as_ptr(), raw.as_ptr()) };
         check(|| format!("setting {option} to {value}"), code).map(drop)
+    }
+
+    /// The value of an option of this client, from wherever it has it.
+    ///
+    /// # Errors
+    /// Where Ceph does not know it.
+    pub(crate) fn option(&self, option: &str) -> Result<String, CephError> {
+        let name = text(option)?;
+        let mut buf = [0 as c_char; VALUE];
+        // SAFETY: the handle is live, the name a C string for the call, and the buffer as long as is said.
+        let code =
+            unsafe { (self.lib.rados_conf_get)(self.handle, name.as_ptr(), buf.as_mut_ptr(), buf.len()) };
+        check(|| format!("asking for the option {option}"), code)?;
+        Ok(string(&buf))
+    }
+
+    /// Seconds after which OSDs forget a client that says nothing: the shorter of what the monitors say of OSDs, where this client
+    /// may ask, and what they say to this client.
+    pub(crate) fn watch_timeout(&self) -> u64 {
+        let command = format!(r#"{{"prefix":"config get","who":"osd.0","key":"{WATCH_TIMEOUT}"}}"#);
+        let said = [self.ask_monitor(&command), self.option(WATCH_TIMEOUT)];
+        let seconds = |s: String| s.trim().parse::<f64>().ok().map(|n| n as u64);
+        said.into_iter().filter_map(|s| s.ok().and_then(seconds)).min().unwrap_or(WATCH)
     }
 
     /// The cluster's id.

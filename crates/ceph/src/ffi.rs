@@ -103,6 +103,7 @@ table! {
     rados_create(*mut RadosT, *const c_char) -> c_int;
     rados_conf_read_file(RadosT, *const c_char) -> c_int;
     rados_conf_set(RadosT, *const c_char, *const c_char) -> c_int;
+    rados_conf_get(RadosT, *const c_char, *mut c_char, usize) -> c_int;
     rados_connect(RadosT) -> c_int;
     rados_shutdown(RadosT);
     rados_get_instance_id(RadosT) -> u64;

@@ -34,7 +34,17 @@ pub struct WatcherInfo {
     pub address: String,
     /// Its client number.
     pub client: i64,
+    /// It is the kernel of its host, which has the image as a block device.
+    pub kernel: bool,
 }
+
+/// The kernel's client (krbd) numbers its watches from here on; those of librbd are addresses in a process, which are lower. Both
+/// put that number into the cookie of their lock.
+const KERNEL: u64 = 0xffff_0000_0000_0000;
+
+/// What to do about a kernel that has an image.
+pub(crate) const UNMAP: &str = "the kernel of that host has it mapped (krbd): unmount it and 'rbd unmap' it there. --steal \
+     cuts the device off: file systems on it fail with EIO until it is unmapped by 'rbd unmap -o force'";
 
 /// Who holds an image's lock.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -48,6 +58,12 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
+    /// Whether it is the kernel of its host.
+    pub(crate) fn is_kernel(&self) -> bool {
+        let number = self.cookie.strip_prefix("auto ").and_then(|n| n.parse::<u64>().ok());
+        number.is_some_and(|n| n >= KERNEL)
+    }
+
     /// Whether it is one of these: a holder that does not watch its image is dead, or cut off.
     pub(crate) fn is_among(&self, watchers: &[WatcherInfo]) -> bool {
         watchers.iter().any(|w| w.address == self.address)
@@ -330,7 +346,7 @@ impl Image {
             check(|| "asking for the image's watchers".to_owned(), code)?;
             let read = |w: &Watcher| {
                 // SAFETY: written by librbd: a C string that lives until the cleanup below.
-                WatcherInfo { address: unsafe { owned(w.addr) }, client: w.id }
+                WatcherInfo { address: unsafe { owned(w.addr) }, client: w.id, kernel: w.cookie >= KERNEL }
             };
             let watchers = list[..count].iter().map(read).collect();
             // SAFETY: what librbd wrote is given back, once.
@@ -412,4 +428,21 @@ unsafe fn owned(raw: *const c_char) -> String {
     }
     // SAFETY: the caller's word.
     unsafe { CStr::from_ptr(raw) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_told_from_librbd_by_the_cookie_of_its_lock() {
+        let holder = |cookie: &str| LockHolder {
+            client: "client.4123".to_owned(),
+            cookie: cookie.to_owned(),
+            address: "10.0.0.1:0/4242".to_owned(),
+        };
+        assert!(holder("auto 18446462598732840961").is_kernel());
+        assert!(!holder("auto 139873468645376").is_kernel());
+        assert!(!holder("by hand").is_kernel());
+    }
 }

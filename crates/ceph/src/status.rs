@@ -2,7 +2,7 @@
 
 use crate::CephError;
 use crate::cluster::{Cluster, Purpose};
-use crate::image::{Image, LockHolder, Source, WatcherInfo, feature};
+use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo, feature};
 use crate::layout::Layout;
 use crate::mark::{KEY, Mark};
 use crate::spec::ImageSpec;
@@ -89,10 +89,11 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mar
     let mut why = Vec::new();
     // Whoever holds the lock of an image with a mark is that cache, dead or alive, unless others came between.
     let by = cache.map_or(String::new(), |m| format!(" (volume '{}' on {} has marked it)", m.volume, m.host));
-    let end = "end that client first (one that died is forgotten after 30 s)";
+    let end =
+        |kernel| if kernel { UNMAP } else { "end that client first (one that died is forgotten after 30 s)" };
     if let Some(h) = lock {
         let state = match (h.is_among(watchers), cache) {
-            (true, _) => end,
+            (true, _) => end(h.is_kernel()),
             (false, Some(_)) => "it was stopped or died: start it again with its cache",
             (false, None) => {
                 "it does not answer for it: see that it is gone, then take the image with --steal"
@@ -100,7 +101,7 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mar
         };
         why.push(format!("{} at {} holds its exclusive lock{by}: {state}", h.client, h.address));
     } else if let Some(w) = watchers.first() {
-        why.push(format!("client.{} at {} has it open{by}: {end}", w.client, w.address));
+        why.push(format!("client.{} at {} has it open{by}: {}", w.client, w.address, end(w.kernel)));
     }
     if let Some(m) = cache {
         why.push(format!(
@@ -150,7 +151,14 @@ pub(crate) fn overridden(spec: &ImageSpec, options: &[(String, String, Source)])
         .filter_map(|(name, wanted, why)| {
             let (_, value, source) = set(name)?;
             let (place, which) = match source {
-                Source::Config => return None,
+                // A number of our own, or what other clients go by too: for those it does not help what this one sets.
+                Source::Config if wanted.is_empty() || value == wanted => return None,
+                Source::Config => {
+                    return Some(format!(
+                        "the cluster's configuration, or a file, sets {name} to {value} for this client ({why}): 'ceph config rm client \
+                         {name}'"
+                    ));
+                }
                 Source::Pool => ("pool", spec.pool.clone()),
                 Source::Image => ("image", spec.to_string()),
             };
@@ -218,10 +226,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_image_or_pool_override_counts_and_limits_leave_librbd_alone() {
+    fn overridden_options_are_refused_and_limits_leave_librbd_alone() {
         let option = |name: &str, value: &str, source| (name.to_owned(), value.to_owned(), source);
         let spec: ImageSpec = "rbd:volumes/one".parse().expect("an image");
-        assert!(overridden(&spec, &[option("rbd_cache", "true", Source::Config)]).is_empty());
+        let mode = "rbd_default_snapshot_quiesce_mode";
+        assert!(overridden(&spec, &[option(mode, "required", Source::Config)]).is_empty());
+        assert!(
+            overridden(&spec, &[option("rbd_quiesce_notification_attempts", "4", Source::Config)]).is_empty()
+        );
+        let why = overridden(&spec, &[option(mode, "skip", Source::Config)]);
+        assert!(why[0].contains(&format!("'ceph config rm client {mode}'")), "{why:?}");
         assert!(overridden(&spec, &[option("rbd_cache", "false", Source::Image)]).is_empty());
         let why = overridden(&spec, &[option("rbd_cache", "true", Source::Pool)]);
         assert!(why[0].contains("its pool sets rbd_cache to true"), "{why:?}");

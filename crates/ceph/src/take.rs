@@ -2,8 +2,8 @@
 
 use crate::attached::{Attached, ImageIdentity, Notice, Parts};
 use crate::bug::{Step, is_left_out};
-use crate::cluster::{Cluster, Pool, Purpose};
-use crate::image::{Image, LockHolder, WatcherInfo};
+use crate::cluster::{Cluster, Pool, Purpose, WATCH};
+use crate::image::{Image, LockHolder, UNMAP, WatcherInfo};
 use crate::mark::{KEY, Mark};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
@@ -15,6 +15,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
+
+/// Seconds for which OSDs must remember a client: once a second it is asked whether the image is still ours.
+const SHORTEST: u64 = 8;
 
 /// How dirty data goes to the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -191,6 +194,14 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         ));
     }
     warnings.extend(status::warnings(image.flags()?));
+    let watch = cluster.watch_timeout();
+    let lease = lease_within(wish.lease, watch)?;
+    if lease < wish.lease {
+        warnings.push(format!(
+            "the lease is {:.1} s: OSDs of this cluster forget a client after {watch} s (osd_client_watch_timeout)",
+            lease.as_secs_f64()
+        ));
+    }
     let header = cluster.pool(&spec.pool, &spec.namespace)?;
     let data = if is_left_out(Step::Instance) {
         let other = Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?;
@@ -286,7 +297,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         why_librbd: (!why_librbd.is_empty()).then(|| why_librbd.join("; ")),
         notices: send,
         inbox,
-        lease: Lease::new(wish.lease),
+        lease: Lease::new(lease),
     }));
     let settled = attached.watch().and_then(|()| {
         attached.refresh()?;
@@ -308,6 +319,17 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
             Err(e)
         }
     }
+}
+
+/// The lease where OSDs forget a client after `watch` seconds: `wish` is meant for [`WATCH`].
+fn lease_within(wish: Duration, watch: u64) -> Result<Duration, CephError> {
+    if watch < SHORTEST {
+        return refuse(format!(
+            "OSDs of this cluster forget a client after {watch} s, too soon to be sure of an image: 'ceph config set osd \
+             osd_client_watch_timeout {WATCH}' (a core needs {SHORTEST} s at least)"
+        ));
+    }
+    Ok(if watch < WATCH { wish.mul_f64(watch as f64 / WATCH as f64) } else { wish })
 }
 
 fn came_meanwhile(spec: &ImageSpec) -> String {
@@ -376,10 +398,16 @@ impl See {
         let holder = self.holder.as_ref();
         let changed = check_witness(cluster, &self.look, &self.identity, holder, wish, warnings)?;
         let ours = wish.cache.as_ref().and_then(|c| c.witness.as_ref());
-        for WatcherInfo { address, client } in self.watchers.iter().filter(|w| w.client != me) {
+        for WatcherInfo { address, client, kernel } in self.watchers.iter().filter(|w| w.client != me) {
             // This cache is locked by this process: whoever had it before is dead.
             if ours.is_some_and(|o| o.knows_address(address)) {
                 continue;
+            }
+            if !wish.steal && *kernel {
+                return refuse(format!(
+                    "image {} is in use by client.{client} at {address}: {UNMAP}",
+                    wish.spec
+                ));
             }
             if !wish.steal {
                 return refuse(format!(
@@ -388,7 +416,9 @@ impl See {
                     wish.spec
                 ));
             }
-            warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered"));
+            let device =
+                if *kernel { ": the kernel there has it mapped, 'rbd unmap -o force' it" } else { "" };
+            warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered{device}"));
         }
         self.check_holder(wish, warnings)?;
         Ok(changed)
@@ -402,7 +432,14 @@ impl See {
         if cache.and_then(|c| c.witness.as_ref()).is_some_and(|w| w.knows(h)) {
             return Ok(());
         }
-        if !(wish.steal || wish.without_cache || cache.is_some_and(|c| c.force)) {
+        let taken = wish.steal || wish.without_cache || cache.is_some_and(|c| c.force);
+        if !taken && h.is_kernel() {
+            return refuse(format!(
+                "{} at {} holds the exclusive lock of image {} and does not answer for it: {UNMAP}",
+                h.client, h.address, wish.spec
+            ));
+        }
+        if !taken {
             return refuse(format!(
                 "{} at {} holds the exclusive lock of image {} and does not answer for it: it died, or is cut off. See that it is gone, and \
                  take the image away from it with --steal",
@@ -551,4 +588,18 @@ fn check_witness(
         "{said} The cache holds dirty data that may be older than what was written to the image since: --force writes it all the \
          same; or make a new cache (--create --force) and lose it"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_is_shorter_where_osds_forget_sooner() {
+        let lease = |watch| lease_within(Duration::from_secs(20), watch);
+        assert_eq!(lease(30), Ok(Duration::from_secs(20)));
+        assert_eq!(lease(600), Ok(Duration::from_secs(20)));
+        assert_eq!(lease(12), Ok(Duration::from_secs(8)));
+        assert!(lease(7).unwrap_err().to_string().contains("osd_client_watch_timeout"));
+    }
 }

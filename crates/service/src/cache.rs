@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 pub(crate) use recover::close_unserved;
 
+/// Bytes of a core beyond which one shard does not count: block numbers have 32 bits.
+const ONE_SHARD: u64 = 16 << 40;
 /// Blocks looked at before a device without any known mark counts as blank.
 const LOOKED_AT: u64 = 1024;
 /// Bytes at the end of the device that are looked at whole.
@@ -497,7 +499,16 @@ fn wanted(
         core_reserve: o.core_reserve.unwrap_or(0),
         journal_len: share.map_or(0, |s| s.member().journal_len),
     };
-    engine::check(&wanted, dev.size()).with_context(|| format!("{path} cannot be made a cache"))?;
+    let checked = engine::check(&wanted, dev.size());
+    let large = checked.is_err() && core.identity.size >= ONE_SHARD;
+    if let Some(why) = core.spec.single_thread().filter(|_| large) {
+        bail!(
+            "a cache can stand before 16 TiB of this core at most, and it has {} bytes: {why}, so that one thread has all of it, with block \
+             numbers of 32 bits. Serve it without a cache (--bare)",
+            core.identity.size
+        );
+    }
+    checked.with_context(|| format!("{path} cannot be made a cache"))?;
     Ok(wanted)
 }
 

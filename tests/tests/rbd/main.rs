@@ -14,6 +14,7 @@ mod gone;
 mod layouts;
 mod left_out;
 mod mirror;
+mod options;
 mod others;
 mod power;
 mod refusals;

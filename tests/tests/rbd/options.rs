@@ -1,0 +1,132 @@
+//! Claims about options of Ceph that are set for all clients, in the cluster's own configuration.
+
+use crate::cluster::{Cluster, alone, shared};
+use crate::driven::LeftOut;
+use crate::shadow::content;
+use crate::site::Image;
+use crate::writer::{request, size};
+use loligo_ceph::CephError;
+use loligo_ceph::take::{self, Destage, Taken, Wish};
+use loligo_tests::nbd::Command;
+use loligo_tests::server::Server;
+use std::time::Duration;
+
+/// Takes an image as client `id`, with a lease of 20 s.
+fn take_as(image: &Image, id: &str) -> Result<Taken, CephError> {
+    let keyring = image.cluster.dir.join(format!("{id}.keyring"));
+    let spec = format!(
+        "{}?conf={}&id={id}&keyring={}",
+        image.spec,
+        image.cluster.conf().display(),
+        keyring.display()
+    );
+    take::take(Wish {
+        spec: &spec.parse().expect("an image"),
+        cache: None,
+        steal: false,
+        without_cache: false,
+        lease: Duration::from_secs(20),
+        destage: Destage::Grouped,
+        quiesce_attempts: 4,
+        remember: &mut |_| Ok(()),
+    })
+}
+
+/// A client of a test's own, with these rights on monitors.
+fn client(cluster: &Cluster, id: &str, mon: &str) {
+    let name = format!("client.{id}");
+    let keyring = cluster.dir.join(format!("{id}.keyring"));
+    let caps = ["mon", mon, "osd", "profile rbd", "mgr", "profile rbd"];
+    let keyring = keyring.display().to_string();
+    cluster.ceph(&[&["auth", "get-or-create", &name], &caps[..], &["-o", &keyring]].concat());
+}
+
+#[test]
+fn central_options_are_overruled_or_refused() {
+    let Some((cluster, _shared)) = shared("options set centrally") else { return };
+    let _whole = LeftOut::nothing();
+    client(cluster, "central", "profile rbd");
+    let image = Image::new(cluster, "central-options");
+    let set = |name: &str, value: &str| cluster.ceph(&["config", "set", "client.central", name, value]);
+    let needed = [
+        ("rbd_cache", "true", "false"),
+        ("rbd_persistent_cache_mode", "ssd", "disabled"),
+        ("rbd_plugins", "pwl_cache", ""),
+        ("rbd_parent_cache_enabled", "true", "false"),
+        ("rbd_non_blocking_aio", "false", "true"),
+        ("rbd_blocklist_on_break_lock", "false", "true"),
+        ("rados_osd_op_timeout", "7", "0"),
+    ];
+    for (name, central, _) in needed {
+        set(name, central);
+    }
+    // This one shows that the cluster's words reach the client at all.
+    set("rbd_readahead_trigger_requests", "17");
+    let taken = take_as(&image, "central").expect("the image");
+    let held = |name: &str| taken.image.option(name).expect("an option");
+    assert_eq!(held("rbd_readahead_trigger_requests"), "17");
+    for (name, _, value) in needed {
+        let found = held(name);
+        let same = found == value || found.parse().is_ok_and(|n: f64| value.parse() == Ok(n));
+        assert!(same, "{name} is '{found}'");
+    }
+    taken.image.detach(false).expect("an end");
+    set("rbd_default_snapshot_quiesce_mode", "skip");
+    let why = take_as(&image, "central").expect_err("snapshots would not wait").to_string();
+    assert!(why.contains("'ceph config rm client rbd_default_snapshot_quiesce_mode'"), "{why}");
+    image.is_free();
+}
+
+/// OSDs that forget clients after so long, until this is dropped.
+struct Forgetful(&'static Cluster);
+
+impl Drop for Forgetful {
+    fn drop(&mut self) {
+        let rm = ["config", "rm", "osd", "osd_client_watch_timeout"];
+        // The test has failed already where this does.
+        let _ = self.0.tool("ceph", "admin", &rm).output();
+    }
+}
+
+#[test]
+fn the_lease_follows_the_watch_timeout_of_osds() {
+    let Some((cluster, _alone)) = alone("a shorter watch timeout") else { return };
+    let _whole = LeftOut::nothing();
+    client(cluster, "asks", r#"profile rbd, allow command "config get""#);
+    client(cluster, "told", "profile rbd");
+    let image = Image::new(cluster, "forgotten-soon");
+    let _forgetful = Forgetful(cluster);
+    cluster.ceph(&["config", "set", "osd", "osd_client_watch_timeout", "24"]);
+    cluster.ceph(&["config", "set", "client.told", "osd_client_watch_timeout", "15"]);
+    for (id, seconds) in [("asks", "16.0"), ("told", "10.0")] {
+        let taken = take_as(&image, id).expect("the image");
+        let said = taken.warnings.join("; ");
+        assert!(said.contains(&format!("the lease is {seconds} s")), "{id}: {said}");
+        taken.image.detach(false).expect("an end");
+    }
+    cluster.ceph(&["config", "set", "client.told", "osd_client_watch_timeout", "5"]);
+    let why = take_as(&image, "told").expect_err("it is too short").to_string();
+    assert!(why.contains("osd_client_watch_timeout"), "{why}");
+    image.is_free();
+}
+
+#[test]
+fn an_image_of_more_than_16_tib_is_served_without_a_cache() {
+    let Some((cluster, _shared)) = shared("a large image") else { return };
+    cluster.rbd(&["create", "--size", "17T", "--object-size", "32M", "rbd/large"]);
+    let image = Image::existing(cluster, "rbd/large");
+    let site = image.site("a");
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("16 TiB of this core") && words.contains("--bare"), "{words}");
+    image.is_free();
+    let listen = format!("unix:{}", site.socket().display());
+    let args = ["--bare", "--core", &site.core(), "--listen", &listen].map(str::to_owned);
+    let mut server = Server::launch(&site.dir, &args).expect("the program runs");
+    server.ready().unwrap_or_else(|e| panic!("{e:?}"));
+    let (end, data) = ((17 << 40) - 4096, content(7, 1));
+    assert_eq!(size(&site.socket()), 17 << 40);
+    request(&site.socket(), end, &Command::Write { data: data.clone(), fua: true }).expect("a write");
+    assert_eq!(request(&site.socket(), end, &Command::Read(4096)), Ok(data));
+    server.stop().expect("a clean stop");
+    image.is_free();
+}
