@@ -74,6 +74,9 @@ enum What {
         /// Write everything dirty to the core first
         #[arg(long)]
         flush: bool,
+        /// Do not wait for who uses its block device, nor for a flush: users get errors, and what is dirty stays on the cache
+        #[arg(long, conflicts_with = "flush")]
+        force: bool,
     },
     /// Put a new cache in front of one that is served bare, while its clients go on; that holds over restarts
     ///
@@ -284,8 +287,8 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         }
         What::Delete { name, force } => daemon.delete(&name, force)?,
         What::Start { name, allow } => began(&name, &daemon.start(&name, allow.leave())?)?,
-        What::Stop { name, flush } => {
-            ended(&name, &daemon.stop(&name, &Stop { flush })?)?;
+        What::Stop { name, flush, force } => {
+            ended(&name, &daemon.stop(&name, &Stop { flush, force })?)?;
             if let Some(lacks) = daemon.volume(&name)?.lacks.filter(|_| flush) {
                 bail!(
                     "volume '{name}' was stopped without a flush before, and its cache holds {lacks}: start it, 'loligo flush {name}', and stop it then"

@@ -378,7 +378,7 @@ impl Plan<'_> {
             }
             folder::begin_release(&dir)?;
             daemon::stop(id, &dir, &Interrupt::default())?;
-            daemon.stop(&name, &Stop { flush: false })?;
+            daemon.stop(&name, &Stop { flush: false, force: false })?;
             daemon.delete(&name, true)?;
             folder::end_release(&dir);
             Ok(())

@@ -291,7 +291,7 @@ impl Plan<'_> {
     /// Writes the OSD's id down with its volume, now that it is known.
     fn define_again(&self, daemon: &DaemonClient) -> Result<()> {
         let name = self.place.volume();
-        daemon.stop(&name, &Stop { flush: false })?;
+        daemon.stop(&name, &Stop { flush: false, force: false })?;
         daemon.delete(&name, true)?;
         let wanted = Create { name, definition: self.definition()?, allow: Leave::default() };
         is_serving(&wanted.name, &daemon.create(&wanted)?)
@@ -413,7 +413,7 @@ pub(crate) fn take_volume(
     zap: bool,
 ) -> Result<()> {
     let daemon = DaemonClient::new()?;
-    daemon.stop(name, &Stop { flush: false })?;
+    daemon.stop(name, &Stop { flush: false, force: false })?;
     daemon.delete(name, true)?;
     if let Some(cache) = cache {
         wipe::cache(cache, name, made)?;

@@ -193,7 +193,7 @@ pub(crate) fn forget(daemon: &DaemonClient, known: &Known, made: bool) -> Result
 
 /// Stops a volume, everything dirty written to its core before.
 fn settle_down(daemon: &DaemonClient, volume: &str) -> Result<()> {
-    match daemon.stop(volume, &Stop { flush: true })? {
+    match daemon.stop(volume, &Stop { flush: true, force: false })? {
         Status::Stopped => Ok(()),
         other => bail!(
             "volume '{volume}' does not stop cleanly: it is {}: {}",

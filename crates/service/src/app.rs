@@ -119,7 +119,7 @@ pub(crate) enum Change {
 }
 
 /// Told of every change once it holds.
-pub(crate) struct Remembers(pub(crate) Box<dyn Fn(Change) + Send + Sync>);
+pub(crate) struct Remembers(pub(crate) Box<dyn Fn(Change) -> Result<()> + Send + Sync>);
 
 impl std::fmt::Debug for Remembers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -189,15 +189,15 @@ impl App {
     }
 
     /// Whoever is to hear of changes from now on.
-    pub(crate) fn remember_by(&self, by: impl Fn(Change) + Send + Sync + 'static) {
+    pub(crate) fn remember_by(&self, by: impl Fn(Change) -> Result<()> + Send + Sync + 'static) {
         // One volume has one daemon: nobody comes second.
         let _ = self.remembers.set(Remembers(Box::new(by)));
     }
 
-    fn remember(&self, change: Change) {
-        if let Some(Remembers(by)) = self.remembers.get() {
-            by(change);
-        }
+    /// Has a change remembered that holds; why it must not hold otherwise.
+    fn remember(&self, change: Change) -> Result<(), String> {
+        let Some(Remembers(by)) = self.remembers.get() else { return Ok(()) };
+        by(change).map_err(|why| format!("nothing is changed, because it could not be remembered: {why:#}"))
     }
 
     /// Switches the mode for new requests.
@@ -217,14 +217,14 @@ impl App {
             mark.may_be_ahead().map_err(|why| format!("the mode stays as it is: {why:#}"))?;
         }
         let before = self.handle.snapshots().iter().find_map(|s| s.mode);
-        if let Err(why) = self.handle.control(&Control::SetMode(mode)) {
+        let set = self.handle.control(&Control::SetMode(mode));
+        if let Err(why) = set.and_then(|()| self.remember(Change::Mode(mode))) {
             // One whose cache has failed refuses: the others are not to be ahead of the core where it cannot be.
             if let Some(before) = before {
                 let _ = self.handle.control(&Control::SetMode(before));
             }
             return Err(why);
         }
-        self.remember(Change::Mode(mode));
         Ok(())
     }
 
@@ -239,13 +239,17 @@ impl App {
     /// Keys or range, where it is not one of them.
     pub(crate) fn set_param(&self, key: &str, value: &str) -> Result<Params, String> {
         let _alone = self.set_by_nobody();
-        let mut params = self.params().ok_or("the volume is stopping")?;
+        let before = self.params().ok_or("the volume is stopping")?;
+        let mut params = before;
         params.set(key, value)?;
         if let Some(why) = self.with_image(|kept| kept.refuse_deadline(params.snapshot_deadline)).flatten() {
             return Err(why);
         }
         self.handle.control(&Control::SetParams(params))?;
-        self.remember(Change::Param(key.to_owned(), value.to_owned()));
+        if let Err(why) = self.remember(Change::Param(key.to_owned(), value.to_owned())) {
+            self.handle.control(&Control::SetParams(before))?;
+            return Err(why);
+        }
         Ok(params)
     }
 

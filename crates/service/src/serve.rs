@@ -24,6 +24,7 @@ use loligo_block::{CacheDevice, DeviceSpec};
 use loligo_cache::Alone;
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::{MAX_RESERVE, Superblock, valid_line_size};
+use loligo_cache::units::BLOCK;
 use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::ublk::Traits;
@@ -117,7 +118,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let signals = StopSignals::catch()?;
     let metrics = options.metrics.map(metrics::bind).transpose()?;
     let control = ControlThread::start()?;
-    let mut volume = Volume::start(options, &signals, &control)?;
+    let mut volume = Volume::start(options, &signals, &control, &|_| Ok(()))?;
     let app = volume.app.clone();
     let served: Served = Arc::new(move || vec![app.clone()]);
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
@@ -176,7 +177,8 @@ struct Told {
 }
 
 impl Volume {
-    /// Opens cache and core and starts to serve. When this returns, clients may come.
+    /// Opens cache and core and starts to serve. When this returns, clients may come. What it is served through is given to `note`
+    /// before anybody can be, and how that was left again where the start fails after that.
     ///
     /// # Errors
     /// Every refusal, with cause and mend.
@@ -184,6 +186,7 @@ impl Volume {
         options: ServeOptions,
         signals: &StopSignals,
         control: &ControlThread,
+        note: &dyn Fn(Option<LastCache>) -> Result<()>,
     ) -> Result<Volume> {
         check(&options)?;
         block::check(&options)?;
@@ -300,6 +303,20 @@ impl Volume {
                 return Err(leave(why));
             }
         }
+        let last = |dirty_bytes| {
+            let (held, cache) = (held.as_ref()?, options.cache.as_ref()?);
+            let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
+            let core = options.core.to_string();
+            Some(LastCache { path: cache.path.clone(), uuid, core, dirty_bytes, void: false })
+        };
+        if let Err(why) = note(last(None)) {
+            kernel.end();
+            if let (Some(home), Some(held), Some((_, dirty))) = (&mut core.home, &held, &finals) {
+                home.detach(dirty * BLOCK, &held.file)?;
+            }
+            return Err(leave(why));
+        }
+        let unknown = last(None);
         let sockets = listeners.iter().map(|l| l.addr().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
         let blocks = claims.iter().map(|c| Way::Loop(c.name().to_owned()).to_string());
@@ -339,7 +356,10 @@ impl Volume {
         let (mounts, devices, api) = match served {
             Ok(served) => served,
             Err(why) => {
-                stop::stop(&options, signals, running, (Vec::new(), kernel), &app, left)?;
+                let dirty = stop::stop(&options, signals, running, (Vec::new(), kernel), &app, left)?;
+                if let Some(cache) = unknown {
+                    note(Some(LastCache { dirty_bytes: Some(dirty * BLOCK), ..cache }))?;
+                }
                 return Err(why);
             }
         };

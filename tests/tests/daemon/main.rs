@@ -10,6 +10,7 @@ mod label;
 mod life;
 mod live;
 mod log;
+mod notes;
 mod pool;
 mod random;
 mod site;

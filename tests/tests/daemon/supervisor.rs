@@ -157,3 +157,21 @@ fn a_restart_goes_on_without_who_asked_for_it() {
     site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 }
+
+#[test]
+fn a_forced_stop_does_not_wait_for_users_of_a_block_device() {
+    if impossible("a forced stop does not wait for users of a block device") {
+        return;
+    }
+    let site = Site::new(&["a", "b"]);
+    let name = format!("force{}", std::process::id());
+    let section = site.section("a").replace("\"unix:", &format!("\"loop:{name}\", \"unix:"));
+    site.configure(&(section + &site.section("b")));
+    let daemon = site.daemon();
+    let path = std::path::Path::new("/dev/loligo").join(&name);
+    let held = std::fs::File::options().read(true).write(true).open(path).expect("the device");
+    site.ok(&["volume", "stop", "a", "--force"]);
+    assert_eq!((site.status("a").0, site.status("b").0), ("stopped".into(), "serving".into()));
+    drop(held);
+    daemon.stop().expect("a clean stop");
+}

@@ -5,6 +5,7 @@ use crate::change::ChangeState;
 use crate::daemon::config::{Leave, VolumeConfig};
 use crate::daemon::entry::{Entry, Status};
 use crate::daemon::exchange::CacheConfig;
+use crate::daemon::supervisor::Run;
 use crate::daemon::{Daemon, Listed};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, Uri};
@@ -170,7 +171,7 @@ async fn start(
     Path(name): Path<String>,
     Json(allow): Json<Leave>,
 ) -> Result<Json<Status>, Refused> {
-    settled(blocking(move || daemon.set_running(&name, Some(allow), false)).await).await
+    settled(blocking(move || daemon.set_running(&name, Run::Start(allow))).await).await
 }
 
 /// How a volume is stopped.
@@ -179,6 +180,8 @@ async fn start(
 pub struct Stop {
     /// Write everything dirty to the core first.
     pub flush: bool,
+    /// Give up what the stop waits for: users of a block device get errors, and what is dirty stays on the cache.
+    pub force: bool,
 }
 
 /// Stops a volume; that holds over restarts of the daemon.
@@ -188,7 +191,8 @@ async fn stop(
     Path(name): Path<String>,
     Json(how): Json<Stop>,
 ) -> Result<Json<Status>, Refused> {
-    settled(blocking(move || daemon.set_running(&name, None, how.flush)).await).await
+    let Stop { flush, force } = how;
+    settled(blocking(move || daemon.set_running(&name, Run::Stop { flush, force })).await).await
 }
 
 /// Stops a volume and starts it as it is defined now. What can be said against that while it is served is said before it is stopped.

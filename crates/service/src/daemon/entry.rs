@@ -67,8 +67,8 @@ pub(crate) trait Memory: Send + Sync {
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> anyhow::Result<ServeOptions>;
     /// Its cache is in use from now on, or was stopped like this. It is durable when this returns.
     fn cache_is(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
-    /// It is served without a cache, and whatever one held is given up. Durable, as are the next two.
-    fn is_bare(&self, name: &str) -> anyhow::Result<()>;
+    /// `core` is served as it without a cache, and whatever one held is given up. Durable, as are the next two.
+    fn is_bare(&self, name: &str, core: &str) -> anyhow::Result<()>;
     /// From now on its cache is what `keys` say.
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> anyhow::Result<()>;
     /// From now on it has no cache.
@@ -371,17 +371,13 @@ impl Entry {
             }
             inner.stopper = Some(stopper);
         }
-        let started = Volume::start(options, &signals, control);
+        let core = options.core.to_string();
+        let note = |cache: Option<LastCache>| match cache {
+            Some(cache) => memory.cache_is(&self.name, cache),
+            None => memory.is_bare(&self.name, &core),
+        };
+        let started = Volume::start(options, &signals, control, &note);
         let served = started.map_err(refused).and_then(|mut volume| {
-            let noted = match volume.last_cache() {
-                Some(cache) => memory.cache_is(&self.name, cache),
-                None => memory.is_bare(&self.name),
-            };
-            if let Err(why) = noted {
-                // Nothing was acknowledged in its name that is not on the cache.
-                let _ = volume.stop(&signals);
-                return Err(refused(why));
-            }
             memory.follow(&volume.app);
             let broken = self.run(&mut volume, config, memory, &signals) == After::Broken;
             let cache = volume.last_cache();
@@ -475,7 +471,7 @@ mod tests {
         fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
             Ok(())
         }
-        fn is_bare(&self, _: &str) -> anyhow::Result<()> {
+        fn is_bare(&self, _: &str, _: &str) -> anyhow::Result<()> {
             Ok(())
         }
         fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {

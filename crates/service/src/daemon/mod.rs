@@ -6,6 +6,7 @@
 pub mod config;
 pub mod entry;
 pub mod exchange;
+mod folder;
 mod guard;
 mod hook;
 mod notes;
@@ -13,7 +14,7 @@ mod pools;
 mod restart;
 pub mod state;
 mod status;
-mod supervisor;
+pub(crate) mod supervisor;
 mod void;
 mod volumes;
 pub(crate) mod words;
@@ -27,6 +28,7 @@ use crate::{metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, Taken, VolumeConfig};
 use entry::{Entry, Status};
+use folder::Folder;
 use loligo_export::ListenAddr;
 use notes::{Notes, with_overrides};
 use rustix::process::{Signal, getpid, kill_process};
@@ -130,6 +132,8 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let socket = names::claim_daemon()?;
     let state_dir = std::path::absolute(state_dir(&config)?)?;
     let file = StateFile::at(&state_dir)?;
+    // Before it is read: what another daemon writes would be lost by what this one does.
+    let _folder = Folder::take(&state_dir)?;
     let state = file.load()?;
     let metrics = config.daemon.metrics.map(metrics::bind).transpose();
     let metrics = metrics.map_err(|why| anyhow!(words::of_file(&format!("{why:#}"))))?;
@@ -143,6 +147,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let memory = Arc::new_cyclic(|me| Notes {
         file,
         state: Mutex::new(state),
+        writing: Mutex::default(),
         me: me.clone(),
         defined: Mutex::default(),
         plain: Mutex::default(),

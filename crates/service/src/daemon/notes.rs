@@ -6,7 +6,6 @@ use super::exchange::{self, CacheConfig, Exchanged};
 use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::{lock, pools, void};
 use crate::app::{App, Change};
-use crate::say::say;
 use crate::serve::ServeOptions;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -16,7 +15,10 @@ use std::sync::{Arc, Mutex, Weak};
 #[derive(Debug)]
 pub(super) struct Notes {
     pub(super) file: StateFile,
+    /// Held for a look: who lists volumes does not wait for a disk.
     pub(super) state: Mutex<State>,
+    /// Held while the next state is made and stored.
+    pub(super) writing: Mutex<()>,
     pub(super) me: Weak<Notes>,
     /// What definitions say by now, so that a value set by command knows what it stands in for.
     pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
@@ -25,27 +27,30 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Changes what is remembered of `name`, durably or not at all.
-    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
-        let mut state = lock(&self.state);
-        let mut next = state.clone();
-        let before = next.volumes.get(name).and_then(|r| r.cache.clone());
-        change(next.volumes.entry(name.to_owned()).or_default());
-        void::note(&mut next, name, before.as_ref());
-        if next != *state || self.file.is_uncertain() {
+    /// Changes what is remembered, durably or not at all.
+    fn edit(&self, edit: impl FnOnce(&mut State)) -> Result<()> {
+        let _writing = lock(&self.writing);
+        let now = lock(&self.state).clone();
+        let mut next = now.clone();
+        edit(&mut next);
+        if next != now || self.file.is_uncertain() {
             self.file.store(&next)?;
-            *state = next;
+            *lock(&self.state) = next;
         }
         Ok(())
     }
 
+    /// Changes what is remembered of `name`, durably or not at all.
+    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
+        self.edit(|state| changed(state, name, change))
+    }
+
+    /// Forgets `name`. Its cache stays known by itself, for as long as its core does not change without it.
     pub(super) fn forget(&self, name: &str) -> Result<()> {
-        let mut state = lock(&self.state);
-        let mut next = state.clone();
-        next.volumes.remove(name);
-        self.file.store(&next)?;
-        *state = next;
-        Ok(())
+        self.edit(|state| {
+            let cache = state.volumes.remove(name).and_then(|r| r.cache).filter(|c| !c.void);
+            state.left.extend(cache.map(|c| (c.uuid.clone(), c)));
+        })
     }
 
     pub(super) fn of(&self, name: &str) -> state::Remembered {
@@ -59,9 +64,9 @@ impl Notes {
         lock(&self.defined).insert(name.to_owned(), defined);
     }
 
-    fn note(&self, name: &str, change: &Change) {
+    fn note(&self, name: &str, change: &Change) -> Result<()> {
         let defined = lock(&self.defined).get(name).cloned();
-        let done = self.change(name, |r| match change {
+        self.change(name, |r| match change {
             Change::Mode(mode) => {
                 let instead_of = defined.and_then(|d| d.mode);
                 r.mode = Some(Override { value: mode.name().to_owned(), instead_of });
@@ -70,11 +75,15 @@ impl Notes {
                 let instead_of = defined.and_then(|d| d.params.get(key).map(|w| w.0.clone()));
                 r.params.insert(key.clone(), Override { value: value.clone(), instead_of });
             }
-        });
-        if let Err(why) = done {
-            say!("{name}: warning: the change holds until the daemon ends, but is not remembered: {why:#}");
-        }
+        })
     }
+}
+
+/// Changes what `state` says of `name`, and what follows from it for caches that are or were its own.
+fn changed(state: &mut State, name: &str, change: impl FnOnce(&mut state::Remembered)) {
+    let before = state.volumes.get(name).and_then(|r| r.cache.clone());
+    change(state.volumes.entry(name.to_owned()).or_default());
+    void::note(state, name, before.as_ref());
 }
 
 impl Memory for Notes {
@@ -104,8 +113,11 @@ impl Memory for Notes {
         self.change(name, |r| r.cache = Some(cache))
     }
 
-    fn is_bare(&self, name: &str) -> Result<()> {
-        self.change(name, state::Remembered::forget_cache)
+    fn is_bare(&self, name: &str, core: &str) -> Result<()> {
+        self.edit(|state| {
+            changed(state, name, state::Remembered::forget_cache);
+            void::core_changes(state, name, core, None);
+        })
     }
 
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
@@ -118,11 +130,7 @@ impl Memory for Notes {
 
     fn follow(&self, app: &Arc<App>) {
         let (me, name) = (self.me.clone(), app.name.clone());
-        app.remember_by(move |change| {
-            if let Some(me) = me.upgrade() {
-                me.note(&name, &change);
-            }
-        });
+        app.remember_by(move |change| me.upgrade().map_or(Ok(()), |me| me.note(&name, &change)));
     }
 }
 

@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const MAGIC: &str = "loligo-state";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The oldest that is read, and what is written while nothing needs more: [`Remembered::exchanged`] and [`State::voids`] are of version 2, so that a program which
-/// would serve a volume without its cache does not read it.
+/// would serve a volume without its cache does not read it; [`State::left`] is of version 3, since a program that drops it would believe a stale cache.
 const PLAIN: u32 = 1;
+const EXCHANGED: u32 = 2;
 /// Longest file that is read, bytes.
 const MOST: u64 = 64 << 20;
 
@@ -33,6 +34,9 @@ pub struct State {
     /// to. Where each was.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub voids: BTreeMap<String, PathBuf>,
+    /// Caches by their UUID whose volume was forgotten: they are believed until their core is served without them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub left: BTreeMap<String, LastCache>,
 }
 
 /// What is remembered of one volume.
@@ -178,7 +182,11 @@ impl StateFile {
 fn encode(state: &State) -> Vec<u8> {
     let body = serde_json::to_vec_pretty(state).expect("names and numbers");
     let newer = !state.voids.is_empty() || state.volumes.values().any(|r| r.exchanged.is_some());
-    let version = if newer { VERSION } else { PLAIN };
+    let version = match (state.left.is_empty(), newer) {
+        (false, _) => VERSION,
+        (true, true) => EXCHANGED,
+        (true, false) => PLAIN,
+    };
     let mut raw = format!("{MAGIC} {version} {:08x} {}\n", crc32c(&body), body.len()).into_bytes();
     raw.extend(body);
     raw
@@ -230,7 +238,7 @@ mod tests {
             params: [("seq-cutoff".to_owned(), mode)].into(),
             cache: Some(cache),
         };
-        State { volumes: [("a".to_owned(), one)].into(), voids: BTreeMap::new() }
+        State { volumes: [("a".to_owned(), one)].into(), ..State::default() }
     }
 
     #[test]
@@ -253,6 +261,11 @@ mod tests {
         let raw = encode(&state);
         assert!(raw.starts_with(b"loligo-state 2 "));
         assert_eq!(decode(&raw).unwrap(), state);
+        let cache = state.volumes["a"].cache.clone().unwrap();
+        state.left.insert(cache.uuid.clone(), cache);
+        let raw = encode(&state);
+        assert!(raw.starts_with(b"loligo-state 3 "));
+        assert_eq!(decode(&raw).unwrap(), state);
     }
 
     #[test]
@@ -264,9 +277,9 @@ mod tests {
             assert!(decode(&broken).is_err(), "byte {at}");
             assert!(decode(&whole[..at]).is_err(), "cut at {at}");
         }
-        let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 3 ", 1);
+        let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 4 ", 1);
         let why = decode(later.as_bytes()).unwrap_err().to_string();
-        assert!(why.contains("version 3"), "{why}");
+        assert!(why.contains("version 4"), "{why}");
     }
 
     #[test]

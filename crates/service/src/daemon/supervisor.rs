@@ -15,6 +15,20 @@ use std::time::Duration;
 /// How long something waits for a volume that leaves, if that is all it waits for.
 const LEAVES: Duration = Duration::from_secs(5);
 
+/// What a command wants of a volume.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Run {
+    /// To be served, and what its start is allowed.
+    Start(Leave),
+    /// Not to be.
+    Stop {
+        /// Everything dirty goes to the core before.
+        flush: bool,
+        /// What the stop waits for is given up.
+        force: bool,
+    },
+}
+
 impl Daemon {
     /// Starts every volume of the file, and those made by command.
     pub(super) fn begin(&self, config: &Config) -> Result<()> {
@@ -135,13 +149,18 @@ impl Daemon {
     ///
     /// # Errors
     /// Where there is no such volume, or that cannot be remembered.
-    pub(crate) fn set_running(&self, name: &str, run: Option<Leave>, flush: bool) -> Result<Arc<Entry>> {
+    pub(crate) fn set_running(&self, name: &str, run: Run) -> Result<Arc<Entry>> {
         let _turn = self.volumes.turn();
         let entry = self.staying(name)?.entry;
-        self.note_running(&entry, run.is_some())?;
+        self.note_running(&entry, matches!(run, Run::Start(_)))?;
         match run {
-            Some(leave) => entry.start(leave),
-            None => entry.stop(flush),
+            Run::Start(leave) => entry.start(leave),
+            Run::Stop { flush, force } => {
+                entry.stop(flush);
+                if force {
+                    entry.hurry();
+                }
+            }
         }
         Ok(entry)
     }

@@ -22,6 +22,31 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
             state.voids.insert(cache.uuid, cache.path);
         }
     }
+    let now = state.volumes.get(name).and_then(|r| r.cache.clone());
+    if now.as_ref() != before
+        && let Some(core) = now.as_ref().or(before).map(|c| c.core.clone())
+    {
+        core_changes(state, name, &core, now.as_ref().map(|c| c.uuid.as_str()));
+    }
+}
+
+/// `core` is served as volume `name`, through the cache `uuid` or bare: from here on every other cache of it is void, also one of a volume that
+/// was deleted or taken out of the file.
+pub(super) fn core_changes(state: &mut State, name: &str, core: &str, uuid: Option<&str>) {
+    let State { volumes, voids, left } = state;
+    let is_stale = |c: &LastCache| c.core == core && Some(c.uuid.as_str()) != uuid;
+    let others = volumes.iter_mut().filter(|(other, _)| *other != name);
+    for cache in others.filter_map(|(_, r)| r.cache.as_mut()).filter(|c| is_stale(c)) {
+        cache.void = true;
+        voids.insert(cache.uuid.clone(), cache.path.clone());
+    }
+    left.retain(|_, cache| {
+        if is_stale(cache) {
+            voids.insert(cache.uuid.clone(), cache.path.clone());
+        }
+        // One that is served again is its volume's.
+        !is_stale(cache) && Some(cache.uuid.as_str()) != uuid
+    });
 }
 
 /// Has `o` start with a new cache where a void one lies, and without one where the volume's own has failed and is not there.
@@ -86,7 +111,7 @@ mod tests {
             let of =
                 |cache: Option<&LastCache>| Remembered { cache: cache.cloned(), ..Remembered::default() };
             let volumes = [("v".to_owned(), of(now)), ("w".to_owned(), of(others))].into();
-            let mut state = State { volumes, voids: BTreeMap::new() };
+            let mut state = State { volumes, ..State::default() };
             note(&mut state, "v", before);
             state.voids.into_keys().collect::<Vec<_>>()
         };
