@@ -8,12 +8,19 @@ use crate::api::Nanos;
 const SECOND: Nanos = 1_000_000_000;
 
 /// The rounds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Age {
     /// Windows that this round has yet to pass; 0: no round.
     left: u32,
     /// When the next begins at the earliest.
     next: Nanos,
+}
+
+impl Default for Age {
+    /// The first look sets the clock: what a start finds dirty is not old by that.
+    fn default() -> Age {
+        Age { left: 0, next: Nanos::MAX }
+    }
 }
 
 impl Age {
@@ -65,6 +72,15 @@ mod tests {
         assert!(!a.is_round());
         a.look(30 * SECOND, 30, 100);
         assert!(a.is_round(), "what is dirty still, or again");
+    }
+
+    #[test]
+    fn what_a_start_finds_dirty_is_not_old() {
+        let mut a = Age::default();
+        a.look(1000 * SECOND, 30, 100);
+        assert!(!a.is_round() && a.deadline() == 1015 * SECOND);
+        a.look(1015 * SECOND, 30, 100);
+        assert!(a.is_round());
     }
 
     #[test]
