@@ -14,12 +14,14 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct Locks {
     buckets: Vec<VecDeque<Held>>,
+    /// In all of them.
+    count: usize,
 }
 
 impl Locks {
     /// No lock, in so many lists.
     pub(crate) fn new(buckets: usize) -> Locks {
-        Locks { buckets: vec![VecDeque::new(); buckets] }
+        Locks { buckets: vec![VecDeque::new(); buckets], count: 0 }
     }
 
     fn bucket(&self, first: u32) -> usize {
@@ -28,7 +30,7 @@ impl Locks {
 
     /// Whether nobody holds or wants any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.buckets.iter().all(VecDeque::is_empty)
+        self.count == 0
     }
 
     /// Asks for `first..=last` (within one window) for `task`; true when it has it now.
@@ -37,6 +39,7 @@ impl Locks {
         let b = &mut self.buckets[bucket];
         let active = !b.iter().any(|h| h.first <= last && first <= h.last);
         b.push_back(Held { first, last, task, active });
+        self.count += 1;
         active
     }
 
@@ -46,6 +49,7 @@ impl Locks {
         let b = &mut self.buckets[bucket];
         let Some(at) = b.iter().position(|h| h.task == task) else { return };
         b.remove(at);
+        self.count -= 1;
         for i in at..b.len() {
             let h = b[i];
             if !h.active && !b.iter().take(i).any(|o| o.first <= h.last && h.first <= o.last) {

@@ -35,6 +35,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Whether it reads.
+    pub fn is_read(&self) -> bool {
+        matches!(self.sense, Sense::Read)
+    }
+
     /// Shows the outcome to the oracle.
     ///
     /// # Errors
@@ -203,6 +208,11 @@ impl Clients {
         self.under_way.remove(&id)
     }
 
+    /// The reads under way: their names, first sectors and sectors.
+    pub fn reads(&self) -> impl Iterator<Item = (ReqId, u32, u32)> {
+        self.under_way.iter().filter(|(_, a)| a.is_read()).map(|(id, a)| (*id, a.first, a.count))
+    }
+
     /// The process died: nothing will be answered.
     pub fn forget(&mut self) {
         self.under_way.clear();
@@ -264,6 +274,13 @@ impl Clients {
             at = at / 8 * 8;
         }
         (at, len)
+    }
+
+    /// A sector that requests go to, by somebody else's chance.
+    pub fn some_place(&self, rng: &mut Rng) -> u32 {
+        let hot = rng.pick(&self.hot) % self.size + rng.below(self.load.hot_span / 512);
+        let at = if rng.chance(self.load.hot, 100) { hot } else { rng.below(self.size) };
+        at.min(self.size - 1) as u32
     }
 
     /// The next request of the workload, already known to the oracle.

@@ -2,12 +2,12 @@
 
 use crate::disk::{Latency, Traits};
 use crate::rng::Rng;
-use loligo_cache::Bug;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::Large;
 use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
 use loligo_cache::policy::Kind;
 use loligo_cache::pool::share::MIN_SLOTS;
+use loligo_cache::{Bug, Tables};
 use std::ops::Range;
 
 /// One run in this many that does not fill its cache has a cold majority.
@@ -44,6 +44,13 @@ pub struct Config {
     pub share: bool,
     /// Slots in each shard that it has now.
     pub limit: u32,
+    /// Sizes of the engine's hashed tables.
+    pub tables: Tables,
+    /// Bytes of an intent region (0: the engine's choice).
+    pub region: u64,
+    /// One step of the workload in so many makes a block of the core unreadable until it is written (0: none does); what
+    /// rots on the cache may become unreadable too.
+    pub spoil_one_in: u64,
     /// A rule the engine is to break.
     pub bug: Option<Bug>,
     /// How the clients behave.
@@ -208,6 +215,9 @@ impl Config {
             core_large: Large::NEVER,
             share: false,
             limit: u32::MAX,
+            tables: Tables::default(),
+            region: 0,
+            spoil_one_in: 0,
             bug,
             load: Load::draw(rng, mode),
             faults: rng.chance(1, 4) && bug.is_none() || bug == Some(Bug::CrcCheckDropped),
@@ -228,6 +238,24 @@ impl Config {
         cfg.params.snapshot_deadline = cfg.core.size / u64::from(core_block) % 4;
         cfg.in_a_pool(cfg.core.size / u64::from(core_block) / 5);
         cfg
+    }
+
+    /// Adds what only wide seeds have: tables in which everything collides, large regions and requests, and bad sectors.
+    pub fn widen(&mut self, rng: &mut Rng) {
+        if rng.chance(2, 3) {
+            self.tables = Tables { stamps: 1 << 3, recent: 1 << 5, locks: 1 };
+        }
+        if rng.chance(1, 2) {
+            self.region = 4 << 20;
+        }
+        if rng.chance(1, 3) && self.load.cools_one_in == 0 {
+            self.load.largest = 2048;
+        }
+        if rng.chance(2, 3) {
+            self.spoil_one_in = rng.pick(&[20, 60]);
+            // Destaging then reads nothing of the core: merging over a bad sector is not what this is about.
+            self.core_groups = true;
+        }
     }
 
     /// A share of a pool, which grows and shrinks all the time, by `chance`.

@@ -1,6 +1,7 @@
 //! A virtual block device in sectors of 512 B: what is on the medium, what was completed but not flushed, and what is
 //! in flight. Time and chance come from outside; a crash keeps an arbitrary subset of what was not yet durable.
 
+mod bad;
 mod loss;
 
 use crate::faults::{Fault, FaultKind, Fired, is_stamped};
@@ -8,7 +9,7 @@ use crate::rng::Rng;
 use crate::store::Store;
 use loligo_block::{Completion, IoError, IoKind, Op, OpKind, SECTOR, Shared};
 use loss::{LossStyle, Subset};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// Virtual nanoseconds.
@@ -133,6 +134,8 @@ pub struct Disk {
     faults: Vec<Fault>,
     fired: Vec<Fired>,
     gone: bool,
+    /// Sectors that cannot be read until they are written.
+    bad: BTreeSet<u64>,
     /// Operations completed.
     pub completed: u64,
 }
@@ -156,6 +159,7 @@ impl Disk {
             faults: Vec::new(),
             fired: Vec::new(),
             gone: false,
+            bad: BTreeSet::new(),
             completed: 0,
         }
     }
@@ -400,6 +404,7 @@ impl Disk {
         };
         match &f.op.kind {
             OpKind::Flush => self.harden(f.captured),
+            OpKind::Read(_) if self.any_bad(first, count) => return failed(IoKind::Io, "bad sector"),
             OpKind::Read(_) => {}
             OpKind::WriteMany(_) => unreachable!("{GROUP}"),
             OpKind::Discard { .. } if !self.traits.can_unmap => self.apply_some(f, &Payload::Zero),
@@ -455,6 +460,7 @@ impl Disk {
 
     fn apply(&mut self, from: u64, sector: u64, sectors: u64, payload: Payload, durable: bool) {
         put(&mut self.live, sector, sectors, &payload);
+        self.written(sector, sectors);
         if self.media.is_some() {
             self.log.push_back(Pending { seq: self.next_seq, from, sector, sectors, payload, durable });
             self.next_seq += 1;

@@ -97,6 +97,19 @@ pub trait Engine: Sized {
         false
     }
 
+    /// Whether the cache by itself has this sector of the volume for a read.
+    fn has_sector(&self, _sector: u32) -> bool {
+        false
+    }
+
+    /// Counts anew what `shard` counts.
+    ///
+    /// # Errors
+    /// The first count that is not right.
+    fn audit(&self, _shard: usize) -> Result<(), String> {
+        Ok(())
+    }
+
     /// What it counts, summed over shards.
     fn counters(&self) -> Counters {
         Vec::new()

@@ -20,4 +20,4 @@ pub mod sync;
 pub mod trace;
 pub mod world;
 
-pub use life::{Failure, Summary, run_seed};
+pub use life::{Failure, Summary, run_seed, run_without};

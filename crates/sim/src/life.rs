@@ -13,6 +13,7 @@ use crate::faults::{Fault, FaultKind, Target};
 use crate::loligo::Loligo;
 use crate::marks::Marks;
 use crate::rng::Rng;
+use crate::seeds::WIDE;
 use crate::world::{SETTLED, World, Wrong};
 use loligo_cache::Bug;
 use loligo_cache::api::Control;
@@ -30,6 +31,10 @@ const EXTRA: u64 = 0x6c6f_6c69_676f;
 const ALONE: u64 = 0x0061_6c6f_6e65;
 /// And a fourth one.
 const SIZES: u64 = 0x706f_6f6c;
+/// And a fifth one.
+const BAD: u64 = 0x0062_6164;
+/// And a sixth one.
+const WIDER: u64 = 0x7769_6465;
 /// One step of the workload in so many changes the size of a share.
 const RESIZE_ONE_IN: u64 = 150;
 /// Largest read of a check, sectors.
@@ -74,9 +79,26 @@ pub fn run_seed(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
 /// # Errors
 /// As there.
 pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
-    let mut rng = Rng::new(seed);
-    let cfg = Config::draw(&mut rng, bug);
+    let (cfg, rng) = draw(seed, bug);
     run_config::<E>(seed, cfg, rng)
+}
+
+/// The run that `bug` would break, without it: what is caught with the bug must be right here.
+///
+/// # Errors
+/// As [`run_seed`].
+pub fn run_without(seed: u64, bug: Bug) -> Result<Summary, Failure> {
+    let (cfg, rng) = draw(seed, Some(bug));
+    run_config::<Loligo>(seed, Config { bug: None, ..cfg }, rng)
+}
+
+fn draw(seed: u64, bug: Option<Bug>) -> (Config, Rng) {
+    let mut rng = Rng::new(seed);
+    let mut cfg = Config::draw(&mut rng, bug);
+    if seed >= WIDE {
+        cfg.widen(&mut Rng::new(seed ^ WIDER));
+    }
+    (cfg, rng)
 }
 
 /// [`run`] with a configuration of the caller's choice.
@@ -93,6 +115,7 @@ pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Sum
             rng,
             extra,
             sizes: Rng::new(seed ^ SIZES),
+            bad: Rng::new(seed ^ BAD),
             storm: false,
             thaw_in: 0,
             thaw_at: 0,
@@ -123,6 +146,8 @@ struct Run<E> {
     extra: Rng,
     /// For the share's size.
     sizes: Rng,
+    /// For bad sectors.
+    bad: Rng,
     /// Clients do not pause while the core is frozen.
     storm: bool,
     /// Steps of the workload until the core is thawed, and when it is at the latest, ns.
@@ -267,6 +292,9 @@ impl<E: Engine> Run<E> {
                     let limit = self.sizes.range(u64::from(MIN_SLOTS)..most + 1) as u32;
                     self.w.resize_share(limit);
                 }
+            }
+            if self.w.cfg.spoil_one_in > 0 && self.bad.chance(1, self.w.cfg.spoil_one_in) {
+                self.w.spoil_core(&mut self.bad);
             }
             if room && self.w.now >= next {
                 let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);

@@ -10,7 +10,8 @@ use loligo_cache::page::PER_PAGE;
 use loligo_cache::recover::{RecoverError, Report};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
-use loligo_cache::{Alone, Core, Router};
+use loligo_cache::units::Stripe;
+use loligo_cache::{Alone, Config as CoreConfig, Core, Router};
 use std::ops::Range;
 
 /// A cache in service.
@@ -49,7 +50,12 @@ impl Engine for Loligo {
             core_reserve: cfg.core_reserve,
             journal_len: cfg.journal_len,
         };
-        format(cache, &o).map(|_| ()).map_err(|e| e.to_string())
+        let mut superblock = format(cache, &o).map_err(|e| e.to_string())?;
+        if cfg.region > 0 {
+            superblock.region = cfg.region;
+            superblock.store(cache).map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     fn open(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<Loligo, Refusal> {
@@ -73,7 +79,13 @@ impl Engine for Loligo {
             page_writes: cfg.page_writes,
         };
         let (report, was_clean) = (opened.report, opened.was_clean);
-        let (superblock, cores) = opened.into_cores(cfg.mode, &options(cfg), &devices);
+        let of_shard = |shard| CoreConfig {
+            tables: cfg.tables,
+            ..opened.config(shard, cfg.mode, &options(cfg), &devices)
+        };
+        let configs: Vec<CoreConfig> = (0..cfg.shards).map(of_shard).collect();
+        let superblock = opened.superblock;
+        let cores = configs.into_iter().zip(opened.shards).map(|(c, r)| Core::new(c, r)).collect();
         let router =
             Router::new(superblock.home_length, cfg.core.logical_block, cfg.shards, cfg.params.seq_promotion);
         Ok(Loligo { superblock, router, cores, report, was_clean })
@@ -134,6 +146,15 @@ impl Engine for Loligo {
 
     fn freezes(&self) -> bool {
         self.cores.len() == 1
+    }
+
+    fn has_sector(&self, sector: u32) -> bool {
+        let offset = u64::from(sector) * 512;
+        self.cores[usize::from(Stripe::owner(offset, self.superblock.layout.shards))].has_sector(offset)
+    }
+
+    fn audit(&self, shard: usize) -> Result<(), String> {
+        self.cores[shard].audit()
     }
 
     fn counters(&self) -> Counters {

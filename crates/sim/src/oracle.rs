@@ -298,6 +298,11 @@ impl Oracle {
         self.sectors[first as usize..(first + count) as usize].iter().any(loose)
     }
 
+    /// Whether a change of the sector was under way since `ticket` was given out.
+    pub fn changed_since(&self, sector: u32, ticket: &Ticket) -> bool {
+        self.sectors[sector as usize].versions.iter().any(|v| v.end >= ticket.start)
+    }
+
     fn forget_read(&mut self, start: Time) {
         if let Some(at) = self.reads.iter().position(|r| *r == start) {
             self.reads.swap_remove(at);

@@ -19,6 +19,9 @@ pub fn seeds(default: u64) -> Vec<u64> {
     }
 }
 
+/// Seeds from here on are wide: their worlds have what [`Config::widen`](crate::config::Config::widen) adds.
+pub const WIDE: u64 = 1 << 32;
+
 /// Runs `seeds` on every processor, in order of their numbers, until `enough` says so; outcomes are in order of the
 /// seeds.
 pub fn run_all(

@@ -1,6 +1,7 @@
 //! The simulated runtime: two devices, shards with mailboxes, clients, one virtual clock. It carries out what the
 //! engine asks, in seeded order, and shows every answer to the oracle.
 
+mod bad;
 mod freeze;
 mod judge;
 mod rescue;
@@ -17,7 +18,7 @@ use crate::trace::Trace;
 use freeze::Freezing;
 use loligo_block::{Reply, Request};
 use loligo_cache::api::{Control, ControlId, Dev, Effect, Event};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// What went against the rules, in words.
 pub type Wrong = String;
@@ -81,6 +82,10 @@ pub struct World<E> {
     /// Chance for what becomes of a cache that is gone.
     pub luck: Rng,
     rescue: Option<rescue::Rescue>,
+    /// Reads of sectors that were lost when they were asked for.
+    doubtful: BTreeSet<u64>,
+    /// Sectors of the core that were bad at some time.
+    once_bad: BTreeSet<u32>,
     /// The core was taken.
     pub lost: bool,
     engine: Option<E>,
@@ -128,6 +133,8 @@ impl<E: Engine> World<E> {
             alone: false,
             luck: Rng::new(0),
             rescue: None,
+            doubtful: BTreeSet::new(),
+            once_bad: BTreeSet::new(),
             lost: false,
             engine: None,
             inbox: Vec::new(),
@@ -219,6 +226,7 @@ impl<E: Engine> World<E> {
         self.core.crash(crash);
         self.oracle.crash(crash == Crash::Power);
         self.clients.forget();
+        self.doubtful.clear();
         if let Some(f) = self.freezing.take().filter(|_| !self.stopping) {
             self.marks.hit(if f.held { "crash while frozen" } else { "crash while freezing" });
         }
@@ -242,6 +250,7 @@ impl<E: Engine> World<E> {
 
     /// Hands a request to the engine.
     pub fn ask(&mut self, req: Request) {
+        self.doubt(&req);
         let Some(engine) = &mut self.engine else { return };
         self.trace.note(self.now, "ask", req.id, req.offset ^ (req.len << 40));
         self.trace.say(|| format!("{:?} fua {} at {} +{}", req.kind, req.fua, req.offset, req.len));
@@ -426,6 +435,7 @@ impl<E: Engine> World<E> {
             }
         }
         engine.settle(shard, self.now, &mut fx);
+        engine.audit(shard)?;
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
         for effect in fx {
             match effect {
@@ -538,7 +548,10 @@ impl<E: Engine> World<E> {
             let refused = self.stopping && *e == loligo_block::ReqError::Shutdown;
             // A block is checked as a whole.
             let (lo, hi) = (first / 8 * 8, (first + count).next_multiple_of(8).min(self.oracle.sectors()));
-            let allowed = self.broken || refused || self.oracle.may_fail(lo, hi - lo, &asked.ticket);
+            let allowed = self.broken
+                || refused
+                || self.oracle.may_fail(lo, hi - lo, &asked.ticket)
+                || self.was_lost(reply.id, &asked);
             if !allowed {
                 return Err(format!(
                     "request {} failed with {e:?} and nothing is wrong: {asked:?}",

@@ -3,19 +3,30 @@
 #![allow(clippy::print_stdout)]
 
 use loligo_cache::Bug;
-use loligo_sim::run_seed;
-use loligo_sim::seeds::run_all;
+use loligo_sim::seeds::{WIDE, run_all};
+use loligo_sim::{run_seed, run_without};
+use std::ops::Range;
 
 /// Within the seeds that the crash test runs by default.
 const SEEDS: u64 = 2_000;
 
+/// Within those of the wide test.
+const WIDE_SEEDS: u64 = 150;
+
 fn is_caught(bug: Bug) {
-    let seeds: Vec<u64> = (0..SEEDS).collect();
+    is_caught_in(bug, 0..SEEDS);
+}
+
+/// A bug counts as caught where the same run without it is right.
+fn is_caught_in(bug: Bug, seeds: Range<u64>) {
+    let seeds: Vec<u64> = seeds.collect();
     let outcomes = run_all(&seeds, |seed| run_seed(seed, Some(bug)), Result::is_err);
-    let caught = outcomes.iter().find_map(|o| o.as_ref().err());
-    match caught {
-        Some(f) => println!("{bug:?} after {} runs: {f}", outcomes.len()),
-        None => panic!("{bug:?} went unnoticed in {SEEDS} seeds"),
+    let Some(f) = outcomes.iter().find_map(|o| o.as_ref().err()) else {
+        panic!("{bug:?} went unnoticed in {} seeds", seeds.len());
+    };
+    println!("{bug:?} after {} runs: {f}", outcomes.len());
+    if let Err(other) = run_without(f.seed, bug) {
+        panic!("{bug:?}: the same run is wrong without it: {other}");
     }
 }
 
@@ -112,4 +123,9 @@ fn a_share_that_shrinks_while_what_it_gives_away_is_in_use_is_caught() {
 #[test]
 fn changes_made_again_without_their_payload_are_caught() {
     is_caught(Bug::ReplayedWithoutPayload);
+}
+
+#[test]
+fn a_bridged_read_without_a_fallback_is_caught() {
+    is_caught_in(Bug::BridgedWithoutFallback, WIDE..WIDE + WIDE_SEEDS);
 }

@@ -24,12 +24,19 @@ impl<E: Engine> Run<E> {
             self.w.cache.peek(at, &mut raw);
             if let Some(block) = block_of(&raw).filter(|_| hit.len() < 4) {
                 self.w.trace.say(|| format!("rot at {at}, block {block}"));
-                self.w.cache.rot(at + self.rng.below(4096), self.rng.below(8) as u32);
+                let (byte, bit) = (at + self.rng.below(4096), self.rng.below(8) as u32);
+                if self.w.cfg.spoil_one_in > 0 && self.bad.chance(1, 2) {
+                    self.w.cache.spoil(byte);
+                    self.w.marks.hit("a slot went bad");
+                } else {
+                    self.w.cache.rot(byte, bit);
+                }
                 hit.push(block);
             }
         }
         self.w.marks.add(if clean { "clean data rotted" } else { "data rotted" }, hit.len() as u64);
-        if !clean {
+        // Over a bad sector of the core also what is clean was all there is.
+        if !clean || self.w.core.has_bad() {
             self.w.let_loose(&hit);
         }
         if self.rng.chance(2, 3) {

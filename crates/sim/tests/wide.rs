@@ -1,0 +1,36 @@
+//! Worlds with bad sectors, tables in which everything collides, and large requests. A seed that fails is run again by
+//! `LOLIGO_SEED=n cargo test -p loligo-sim --test crash`.
+
+#![allow(clippy::print_stdout)]
+
+use loligo_sim::marks::Marks;
+use loligo_sim::run_seed;
+use loligo_sim::seeds::{WIDE, run_all};
+
+const SEEDS: u64 = 150;
+
+/// What the fixed seeds must reach, for the claim to mean anything.
+const PATHS: [&str; 5] = [
+    "a sector of the core went bad",
+    "a slot went bad",
+    "engine: checksum errors repaired",
+    "failed over a lost sector",
+    "one beneath the cache went bad",
+];
+
+#[test]
+fn only_sectors_that_are_truly_lost_fail() {
+    let seeds: Vec<u64> = (WIDE..WIDE + SEEDS).collect();
+    let mut marks = Marks::default();
+    let mut failures = Vec::new();
+    for outcome in run_all(&seeds, |seed| run_seed(seed, None), |_| false) {
+        match outcome {
+            Ok(s) => marks.merge(&s.marks),
+            Err(f) => failures.push(f.to_string()),
+        }
+    }
+    println!("{SEEDS} seeds: {marks}");
+    assert!(failures.is_empty(), "{} of {SEEDS} seeds failed:\n{}", failures.len(), failures.join("\n"));
+    let missed: Vec<_> = PATHS.into_iter().filter(|p| marks.get(p) == 0).collect();
+    assert!(missed.is_empty(), "never reached: {missed:?}");
+}
