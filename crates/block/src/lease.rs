@@ -45,6 +45,16 @@ impl Lease {
         self.until.fetch_max(asked + self.length.as_nanos() as u64, Ordering::Release);
     }
 
+    /// How long a word is good for.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// When it ends, nanoseconds since boot, sleep included.
+    pub fn until(&self) -> u64 {
+        self.until.load(Ordering::Acquire)
+    }
+
     /// What an answer that leaves now is worth.
     pub fn now(&self) -> Hold {
         if self.lost.load(Ordering::Acquire) {

@@ -8,12 +8,14 @@ use crate::error::check;
 use crate::gate::Gate;
 use crate::image::{Image, LockHolder};
 use crate::layout::Layout;
+use crate::loss::Loss;
 use crate::mark::{KEY, Mark};
 use crate::sampler::Sampler;
 use crate::snapc::SnapContext;
-use crate::take::Witness;
+use crate::spec::ImageSpec;
+use crate::witness::Witness;
 use loligo_block::Letterbox;
-use loligo_block::lease::Lease;
+use loligo_block::lease::{Hold, Lease};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -32,8 +34,8 @@ pub enum Notice {
     Update,
     /// An OSD refused what the present snapshot context says.
     Stale,
-    /// The cluster refuses this client: somebody else has the image.
-    Lost(String),
+    /// The lock is still ours and calls itself otherwise.
+    Held,
     /// The volume is about to stop.
     Stop,
     /// It has.
@@ -81,12 +83,16 @@ impl std::fmt::Display for ImageIdentity {
 pub struct Attached {
     /// As the user called it.
     pub name: String,
+    pub(crate) spec: ImageSpec,
     /// What it is.
     pub identity: ImageIdentity,
     /// How its bytes lie in its objects.
     pub layout: Layout,
-    /// Who we are to the cluster.
-    pub holder: LockHolder,
+    /// Who we are to the cluster, and what our lock calls itself.
+    holder: Mutex<LockHolder>,
+    pub(crate) loss: Loss,
+    /// What is gone of what makes the image ours, while somebody answers.
+    lacks: Mutex<Option<&'static str>>,
     /// What went to the image.
     pub counters: Counters,
     pub(crate) image: Image,
@@ -123,6 +129,8 @@ struct Watches {
     update: Option<u64>,
 }
 
+/// Nanoseconds for which a client sends after its lease: what it has taken on goes out meanwhile.
+const SEND_AFTER: u64 = 2_000_000_000;
 /// How long an end waits for operations that OSDs have not answered.
 const DETACH: Duration = Duration::from_secs(30);
 
@@ -158,7 +166,7 @@ unsafe extern "C" fn on_update(arg: *mut c_void) {
 
 /// What [`Attached`] is made of.
 pub(crate) struct Parts {
-    pub(crate) name: String,
+    pub(crate) spec: ImageSpec,
     pub(crate) identity: ImageIdentity,
     pub(crate) size: u64,
     pub(crate) layout: Layout,
@@ -176,10 +184,13 @@ pub(crate) struct Parts {
 impl Attached {
     pub(crate) fn new(p: Parts) -> Attached {
         Attached {
-            name: p.name,
+            name: p.spec.to_string(),
+            spec: p.spec,
             identity: p.identity,
             layout: p.layout,
-            holder: p.holder,
+            holder: Mutex::new(p.holder),
+            loss: Loss::default(),
+            lacks: Mutex::new(None),
             counters: Counters::default(),
             image: p.image,
             header: p.header,
@@ -297,23 +308,38 @@ impl Attached {
         let result = if flushed { self.image.remove_metadata(KEY) } else { Ok(()) };
         self.unwatch();
         let result = result.map(|()| self.let_go());
+        self.close();
+        result
+    }
+
+    /// Ends the attach of a cache that has dirty data: everything is closed, and the lock stays with the name of a client that the
+    /// cluster refuses, as a witness that nobody else had the image. Where the image is lost, or the cluster cannot be told, nothing of
+    /// this client is sent any more, and what librbd holds goes with the process.
+    pub fn retire(self: Arc<Attached>) {
+        let cluster = self.header.cluster.clone();
+        if self.is_lost() || !cluster.may_send() {
+            return self.abandon();
+        }
+        if let Err(error) = cluster.fence_itself(&self.holder().address) {
+            tracing::warn!(image = self.name, %error, "the image cannot be closed: its watch ends by itself");
+            return self.abandon();
+        }
+        self.unwatch();
+        self.close();
+    }
+
+    fn close(self: Arc<Attached>) {
         let until = Instant::now() + DETACH;
         let mut image = self;
         loop {
             // A callback that still has it would close the image on a thread that closing waits for.
             match Arc::try_unwrap(image) {
-                Ok(last) => {
-                    drop(last);
-                    return result;
-                }
+                Ok(last) => return drop(last),
                 Err(shared) if Instant::now() < until => {
                     image = shared;
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                Err(shared) => {
-                    shared.abandon();
-                    return result;
-                }
+                Err(shared) => return shared.abandon(),
             }
         }
     }
@@ -322,14 +348,56 @@ impl Attached {
     fn let_go(&self) -> Option<u64> {
         self.image.unlock().ok()?;
         let (_, version) = SnapContext::read_with_version(&self.header, &self.identity.id).ok()?;
-        let alone = self.image.watchers().ok()?.iter().all(|w| w.address == self.holder.address);
+        let alone = self.image.watchers().ok()?.iter().all(|w| w.address == self.holder().address);
         alone.then_some(version)
     }
 
-    /// Ends without closing the image: its lock stays with the name of this client, as a witness that nobody else had it. What
+    /// Ends without closing the image: nothing of this client is sent any more, and its lock stays until somebody breaks it. What
     /// librbd holds goes with the process.
     pub fn abandon(self: Arc<Attached>) {
+        self.header.cluster.silence();
         std::mem::forget(self);
+    }
+
+    /// Who we are to the cluster, and what our lock calls itself.
+    pub fn holder(&self) -> LockHolder {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Librbd calls the lock otherwise once it has watched the image anew.
+    pub(crate) fn held_as(&self, cookie: String) {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner).cookie = cookie;
+        self.tell(Notice::Held);
+    }
+
+    /// What is gone of what makes the image ours, where answers wait: `watch`, `lock`, or `network`.
+    pub fn lacks(&self) -> Option<&'static str> {
+        let lacks = *self.lacks.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.lease.now() == Hold::Expired).then(|| lacks.unwrap_or("network"))
+    }
+
+    pub(crate) fn set_lacks(&self, what: Option<&'static str>) {
+        *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    /// Somebody who knows has said at some time after `asked` that the image is ours: answers leave, and writes go out.
+    pub(crate) fn renew(&self, asked: u64) {
+        let had_expired = self.lease.now() == Hold::Expired;
+        self.lease.renew(asked);
+        self.header.cluster.may_send_until(self.lease.until() + SEND_AFTER);
+        if had_expired {
+            self.ring();
+        }
+    }
+
+    /// Whether this client may send.
+    pub(crate) fn may_send(&self) -> bool {
+        self.header.cluster.may_send()
+    }
+
+    /// Whether the image is another's.
+    pub fn is_lost(&self) -> bool {
+        self.lease.now() == Hold::Lost
     }
 
     /// Tells the keeper. Once it has ended nobody listens, and nothing is left to tell.
@@ -340,13 +408,14 @@ impl Attached {
     /// What shows later that nobody else had the image since now.
     pub fn witness(&self) -> Witness {
         Witness {
-            holder: self.holder.clone(),
+            holder: self.holder(),
             seq: self.context().seq,
             tried: None,
             broken: None,
             free_at: None,
             left_at: None,
             suspect: false,
+            lost: None,
         }
     }
 
@@ -495,7 +564,8 @@ impl Attached {
     /// Somebody else has the image: nothing is written any more.
     pub(crate) fn lose(&self, why: String) {
         self.lease.lose();
+        self.header.cluster.silence();
         self.ring();
-        self.tell(Notice::Lost(why));
+        self.loss.found(why);
     }
 }

@@ -28,6 +28,8 @@ pub enum Step {
     Taking = 512,
     /// The header's own sequence: without it that of the newest snapshot there is counts, which goes back when that is removed.
     Sequence = 1024,
+    /// Keeping a client from sending once nobody has said for a while that its image is ours. Counts when an image is taken.
+    Silence = 2048,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -3,12 +3,14 @@
 use crate::CephError;
 use crate::bug::{Step, is_left_out};
 use crate::error::check;
+use crate::fence::{self, Fence};
 use crate::ffi::{IoCtxT, Library, RadosT};
 use crate::spec::ImageSpec;
 use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
 use std::ptr::null;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of a cluster's id with its ending zero.
 const FSID: usize = 37;
@@ -16,6 +18,10 @@ const FSID: usize = 37;
 const PATIENCE: &str = "15";
 /// Seconds for which the cluster refuses an instance that was fenced: longer than any host may sleep and come back.
 const FENCED: u32 = 864_000;
+/// The same for a client of our own that is about to end: longer than its end takes.
+const ENDING: u32 = 3600;
+/// How long a client may send before anybody has said that its image is ours: until then its cache is being opened.
+const OPENING: Duration = Duration::from_secs(600);
 
 /// Beyond these librados makes whoever submits wait.
 const IN_FLIGHT_BYTES: &str = "4294967296";
@@ -61,6 +67,8 @@ pub enum Purpose {
 pub struct Cluster {
     pub(crate) lib: &'static Library,
     handle: RadosT,
+    /// Declared after the handle's users: its timers go after the threads that they are for. A client that only looks has none.
+    fence: Option<Fence>,
 }
 
 // SAFETY: librados handles may be used from any thread, and from several at once.
@@ -80,7 +88,7 @@ impl Cluster {
         // SAFETY: the handle is written before it is read; the name is a C string for the call.
         let code = unsafe { (lib.rados_create)(&raw mut handle, id.as_ptr()) };
         check(|| "starting a client of Ceph".to_owned(), code)?;
-        let cluster = Cluster { lib, handle };
+        let mut cluster = Cluster { lib, handle, fence: None };
         let conf = spec.conf.clone().or_else(|| std::env::var_os("CEPH_CONF").map(Into::into));
         cluster.read_conf(conf.as_deref())?;
         if let Some(keyring) = &spec.keyring {
@@ -106,6 +114,10 @@ impl Cluster {
                 // What is under way is bounded by who asks for it; a thread that serves clients must never wait here.
                 cluster.set("objecter_inflight_op_bytes", IN_FLIGHT_BYTES)?;
                 cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
+                // Its threads are those that the fence knows.
+                cluster.set("ms_type", "async+posix")?;
+                // What was fenced and is open again has the lease's time to be heard.
+                cluster.set("ms_max_backoff", "2")?;
                 if is_left_out(Step::Fence) {
                     cluster.set("rbd_blocklist_on_break_lock", "false")?;
                 }
@@ -113,7 +125,19 @@ impl Cluster {
             }
         }
         // SAFETY: the handle is live.
-        let code = unsafe { (lib.rados_connect)(cluster.handle) };
+        let connect = || unsafe { (lib.rados_connect)(cluster.handle) };
+        let code = match purpose {
+            Purpose::Look => fence::unfenced(connect),
+            Purpose::Own { .. } if is_left_out(Step::Silence) => fence::unfenced(connect),
+            Purpose::Own { .. } => {
+                let (code, fence) = Fence::around(connect, OPENING).map_err(|why| unfenceable(&why))?;
+                if code >= 0 && !fence.found_any() {
+                    return Err(unfenceable("no thread of librados was found that sends"));
+                }
+                cluster.fence = Some(fence);
+                code
+            }
+        };
         if code < 0 {
             return Err(refused(spec, code));
         }
@@ -185,6 +209,25 @@ impl Cluster {
         unsafe { (self.lib.rados_get_instance_id)(self.handle) as i64 }
     }
 
+    /// Somebody has said that what this client owns is still its: it may send until `until`, nanoseconds since boot.
+    pub(crate) fn may_send_until(&self, until: u64) {
+        if let Some(fence) = &self.fence {
+            fence.extend(until);
+        }
+    }
+
+    /// Whether this client may send: somebody has said lately that what it owns is still its.
+    pub(crate) fn may_send(&self) -> bool {
+        self.fence.as_ref().is_none_or(Fence::is_open)
+    }
+
+    /// This client never sends again.
+    pub(crate) fn silence(&self) {
+        if let Some(fence) = &self.fence {
+            fence.shut();
+        }
+    }
+
     /// Has every OSD refuse the client at `address` (`ip:port/nonce`) from now on: what it still sends is not carried out.
     ///
     /// # Errors
@@ -193,9 +236,21 @@ impl Cluster {
         if is_left_out(Step::Fence) {
             return Ok(());
         }
+        self.blocklist(address, FENCED)
+    }
+
+    /// Has every OSD refuse this client itself, at `address`, so that its end changes nothing.
+    ///
+    /// # Errors
+    /// As [`Cluster::fence`].
+    pub(crate) fn fence_itself(&self, address: &str) -> Result<(), CephError> {
+        self.blocklist(address, ENDING)
+    }
+
+    fn blocklist(&self, address: &str, seconds: u32) -> Result<(), CephError> {
         let raw = text(address)?;
         // SAFETY: the handle is live; the address is a C string for the call, which does not change it.
-        let code = unsafe { (self.lib.rados_blocklist_add)(self.handle, raw.as_ptr().cast_mut(), FENCED) };
+        let code = unsafe { (self.lib.rados_blocklist_add)(self.handle, raw.as_ptr().cast_mut(), seconds) };
         check(|| format!("fencing the client at {address}"), code)?;
         // From here on whatever this client sends tells the OSDs of it first.
         // SAFETY: the handle is live.
@@ -311,6 +366,14 @@ impl Drop for Pool {
         // SAFETY: the handle is live, and images hold the pool, so that none is left.
         unsafe { (self.cluster.lib.rados_ioctx_destroy)(self.io) };
     }
+}
+
+/// Why an image is not taken on a host whose late writes could reach it.
+fn unfenceable(why: &str) -> CephError {
+    CephError::Named(format!(
+        "nothing would keep this client's writes from going out after another took the image over: {why}. RBD cores need \
+         timers on CLOCK_BOOTTIME and seccomp filters (CONFIG_SECCOMP_FILTER): see that no sandbox forbids prctl(PR_SET_SECCOMP)"
+    ))
 }
 
 /// As a C string.

@@ -1,7 +1,8 @@
 //! Goes along with what others do to the image: snapshots are told to the cache before they are taken, and whatever changes the
 //! snapshot context stops the writes that carry it until the new one is known.
 //!
-//! One thread. Librbd's callbacks only send [`Notice`]s here.
+//! One thread, to which librbd's callbacks only send [`Notice`]s. It asks the cluster, which may not answer; that the image is lost is
+//! told by another, which asks nobody.
 
 use crate::attached::{Attached, Notice};
 use crate::{CephError, status};
@@ -30,15 +31,15 @@ const FORGOTTEN: Duration = Duration::from_secs(120);
 const STOPPING: &str = "the volume is being stopped";
 
 /// The cache in front of the image, as its keeper needs it.
-pub trait Clients: Send {
+pub trait Clients: Send + Sync {
     /// The moment of a snapshot is now: says when the image holds it. Until [`Clients::thaw`] nothing else reaches the image.
     fn freeze(&self) -> Receiver<Result<(), String>>;
     /// The image may change again.
     fn thaw(&self);
     /// Somebody else has the image: every request fails from now on.
     fn lose(&self, why: &str);
-    /// The snapshot sequence moved.
-    fn snapshots_changed(&self, seq: u64);
+    /// What shows later that nobody else had the image has changed: the snapshot sequence, or what the lock calls itself.
+    fn witness_changed(&self);
     /// The image ends at `bytes` by now: what is cached behind that is void for good, which must be durable before anything is
     /// answered by that. Errors: where it cannot be written down.
     fn cut(&self, bytes: u64) -> Result<(), String>;
@@ -93,6 +94,7 @@ pub struct Keeper {
     image: Arc<Attached>,
     kept: Arc<Mutex<Kept>>,
     thread: Option<JoinHandle<()>>,
+    herald: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Keeper {
@@ -120,9 +122,10 @@ impl Keeper {
             last_wait: Duration::ZERO,
             lost: None,
         }));
+        let clients: Arc<dyn Clients> = clients.into();
         let watch = Watch {
             image: image.clone(),
-            clients,
+            clients: clients.clone(),
             kept: kept.clone(),
             limit: ATTEMPT * attempts * 4 / 5,
             answer: None,
@@ -137,7 +140,16 @@ impl Keeper {
         };
         let thread =
             std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
-        Ok(Keeper { image, kept, thread: Some(thread) })
+        let (lost, told) = (image.clone(), kept.clone());
+        let herald = std::thread::Builder::new().name("rbd-lost".to_owned()).spawn(move || {
+            if let Some(why) = lost.loss.wait() {
+                clients.lose(&why);
+                let mut k = told.lock().unwrap_or_else(PoisonError::into_inner);
+                k.lost = Some(why);
+                (k.doing, k.since) = (Doing::Lost, Instant::now());
+            }
+        })?;
+        Ok(Keeper { image, kept, thread: Some(thread), herald: Some(herald) })
     }
 
     /// What it does now.
@@ -165,8 +177,20 @@ impl Keeper {
 
     fn end(&mut self) {
         self.image.tell(Notice::End);
+        self.image.loss.forget();
+        if let Some(herald) = self.herald.take() {
+            let _ = herald.join();
+        }
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            // A question that nobody answers any more holds no stop up: the thread then goes with the process.
+            let until = Instant::now() + OWED + DRAIN;
+            let answered = || self.image.may_send() || Instant::now() < until;
+            while !thread.is_finished() && answered() && !self.image.is_lost() {
+                std::thread::sleep(LOOK);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
         }
     }
 }
@@ -181,7 +205,7 @@ impl Drop for Keeper {
 
 struct Watch {
     image: Arc<Attached>,
-    clients: Box<dyn Clients>,
+    clients: Arc<dyn Clients>,
     kept: Arc<Mutex<Kept>>,
     limit: Duration,
     /// Comes when the image holds the moment.
@@ -210,6 +234,9 @@ impl Watch {
 
     fn now(&self, doing: Doing) {
         let mut k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if k.doing == Doing::Lost {
+            return;
+        }
         k.doing = doing;
         k.since = Instant::now();
     }
@@ -250,11 +277,7 @@ impl Watch {
         }
         match (notice, doing) {
             (_, Doing::Lost) | (Notice::End, _) => {}
-            (Notice::Lost(why), _) => {
-                self.clients.lose(&why);
-                self.note(|k| k.lost = Some(why));
-                self.now(Doing::Lost);
-            }
+            (Notice::Held, _) => self.clients.witness_changed(),
             (Notice::Stop, doing) => {
                 self.stopping = true;
                 if doing == Doing::Freezing {
@@ -442,7 +465,7 @@ impl Watch {
                 self.image.ring();
                 let now = self.image.context().seq;
                 if now != before {
-                    self.clients.snapshots_changed(now);
+                    self.clients.witness_changed();
                 }
             }
             Err(e) if e.errno() == Some(libc::ESHUTDOWN) => self.image.lose(e.to_string()),

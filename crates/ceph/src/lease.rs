@@ -1,11 +1,19 @@
 //! Whether the image is still ours. Answers leave only while the last positive word of an OSD is younger than the lease, which
-//! is shorter than the time after which somebody else may take the image over unasked.
+//! is shorter than the time after which somebody else may take the image over unasked; soon after it nothing is sent any more
+//! ([`crate::fence`]).
+//!
+//! Two threads ask. One asks through the client that has the image. It is not heard while that client may not send: then the
+//! other connects as a client of its own, once the cluster answers, and reads who holds the lock. While that is this client nobody
+//! else has written to the image, and it goes on.
 
 use crate::CephError;
-use crate::attached::Attached;
-use loligo_block::lease::{Hold, boottime};
-use std::sync::Arc;
+use crate::attached::{Attached, Notice};
+use crate::cluster::{Cluster, Pool, Purpose};
+use crate::fence::sockets;
+use crate::header_lock::HeaderLock;
+use loligo_block::lease::boottime;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Poller {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Poller {
@@ -28,39 +36,23 @@ impl Poller {
     /// Where no thread can be had.
     pub fn start(image: Arc<Attached>) -> std::io::Result<Poller> {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::Builder::new().name("rbd-lease".to_owned()).spawn(move || {
-            while !stopped.load(Ordering::Acquire) {
-                let asked = boottime();
-                match ask(&image) {
-                    Ok(()) => {
-                        let had_expired = image.lease.now() == Hold::Expired;
-                        image.lease.renew(asked);
-                        if had_expired {
-                            image.ring();
-                        }
-                    }
-                    Err(Some(why)) => {
-                        image.lose(why);
-                        return;
-                    }
-                    // Nobody could say: the lease runs.
-                    Err(None) => {}
-                }
-                std::thread::park_timeout(EVERY);
-            }
-        })?;
-        Ok(Poller { stop, thread: Some(thread) })
+        let mut poller = Poller { stop: stop.clone(), threads: Vec::new() };
+        let (stopped, seen) = (stop.clone(), Arc::downgrade(&image));
+        let vouch = move || vouch_until(&stopped, &seen);
+        poller.threads.push(std::thread::Builder::new().name("rbd-vouch".to_owned()).spawn(vouch)?);
+        let ask = move || ask_until(&stop, &image);
+        poller.threads.push(std::thread::Builder::new().name("rbd-lease".to_owned()).spawn(ask)?);
+        Ok(poller)
     }
 }
 
 impl Drop for Poller {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A question that no OSD answers would hold the stop up for as long; the thread then goes with the process.
-            let until = std::time::Instant::now() + EVERY;
+        self.threads.iter().for_each(|t| t.thread().unpark());
+        // A question that no OSD answers would hold the stop up for as long; the thread then goes with the process.
+        let until = std::time::Instant::now() + EVERY;
+        for thread in self.threads.drain(..) {
             while !thread.is_finished() && std::time::Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -71,27 +63,134 @@ impl Drop for Poller {
     }
 }
 
-/// Whether it is ours; an error without a reason: nobody could say.
-fn ask(image: &Attached) -> Result<(), Option<String>> {
-    match image.image().is_owner() {
-        Ok(true) => {}
-        Ok(false) => return Err(Some("its exclusive lock is another client's".to_owned())),
-        Err(e) if e.errno() == Some(libc::ESHUTDOWN) => return Err(Some(e.to_string())),
-        Err(_) => return Err(None),
+/// Why the image is not known to be ours.
+enum Doubt {
+    /// It is not.
+    Lost(String),
+    /// This is gone, and may come back by itself.
+    Lacks(&'static str),
+    /// Nobody answers.
+    Silence,
+}
+
+impl From<CephError> for Doubt {
+    fn from(e: CephError) -> Doubt {
+        if e.errno() == Some(libc::ESHUTDOWN) { Doubt::Lost(e.to_string()) } else { Doubt::Silence }
+    }
+}
+
+/// Asks through the image's own client.
+fn ask_until(stop: &AtomicBool, image: &Attached) {
+    let (mut header, mut unwatched) = (None, false);
+    while !stop.load(Ordering::Acquire) {
+        let asked = boottime();
+        match ask(image, &mut header) {
+            Ok(()) => {
+                image.set_lacks(None);
+                if std::mem::take(&mut unwatched) {
+                    // Whatever was changed meanwhile was not told.
+                    image.tell(Notice::Update);
+                }
+                image.renew(asked);
+            }
+            Err(Doubt::Lost(why)) => return image.lose(why),
+            Err(Doubt::Lacks(what)) => {
+                image.set_lacks(Some(what));
+                unwatched = true;
+            }
+            // The lease runs.
+            Err(Doubt::Silence) => {}
+        }
+        std::thread::park_timeout(EVERY);
+    }
+}
+
+fn ask(image: &Attached, header: &mut Option<Pool>) -> Result<(), Doubt> {
+    let owner = image.image().is_owner()?;
+    // A handle of this thread's own: what others read with theirs has a version that must stay.
+    let header = match header {
+        Some(pool) => pool,
+        None => header.insert(open_header(&image.header.cluster, image)?),
+    };
+    let cookie = held(HeaderLock::read(header, &image.identity.id)?, image)?;
+    if cookie != image.holder().cookie {
+        image.held_as(cookie);
+    }
+    if !owner {
+        return Err(Doubt::Lacks("lock"));
     }
     if watched(image)? {
         return Ok(());
     }
     std::thread::sleep(LOOK_AGAIN);
-    if watched(image)? {
-        return Ok(());
-    }
-    // Whoever takes a snapshot now would not tell us before.
-    Err(Some("the cluster has dropped our watch of it".to_owned()))
+    // Librbd watches it anew by itself. Whoever takes a snapshot before that breaks the lock, as of a dead client.
+    if watched(image)? { Ok(()) } else { Err(Doubt::Lacks("watch")) }
 }
 
-fn watched(image: &Attached) -> Result<bool, Option<String>> {
-    let fenced = |e: &CephError| e.errno() == Some(libc::ESHUTDOWN);
-    let watchers = image.image().watchers().map_err(|e| fenced(&e).then(|| e.to_string()))?;
-    Ok(image.holder.is_among(&watchers))
+fn open_header(cluster: &Arc<Cluster>, image: &Attached) -> Result<Pool, CephError> {
+    cluster.pool_number(image.identity.pool, &image.identity.namespace)
+}
+
+/// The cookie of our lock, where it is ours.
+fn held(lock: Option<HeaderLock>, image: &Attached) -> Result<String, Doubt> {
+    match lock {
+        Some(lock) if lock.client == image.holder().client => Ok(lock.cookie),
+        Some(other) => Err(Doubt::Lost(format!("its exclusive lock is {}'s", other.client))),
+        None => Err(Doubt::Lost("its exclusive lock was taken away, and nobody holds it now".to_owned())),
+    }
+}
+
+fn watched(image: &Attached) -> Result<bool, Doubt> {
+    Ok(image.holder().is_among(&image.image().watchers()?))
+}
+
+/// Bounds what the kernel still sends for this client, and looks as another client whether the image is ours while this one may
+/// not ask.
+fn vouch_until(stop: &AtomicBool, image: &Weak<Attached>) {
+    let mut silent = false;
+    while !stop.load(Ordering::Acquire) {
+        let Some(seen) = image.upgrade() else { return };
+        sockets::bound(seen.lease.length() / 2);
+        let (open, lost) = (seen.may_send(), seen.is_lost());
+        if lost {
+            return;
+        }
+        if open == silent {
+            silent = !open;
+            let name = &seen.name;
+            if silent {
+                let lacks = seen.lacks().unwrap_or("network");
+                tracing::warn!(
+                    image = name,
+                    lacks,
+                    "nobody says that the image is ours: nothing is sent to it"
+                );
+            } else {
+                tracing::warn!(image = name, "the image is still ours: what waited goes on");
+            }
+        }
+        let spec = seen.spec.clone();
+        drop(seen);
+        if !open {
+            // The stop does not wait for the connection, and the image is not kept by it.
+            match Cluster::connect(&spec, Purpose::Look) {
+                Ok(cluster) => match image.upgrade() {
+                    Some(seen) => vouch(&Arc::new(cluster), &seen),
+                    None => return,
+                },
+                Err(error) => tracing::debug!(%error, "the cluster does not answer"),
+            }
+        }
+        std::thread::park_timeout(EVERY);
+    }
+}
+
+fn vouch(cluster: &Arc<Cluster>, image: &Attached) {
+    let asked = boottime();
+    let lock = open_header(cluster, image).and_then(|pool| HeaderLock::read(&pool, &image.identity.id));
+    match lock.map_err(Doubt::from).and_then(|lock| held(lock, image)) {
+        Ok(_) => image.renew(asked),
+        Err(Doubt::Lost(why)) => image.lose(why),
+        Err(Doubt::Lacks(_) | Doubt::Silence) => {}
+    }
 }

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
 
 /// What librbd calls the lock.
-const LOCK: &str = "rbd_lock";
+pub(crate) const LOCK: &str = "rbd_lock";
 /// What RADOS calls a client (`CEPH_ENTITY_TYPE_CLIENT`).
 const CLIENT: u8 = 8;
 /// Stamps are seconds before this, in 2001: no clock says that.

@@ -2,15 +2,16 @@
 
 use crate::attached::{Attached, ImageIdentity, Notice, Parts};
 use crate::bug::{Step, is_left_out};
-use crate::cluster::{Cluster, Pool, Purpose, WATCH};
+use crate::cluster::{Cluster, Purpose, WATCH};
 use crate::image::{Image, LockHolder, UNMAP, WatcherInfo};
 use crate::mark::{KEY, Mark};
+use crate::since::{check_witness, is_stamped};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
+use crate::witness::Witness;
 use crate::{CephError, pools, stamp, status};
 use loligo_block::Letterbox;
 use loligo_block::lease::Lease;
-use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -41,42 +42,6 @@ impl FromStr for Destage {
             "librbd" => Ok(Destage::Librbd),
             _ => Err(format!("'{text}' is no way to destage: use auto, grouped or librbd")),
         }
-    }
-}
-
-/// The hold on the image of an earlier attach. The lock that still carries these names shows that nobody had the image since.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Witness {
-    /// Who held the lock.
-    #[serde(flatten)]
-    pub holder: LockHolder,
-    /// The newest snapshot sequence then known.
-    pub seq: u64,
-    /// The address of a client that was about to take the lock over from that one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tried: Option<String>,
-    /// The stamp with which the lock of that hold is about to be broken, or has been.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "b")]
-    pub broken: Option<i64>,
-    /// The version of the image's header when that lock had been broken and nobody had taken it.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "f")]
-    pub free_at: Option<u64>,
-    /// The version of the image's header when the lock was let go after everything had been flushed.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "v")]
-    pub left_at: Option<u64>,
-    /// Others may have written to the image, and the cache has not been told yet.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "x")]
-    pub suspect: bool,
-}
-
-impl Witness {
-    /// Whether that hold is of this cache.
-    fn knows(&self, holder: &LockHolder) -> bool {
-        *holder == self.holder || self.knows_address(&holder.address)
-    }
-
-    fn knows_address(&self, address: &str) -> bool {
-        address == self.holder.address || self.tried.as_deref() == Some(address)
     }
 }
 
@@ -138,7 +103,7 @@ pub struct Taken {
     pub warnings: Vec<String>,
 }
 
-fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
     Err(CephError::Named(why.into()))
 }
 
@@ -227,7 +192,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     let mine = seen.watchers.iter().find(|w| w.client == me);
     let mut tried = witness.zip(mine).map(|(w, mine)| {
         let holder = seen.holder.clone().unwrap_or_else(|| w.holder.clone());
-        let (tried, broken) = (Some(mine.address.clone()), Some(stamp));
+        let (tried, broken) = (Some(format!("client.{}", mine.client)), Some(stamp));
         Witness { holder, tried, broken, suspect: changed, ..w }
     });
     if let Some(tried) = &tried {
@@ -271,6 +236,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         Err(e) => {
             if dirty {
                 // Closing would give the lock back, which is the only witness that nobody else had the image.
+                cluster.silence();
                 std::mem::forget(image);
             }
             return Err(e);
@@ -285,7 +251,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         changed = true;
     }
     let attached = Arc::new(Attached::new(Parts {
-        name: spec.to_string(),
+        spec: spec.clone(),
         identity,
         size,
         layout,
@@ -311,7 +277,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         Ok(()) => Ok(Taken { image: attached, notices, changed, warnings }),
         Err(e) => {
             if dirty {
-                attached.abandon();
+                attached.retire();
             } else {
                 // The first error is the one to be told.
                 let _ = attached.detach(false);
@@ -398,11 +364,12 @@ impl See {
         let holder = self.holder.as_ref();
         let changed = check_witness(cluster, &self.look, &self.identity, holder, wish, warnings)?;
         let ours = wish.cache.as_ref().and_then(|c| c.witness.as_ref());
-        for WatcherInfo { address, client, kernel } in self.watchers.iter().filter(|w| w.client != me) {
+        for watcher in self.watchers.iter().filter(|w| w.client != me) {
             // This cache is locked by this process: whoever had it before is dead.
-            if ours.is_some_and(|o| o.knows_address(address)) {
+            if ours.is_some_and(|o| o.knows_watcher(watcher)) {
                 continue;
             }
+            let WatcherInfo { address, client, kernel } = watcher;
             if !wish.steal && *kernel {
                 return refuse(format!(
                     "image {} is in use by client.{client} at {address}: {UNMAP}",
@@ -468,11 +435,6 @@ impl See {
     }
 }
 
-/// Whether the breaking of the lock that `witness` speaks of is the last thing that happened to the header.
-fn is_stamped(header: &Pool, identity: &ImageIdentity, witness: &Witness) -> Result<bool, CephError> {
-    witness.broken.map_or(Ok(false), |s| stamp::is_last(header, &identity.id, s))
-}
-
 /// Another cache may hold what this image lacks.
 fn check_mark(
     look: &Image,
@@ -523,70 +485,6 @@ fn check_mark(
          stopped with everything flushed since. Do that first ('loligo flush {}', then a stop; start it if it does not run); \
          --force-without-cache uses the image as it is and loses what only that cache has",
         wish.spec, mark.cache, mark.volume, mark.host, mark.volume
-    ))
-}
-
-/// Names the snapshots that were taken while the cache was not attached, and what they lack.
-fn taken_meanwhile(look: &Image, seq: u64, cache: &Cache) -> Result<String, CephError> {
-    let all = look.snapshots()?;
-    let names: Vec<&str> = all.iter().filter(|(id, _)| *id > seq).map(|(_, name)| name.as_str()).collect();
-    let lack = cache
-        .dirty_bytes
-        .map_or("the dirty data of this cache".to_owned(), |n| format!("{n} dirty bytes of this cache"));
-    Ok(match names.as_slice() {
-        [] => format!(" Snapshots were taken meanwhile, without {lack}, and removed again."),
-        names => format!(" Snapshots were taken meanwhile, without {lack}: {}.", names.join(", ")),
-    })
-}
-
-/// Refuses dirty data where somebody else has had the image since the cache was attached. True: somebody may have written to it.
-fn check_witness(
-    cluster: &Arc<Cluster>,
-    look: &Image,
-    identity: &ImageIdentity,
-    holder: Option<&LockHolder>,
-    wish: &Wish<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<bool, CephError> {
-    let (spec, Some(cache)) = (wish.spec, &wish.cache) else { return Ok(false) };
-    let Some(witness) = &cache.witness else {
-        if !cache.dirty || cache.force {
-            // A cache that was attached always has one, unless it could not be written down.
-            return Ok(cache.core.is_some());
-        }
-        return refuse(format!(
-            "the cache holds dirty data and does not say as whom it had image {spec}: nobody can tell whether others had it since. \
-             --force writes the data all the same"
-        ));
-    };
-    let header = cluster.pool(&spec.pool, &spec.namespace)?;
-    let (SnapContext { seq, .. }, version) = SnapContext::read_with_version(&header, &identity.id)?;
-    if !cache.dirty {
-        return Ok(witness.suspect || witness.left_at != Some(version));
-    }
-    if holder.is_some_and(|h| witness.knows(h)) {
-        return Ok(witness.suspect);
-    }
-    if holder.is_none() && (witness.free_at == Some(version) || is_stamped(&header, identity, witness)?) {
-        // An earlier start broke that lock, and died before it had one.
-        return Ok(witness.suspect);
-    }
-    let now = holder.map_or("nobody".to_owned(), |h| format!("{} at {}", h.client, h.address));
-    let snapshots =
-        if seq > witness.seq { taken_meanwhile(look, witness.seq, cache)? } else { String::new() };
-    let said = format!(
-        "somebody else had image {spec} since this cache was attached: its lock was {} at {}'s and is {now}'s now.{snapshots}",
-        witness.holder.client, witness.holder.address
-    );
-    if cache.force {
-        warnings.push(format!(
-            "{said} Its dirty data goes over whatever was written meanwhile, as --force ordered"
-        ));
-        return Ok(true);
-    }
-    refuse(format!(
-        "{said} The cache holds dirty data that may be older than what was written to the image since: --force writes it all the \
-         same; or make a new cache (--create --force) and lose it"
     ))
 }
 

@@ -15,7 +15,8 @@ use loligo_ceph::keeper::{Clients, Keeper, Report};
 use loligo_ceph::lease::Poller;
 use loligo_ceph::mark::Mark;
 use loligo_ceph::spec::ImageSpec;
-use loligo_ceph::take::{self, Destage, Taken, Wish, Witness};
+use loligo_ceph::take::{self, Destage, Taken, Wish};
+use loligo_ceph::witness::{Loss, Witness};
 use loligo_ceph::{Attached, CephError, Notice};
 use loligo_shard::{Ask, Handle, Said};
 use std::sync::atomic::AtomicBool;
@@ -76,12 +77,12 @@ impl Held {
         self.image.as_ref().expect("only the end takes it")
     }
 
-    /// Ends the attach. Without dirty data the lock is given back, with it it stays. What is given is for the cache to keep: it
-    /// shows at the next start that nobody has written to the image.
+    /// Ends the attach. Without dirty data the lock is given back; with it the lock stays as that of a dead client. What is given is
+    /// for the cache to keep: it shows at the next start that nobody has written to the image.
     pub(crate) fn give_back(mut self) -> Result<Option<String>> {
         let Some(image) = self.image.take() else { return Ok(None) };
-        if self.may_be_dirty {
-            image.abandon();
+        if self.may_be_dirty || image.is_lost() {
+            retire(image);
             return Ok(None);
         }
         let witness = image.witness();
@@ -95,6 +96,20 @@ impl Held {
         let left_at =
             left_at.context("the image's metadata still names this cache; the next attach mends that")?;
         Ok(Some(encode(&Witness { left_at, ..witness })))
+    }
+}
+
+/// Closes an image whose cache has dirty data. A cluster that does not answer is not waited for.
+fn retire(image: Arc<Attached>) {
+    let (send, over) = channel();
+    let close = move || {
+        image.retire();
+        // Nobody may be waiting any more.
+        let _ = send.send(());
+    };
+    if std::thread::Builder::new().name("rbd-close".to_owned()).spawn(close).is_ok() {
+        // What is not over by then goes with the process: it can send nothing once its lease has ended.
+        let _ = over.recv_timeout(PATIENCE);
     }
 }
 
@@ -112,7 +127,7 @@ fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, Ceph
 impl Drop for Held {
     fn drop(&mut self) {
         match self.image.take() {
-            Some(image) if self.may_be_dirty => image.abandon(),
+            Some(image) if self.may_be_dirty || image.is_lost() => retire(image),
             Some(image) => drop(detach(image, self.marked)),
             None => {}
         }
@@ -195,6 +210,11 @@ fn encode(witness: &Witness) -> String {
 
 fn decode(text: &str) -> Option<Witness> {
     serde_json::from_str(text).ok()
+}
+
+/// What is to be written down: a loss that was noted in this attach stays, whoever writes after it.
+fn witness_of(now: Witness, lost: Option<Loss>, noted: &str) -> Witness {
+    Witness { lost: decode(noted).and_then(|w| w.lost).or(lost), ..now }
 }
 
 /// Says in cache and image that they belong together, before anything is acknowledged.
@@ -296,6 +316,17 @@ impl Volume {
         Ok(Some(sb.home_length))
     }
 
+    /// Writes down in the cache what shows later whether somebody else had the image.
+    fn note(&self, lost: Option<Loss>) {
+        let noted = self.write_down(|sb| {
+            sb.witness = encode(&witness_of(self.image.witness(), lost, &sb.witness));
+            Ok(())
+        });
+        if let Err(why) = noted {
+            say!("warning: the cache of image {} does not know who had it: {why}", self.image.name);
+        }
+    }
+
     /// Goes along with another size of the image: first in the superblock, then for clients. How much of it they get.
     fn follow(&self, bytes: u64) -> Result<u64, String> {
         let grown = self.write_down(|sb| {
@@ -336,15 +367,11 @@ impl Clients for Volume {
             self.image.name
         );
         drop(self.handle.ask(0, Ask::Control(Control::Lose(why.to_owned()))));
+        self.note(Some(Loss::now(why)));
     }
 
-    fn snapshots_changed(&self, _seq: u64) {
-        let Some((sb, file)) = self.sb.as_ref().filter(|_| !self.void.load(Relaxed)) else { return };
-        let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
-        sb.witness = encode(&self.image.witness());
-        if let Err(e) = sb.store(&mut file.sync_io()) {
-            tracing::warn!(error = %e, "the superblock cannot be written");
-        }
+    fn witness_changed(&self) {
+        self.note(None);
     }
 
     fn cut(&self, bytes: u64) -> Result<(), String> {
@@ -385,6 +412,8 @@ pub(crate) struct Numbers {
     turned_back: u64,
     refreshes: u64,
     lease: &'static str,
+    /// What answers wait for: `network`, `watch` or `lock`; null: they do not.
+    lacks: Option<&'static str>,
     snapshots: Report,
 }
 
@@ -429,6 +458,24 @@ pub(crate) fn numbers(kept: &Kept) -> Numbers {
             Hold::Expired => "expired",
             Hold::Lost => "lost",
         },
+        lacks: kept.image.lacks(),
         snapshots: kept.keeper.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_stays_noted_whatever_is_noted_later() {
+        let now = || decode(r#"{"client":"client.4","cookie":"auto 1","address":"10.0.0.1:0/7","seq":2}"#);
+        let now = || now().expect("a witness");
+        let first = witness_of(now(), Some(Loss::now("first")), &encode(&now()));
+        let later = witness_of(now(), None, &encode(&first));
+        assert_eq!(later.lost, first.lost);
+        let again = witness_of(now(), Some(Loss::now("again")), &encode(&later));
+        assert_eq!(again.lost.map(|l| l.why), Some("first".to_owned()));
+        assert_eq!(witness_of(now(), None, &encode(&now())).lost, None);
     }
 }

@@ -71,7 +71,7 @@ impl Clients for Behind {
         panic!("lost: {why}");
     }
 
-    fn snapshots_changed(&self, _seq: u64) {}
+    fn witness_changed(&self) {}
 
     fn cut(&self, _bytes: u64) -> Result<(), String> {
         Ok(())

@@ -11,6 +11,7 @@ mod faults;
 mod fio;
 mod gap;
 mod gone;
+mod late;
 mod layouts;
 mod left_out;
 mod mirror;

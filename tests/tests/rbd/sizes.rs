@@ -141,7 +141,7 @@ impl Clients for Cuts {
         panic!("lost: {why}");
     }
 
-    fn snapshots_changed(&self, _seq: u64) {}
+    fn witness_changed(&self) {}
 
     fn cut(&self, bytes: u64) -> Result<(), String> {
         // A test that has seen enough does not listen any more.

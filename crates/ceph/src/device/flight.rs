@@ -56,6 +56,8 @@ fn part(data: &Shared) -> iovec {
 /// What became of it: a count or a negative error number.
 #[derive(Debug)]
 pub(crate) struct Landed {
+    /// Of what it leaves behind.
+    pub(super) place: usize,
     pub(super) what: What,
     pub(super) code: i64,
 }
@@ -65,12 +67,13 @@ pub(super) struct Flight {
     image: Arc<Attached>,
     /// It passed the gate.
     counted: bool,
+    place: usize,
     what: What,
 }
 
 impl Flight {
-    pub(super) fn new(image: &Arc<Attached>, counted: bool, what: What) -> Flight {
-        Flight { image: image.clone(), counted, what }
+    pub(super) fn new(image: &Arc<Attached>, counted: bool, place: usize, what: What) -> Flight {
+        Flight { image: image.clone(), counted, place, what }
     }
 
     /// Hands it to Ceph. What becomes of it lies in the inbox some time later, also where Ceph refuses to take it.
@@ -180,14 +183,14 @@ impl Flight {
 
     /// It is over.
     fn land(self, code: i64) {
-        let Flight { image, counted, what } = self;
+        let Flight { image, counted, place, what } = self;
         if counted {
             image.gate.leave();
         }
         if code == -i64::from(libc::ESHUTDOWN) {
             image.lose("the cluster refuses this client: another took the image over".to_owned());
         }
-        image.inbox.put([Landed { what, code }]);
+        image.inbox.put([Landed { place, what, code }]);
     }
 }
 

@@ -5,6 +5,7 @@
 //! needed) is in `docs/decisions/0017-grouped-destage.md`. Everything here belongs to one thread; Ceph's threads only put what
 //! has landed into the inbox.
 
+mod afloat;
 mod flight;
 mod objects;
 mod streams;
@@ -13,10 +14,11 @@ mod trims;
 use crate::attached::{Attached, Notice};
 use crate::bug::{Step, is_left_out};
 use crate::gate::Pass;
+use afloat::{Afloat, Owed};
 pub(crate) use flight::Landed;
 use flight::{Flight, What};
 use loligo_block::{
-    Completion, Device, Geometry, IoError, IoKind, Op, OpKind, Ring, SECTOR, Shared, Submit, Tag,
+    Buf, Completion, Device, Geometry, IoError, IoKind, Op, OpKind, Ring, SECTOR, Shared, Submit, Tag,
 };
 use objects::Objects;
 use slab::Slab;
@@ -78,6 +80,8 @@ pub struct RbdDevice {
     requests: Slab<Request>,
     streams: Streams,
     trims: Trims,
+    /// What Ceph has.
+    afloat: Afloat,
     /// Writes and zeroes that wait for the gate.
     parked: VecDeque<Change>,
     /// Those that wait until objects are removed.
@@ -101,6 +105,7 @@ impl RbdDevice {
             letters: VecDeque::new(),
             armed: false,
             requests: Slab::new(),
+            afloat: Afloat::default(),
             parked: VecDeque::new(),
             held: Vec::new(),
             finished: Vec::new(),
@@ -111,8 +116,9 @@ impl RbdDevice {
         }
     }
 
-    fn fly(&self, counted: bool, what: What) {
-        Flight::new(&self.image, counted, what).start();
+    fn fly(&mut self, counted: bool, what: What) {
+        let place = self.afloat.add(&what);
+        Flight::new(&self.image, counted, place, what).start();
     }
 
     /// Lets waiting changes go while the gate is open.
@@ -153,8 +159,20 @@ impl RbdDevice {
         }
     }
 
-    /// The image is lost: what waits for something that is under way, which may never land, is over.
+    /// The image is lost: what is under way may never land, since nothing is sent any more. It is over, and so is what waits for it.
     fn give_up(&mut self) {
+        for owed in self.afloat.give_up() {
+            match owed {
+                Owed::Read { tag, len } => {
+                    let buf = Some(Buf::zeroed(len));
+                    self.finished.push(Completion { tag, buf, result: Err(lost()) });
+                }
+                Owed::Tags(tags) => self.finished.extend(tags.into_iter().map(|t| done(t, Err(lost())))),
+                Owed::Requests(requests) => {
+                    requests.into_iter().for_each(|r| self.extent_over(r, Err(lost())));
+                }
+            }
+        }
         for change in std::mem::take(&mut self.held) {
             self.refuse(change);
         }
@@ -307,7 +325,11 @@ impl RbdDevice {
     }
 
     fn landed(&mut self, landed: Landed) {
-        let Landed { what, code } = landed;
+        let Landed { place, what, code } = landed;
+        if !self.afloat.landed(place) {
+            // It was given up.
+            return;
+        }
         match what {
             What::Read { tag, at, mut buf } => {
                 self.reads -= 1;
@@ -442,6 +464,9 @@ impl Device for RbdDevice {
             Ok(op) => op,
             Err(refused) => return Submit::Finished(refused),
         };
+        if self.image.is_lost() {
+            return Submit::Finished(op.complete(Err(lost())));
+        }
         self.in_flight += 1;
         match op.kind {
             OpKind::Read(buf) => {

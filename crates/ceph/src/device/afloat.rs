@@ -1,0 +1,47 @@
+//! Who is owed an answer of what Ceph has, so that it can be given without Ceph once the image is lost. The memory stays the
+//! flight's: Ceph may still use it.
+
+use super::flight::What;
+use loligo_block::Tag;
+use slab::Slab;
+
+/// Who waits for one operation.
+#[derive(Debug)]
+pub(super) enum Owed {
+    /// A reader of so many bytes.
+    Read { tag: Tag, len: usize },
+    /// These.
+    Tags(Vec<Tag>),
+    /// Groups that were asked for, once for each extent.
+    Requests(Vec<usize>),
+}
+
+/// Everything that Ceph has.
+#[derive(Debug, Default)]
+pub(super) struct Afloat(Slab<Owed>);
+
+impl Afloat {
+    /// An operation is about to go; its place.
+    pub(super) fn add(&mut self, what: &What) -> usize {
+        self.0.insert(match what {
+            What::Read { tag, buf, .. } => Owed::Read { tag: *tag, len: buf.len() },
+            What::Write { pieces, .. } => Owed::Tags(pieces.iter().map(|(tag, _)| *tag).collect()),
+            What::Zeroes { tag, .. } | What::Flush { tag } => Owed::Tags(vec![*tag]),
+            What::Trim(trim) => Owed::Tags(trim.tags.clone()),
+            // Nobody has asked for it.
+            What::Remove { .. } => Owed::Tags(Vec::new()),
+            What::Primer { extent, .. } => Owed::Requests(vec![extent.request]),
+            What::Group { extents, .. } => Owed::Requests(extents.iter().map(|e| e.request).collect()),
+        })
+    }
+
+    /// One has landed. False: it was given up before.
+    pub(super) fn landed(&mut self, place: usize) -> bool {
+        self.0.try_remove(place).is_some()
+    }
+
+    /// Nothing goes any more, and nobody waits for what has gone.
+    pub(super) fn give_up(&mut self) -> Vec<Owed> {
+        self.0.drain().collect()
+    }
+}

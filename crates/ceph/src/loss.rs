@@ -1,0 +1,47 @@
+//! That an image is lost, and who waits to hear it.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Said once: what comes first stays.
+#[derive(Debug, Default)]
+pub(crate) struct Loss {
+    said: Mutex<Option<Said>>,
+    told: Condvar,
+}
+
+/// What became of the waiting.
+#[derive(Debug)]
+enum Said {
+    /// The image is somebody else's, for this reason.
+    Found(String),
+    /// The attach has ended before.
+    Nobodys,
+}
+
+impl Loss {
+    fn say(&self, what: Said) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
+        self.told.notify_all();
+    }
+
+    /// The image is somebody else's.
+    pub(crate) fn found(&self, why: String) {
+        self.say(Said::Found(why));
+    }
+
+    /// Nobody is to be told of a loss any more.
+    pub(crate) fn forget(&self) {
+        self.say(Said::Nobodys);
+    }
+
+    /// Waits until the image is lost, and says why; nothing: nobody is to be told any more. Whoever waits here waits for
+    /// nothing of Ceph's: a question to a cluster that refuses this client may have no answer.
+    pub(crate) fn wait(&self) -> Option<String> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.told.wait_while(said, |s| s.is_none()).unwrap_or_else(PoisonError::into_inner);
+        match &*said {
+            Some(Said::Found(why)) => Some(why.clone()),
+            Some(Said::Nobodys) | None => None,
+        }
+    }
+}

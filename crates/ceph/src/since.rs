@@ -1,0 +1,114 @@
+//! Whether anybody else has had an image since a cache was attached to it.
+
+use crate::attached::ImageIdentity;
+use crate::cluster::{Cluster, Pool};
+use crate::image::{Image, LockHolder};
+use crate::snapc::SnapContext;
+use crate::spec::ImageSpec;
+use crate::take::{Cache, Wish, refuse};
+use crate::witness::{Loss, Witness};
+use crate::{CephError, stamp};
+use std::sync::Arc;
+
+/// Whether the breaking of the lock that `witness` speaks of is the last thing that happened to the header.
+pub(crate) fn is_stamped(
+    header: &Pool,
+    identity: &ImageIdentity,
+    witness: &Witness,
+) -> Result<bool, CephError> {
+    witness.broken.map_or(Ok(false), |s| stamp::is_last(header, &identity.id, s))
+}
+
+/// Names the snapshots that were taken while the cache was not attached, and what they lack.
+fn taken_meanwhile(look: &Image, seq: u64, cache: &Cache) -> Result<String, CephError> {
+    let all = look.snapshots()?;
+    let names: Vec<&str> = all.iter().filter(|(id, _)| *id > seq).map(|(_, name)| name.as_str()).collect();
+    let lack = cache
+        .dirty_bytes
+        .map_or("the dirty data of this cache".to_owned(), |n| format!("{n} dirty bytes of this cache"));
+    Ok(match names.as_slice() {
+        [] => format!(" Snapshots were taken meanwhile, without {lack}, and removed again."),
+        names => format!(" Snapshots were taken meanwhile, without {lack}: {}.", names.join(", ")),
+    })
+}
+
+/// Dirty data of a cache that lost its image while it was served.
+fn lost_before(
+    loss: &Loss,
+    spec: &ImageSpec,
+    cache: &Cache,
+    warnings: &mut Vec<String>,
+) -> Result<bool, CephError> {
+    let dirty = cache
+        .dirty_bytes
+        .map_or("dirty data (how much is not known)".to_owned(), |n| format!("{n} dirty bytes"));
+    let said = format!(
+        "somebody else had image {spec} since this cache was attached: the cache lost it {} ago ({}) and has held {dirty} since",
+        loss.ago(),
+        loss.why
+    );
+    if cache.force {
+        warnings.push(format!(
+            "{said}. Its dirty data goes over whatever was written meanwhile, as --force ordered"
+        ));
+        return Ok(true);
+    }
+    refuse(format!(
+        "{said}. They may be older than what was written to the image: --force writes them all the same; or make a new cache \
+         (--create --force) and lose them"
+    ))
+}
+
+/// Refuses dirty data where somebody else has had the image since the cache was attached. True: somebody may have written to it.
+pub(crate) fn check_witness(
+    cluster: &Arc<Cluster>,
+    look: &Image,
+    identity: &ImageIdentity,
+    holder: Option<&LockHolder>,
+    wish: &Wish<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<bool, CephError> {
+    let (spec, Some(cache)) = (wish.spec, &wish.cache) else { return Ok(false) };
+    let Some(witness) = &cache.witness else {
+        if !cache.dirty || cache.force {
+            // A cache that was attached always has one, unless it could not be written down.
+            return Ok(cache.core.is_some());
+        }
+        return refuse(format!(
+            "the cache holds dirty data and does not say as whom it had image {spec}: nobody can tell whether others had it since. \
+             --force writes the data all the same"
+        ));
+    };
+    let header = cluster.pool(&spec.pool, &spec.namespace)?;
+    let (SnapContext { seq, .. }, version) = SnapContext::read_with_version(&header, &identity.id)?;
+    if !cache.dirty {
+        return Ok(witness.suspect || witness.left_at != Some(version));
+    }
+    if let Some(loss) = &witness.lost {
+        return lost_before(loss, spec, cache, warnings);
+    }
+    if holder.is_some_and(|h| witness.knows(h)) {
+        return Ok(witness.suspect);
+    }
+    if holder.is_none() && (witness.free_at == Some(version) || is_stamped(&header, identity, witness)?) {
+        // An earlier start broke that lock, and died before it had one.
+        return Ok(witness.suspect);
+    }
+    let now = holder.map_or("nobody".to_owned(), |h| format!("{} at {}", h.client, h.address));
+    let snapshots =
+        if seq > witness.seq { taken_meanwhile(look, witness.seq, cache)? } else { String::new() };
+    let said = format!(
+        "somebody else had image {spec} since this cache was attached: its lock was {} at {}'s and is {now}'s now.{snapshots}",
+        witness.holder.client, witness.holder.address
+    );
+    if cache.force {
+        warnings.push(format!(
+            "{said} Its dirty data goes over whatever was written meanwhile, as --force ordered"
+        ));
+        return Ok(true);
+    }
+    refuse(format!(
+        "{said} The cache holds dirty data that may be older than what was written to the image since: --force writes it all the \
+         same; or make a new cache (--create --force) and lose it"
+    ))
+}

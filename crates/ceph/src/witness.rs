@@ -1,0 +1,100 @@
+//! What a cache remembers of its hold on an image, for the next start to see whether anybody else had it since.
+
+use crate::image::{LockHolder, WatcherInfo};
+use serde::{Deserialize, Serialize};
+
+/// The hold on the image of an earlier attach. The lock that still carries these names shows that nobody had the image since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// Who held the lock.
+    #[serde(flatten)]
+    pub holder: LockHolder,
+    /// The newest snapshot sequence then known.
+    pub seq: u64,
+    /// A client that was about to take the lock over from that one: `client.4123`; an address where an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<String>,
+    /// The stamp with which the lock of that hold is about to be broken, or has been.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "b")]
+    pub broken: Option<i64>,
+    /// The version of the image's header when that lock had been broken and nobody had taken it.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "f")]
+    pub free_at: Option<u64>,
+    /// The version of the image's header when the lock was let go after everything had been flushed.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "v")]
+    pub left_at: Option<u64>,
+    /// Others may have written to the image, and the cache has not been told yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "x")]
+    pub suspect: bool,
+    /// The image was lost to somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "l")]
+    pub lost: Option<Loss>,
+}
+
+/// That an image was found to be somebody else's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Seconds since 1970.
+    pub at: u64,
+    /// By what it showed.
+    pub why: String,
+}
+
+impl Loss {
+    /// Found out now.
+    pub fn now(why: &str) -> Loss {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Loss { at: since.as_secs(), why: why.to_owned() }
+    }
+
+    /// How long ago, in words.
+    pub(crate) fn ago(&self) -> String {
+        let now = Loss::now("").at;
+        match now.saturating_sub(self.at) {
+            s @ 0..120 => format!("{s} s"),
+            s @ 120..7200 => format!("{} min", s / 60),
+            s => format!("{} h", s / 3600),
+        }
+    }
+}
+
+impl Witness {
+    /// Whether that hold is of this cache: a client's number is never given again, and one that has lost its image sends nothing
+    /// any more, so that it cannot take the lock back. The cookie changes whenever librbd has to watch the image anew.
+    pub(crate) fn knows(&self, holder: &LockHolder) -> bool {
+        holder.client == self.holder.client
+            || self.tried.as_ref().is_some_and(|t| *t == holder.client || *t == holder.address)
+    }
+
+    pub(crate) fn knows_watcher(&self, watcher: &WatcherInfo) -> bool {
+        let client = format!("client.{}", watcher.client);
+        client == self.holder.client
+            || self.tried.as_ref().is_some_and(|t| *t == client || *t == watcher.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(client: &str, cookie: &str) -> LockHolder {
+        let (client, cookie) = (client.to_owned(), cookie.to_owned());
+        LockHolder { client, cookie, address: "10.0.0.1:0/77".to_owned() }
+    }
+
+    #[test]
+    fn a_witness_goes_by_the_client_and_not_by_its_address() {
+        let old = r#"{"client":"client.12","cookie":"auto 1","address":"10.0.0.1:0/77","seq":4,"tried":"10.0.0.2:0/5"}"#;
+        let witness: Witness = serde_json::from_str(old).expect("what older releases wrote");
+        assert!(witness.knows(&holder("client.12", "auto 1")));
+        assert!(witness.knows(&holder("client.12", "auto 2")), "watched anew, and not noted yet");
+        assert!(!witness.knows(&holder("client.13", "auto 1")), "another client at the address");
+        let tried = LockHolder { address: "10.0.0.2:0/5".to_owned(), ..holder("client.14", "auto 9") };
+        assert!(witness.knows(&tried), "noted by an older release");
+        let witness = Witness { tried: Some("client.15".to_owned()), ..witness };
+        assert!(witness.knows(&holder("client.15", "auto 3")));
+        let watcher = |client| WatcherInfo { address: "10.0.0.1:0/77".to_owned(), client, kernel: false };
+        assert!(witness.knows_watcher(&watcher(12)) && witness.knows_watcher(&watcher(15)));
+        assert!(!witness.knows_watcher(&watcher(16)));
+    }
+}
