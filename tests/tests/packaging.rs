@@ -142,7 +142,9 @@ fn systemd_understands_the_unit() {
     install(dir.path(), "/usr");
     let units = dir.path().join("usr/lib/systemd/system");
     // The program itself is not in its place, and a manual page is looked for where nothing was installed.
-    let unit = read(units.join("loligod.service")).replace("/usr/bin/loligod ", "/bin/true ");
+    let unit = read(units.join("loligod.service"))
+        .replace("/usr/bin/loligod ", "/bin/true ")
+        .replace("/usr/bin/loligo ", "/bin/true ");
     std::fs::write(units.join("loligod.service"), unit).expect("written");
     let verify = || {
         Command::new("systemd-analyze")

@@ -93,7 +93,9 @@ impl Core {
             return Admission::Later;
         }
         if blocks == 0 {
-            return Admission::Full;
+            // Slots on their way come by themselves: the wall alone lasts as long as the core is away.
+            self.starved = true;
+            return if full { Admission::Full } else { Admission::Later };
         }
         if fresh == 0 {
             self.inflow.admitted(now, u64::from(blocks));

@@ -439,7 +439,10 @@ impl Core {
         let m = self.mutation(key);
         m.seq = seq;
         let (first, last, halfway) = (m.first, m.last, m.is_halfway());
-        let sync = matches!(&m.route, Route::Back(staged) if staged.sync);
+        let back = matches!(m.route, Route::Back(_));
+        let asked = matches!(&m.route, Route::Back(staged) if staged.sync);
+        // The mode may have changed meanwhile: what is answered from then on is in the core.
+        let sync = asked || (back && !self.mode.is_ahead_of_core());
         self.changed(first, last);
         if halfway {
             self.wait_for_room(key);

@@ -316,6 +316,10 @@ impl Volume {
             }
             return Err(leave(why));
         }
+        // What is noted from here on is to be there.
+        if let Some(made) = made {
+            made.keep();
+        }
         let unknown = last(None);
         let sockets = listeners.iter().map(|l| l.addr().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
@@ -363,9 +367,6 @@ impl Volume {
                 return Err(why);
             }
         };
-        if let Some(made) = made {
-            made.keep();
-        }
         Ok(Volume {
             options,
             running,

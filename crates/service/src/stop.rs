@@ -43,7 +43,8 @@ pub(crate) fn stop(
     let slow = image.is_some().then(say_if_slow);
     // While requests are answered: what the kernel still wants of a device that goes is among them.
     devices.let_go();
-    let cache = held.as_ref().filter(|_| !void).map(|h| &h.file);
+    // Also where what it holds is void: an engine that broke off may still wait for it.
+    let cache = held.as_ref().map(|h| &h.file);
     let mut patience = Patience::new(cache, &handle);
     let drained = drain(app, &mut patience);
     unmount(mounts);
@@ -149,14 +150,16 @@ fn drain(app: &App, patience: &mut Patience<'_>) -> Result<(), String> {
 /// Says why nothing happens, where the stop waits for the cluster; until what it gives is dropped.
 fn say_if_slow() -> Sender<()> {
     let (over, waited) = channel();
-    std::thread::spawn(move || {
+    let waits = move || {
         if waited.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
             say!(
                 "still stopping: the cluster has not answered what is under way to it. Another signal ends the service at once; what \
                  was acknowledged is safe on the cache, and the next start goes on from there"
             );
         }
-    });
+    };
+    // Without a thread nothing is said; the stop goes on.
+    drop(std::thread::Builder::new().name("slow-stop".to_owned()).spawn(waits));
     over
 }
 

@@ -89,6 +89,11 @@ impl Paused {
 impl Drop for Paused {
     fn drop(&mut self) {
         if !self.over {
+            if std::thread::panicking() {
+                // Nobody knows how far it had come.
+                drop(self.handle.ask_all(|| Ask::Fail));
+                return;
+            }
             // A thread that has ended holds nobody up.
             let _ = self.handle.wait_all(self.handle.ask_all(|| Ask::Resume));
         }

@@ -367,8 +367,9 @@ fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
     b.site.verified("a", &mut history, None);
     daemon.stop().expect("a clean stop");
 
-    // The same without any failure: it is served bare for a while.
-    let cached = b.section("wt");
+    // The same without any failure: it is served bare for a while. By another mode than that of the definition which the detach by
+    // command still stands in for.
+    let cached = b.section("wa");
     let bare = cached.lines().filter(|l| !l.starts_with("cache") && !l.starts_with("mode"));
     b.site.configure(&bare.map(|l| format!("{l}\n")).collect::<String>());
     let daemon = b.site.daemon();

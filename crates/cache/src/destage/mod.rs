@@ -326,7 +326,7 @@ impl Core {
                     let n = self.index.windows();
                     let passed = (w + n - from) % n + 1;
                     look = look.saturating_sub(passed);
-                    self.destage.sought += passed;
+                    self.destage.sought = self.destage.sought.saturating_add(passed);
                     self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
                     if !self.destage.by_window.contains_key(&w) {
                         let blocks = self.start_job(now, w, Vec::new(), fx);
@@ -343,7 +343,7 @@ impl Core {
                 Err(next) => {
                     self.destage.cursor = next;
                     self.destage.age.passed(look);
-                    self.destage.sought += look;
+                    self.destage.sought = self.destage.sought.saturating_add(look);
                     self.search_on(now);
                     return;
                 }

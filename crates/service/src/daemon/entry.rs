@@ -176,7 +176,9 @@ impl Entry {
         if inner.status != before {
             inner.says.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
-        inner.wish = wish;
+        // Where nothing is started by it, nothing is allowed by it later.
+        let idle = matches!(wish, Wish::Run(_)) && !anew && before == Status::Serving;
+        inner.wish = if idle { Wish::Run(Leave::default()) } else { wish };
         inner.wishes += 1;
         self.changed.notify_all();
     }
@@ -294,7 +296,12 @@ impl Entry {
                 if inner.wish == Wish::Quit {
                     return Entry::end(&mut inner, &self.changed);
                 }
-                (inner.wish.clone(), inner.wishes, inner.config.clone())
+                let now = (inner.wish.clone(), inner.wishes, inner.config.clone());
+                // What is allowed is allowed for this start alone, in whatever way it ends, by a panic too.
+                if let Wish::Run(leave) = &mut inner.wish {
+                    *leave = Leave::default();
+                }
+                now
             };
             let Wish::Run(leave) = wish else {
                 if !matches!(self.status(), Status::Failed(_)) {
@@ -308,7 +315,7 @@ impl Entry {
                 self.set(Status::Starting);
             }
             let begun = Instant::now();
-            match self.serve(&config, leave, memory, control) {
+            match self.serve(&config, leave, seen, memory, control) {
                 Ok(()) => {}
                 // Something else is wanted by now, and is done next.
                 Err(Ended::Refused(why)) if why.is::<CutOff>() => {}
@@ -330,11 +337,6 @@ impl Entry {
                     self.other_wish(seen, pause);
                 }
             }
-            // What was allowed was allowed once.
-            let mut inner = self.lock();
-            if inner.wishes == seen {
-                inner.wish = Wish::Run(Leave::default());
-            }
         }
     }
 
@@ -352,11 +354,12 @@ impl Entry {
         self.other_wish(seen, ABSENT);
     }
 
-    /// From the start to the stop.
+    /// From the start to the stop, by the wish with number `seen`.
     fn serve(
         &self,
         config: &VolumeConfig,
         leave: Leave,
+        seen: u64,
         memory: &dyn Memory,
         control: &ControlThread,
     ) -> Result<(), Ended> {
@@ -366,7 +369,8 @@ impl Entry {
         {
             let mut inner = self.lock();
             // A wish that comes from now on is told to the stopper.
-            if !matches!(inner.wish, Wish::Run(_)) {
+            // One that has come already may want another definition.
+            if inner.wishes != seen {
                 return Ok(());
             }
             inner.stopper = Some(stopper);
@@ -415,6 +419,10 @@ impl Entry {
         {
             let mut inner = self.lock();
             inner.app = Some(volume.app.clone());
+            // What was allowed meanwhile was for a start, and this one has done without.
+            if let Wish::Run(leave) = &mut inner.wish {
+                *leave = Leave::default();
+            }
             if !inner.stopper.as_ref().is_some_and(Stopper::is_asked) {
                 inner.status = Status::Serving;
             }

@@ -15,7 +15,8 @@ pub(super) fn after_start(words: &[String]) {
     let (program, name) = (program.clone(), crate::say::name());
     let warn =
         move |words: &str| loligo_log::line(name.as_deref(), format_args!("warning: after-start: {words}"));
-    std::thread::spawn(move || {
+    let unheard = warn.clone();
+    let waits = move || {
         guard::unmark();
         let mut child = match command.spawn() {
             Ok(child) => child,
@@ -28,5 +29,8 @@ pub(super) fn after_start(words: &[String]) {
             Ok(status) => warn(&format!("{program} ended with {status}")),
             Err(why) => warn(&format!("{program}: {why}")),
         }
-    });
+    };
+    if let Err(why) = std::thread::Builder::new().name("after-start".to_owned()).spawn(waits) {
+        unheard(&format!("no thread can be had: {why}"));
+    }
 }

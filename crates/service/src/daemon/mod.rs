@@ -180,7 +180,11 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let mut ready = false;
     let stop = loop {
         match caught.recv_timeout(if ready { BEAT } else { BEAT / 10 }) {
-            Ok(SIGHUP) => daemon.reload_aloud()?,
+            Ok(SIGHUP) => {
+                if let Err(why) = daemon.reload_aloud() {
+                    say!("error: nothing is changed: {why:#}");
+                }
+            }
             Ok(_) => break true,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break false,

@@ -7,7 +7,7 @@ use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::{lock, pools, void};
 use crate::app::{App, Change};
 use crate::serve::ServeOptions;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -110,7 +110,17 @@ impl Memory for Notes {
     }
 
     fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
-        self.change(name, |r| r.cache = Some(cache))
+        let (begins, uuid) = (cache.dirty_bytes.is_none() && !cache.void, cache.uuid.clone());
+        let mut stale = false;
+        self.edit(|state| {
+            // Looked at where it is decided: another volume's start may have made it void meanwhile.
+            stale = begins && state.voids.contains_key(&uuid);
+            if !stale {
+                changed(state, name, |r| r.cache = Some(cache));
+            }
+        })?;
+        ensure!(!stale, "cache {uuid} is void: its core was served without it. The next start makes it anew");
+        Ok(())
     }
 
     fn is_bare(&self, name: &str, core: &str) -> Result<()> {

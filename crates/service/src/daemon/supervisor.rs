@@ -151,6 +151,11 @@ impl Daemon {
     /// Where there is no such volume, or that cannot be remembered.
     pub(crate) fn set_running(&self, name: &str, run: Run) -> Result<Arc<Entry>> {
         let _turn = self.volumes.turn();
+        let known = self.volumes.find(name)?;
+        if known.leaving && matches!(run, Run::Stop { force: true, .. }) {
+            known.entry.hurry();
+            return Ok(known.entry);
+        }
         let entry = self.staying(name)?.entry;
         self.note_running(&entry, matches!(run, Run::Start(_)))?;
         match run {

@@ -22,11 +22,10 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
             state.voids.insert(cache.uuid, cache.path);
         }
     }
-    let now = state.volumes.get(name).and_then(|r| r.cache.clone());
-    if now.as_ref() != before
-        && let Some(core) = now.as_ref().or(before).map(|c| c.core.clone())
+    // A volume that forgets its cache says nothing of the core: its cache may have become another volume's.
+    if let Some(now) = state.volumes.get(name).and_then(|r| r.cache.clone()).filter(|now| Some(now) != before)
     {
-        core_changes(state, name, &core, now.as_ref().map(|c| c.uuid.as_str()));
+        core_changes(state, name, &now.core, Some(&now.uuid));
     }
 }
 
