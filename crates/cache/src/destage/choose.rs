@@ -22,22 +22,41 @@ const CLASSES: usize = 8;
 const STREAK: u32 = 24;
 /// Of those, the first ones only settle the pipeline.
 const SETTLE: u32 = 8;
-/// A try of the merge is shorter: each reads and writes a whole window, and clients wait meanwhile.
-const MERGE_STREAK: u32 = 5;
-const MERGE_SETTLE: u32 = 2;
+/// A try of the merge is shorter: each reads and writes a whole window, and clients wait meanwhile. So is one of a way that
+/// is much dearer, and the first of any way in a class, with the few that follow where it measured nothing.
+const EARLY: u32 = 6;
+const TRIES: u8 = 4;
+/// Of a short streak the first ones settle the pipeline.
+const SETTLE_SOON: u32 = 2;
+/// Dirty blocks of a window from which a merge is thought of.
+const MERGE_LEAST: usize = 8;
 /// One streak in so many tries another way.
 const EXPLORE: u32 = 24;
 /// A way this much dearer than the best one is tried again only every eighth time.
 const HOPELESS: f64 = 1.5;
 
+/// Which streak a job was begun in, and as which of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    streak: u32,
+    nth: u32,
+    /// So many jobs of the streak only settle the pipeline.
+    settle: u32,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Chooser {
     /// ns per dirty block, smoothed, by class and way; 0: not tried.
     cost: [[f64; 3]; CLASSES],
-    streak: u32,
-    streaks: u32,
+    /// Streaks that were to find that out.
+    tries: [[u8; 3]; CLASSES],
+    turn: Turn,
+    /// Jobs in this streak, and how it ends.
+    length: u32,
     trying: Option<usize>,
     last_end: Nanos,
+    /// The streak of the job that ended last.
+    ended: u32,
 }
 
 pub(crate) fn class_of(dirty: usize) -> usize {
@@ -46,46 +65,75 @@ pub(crate) fn class_of(dirty: usize) -> usize {
 
 impl Chooser {
     /// The way for a window with `dirty` dirty blocks in `runs` runs; `bridges`: gaps with known content, `gaps` in all.
-    pub(crate) fn choose(&mut self, dirty: usize, gaps: usize, bridges: usize) -> Way {
-        self.streak += 1;
-        let merging = self.trying == Some(Way::Merge as usize);
-        if self.streak > if merging { MERGE_STREAK } else { STREAK } {
-            self.streak = 0;
-            self.streaks += 1;
-            self.trying =
-                (self.streaks % EXPLORE == EXPLORE - 1).then_some((self.streaks / EXPLORE) as usize % 3);
-        }
-        if gaps == 0 {
-            return Way::Runs;
-        }
-        let row = &self.cost[class_of(dirty)];
+    /// With the job's turn, which [`Chooser::ended`] wants to know.
+    pub(crate) fn choose(&mut self, dirty: usize, gaps: usize, bridges: usize) -> (Way, Turn) {
+        let class = class_of(dirty);
         let possible = |w: usize| match WAYS[w] {
             Way::Runs => true,
             Way::Bridged => bridges > 0,
-            // Reading what is mostly not wanted is tried only where at least an eighth of the window is dirty.
-            Way::Merge => dirty >= 32,
+            // Reading what is hardly wanted at all is not even tried.
+            Way::Merge => dirty >= MERGE_LEAST,
         };
-        let cheapest = row.iter().copied().filter(|c| *c > 0.0).fold(f64::MAX, f64::min);
-        let rare = !(self.streaks / EXPLORE / 3).is_multiple_of(8);
-        let hopeless = |w: usize| row[w] > cheapest * HOPELESS && rare;
-        if let Some(w) = self.trying.filter(|w| possible(*w) && !hopeless(*w)) {
-            return WAYS[w];
-        }
         // A bridge saves a command and costs only bytes that pass under the head anyway: the way until measured.
         let default = if possible(1) { 1 } else { 0 };
+        let row: [f64; 3] = std::array::from_fn(|w| self.estimate(class, w));
+        let cheapest =
+            (0..3).filter(|w| possible(*w) && row[*w] > 0.0).map(|w| row[w]).fold(f64::MAX, f64::min);
+        let hopeless = |w: usize| row[w] > cheapest * HOPELESS;
+        self.turn.nth += 1;
+        if self.turn.nth > self.length {
+            self.turn = Turn { streak: self.turn.streak.wrapping_add(1), nth: 1, settle: SETTLE };
+            (self.trying, self.length) = (None, STREAK);
+            let untried = |w: &usize| {
+                possible(*w) && !hopeless(*w) && self.cost[class][*w] == 0.0 && self.tries[class][*w] < TRIES
+            };
+            let soon = [default, 2, 1, 0].into_iter().find(untried).filter(|_| gaps > 0);
+            let due = self.turn.streak % EXPLORE == EXPLORE - 1;
+            let rare = !(self.turn.streak / EXPLORE / 3).is_multiple_of(8);
+            let next = (self.turn.streak / EXPLORE) as usize % 3;
+            if let Some(w) = soon {
+                // What has not been measured is, soon.
+                self.tries[class][w] += 1;
+                (self.trying, self.length, self.turn.settle) = (Some(w), EARLY, SETTLE_SOON);
+            } else if due && possible(next) && !(rare && hopeless(next)) {
+                self.trying = Some(next);
+                if WAYS[next] == Way::Merge || hopeless(next) {
+                    (self.length, self.turn.settle) = (EARLY, SETTLE_SOON);
+                }
+            }
+        }
+        if gaps == 0 {
+            return (Way::Runs, self.turn);
+        }
+        if let Some(w) = self.trying.filter(|w| possible(*w)) {
+            return (WAYS[w], self.turn);
+        }
         let best = (0..3)
             .filter(|w| possible(*w) && row[*w] > 0.0)
             .min_by(|a, b| row[*a].total_cmp(&row[*b]))
             .unwrap_or(default);
-        WAYS[best]
+        (WAYS[best], self.turn)
     }
 
-    /// A job's core writes are over. `busy`: others were in flight all the time, so the time since the last end is its.
-    pub(crate) fn ended(&mut self, now: Nanos, way: Way, dirty: usize, busy: bool) {
+    /// What a dirty block costs in this class by way `w`; where that was not measured, by what is known of the next class:
+    /// a merge costs the same for each window, the others for each block. 0: nothing is known.
+    fn estimate(&self, class: usize, w: usize) -> f64 {
+        let known = |c: usize| {
+            let cost = self.cost[c][w];
+            let denser = if WAYS[w] == Way::Merge { c as i32 - class as i32 } else { 0 };
+            (cost > 0.0).then(|| cost * 2f64.powi(denser))
+        };
+        let apart = |c: &usize| c.abs_diff(class);
+        (0..CLASSES).filter(|c| self.cost[*c][w] > 0.0).min_by_key(apart).and_then(known).unwrap_or(0.0)
+    }
+
+    /// The core writes of the job with this turn are over. `busy`: others were in flight all the time, so the time since
+    /// the last end is its, if that was one of the same streak: by now others may have begun in another.
+    pub(crate) fn ended(&mut self, now: Nanos, way: Way, turn: Turn, dirty: usize, busy: bool) {
         let took = now.saturating_sub(self.last_end);
-        let settle = if way == Way::Merge { MERGE_SETTLE } else { SETTLE };
-        let measured = busy && self.last_end > 0 && self.streak > settle && dirty > 0;
-        self.last_end = now;
+        let pure = self.ended == turn.streak && turn.nth > turn.settle;
+        let measured = busy && self.last_end > 0 && pure && dirty > 0;
+        (self.last_end, self.ended) = (now, turn.streak);
         if !measured {
             return;
         }
@@ -105,9 +153,9 @@ mod tests {
         let mut last = Way::Runs;
         let mut counts = [0u32; 3];
         for i in 0..40_000 {
-            let way = c.choose(128, 60, 20);
+            let (way, turn) = c.choose(128, 60, 20);
             now += costs[way as usize];
-            c.ended(now, way, 128, true);
+            c.ended(now, way, turn, 128, true);
             if i > 20_000 {
                 counts[way as usize] += 1;
                 last = way;
@@ -123,5 +171,23 @@ mod tests {
         assert_eq!(settled([10_000_000, 12_000_000, 30_000_000]), Way::Runs);
         assert_eq!(settled([20_000_000, 12_000_000, 30_000_000]), Way::Bridged);
         assert_eq!(settled([40_000_000, 32_000_000, 15_000_000]), Way::Merge);
+    }
+
+    #[test]
+    fn each_way_is_measured_within_the_first_jobs() {
+        let (mut c, mut now) = (Chooser::default(), 1);
+        let mut begun = std::collections::VecDeque::new();
+        for _ in 0..40 {
+            begun.push_back(c.choose(100, 60, 20));
+            // A job ends when three more have begun, by then perhaps of another streak.
+            if begun.len() > 3
+                && let Some((way, turn)) = begun.pop_front()
+            {
+                now += [800, 600, 30][way as usize] * 1_000_000;
+                c.ended(now, way, turn, 100, true);
+            }
+        }
+        assert_eq!(c.cost[class_of(100)].map(|ns| (ns / 10_000.0).round() as u64), [800, 600, 30]);
+        assert_eq!(c.choose(100, 60, 20).0, Way::Merge);
     }
 }

@@ -3,7 +3,7 @@
 mod compose;
 mod reading;
 
-use super::choose::Way;
+use super::choose::{Turn, Way};
 use super::{BACKOFF, DEPTH_BUSY, Destage, JOBS};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
@@ -73,6 +73,7 @@ pub(crate) struct Job {
     window: u32,
     state: State,
     way: Way,
+    turn: Turn,
     pieces: Vec<Piece>,
     dirty: usize,
     /// Made for a freeze: newer versions in the window were left out.
@@ -173,8 +174,8 @@ impl Core {
         }
         let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b).min(seq)).max().unwrap_or(0);
         let count = dirty.len();
-        let (way, fillers) = if self.cfg.core_groups {
-            (Way::Runs, Vec::new())
+        let ((way, turn), fillers) = if self.cfg.core_groups {
+            ((Way::Runs, Turn::default()), Vec::new())
         } else {
             let (gaps, fillers) = self.known_gaps(&dirty);
             (self.destage.chooser.choose(count, gaps, fillers.len()), fillers)
@@ -204,6 +205,7 @@ impl Core {
             window,
             state: State::Reading,
             way,
+            turn,
             asked: 0,
             reads: pieces.len() as u32,
             pieces,
@@ -424,14 +426,14 @@ impl Core {
         let busy = self.destage.writes > 0;
         let job = &mut self.destage.jobs[key];
         job.state = State::Flushing;
-        let (way, dirty) = (job.way, job.dirty);
+        let (way, turn, dirty) = (job.way, job.turn, job.dirty);
         let claimants = std::mem::take(&mut job.claimants);
         self.destage.blocked -= claimants.len() as u32;
         for p in &mut job.pieces {
             p.buf = None;
         }
         if !self.cfg.core_groups {
-            self.destage.chooser.ended(now, way, dirty, busy);
+            self.destage.chooser.ended(now, way, turn, dirty, busy);
         }
         let failed = self.destage.jobs[key].failed.clone();
         for task in claimants {

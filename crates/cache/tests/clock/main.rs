@@ -1,5 +1,6 @@
 //! The engine on a virtual clock, over models of flash and a disk: what it does with time, without waiting for any.
 
 mod age;
+mod one_command;
 mod room;
 mod world;

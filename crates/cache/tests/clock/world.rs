@@ -251,6 +251,29 @@ impl World {
         self.done.clear();
     }
 
+    /// Uniform writes of 4 KiB over `span` with `depth` in flight, for `time`; how many were done in each `interval`.
+    pub fn load(&mut self, time: u64, interval: u64, depth: usize, span: u64) -> Vec<u64> {
+        let (begun, end) = (self.now, self.now + time);
+        let mut counts = vec![0; time.div_ceil(interval) as usize];
+        self.done.clear();
+        while self.now < end {
+            while self.sent.len() < depth {
+                let at = self.random(span / 4096) * 4096;
+                self.write(at, 4096);
+            }
+            if self.done.is_empty() {
+                self.advance(end);
+            }
+            for (_, _, ok) in self.done.drain(..) {
+                assert!(ok, "a write failed");
+                if let Some(n) = counts.get_mut(((self.now - begun) / interval) as usize) {
+                    *n += 1;
+                }
+            }
+        }
+        counts
+    }
+
     /// A management request and its outcome, within `most`.
     pub fn ask(&mut self, control: Control, most: u64) -> Option<Result<(), String>> {
         let id = self.control(control);
