@@ -136,7 +136,7 @@ pub(crate) struct Args {
     /// Serve TLS only, with pre-shared keys: lines user:hexkey
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tls_key", "tls_ca"])]
     tls_psk: Option<PathBuf>,
-    /// Serve Prometheus text at http://ADDR:PORT/metrics; loopback, or 0.0.0.0 for everybody
+    /// Serve Prometheus text at http://ADDR:PORT/metrics, to whoever reaches this address of the host
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     /// Rewrite this file with the statistics every second, all at once

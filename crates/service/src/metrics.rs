@@ -1,9 +1,10 @@
 //! The numbers of volumes as Prometheus text.
 
 use crate::app::App;
+use crate::daemon::entry::Status;
 use crate::rbd;
 use crate::stats::{core_queue_max, histograms, merged};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use loligo_cache::Alone;
 use loligo_cache::stats::Bypass;
 use std::collections::BTreeMap;
@@ -15,16 +16,28 @@ use std::sync::Arc;
 const GAUGES: [&str; 6] =
     ["cache_bytes", "occupied_bytes", "dirty_bytes", "journal_bytes", "destage_rate", "fuse_held_bytes_max"];
 
-/// Listens for scrapers. Only loopback, or all addresses where that is said.
+/// Upper ends of the buckets of latencies, in microseconds.
+const BUCKETS: [u64; 19] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+/// A volume as a scrape tells of it.
+pub(crate) struct Scraped {
+    pub(crate) name: String,
+    pub(crate) state: Status,
+    /// While it is served.
+    pub(crate) app: Option<Arc<App>>,
+}
+
+/// Listens for scrapers, on whatever address of this host is said.
 ///
 /// # Errors
-/// Where the address is another, or cannot be had.
+/// Where the address cannot be had.
 pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
-    if !addr.ip().is_loopback() && !addr.ip().is_unspecified() {
-        bail!("--metrics {addr}: give an address of this host's loopback, or 0.0.0.0 to serve everybody");
-    }
-    let listener =
-        TcpListener::bind(addr).with_context(|| format!("--metrics {addr} cannot be listened on"))?;
+    let listener = TcpListener::bind(addr).with_context(|| {
+        format!("--metrics {addr} cannot be listened on: give an address of this host and a free port")
+    })?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -73,9 +86,20 @@ impl fmt::Display for Families {
 }
 
 /// The text of a scrape.
-pub(crate) fn text(served: &[Arc<App>]) -> String {
+pub(crate) fn text(volumes: &[Scraped]) -> String {
     let mut all = Families::default();
-    served.iter().for_each(|app| add(&mut all, app));
+    let build = format!("build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    all.put("build_info", "gauge", "always 1; the version is a label", [(build, 1.0)]);
+    for Scraped { name, state, app } in volumes {
+        let rows = Status::WORDS.map(|word| {
+            let is = f64::from(u8::from(word == state.word()));
+            (format!("volume_state{{volume=\"{name}\",state=\"{word}\"}}"), is)
+        });
+        all.put("volume_state", "gauge", "1: the volume is in this state", rows);
+        if let Some(app) = app {
+            add(&mut all, app);
+        }
+    }
     all.to_string()
 }
 
@@ -109,18 +133,46 @@ fn add(all: &mut Families, app: &App) {
     }
     let mut rows = Vec::new();
     for (op, h) in histograms!(stats) {
-        for q in [0.5, 0.9, 0.99, 0.999] {
-            let value = h.value_at_quantile(q) as f64 / 1e9;
-            rows.push((format!("latency_seconds{{{label},op=\"{op}\",quantile=\"{q}\"}}"), value));
+        for us in BUCKETS {
+            let le = us as f64 / 1e6;
+            let value = h.count_between(0, us * 1000) as f64;
+            rows.push((format!("latency_seconds_bucket{{{label},op=\"{op}\",le=\"{le}\"}}"), value));
         }
+        rows.push((format!("latency_seconds_bucket{{{label},op=\"{op}\",le=\"+Inf\"}}"), h.len() as f64));
         let sum = h.mean() * h.len() as f64 / 1e9;
         rows.push((format!("latency_seconds_sum{{{label},op=\"{op}\"}}"), sum));
         rows.push((format!("latency_seconds_count{{{label},op=\"{op}\"}}"), h.len() as f64));
     }
-    all.put("latency_seconds", "summary", "from accepting a request to its answer", rows);
+    all.put("latency_seconds", "histogram", "from accepting a request to its answer", rows);
 }
 
 /// What a number is called there, and what kind it is: some only grow.
 fn named(name: &str, grows: bool) -> (String, &'static str) {
     if grows { (format!("{name}_total"), "counter") } else { (name.to_owned(), "gauge") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_are_not_served_are_told_of_with_their_state() {
+        let waiting = Status::Waiting("its core is not there".to_owned());
+        let volumes = [("a", waiting), ("b", Status::Stopped)].map(|(name, state)| Scraped {
+            name: name.to_owned(),
+            state,
+            app: None,
+        });
+        let text = text(&volumes);
+        for row in [
+            "# TYPE loligo_volume_state gauge",
+            "loligo_volume_state{volume=\"a\",state=\"waiting\"} 1",
+            "loligo_volume_state{volume=\"a\",state=\"serving\"} 0",
+            "loligo_volume_state{volume=\"b\",state=\"stopped\"} 1",
+            concat!("loligo_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        ] {
+            assert!(text.lines().any(|l| l == row), "no '{row}' in {text}");
+        }
+        assert_eq!(text.matches("# TYPE loligo_volume_state").count(), 1);
+    }
 }

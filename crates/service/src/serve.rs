@@ -9,9 +9,10 @@ use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
 use crate::core::OpenCore;
-use crate::daemon::entry::Memory;
+use crate::daemon::entry::{Memory, Status};
 use crate::daemon::state::LastCache;
 use crate::home::Home;
+use crate::metrics::Scraped;
 use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
@@ -120,7 +121,9 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     let control = ControlThread::start()?;
     let mut volume = Volume::start(options, &signals, &control, &|_| Ok(()))?;
     let app = volume.app.clone();
-    let served: Served = Arc::new(move || vec![app.clone()]);
+    let served: Served = Arc::new(move || {
+        vec![Scraped { name: app.name.clone(), state: Status::Serving, app: Some(app.clone()) }]
+    });
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
     // The reader may have closed the pipe; the volume is served all the same.
     loligo_log::outln!("ready");

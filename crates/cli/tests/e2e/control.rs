@@ -2,7 +2,7 @@
 
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -91,15 +91,30 @@ fn prometheus_text_is_served_on_loopback() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let addr = format!("127.0.0.1:{port}");
     let served = rig.serve(&["--metrics", &addr]);
+    let mut silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&addr).unwrap()).collect();
     let mut s = TcpStream::connect(&addr).unwrap();
     s.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut text = String::new();
     s.read_to_string(&mut text).unwrap();
+    for s in silent.iter_mut().step_by(33) {
+        // Half a head, and then nothing: the server does not wait for ever. The oldest may have been cut off by now.
+        s.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let _ = s.write_all(b"GET /met");
+        let ended = s.read_to_end(&mut Vec::new());
+        assert!(
+            ended.as_ref().map_or_else(|e| e.kind() == ErrorKind::ConnectionReset, |_| true),
+            "{ended:?}"
+        );
+    }
     for line in [
         "# TYPE loligo_read_hits_total counter",
         "loligo_dirty_bytes{volume=\"vol\"} 0",
         "loligo_bypass_total{volume=\"vol\",reason=\"mode\"} 0",
+        "# TYPE loligo_latency_seconds histogram",
+        "loligo_latency_seconds_bucket{volume=\"vol\",op=\"write\",le=\"0.001\"} 0",
+        "loligo_latency_seconds_bucket{volume=\"vol\",op=\"write\",le=\"+Inf\"} 0",
         "loligo_latency_seconds_count{volume=\"vol\",op=\"write\"} 0",
+        "loligo_volume_state{volume=\"vol\",state=\"serving\"} 1",
     ] {
         assert!(text.contains(line), "no '{line}' in {text}");
     }

@@ -34,7 +34,7 @@ fn what_cannot_be_made_is_refused_before_anything_is() {
     refuses(&rig, &rig.args(&["--shards", "65"]), &["--shards", "64"]);
     refuses(&rig, &rig.args(&["--core-reserve", "51"]), &["--core-reserve", "50"]);
     refuses(&rig, &rig.args(&["--listen", "tcp:0.0.0.0:0"]), &["without TLS", "--tls-cert"]);
-    refuses(&rig, &rig.args(&["--metrics", "192.0.2.1:9"]), &["--metrics", "loopback"]);
+    refuses(&rig, &rig.args(&["--metrics", "192.0.2.1:9"]), &["--metrics", "an address of this host"]);
     refuses(&rig, &rig.args(&["--tls-psk", "missing"]), &["missing"]);
     refuses(&rig, &rig.args(&["--stats-json", "missing/s.json"]), &["missing/s.json", "--stats-json"]);
     refuses(&rig, &rig.args(&["--listen", "unix:sock"]), &["unix:sock", "twice"]);

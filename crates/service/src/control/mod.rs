@@ -3,15 +3,14 @@
 pub(crate) mod caches;
 pub(crate) mod daemon;
 mod peer;
+mod scrapes;
 pub(crate) mod volume;
 
 use crate::app::App;
-use crate::metrics;
+use crate::metrics::Scraped;
 use anyhow::{Context, Result};
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use axum::{Json, Router};
 use loligo_export::Listener;
 use peer::Peer;
@@ -21,8 +20,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// The volumes that are served now.
-pub(crate) type Served = Arc<dyn Fn() -> Vec<Arc<App>> + Send + Sync>;
+/// The volumes that a scrape tells of.
+pub(crate) type Served = Arc<dyn Fn() -> Vec<Scraped> + Send + Sync>;
 
 /// A request that cannot be carried out.
 #[derive(Debug)]
@@ -106,21 +105,11 @@ impl ControlThread {
     /// # Errors
     /// Where the socket cannot be used.
     pub(crate) fn serve_metrics(&self, socket: std::net::TcpListener, served: Served) -> Result<Api> {
-        let router = Router::new().route("/metrics", get(scrape)).with_state(served);
         let _inside = self.0.enter();
         let listener = tokio::net::TcpListener::from_std(socket).context("the socket for metrics")?;
-        let task = self.0.spawn(async move {
-            if let Err(e) = axum::serve(listener, router).await {
-                tracing::error!(error = %e, "the socket for metrics is gone");
-            }
-        });
+        let task = self.0.spawn(scrapes::serve(listener, served));
         Ok(Api { task, _listener: None })
     }
-}
-
-async fn scrape(State(served): State<Served>) -> Response {
-    let text = blocking(move || metrics::text(&served())).await;
-    ([("content-type", "text/plain; version=0.0.4")], text).into_response()
 }
 
 /// What `GET` of nothing known says.

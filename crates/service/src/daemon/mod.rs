@@ -22,6 +22,7 @@ pub(crate) mod words;
 use crate::app::App;
 use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
+use crate::metrics::Scraped;
 use crate::say::say;
 use crate::stats::trouble;
 use crate::{metrics, names};
@@ -169,7 +170,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     };
     std::thread::Builder::new().name("look".into()).spawn(look).context("starting a thread")?;
     let of = daemon.clone();
-    let served: Served = Arc::new(move || of.apps());
+    let served: Served = Arc::new(move || of.scraped());
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
     let ListenAddr::Unix(path) = socket.addr().clone() else { bail!("the control socket has no path") };
     let _api = control.serve(socket, router(daemon.clone()))?;
@@ -290,8 +291,10 @@ impl Daemon {
         self.volumes.find(name).map(|known| known.entry)
     }
 
-    fn apps(&self) -> Vec<Arc<App>> {
-        self.entries().iter().filter_map(|e| e.app()).collect()
+    /// Every volume, for a scrape.
+    fn scraped(&self) -> Vec<Scraped> {
+        let of = |e: &Arc<Entry>| Scraped { name: e.name.clone(), state: e.status(), app: e.app() };
+        self.entries().iter().map(of).collect()
     }
 
     fn statuses(&self) -> Vec<Status> {

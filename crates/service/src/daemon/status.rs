@@ -25,6 +25,10 @@ pub enum Status {
 }
 
 impl Status {
+    /// What [`Status::word`] may be.
+    pub const WORDS: [&str; 7] =
+        ["stopped", "starting", "serving", "waiting", "refused", "stopping", "failed"];
+
     /// In one word.
     pub fn word(&self) -> &'static str {
         match self {
