@@ -47,9 +47,9 @@ impl Age {
         self.left = self.left.saturating_sub(windows);
     }
 
-    /// When the next round begins.
-    pub(crate) fn deadline(&self) -> Nanos {
-        self.next
+    /// When the next round begins; none before the first look, which sets the clock.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        Some(self.next).filter(|next| *next < Nanos::MAX)
     }
 }
 
@@ -62,10 +62,10 @@ mod tests {
         let mut a = Age::default();
         a.look(0, 30, 0);
         a.look(14 * SECOND, 30, 100);
-        assert!(!a.is_round() && a.deadline() == 15 * SECOND);
+        assert!(!a.is_round() && a.deadline() == Some(15 * SECOND));
         a.look(15 * SECOND, 30, 100);
         a.passed(99);
-        assert!(a.is_round() && a.deadline() == 30 * SECOND);
+        assert!(a.is_round() && a.deadline() == Some(30 * SECOND));
         a.passed(1);
         assert!(!a.is_round());
         a.look(29 * SECOND, 30, 100);
@@ -78,7 +78,7 @@ mod tests {
     fn what_a_start_finds_dirty_is_not_old() {
         let mut a = Age::default();
         a.look(1000 * SECOND, 30, 100);
-        assert!(!a.is_round() && a.deadline() == 1015 * SECOND);
+        assert!(!a.is_round() && a.deadline() == Some(1015 * SECOND));
         a.look(1015 * SECOND, 30, 100);
         assert!(a.is_round());
     }
@@ -88,7 +88,7 @@ mod tests {
         let mut a = Age::default();
         a.look(0, 3600, 0);
         a.look(SECOND, 2, 10);
-        assert_eq!(a.deadline(), 2 * SECOND);
+        assert_eq!(a.deadline(), Some(2 * SECOND));
         a.look(2 * SECOND, 2, 10);
         assert!(a.is_round());
         a.look(3 * SECOND, 0, 10);

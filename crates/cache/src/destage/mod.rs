@@ -424,10 +424,10 @@ impl Core {
         let idle_at = d.last_client + IDLE;
         let held = self.holds_back(now).then_some((d.last_direct + DIRECT).max(d.last_job + TRICKLE));
         let low = self.is_low();
-        let aged = self.destage.age.deadline();
+        let aged = self.destage.age.deadline().filter(|at| self.params.destage_age > 0 && *at > now);
         [
             d.search,
-            (self.params.destage_age > 0 && aged > now).then_some(aged),
+            aged,
             (d.backoff > now).then_some(d.backoff),
             (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
             (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),
