@@ -1,6 +1,6 @@
 //! Whether the image is still ours. Answers leave only while the last positive word of an OSD is younger than the lease, which
 //! is shorter than the time after which somebody else may take the image over unasked; soon after it nothing is sent any more
-//! ([`crate::fence`]).
+//! (`fence`).
 //!
 //! Two threads ask. One asks through the client that has the image. It is not heard while that client may not send: then the
 //! other connects as a client of its own, once the cluster answers, and reads who holds the lock. While that is this client nobody
