@@ -8,7 +8,7 @@
 #   LOLIGO_LONG=1        20 rounds of what is done to RBD images on a cluster and to a ublk device in a virtual machine, and there an OSD
 #                        and a whole Debian (two hours or more; give TEST_MINUTES too)
 #   LOLIGO_TRACES=DIR    folder with the published block traces, for the miss ratios (skipped without it)
-#   TEST_MINUTES=120     the most that the tests may take once compiled (40 without it)
+#   TEST_MINUTES=120     the most that the tests may take once compiled (60 without it)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/need.sh
@@ -59,7 +59,7 @@ counted clippy cargo clippy "${lock[@]}" --workspace --all-targets -- -D warning
 counted documentation env RUSTDOCFLAGS="-D warnings" cargo doc "${lock[@]}" --workspace --no-deps
 counted "release build" cargo build "${lock[@]}" --release -p loligo
 if step "compile tests" cargo test "${lock[@]}" --workspace --no-run; then
-    step tests timeout --kill-after=30 "${TEST_MINUTES:-40}m" \
+    step tests timeout --kill-after=30 "${TEST_MINUTES:-60}m" \
         cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output
     # 101 is cargo's own for failed tests, which are counted one by one; anything else ended the run early.
     case $? in 0 | 101) ;; *) echo "FAILED STEP: tests" | tee -a "$log" ;; esac
