@@ -32,7 +32,9 @@ use std::process::ExitCode;
   cache = \"/ssd/vm1.cache\"
   cache-size = \"64g\"
   mode = \"wb\"
-  listen = [\"unix:/run/vm1.sock\"]
+  # For libvirt's user, and for readers; default: this user's, mode 0600, read and write
+  listen = [\"unix:/run/vm1.sock?owner=libvirt-qemu:kvm&mode=0660\",
+            \"unix:/run/vm1.ro?read-only\"]
   rbd = { snapshot-deadline = 30, lease = 20, destage = \"auto\" }
   flush-on-stop = false
   autostart = true

@@ -94,7 +94,9 @@ pub(crate) struct Args {
     line_size: Option<u32>,
     /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME (ublk:NAME, loop:NAME: of that kind); may be given several times
     ///
-    /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. fuse mounts a file
+    /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. '?read-only' behind either lets
+    /// its clients change nothing; '?owner=USER[:GROUP]&mode=0660' says whose the file of a unix socket is (default: this user's, mode 0600).
+    /// Several of them are joined by '&'. fuse mounts a file
     /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
     /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
     /// block makes a block device of the kernel, /dev/loligo/NAME: of the kind ublk where the kernel has that, else of the kind loop.

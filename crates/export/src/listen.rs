@@ -1,12 +1,15 @@
 //! Listening sockets: addresses, modes of files, stale sockets, and what may be reached from outside.
 
+use crate::socket_spec::SocketSpec;
 use crate::tls::Guard;
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, flock, fstat, open,
+};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -107,6 +110,17 @@ pub enum ListenError {
     /// Something else lies there.
     #[error("{} exists and is not a socket. Remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
+    /// The file of the socket cannot be made what was asked for.
+    #[error(
+        "the socket {} cannot be given its owner or mode: {why}. Run the service as root, or leave owner and mode out",
+        .path.display()
+    )]
+    Access {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        why: std::io::Error,
+    },
     /// The kernel refused.
     #[error("cannot listen on {addr}: {why}. Choose another address, or make the folder it lies in")]
     Os {
@@ -121,7 +135,7 @@ pub enum ListenError {
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
-    addr: ListenAddr,
+    spec: SocketSpec,
     /// Device and inode of the file, so that a successor's is not removed.
     file: Option<(u64, u64)>,
 }
@@ -133,22 +147,36 @@ impl Listener {
     /// # Errors
     /// Where the address may not be served so, is in use, or cannot be had.
     pub fn bind(addr: &ListenAddr, guard: Guard) -> Result<Listener, ListenError> {
+        Listener::open(&SocketSpec::from(addr.clone()), guard)
+    }
+
+    /// The same with what else was said of the socket.
+    ///
+    /// # Errors
+    /// As for [`Listener::bind`], and where its file cannot be made what was asked for.
+    pub fn open(spec: &SocketSpec, guard: Guard) -> Result<Listener, ListenError> {
+        let addr = &spec.addr;
         addr.check(guard)?;
         let os = |why: std::io::Error| ListenError::Os { addr: addr.clone(), why };
         match addr {
-            ListenAddr::Unix(path) => bind_unix(path, addr),
+            ListenAddr::Unix(path) => bind_unix(path, spec),
             ListenAddr::Tcp(a) => {
                 let l = TcpListener::bind(a).map_err(os)?;
                 l.set_nonblocking(true).map_err(os)?;
                 let addr = ListenAddr::Tcp(l.local_addr().map_err(os)?);
-                Ok(Listener { fd: l.into(), addr, file: None })
+                Ok(Listener { fd: l.into(), spec: SocketSpec { addr, ..spec.clone() }, file: None })
             }
         }
     }
 
     /// Where it listens; the port is the real one where port 0 was asked for.
     pub fn addr(&self) -> &ListenAddr {
-        &self.addr
+        &self.spec.addr
+    }
+
+    /// The same with what else was said of the socket.
+    pub fn spec(&self) -> &SocketSpec {
+        &self.spec
     }
 
     /// The next waiting client's socket, nonblocking; nothing if none waits.
@@ -169,7 +197,7 @@ impl Listener {
 
     /// Options of a client's socket. None of them is needed for correctness, so a refusal does not matter.
     fn prepare(&self, fd: &OwnedFd) {
-        match self.addr {
+        match self.spec.addr {
             ListenAddr::Unix(_) => {
                 if sockopt::set_socket_send_buffer_size_force(fd, UNIX_BUFFER).is_err() {
                     let _ = sockopt::set_socket_send_buffer_size(fd, UNIX_BUFFER);
@@ -196,7 +224,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let ListenAddr::Unix(path) = &self.addr
+        if let ListenAddr::Unix(path) = &self.spec.addr
             && identity(path) == self.file
         {
             let _ = std::fs::remove_file(path);
@@ -229,8 +257,8 @@ fn has_ended(probe: &OwnedFd) -> bool {
     stat.map_or(true, |s| s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
 }
 
-fn bind_unix(path: &Path, addr: &ListenAddr) -> Result<Listener, ListenError> {
-    let os = |why: std::io::Error| ListenError::Os { addr: addr.clone(), why };
+fn bind_unix(path: &Path, spec: &SocketSpec) -> Result<Listener, ListenError> {
+    let os = |why: std::io::Error| ListenError::Os { addr: spec.addr.clone(), why };
     let sys = |e: Errno| os(e.into());
     let parent = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
@@ -261,6 +289,30 @@ fn bind_unix(path: &Path, addr: &ListenAddr) -> Result<Listener, ListenError> {
     // Linux gives the file the mode of the socket less the umask: it is private from its first moment.
     fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(sys)?;
     net::bind(&fd, &name).map_err(sys)?;
-    net::listen(&fd, BACKLOG).map_err(sys)?;
-    Ok(Listener { fd, addr: addr.clone(), file: identity(path) })
+    let listener = Listener { fd, spec: spec.clone(), file: identity(path) };
+    hand_over(path, spec).map_err(|why| ListenError::Access { path: path.to_owned(), why })?;
+    net::listen(&listener.fd, BACKLOG).map_err(sys)?;
+    Ok(listener)
+}
+
+/// Gives the file of a socket that nobody can connect to yet the owner and mode that were asked for. The folder may be another
+/// user's, who could put a link there: the file is opened once, looked at, and changed by its descriptor.
+fn hand_over(path: &Path, spec: &SocketSpec) -> std::io::Result<()> {
+    if spec.owner.is_none() && spec.mode.is_none() {
+        return Ok(());
+    }
+    let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&file)?;
+    let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || !ours {
+        return Err(std::io::Error::other("somebody has put another file in its place"));
+    }
+    if let Some(owner) = spec.owner {
+        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        chownat(&file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+    }
+    if let Some(mode) = spec.mode {
+        chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(mode))?;
+    }
+    Ok(())
 }

@@ -89,6 +89,8 @@ struct Entry {
 #[derive(Debug)]
 pub struct Server {
     export: Arc<Export>,
+    /// The same for clients that may not change it.
+    read_only: Arc<Export>,
     limits: Arc<Limits>,
     budget: Budget,
     peers: HashMap<Peer, PeerUse>,
@@ -111,6 +113,7 @@ impl Server {
         Server {
             budget: Budget::new(&limits),
             peers: HashMap::new(),
+            read_only: Arc::new(for_reading(&export)),
             export: Arc::new(export),
             limits: Arc::new(limits),
             tls,
@@ -130,12 +133,23 @@ impl Server {
     pub fn resize(&mut self, size: u64) {
         let export = Export { size, ..(*self.export).clone() };
         let min_block = export.min_block;
-        self.export = Arc::new(export.with_min_block(min_block));
+        let export = export.with_min_block(min_block);
+        self.read_only = Arc::new(for_reading(&export));
+        self.export = Arc::new(export);
     }
 
     /// Takes over the nonblocking socket of a client that comes from `peer`. Nothing (and the socket is closed) when there are too many
     /// connections in all or of this peer, or the server stops. A handshake that does not go on gives way to a newcomer.
     pub fn add(&mut self, socket: OwnedFd, peer: Peer, now: Instant) -> Option<ConnId> {
+        self.admit(socket, peer, self.export.clone(), now)
+    }
+
+    /// The same for a client that may not change anything.
+    pub fn add_reader(&mut self, socket: OwnedFd, peer: Peer, now: Instant) -> Option<ConnId> {
+        self.admit(socket, peer, self.read_only.clone(), now)
+    }
+
+    fn admit(&mut self, socket: OwnedFd, peer: Peer, export: Arc<Export>, now: Instant) -> Option<ConnId> {
         if self.stopping {
             return None;
         }
@@ -150,7 +164,7 @@ impl Server {
         self.generation = self.generation.wrapping_add(1).max(1);
         let slot = self.entries.vacant_entry();
         let id = ConnId { index: slot.key() as u16, generation: self.generation };
-        let (export, limits) = (self.export.clone(), self.limits.clone());
+        let limits = self.limits.clone();
         self.peers.retain(|_, u| !u.is_last());
         let share = self.budget.share(self.peers.entry(peer).or_default());
         let conn = Conn::new(export, limits, share, self.tls.is_some(), id.id_base(), now);
@@ -348,6 +362,10 @@ impl Server {
             self.soonest = Some(self.soonest.map_or(d, |s| s.min(d)));
         }
     }
+}
+
+fn for_reading(export: &Export) -> Export {
+    Export { read_only: true, ..export.clone() }
 }
 
 fn find(entries: &mut Slab<Entry>, id: ConnId) -> Option<&mut Entry> {

@@ -1,15 +1,16 @@
 //! The ways to a volume that a user can name: sockets, the file in a FUSE mount, and a block device.
 
-use crate::listen::{ListenAddr, ListenError};
+use crate::listen::ListenError;
+use crate::socket_spec::SocketSpec;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `unix:PATH`, `tcp:ADDR:PORT`, `fuse:MOUNTPOINT`, `block:NAME`, `ublk:NAME` or `loop:NAME`.
+/// `unix:PATH`, `tcp:ADDR:PORT` (each with options of a [`SocketSpec`]), `fuse:MOUNTPOINT`, `block:NAME`, `ublk:NAME` or `loop:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     /// NBD over a socket.
-    Socket(ListenAddr),
+    Socket(SocketSpec),
     /// A file in a folder.
     Fuse(PathBuf),
     /// `/dev/loligo/NAME`, a block device of whichever of the next two kinds the kernel has.
@@ -27,6 +28,18 @@ impl FromStr for Way {
         let missing = |what: &str| {
             Err(ListenError::Address { given: s.to_owned(), why: format!("the {what} is missing") })
         };
+        let of_socket = |text: &str| {
+            let key = text.split('=').next().unwrap_or_default();
+            ["owner", "mode", "read-only"].contains(&key)
+        };
+        if let Some((kind @ ("fuse" | "block" | "ublk" | "loop"), rest)) = s.split_once(':')
+            && rest.split_once('?').is_some_and(|(_, options)| options.split('&').any(of_socket))
+        {
+            let why = format!(
+                "{kind}: is served for reading and writing; owner, mode and read-only are for unix: and tcp:"
+            );
+            return Err(ListenError::Address { given: s.to_owned(), why });
+        }
         match s.split_once(':') {
             Some(("fuse", "")) => missing("folder"),
             Some(("fuse", path)) => Ok(Way::Fuse(path.into())),
@@ -49,10 +62,20 @@ impl FromStr for Way {
     }
 }
 
+impl Way {
+    /// What no two volumes can have of it: the way without its options.
+    pub fn place(&self) -> String {
+        match self {
+            Way::Socket(spec) => spec.addr.to_string(),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Socket(addr) => addr.fmt(f),
+            Way::Socket(spec) => spec.fmt(f),
             Way::Fuse(path) => write!(f, "fuse:{}", path.display()),
             Way::Block(name) => write!(f, "block:{name}"),
             Way::Ublk(name) => write!(f, "ublk:{name}"),
@@ -78,6 +101,7 @@ mod tests {
             "loop:vol",
             "unix:/run/vol.sock",
             "tcp:127.0.0.1:10809",
+            "unix:/run/vol.sock?mode=0660&read-only",
         ];
         for written in ways {
             assert_eq!(written.parse::<Way>().unwrap().to_string(), written);
@@ -93,6 +117,8 @@ mod tests {
             "loop:",
             "loop:.x",
             "block:a b",
+            "fuse:/mnt/vol?read-only",
+            "block:vol?read-only",
         ] {
             assert!(bad.parse::<Way>().unwrap_err().to_string().contains("fuse:MOUNTPOINT"), "{bad}");
         }

@@ -30,6 +30,7 @@ pub mod serve;
 mod signals;
 mod stats;
 mod stop;
+mod systemd;
 pub mod ublk;
 pub mod veil;
 pub mod watch;

@@ -18,7 +18,7 @@ use crate::rbd::{Held, RbdOptions, SharedSuperblock};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
-use crate::{cache, core, metrics, names, rbd, stats, stop, ublk};
+use crate::{cache, core, metrics, names, rbd, stats, stop, systemd, ublk};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
@@ -31,6 +31,7 @@ use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::ublk::Traits;
 use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
 use loligo_shard::{Backend, Plan, Running, Snapshot};
+use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -126,6 +127,7 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
     });
     let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
     // The reader may have closed the pipe; the volume is served all the same.
+    systemd::notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
     loligo_log::outln!("ready");
     loligo_log::flush_output();
     let mut next = Instant::now() + LOOK;
@@ -134,9 +136,14 @@ pub fn run(options: ServeOptions) -> Result<ExitCode> {
         if Instant::now() >= next {
             next += LOOK;
             volume.look(None);
+            systemd::notify(&[NotifyState::Watchdog]);
         }
         failed = volume.glance();
     }
+    systemd::notify(&[
+        NotifyState::Stopping,
+        NotifyState::Status("stopping: what was promised is made durable"),
+    ]);
     volume.stop(&signals)?;
     failed.map(|()| ExitCode::SUCCESS)
 }
@@ -203,8 +210,8 @@ impl Volume {
         }
         let (mut listeners, mut mountpoints, mut claims) = (Vec::new(), Vec::new(), Vec::new());
         for way in &options.listen {
-            let addr = match way {
-                Way::Socket(addr) => addr,
+            let spec = match way {
+                Way::Socket(spec) => spec,
                 Way::Fuse(path) => {
                     mountpoints.push(Mountpoint::claim(path)?);
                     continue;
@@ -217,9 +224,9 @@ impl Volume {
                 }
                 Way::Ublk(_) => continue,
             };
-            let listener = Listener::bind(addr, Credentials::guard(options.tls.as_ref()))?;
+            let listener = Listener::open(spec, Credentials::guard(options.tls.as_ref()))?;
             leaves(signals, listener.addr());
-            if matches!(addr, ListenAddr::Tcp(a) if a.port() == 0) {
+            if matches!(spec.addr, ListenAddr::Tcp(a) if a.port() == 0) {
                 say!("listening on {}", listener.addr());
             }
             listeners.push(listener);
@@ -324,7 +331,7 @@ impl Volume {
             made.keep();
         }
         let unknown = last(None);
-        let sockets = listeners.iter().map(|l| l.addr().to_string());
+        let sockets = listeners.iter().map(|l| l.spec().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
         let blocks = claims.iter().map(|c| Way::Loop(c.name().to_owned()).to_string());
         let others = options.listen.iter().filter(|w| matches!(w, Way::Ublk(_))).map(Way::to_string);
@@ -545,10 +552,12 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     );
     for (i, way) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.
-        let fixed = !matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
-        ensure!(!fixed || !o.listen[..i].contains(way), "--listen {way} is given twice: once is enough");
-        if let Way::Socket(addr) = way {
-            addr.check(Credentials::guard(o.tls.as_ref()))?;
+        let fixed = !matches!(way, Way::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
+        let place = way.place();
+        let twice = o.listen[..i].iter().any(|other| other.place() == place);
+        ensure!(!fixed || !twice, "--listen {place} is given twice: once is enough");
+        if let Way::Socket(spec) = way {
+            spec.addr.check(Credentials::guard(o.tls.as_ref()))?;
         }
     }
     let seconds = o.rbd.lease.as_secs();

@@ -195,7 +195,7 @@ impl Looper {
             (Mail::Part(..) | Mail::Answered(_) | Mail::Missed(_), Engine::Bare(_)) => {
                 unreachable!("a bare engine asks no other thread, and comes when nothing is under way to any")
             }
-            (Mail::Socket(socket), _) => add(&mut self.clients, socket, clock),
+            (Mail::Socket { socket, read_only }, _) => add(&mut self.clients, socket, read_only, clock),
             (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
             (Mail::Mount(desk), _) => self.clients.add_mount(*desk),
@@ -286,15 +286,16 @@ impl Looper {
     /// Takes in whoever waits at listener `index`, and gives the clients to the threads in turn.
     fn accept(&mut self, clock: Instant, index: usize) {
         let Some(listener) = self.listeners.get(index) else { return };
+        let read_only = listener.spec().read_only;
         loop {
             match listener.accept() {
                 Ok(Some(socket)) => {
                     let to = self.next_shard;
                     self.next_shard = (to + 1) % self.boxes.len();
                     if to == self.me {
-                        add(&mut self.clients, socket, clock);
+                        add(&mut self.clients, socket, read_only, clock);
                     } else {
-                        self.boxes[to].put([Mail::Socket(socket)]);
+                        self.boxes[to].put([Mail::Socket { socket, read_only }]);
                     }
                 }
                 Ok(None) => break,
@@ -310,9 +311,12 @@ impl Looper {
 }
 
 /// A client that has come; the server says where it has no place for it.
-fn add(clients: &mut Clients, socket: OwnedFd, clock: Instant) {
+fn add(clients: &mut Clients, socket: OwnedFd, read_only: bool, clock: Instant) {
     let peer = Peer::of(&socket);
-    let _ = clients.server.add(socket, peer, clock);
+    let _ = match read_only {
+        true => clients.server.add_reader(socket, peer, clock),
+        false => clients.server.add(socket, peer, clock),
+    };
 }
 
 impl Drop for Looper {

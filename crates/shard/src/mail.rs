@@ -89,8 +89,8 @@ pub(crate) enum Mail {
     Answered(Reply),
     /// Such a part was not wholly in the cache; comes before its answer.
     Missed(ReqId),
-    /// A client that the listening thread accepted.
-    Socket(OwnedFd),
+    /// A client that the listening thread accepted, and whether it may only read.
+    Socket { socket: OwnedFd, read_only: bool },
     /// A request of a client in this process.
     Local(Request, Asker),
     /// A queue of a block device, which the thread serves from now on.

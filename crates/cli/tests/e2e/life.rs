@@ -5,7 +5,7 @@ use crate::rig::{MIB, Rig};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 fn pattern(i: u64, len: usize) -> Vec<u8> {
@@ -49,6 +49,66 @@ fn what_was_acknowledged_is_there_after_a_stop_and_the_core_gets_it_only_when_as
             assert_eq!(have, pattern(i, 4096), "{i} with {shards} shards");
         }
     }
+}
+
+#[test]
+fn a_socket_has_the_owner_and_mode_that_were_said() {
+    let rig = Rig::new(16 * MIB);
+    // Root gives it away, as to libvirt's user; others can name themselves only.
+    let (uid, gid) = match rustix::process::geteuid().is_root() {
+        true => (65_534, 12_345),
+        false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+    };
+    let listen = format!("unix:given?owner={uid}:{gid}&mode=0660");
+    let served = rig.serve(&["--listen", &listen]);
+    let meta = fs::metadata(rig.path("given")).unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.permissions().mode() & 0o777), (uid, gid, 0o660));
+    assert_eq!(fs::metadata(rig.path("sock")).unwrap().permissions().mode() & 0o777, 0o600);
+    served.stop();
+    assert!(!rig.path("given").exists(), "it goes with the service");
+}
+
+#[test]
+fn a_read_only_listener_beside_another_takes_no_writes() {
+    let rig = Rig::new(16 * MIB);
+    let served = rig.serve(&["--shards", "2", "--listen", "unix:look?read-only"]);
+    let mut writer = Client::connect(&rig.path("sock"), "vol").unwrap();
+    assert_eq!(writer.write(0, &pattern(1, 4096)).unwrap(), 0);
+    // The threads take clients in turn.
+    for _ in 0..4 {
+        let mut reader = Client::connect(&rig.path("look"), "vol").unwrap();
+        assert_eq!(reader.read(0, 4096).unwrap(), pattern(1, 4096));
+        assert_eq!(reader.write(0, &pattern(2, 4096)).unwrap(), 1, "EPERM");
+    }
+    assert_eq!(writer.read(0, 4096).unwrap(), pattern(1, 4096));
+    served.stop();
+    let out = rig.run(&rig.args(&["--listen", "fuse:mnt?read-only"]));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && said.contains("served for reading and writing"), "{said}");
+    let said = rig.refused(&rig.args(&["--listen", "unix:sock?read-only"]));
+    assert!(said.contains("twice"), "one place is one way, whatever is said of it: {said}");
+}
+
+#[test]
+fn systemd_hears_when_serve_is_ready_and_when_it_stops() {
+    let rig = Rig::new(16 * MIB);
+    let manager = std::os::unix::net::UnixDatagram::bind(rig.path("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let hears = |wanted: &str| {
+        let mut word = [0; 4096];
+        loop {
+            let n = manager.recv(&mut word).unwrap_or_else(|e| panic!("no {wanted}: {e}"));
+            if String::from_utf8_lossy(&word[..n]).lines().any(|line| line == wanted) {
+                return;
+            }
+        }
+    };
+    let socket = rig.path("notify");
+    let served = rig.serve_with(&rig.args(&[]), &[("NOTIFY_SOCKET", socket.to_str().unwrap())]);
+    hears("READY=1");
+    hears("WATCHDOG=1");
+    served.stop();
+    hears("STOPPING=1");
 }
 
 #[test]

@@ -93,9 +93,16 @@ impl Rig {
     }
 
     pub fn serve_args(&self, args: &[&str]) -> Served {
+        self.serve_with(args, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn serve_with(&self, args: &[&str], env: &[(&str, &str)]) -> Served {
         let stderr = self.path("stderr");
+        let mut command = self.loligo(args);
+        command.envs(env.iter().copied());
         let mut child =
-            self.loligo(args).stdout(Stdio::piped()).stderr(File::create(&stderr).unwrap()).spawn().unwrap();
+            command.stdout(Stdio::piped()).stderr(File::create(&stderr).unwrap()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();

@@ -160,6 +160,47 @@ fn with_an_authority_for_clients_only_those_with_its_certificate_come_in() {
 }
 
 #[test]
+fn a_reload_has_a_running_daemon_show_new_certificates() {
+    if !have("nbdinfo") {
+        return;
+    }
+    let rig = Rig::new(16 * MIB);
+    certificates(&rig);
+    let at = |name: &str| rig.path(name).display().to_string();
+    // Over TCP: on unix sockets libnbd does not look at the server's certificate.
+    let port = free_port();
+    let config = format!(
+        "[daemon]\nstate-dir = \"{}\"\n[volume.vol]\ncore = \"{}\"\nlisten = [\"tcp:127.0.0.1:{port}\"]\n\
+         tls = {{ cert = \"{}\", key = \"{}\" }}\n",
+        at("state"),
+        at("core"),
+        at("pki/server-cert.pem"),
+        at("pki/server-key.pem")
+    );
+    fs::write(rig.path("loligod.toml"), config).unwrap();
+    let served = rig.serve_args(&["daemon", "--config", "loligod.toml"]);
+    let uri = |of: &str| format!("nbds://localhost:{port}/vol?tls-certificates={}", at(of));
+    // The next certificate, of another authority, which the clients of 'next' trust.
+    fs::create_dir(rig.path("next")).unwrap();
+    let ca = certificate("the next CA", 9, None);
+    fs::write(rig.path("next/ca-cert.pem"), ca.0.to_pem().unwrap()).unwrap();
+    let (cert, key) = certificate("localhost", 10, Some(&ca));
+    let comes_in = |of: &str| nbdinfo(&rig, &uri(of)).status.success();
+    assert!(comes_in("pki") && !comes_in("next"));
+
+    fs::write(rig.path("pki/server-cert.pem"), cert.to_pem().unwrap()).unwrap();
+    let said = rig.ok(&["config", "reload"]);
+    assert!(said.contains("vol: TLS goes on with what it had"), "the key is another's: {said}");
+    assert!(comes_in("pki") && !comes_in("next"), "a reload of half a pair changes nothing");
+
+    fs::write(rig.path("pki/server-key.pem"), key.private_key_to_pem_pkcs8().unwrap()).unwrap();
+    let said = rig.ok(&["config", "reload"]);
+    assert!(said.contains("vol: its files for TLS are read again"), "{said}");
+    assert!(comes_in("next") && !comes_in("pki"), "from the next client on");
+    served.stop();
+}
+
+#[test]
 fn a_pre_shared_key_lets_its_user_in_and_nobody_else() {
     if !have("nbdinfo") || !have("nbdcopy") {
         return;

@@ -306,9 +306,12 @@ impl VolumeConfig {
 fn way(text: &str) -> Result<Way> {
     let way = text.parse::<Way>().map_err(|e| anyhow!("listen: {e}"))?;
     let (kind, path) = match &way {
-        Way::Socket(ListenAddr::Unix(path)) => ("unix", path),
+        Way::Socket(spec) => match &spec.addr {
+            ListenAddr::Unix(path) => ("unix", path),
+            ListenAddr::Tcp(_) => return Ok(way),
+        },
         Way::Fuse(path) => ("fuse", path),
-        Way::Socket(ListenAddr::Tcp(_)) | Way::Block(_) | Way::Ublk(_) | Way::Loop(_) => return Ok(way),
+        Way::Block(_) | Way::Ublk(_) | Way::Loop(_) => return Ok(way),
     };
     ensure!(
         path.is_absolute(),
@@ -451,8 +454,9 @@ impl Taken {
         let options = volume.options(name, Leave::default())?;
         let mut things = vec![format!("core {}", options.core)];
         things.extend(volume.cache.as_ref().map(|c| format!("cache {}", c.display())));
-        let any_port = |way: &Way| matches!(way, Way::Socket(ListenAddr::Tcp(a)) if a.port() == 0);
-        things.extend(options.listen.iter().filter(|w| !any_port(w)).map(|w| format!("listen {w}")));
+        let any_port = |way: &Way| matches!(way, Way::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
+        things
+            .extend(options.listen.iter().filter(|w| !any_port(w)).map(|w| format!("listen {}", w.place())));
         for thing in things {
             if let Some(other) = self.things.get(&thing) {
                 bail!("{thing} is volume '{other}' already: no two can share it");

@@ -25,6 +25,7 @@ use crate::control::{ControlThread, Served};
 use crate::metrics::Scraped;
 use crate::say::say;
 use crate::stats::trouble;
+use crate::systemd::notify;
 use crate::{metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, Taken, VolumeConfig};
@@ -229,11 +230,6 @@ fn has_begun(status: &Status, is_boot: bool, since: Duration) -> bool {
         Status::Waiting(_) => !is_boot || since >= COMING,
         Status::Stopped | Status::Serving | Status::Refused(_) | Status::Stopping | Status::Failed(_) => true,
     }
-}
-
-fn notify(states: &[NotifyState<'_>]) {
-    // Nobody listens where systemd is not.
-    let _ = sd_notify::notify(states);
 }
 
 /// A volume in a list; `GET /v1/volumes`.
