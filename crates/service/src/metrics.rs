@@ -5,8 +5,13 @@ use crate::daemon::entry::Status;
 use crate::rbd;
 use crate::stats::{core_queue_max, histograms, merged};
 use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
 use loligo_cache::Alone;
 use loligo_cache::stats::Bypass;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -42,81 +47,124 @@ pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// One metric: what it is, and its value for each volume.
-struct Family {
-    kind: &'static str,
-    help: String,
-    rows: Vec<(String, f64)>,
+/// What the text is, for who reads it.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+
+/// A number, or many.
+#[derive(Debug)]
+enum Value {
+    Number(f64),
+    /// Seconds: their sum, how many there are, and how many lie below each end but not below the one before.
+    Histogram {
+        sum: f64,
+        count: u64,
+        buckets: Vec<(f64, u64)>,
+    },
 }
 
-/// The metrics of a scrape by name: the format wants the rows of one together.
-#[derive(Default)]
+/// One metric: what it is, and its value for each volume.
+#[derive(Debug)]
+struct Family {
+    kind: MetricType,
+    help: String,
+    rows: Vec<(Labels, Value)>,
+}
+
+/// The metrics of a scrape by name, without 'loligo_' and '_total'.
+#[derive(Debug, Default)]
 struct Families(BTreeMap<String, Family>);
 
 impl Families {
     fn put(
         &mut self,
         name: &str,
-        kind: &'static str,
+        kind: MetricType,
         help: &str,
-        rows: impl IntoIterator<Item = (String, f64)>,
+        rows: impl IntoIterator<Item = (Labels, Value)>,
     ) {
         let family = || Family { kind, help: help.to_owned(), rows: Vec::new() };
         self.0.entry(name.to_owned()).or_insert_with(family).rows.extend(rows);
     }
 
     /// A number that has no text of its own: its name says what it is.
-    fn plain(&mut self, name: &str, grows: bool, label: &str, value: f64) {
-        let (full, kind) = named(name, grows);
-        self.put(&full, kind, &name.replace('_', " "), [(format!("{full}{{{label}}}"), value)]);
+    fn plain(&mut self, name: &str, grows: bool, labels: &Labels, value: f64) {
+        let kind = if grows { MetricType::Counter } else { MetricType::Gauge };
+        self.put(name, kind, &name.replace('_', " "), [(labels.clone(), Value::Number(value))]);
     }
 }
 
-impl fmt::Display for Families {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (name, family) in &self.0 {
-            writeln!(f, "# HELP loligo_{name} {}", family.help)?;
-            writeln!(f, "# TYPE loligo_{name} {}", family.kind)?;
-            for (row, value) in &family.rows {
-                writeln!(f, "loligo_{row} {value}")?;
+            let mut metric = encoder.encode_descriptor(name, &family.help, None, family.kind)?;
+            for (labels, value) in &family.rows {
+                write(metric.encode_family(labels)?, family.kind, value)?;
             }
         }
         Ok(())
     }
 }
 
+fn write(mut row: MetricEncoder<'_>, kind: MetricType, value: &Value) -> Result<(), fmt::Error> {
+    let number = match value {
+        Value::Histogram { sum, count, buckets } => {
+            return row.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None);
+        }
+        Value::Number(number) => *number,
+    };
+    // Whole numbers are written without a point, up to those that a float tells apart.
+    let whole = (number >= 0.0 && number.fract() == 0.0 && number < 2f64.powi(53)).then_some(number as u64);
+    match (kind, whole) {
+        (MetricType::Counter, Some(n)) => row.encode_counter::<NoLabelSet, u64, f64>(&n, None),
+        (MetricType::Counter, None) => row.encode_counter::<NoLabelSet, f64, f64>(&number, None),
+        (_, Some(n)) => row.encode_gauge(&n),
+        (_, None) => row.encode_gauge(&number),
+    }
+}
+
 /// The text of a scrape.
 pub(crate) fn text(volumes: &[Scraped]) -> String {
     let mut all = Families::default();
-    let build = format!("build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
-    all.put("build_info", "gauge", "always 1; the version is a label", [(build, 1.0)]);
+    let build = (vec![("version", env!("CARGO_PKG_VERSION").to_owned())], Value::Number(1.0));
+    all.put("build_info", MetricType::Gauge, "always 1; the version is a label", [build]);
     for Scraped { name, state, app } in volumes {
         let rows = Status::WORDS.map(|word| {
-            let is = f64::from(u8::from(word == state.word()));
-            (format!("volume_state{{volume=\"{name}\",state=\"{word}\"}}"), is)
+            let labels = vec![("volume", name.clone()), ("state", word.to_owned())];
+            (labels, Value::Number(f64::from(u8::from(word == state.word()))))
         });
-        all.put("volume_state", "gauge", "1: the volume is in this state", rows);
+        all.put("volume_state", MetricType::Gauge, "1: the volume is in this state", rows);
         if let Some(app) = app {
             add(&mut all, app);
         }
     }
-    all.to_string()
+    let mut registry = Registry::with_prefix("loligo");
+    registry.register_collector(Box::new(all));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("a string takes all text");
+    text
 }
 
 fn add(all: &mut Families, app: &App) {
     let snapshots = app.handle.snapshots();
     let stats = merged(&snapshots);
-    let label = format!("volume=\"{}\"", app.name);
+    let labels: Labels = vec![("volume", app.name.clone())];
+    let with = |key: &'static str, value: &str| {
+        let mut labels = labels.clone();
+        labels.push((key, value.to_owned()));
+        labels
+    };
     for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
-        all.plain(name, !GAUGES.contains(&name), &label, value as f64);
+        all.plain(name, !GAUGES.contains(&name), &labels, value as f64);
     }
-    let bypass = Bypass::ALL.iter().map(|(b, why)| {
-        (format!("bypass_total{{{label},reason=\"{why}\"}}"), stats.bypass[*b as usize] as f64)
-    });
-    all.put("bypass_total", "counter", "requests that went past the cache, by reason", bypass);
+    let bypass = Bypass::ALL
+        .iter()
+        .map(|(b, why)| (with("reason", why), Value::Number(stats.bypass[*b as usize] as f64)));
+    all.put("bypass", MetricType::Counter, "requests that went past the cache, by reason", bypass);
     let connections: usize = snapshots.iter().map(|s| s.connections).sum();
     let mut gauge = |name: &str, help: &str, value: f64| {
-        all.put(name, "gauge", help, [(format!("{name}{{{label}}}"), value)]);
+        all.put(name, MetricType::Gauge, help, [(labels.clone(), Value::Number(value))]);
     };
     gauge("connections", "open NBD connections", connections as f64);
     gauge(
@@ -129,26 +177,26 @@ fn add(all: &mut Families, app: &App) {
     gauge("cache_gone", "1: the cache failed, and the core alone serves", f64::from(u8::from(gone)));
     gauge("uptime_seconds", "since the volume is served", app.started.elapsed().as_secs_f64());
     for (name, grows, value) in app.with_image(|kept| rbd::numbers(kept).metrics()).into_iter().flatten() {
-        all.plain(name, grows, &label, value);
+        all.plain(name, grows, &labels, value);
     }
-    let mut rows = Vec::new();
-    for (op, h) in histograms!(stats) {
-        for us in BUCKETS {
-            let le = us as f64 / 1e6;
-            let value = h.count_between(0, us * 1000) as f64;
-            rows.push((format!("latency_seconds_bucket{{{label},op=\"{op}\",le=\"{le}\"}}"), value));
-        }
-        rows.push((format!("latency_seconds_bucket{{{label},op=\"{op}\",le=\"+Inf\"}}"), h.len() as f64));
-        let sum = h.mean() * h.len() as f64 / 1e9;
-        rows.push((format!("latency_seconds_sum{{{label},op=\"{op}\"}}"), sum));
-        rows.push((format!("latency_seconds_count{{{label},op=\"{op}\"}}"), h.len() as f64));
-    }
-    all.put("latency_seconds", "histogram", "from accepting a request to its answer", rows);
+    let rows = histograms!(stats).map(|(op, h)| (with("op", op), histogram(h)));
+    all.put("latency_seconds", MetricType::Histogram, "from accepting a request to its answer", rows);
 }
 
-/// What a number is called there, and what kind it is: some only grow.
-fn named(name: &str, grows: bool) -> (String, &'static str) {
-    if grows { (format!("{name}_total"), "counter") } else { (name.to_owned(), "gauge") }
+/// Nanoseconds as a scrape tells of them.
+fn histogram(h: &Histogram<u64>) -> Value {
+    let mut below = 0;
+    let mut buckets: Vec<(f64, u64)> = BUCKETS
+        .iter()
+        .map(|us| {
+            let all = h.count_between(0, us * 1000);
+            let own = all - below;
+            below = all;
+            (*us as f64 / 1e6, own)
+        })
+        .collect();
+    buckets.push((f64::INFINITY, h.len() - below));
+    Value::Histogram { sum: h.mean() * h.len() as f64 / 1e9, count: h.len(), buckets }
 }
 
 #[cfg(test)]
@@ -174,5 +222,25 @@ mod tests {
             assert!(text.lines().any(|l| l == row), "no '{row}' in {text}");
         }
         assert_eq!(text.matches("# TYPE loligo_volume_state").count(), 1);
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_histogram_counts_each_request_once() {
+        let mut h = Histogram::<u64>::new(3).unwrap();
+        // 5 and 60 microseconds, and a minute.
+        [5_000, 60_000, 60_000, 60_000_000_000].into_iter().for_each(|ns| h.record(ns).unwrap());
+        let mut all = Families::default();
+        all.put("x", MetricType::Histogram, "x", [(vec![("op", "read".to_owned())], histogram(&h))]);
+        let mut registry = Registry::with_prefix("loligo");
+        registry.register_collector(Box::new(all));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).unwrap();
+        for (le, count) in [("0.0001", 3), ("10.0", 3), ("+Inf", 4)] {
+            let row = format!("loligo_x_bucket{{le=\"{le}\",op=\"read\"}} {count}");
+            let other = format!("loligo_x_bucket{{op=\"read\",le=\"{le}\"}} {count}");
+            assert!(text.lines().any(|l| l == row || l == other), "no '{row}' in {text}");
+        }
+        assert!(text.contains("loligo_x_count{op=\"read\"} 4\n"), "{text}");
     }
 }

@@ -60,6 +60,51 @@ fn the_description_of_the_api_is_the_one_in_the_documentation_and_every_way_it_n
 }
 
 #[test]
+fn a_validator_of_openapi_accepts_the_description() {
+    if !installed("python3") {
+        return skip("the description of the API", "python3 is not installed (apt-get install python3)");
+    }
+    let has =
+        Command::new("python3").args(["-c", "import openapi_spec_validator"]).output().expect("it runs");
+    if !has.status.success() {
+        return skip(
+            "the description of the API",
+            "there is no validator (pip install openapi-spec-validator)",
+        );
+    }
+    let validator =
+        Command::new("python3").args(["-m", "openapi_spec_validator"]).arg(description()).output();
+    let out = validator.expect("it runs");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    let all: Value = serde_json::from_slice(&std::fs::read(description()).expect("read")).expect("JSON");
+    assert_eq!((all["info"]["title"].as_str(), all["info"]["contact"].is_null()), (Some("Loligo"), true));
+}
+
+#[test]
+fn refusals_are_json_and_have_the_status_that_fits() {
+    let site = Site::new(&["a"]);
+    let daemon = site.daemon();
+    for (method, path, body, wanted) in [
+        ("GET", "/v1/nothing", "", 404),
+        ("GET", "/v1/volumes/none", "", 404),
+        ("POST", "/v1/volumes/none/start", "{}", 404),
+        ("PATCH", "/v1/volumes", "", 405),
+        ("POST", "/v1/volumes", "{", 400),
+        ("POST", "/v1/volumes", "{\"nme\":1}", 422),
+        ("POST", "/v1/volumes", "{\"name\":\"x\",\"definition\":{\"core\":\"x\",\"listen\":[]}}", 400),
+        ("POST", "/v1/volumes/a/mode", "{\"mode\":\"none\"}", 400),
+        ("DELETE", "/v1/volumes/a", "", 409),
+    ] {
+        let (status, text) = parts(&site.ask(SOCKET, &request(method, path, body)));
+        assert_eq!(status, wanted, "{method} {path} {body}: {text}");
+        let told: Value = serde_json::from_str(&text).unwrap_or_default();
+        assert!(told["error"].as_str().is_some_and(|e| !e.is_empty()), "{method} {path} {body}: {text}");
+    }
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn only_root_and_the_daemons_own_user_may_ask() {
     if !root() {
         return skip("peer credentials", "needs root, to become another user");

@@ -107,12 +107,15 @@ fn prometheus_text_is_served_on_loopback() {
         );
     }
     for line in [
-        "# TYPE loligo_read_hits_total counter",
+        "# HELP loligo_read_hits read hits",
+        "# TYPE loligo_read_hits counter",
+        "loligo_read_hits_total{volume=\"vol\"} 0",
         "loligo_dirty_bytes{volume=\"vol\"} 0",
         "loligo_bypass_total{volume=\"vol\",reason=\"mode\"} 0",
         "# TYPE loligo_latency_seconds histogram",
-        "loligo_latency_seconds_bucket{volume=\"vol\",op=\"write\",le=\"0.001\"} 0",
-        "loligo_latency_seconds_bucket{volume=\"vol\",op=\"write\",le=\"+Inf\"} 0",
+        "loligo_latency_seconds_bucket{le=\"0.001\",volume=\"vol\",op=\"write\"} 0",
+        "loligo_latency_seconds_bucket{le=\"+Inf\",volume=\"vol\",op=\"write\"} 0",
+        "# EOF",
         "loligo_latency_seconds_count{volume=\"vol\",op=\"write\"} 0",
         "loligo_volume_state{volume=\"vol\",state=\"serving\"} 1",
     ] {

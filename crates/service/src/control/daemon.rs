@@ -6,6 +6,7 @@ use crate::daemon::config::{Leave, VolumeConfig};
 use crate::daemon::entry::{Entry, Status};
 use crate::daemon::exchange::CacheConfig;
 use crate::daemon::supervisor::Run;
+use crate::daemon::volumes::NoVolume;
 use crate::daemon::{Daemon, Listed};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, Uri};
@@ -25,6 +26,9 @@ pub(super) type Shared = State<Arc<Daemon>>;
 
 /// How long an answer waits for a volume to come or go before it says how far that is.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// What the API is, in its description.
+const ABOUT: &str = "The control API of loligod, HTTP on /run/loligo/loligod.sock";
 
 fn routes() -> OpenApiRouter<Arc<Daemon>> {
     OpenApiRouter::new()
@@ -47,7 +51,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
 pub(crate) fn router(daemon: Arc<Daemon>) -> Router {
     let (router, _) = routes().split_for_parts();
     router
-        .route("/v1/openapi.json", axum::routing::get(|| async { document(openapi()) }))
+        .route("/v1/openapi.json", axum::routing::get(|| async { document(openapi(), ABOUT) }))
         .route("/v1/volumes/{name}/{what}", axum::routing::any(of_volume))
         .fallback(unknown)
         .with_state(daemon)
@@ -56,8 +60,6 @@ pub(crate) fn router(daemon: Arc<Daemon>) -> Router {
 /// Its description, with what can be asked of each volume.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut api = routes().into_openapi();
-    api.info.title = "Loligo".to_owned();
-    api.info.description = Some("The control API of loligod, HTTP on /run/loligo/loligod.sock".to_owned());
     let of_volume = volume::openapi();
     for (path, item) in of_volume.paths.paths {
         let path = path.replacen("/v1/", "/v1/volumes/{name}/", 1);
@@ -70,7 +72,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 pub(super) fn refused(why: anyhow::Error) -> Refused {
-    Refused(StatusCode::CONFLICT, format!("{why:#}"))
+    let status = if why.is::<NoVolume>() { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
+    Refused(status, format!("{why:#}"))
 }
 
 /// The daemon.
@@ -129,6 +132,10 @@ pub struct Create {
 /// Makes a volume and starts it. It is remembered over restarts.
 #[utoipa::path(post, path = "/v1/volumes", request_body = Create, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
 async fn create(State(daemon): Shared, Json(wanted): Json<Create>) -> Result<Json<Status>, Refused> {
+    // What no change of this host could make right is the request's own fault.
+    if let Err(why) = wanted.definition.options(&wanted.name, Leave::default()) {
+        return Err(Refused(StatusCode::BAD_REQUEST, format!("{why:#}")));
+    }
     settled(blocking(move || daemon.create(&wanted.name, wanted.definition, wanted.allow)).await).await
 }
 
@@ -142,7 +149,7 @@ async fn settled(entry: anyhow::Result<Arc<Entry>>) -> Result<Json<Status>, Refu
 #[utoipa::path(get, path = "/v1/volumes/{name}", responses((status = 200, body = Listed), (status = 404, description = "There is none")))]
 async fn show(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Listed>, Refused> {
     let found = blocking(move || daemon.show(&name)).await;
-    found.map(Json).map_err(|e| Refused(StatusCode::NOT_FOUND, format!("{e:#}")))
+    found.map(Json).map_err(refused)
 }
 
 /// How a volume is deleted.
@@ -273,7 +280,7 @@ async fn of_volume(
     Path((name, what)): Path<(String, String)>,
     mut request: Request,
 ) -> Result<Response, Refused> {
-    let entry = daemon.entry(&name).map_err(|e| Refused(StatusCode::NOT_FOUND, format!("{e:#}")))?;
+    let entry = daemon.entry(&name).map_err(refused)?;
     let Some(app) = entry.app() else {
         return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, entry.status().unserved(&name)));
     };

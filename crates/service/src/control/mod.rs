@@ -3,6 +3,7 @@
 pub(crate) mod caches;
 pub(crate) mod daemon;
 mod peer;
+mod problems;
 mod scrapes;
 pub(crate) mod volume;
 
@@ -90,7 +91,9 @@ impl ControlThread {
         let _inside = self.0.enter();
         let listener = tokio::net::UnixListener::from_std(std::os::unix::net::UnixListener::from(fd))
             .context("the control socket")?;
-        let service = router.layer(axum::middleware::from_fn(peer::check));
+        let service = router
+            .layer(axum::middleware::from_fn(peer::check))
+            .layer(axum::middleware::from_fn(problems::as_json));
         let task = self.0.spawn(async move {
             let service = service.into_make_service_with_connect_info::<Peer>();
             if let Err(e) = axum::serve(listener, service).await {
@@ -117,7 +120,45 @@ pub(crate) async fn unknown() -> Refused {
     Refused(StatusCode::NOT_FOUND, "there is nothing here: /v1/openapi.json lists what there is".to_owned())
 }
 
-/// A document of the API as JSON.
-pub(crate) fn document(api: utoipa::openapi::OpenApi) -> Json<Value> {
-    Json(serde_json::to_value(api).unwrap_or_default())
+/// The description of an API as JSON: named after this program and not after a library, with each refusal's body, the name in
+/// each path, and a word for each answer.
+pub(crate) fn document(api: utoipa::openapi::OpenApi, about: &str) -> Json<Value> {
+    let mut all = serde_json::to_value(api).unwrap_or_default();
+    all["info"] = json!({
+        "title": "Loligo",
+        "description": about,
+        "version": env!("CARGO_PKG_VERSION"),
+        "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+    });
+    all["components"]["schemas"]["Problem"] = json!({
+        "description": "Why something cannot be.",
+        "type": "object",
+        "required": ["error"],
+        "properties": { "error": { "description": "The cause, and what mends it.", "type": "string" } },
+    });
+    let problem = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
+    let name = json!({ "name": "name", "in": "path", "required": true, "description": "The volume", "schema": { "type": "string" } });
+    let paths = all["paths"].as_object_mut().into_iter().flatten();
+    for (path, way) in
+        paths.flat_map(|(p, ways)| ways.as_object_mut().into_iter().flatten().map(move |(_, way)| (p, way)))
+    {
+        way["responses"]["default"] = json!({ "description": "It cannot be: the error says why" });
+        for (status, answer) in way["responses"].as_object_mut().into_iter().flatten() {
+            if answer["description"].is_null() {
+                answer["description"] = json!("Done");
+            }
+            if !status.starts_with('2') && answer["content"].is_null() {
+                answer["content"] = problem.clone();
+            }
+        }
+        let has_name = |p: &Value| p["name"] == "name" && p["in"] == "path";
+        let has_name = way["parameters"].as_array().is_some_and(|all| all.iter().any(has_name));
+        if path.contains("{name}") && !has_name {
+            match way["parameters"].as_array_mut() {
+                Some(all) => all.push(name.clone()),
+                None => way["parameters"] = json!([name]),
+            }
+        }
+    }
+    Json(all)
 }

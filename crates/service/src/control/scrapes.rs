@@ -58,5 +58,5 @@ pub(super) async fn serve(listener: TcpListener, served: Served) {
 
 async fn scrape(State(served): State<Served>) -> Response {
     let text = blocking(move || metrics::text(&served())).await;
-    ([("content-type", "text/plain; version=0.0.4")], text).into_response()
+    ([("content-type", metrics::CONTENT_TYPE)], text).into_response()
 }

@@ -45,7 +45,12 @@ fn routes() -> OpenApiRouter<Arc<App>> {
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, api) = routes().split_for_parts();
     router
-        .route("/v1/openapi.json", axum::routing::get(|| async { document(api) }))
+        .route(
+            "/v1/openapi.json",
+            axum::routing::get(|| async {
+                document(api, "The control API of one volume, HTTP on its own socket")
+            }),
+        )
         .fallback(unknown)
         .with_state(app)
 }

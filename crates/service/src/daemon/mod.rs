@@ -16,7 +16,7 @@ pub mod state;
 mod status;
 pub(crate) mod supervisor;
 mod void;
-mod volumes;
+pub(crate) mod volumes;
 pub(crate) mod words;
 
 use crate::app::App;

@@ -23,6 +23,11 @@ struct Set {
     closed: bool,
 }
 
+/// There is no such volume.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no volume '{0}': 'loligo volume list' shows those that there are")]
+pub(crate) struct NoVolume(String);
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
@@ -63,7 +68,7 @@ impl Volumes {
     pub(super) fn find(&self, name: &str) -> Result<Known> {
         match self.set().known.get(name) {
             Some(known) => Ok(known.clone()),
-            None => bail!("there is no volume '{name}': 'loligo volume list' shows those that there are"),
+            None => Err(NoVolume(name.to_owned()).into()),
         }
     }
 
