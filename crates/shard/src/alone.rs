@@ -38,7 +38,7 @@ impl Alone {
             me: 0,
             router: Router::new(size, block, 1, core.params().seq_promotion),
             core,
-            cache: Port::new(cache.on_ring(CACHE_ID)),
+            cache: Port::new(cache.on_ring(CACHE_ID)?),
             disk: Port::new(spec.device(disk, CORE_ID)),
             home_start,
             boxes: [Mailbox::new()?].into(),

@@ -6,7 +6,7 @@ use crate::looper::Engine;
 use crate::mail::Mailbox;
 use crate::port::Port;
 use crate::start::{Backend, CACHE_ID, CORE_ID, CoreSource};
-use loligo_block::{AnyDevice, CacheDevice, DeviceSpec, IoError, IoKind};
+use loligo_block::{AnyDevice, DeviceSpec, IoError, IoKind};
 use loligo_cache::{Core, Router};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct Draft {
     size: u64,
     block: u32,
     core: AnyDevice,
-    cache: Option<(Core, CacheDevice, u64)>,
+    cache: Option<(Core, AnyDevice, u64)>,
 }
 
 /// The engines of `threads` threads over `core`, for a volume of `size` bytes in blocks of `block`.
@@ -36,7 +36,9 @@ pub(crate) fn all(
         CoreSource::File(DeviceSpec::Hdd { .. }, _) if threads > 1 => {
             return invalid("a modelled disk has one set of heads: use it with --shards 1");
         }
-        CoreSource::File(spec, file) => (0..threads).map(|_| file.on_ring(&spec, CORE_ID)).collect(),
+        CoreSource::File(spec, file) => {
+            (0..threads).map(|_| file.on_ring(&spec, CORE_ID)).collect::<Result<_, _>>()?
+        }
         CoreSource::Device(_) if threads > 1 => {
             return invalid("this core belongs to one thread: use it with --shards 1");
         }
@@ -45,7 +47,8 @@ pub(crate) fn all(
     let caches: Vec<Option<_>> = match backend {
         Backend::Bare => (0..threads).map(|_| None).collect(),
         Backend::Cached { cache, cores, home_start } => {
-            cores.into_iter().map(|c| Some((c, cache.clone(), home_start))).collect()
+            let part = |c| Ok(Some((c, cache.on_ring(CACHE_ID)?, home_start)));
+            cores.into_iter().map(part).collect::<Result<_, IoError>>()?
         }
     };
     if caches.len() != threads {
@@ -72,7 +75,7 @@ impl Draft {
                 me: self.me,
                 router: Router::new(self.size, self.block, self.threads, core.params().seq_promotion),
                 core,
-                cache: Port::new(cache.on_ring(CACHE_ID)),
+                cache: Port::new(cache),
                 disk,
                 home_start,
                 boxes: boxes.clone(),

@@ -37,8 +37,14 @@ pub(super) fn open_waiting(
     }
 }
 
+/// Descriptors of a file beside its first two that can hold a part of its lock.
+const FURTHER: i64 = 1 << 16;
+/// The last byte of the offset range; those of the further descriptors lie before it.
+const LAST: i64 = i64::MAX - 1;
+
 /// Locks a file on both its descriptors, the second (buffered) one by the last byte of the offset range: a lock of
-/// the whole file by anyone else collides with both, and operations in flight on either keep theirs.
+/// the whole file by anyone else collides with both, and operations in flight on either keep theirs. The bytes of further
+/// descriptors come free once nobody else has any.
 pub(super) fn lock_file(
     path: &Path,
     main: &OwnedFd,
@@ -46,12 +52,26 @@ pub(super) fn lock_file(
     shared: bool,
     deadline: Instant,
 ) -> Result<(), IoError> {
-    let last = i64::MAX - 1;
-    acquire(path, main, shared, 0, last, deadline)?;
+    acquire(path, main, shared, 0, LAST, deadline)?;
     match plain {
-        Some(plain) => acquire(path, plain, shared, last, 1, deadline),
-        None => acquire(path, main, shared, last, 1, deadline),
+        Some(plain) => acquire(path, plain, shared, LAST, 1, deadline)?,
+        None => acquire(path, main, shared, LAST, 1, deadline)?,
     }
+    set_lock(main, libc::F_UNLCK, LAST - FURTHER, FURTHER)
+        .map_err(|n| IoError::from_errno(n, format!("locking {}", path.display())))
+}
+
+/// Locks a further descriptor of a file that is locked: what is in flight on it keeps others out too.
+pub(super) fn lock_further(path: &Path, fd: &OwnedFd, shared: bool) -> Result<(), IoError> {
+    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    for byte in LAST - FURTHER..LAST {
+        match set_lock(fd, kind, byte, 1) {
+            Ok(()) => return Ok(()),
+            Err(libc::EAGAIN | libc::EACCES | libc::EINTR) => {}
+            Err(n) => return Err(IoError::from_errno(n, format!("locking {}", path.display()))),
+        }
+    }
+    Err(IoError::new(IoKind::Invalid, format!("{} is open {FURTHER} times by one process", path.display())))
 }
 
 fn acquire(
@@ -75,8 +95,12 @@ fn acquire(
 }
 
 fn try_lock(fd: &OwnedFd, shared: bool, start: i64, len: i64) -> Result<(), i32> {
+    set_lock(fd, if shared { libc::F_RDLCK } else { libc::F_WRLCK }, start, len)
+}
+
+fn set_lock(fd: &OwnedFd, kind: libc::c_int, start: i64, len: i64) -> Result<(), i32> {
     let lock = libc::flock {
-        l_type: if shared { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start,
         l_len: len,

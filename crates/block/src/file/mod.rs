@@ -1,4 +1,5 @@
-//! Files and raw block devices, opened once: the descriptor that locks is the descriptor that does the I/O.
+//! Files and raw block devices, opened once: each descriptor that does I/O on a file holds a part of its lock, so that what a
+//! killed process has under way keeps the next one out.
 
 mod block;
 mod extents;
@@ -9,6 +10,7 @@ mod lock;
 mod open;
 mod signature;
 mod sync;
+mod writeback;
 
 pub use identity::Identity;
 pub use open::OpenOptions;
@@ -17,9 +19,10 @@ pub use sync::SyncFile;
 
 use crate::{Geometry, IoError, IoKind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What direct I/O on a descriptor demands, bytes.
@@ -40,17 +43,30 @@ struct Handle {
     path: PathBuf,
     is_block: bool,
     in_memory: bool,
+    /// How it was opened, but for direct I/O.
+    flags: OFlags,
+    locked: bool,
     /// But for the size, which is beside it.
     geometry: Geometry,
     size: AtomicU64,
     identity: Identity,
     warnings: Vec<String>,
+    failures: writeback::Failures,
+    /// Direct I/O was refused for an operation, and that was said.
+    refusal_said: AtomicBool,
+}
+
+impl Handle {
+    fn read_only(&self) -> bool {
+        !self.flags.contains(OFlags::RDWR)
+    }
 }
 
 /// An open file or raw block device; clones share the descriptors, and with them the lock.
 #[derive(Debug, Clone)]
 pub struct DeviceFile {
     handle: Arc<Handle>,
+    user: Arc<writeback::User>,
     /// Bytes of it that lie before what this one reads and writes.
     start: u64,
 }
@@ -75,7 +91,7 @@ impl DeviceFile {
             let text = format!("{}: nothing can begin at byte {start} of it", self.path().display());
             return Err(IoError::new(IoKind::Invalid, text));
         }
-        Ok(DeviceFile { handle: self.handle.clone(), start })
+        Ok(DeviceFile { start, ..self.clone() })
     }
 
     /// Where `offset` lies on the whole device.
@@ -128,22 +144,49 @@ impl DeviceFile {
         self.handle.main.as_fd()
     }
 
-    /// The descriptor for I/O at `pos` of the whole device with memory at `addr`, and how many of `len` bytes it can take in one call:
-    /// direct where offset, length and address allow it, else the plain descriptor up to where they do.
-    pub(crate) fn route(&self, pos: u64, len: u64, addr: usize, plain_only: bool) -> (BorrowedFd<'_>, u64) {
-        let main = self.handle.main.as_fd();
-        let Some((dio, plain)) = &self.handle.direct else { return (main, len) };
-        let plain = plain.as_fd();
+    /// The way for I/O at `pos` of the whole device with memory at `addr`, `len` bytes at most: direct where offset, length and
+    /// address allow it, else buffered up to where they do.
+    pub(crate) fn route(&self, pos: u64, len: u64, addr: usize, plain_only: bool) -> Route<'_> {
+        let buffered = |len| Route { fd: self.buffered_fd(), len, is_direct: false };
+        let Some((dio, _)) = &self.handle.direct else { return buffered(len) };
         let align = dio.offset as u64;
         let off = pos % align;
         if plain_only {
-            (plain, len)
+            buffered(len)
         } else if off != 0 {
-            (plain, len.min(align - off))
+            buffered(len.min(align - off))
         } else if len < align || !addr.is_multiple_of(dio.memory as usize) {
-            (plain, len)
+            buffered(len)
         } else {
-            (main, len / align * align)
+            Route { fd: self.handle.main.as_fd(), len: len / align * align, is_direct: true }
         }
     }
+
+    /// Whether a write by `route` must be durable when it returns, though nobody asked: nobody flushes a device without a
+    /// volatile cache, and the page cache is one.
+    pub(crate) fn writes_through(&self, route: &Route<'_>) -> bool {
+        !route.is_direct && !self.handle.geometry.volatile_cache
+    }
+
+    /// Says, once, that direct I/O was refused for an operation although the file accepts it.
+    pub(crate) fn say_refusal(&self) {
+        if !self.handle.refusal_said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "{}: direct I/O is refused for some operations: they go through the page cache, slower{}",
+                self.path().display(),
+                if self.handle.geometry.volatile_cache { "" } else { ", and each is written through" }
+            );
+        }
+    }
+}
+
+/// How a part of an operation is carried out.
+#[derive(Debug)]
+pub(crate) struct Route<'a> {
+    /// The descriptor.
+    pub(crate) fd: BorrowedFd<'a>,
+    /// Bytes that one call may move.
+    pub(crate) len: u64,
+    /// Past the page cache.
+    pub(crate) is_direct: bool,
 }

@@ -1,5 +1,6 @@
 //! Opening: direct I/O where it is accepted, locked before anything is read.
 
+use super::writeback::{Failures, User};
 use super::{DeviceFile, DioAlign, Handle, Identity, block, lock};
 use crate::{Buf, Geometry, IoError, IoKind, SECTOR};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -56,7 +57,7 @@ impl DeviceFile {
         let direct = if options.direct { open_direct(path, flags, deadline, &mut warnings)? } else { None };
         let (main, direct) = match direct {
             Some((main, align)) => {
-                let plain = open_plain_twin(&main, flags).map_err(at_path)?;
+                let plain = buffered_again(main.as_fd(), flags).map_err(at_path)?;
                 (main, Some((align, plain)))
             }
             None => (lock::open_waiting(path, flags, deadline)?, None),
@@ -72,7 +73,9 @@ impl DeviceFile {
         }
 
         let (geometry, identity) = if is_block {
-            block::describe(&main, path)?
+            let (geometry, identity) = block::describe(&main, path)?;
+            // The page cache is volatile, whatever the device has.
+            (Geometry { volatile_cache: geometry.volatile_cache || direct.is_none(), ..geometry }, identity)
         } else {
             describe_file(&main, path, direct.as_ref().map(|d| d.0), options.read_only, &mut warnings)?
         };
@@ -83,8 +86,22 @@ impl DeviceFile {
         }
         let path = path.to_owned();
         let size = geometry.size.into();
-        let handle = Handle { main, direct, path, is_block, in_memory, geometry, size, identity, warnings };
-        Ok(DeviceFile { handle: Arc::new(handle), start: 0 })
+        let handle = Handle {
+            main,
+            direct,
+            path,
+            is_block,
+            in_memory,
+            flags,
+            locked: !is_block && options.exclusive.is_some(),
+            geometry,
+            size,
+            identity,
+            warnings,
+            failures: Failures::default(),
+            refusal_said: false.into(),
+        };
+        Ok(DeviceFile { handle: Arc::new(handle), user: User::sharing(), start: 0 })
     }
 
     /// Makes a file of `size` bytes, all holes, and opens it. Refuses one that exists.
@@ -135,7 +152,7 @@ fn open_direct(
 }
 
 /// The same inode once more, without direct I/O (and without `O_EXCL`, which the first descriptor holds).
-fn open_plain_twin(main: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn buffered_again(main: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let again = format!("/proc/self/fd/{}", main.as_raw_fd());
     rustix::fs::open(again, flags - OFlags::EXCL - OFlags::DIRECT, Mode::empty())
 }

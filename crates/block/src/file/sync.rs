@@ -1,10 +1,9 @@
 //! Blocking I/O on an open device.
 
-use super::DeviceFile;
+use super::{DeviceFile, Route};
 use crate::op::check_range;
 use crate::{Buf, IoError, IoKind, SyncIo};
-use rustix::fd::BorrowedFd;
-use rustix::io::Errno;
+use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
@@ -33,7 +32,7 @@ const AHEAD: usize = 8;
 impl SyncFile {
     /// Blocking access to `file`.
     pub fn new(file: DeviceFile) -> SyncFile {
-        SyncFile { file, ahead: None }
+        SyncFile { file: file.listening(), ahead: None }
     }
 
     /// The open file.
@@ -70,21 +69,24 @@ impl SyncFile {
         offset: u64,
         len: usize,
         addr: usize,
-        mut call: impl FnMut(BorrowedFd<'_>, std::ops::Range<usize>, u64) -> Result<usize, Errno>,
+        mut call: impl FnMut(&Route<'_>, std::ops::Range<usize>, u64) -> Result<usize, Errno>,
     ) -> Result<(), IoError> {
         let mut done = 0;
         let mut plain_only = false;
         while done < len {
             let pos = self.file.position(offset + done as u64);
-            let (fd, n) = self.file.route(pos, (len - done) as u64, addr + done, plain_only);
-            match call(fd, done..done + n as usize, pos) {
+            let route = self.file.route(pos, (len - done) as u64, addr + done, plain_only);
+            match call(&route, done..done + route.len as usize, pos) {
                 Ok(0) => {
                     let text = format!("{verb} at {pos} of {}: did it shrink?", self.file.path().display());
                     return Err(IoError::new(IoKind::Io, text));
                 }
                 Ok(moved) => done += moved,
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::INVAL) if self.file.dio().is_some() && !plain_only => plain_only = true,
+                Err(Errno::INVAL) if route.is_direct => {
+                    plain_only = true;
+                    self.file.say_refusal();
+                }
                 Err(e) => return Err(self.failed(verb, pos, e)),
             }
         }
@@ -137,7 +139,9 @@ impl SyncIo for SyncFile {
             let len = part.len();
             let to = if bounced { &mut bounce[..len] } else { &mut *part };
             let addr = to.as_ptr().addr();
-            self.steps("read", at, len, addr, |fd, range, pos| rustix::io::pread(fd, &mut to[range], pos))?;
+            self.steps("read", at, len, addr, |route, range, pos| {
+                rustix::io::pread(route.fd, &mut to[range], pos)
+            })?;
             if bounced {
                 part.copy_from_slice(&bounce[..len]);
             }
@@ -183,14 +187,20 @@ impl SyncIo for SyncFile {
             let at = offset + (i * CHUNK) as u64;
             let copy = bounced.then(|| Buf::copy_of(part));
             let from = copy.as_deref().unwrap_or(part);
-            self.steps("write", at, from.len(), from.as_ptr().addr(), |fd, range, pos| {
-                rustix::io::pwrite(fd, &from[range], pos)
+            self.steps("write", at, from.len(), from.as_ptr().addr(), |route, range, pos| {
+                if self.file.writes_through(route) {
+                    let part = [IoSlice::new(&from[range])];
+                    rustix::io::pwritev2(route.fd, &part, pos, ReadWriteFlags::DSYNC)
+                } else {
+                    rustix::io::pwrite(route.fd, &from[range], pos)
+                }
             })?;
         }
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), IoError> {
-        rustix::fs::fdatasync(self.file.main_fd()).map_err(|e| self.failed("flush", 0, e))
+        let flushed = rustix::fs::fdatasync(self.file.buffered_fd()).map_err(|e| self.failed("flush", 0, e));
+        self.file.durable(flushed)
     }
 }

@@ -63,14 +63,16 @@ impl CacheDevice {
         }
     }
 
-    /// Access through the ring of a thread, as its device `id`.
-    pub fn on_ring(&self, id: DevId) -> AnyDevice {
-        match self {
-            CacheDevice::Whole(file) => AnyDevice::File(UringFile::new(file.clone(), id)),
-            CacheDevice::Share(file, map) => {
-                AnyDevice::Mapped(Box::new(MappedDevice::new(UringFile::new(file.clone(), id), map.clone())))
-            }
-        }
+    /// Access through the ring of a thread, as its device `id` and a user of its own.
+    ///
+    /// # Errors
+    /// Where the device cannot be opened once more.
+    pub fn on_ring(&self, id: DevId) -> Result<AnyDevice, IoError> {
+        let io = UringFile::new(self.file().separate()?, id);
+        Ok(match self {
+            CacheDevice::Whole(_) => AnyDevice::File(io),
+            CacheDevice::Share(_, map) => AnyDevice::Mapped(Box::new(MappedDevice::new(io, map.clone()))),
+        })
     }
 }
 

@@ -23,7 +23,7 @@ pub struct UringFile {
 impl UringFile {
     /// Puts `file` on a ring as device `id`; every file device on one ring needs its own.
     pub fn new(file: DeviceFile, id: DevId) -> UringFile {
-        UringFile { file, id, in_flight: 0 }
+        UringFile { file: file.listening(), id, in_flight: 0 }
     }
 
     /// Carries out a read or write at once. tmpfs cannot do I/O without permission to block, so the kernel would hand

@@ -1,7 +1,7 @@
 //! One operation in flight: which system call comes next, and what its result means.
 
 use super::{DevId, ZERO_CHUNK, zero_chunk};
-use crate::file::DeviceFile;
+use crate::file::{DeviceFile, Route};
 use crate::{Buf, Completion, IoError, IoKind, Op, OpKind, Shared};
 use io_uring::{opcode, squeue, types};
 use rustix::fd::AsRawFd;
@@ -39,6 +39,8 @@ pub(super) struct Flight {
     space: Space,
     /// Direct I/O was refused for this operation.
     plain_only: bool,
+    /// The system call in progress returns when its bytes are durable.
+    durable: bool,
     retries: u16,
     /// Nobody waits for it any more: it only keeps what the kernel may still reach.
     pub(super) orphan: bool,
@@ -68,6 +70,7 @@ impl Flight {
             zeros: None,
             space,
             plain_only: false,
+            durable: false,
             retries: 0,
             orphan: false,
         };
@@ -94,23 +97,25 @@ impl Flight {
         let main = types::Fd(self.file.main_fd().as_raw_fd());
         match &mut self.op.kind {
             OpKind::WriteMany(_) => unreachable!("the device refuses groups"),
-            OpKind::Flush => opcode::Fsync::new(main).flags(types::FsyncFlags::DATASYNC).build(),
+            OpKind::Flush => {
+                self.durable = true;
+                let buffered = types::Fd(self.file.buffered_fd().as_raw_fd());
+                opcode::Fsync::new(buffered).flags(types::FsyncFlags::DATASYNC).build()
+            }
             OpKind::Read(buf) => {
                 let ptr = buf[self.done as usize..].as_mut_ptr();
-                let (fd, len) = self.file.route(pos, rest.min(MAX_CALL), ptr.addr(), self.plain_only);
-                self.asked = len;
-                opcode::Read::new(types::Fd(fd.as_raw_fd()), ptr, len as u32).offset(pos).build()
+                let route = self.file.route(pos, rest.min(MAX_CALL), ptr.addr(), self.plain_only);
+                self.asked = route.len;
+                let fd = types::Fd(route.fd.as_raw_fd());
+                opcode::Read::new(fd, ptr, route.len as u32).offset(pos).build()
             }
             OpKind::Write { data, fua } => {
                 let bytes: &[u8] = self.bounce.as_deref().unwrap_or(data);
                 let ptr = bytes[self.done as usize..].as_ptr();
-                let (fd, len) = self.file.route(pos, rest.min(MAX_CALL), ptr.addr(), self.plain_only);
-                self.asked = len;
-                let flags = if *fua { libc::RWF_DSYNC } else { 0 };
-                opcode::Write::new(types::Fd(fd.as_raw_fd()), ptr, len as u32)
-                    .offset(pos)
-                    .rw_flags(flags)
-                    .build()
+                let route = self.file.route(pos, rest.min(MAX_CALL), ptr.addr(), self.plain_only);
+                self.asked = route.len;
+                self.durable = *fua || self.file.writes_through(&route);
+                write(&route, ptr, pos, self.durable)
             }
             OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => {
                 let mode = match self.space {
@@ -119,11 +124,10 @@ impl Flight {
                     Space::Write => {
                         let zeros = self.zeros.get_or_insert_with(|| zero_chunk(zeros));
                         let chunk = rest.min(ZERO_CHUNK as u64);
-                        let (fd, len) = self.file.route(pos, chunk, zeros.as_ptr().addr(), self.plain_only);
-                        self.asked = len;
-                        return opcode::Write::new(types::Fd(fd.as_raw_fd()), zeros.as_ptr(), len as u32)
-                            .offset(pos)
-                            .build();
+                        let route = self.file.route(pos, chunk, zeros.as_ptr().addr(), self.plain_only);
+                        self.asked = route.len;
+                        self.durable = self.file.writes_through(&route);
+                        return write(&route, zeros.as_ptr(), pos, self.durable);
                     }
                 };
                 self.asked = rest;
@@ -137,12 +141,10 @@ impl Flight {
         if res < 0 {
             return self.failed(-res);
         }
-        let whole_at_once = match self.op.kind {
-            OpKind::Flush => true,
-            OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => self.space != Space::Write,
-            OpKind::Read(_) | OpKind::Write { .. } | OpKind::WriteMany(_) => false,
-        };
-        if whole_at_once {
+        if matches!(self.op.kind, OpKind::Flush) {
+            return Next::Done(self.file.durable(Ok(())));
+        }
+        if !self.moves_bytes() {
             return Next::Done(Ok(()));
         }
         if res == 0 {
@@ -155,6 +157,15 @@ impl Flight {
         }
         self.done += res as u64;
         if self.done == self.op.len() { Next::Done(Ok(())) } else { Next::Again }
+    }
+
+    /// Whether the system call in progress reads or writes, and may do so in part.
+    fn moves_bytes(&self) -> bool {
+        match self.op.kind {
+            OpKind::Flush => false,
+            OpKind::Discard { .. } | OpKind::WriteZeroes { .. } => self.space == Space::Write,
+            OpKind::Read(_) | OpKind::Write { .. } | OpKind::WriteMany(_) => true,
+        }
     }
 
     fn failed(&mut self, errno: i32) -> Next {
@@ -174,11 +185,15 @@ impl Flight {
                 Next::Again
             }
             // The descriptor claims direct I/O but refuses this request: the file system knows why, we need not.
-            libc::EINVAL if self.file.dio().is_some() && !self.plain_only => {
+            libc::EINVAL if self.moves_bytes() && self.file.dio().is_some() && !self.plain_only => {
                 self.plain_only = true;
+                self.file.say_refusal();
                 Next::Again
             }
-            _ => Next::Done(Err(IoError::from_errno(errno, self.describe()))),
+            _ => {
+                let failed = Err(IoError::from_errno(errno, self.describe()));
+                Next::Done(if self.durable { self.file.durable(failed) } else { failed })
+            }
         }
     }
 
@@ -207,4 +222,12 @@ impl Flight {
         let pos = self.file.position(self.op.offset + self.done);
         format!("{verb} of {} bytes at {pos} of {}", self.asked, self.file.path().display())
     }
+}
+
+fn write(route: &Route<'_>, from: *const u8, pos: u64, durable: bool) -> squeue::Entry {
+    let flags = if durable { libc::RWF_DSYNC } else { 0 };
+    opcode::Write::new(types::Fd(route.fd.as_raw_fd()), from, route.len as u32)
+        .offset(pos)
+        .rw_flags(flags)
+        .build()
 }

@@ -207,13 +207,16 @@ impl CoreFile {
     }
 
     /// Access through the ring of a thread, as its device `id`, at the pace of `spec`. Of several threads only one may write the
-    /// head.
-    pub fn on_ring(&self, spec: &DeviceSpec, id: DevId) -> AnyDevice {
-        let device = spec.device(self.file.clone(), id);
-        match &self.veil {
+    /// head. The thread is a user of its own.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened once more.
+    pub fn on_ring(&self, spec: &DeviceSpec, id: DevId) -> Result<AnyDevice, IoError> {
+        let device = spec.device(self.file.separate()?, id);
+        Ok(match &self.veil {
             Some(veil) => AnyDevice::Veiled(Box::new(VeiledDevice::new(device, veil.clone()))),
             None => device,
-        }
+        })
     }
 }
 

@@ -11,3 +11,4 @@ mod layers;
 mod locking;
 mod mapped;
 mod veiled;
+mod write_back;

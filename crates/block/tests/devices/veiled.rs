@@ -47,7 +47,7 @@ fn over_files(claim: impl Fn(&mut Rig<AnyDevice>, &std::path::Path, &Veil)) {
         io.write_at(0, &pattern(MIB as usize, 3)).unwrap();
         io.write_at(0, &veil.block()).unwrap();
         let core = CoreFile::veiled(file, veil.clone());
-        let dev = core.on_ring(&DeviceSpec::File(path.clone()), DevId(0));
+        let dev = core.on_ring(&DeviceSpec::File(path.clone()), DevId(0)).unwrap();
         claim(&mut Rig { dev, ring: Ring::new(8).unwrap() }, &path, &veil);
     }
 }
