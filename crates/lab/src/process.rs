@@ -31,7 +31,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` in a process group of its own, without a terminal; its output goes to `log`. It runs once it is let go, so that
+    /// Starts `command` in a process group of its own and in `/`, without a terminal; its output goes to `log`. It runs once it is let go, so that
     /// what nobody has written down never does.
     ///
     /// # Errors
@@ -41,6 +41,8 @@ impl Process {
         let out = out.with_context(|| format!("opening {}", log.display()))?;
         let err = out.try_clone().with_context(|| format!("opening {}", log.display()))?;
         let mut waits = waiting(command);
+        // As a service: Debian's Ceph 18 looks for its object classes below the folder it is started in.
+        waits.current_dir("/");
         waits.process_group(0).stdin(Stdio::piped()).stdout(out).stderr(err);
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = waits.spawn().with_context(|| format!("starting {program} for {name}"))?;
@@ -245,6 +247,15 @@ mod tests {
         assert!(wait(&[process], Duration::from_secs(10)) && !mark.exists(), "it ran all the same");
         let process = hold().go();
         assert!(wait(&[process], Duration::from_secs(10)) && mark.exists(), "it did not run");
+    }
+
+    #[test]
+    fn a_process_runs_in_the_root_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let process = Process::hold("pwd", &Command::new("pwd"), &out).unwrap().go();
+        assert!(wait(&[process], Duration::from_secs(10)), "it did not end");
+        assert_eq!(std::fs::read_to_string(out).unwrap(), "/\n");
     }
 
     #[test]
