@@ -241,8 +241,10 @@ impl Written {
     /// # Errors
     /// What fio says.
     pub fn is_in(&self, there: &Fio) -> Result<(), String> {
-        // Only one behind the other it knows which of the last writes it noted down, and which were still under way.
-        let state: &[&str] = if self.state { &["--verify_state_load=1", "--iodepth=1"] } else { &[] };
+        // Only one behind the other it knows which of the last writes it noted down, and which were still under way. fio 3.41 looks at
+        // writes behind its notes where the job is to write.
+        let state: &[&str] =
+            if self.state { &["--verify_state_load=1", "--iodepth=1", "--rw=randread"] } else { &[] };
         // It would note down that everything is there now.
         let more = [state, &["--verify_only", "--verify_state_save=0"]].concat();
         verified(Fio { way: there.way.clone(), ..self.fio.clone() }.pass(self.seed, &more))
