@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/loligo
 
-.PHONY: help demo demo-ceph test test-vm build install deb lint fmt deny clean
+.PHONY: help demo demo-ceph test test-vm test-releases build install deb lint fmt deny clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -23,6 +23,9 @@ test: ## every test; the last line counts them. FUZZ_S=60 and LOLIGO_SEEDS=N run
 
 test-vm: ## ublk and the kernel's own caches in a small virtual machine (kernel 6.12); LOLIGO_LONG=1 runs longer
 	@scripts/test-vm.sh
+
+test-releases: ## the RBD and OSD suites on Ceph 18.2 and 20.2, in roots of Debian 13 and sid (root; FILTER=name, SUITES=rbd)
+	@scripts/test-releases.sh
 
 build: ## the program, in target/release/loligo
 	@scripts/build.sh
