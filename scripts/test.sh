@@ -5,6 +5,7 @@
 # Longer forms, by environment:
 #   FUZZ_S=60            seconds for every fuzzer (10 without it)
 #   LOLIGO_SEEDS=100000  seeds of the simulation (2,000 without it); LOLIGO_SEED=N runs that one alone
+#   LOLIGO_FRESH=n       200 seeds of the simulation from n on as well (none without it)
 #   LOLIGO_LONG=1        20 rounds of what is done to RBD images on a cluster and to a ublk device in a virtual machine, and there an OSD
 #                        and a whole Debian (two hours or more; give TEST_MINUTES too)
 #   LOLIGO_TRACES=DIR    folder with the published block traces, for the miss ratios (skipped without it)

@@ -11,7 +11,7 @@ use loligo_block::{
 };
 use loligo_cache::api::{Dev, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::{Core, Router};
@@ -145,16 +145,7 @@ fn open_options() -> OpenOptions {
     }
 }
 
-const DEVICES: Devices = Devices {
-    journal_unit: 512,
-    cache_volatile: false,
-    core_volatile: false,
-    core_unmaps: true,
-    core_groups: false,
-    core_large: Large::NEVER,
-    core_snapshots: false,
-    page_writes: PAGE_WRITES,
-};
+const DEVICES: Devices = Devices { core_unmaps: true, ..Devices::PLAIN };
 
 fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Result<(Core, Router)> {
     open::format(cache, o)?;

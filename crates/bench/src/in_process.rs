@@ -7,31 +7,16 @@ use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use loligo_block::{
-    Buf, CacheDevice, DeviceFile, DeviceSpec, Geometry, OpenOptions as FileOptions, ReqKind, Request,
-    SyncFile,
+    Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqKind, Request, SyncFile,
 };
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_shard::Alone;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const BLOCK: u64 = 4096;
-
-/// What an engine is told of its cache device and of a core that is a file or a disk.
-pub(crate) fn devices(near: Geometry, far: Geometry) -> Devices {
-    Devices {
-        journal_unit: near.logical_block.max(512),
-        cache_volatile: near.volatile_cache,
-        core_volatile: far.volatile_cache,
-        core_unmaps: far.can_unmap,
-        core_groups: false,
-        core_large: Large::NEVER,
-        core_snapshots: false,
-        page_writes: PAGE_WRITES,
-    }
-}
 
 /// A write-back volume of one shard.
 pub(crate) struct InProcess {
@@ -54,7 +39,7 @@ impl InProcess {
         sb.layout.limit = limit;
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let opened = open::open(&mut dev, &mut SyncFile::new(disk.clone()), sb, &options)?;
-        let (sb, mut cores) = opened.into_cores(Mode::Wb, &options, &devices(near, far));
+        let (sb, mut cores) = opened.into_cores(Mode::Wb, &options, &Devices::of(near, far));
         let volume = (sb.home_start, sb.home_length);
         let shard = Alone::new(cores.remove(0), cache, (core, disk), volume)?;
         Ok(InProcess { shard, runs: 0 })

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use loligo_block::{Buf, Finished, HddKind, HddModel, HddParams, Op, OpKind, ReqKind, Request, Rpm, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::{Core, Router};
@@ -162,16 +162,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
     let oo = OpenOptions { force: false, params: o.params, bug: None };
     let sb = Superblock::load(&mut cache)?;
     let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
-    let devices = Devices {
-        journal_unit: 512,
-        cache_volatile: true,
-        core_volatile: false,
-        core_unmaps: true,
-        core_groups: false,
-        core_large: Large::NEVER,
-        core_snapshots: false,
-        page_writes: PAGE_WRITES,
-    };
+    let devices = Devices { cache_volatile: true, core_unmaps: true, ..Devices::PLAIN };
     let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);
     let mut core: Core = cores.remove(0);
     let mut router = Router::new(o.core, 512, 1, 8);

@@ -17,7 +17,7 @@ use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region
 use crate::tables::Tables;
 use crate::units::{BLOCK, Stripe};
 use crate::veil;
-use loligo_block::{IoError, SyncIo, crc32c};
+use loligo_block::{Geometry, IoError, SyncIo, crc32c};
 use thiserror::Error;
 
 pub use compare::Comparison;
@@ -313,6 +313,31 @@ pub struct Devices {
     pub core_snapshots: bool,
     /// Pages of a checkpoint being written at a time ([`PAGE_WRITES`] unless something else is to be tried).
     pub page_writes: u32,
+}
+
+impl Devices {
+    /// Units of 512 B, and nothing that asks the engine for more: what is written stays, nobody wants groups or takes snapshots.
+    pub const PLAIN: Devices = Devices {
+        journal_unit: 512,
+        cache_volatile: false,
+        core_volatile: false,
+        core_unmaps: false,
+        core_groups: false,
+        core_large: Large::NEVER,
+        core_snapshots: false,
+        page_writes: PAGE_WRITES,
+    };
+
+    /// A cache and a core that say this of themselves.
+    pub fn of(cache: Geometry, core: Geometry) -> Devices {
+        Devices {
+            journal_unit: cache.logical_block.max(512),
+            cache_volatile: cache.volatile_cache,
+            core_volatile: core.volatile_cache,
+            core_unmaps: core.can_unmap,
+            ..Devices::PLAIN
+        }
+    }
 }
 
 /// From which size on (bytes, whole blocks) a write costs the core as little at once as when destaged.

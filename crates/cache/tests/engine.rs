@@ -3,7 +3,7 @@
 use loligo_block::{Answer, Buf, OpKind, ReqError, ReqKind, Request, SyncIo, crc32c};
 use loligo_cache::api::{Control, Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::page::{Directory, Entry, PAGE, Root, encode_page};
 use loligo_cache::params::Params;
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
@@ -29,16 +29,8 @@ fn options() -> OpenOptions {
     OpenOptions { force: false, params: Params::default(), bug: None }
 }
 
-const DEVICES: Devices = Devices {
-    journal_unit: 512,
-    cache_volatile: true,
-    core_volatile: true,
-    core_unmaps: true,
-    core_groups: false,
-    core_large: Large::NEVER,
-    core_snapshots: false,
-    page_writes: PAGE_WRITES,
-};
+const DEVICES: Devices =
+    Devices { cache_volatile: true, core_volatile: true, core_unmaps: true, ..Devices::PLAIN };
 
 impl Rig {
     fn new(mode: Mode, shards: u16, line_size: u32) -> Rig {

@@ -6,7 +6,7 @@ use loligo_block::{
 };
 use loligo_cache::Core;
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_export::{Export, Limits, Volume};
@@ -40,16 +40,7 @@ fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
     open::format(&mut c, &format).expect("format");
     let options = OpenOptions { force: false, params: Params::default(), bug: None };
     let sb = Superblock::load(&mut c).expect("superblock");
-    let devices = Devices {
-        journal_unit: 512,
-        cache_volatile: true,
-        core_volatile: true,
-        core_unmaps: false,
-        core_groups: false,
-        core_large: Large::NEVER,
-        core_snapshots: false,
-        page_writes: PAGE_WRITES,
-    };
+    let devices = Devices { cache_volatile: true, core_volatile: true, ..Devices::PLAIN };
     open::open(&mut c, &mut d, sb, &options).expect("open").into_cores(Mode::Wb, &options, &devices).1
 }
 

@@ -229,7 +229,7 @@ impl<E: Engine> Run<E> {
                 return Err(self.stalled());
             }
         }
-        Ok(())
+        self.w.recount()
     }
 
     fn idle(&mut self, ns: u64) -> Result<(), Wrong> {
@@ -315,7 +315,7 @@ impl<E: Engine> Run<E> {
             }
             self.check_control("management")?;
         }
-        Ok(())
+        self.w.recount()
     }
 
     fn check_control(&mut self, what: &str) -> Result<bool, Wrong> {

@@ -4,19 +4,36 @@ use crate::{Failure, Summary};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// The number in the environment's `key`, if it is there.
+///
+/// # Panics
+/// Where it is no number: fewer seeds than were asked for would look like all of them.
+fn number(key: &str) -> Option<u64> {
+    let text = std::env::var(key).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{key}={text} is no number")))
+}
+
 /// The seeds to run: `LOLIGO_SEED=n` for that one, `LOLIGO_SEEDS=n` for the first n, `default` otherwise.
 ///
 /// # Panics
-/// Where one of them is no number: fewer seeds than were asked for would look like all of them.
+/// Where one of them is no number.
 pub fn seeds(default: u64) -> Vec<u64> {
-    let number = |key| {
-        let text = std::env::var(key).ok()?;
-        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{key}={text} is no number")))
-    };
     match (number("LOLIGO_SEED"), number("LOLIGO_SEEDS")) {
         (Some(one), _) => vec![one],
         (None, many) => (0..many.unwrap_or(default)).collect(),
     }
+}
+
+/// Seeds that no run had before: from `LOLIGO_FRESH=n` on, as many as `LOLIGO_SEEDS` says or `default`, and where they begin.
+/// Every fifth is wide. Nothing where the environment names none: chance comes from outside.
+///
+/// # Panics
+/// Where one of them is no number.
+pub fn fresh(default: u64) -> Option<(u64, Vec<u64>)> {
+    let start = number("LOLIGO_FRESH")?;
+    let of = |n: u64| if n.is_multiple_of(5) { WIDE + n } else { n };
+    let count = number("LOLIGO_SEEDS").unwrap_or(default);
+    Some((start, (start..start + count).map(of).collect()))
 }
 
 /// Seeds from here on are wide: their worlds have what [`Config::widen`](crate::config::Config::widen) adds.

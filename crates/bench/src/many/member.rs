@@ -1,11 +1,10 @@
 //! One core of the pool, in service.
 
-use crate::in_process::devices;
 use anyhow::{Result, anyhow};
 use loligo_block::{DeviceFile, DeviceSpec, OpenOptions as FileOptions};
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, FormatOptions, OpenOptions};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::CoreIdentity;
 use loligo_export::{Export, Limits};
@@ -46,7 +45,7 @@ impl Member {
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let mut opened_core = loligo_block::SyncFile::new(disk.clone());
         let opened = open::open(&mut dev, &mut opened_core, sb, &options)?;
-        let (sb, cores) = opened.into_cores(Mode::Wb, &options, &devices(near, far));
+        let (sb, cores) = opened.into_cores(Mode::Wb, &options, &Devices::of(near, far));
         let running = loligo_shard::start(Plan {
             export: Export::new(&format!("core{number}"), sb.home_length),
             limits: Limits::default(),

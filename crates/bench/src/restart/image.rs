@@ -13,7 +13,7 @@ use loligo_block::{IoError, Op, OpKind, ReqKind, Request, SyncIo};
 use loligo_cache::Router;
 use loligo_cache::api::{Dev, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, OpenOptions};
 use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
@@ -111,16 +111,7 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
     let params =
         Params { admission: AdmissionKind::Always, seq_cutoff: SeqCutoff::Never, ..Params::default() };
     let options = OpenOptions { force: false, params, bug: None };
-    let devices = Devices {
-        journal_unit: 4096,
-        cache_volatile: false,
-        core_volatile: false,
-        core_unmaps: true,
-        core_groups: false,
-        core_large: Large::NEVER,
-        core_snapshots: false,
-        page_writes: PAGE_WRITES,
-    };
+    let devices = Devices { journal_unit: 4096, core_unmaps: true, ..Devices::PLAIN };
     let opened = open::open(&mut dev, &mut Plain { file: file.try_clone()?, size: core }, sb, &options)?;
     let (mut sb, mut cores) = opened.into_cores(Mode::Wt, &options, &devices);
     let router = Router::new(sb.home_length, 512, 1, params.seq_promotion);

@@ -4,7 +4,7 @@ use loligo_block::{Answer, Buf, IoError, IoKind, Op, OpKind, ReqError, ReqKind, 
 use loligo_cache::Core;
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use std::ops::Range;
@@ -39,16 +39,7 @@ impl Hand {
     }
 
     /// What [`Hand::new`] says of its devices.
-    pub const DEVICES: Devices = Devices {
-        journal_unit: 512,
-        cache_volatile: true,
-        core_volatile: false,
-        core_unmaps: false,
-        core_groups: false,
-        core_large: Large::NEVER,
-        core_snapshots: false,
-        page_writes: PAGE_WRITES,
-    };
+    pub const DEVICES: Devices = Devices { cache_volatile: true, ..Devices::PLAIN };
 
     /// The same, with devices of the caller's choice.
     pub fn with(devices: Devices) -> Hand {

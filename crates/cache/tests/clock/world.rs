@@ -3,7 +3,7 @@
 use loligo_block::{Buf, IoError, IoKind, Op, OpKind, ReqKind, Request};
 use loligo_cache::api::{Control, Dev, Effect, Event};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, Large, OpenOptions, PAGE_WRITES};
+use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::{Core, Part, Router};
@@ -96,16 +96,7 @@ impl World {
         let options = OpenOptions { force: false, params, bug: None };
         let sb = Superblock::load(&mut dev).unwrap();
         let opened = open::open(&mut dev, &mut Vec::new(), sb, &options).unwrap();
-        let devices = Devices {
-            journal_unit: 512,
-            cache_volatile: true,
-            core_volatile: true,
-            core_unmaps: false,
-            core_groups: false,
-            core_large: Large::NEVER,
-            core_snapshots: false,
-            page_writes: PAGE_WRITES,
-        };
+        let devices = Devices { cache_volatile: true, core_volatile: true, ..Devices::PLAIN };
         World {
             engine: opened.into_cores(Mode::Wb, &options, &devices).1.remove(0),
             now: 1,

@@ -73,16 +73,11 @@ pub(super) fn recover(
     if drop_clean {
         opened.drop_clean(&mut dev, &options).context("clean lines cannot be dropped")?;
     }
-    let (cache, disk) = (file.geometry(), core.backing.geometry());
     let devices = Devices {
-        journal_unit: cache.logical_block.max(512),
-        cache_volatile: cache.volatile_cache,
-        core_volatile: disk.volatile_cache,
-        core_unmaps: disk.can_unmap,
         core_groups: core.takes_groups(),
         core_large: if core.takes_groups() { LARGE } else { Large::NEVER },
         core_snapshots: core.has_snapshots(),
-        page_writes: engine::PAGE_WRITES,
+        ..Devices::of(file.geometry(), core.backing.geometry())
     };
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
     Ok(OpenCache { file, share: None, superblock, cores, made: None })
