@@ -116,6 +116,8 @@ impl Cluster {
                 cluster.set("objecter_inflight_ops", IN_FLIGHT_OPS)?;
                 // Its threads are those that the fence knows.
                 cluster.set("ms_type", "async+posix")?;
+                // How often OSDs hear of its watches: a watch outlives the lease, however short OSDs' memory is.
+                cluster.set("objecter_tick_interval", "1")?;
                 // What was fenced and is open again has the lease's time to be heard.
                 cluster.set("ms_max_backoff", "2")?;
                 if is_left_out(Step::Fence) {

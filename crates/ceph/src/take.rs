@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Seconds for which OSDs must remember a client: once a second it is asked whether the image is still ours.
 const SHORTEST: u64 = 8;
+/// The shortest lease: room for one question that is not answered, and for a connection that is made anew.
+const LEAST: Duration = Duration::from_secs(4);
 
 /// How dirty data goes to the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -287,7 +289,8 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     }
 }
 
-/// The lease where OSDs forget a client after `watch` seconds: `wish` is meant for [`WATCH`].
+/// The lease where OSDs forget a client after `watch` seconds: two thirds of that at most. The client is heard once a second, so
+/// that a host that is cut off answers nothing any more by the time its watch ends.
 fn lease_within(wish: Duration, watch: u64) -> Result<Duration, CephError> {
     if watch < SHORTEST {
         return refuse(format!(
@@ -295,7 +298,14 @@ fn lease_within(wish: Duration, watch: u64) -> Result<Duration, CephError> {
              osd_client_watch_timeout {WATCH}' (a core needs {SHORTEST} s at least)"
         ));
     }
-    Ok(if watch < WATCH { wish.mul_f64(watch as f64 / WATCH as f64) } else { wish })
+    if wish < LEAST {
+        return refuse(format!(
+            "a lease of {} s is too short to be renewed in time: use --lease {} or more",
+            wish.as_secs_f64(),
+            LEAST.as_secs()
+        ));
+    }
+    Ok(wish.min(Duration::from_secs(2 * watch) / 3))
 }
 
 fn came_meanwhile(spec: &ImageSpec) -> String {
@@ -312,8 +322,9 @@ fn hold(image: &Image, cluster: &Arc<Cluster>, spec: &ImageSpec) -> Result<LockH
     // An open image knows of its lock what it was when it was opened.
     let look = Image::look(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     match look.lock_holder()? {
-        Some(holder) => Ok(holder),
-        None => refuse(format!("the lock of image {spec} was taken away at once: who else uses it?")),
+        // Somebody may have stolen it right away: theirs must not be kept for ours.
+        Some(holder) if holder.client == format!("client.{}", cluster.instance()) => Ok(holder),
+        Some(_) | None => refuse(format!("the lock of image {spec} was taken away at once: who else uses it?")),
     }
 }
 
@@ -493,11 +504,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_lease_ends_before_the_watch_and_lasts_for_its_questions() {
+        let lease = |wish, watch| lease_within(Duration::from_secs(wish), watch);
+        assert_eq!(lease(60, 30), Ok(Duration::from_secs(20)));
+        assert_eq!(lease(60, 90), Ok(Duration::from_secs(60)));
+        assert_eq!(lease(4, 30), Ok(Duration::from_secs(4)));
+        assert!(lease(3, 30).unwrap_err().to_string().contains("--lease 4"));
+    }
+
+    #[test]
     fn the_lease_is_shorter_where_osds_forget_sooner() {
         let lease = |watch| lease_within(Duration::from_secs(20), watch);
         assert_eq!(lease(30), Ok(Duration::from_secs(20)));
         assert_eq!(lease(600), Ok(Duration::from_secs(20)));
         assert_eq!(lease(12), Ok(Duration::from_secs(8)));
+        assert!(lease(8).is_ok_and(|l| l >= LEAST));
         assert!(lease(7).unwrap_err().to_string().contains("osd_client_watch_timeout"));
     }
 }

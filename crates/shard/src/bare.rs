@@ -153,4 +153,9 @@ impl Bare {
     pub(crate) fn in_flight(&self) -> usize {
         self.tasks.len()
     }
+
+    /// Whether nothing is under way at the core either: it may do more than was asked of it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.tasks.is_empty() && self.core.is_quiet()
+    }
 }

@@ -252,7 +252,7 @@ impl Looper {
         self.pause.tell(self.in_flight());
         let quiet = || match &self.engine {
             Engine::Cached(e) => e.is_quiet(),
-            Engine::Bare(e) => e.in_flight() == 0,
+            Engine::Bare(e) => e.is_quiet(),
         };
         if let Some((draft, said)) = self.pause.next(quiet) {
             self.ring.readmit(CACHE_ID);

@@ -3,6 +3,7 @@
 use crate::cluster::wait_until;
 use crate::shadow::content;
 use crate::site::{Image, SIZE};
+use loligo_block::lease::boottime;
 use loligo_block::{Buf, Completion, Device, Op, OpKind, Ring, Submit};
 use loligo_ceph::bug::{Step, leave_out};
 use loligo_ceph::keeper::{Clients, Doing, Keeper};
@@ -134,8 +135,10 @@ impl<'a> Driven<'a> {
     }
 
     fn take(image: &'a Image, steal: bool, hears: bool, destage: Destage) -> Driven<'a> {
-        let lease = if hears { Duration::from_secs(20) } else { DEAF };
-        let Taken { image: attached, notices, .. } = taken_by(image, steal, lease, destage);
+        let Taken { image: attached, notices, .. } = taken_by(image, steal, Duration::from_secs(20), destage);
+        if !hears {
+            attached.lease.renew(boottime() + DEAF.as_nanos() as u64);
+        }
         let (ask, asked) = channel();
         let ears = hears.then(|| {
             let keeper =

@@ -56,6 +56,7 @@ fn central_options_are_overruled_or_refused() {
         ("rbd_non_blocking_aio", "false", "true"),
         ("rbd_blocklist_on_break_lock", "false", "true"),
         ("rados_osd_op_timeout", "7", "0"),
+        ("objecter_tick_interval", "20", "1"),
     ];
     for (name, central, _) in needed {
         set(name, central);

@@ -63,6 +63,42 @@ fn rbd_du_tells_what_clients_have_trimmed() {
     image.object_maps_are_right(&[]);
 }
 
+#[test]
+fn a_trimmed_object_of_a_clone_shows_no_parent() {
+    let Some((cluster, _shared)) = shared("a trimmed clone") else { return };
+    let parent = Image::new(cluster, "trim-parent");
+    let whole: Vec<u8> = (0..SIZE / BLOCK).flat_map(|n| content(n as usize, 1)).collect();
+    let file = parent.site("import").dir.join("whole");
+    std::fs::write(&file, &whole).expect("a file");
+    cluster.rbd(&["rm", "--no-progress", &parent.spec]);
+    cluster.rbd(&["import", "--no-progress", &file.display().to_string(), &parent.spec]);
+    cluster.rbd(&["snap", "create", "--no-progress", &parent.at("base")]);
+    cluster.rbd(&["snap", "protect", &parent.at("base")]);
+    for mode in ["wb", "wt"] {
+        let child = Image::existing(cluster, &format!("rbd/trim-child-{mode}"));
+        cluster.rbd(&["clone", &parent.at("base"), &child.spec]);
+        let (site, mut model) = (child.site("a"), whole.clone());
+        let server = site.serve(&["--flush-on-stop", "--mode", mode]);
+        let mut zero = |at: u64, len: u64| {
+            model[at as usize..(at + len) as usize].fill(0);
+            request(&site.socket(), at, &Command::Trim(len as u32)).expect("a trim");
+        };
+        // Objects that only the parent has: at once, and in parts. Then one that was written to before.
+        zero(0, 4 * MIB);
+        (0..4).for_each(|n| zero((4 + n) * MIB, MIB));
+        let data = content((9 * MIB / BLOCK) as usize, 2);
+        request(&site.socket(), 9 * MIB, &Command::Write { data, fua: false }).expect("a write");
+        site.flush();
+        zero(8 * MIB, 4 * MIB);
+        for at in [0, 5 * MIB, 9 * MIB] {
+            assert_eq!(request(&site.socket(), at, &Command::Read(BLOCK as u32)), Ok(vec![0; 4096]), "{at}");
+        }
+        server.stop().expect("a clean stop");
+        assert!(child.export(&child.spec) == model, "{mode}: a stock client reads otherwise");
+        child.object_maps_are_right(&[]);
+    }
+}
+
 /// Bytes of the pieces in which space is given up and written beside each other, one request in each at a time.
 const CELL: u64 = 256 << 10;
 /// Of a few objects, so that they are often given up whole.

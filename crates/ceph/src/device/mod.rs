@@ -30,6 +30,8 @@ use trims::{Trim, Trims};
 
 /// Objects that are written at a time. Those that wait meanwhile gather what else is dirty in them.
 const OBJECTS: usize = 8;
+/// Objects that are removed at a time: they share the places of those that are written.
+const REMOVALS: usize = OBJECTS / 2;
 /// Extents in one operation, at most: beyond that an OSD's time grows with the square.
 const EXTENTS: usize = 256;
 /// The same while somebody reads: an operation holds its placement group for as long as it takes.
@@ -140,7 +142,8 @@ impl RbdDevice {
         if self.image.gate.is_lost() {
             return self.give_up();
         }
-        while let Some(object) = self.trims.next() {
+        while self.trims.removing() < REMOVALS {
+            let Some(object) = self.trims.next() else { break };
             match self.image.gate.enter() {
                 Pass::Epoch(_) => self.remove(object),
                 Pass::Closed | Pass::Lost => {
@@ -173,7 +176,10 @@ impl RbdDevice {
                 }
             }
         }
-        for change in std::mem::take(&mut self.held) {
+        self.trims.give_up();
+        self.parked.extend(self.held.drain(..));
+        // A write that is over lets those go that have waited for it.
+        while let Some(change) = self.parked.pop_front() {
             self.refuse(change);
         }
         let waiting = self.streams.give_up();
@@ -516,7 +522,8 @@ impl Device for RbdDevice {
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        // Nobody has asked for the removals, but each still changes the image.
+        self.in_flight + self.trims.removing()
     }
 }
 

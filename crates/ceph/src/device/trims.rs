@@ -211,6 +211,17 @@ impl Trims {
         self.removing.remove(&object);
     }
 
+    /// How many objects are being removed.
+    pub(super) fn removing(&self) -> usize {
+        self.removing.len()
+    }
+
+    /// Nothing is given up any more, and what is being removed may never be over.
+    pub(super) fn give_up(&mut self) {
+        self.whole.clear();
+        self.removing.clear();
+    }
+
     /// Whether something from `at` to `end` is being removed.
     pub(super) fn is_removing(&self, at: u64, end: u64) -> bool {
         !self.removing.is_empty() && self.objects(at, end).any(|o| self.removing.contains(&o))
@@ -256,9 +267,24 @@ mod tests {
         done(&mut t, OBJECT + MIB, MIB);
         assert_eq!(t.next(), Some(1));
         t.remove(1);
+        assert_eq!(t.removing(), 1);
         assert!(t.is_removing(2 * OBJECT - 1, 2 * OBJECT) && !t.is_removing(0, OBJECT));
         t.removed(1);
         assert!(!t.is_removing(OBJECT, 2 * OBJECT) && t.next().is_none());
+    }
+
+    #[test]
+    fn nothing_is_under_way_once_it_was_given_up() {
+        let mut t = trims();
+        [0, OBJECT].into_iter().for_each(|at| {
+            done(&mut t, at, 2 * MIB);
+            done(&mut t, at + 2 * MIB, 2 * MIB);
+        });
+        let first = t.next().expect("two are whole");
+        t.remove(first);
+        t.give_up();
+        assert_eq!((t.removing(), t.next()), (0, None));
+        t.removed(first);
     }
 
     #[test]

@@ -15,15 +15,20 @@ const EVERY: u64 = 900_000_000;
 /// When it was last looked, nanoseconds since boot.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
+/// The shortest limit that was asked for, milliseconds: nobody can tell whose image a connection is for.
+static SHORTEST: AtomicU64 = AtomicU64::new(u64::MAX);
+
 /// Has the kernel give connections up that make no progress for `limit`, with all that was to be sent over them. Those that have
 /// a shorter limit keep it.
 pub(crate) fn bound(limit: Duration) {
+    let millis = limit.as_millis() as u64;
+    let limit = SHORTEST.fetch_min(millis, Ordering::Relaxed).min(millis);
     let (now, last) = (boottime(), LOOKED.load(Ordering::Relaxed));
     if now < last + EVERY || LOOKED.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
     {
         return;
     }
-    let limit = c_int::try_from(limit.as_millis()).unwrap_or(c_int::MAX).max(1);
+    let limit = c_int::try_from(limit).unwrap_or(c_int::MAX).max(1);
     let sockets = of_tcp();
     let listens = |s: &&c_int| get(**s, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1);
     let ours: HashSet<u16> = sockets.iter().filter(listens).filter_map(|s| port(*s)).collect();
@@ -89,5 +94,10 @@ mod tests {
         let limit = |s: c_int| get(s, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
         assert_eq!(limit(out.as_raw_fd()), Some(7000));
         assert_eq!(limit(accepted.as_raw_fd()), Some(0));
+        // Another image's shorter limit holds, whoever looks next.
+        bound(Duration::from_secs(5));
+        LOOKED.store(0, Ordering::Relaxed);
+        bound(Duration::from_secs(7));
+        assert_eq!(limit(out.as_raw_fd()), Some(5000));
     }
 }
