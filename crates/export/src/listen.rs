@@ -1,5 +1,6 @@
 //! Listening sockets: addresses, modes of files, stale sockets, and what may be reached from outside.
 
+use crate::peer::credentials;
 use crate::socket_spec::SocketSpec;
 use crate::tls::Guard;
 use rustix::fs::{
@@ -131,6 +132,14 @@ pub enum ListenError {
     },
 }
 
+impl ListenError {
+    /// Whether the address is none of this host's, which it may become: networks come up late.
+    pub fn is_not_yet(&self) -> bool {
+        let none = Some(Errno::ADDRNOTAVAIL.raw_os_error());
+        matches!(self, ListenError::Os { why, .. } if why.raw_os_error() == none)
+    }
+}
+
 /// A listening socket; a unix socket's file goes with it.
 #[derive(Debug)]
 pub struct Listener {
@@ -251,8 +260,9 @@ fn lock(dir: &Path) -> Option<OwnedFd> {
 
 /// Whether the process that listens at the other end of `probe` is dead, reaped or not.
 fn has_ended(probe: &OwnedFd) -> bool {
-    let Ok(listener) = sockopt::socket_peercred(probe) else { return false };
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", listener.pid.as_raw_nonzero()));
+    // Of one in another pid namespace nothing can be said.
+    let Some((pid, _)) = credentials(probe).ok().filter(|(pid, _)| *pid != 0) else { return false };
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // The state follows the name, which may itself hold any character.
     stat.map_or(true, |s| s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
 }
