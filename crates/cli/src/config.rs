@@ -1,11 +1,12 @@
 //! `loligo config`.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Subcommand;
 use loligo_log::{out, outln};
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::{Config, DEFAULT_PATH};
 use loligo_service::daemon::show;
+use loligo_service::daemon::supervisor::Reloaded;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -91,11 +92,12 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             }
         }
         What::Reload => {
-            let said = DaemonClient::new()?.reload()?;
-            if said.is_empty() {
+            let Reloaded { done, refused } = DaemonClient::new()?.reload()?;
+            if done.is_empty() && refused.is_empty() {
                 outln!("nothing has changed");
             }
-            said.iter().for_each(|line| outln!("{line}"));
+            done.iter().for_each(|line| outln!("{line}"));
+            ensure!(refused.is_empty(), "{}. Mend that, and reload again", refused.join(". "));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -9,6 +9,7 @@ pub use crate::control::daemon::{About, Attach, Create, Resize, ResizeCache, Sto
 pub use crate::control::volume::Param;
 use crate::daemon::config::Leave;
 use crate::daemon::entry::Status;
+use crate::daemon::supervisor::Reloaded;
 use crate::daemon::{Listed, SOCKET};
 use crate::names;
 use crate::progress::Progress;
@@ -262,7 +263,7 @@ impl DaemonClient {
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub fn reload(&self) -> Result<Vec<String>> {
+    pub fn reload(&self) -> Result<Reloaded> {
         self.0.call(Method::POST, "/v1/reload", None)
     }
 

@@ -1,6 +1,7 @@
 //! An RBD image as the core of a volume: taken before the cache is opened, kept while it is served, and given back, or left
 //! with its lock as a witness.
 
+use crate::absent::Absent;
 use crate::cache;
 use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::say::say;
@@ -160,6 +161,11 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         quiesce_attempts: o.rbd.quiesce_attempts(),
         lease: o.rbd.lease,
         remember: &mut remember,
+    })
+    .map_err(|why| match why.errno() {
+        // No monitor answers, and one may come.
+        Some(libc::ETIMEDOUT) => Absent(why.to_string()).into(),
+        _ => anyhow::Error::from(why),
     })?;
     let Taken { image, notices, changed, warnings } = taken;
     for warning in warnings {

@@ -4,6 +4,7 @@ mod alone;
 pub(crate) mod live;
 mod size;
 
+use crate::absent::Absent;
 use crate::app::{App, Info};
 use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
@@ -224,7 +225,12 @@ impl Volume {
                 }
                 Way::Ublk(_) => continue,
             };
-            let listener = Listener::open(spec, Credentials::guard(options.tls.as_ref()))?;
+            let listener = Listener::open(spec, Credentials::guard(options.tls.as_ref())).map_err(|why| {
+                match why.is_not_yet() {
+                    true => Absent(why.to_string()).into(),
+                    false => anyhow::Error::from(why),
+                }
+            })?;
             leaves(signals, listener.addr());
             if matches!(spec.addr, ListenAddr::Tcp(a) if a.port() == 0) {
                 say!("listening on {}", listener.addr());
@@ -465,9 +471,14 @@ impl Volume {
         })
     }
 
-    /// Has the stop write everything dirty to the core.
-    pub(crate) fn flush_on_stop(&mut self) {
-        self.options.flush_on_stop = true;
+    /// Whether the stop writes everything dirty to the core.
+    pub(crate) fn flushes_on_stop(&self) -> bool {
+        self.options.flush_on_stop
+    }
+
+    /// Has the stop do so, or not.
+    pub(crate) fn flush_on_stop(&mut self, flush: bool) {
+        self.options.flush_on_stop = flush;
     }
 
     /// Ends it: accepted requests are answered, everything acknowledged is made durable.

@@ -32,6 +32,11 @@ impl Stopper {
         }
     }
 
+    /// Nobody has asked, as far as the volume is concerned.
+    pub(crate) fn forget(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
+
     /// Whether somebody has asked.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
@@ -53,6 +58,8 @@ impl Stopper {
 #[derive(Debug)]
 pub(crate) struct StopSignals {
     caught: Receiver<i32>,
+    /// One was caught that is still to be told of.
+    kept: AtomicBool,
     /// While the volume starts: what is to be removed if that is cut off.
     starting: Arc<Mutex<Option<Vec<PathBuf>>>>,
     /// While the stop waits for what may never come.
@@ -97,15 +104,20 @@ impl StopSignals {
                 }
             })
             .context("starting the signal thread")?;
-        Ok(StopSignals { caught, starting, deadly, opened: Arc::default() })
+        Ok(StopSignals { caught, kept: AtomicBool::default(), starting, deadly, opened: Arc::default() })
     }
 
     /// Signals that only the [`Stopper`] gives. A start is never cut off.
     pub(crate) fn driven() -> (StopSignals, Stopper) {
         let (send, caught) = channel();
         let (deadly, opened) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let signals =
-            StopSignals { caught, starting: Arc::default(), deadly: deadly.clone(), opened: opened.clone() };
+        let signals = StopSignals {
+            caught,
+            kept: AtomicBool::default(),
+            starting: Arc::default(),
+            deadly: deadly.clone(),
+            opened: opened.clone(),
+        };
         (signals, Stopper { send, asked: AtomicBool::new(false), deadly, opened })
     }
 
@@ -135,8 +147,16 @@ impl StopSignals {
         self.deadly.store(kill, Ordering::Release);
     }
 
+    /// The one that [`StopSignals::within`] told of last is for whoever asks next.
+    pub(crate) fn put_back(&self) {
+        self.kept.store(true, Ordering::Release);
+    }
+
     /// Whether one came within `limit`.
     pub(crate) fn within(&self, limit: Duration) -> bool {
+        if self.kept.swap(false, Ordering::AcqRel) {
+            return true;
+        }
         match self.caught.recv_timeout(limit) {
             Ok(_) => true,
             Err(RecvTimeoutError::Timeout) => false,

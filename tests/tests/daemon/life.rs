@@ -167,7 +167,7 @@ fn nobody_else_serves_what_the_daemon_serves() {
 }
 
 #[test]
-fn the_file_is_read_again_on_demand_and_a_wrong_one_changes_nothing() {
+fn the_file_is_read_again_and_a_wrong_section_takes_nothing_away() {
     let site = Site::new(&["a", "b"]);
     site.core("c");
     let daemon = site.daemon();

@@ -13,6 +13,7 @@ mod log;
 mod notes;
 mod pool;
 mod random;
+mod sections;
 mod site;
 mod supervisor;
 mod told;

@@ -175,3 +175,29 @@ fn a_forced_stop_does_not_wait_for_users_of_a_block_device() {
     drop(held);
     daemon.stop().expect("a clean stop");
 }
+
+#[test]
+fn a_stop_that_flushes_is_taken_back_by_a_start() {
+    let site = Site::new(&["a"]);
+    let (section, mut history) = slow_and_dirty(&site);
+    // Tracks so short that the flush takes seconds, whatever way it goes.
+    site.configure(&section.replace("rpm=7200", "rpm=7200&track=64k"));
+    let daemon = site.daemon();
+    let mut client = site.load("a");
+    for place in 0..640 {
+        client.write(&mut history, place * 160..place * 160 + 32, false).expect("written");
+    }
+    let mut stop = site.command(&["volume", "stop", "a"]).stderr(Stdio::piped()).spawn().expect("it runs");
+    wait_until("it flushes before it stops", || daemon.log().contains("takes the stop back"));
+    assert_eq!(site.status("a").0, "stopping");
+    client.write(&mut history, 8..16, true).expect("clients are served meanwhile");
+    site.ok(&["volume", "start", "a"]);
+    assert_eq!(site.status("a").0, "serving");
+    client.write(&mut history, 16..24, true).expect("the same connection is served on");
+    assert!(!stop.wait().expect("an end").success(), "the stop came to nothing");
+    site.verified("a", &mut history, None);
+    drop(client);
+    site.ok(&["volume", "stop", "a"]);
+    daemon.stop().expect("a clean stop");
+    has_everything(&site, &mut history);
+}

@@ -5,7 +5,7 @@ use crate::change::ChangeState;
 use crate::daemon::config::{Leave, VolumeConfig};
 use crate::daemon::entry::{Entry, Status};
 use crate::daemon::exchange::CacheConfig;
-use crate::daemon::supervisor::Run;
+use crate::daemon::supervisor::{Reloaded, Run};
 use crate::daemon::volumes::NoVolume;
 use crate::daemon::{Daemon, Listed};
 use axum::extract::{Path, Query, Request, State};
@@ -105,8 +105,8 @@ async fn about(State(daemon): Shared) -> Json<About> {
 }
 
 /// Reads the configuration again.
-#[utoipa::path(post, path = "/v1/reload", responses((status = 200, body = Vec<String>, description = "What was done"), (status = 409, description = "The file is not right: nothing is changed")))]
-async fn reload(State(daemon): Shared) -> Result<Json<Vec<String>>, Refused> {
+#[utoipa::path(post, path = "/v1/reload", responses((status = 200, body = Reloaded), (status = 409, description = "The file cannot be read as a whole: nothing is changed")))]
+async fn reload(State(daemon): Shared) -> Result<Json<Reloaded>, Refused> {
     blocking(move || daemon.reload()).await.map(Json).map_err(refused)
 }
 

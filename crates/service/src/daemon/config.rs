@@ -367,15 +367,8 @@ impl Config {
     /// # Errors
     /// Where it cannot be read, and what is wrong with it, with the line.
     pub fn load(path: &Path) -> Result<Config> {
-        let text = std::fs::read_to_string(path).with_context(|| {
-            format!(
-                "{} cannot be read: give --config FILE, or make it ('loligo config --help' shows one)",
-                path.display()
-            )
-        })?;
-        let dir = std::path::absolute(path)?;
-        let dir = dir.parent().unwrap_or(Path::new("/"));
-        Config::parse_in(&text, dir).with_context(|| format!("{} is not right", path.display()))
+        let (text, dir) = read(path)?;
+        Config::parse_in(&text, &dir).with_context(|| format!("{} is not right", path.display()))
     }
 
     /// Reads `text`.
@@ -389,10 +382,7 @@ impl Config {
     /// The same of a file in the folder `dir`, where the paths of cores and caches begin that are not whole.
     fn parse_in(text: &str, dir: &Path) -> Result<Config> {
         let mut config: Config = toml::from_str(text)?;
-        for volume in config.volumes.values_mut() {
-            volume.core = beside(dir, &volume.core);
-            volume.cache = volume.cache.take().map(|cache| beside(dir, &cache.display().to_string()).into());
-        }
+        config.volumes.values_mut().for_each(|volume| volume.begin_in(dir));
         let mut taken = Taken::default();
         for (name, volume) in &config.volumes {
             taken.add(name, volume).with_context(|| format!("[volume.{name}]"))?;
@@ -412,6 +402,29 @@ impl Config {
             taken.add_devices(name, volume).with_context(|| format!("[volume.{name}]"))?;
         }
         Ok(())
+    }
+}
+
+/// The text of a file, and the folder that it lies in.
+///
+/// # Errors
+/// Where it cannot be read.
+pub(super) fn read(path: &Path) -> Result<(String, PathBuf)> {
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "{} cannot be read: give --config FILE, or make it ('loligo config --help' shows one)",
+            path.display()
+        )
+    })?;
+    let whole = std::path::absolute(path)?;
+    Ok((text, whole.parent().unwrap_or(Path::new("/")).to_owned()))
+}
+
+impl VolumeConfig {
+    /// Paths of its core and cache that are not whole begin in the folder `dir`.
+    pub(super) fn begin_in(&mut self, dir: &Path) {
+        self.core = beside(dir, &self.core);
+        self.cache = self.cache.take().map(|cache| beside(dir, &cache.display().to_string()).into());
     }
 }
 
@@ -447,26 +460,34 @@ pub(crate) struct Taken {
     devices: Vec<(DeviceId, Option<CoreName>, String)>,
 }
 
+/// What `volume` has that no other can have, as it is written; and that nothing is wrong with it by itself.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn things(name: &str, volume: &VolumeConfig) -> Result<Vec<String>> {
+    names::check_name(name)?;
+    let options = volume.options(name, Leave::default())?;
+    let mut things = vec![format!("core {}", options.core)];
+    things.extend(volume.cache.as_ref().map(|c| format!("cache {}", c.display())));
+    let any_port =
+        |way: &Way| matches!(way, Way::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
+    things.extend(options.listen.iter().filter(|w| !any_port(w)).map(|w| format!("listen {}", w.place())));
+    ensure!(
+        volume.after_start.first().is_none_or(|c| c.starts_with('/')),
+        "after-start: give the command's whole path, and its arguments as further words"
+    );
+    Ok(things)
+}
+
 impl Taken {
     /// Checks `volume`, by itself and beside those before it.
     fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
-        names::check_name(name)?;
-        let options = volume.options(name, Leave::default())?;
-        let mut things = vec![format!("core {}", options.core)];
-        things.extend(volume.cache.as_ref().map(|c| format!("cache {}", c.display())));
-        let any_port = |way: &Way| matches!(way, Way::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
-        things
-            .extend(options.listen.iter().filter(|w| !any_port(w)).map(|w| format!("listen {}", w.place())));
-        for thing in things {
+        for thing in things(name, volume)? {
             if let Some(other) = self.things.get(&thing) {
                 bail!("{thing} is volume '{other}' already: no two can share it");
             }
             self.things.insert(thing, name.to_owned());
         }
-        ensure!(
-            volume.after_start.first().is_none_or(|c| c.starts_with('/')),
-            "after-start: give the command's whole path, and its arguments as further words"
-        );
         Ok(())
     }
 
@@ -477,7 +498,7 @@ impl Taken {
     }
 
     /// Checks the devices of `volume` as they are there now, by whatever names; those that are not there are anybody's.
-    fn add_devices(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+    pub(super) fn add_devices(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
         let core: CoreSpec = volume.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", volume.core))?;
         let pool = volume.cache.as_deref().map(PoolSpec::of).transpose()?.flatten();
         let cache = pool.as_ref().map(|pool| pool.path.as_path()).or(volume.cache.as_deref());

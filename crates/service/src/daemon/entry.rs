@@ -3,6 +3,7 @@
 use super::config::{Leave, VolumeConfig};
 use super::exchange::CacheConfig;
 use super::hook::after_start;
+use super::sections::Fault;
 use super::state::LastCache;
 pub use super::status::Status;
 use super::words::of_file;
@@ -10,6 +11,7 @@ use crate::absent::Absent;
 use crate::app::App;
 use crate::cache::CutOff;
 use crate::control::ControlThread;
+use crate::patience::Standstill;
 use crate::say::{LastWords, say, speak_for};
 use crate::serve::live::After;
 use crate::serve::{GLANCE, LOOK, ServeOptions, Volume};
@@ -33,6 +35,8 @@ enum Wish {
     Run(Leave),
     /// Not to be; with the first, everything dirty goes to the core before.
     Stop { flush: bool },
+    /// Not to be, because its section of the file is not right.
+    Refuse(String),
     /// To end, and its thread with it.
     Quit,
 }
@@ -40,8 +44,12 @@ enum Wish {
 #[derive(Debug)]
 struct Inner {
     config: VolumeConfig,
+    /// What is wrong with its section of the file, where that is so: it is served by the former one, or not at all.
+    fault: Option<String>,
     status: Status,
     wish: Wish,
+    /// It is to be stopped before it runs as wished.
+    anew: bool,
     /// Raised with every wish, so that a refused start is tried once for each.
     wishes: u64,
     app: Option<Arc<App>>,
@@ -90,8 +98,10 @@ impl Entry {
         let status = if run { Status::Starting } else { Status::Stopped };
         let inner = Inner {
             config,
+            fault: None,
             status,
             wish,
+            anew: false,
             wishes: 1,
             app: None,
             stopper: None,
@@ -141,7 +151,26 @@ impl Entry {
 
     /// Another definition from the next start on.
     pub(crate) fn define(&self, config: VolumeConfig) {
-        self.lock().config = config;
+        let mut inner = self.lock();
+        (inner.config, inner.fault) = (config, None);
+    }
+
+    /// What is wrong with its section of the file.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.lock().fault.clone()
+    }
+
+    /// Its section of the file is not right. One that is served goes on by the former one; any other is refused until that is mended.
+    pub(super) fn is_wrong(&self, fault: Fault) {
+        {
+            let mut inner = self.lock();
+            inner.fault = Some(fault.why.clone());
+            if inner.app.is_some() || matches!(inner.status, Status::Starting | Status::Stopping) {
+                return;
+            }
+            inner.config = fault.readable;
+        }
+        self.wish(Wish::Refuse(fault.why), false);
     }
 
     /// The running volume, if it is served.
@@ -170,6 +199,7 @@ impl Entry {
             (Wish::Run(_), Status::Serving) if anew => inner.status = Status::Stopping,
             (Wish::Run(_), Status::Starting | Status::Serving | Status::Stopping) => {}
             (Wish::Run(_), _) => inner.status = Status::Starting,
+            (Wish::Refuse(why), _) => inner.status = Status::Refused(why.clone()),
             (Wish::Stop { .. } | Wish::Quit, Status::Stopped) => {}
             (Wish::Stop { .. } | Wish::Quit, _) => inner.status = Status::Stopping,
         }
@@ -178,19 +208,31 @@ impl Entry {
         }
         // Where nothing is started by it, nothing is allowed by it later.
         let idle = matches!(wish, Wish::Run(_)) && !anew && before == Status::Serving;
-        inner.wish = if idle { Wish::Run(Leave::default()) } else { wish };
+        inner.anew |= anew;
+        inner.wish = wish;
+        if idle {
+            inner.allow_no_more();
+        }
         inner.wishes += 1;
         self.changed.notify_all();
     }
 
     /// Starts it, if it is not served.
     pub(crate) fn start(&self, leave: Leave) {
-        self.wish(Wish::Run(leave), false);
+        self.wish(self.run_if_right(leave), false);
+    }
+
+    fn run_if_right(&self, leave: Leave) -> Wish {
+        let inner = self.lock();
+        match &inner.fault {
+            Some(why) if inner.app.is_none() => Wish::Refuse(why.clone()),
+            Some(_) | None => Wish::Run(leave),
+        }
     }
 
     /// Stops it where it is served, and starts it by the definition that it has by then.
     pub(crate) fn restart(&self) {
-        self.wish(Wish::Run(Leave::default()), true);
+        self.wish(self.run_if_right(Leave::default()), true);
     }
 
     /// Stops it.
@@ -296,16 +338,17 @@ impl Entry {
                 if inner.wish == Wish::Quit {
                     return Entry::end(&mut inner, &self.changed);
                 }
+                inner.anew = false;
                 let now = (inner.wish.clone(), inner.wishes, inner.config.clone());
-                // What is allowed is allowed for this start alone, in whatever way it ends, by a panic too.
-                if let Wish::Run(leave) = &mut inner.wish {
-                    *leave = Leave::default();
-                }
+                // This start alone has what is allowed, in whatever way it ends, by a panic too.
+                inner.allow_no_more();
                 now
             };
             let Wish::Run(leave) = wish else {
-                if !matches!(self.status(), Status::Failed(_)) {
-                    self.set(Status::Stopped);
+                match wish {
+                    Wish::Refuse(why) => self.set(Status::Refused(why)),
+                    _ if matches!(self.status(), Status::Failed(_)) => {}
+                    _ => self.set(Status::Stopped),
                 }
                 self.other_wish(seen, Duration::MAX);
                 continue;
@@ -383,12 +426,13 @@ impl Entry {
         let started = Volume::start(options, &signals, control, &note);
         let served = started.map_err(refused).and_then(|mut volume| {
             memory.follow(&volume.app);
-            let broken = self.run(&mut volume, config, memory, &signals) == After::Broken;
+            let (after, hurried) = self.run(&mut volume, config, memory, &signals);
+            let broken = after == After::Broken;
             let cache = volume.last_cache();
             let failed = volume.has_failed();
             self.set(Status::Stopping);
-            if matches!(self.lock().wish, Wish::Stop { flush: true }) {
-                volume.flush_on_stop();
+            if hurried || matches!(self.lock().wish, Wish::Stop { flush: true }) {
+                volume.flush_on_stop(!hurried);
             }
             let stopped = volume.stop(&signals);
             let dirty = stopped.map_err(Ended::Failed)?;
@@ -408,21 +452,43 @@ impl Entry {
         served
     }
 
-    /// Looks after a served volume until it is to stop or has ended.
+    /// Whether its stop is to write everything dirty to the core first, while it is served: only a stop for good is in a hurry.
+    fn flushes_first(&self, volume: &Volume) -> bool {
+        match self.lock().wish {
+            Wish::Stop { flush } => (flush || volume.flushes_on_stop()) && volume.last_cache().is_some(),
+            Wish::Run(_) | Wish::Refuse(_) | Wish::Quit => false,
+        }
+    }
+
+    /// Goes on where a stop that has done nothing yet that clients would see is taken back; whether it is.
+    fn is_taken_back(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.anew || !matches!(inner.wish, Wish::Run(_)) {
+            return false;
+        }
+        inner.allow_no_more();
+        if let Some(stopper) = &inner.stopper {
+            stopper.forget();
+        }
+        inner.status = Status::Serving;
+        drop(inner);
+        self.changed.notify_all();
+        say!("the stop is taken back: the volume is served on");
+        true
+    }
+
+    /// Looks after a served volume until it is to stop or has ended; and whether somebody gave up what the stop waited for.
     fn run(
         &self,
         volume: &mut Volume,
         config: &VolumeConfig,
         memory: &dyn Memory,
         signals: &StopSignals,
-    ) -> After {
+    ) -> (After, bool) {
         {
             let mut inner = self.lock();
             inner.app = Some(volume.app.clone());
-            // What was allowed meanwhile was for a start, and this one has done without.
-            if let Wish::Run(leave) = &mut inner.wish {
-                *leave = Leave::default();
-            }
+            inner.allow_no_more();
             if !inner.stopper.as_ref().is_some_and(Stopper::is_asked) {
                 inner.status = Status::Serving;
             }
@@ -431,8 +497,29 @@ impl Entry {
         say!("serving");
         after_start(&config.after_start);
         let mut next = Instant::now() + LOOK;
-        let mut after = After::Served;
-        while after == After::Served && !signals.within(GLANCE) && !volume.has_failed() {
+        let (mut after, mut flush, mut hurried) = (After::Served, None, false);
+        while after == After::Served && !volume.has_failed() {
+            if signals.within(GLANCE) {
+                hurried = flush.is_some();
+                if hurried {
+                    // What comes after the flush is to be hurried, too.
+                    signals.put_back();
+                    break;
+                }
+                if !self.is_taken_back() {
+                    if !self.flushes_first(volume) {
+                        break;
+                    }
+                    flush = Some(FirstFlush::begin(&volume.app));
+                }
+            }
+            if let Some(first) = &mut flush {
+                if self.is_taken_back() {
+                    flush = None;
+                } else if first.is_over(&volume.app) {
+                    break;
+                }
+            }
             if Instant::now() >= next {
                 next += LOOK;
                 volume.look(Some(memory));
@@ -449,7 +536,39 @@ impl Entry {
         }
         volume.app.changes.end();
         self.lock().app = None;
-        after
+        (after, hurried)
+    }
+}
+
+impl Inner {
+    /// Takes back what was allowed: it was for one start.
+    fn allow_no_more(&mut self) {
+        if let Wish::Run(leave) = &mut self.wish {
+            *leave = Leave::default();
+        }
+    }
+}
+
+/// The flush of a stop while clients are still served, so that the stop can be taken back.
+struct FirstFlush {
+    number: u64,
+    still: Standstill,
+}
+
+impl FirstFlush {
+    fn begin(app: &Arc<App>) -> FirstFlush {
+        say!(
+            "flushing to the core before the stop; until that is over clients are served, and 'loligo volume start {}' takes the stop back",
+            app.name
+        );
+        FirstFlush { number: app.start_flush().number, still: Standstill::new() }
+    }
+
+    /// Whether nothing more comes of it: where it has failed or stands still, the stop tries it again with more patience.
+    fn is_over(&mut self, app: &App) -> bool {
+        let state = app.flush_progress(Some(self.number));
+        self.still.goes_on(state.remaining_bytes);
+        !state.running || self.still.is_long()
     }
 }
 

@@ -12,9 +12,10 @@ mod hook;
 mod notes;
 mod pools;
 mod restart;
+mod sections;
 pub mod state;
 mod status;
-pub(crate) mod supervisor;
+pub mod supervisor;
 mod void;
 pub(crate) mod volumes;
 pub(crate) mod words;
@@ -36,10 +37,12 @@ use notes::{Notes, with_overrides};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
+use sections::Sections;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use state::StateFile;
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -126,19 +129,20 @@ pub fn show(path: &Path) -> Result<Config> {
 /// # Errors
 /// Where the daemon itself cannot start; what is wrong with a volume is that volume's.
 pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
-    let config = Config::load(&options.config)?;
+    let sections = Sections::load(&options.config)?;
+    let config = &sections.right;
     // The thread of the log carries no request out: it need not inherit what follows.
     loligo_log::begin_service().context("starting the thread of the log")?;
     // Before any other thread: what is set here they inherit.
     guard::prepare();
     let socket = names::claim_daemon()?;
-    let state_dir = std::path::absolute(state_dir(&config)?)?;
+    let state_dir = std::path::absolute(state_dir(config)?)?;
     let file = StateFile::at(&state_dir)?;
     // Before it is read: what another daemon writes would be lost by what this one does.
     let _folder = Folder::take(&state_dir)?;
     let state = file.load()?;
-    let metrics = config.daemon.metrics.map(metrics::bind).transpose();
-    let metrics = metrics.map_err(|why| anyhow!(words::of_file(&format!("{why:#}"))))?;
+    let mut late = config.daemon.metrics;
+    let metrics = late.map(bind_metrics).transpose()?.flatten();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
     let (send, caught) = channel();
     std::thread::Builder::new()
@@ -162,17 +166,22 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         memory,
         volumes: Volumes::default(),
     });
-    daemon.begin(&config)?;
+    daemon.begin(&sections)?;
     // Names may have come to mean other devices since the file was checked. Whoever is second is refused; the others are served.
     let look = move || {
-        if let Err(why) = config.distinct() {
+        if let Err(why) = sections.right.distinct() {
             say!("warning: {why:#}");
         }
     };
     std::thread::Builder::new().name("look".into()).spawn(look).context("starting a thread")?;
     let of = daemon.clone();
     let served: Served = Arc::new(move || of.scraped());
-    let _scrapes = metrics.map(|m| control.serve_metrics(m, served)).transpose()?;
+    if metrics.is_some() {
+        late = None;
+    } else if let Some(addr) = late {
+        say!("waiting: {addr} for metrics is no address of this host, and is listened on once it is");
+    }
+    let mut scrapes = metrics.map(|m| control.serve_metrics(m, served.clone())).transpose()?;
     let ListenAddr::Unix(path) = socket.addr().clone() else { bail!("the control socket has no path") };
     let _api = control.serve(socket, router(daemon.clone()))?;
     tracing::debug!(socket = %path.display(), "the API is served");
@@ -191,6 +200,16 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break false,
         }
+        if let Some(addr) = late {
+            match bind_metrics(addr).map(|bound| bound.map(|m| control.serve_metrics(m, served.clone()))) {
+                Ok(None) => {}
+                Ok(Some(Ok(api))) => (scrapes, late) = (Some(api), None),
+                Ok(Some(Err(why))) | Err(why) => {
+                    say!("error: nobody is told of metrics: {why:#}");
+                    late = None;
+                }
+            }
+        }
         if !ready && daemon.statuses().iter().all(|s| has_begun(s, is_boot, first.elapsed())) {
             ready = true;
             notify(&[NotifyState::Ready]);
@@ -201,6 +220,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         notify(if ready { &[NotifyState::Watchdog] } else { &more });
         notify(&[NotifyState::Status(&daemon.summary())]);
     };
+    drop(scrapes);
     ensure!(stop, "the signal thread is gone");
     notify(&[NotifyState::Stopping]);
     daemon.volumes.close();
@@ -221,6 +241,19 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         }
     }
     Ok(if daemon.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Listens where metrics are asked for; nothing where that is no address of this host yet.
+fn bind_metrics(addr: SocketAddr) -> Result<Option<TcpListener>> {
+    let is_not_yet = |why: &anyhow::Error| {
+        let why = why.downcast_ref::<std::io::Error>();
+        why.is_some_and(|why| why.kind() == std::io::ErrorKind::AddrNotAvailable)
+    };
+    match metrics::bind(addr) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(why) if is_not_yet(&why) => Ok(None),
+        Err(why) => Err(anyhow!(words::of_file(&format!("{why:#}")))),
+    }
 }
 
 /// Whether whoever stands on a volume need not wait for it any longer, so long after the daemon's start.

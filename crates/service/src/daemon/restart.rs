@@ -13,9 +13,12 @@ impl Daemon {
     /// # Errors
     /// What stands in the way.
     pub(crate) fn check_restart(&self, name: &str) -> Result<()> {
-        let Some(app) = self.entry(name)?.app() else { return Ok(()) };
+        let entry = self.entry(name)?;
+        let Some(app) = entry.app() else { return Ok(()) };
         let dirty = app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
-        self.foresee(name, dirty).map_err(|why| {
+        let right =
+            entry.fault().map_or(Ok(()), |why| Err(anyhow!("its section of the file is not right: {why}")));
+        right.and_then(|()| self.foresee(name, dirty)).map_err(|why| {
             let why = of_file(&format!("{why:#}"));
             anyhow!("volume '{name}' is not stopped, because it could not start as it is defined now: {why}")
         })

@@ -1,19 +1,35 @@
 //! What is done to the set of volumes, by the file and by command: one thing at a time, and by the daemon alone, so that nobody has to
 //! stay for it to come to its end.
 
-use super::config::{Config, Leave, VolumeConfig};
+use super::config::{Leave, VolumeConfig};
 use super::entry::{Entry, Status};
+use super::sections::{Fault, Sections};
 use super::state::Remembered;
 use super::volumes::{Known, Turn};
 use super::{Daemon, lock};
 use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// How long something waits for a volume that leaves, if that is all it waits for.
 const LEAVES: Duration = Duration::from_secs(5);
+
+/// What became of reading the file again.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Reloaded {
+    /// What was done, in lines.
+    pub done: Vec<String>,
+    /// Sections that are not right, each with its reason: their volumes are as they were, or refused.
+    pub refused: Vec<String>,
+}
+
+fn refused(name: &str, fault: &Fault) -> String {
+    format!("{name}: its section of the file is not right: {}", fault.why)
+}
 
 /// What a command wants of a volume.
 #[derive(Debug, Clone, Copy)]
@@ -31,15 +47,19 @@ pub(crate) enum Run {
 
 impl Daemon {
     /// Starts every volume of the file, and those made by command.
-    pub(super) fn begin(&self, config: &Config) -> Result<()> {
+    pub(super) fn begin(&self, sections: &Sections) -> Result<()> {
         let turn = self.volumes.turn();
-        for (name, volume) in &config.volumes {
+        for (name, volume) in &sections.right.volumes {
             self.add(&turn, name, volume.clone(), true)?;
+        }
+        for (name, fault) in &sections.wrong {
+            say!("error: {}", refused(name, fault));
+            self.add_wrong(&turn, name, fault)?;
         }
         let state = lock(&self.memory.state).clone();
         for (name, remembered) in &state.volumes {
             let Some(made) = &remembered.made else { continue };
-            if config.volumes.contains_key(name) {
+            if sections.has(name) {
                 say!("{name}: warning: made by command once, and in the file now: the file counts");
                 continue;
             }
@@ -59,6 +79,17 @@ impl Daemon {
             Entry::new(name, volume, run, self.memory.clone(), self.control.clone())
                 .context("starting a thread")
         })
+    }
+
+    /// A volume of the file that is refused until its section is mended.
+    fn add_wrong(&self, turn: &Turn<'_>, name: &str, fault: &Fault) -> Result<()> {
+        let entry = turn.add(name, true, || {
+            let readable = fault.readable.clone();
+            Entry::new(name, readable, false, self.memory.clone(), self.control.clone())
+                .context("starting a thread")
+        })?;
+        entry.is_wrong(fault.clone());
+        Ok(())
     }
 
     /// A volume that something can be done to: one that leaves is past that.
@@ -193,65 +224,113 @@ impl Daemon {
     pub(super) fn reload_aloud(self: &Arc<Daemon>) -> Result<()> {
         let daemon = self.clone();
         let reload = move || match daemon.reload() {
-            Ok(said) => said.iter().for_each(|line| say!("{line}")),
+            Ok(Reloaded { done, refused }) => {
+                done.iter().for_each(|line| say!("{line}"));
+                refused.iter().for_each(|line| say!("error: {line}"));
+            }
             Err(why) => say!("error: nothing is changed: {why:#}"),
         };
         std::thread::Builder::new().name("reload".into()).spawn(reload).context("starting a thread").map(drop)
     }
 
     /// Reads the file again: new volumes start, those that are gone stop, those that changed are as they were until they are
-    /// started again. What was done, in lines.
+    /// started again. A section that is not right concerns its volume alone; but nobody is taken for gone before all are right.
     ///
     /// # Errors
-    /// What is wrong with the file; nothing is changed then.
-    pub(crate) fn reload(&self) -> Result<Vec<String>> {
-        let config = Config::load(&self.config_path)?;
-        config.distinct()?;
+    /// Where the file cannot be read as a whole; nothing is changed then.
+    pub(crate) fn reload(&self) -> Result<Reloaded> {
+        let mut sections = Sections::load(&self.config_path)?;
+        sections.be_distinct();
         let turn = self.volumes.turn();
         let known: BTreeMap<String, Known> =
             self.volumes.all().into_iter().map(|known| (known.entry.name.clone(), known)).collect();
-        let mut said = Vec::new();
-        for (name, volume) in &config.volumes {
-            match known.get(name) {
-                Some(Known { entry, leaving: true, .. }) if turn.stay(name) => {
-                    self.defines(entry, volume);
-                    if self.runs(name, volume) {
-                        entry.start(Leave::default());
+        let mut done = Vec::new();
+        for (name, volume) in &sections.right.volumes {
+            done.extend(self.reload_one(&turn, known.get(name), name, volume)?);
+        }
+        let mut wrong = Vec::new();
+        for (name, fault) in &sections.wrong {
+            wrong.push(match known.get(name) {
+                Some(Known { from_file: true, leaving: false, entry }) => {
+                    entry.is_wrong(fault.clone());
+                    match entry.app() {
+                        Some(_) => format!("{}; it is served on by what it was before", refused(name, fault)),
+                        None => refused(name, fault),
                     }
-                    said.push(format!("{name}: is back before it had stopped: it is started after that"));
                 }
-                None | Some(Known { leaving: true, .. }) => {
-                    self.add(&turn, name, volume.clone(), true)?;
-                    said.push(format!("{name}: new"));
+                Some(_) => refused(name, fault),
+                None => {
+                    self.add_wrong(&turn, name, fault)?;
+                    refused(name, fault)
                 }
-                Some(Known { from_file: false, .. }) => {
-                    said.push(format!(
-                        "{name}: was made by command, and stays as it was made: delete it first"
-                    ));
-                }
-                Some(Known { entry, .. }) if entry.config() != *volume => {
-                    self.defines(entry, volume);
-                    said.push(format!("{name}: changed; 'loligo volume restart {name}' makes it so"));
-                }
-                Some(_) => {}
-            }
+            });
         }
         for (name, known) in known {
-            if known.from_file && !known.leaving && !config.volumes.contains_key(&name) {
+            if !known.from_file || known.leaving || sections.has(&name) {
+                continue;
+            }
+            if sections.wrong.is_empty() {
                 turn.leave(&name);
-                said.push(format!(
+                done.push(format!(
                     "{name}: no longer in the file: it is being stopped, and listed until it has"
                 ));
+            } else {
+                done.push(format!("{name}: no longer in the file: it stays until every section is right"));
             }
         }
         for entry in self.entries() {
             match (&entry.name, entry.app().map(|app| app.renew_tls())) {
-                (name, Some(Ok(true))) => said.push(format!("{name}: its files for TLS are read again")),
-                (name, Some(Err(why))) => said.push(format!("{name}: TLS goes on with what it had: {why}")),
+                (name, Some(Ok(true))) => done.push(format!("{name}: its files for TLS are read again")),
+                (name, Some(Err(why))) => done.push(format!("{name}: TLS goes on with what it had: {why}")),
                 (_, Some(Ok(false)) | None) => {}
             }
         }
-        Ok(said)
+        Ok(Reloaded { done, refused: wrong })
+    }
+
+    /// Has a volume be as its section says, which is right; what was done.
+    fn reload_one(
+        &self,
+        turn: &Turn<'_>,
+        known: Option<&Known>,
+        name: &str,
+        volume: &VolumeConfig,
+    ) -> Result<Option<String>> {
+        Ok(match known {
+            Some(Known { entry, leaving: true, .. }) if turn.stay(name) => {
+                self.defines(entry, volume);
+                if self.runs(name, volume) {
+                    entry.restart();
+                }
+                Some(format!("{name}: is back before it had stopped: it is started after that"))
+            }
+            None | Some(Known { leaving: true, .. }) => {
+                self.add(turn, name, volume.clone(), true)?;
+                Some(format!("{name}: new"))
+            }
+            Some(Known { from_file: false, .. }) => {
+                Some(format!("{name}: was made by command, and stays as it was made: delete it first"))
+            }
+            Some(Known { entry, .. }) if entry.fault().is_some() => {
+                let (same, served) = (entry.config() == *volume, entry.app().is_some());
+                self.defines(entry, volume);
+                let runs = self.runs(name, volume);
+                if runs && !served {
+                    entry.start(Leave::default());
+                }
+                Some(match (served, runs) {
+                    (true, _) if same => format!("{name}: its section is right again"),
+                    (true, _) => format!("{name}: changed; 'loligo volume restart {name}' makes it so"),
+                    (false, true) => format!("{name}: its section is right now: it is started"),
+                    (false, false) => format!("{name}: its section is right now"),
+                })
+            }
+            Some(Known { entry, .. }) if entry.config() != *volume => {
+                self.defines(entry, volume);
+                Some(format!("{name}: changed; 'loligo volume restart {name}' makes it so"))
+            }
+            Some(_) => None,
+        })
     }
 
     fn defines(&self, entry: &Entry, volume: &VolumeConfig) {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Reads it; where it is not right, or nobody made one, other checks see an empty one.
 pub(super) fn check(host: &Host, path: Option<&Path>) -> (Config, Vec<Finding>) {
-    let check = Check::new("config", "a daemon whose file is not right does not start");
+    let check = Check::new("config", "a volume whose section is not right is not served");
     let (path, asked) = (path.unwrap_or(Path::new(DEFAULT_PATH)), path.is_some());
     if !asked && !host.has(path) {
         let seen = format!("no {}: only what all volumes need was looked at", path.display());

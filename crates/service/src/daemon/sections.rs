@@ -1,0 +1,184 @@
+//! The daemon's file by its sections: what is wrong with one of them concerns its volume alone.
+
+use super::config::{Config, DaemonConfig, Taken, VolumeConfig, read, things};
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use toml::{Table, Value};
+
+/// The file before its sections are looked at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Raw {
+    daemon: DaemonConfig,
+    volume: BTreeMap<String, Table>,
+}
+
+/// A section that no volume can be served by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// As much of it as can be read.
+    pub(super) readable: VolumeConfig,
+    /// What is wrong with it.
+    pub(super) why: String,
+}
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sections {
+    /// What concerns all volumes, and the sections that are right.
+    pub(super) right: Config,
+    /// The others, by name.
+    pub(super) wrong: BTreeMap<String, Fault>,
+}
+
+impl Sections {
+    /// Reads `path`.
+    ///
+    /// # Errors
+    /// Where it cannot be read as a whole, or the section of the daemon is not right.
+    pub(super) fn load(path: &Path) -> Result<Sections> {
+        let (text, dir) = read(path)?;
+        Sections::parse_in(&text, &dir).with_context(|| format!("{} is not right", path.display()))
+    }
+
+    fn parse_in(text: &str, dir: &Path) -> Result<Sections> {
+        let raw: Raw = toml::from_str(text)?;
+        let right = Config { daemon: raw.daemon, volumes: BTreeMap::new() };
+        let mut sections = Sections { right, wrong: BTreeMap::new() };
+        let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, table) in raw.volume {
+            let volume: Result<VolumeConfig, _> = Value::Table(table.clone()).try_into();
+            let volume = volume.map(|mut volume| {
+                volume.begin_in(dir);
+                volume
+            });
+            match volume.map(|volume| (things(&name, &volume), volume)) {
+                Ok((Ok(things), volume)) => {
+                    for thing in things {
+                        owners.entry(thing).or_default().push(name.clone());
+                    }
+                    sections.right.volumes.insert(name, volume);
+                }
+                Ok((Err(why), readable)) => {
+                    sections.wrong.insert(name, Fault { readable, why: format!("{why:#}") });
+                }
+                Err(why) => {
+                    let mut readable = readable(&table);
+                    readable.begin_in(dir);
+                    sections
+                        .wrong
+                        .insert(name, Fault { readable, why: why.to_string().trim_end().replace('\n', " ") });
+                }
+            }
+        }
+        // Nobody can tell which of them is meant.
+        for (thing, names) in owners.iter().filter(|(_, names)| names.len() > 1) {
+            for name in names {
+                let others: Vec<&str> = names.iter().filter(|n| *n != name).map(String::as_str).collect();
+                let others = others.join("', '");
+                sections
+                    .refuse(name, format!("{thing} is that of volume '{others}' too: no two can share it"));
+            }
+        }
+        Ok(sections)
+    }
+
+    /// Whether there is a section of that name, right or wrong.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.right.volumes.contains_key(name) || self.wrong.contains_key(name)
+    }
+
+    fn refuse(&mut self, name: &str, why: String) {
+        if let Some(readable) = self.right.volumes.remove(name) {
+            self.wrong.insert(name.to_owned(), Fault { readable, why });
+        }
+    }
+
+    /// Takes those for wrong that have a device of another one, by whatever name. This asks the file systems that they lie on.
+    pub(super) fn be_distinct(&mut self) {
+        let all = self.right.volumes.clone();
+        for (name, volume) in &all {
+            let mut others = Taken::default();
+            for (other, of) in all.iter().filter(|(other, _)| *other != name) {
+                // What is wrong with another is that one's.
+                let _ = others.add_devices(other, of);
+            }
+            if let Err(why) = others.add_devices(name, volume) {
+                self.refuse(name, format!("{why:#}"));
+            }
+        }
+    }
+}
+
+/// A definition by those keys of a section that can be understood.
+fn readable(table: &Table) -> VolumeConfig {
+    let nothing = [("core", Value::from("")), ("listen", Value::Array(Vec::new()))];
+    let mut known: Table = nothing.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let read = |table: &Table| -> Option<VolumeConfig> { Value::Table(table.clone()).try_into().ok() };
+    for (key, value) in table {
+        let mut more = known.clone();
+        more.insert(key.clone(), value.clone());
+        if read(&more).is_some() {
+            known = more;
+        }
+    }
+    read(&known).expect("a core and no listeners make a definition")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RIGHT: &str = "[volume.a]\ncore = \"x\"\nlisten = [\"unix:/a\"]\n";
+
+    fn parsed(more: &str) -> Sections {
+        Sections::parse_in(&format!("{RIGHT}{more}"), Path::new("/dir")).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_section_leaves_the_others_right() {
+        let wrong = |section: &str, said: &str| {
+            let of = parsed(section);
+            assert_eq!(of.right.volumes["a"].core, "/dir/x");
+            let fault = &of.wrong["b"];
+            assert!(fault.why.contains(said), "{section}: {}", fault.why);
+            fault.readable.clone()
+        };
+        let unknown = wrong("[volume.b]\ncore = \"y\"\ncahce = \"z\"\nlisten = [\"unix:/b\"]", "`cahce`");
+        assert_eq!((unknown.core.as_str(), unknown.listen.len()), ("/dir/y", 1));
+        assert_eq!(wrong("[volume.b]\ncore = \"y\"", "listen").core, "/dir/y");
+        wrong("[volume.b]\ncore = 5\nlisten = [\"unix:/b\"]", "core");
+        wrong("[volume.b]\ncore = \"y\"\nmode = \"wb\"\nlisten = [\"unix:/b\"]", "cache is not");
+    }
+
+    #[test]
+    fn of_two_that_share_a_thing_neither_is_right() {
+        let of = parsed(
+            "[volume.b]\ncore = \"./x\"\nlisten = [\"unix:/b\"]\n[volume.c]\ncore = \"c\"\nlisten = [\"unix:/c\"]",
+        );
+        assert_eq!(of.wrong.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(of.wrong["a"].why.contains("core /dir/x is that of volume 'b' too"), "{of:?}");
+        assert_eq!(of.right.volumes.keys().collect::<Vec<_>>(), ["c"]);
+    }
+
+    #[test]
+    fn what_concerns_all_volumes_is_wrong_for_all() {
+        for text in ["[volume.a", "[daemon]\nstate = 5", "[volumes.a]\ncore = \"x\""] {
+            assert!(Sections::parse_in(text, Path::new("/")).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_device_by_two_names_makes_both_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("x"), "").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("x"), dir.path().join("y")).unwrap();
+        let text = format!("{RIGHT}[volume.b]\ncore = \"y\"\nlisten = [\"unix:/b\"]\n");
+        let mut of = Sections::parse_in(&text, dir.path()).unwrap();
+        assert!(of.wrong.is_empty());
+        of.be_distinct();
+        assert_eq!(of.wrong.keys().collect::<Vec<_>>(), ["a", "b"]);
+    }
+}
