@@ -2,7 +2,8 @@
 
 use crate::hand::{CORE, Hand, MIB, SECOND};
 use loligo_block::{OpKind, ReqError, ReqKind};
-use loligo_cache::api::Dev;
+use loligo_cache::api::{Control, Dev};
+use loligo_cache::mode::Mode;
 
 #[test]
 fn a_job_that_ends_while_fewer_slot_reads_are_allowed_than_are_under_way_is_forgotten() {
@@ -84,4 +85,46 @@ fn a_write_that_needs_room_behind_a_core_that_only_fails_fails_after_a_minute_an
     let again = h.write(63 * MIB, 4096);
     h.quiet(false);
     assert_eq!(h.answer(again), Some(Ok(())));
+}
+
+#[test]
+fn overwrites_short_of_slots_beside_a_dead_core_succeed() {
+    let mut h = Hand::new();
+    let waits = fill(&mut h);
+    let begun = h.now;
+    while h.answer(waits).is_none() {
+        h.tick(SECOND);
+        h.quiet(true);
+        assert!(h.now - begun < 100 * SECOND, "it waits for ever");
+    }
+    // More at once than there are free slots: the rest comes when the first versions are out of the way.
+    let over: Vec<u64> = (0..4).map(|i| h.fill(i * MIB, MIB, 5)).collect();
+    for _ in 0..20 {
+        h.quiet(true);
+        h.tick(SECOND);
+    }
+    for id in over {
+        assert_eq!(h.answer(id), Some(Ok(())), "it needs nothing of the core");
+    }
+}
+
+#[test]
+fn a_write_under_way_when_write_back_ends_is_in_the_core() {
+    let mut h = Hand::new();
+    let id = h.fill(MIB, 8192, 7);
+    h.control(Control::SetMode(Mode::Wt));
+    for _ in 0..1000 {
+        if h.answer(id).is_some() {
+            break;
+        }
+        if h.pending.is_empty() {
+            h.tick(SECOND);
+        } else {
+            h.complete(0, false);
+        }
+    }
+    assert_eq!(h.answer(id), Some(Ok(())));
+    assert_eq!(h.disk[MIB as usize..][..8192], [7; 8192], "it was acknowledged in write-through mode");
+    h.quiet(false);
+    assert_eq!(h.shard.dirty_blocks(), 0);
 }
