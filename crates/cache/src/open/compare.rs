@@ -2,9 +2,14 @@
 
 use super::Opened;
 use crate::index::Meta;
-use crate::units::{BLOCK, Stripe, WINDOW};
+use crate::units::{BLOCK, Stripe, WINDOW, WINDOW_BLOCKS};
 use loligo_block::{IoError, IoKind, SyncIo, crc32c};
 use std::collections::BTreeMap;
+
+/// Failed reads after which comparing ends: a disk may try for half a minute before it says that it cannot read a sector.
+const MOST_UNREADABLE: u64 = 16;
+/// And after which the rest of a window is passed over.
+const MOST_IN_WINDOW: u64 = 4;
 
 /// Result of [`Opened::compare`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,13 +20,15 @@ pub struct Comparison {
     pub different: u64,
     /// Clean blocks that the core could not read, beside those compared.
     pub unreadable: u64,
+    /// Clean blocks that were not tried because of those.
+    pub untried: u64,
     /// Where in the volume the first of them begins, bytes.
     pub first_unreadable: Option<u64>,
 }
 
 impl Opened {
     /// Compares up to `samples` clean blocks with the core, those of its first and last MiB first. A block that the core
-    /// cannot read is counted and says nothing.
+    /// cannot read is counted and says nothing. After 4 of them the rest of their MiB is not tried, after 16 nothing is.
     ///
     /// # Errors
     /// That the core is gone.
@@ -53,7 +60,13 @@ impl Opened {
         }
         let mut c = Comparison::default();
         let mut raw = vec![0u8; BLOCK as usize];
+        let mut failed = (0, 0);
         for (block, meta) in chosen {
+            let window = block / WINDOW_BLOCKS;
+            if c.unreadable >= MOST_UNREADABLE || failed == (window, MOST_IN_WINDOW) {
+                c.untried += 1;
+                continue;
+            }
             let at = block * BLOCK;
             let len = BLOCK.min(home.home_length - at) as usize;
             raw.fill(0);
@@ -61,6 +74,7 @@ impl Opened {
                 Err(e) if e.kind == IoKind::Gone => return Err(e),
                 Err(_) => {
                     c.unreadable += 1;
+                    failed = if failed.0 == window { (window, failed.1 + 1) } else { (window, 1) };
                     c.first_unreadable.get_or_insert(at);
                     continue;
                 }

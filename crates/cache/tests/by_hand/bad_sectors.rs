@@ -1,12 +1,13 @@
 //! Sectors of the core that cannot be read, and what can be answered all the same.
 
-use crate::hand::{Hand, MIB, SECOND};
+use crate::hand::{CORE, Hand, MIB, SECOND};
 use loligo_block::{Answer, Buf, IoError, IoKind, ReqError, ReqKind, SyncIo};
 use loligo_cache::api::{Control, Dev};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, OpenOptions};
+use loligo_cache::open::{self, Comparison, OpenOptions};
 use loligo_cache::params::{AdmissionKind, Params};
 use loligo_cache::superblock::Superblock;
+use std::ops::Range;
 
 const KIB: u64 = 1 << 10;
 
@@ -111,15 +112,16 @@ fn what_is_filled_beneath_a_change_that_fails_is_served() {
     assert_eq!(from_core(&h), None, "it is in the cache");
 }
 
-/// A device with a bad sector.
-struct Bad<'a>(&'a mut Vec<u8>, u64);
+/// A device with bad bytes, and how many reads met them.
+struct Bad<'a>(&'a mut Vec<u8>, Range<u64>, u64);
 
 impl SyncIo for Bad<'_> {
     fn size(&self) -> u64 {
         self.0.len() as u64
     }
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        if (offset..offset + buf.len() as u64).contains(&self.1) {
+        if offset < self.1.end && self.1.start < offset + buf.len() as u64 {
+            self.2 += 1;
             return Err(IoError::new(IoKind::Io, "a bad sector"));
         }
         self.0.read_at(offset, buf)
@@ -132,11 +134,8 @@ impl SyncIo for Bad<'_> {
     }
 }
 
-#[test]
-fn a_bad_sector_of_the_core_does_not_fail_the_comparison() {
-    let mut h = Hand::new();
-    h.fill(0, 16 * 4096, 1);
-    h.quiet(false);
+/// Destages everything, opens the cache again and compares it with a core that has these bad bytes; also how many reads failed.
+fn compared(h: &mut Hand, bad: Range<u64>) -> (Comparison, u64) {
     h.control(Control::FlushDirty);
     h.quiet(false);
     h.tick(SECOND);
@@ -145,6 +144,30 @@ fn a_bad_sector_of_the_core_does_not_fail_the_comparison() {
     let superblock = Superblock::load(&mut h.cache).unwrap();
     let opened = open::open(&mut h.cache, &mut h.disk, superblock, &options).unwrap();
     assert_eq!(opened.dirty_blocks(), 0);
-    let c = opened.compare(&mut Bad(&mut h.disk, 8192), 1000).unwrap();
-    assert_eq!((c.compared, c.different), (15, 0));
+    let mut disk = Bad(&mut h.disk, bad, 0);
+    let c = opened.compare(&mut disk, 1000).unwrap();
+    (c, disk.2)
+}
+
+#[test]
+fn a_bad_sector_of_the_core_does_not_fail_the_comparison() {
+    let mut h = Hand::new();
+    h.fill(0, 16 * 4096, 1);
+    h.quiet(false);
+    let (c, failed) = compared(&mut h, 8192..8704);
+    assert_eq!((c.compared, c.different, c.unreadable, failed), (15, 0, 1, 1));
+}
+
+#[test]
+fn comparing_with_many_unreadable_blocks_ends_soon() {
+    let mut h = Hand::new();
+    h.fill(0, 256 * 4096, 1);
+    for window in 1..40 {
+        h.fill(window * MIB, 8192, 1);
+    }
+    h.quiet(false);
+    let (one, failed) = compared(&mut h, 0..MIB);
+    assert_eq!((one.compared, one.untried, one.different, failed), (78, 252, 0, 4), "{one:?}");
+    let (all, failed) = compared(&mut h, 0..CORE);
+    assert_eq!((all.compared, all.untried, all.unreadable, failed), (0, 318, 16, 16), "{all:?}");
 }

@@ -186,10 +186,11 @@ fn compare(
     if let Some(at) = c.first_unreadable {
         say!(
             "warning: {} of {} clean blocks cannot be read from the core {}, the first at byte {at} of the volume: the disk \
-             has bad sectors",
+             has bad sectors. {} more were not compared",
             c.unreadable,
             c.unreadable + c.compared,
-            core.spec
+            core.spec,
+            c.untried
         );
     }
     if c.compared == 0 && c.unreadable > 0 {
