@@ -436,6 +436,7 @@ impl Core {
                 let pinned = self.pinned_newest(local).is_some();
                 if self.index.clean(local, slot) {
                     self.policy.cleaned(slot);
+                    self.destage.stuck.changed(local);
                     self.checkpoint.touch(slot);
                     if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
                         freeze.one_less();
@@ -479,11 +480,6 @@ impl Core {
     /// Why the cache stopped acknowledging, if it did.
     pub fn poisoned(&self) -> Option<&str> {
         self.poisoned.as_deref()
-    }
-
-    /// How writes to the core fail, where the newest ones did.
-    pub fn core_failing(&self) -> Option<&str> {
-        self.destage.health.why()
     }
 
     pub(crate) fn emit_frames(&mut self, fx: &mut Vec<Effect>) {
@@ -546,6 +542,7 @@ impl Core {
         s.dirty_bytes = self.index.dirty_blocks() * BLOCK;
         s.journal_bytes = self.journal.used();
         s.destage_rate = self.destage.rate();
+        s.refused_blocks = self.destage.stuck.count();
         s.poisoned &= self.alone() != Some(Alone::Serving);
         s
     }

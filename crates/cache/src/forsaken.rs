@@ -135,6 +135,7 @@ impl Core {
         // A freeze that was answered holds until the thaw.
         let frozen = self.freeze.as_ref().is_some_and(|f| f.is_answered()).then_some(None);
         self.fail_controls(fx);
+        self.forget_clean();
         self.waiting.clear();
         self.durable_waiters.clear();
         self.closed.clear();

@@ -211,6 +211,7 @@ impl Core {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
         self.destage.pin_jobs(false);
+        self.destage.stuck.all_changed();
         self.destage.forgive(now);
         for pin in freeze.pins.into_values() {
             self.let_go(pin);
@@ -241,6 +242,7 @@ impl Core {
         if let Some(pin) = freeze.pins.remove(&block) {
             freeze.left -= 1;
             self.let_go(pin);
+            self.destage.stuck.changed(block);
         }
     }
 

@@ -65,6 +65,8 @@ pub struct Stats {
     pub crc_errors: u64,
     /// Of those, answered from the core.
     pub crc_repaired: u64,
+    /// Dirty blocks that the core refuses now.
+    pub refused_blocks: u64,
     /// Device operations that failed.
     pub io_errors: u64,
     /// Bytes read from the cache device.
@@ -128,6 +130,7 @@ impl Default for Stats {
             bypass: [0; 8],
             crc_errors: 0,
             crc_repaired: 0,
+            refused_blocks: 0,
             io_errors: 0,
             cache_read_bytes: 0,
             cache_write_bytes: 0,
@@ -179,6 +182,7 @@ counters!(
     write_bytes,
     crc_errors,
     crc_repaired,
+    refused_blocks,
     io_errors,
     cache_read_bytes,
     cache_write_bytes,

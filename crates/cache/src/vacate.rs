@@ -151,6 +151,11 @@ impl Core {
                     self.vacate = Some(v);
                     return self.end_vacate(&why, fx);
                 }
+                if self.destage.stuck.keeps(block, now) {
+                    let why = self.core_refuses().unwrap_or_default();
+                    self.vacate = Some(v);
+                    return self.end_vacate(&why, fx);
+                }
                 v.found |= self.destage.vacate(block / WINDOW_BLOCKS as u32);
             } else if self.policy.state(slot) != 0 {
                 // Not counted as an eviction: those say that a cache has too little room.

@@ -109,6 +109,7 @@ const SECTIONS: [(&str, &[Line]); 5] = [
         &[
             ("crc_errors", "bad checksums", As::Count),
             ("crc_repaired", "of them repaired", As::Count),
+            ("refused_blocks", "refused by the core", As::Plain),
             ("io_errors", "device errors", As::Count),
         ],
     ),
@@ -128,6 +129,9 @@ fn text(stats: &Value) -> String {
     }
     if let Some(why) = stats["cache_gone"].as_str() {
         page.line("CACHE GONE", &format!("{why}; the core alone serves"));
+    }
+    if let Some(why) = stats["core_refuses"].as_str() {
+        page.line("BAD SECTORS", why);
     }
     for (title, lines) in SECTIONS {
         let shown: Vec<_> = lines

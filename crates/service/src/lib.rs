@@ -25,6 +25,7 @@ pub mod probe;
 pub mod profile;
 pub mod progress;
 pub mod rbd;
+mod refusals;
 mod say;
 pub mod serve;
 mod signals;

@@ -18,8 +18,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 /// Counters of the engine that go up and down.
-const GAUGES: [&str; 6] =
-    ["cache_bytes", "occupied_bytes", "dirty_bytes", "journal_bytes", "destage_rate", "fuse_held_bytes_max"];
+const GAUGES: [&str; 7] = [
+    "cache_bytes",
+    "occupied_bytes",
+    "dirty_bytes",
+    "journal_bytes",
+    "destage_rate",
+    "refused_blocks",
+    "fuse_held_bytes_max",
+];
 
 /// Upper ends of the buckets of latencies, in microseconds.
 const BUCKETS: [u64; 19] = [

@@ -16,6 +16,7 @@ use crate::home::Home;
 use crate::metrics::Scraped;
 use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
+use crate::refusals::Refusals;
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
@@ -168,6 +169,8 @@ pub(crate) struct Volume {
     told: Told,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
+    /// What has been said of sectors that the core refuses.
+    refusals: Refusals,
     /// Its cache is gone, and the core alone serves.
     alone: bool,
     /// It has been said that the lease is over.
@@ -393,6 +396,7 @@ impl Volume {
             left,
             told,
             poisoned: false,
+            refusals: Refusals::default(),
             alone: false,
             expired: false,
             _api: api,
@@ -424,6 +428,10 @@ impl Volume {
                 "error: the cache no longer acknowledges anything: {why}. Everything acknowledged before is on it: stop the service, mend \
                  the device and start it again"
             );
+        }
+        let refused = snapshots.iter().find_map(|s| s.core_refuses.clone());
+        if let Some(line) = self.refusals.line(Instant::now(), refused) {
+            say!("{line}");
         }
         if let Some(now) = self.app.lease().filter(|now| (*now == Hold::Expired) != self.expired) {
             self.expired = !self.expired;

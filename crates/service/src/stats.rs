@@ -40,6 +40,9 @@ pub(crate) fn trouble(snapshots: &[Snapshot]) -> Option<String> {
             "its core takes no writes, and what is dirty stays on the cache until it does: {why}"
         ));
     }
+    if let Some(why) = snapshots.iter().find_map(|s| s.core_refuses.clone()) {
+        return Some(why);
+    }
     let errors: u64 = snapshots.iter().map(|s| s.stats.io_errors).sum();
     (errors > 0).then(|| {
         format!("{errors} operations on its devices have failed since it was started: see the kernel's log")
@@ -69,6 +72,8 @@ pub(crate) fn json(app: &App) -> Value {
     out.insert("poisoned".into(), json!(why(false)));
     // Served by the core alone, because of this.
     out.insert("cache_gone".into(), json!(why(true)));
+    // Sectors that cannot be written, and what to do about them.
+    out.insert("core_refuses".into(), json!(snapshots.iter().find_map(|s| s.core_refuses.clone())));
     out.insert("connections".into(), json!(snapshots.iter().map(|s| s.connections).sum::<usize>()));
     for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
         out.insert(name.into(), json!(value));

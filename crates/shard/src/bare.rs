@@ -122,6 +122,7 @@ impl Bare {
                 params: Params::default(),
                 poisoned: None,
                 core_failing: None,
+                core_refuses: None,
                 alone: None,
                 needs_cache: None,
                 flush_remaining: None,

@@ -224,6 +224,7 @@ impl Cached {
                     params: self.core.params(),
                     poisoned: self.core.poisoned().map(str::to_owned),
                     core_failing: self.core.core_failing().map(str::to_owned),
+                    core_refuses: self.core.core_refuses(),
                     alone: self.core.alone(),
                     needs_cache: self.core.needs_cache(),
                     flush_remaining: self.core.flush_remaining(),

@@ -66,6 +66,8 @@ pub struct Snapshot {
     pub poisoned: Option<String>,
     /// How writes to its core fail, where the newest ones did.
     pub core_failing: Option<String>,
+    /// Which sectors its core refuses, where it is only some.
+    pub core_refuses: Option<String>,
     /// How it serves without its cache; nothing while it has one.
     pub alone: Option<Alone>,
     /// Why the core alone could not go on from here; nothing: it has everything.

@@ -253,8 +253,6 @@ impl Config {
         }
         if rng.chance(2, 3) {
             self.spoil_one_in = rng.pick(&[20, 60]);
-            // Destaging then reads nothing of the core: merging over a bad sector is not what this is about.
-            self.core_groups = true;
         }
     }
 

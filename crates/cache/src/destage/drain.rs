@@ -20,7 +20,7 @@ impl Core {
             look -= 1;
             let Some(freeze) = &mut self.freeze else { return };
             let Some(window) = freeze.next_window() else { return };
-            if self.destage.by_window.contains_key(&window) {
+            if self.destage.by_window.contains_key(&window) || self.destage.stuck.is_waiting(window, now) {
                 freeze.later(window);
                 continue;
             }

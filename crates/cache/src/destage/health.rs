@@ -1,9 +1,12 @@
 //! Whether the core takes what is written to it.
 
 use crate::api::Nanos;
+use std::collections::BTreeSet;
 
 /// A core that has done nothing but fail for this long is not waited for.
 const LOST: Nanos = 60_000_000_000;
+/// So many windows in a row without a success, and it is not a sector.
+const DOWN: usize = 4;
 
 /// How writes to the core have gone of late.
 #[derive(Debug, Default)]
@@ -12,13 +15,36 @@ pub(crate) struct Health {
     failing: Option<(Nanos, Nanos)>,
     /// How that newest one failed.
     why: Option<String>,
+    /// Windows that have failed since, [`DOWN`] at most.
+    windows: BTreeSet<u32>,
+    successes: u64,
 }
 
 impl Health {
     /// A write succeeded.
     pub(crate) fn worked(&mut self) {
-        self.failing = None;
-        self.why = None;
+        self.successes += 1;
+        if self.failing.take().is_some() {
+            self.why = None;
+            self.windows.clear();
+        }
+    }
+
+    /// A job in this window did not succeed.
+    pub(crate) fn refused_in(&mut self, window: u32) {
+        if self.windows.len() < DOWN {
+            self.windows.insert(window);
+        }
+    }
+
+    /// Whether it is the core that fails, not some sector of it.
+    pub(crate) fn is_down(&self) -> bool {
+        self.windows.len() >= DOWN
+    }
+
+    /// Writes that have succeeded so far.
+    pub(crate) fn successes(&self) -> u64 {
+        self.successes
     }
 
     /// One failed, because of `why`.
@@ -64,6 +90,22 @@ mod tests {
         h.worked();
         assert!(!h.is_lost(91 * SECOND) && !h.is_failing());
         assert_eq!(h.why(), None);
+    }
+
+    #[test]
+    fn a_core_is_down_when_several_windows_fail_in_a_row() {
+        let mut h = Health::default();
+        for window in [1, 2, 3, 3, 2] {
+            h.failed(0, "x".to_owned());
+            h.refused_in(window);
+        }
+        assert!(!h.is_down());
+        h.worked();
+        h.failed(0, "x".to_owned());
+        h.refused_in(4);
+        assert!(!h.is_down(), "others were well in between");
+        (5..8).for_each(|w| h.refused_in(w));
+        assert!(h.is_down());
     }
 
     #[test]

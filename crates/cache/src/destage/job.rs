@@ -2,9 +2,10 @@
 
 mod compose;
 mod reading;
+mod writing;
 
 use super::choose::{Turn, Way};
-use super::{BACKOFF, DEPTH_BUSY, Destage, JOBS};
+use super::{DEPTH_BUSY, Destage, JOBS};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::Core;
@@ -15,7 +16,6 @@ use crate::tag::Who;
 use crate::units::{ALL, BLOCK, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use reading::READS;
-use std::collections::VecDeque;
 
 /// One part in so many of a window's dirty blocks is much of it.
 const MUCH: usize = 4;
@@ -24,7 +24,7 @@ const MUCH: usize = 4;
 const GROUP: usize = 256;
 /// Gaps of at most this many blocks are bridged.
 const BRIDGE: u32 = 32;
-/// Marks a tag's operation as a core write, and as the core read of a merge.
+/// Marks, beside a number, a tag's operation as a core write, and as the core read of a merge.
 const WRITE: u32 = 1 << 22;
 const MERGE: u32 = 1 << 21;
 
@@ -57,6 +57,8 @@ struct Piece {
     ticket: u64,
     buf: Option<Buf>,
     bad: bool,
+    /// The core did not take it.
+    refused: bool,
 }
 
 impl Piece {
@@ -64,6 +66,23 @@ impl Piece {
     fn usable(&self) -> bool {
         !self.bad && (!self.superseded || self.pinned)
     }
+
+    /// The core has it, once the job's writes are over.
+    fn is_taken(&self) -> bool {
+        self.usable() && !self.filler && !self.refused
+    }
+}
+
+/// A write of a job.
+#[derive(Debug)]
+struct CoreWrite {
+    /// The volume's byte, and how many.
+    at: u64,
+    len: u64,
+    /// Until it is sent.
+    data: Option<Shared>,
+    /// Writes from this one on that went in the same operation.
+    with: usize,
 }
 
 /// A window on its way to the core.
@@ -82,9 +101,24 @@ pub(crate) struct Job {
     asked: usize,
     reads: u32,
     durable: bool,
-    writes: VecDeque<(u64, Shared)>,
+    /// In order, and how many of them have been sent.
+    writes: Vec<CoreWrite>,
+    sent: usize,
     in_flight: u32,
+    /// Each block is written by itself: the window failed before.
+    apart: bool,
+    /// Of those that are over.
+    successes: u32,
+    failures: u32,
     failed: Option<String>,
+    /// The rest was not tried after so many failures.
+    gave_up: bool,
+    /// The core as a whole failed.
+    down: bool,
+    /// It failed in a way that names no block, and is made once more, apart.
+    again: bool,
+    /// Blocks that failed by themselves.
+    refused: Vec<u32>,
     tasks: Vec<usize>,
     pub(crate) claimants: Vec<usize>,
 }
@@ -131,7 +165,7 @@ impl Destage {
             .map(|(_, j)| match j.state {
                 State::Reading | State::Queued => j.dirty.min(32),
                 State::Merging => 8,
-                State::Writing => j.writes.len(),
+                State::Writing => j.unsent(),
                 _ => 0,
             })
             .sum();
@@ -151,11 +185,11 @@ impl Core {
         let mut dirty = Vec::new();
         self.index.dirty_in(window, &mut dirty);
         self.destageable(window, &mut dirty);
-        dirty.retain(|(b, _)| !self.destage.bad.contains(b));
+        dirty.retain(|(b, _)| !self.destage.bad.contains(b) && !self.destage.stuck.keeps(*b, now));
         if dirty.is_empty() {
-            // Nothing (more) to write, or only what must not be written.
+            // Nothing (more) to write, or only what must not be written, or what the core refuses.
             for key in tasks {
-                self.pass_over(now, key, false, fx);
+                self.pass_over(now, key, true, fx);
             }
             return 0;
         }
@@ -174,11 +208,15 @@ impl Core {
         }
         let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b).min(seq)).max().unwrap_or(0);
         let count = dirty.len();
-        let ((way, turn), fillers) = if self.cfg.core_groups {
-            ((Way::Runs, Turn::default()), Vec::new())
+        let apart = self.destage.stuck.is_apart(window);
+        let (way, turn, fillers) = if self.cfg.core_groups || apart {
+            (Way::Runs, Turn::default(), Vec::new())
         } else {
             let (gaps, fillers) = self.known_gaps(&dirty);
-            (self.destage.chooser.choose(count, gaps, fillers.len()), fillers)
+            match self.destage.chooser.choose(count, gaps, fillers.len()) {
+                (Way::Merge, turn) if !self.destage.stuck.can_merge(window) => (Way::Runs, turn, fillers),
+                (way, turn) => (way, turn, fillers),
+            }
         };
         let mut wanted: Vec<(u32, Meta, bool)> = dirty.into_iter().map(|(b, m)| (b, m, false)).collect();
         if way == Way::Bridged {
@@ -196,6 +234,7 @@ impl Core {
                 ticket: self.tickets.begin(),
                 buf: None,
                 bad: false,
+                refused: false,
             })
             .collect::<Vec<_>>();
         self.destage.number += 1;
@@ -212,9 +251,17 @@ impl Core {
             dirty: count,
             drains,
             durable: newest <= durable,
-            writes: VecDeque::new(),
+            writes: Vec::new(),
+            sent: 0,
             in_flight: 0,
+            apart,
+            successes: 0,
+            failures: 0,
             failed: None,
+            gave_up: false,
+            down: false,
+            again: false,
+            refused: Vec::new(),
             tasks,
             claimants: Vec::new(),
         };
@@ -262,27 +309,17 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         if sub & WRITE != 0 {
-            self.destage.writes -= 1;
-            let job = &mut self.destage.jobs[key];
-            job.in_flight -= 1;
-            match result {
-                Ok(()) => self.destage.health.worked(),
-                Err(e) => {
-                    job.failed = Some(format!("writing to the core failed: {e}"));
-                    job.writes.clear();
-                }
-            }
-            let job = &self.destage.jobs[key];
-            if job.in_flight == 0 && job.writes.is_empty() {
-                self.writes_over(now, key, fx);
-            }
+            self.core_write_done(now, key, sub, result, fx);
         } else if sub & MERGE != 0 {
             self.destage.writes -= 1;
             match result {
                 Ok(()) => self.merged(now, key, buf, fx),
-                Err(e) => {
-                    self.destage.jobs[key].failed = Some(format!("reading the core failed: {e}"));
-                    self.writes_over(now, key, fx);
+                Err(_) => {
+                    // What lies between is none of ours: the dirty runs need nothing of it.
+                    self.destage.stuck.cannot_merge(self.destage.jobs[key].window);
+                    self.destage.jobs[key].way = Way::Runs;
+                    self.compose_runs(key);
+                    self.begin_writes(now, key, fx);
                 }
             }
         } else {
@@ -343,113 +380,11 @@ impl Core {
         self.begin_writes(now, key, fx);
     }
 
-    fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let job = &mut self.destage.jobs[key];
-        job.state = State::Writing;
-        if self.lost.is_some() {
-            job.writes.clear();
-        }
-        if job.writes.is_empty() {
-            return self.writes_over(now, key, fx);
-        }
-        self.destage.ready.push_back(key);
-        self.issue_core_writes(fx);
-    }
-
     /// Whether somebody waits for what destaging brings about.
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
         let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
         clients || self.is_draining() || !d.flushes.is_empty() || self.vacate.is_some()
-    }
-
-    /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
-    /// in between would cost a stream two seeks.
-    fn write_depth(&self) -> u32 {
-        if self.cfg.core_groups {
-            // What takes groups gathers them further and keeps back what it has no use for yet.
-            return JOBS as u32;
-        }
-        match (self.core_busy > 0, self.destage_is_wanted()) {
-            (false, _) => self.destage.depth.now(),
-            (true, true) => DEPTH_BUSY,
-            (true, false) => 0,
-        }
-    }
-
-    /// Sends core writes out, oldest job first, as deep as the core's users allow.
-    pub(super) fn issue_core_writes(&mut self, fx: &mut Vec<Effect>) {
-        let depth = self.write_depth();
-        while self.destage.writes < depth {
-            let Some(key) = self.destage.ready.front().copied() else { return };
-            let Some((at, kind)) = self.next_core_write(key) else {
-                self.destage.ready.pop_front();
-                continue;
-            };
-            self.destage.jobs[key].in_flight += 1;
-            self.destage.writes += 1;
-            let op = Op { tag: Who::Destage(key, WRITE).tag(), offset: at, kind };
-            self.stats.core_write_bytes += op.len();
-            fx.push(Effect::Io(Dev::Core, op));
-        }
-    }
-
-    /// What waits for its turn at a core that is not ours any more will not go there.
-    pub(crate) fn drop_core_writes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        for key in std::mem::take(&mut self.destage.ready) {
-            let job = &mut self.destage.jobs[key];
-            job.writes.clear();
-            if job.in_flight == 0 {
-                self.writes_over(now, key, fx);
-            }
-        }
-    }
-
-    /// What job `key` writes next, and where on the core: a run, or a group of them.
-    fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
-        let home = self.cfg.home_start;
-        let writes = &mut self.destage.jobs[key].writes;
-        if !self.cfg.core_groups {
-            return writes.pop_front().map(|(at, data)| (at + home, OpKind::Write { data, fua: false }));
-        }
-        let group = writes.len().min(GROUP);
-        let pieces: Vec<(u64, Shared)> = writes.drain(..group).map(|(at, data)| (at + home, data)).collect();
-        let first = pieces.first()?.0;
-        self.stats.core_groups += 1;
-        self.stats.core_group_pieces += pieces.len() as u64;
-        Some((first, OpKind::WriteMany(pieces)))
-    }
-
-    /// The core has taken (or refused) all of the job's writes: the window is free again.
-    fn writes_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        self.destage.ready.retain(|k| *k != key);
-        let busy = self.destage.writes > 0;
-        let job = &mut self.destage.jobs[key];
-        job.state = State::Flushing;
-        let (way, turn, dirty) = (job.way, job.turn, job.dirty);
-        let claimants = std::mem::take(&mut job.claimants);
-        self.destage.blocked -= claimants.len() as u32;
-        for p in &mut job.pieces {
-            p.buf = None;
-        }
-        if !self.cfg.core_groups {
-            self.destage.chooser.ended(now, way, turn, dirty, busy);
-        }
-        let failed = self.destage.jobs[key].failed.clone();
-        for task in claimants {
-            self.claim(now, task, fx);
-        }
-        if self.lost.is_some() {
-            return self.job_over(now, key, fx);
-        }
-        if let Some(why) = failed {
-            self.destage.backoff = now + BACKOFF;
-            self.destage.health.failed(now, why);
-            return self.job_over(now, key, fx);
-        }
-        if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
-            self.record_clean(now, key, fx);
-        }
     }
 
     fn record_clean(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
@@ -458,13 +393,13 @@ impl Core {
         let clean: Vec<(u32, u32)> = self.destage.jobs[key]
             .pieces
             .iter()
-            .filter(|p| !p.filler && !p.bad && !p.superseded)
+            .filter(|p| !p.superseded && p.is_taken())
             .map(|p| (p.block, p.meta.slot))
             .collect();
         let kept: Vec<u32> = self.destage.jobs[key]
             .pieces
             .iter()
-            .filter(|p| p.superseded && p.pinned && !p.bad)
+            .filter(|p| p.superseded && p.is_taken())
             .map(|p| p.block)
             .collect();
         self.stats.destaged_blocks += kept.len() as u64;
@@ -495,30 +430,44 @@ impl Core {
         // What is held back for the clients' sake does not show what the core can do.
         let busy =
             self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS && !self.holds_back(now);
-        let destaged = if job.failed.is_none() { job.dirty as u64 } else { 0 };
+        let destaged = job.pieces.iter().filter(|p| !p.filler && !p.refused).count() as u64;
         if let Some(rate) = self.destage.pacer.destaged(now, destaged, busy) {
             self.destage.depth.measured(rate);
         }
         // Those found bad earlier were left out of the job, and are still dirty.
         let first = job.window * WINDOW_BLOCKS as u32;
         let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied();
-        let why = job.failed.clone().or_else(|| bad.map(|b| self.bad_block_text(b)));
+        let down = job.failed.clone().filter(|_| job.down);
+        let why = down.or_else(|| bad.map(|b| self.bad_block_text(b)));
+        let again = job.again;
+        self.forget_clean();
+        let refused = !again && self.destage.stuck.is_apart(job.window);
         if let Some(freeze) = self.freeze.as_mut().filter(|_| job.failed.is_some()) {
             freeze.later(job.window);
         }
         // One made for a freeze may have left newer versions behind.
-        let counts = |from: u64| from < job.number && !job.drains;
+        let counts = |from: u64| from < job.number && !job.drains && !again;
         for f in self.destage.flushes.iter_mut().filter(|f| counts(f.from)) {
             f.remaining.remove(&job.window);
+            if refused {
+                f.refused.insert(job.window);
+            }
             if f.failed.is_none() {
                 f.failed.clone_from(&why);
             }
         }
-        if let Some(why) = &job.failed {
+        let given_away = |p: &Piece| p.refused && p.meta.slot >= self.slots.count();
+        if let Some(why) = job.failed.as_ref().filter(|_| !again && job.pieces.iter().any(given_away)) {
             self.end_vacate(why, fx);
         }
         for task in job.tasks {
-            self.pass_over(now, task, job.failed.is_some(), fx);
+            self.pass_over(now, task, job.failed.is_some() && !again, fx);
+        }
+        // The core cannot be brought to the moment: whoever asked is told. One that takes nothing at all is waited for.
+        let works = self.core_failing().is_none();
+        let hopeless = works && job.drains && refused && job.failed.is_some() && self.is_draining();
+        if let Some(why) = self.core_refuses().filter(|_| hopeless) {
+            self.end_freeze(now, &why, fx);
         }
         debug_assert!(u64::from(job.window) * WINDOW_BLOCKS <= u64::from(u32::MAX));
     }

@@ -12,6 +12,7 @@ mod drain;
 mod health;
 mod job;
 mod pace;
+mod stuck;
 
 pub(crate) use job::Job;
 
@@ -27,6 +28,7 @@ pub(crate) use pace::Fill;
 use pace::{Pacer, fullness};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use stuck::Stuck;
 
 /// Jobs under way, at most.
 const JOBS: usize = 64;
@@ -59,6 +61,8 @@ struct FlushAll {
     from: u64,
     remaining: BTreeSet<u32>,
     failed: Option<String>,
+    /// Windows in which the core has refused something that was dirty.
+    refused: BTreeSet<u32>,
 }
 
 /// The sweep's state.
@@ -95,6 +99,8 @@ pub(crate) struct Destage {
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
     bad: BTreeSet<u32>,
+    /// What the core does not take.
+    pub(crate) stuck: Stuck,
     chooser: Chooser,
     pacer: Pacer,
     depth: Depth,
@@ -131,6 +137,7 @@ impl Destage {
             health: Health::default(),
             last_client: 0,
             bad: BTreeSet::new(),
+            stuck: Stuck::default(),
             chooser: Chooser::default(),
             pacer: Pacer::default(),
             depth: Depth::default(),
@@ -148,6 +155,7 @@ impl Destage {
         if !self.bad.is_empty() {
             self.bad.remove(&block);
         }
+        self.stuck.changed(block);
         if self.by_window.is_empty() {
             return;
         }
@@ -268,7 +276,8 @@ impl Core {
         if self.core_busy > 0 || !self.tasks.is_empty() {
             self.destage.last_client = now;
         }
-        self.check_flushes(fx);
+        self.forget_clean();
+        self.check_flushes(now, fx);
         self.destage.search = None;
         let windows = if self.index.dirty_blocks() > 0 { self.index.windows() } else { 0 };
         self.destage.age.look(now, self.params.destage_age, windows);
@@ -416,7 +425,9 @@ impl Core {
         let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.waiting.is_empty();
         if self.freeze.is_some() {
             // The rest waits for the thaw.
-            return (self.is_draining() && d.backoff > now).then_some(d.backoff);
+            let again =
+                [(d.backoff > now).then_some(d.backoff), d.stuck.deadline(now)].into_iter().flatten().min();
+            return again.filter(|_| self.is_draining());
         }
         if !waited && (self.index.dirty_blocks() == 0 || self.stopping.is_some()) {
             return None;
@@ -428,6 +439,7 @@ impl Core {
         [
             d.search,
             aged,
+            d.stuck.deadline(now),
             (d.backoff > now).then_some(d.backoff),
             (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
             (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),
@@ -450,7 +462,9 @@ impl Core {
         }
         let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
         let from = self.destage.number;
-        self.destage.flushes.push(FlushAll { id, from, remaining, failed: None });
+        // Whoever asks for it may have mended the core.
+        self.destage.stuck.retry_all();
+        self.destage.flushes.push(FlushAll { id, from, remaining, failed: None, refused: BTreeSet::new() });
     }
 
     /// Blocks that the oldest flush still has before it, roughly (for progress).
@@ -459,7 +473,7 @@ impl Core {
         Some(f.remaining.iter().map(|w| u64::from(self.index.window_dirty(*w))).sum())
     }
 
-    fn check_flushes(&mut self, fx: &mut Vec<Effect>) {
+    fn check_flushes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.stopping.is_some() {
             for f in std::mem::take(&mut self.destage.flushes) {
                 fx.push(Effect::Controlled(f.id, Err("given up: the cache is being stopped".into())));
@@ -473,27 +487,28 @@ impl Core {
                 }
                 self.destage.flushes[i].remaining.pop_first();
             }
-            let only_bad = self.destage.flushes[i].remaining.iter().all(|w| {
-                let first = w * WINDOW_BLOCKS as u32;
-                let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).count();
-                bad == usize::from(self.index.window_dirty(*w)) && !self.destage.by_window.contains_key(w)
-            });
-            if !only_bad && self.destage.flushes[i].failed.is_none() {
+            let remaining = std::mem::take(&mut self.destage.flushes[i].remaining);
+            let over = remaining.iter().all(|w| self.cannot_go(now, *w));
+            let first = remaining.first().copied();
+            self.destage.flushes[i].remaining = remaining;
+            if !over && self.destage.flushes[i].failed.is_none() {
                 i += 1;
                 continue;
             }
             let f = self.destage.flushes.remove(i);
-            let bad = f
-                .remaining
-                .first()
-                .and_then(|w| self.destage.bad.range(w * WINDOW_BLOCKS as u32..).next().copied());
-            let result = match (f.failed, bad.filter(|_| !f.remaining.is_empty())) {
-                (Some(why), _) => Err(why),
-                (None, Some(block)) => Err(self.bad_block_text(block)),
-                (None, None) => Ok(()),
-            };
-            fx.push(Effect::Controlled(f.id, result));
+            let bad = first.and_then(|w| self.bad_in(w)).map(|block| self.bad_block_text(block));
+            // What a client has dropped or written to the core since holds nobody up.
+            let stays = first.is_some() || f.refused.iter().any(|w| self.destage.stuck.is_apart(*w));
+            let refused = stays.then(|| self.core_refuses()).flatten();
+            let why = f.failed.or(bad).or(refused.map(|why| format!("not all of it is in the core: {why}")));
+            fx.push(Effect::Controlled(f.id, why.map_or(Ok(()), Err)));
         }
+    }
+
+    /// The first block of `window` whose data does not match its checksum.
+    pub(crate) fn bad_in(&self, window: u32) -> Option<u32> {
+        let first = window * WINDOW_BLOCKS as u32;
+        self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied()
     }
 
     pub(crate) fn bad_block_text(&self, block: u32) -> String {

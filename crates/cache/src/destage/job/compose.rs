@@ -1,11 +1,10 @@
 //! What a window's blocks become on their way to the core: runs of neighbours, or a span with the core's own content between them.
 
-use super::Piece;
+use super::{CoreWrite, Piece};
 use crate::api::{Effect, Nanos};
 use crate::core::Core;
 use crate::units::{ALL, BLOCK};
 use loligo_block::Buf;
-use std::collections::VecDeque;
 
 /// The content of neighbouring blocks; that of a single one is not copied.
 fn joined(pieces: &mut [Piece]) -> Buf {
@@ -24,7 +23,7 @@ impl Core {
     pub(super) fn compose_runs(&mut self, key: usize) {
         let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
         let job = &mut self.destage.jobs[key];
-        let mut writes = VecDeque::new();
+        let mut writes = Vec::new();
         let mut i = 0;
         while i < job.pieces.len() {
             let whole = |p: &Piece| p.usable() && (p.meta.valid == ALL || p.filler);
@@ -35,6 +34,7 @@ impl Core {
             } else if whole(p) {
                 let mut j = i + 1;
                 while j < job.pieces.len()
+                    && !job.apart
                     && whole(&job.pieces[j])
                     && job.pieces[j].block == job.pieces[j - 1].block + 1
                 {
@@ -52,7 +52,7 @@ impl Core {
                     let at = stripe.global(job.pieces[a].block) * BLOCK;
                     let mut run = joined(&mut job.pieces[a..b]);
                     run.truncate((home_length - at).min(run.len() as u64) as usize);
-                    writes.push_back((at, run.freeze()));
+                    writes.push(CoreWrite::new(at, run.freeze()));
                 }
                 i = j;
             } else {
@@ -64,8 +64,8 @@ impl Core {
                         e += 1;
                     }
                     if e > s {
-                        writes
-                            .push_back((at + s as u64 * 512, Buf::copy_of(&data[s * 512..e * 512]).freeze()));
+                        let sectors = Buf::copy_of(&data[s * 512..e * 512]).freeze();
+                        writes.push(CoreWrite::new(at + s as u64 * 512, sectors));
                     }
                     s = e.max(s + 1);
                 }
@@ -91,7 +91,7 @@ impl Core {
             }
         }
         let at = self.cfg.stripe.global(first) * BLOCK;
-        job.writes.push_back((at, span.freeze()));
+        job.writes.push(CoreWrite::new(at, span.freeze()));
         self.begin_writes(now, key, fx);
     }
 }

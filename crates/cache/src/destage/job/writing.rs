@@ -1,0 +1,235 @@
+//! A job's writes to the core: sent out oldest job first, and what becomes of those that the core does not take.
+
+use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
+use crate::api::{Dev, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::core::Core;
+use crate::destage::{BACKOFF, JOBS};
+use crate::durability::Waiter;
+use crate::tag::Who;
+use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
+use loligo_block::{IoError, Op, OpKind, Shared};
+use std::ops::Range;
+
+/// After so many failures without a success the rest of a window is not tried.
+const HOPELESS: u32 = 16;
+/// The bits of a tag that number a job's writes.
+const NUMBER: u32 = 0xffff;
+
+impl Job {
+    /// Writes that have not been sent.
+    pub(in crate::destage) fn unsent(&self) -> usize {
+        self.writes.len() - self.sent
+    }
+
+    /// What has not been sent will not be.
+    fn send_no_more(&mut self) {
+        self.writes.truncate(self.sent);
+    }
+
+    /// The blocks of these writes stay dirty. `known`: the core refused them, each by itself.
+    fn stay_dirty(&mut self, writes: Range<usize>, known: bool, stripe: Stripe) {
+        for w in &self.writes[writes] {
+            for p in self.pieces.iter_mut().filter(|p| !p.filler) {
+                let start = stripe.global(p.block) * BLOCK;
+                if start < w.at + w.len && w.at < start + BLOCK {
+                    if known && !p.refused {
+                        self.refused.push(p.block);
+                    }
+                    p.refused = true;
+                }
+            }
+        }
+    }
+
+    /// What of it is in the core now.
+    fn taken(&self) -> Vec<u32> {
+        self.pieces.iter().filter(|p| p.is_taken()).map(|p| p.block).collect()
+    }
+}
+
+impl Core {
+    pub(super) fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let job = &mut self.destage.jobs[key];
+        job.state = State::Writing;
+        if self.lost.is_some() {
+            job.send_no_more();
+        }
+        if job.unsent() == 0 {
+            return self.writes_over(now, key, fx);
+        }
+        self.destage.ready.push_back(key);
+        self.issue_core_writes(fx);
+    }
+
+    /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
+    /// in between would cost a stream two seeks.
+    fn write_depth(&self) -> u32 {
+        if self.cfg.core_groups {
+            // What takes groups gathers them further and keeps back what it has no use for yet.
+            return JOBS as u32;
+        }
+        match (self.core_busy > 0, self.destage_is_wanted()) {
+            (false, _) => self.destage.depth.now(),
+            (true, true) => DEPTH_BUSY,
+            (true, false) => 0,
+        }
+    }
+
+    /// Sends core writes out, oldest job first, as deep as the core's users allow.
+    pub(in crate::destage) fn issue_core_writes(&mut self, fx: &mut Vec<Effect>) {
+        let depth = self.write_depth();
+        while self.destage.writes < depth {
+            let Some(key) = self.destage.ready.front().copied() else { return };
+            let number = self.destage.jobs[key].sent as u32;
+            let Some((at, kind)) = self.next_core_write(key) else {
+                self.destage.ready.pop_front();
+                continue;
+            };
+            self.destage.jobs[key].in_flight += 1;
+            self.destage.writes += 1;
+            let op = Op { tag: Who::Destage(key, WRITE | number).tag(), offset: at, kind };
+            self.stats.core_write_bytes += op.len();
+            fx.push(Effect::Io(Dev::Core, op));
+        }
+    }
+
+    /// What waits for its turn at a core that is not ours any more will not go there.
+    pub(crate) fn drop_core_writes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        for key in std::mem::take(&mut self.destage.ready) {
+            let job = &mut self.destage.jobs[key];
+            job.send_no_more();
+            if job.in_flight == 0 {
+                self.writes_over(now, key, fx);
+            }
+        }
+    }
+
+    /// What job `key` writes next, and where on the core: a run, or a group of them.
+    fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
+        let (home, groups) = (self.cfg.home_start, self.cfg.core_groups);
+        let job = &mut self.destage.jobs[key];
+        let most = if groups && !job.apart { GROUP } else { 1 };
+        let from = job.sent;
+        job.sent = (from + most).min(job.writes.len());
+        let sent = &mut job.writes[from..job.sent];
+        let with = sent.len();
+        let mut pieces: Vec<(u64, Shared)> =
+            sent.iter_mut().filter_map(|w| Some((w.at + home, w.data.take()?))).collect();
+        sent.first_mut()?.with = with;
+        if !groups {
+            return pieces.pop().map(|(at, data)| (at, OpKind::Write { data, fua: false }));
+        }
+        let first = pieces.first()?.0;
+        self.stats.core_groups += 1;
+        self.stats.core_group_pieces += pieces.len() as u64;
+        Some((first, OpKind::WriteMany(pieces)))
+    }
+
+    /// The core has taken or refused a write of job `key`. One bad sector is no reason to leave the others.
+    pub(super) fn core_write_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        self.destage.writes -= 1;
+        let down = self.destage.health.is_down();
+        let job = &mut self.destage.jobs[key];
+        job.in_flight -= 1;
+        match result {
+            Ok(()) => {
+                job.successes += 1;
+                self.destage.health.worked();
+                if down {
+                    self.destage.stuck.retry_all();
+                }
+            }
+            Err(e) => {
+                job.failures += 1;
+                job.failed = Some(format!("writing to the core failed: {e}"));
+                let i = (sub & NUMBER) as usize;
+                let with = job.writes[i].with;
+                job.stay_dirty(i..i + with, job.apart && with == 1, self.cfg.stripe);
+                if down || (job.failures >= HOPELESS && job.successes == 0) {
+                    job.gave_up |= job.unsent() > 0;
+                    job.stay_dirty(job.sent..job.writes.len(), false, self.cfg.stripe);
+                    job.send_no_more();
+                }
+            }
+        }
+        let job = &self.destage.jobs[key];
+        if job.in_flight == 0 && job.unsent() == 0 {
+            self.writes_over(now, key, fx);
+        }
+    }
+
+    /// The core has taken (or refused) all of the job's writes: the window is free again.
+    pub(super) fn writes_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        self.destage.ready.retain(|k| *k != key);
+        let busy = self.destage.writes > 0;
+        let job = &mut self.destage.jobs[key];
+        job.state = State::Flushing;
+        let (way, turn, dirty) = (job.way, job.turn, job.dirty);
+        let (failed, apart) = (job.failed.is_some(), job.apart);
+        let claimants = std::mem::take(&mut job.claimants);
+        self.destage.blocked -= claimants.len() as u32;
+        for p in &mut job.pieces {
+            p.buf = None;
+        }
+        if !self.cfg.core_groups && !failed && !apart {
+            self.destage.chooser.ended(now, way, turn, dirty, busy);
+        }
+        for task in claimants {
+            self.claim(now, task, fx);
+        }
+        if self.lost.is_some() {
+            return self.job_over(now, key, fx);
+        }
+        self.note_refusals(now, key);
+        if failed && !self.destage.jobs[key].pieces.iter().any(super::Piece::is_taken) {
+            return self.job_over(now, key, fx);
+        }
+        if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
+            self.record_clean(now, key, fx);
+        }
+    }
+
+    /// Remembers what the core did not take of job `key`, and what it takes by now.
+    fn note_refusals(&mut self, now: Nanos, key: usize) {
+        let d = &mut self.destage;
+        let job = &mut d.jobs[key];
+        let window = job.window;
+        let Some(why) = job.failed.clone() else {
+            if job.apart {
+                d.stuck.taken(window, &job.taken());
+            }
+            return;
+        };
+        d.health.failed(now, why.clone());
+        d.health.refused_in(window);
+        let successes = d.health.successes();
+        if d.health.is_down() {
+            // It is the core, not a sector: nothing is asked of it for a moment.
+            d.backoff = now + BACKOFF;
+            job.down = true;
+        } else if job.apart {
+            let known = (&job.taken()[..], &job.refused[..], job.gave_up);
+            d.stuck.failed_apart(now, window, successes, known, &why);
+            // Some of it may have been dropped meanwhile.
+            d.stuck.changed(window * WINDOW_BLOCKS as u32);
+        } else {
+            d.stuck.failed_together(now, window, successes, &why);
+            job.again = true;
+        }
+    }
+}
+
+impl CoreWrite {
+    /// `data` for the volume's byte `at`.
+    pub(super) fn new(at: u64, data: Shared) -> CoreWrite {
+        CoreWrite { at, len: data.len() as u64, data: Some(data), with: 1 }
+    }
+}

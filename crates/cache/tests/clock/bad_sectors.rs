@@ -1,0 +1,148 @@
+//! Sectors of the core that cannot be written, or not be read.
+
+use crate::world::{MIB, MS, Model, S, US, World};
+use loligo_block::ReqKind;
+use loligo_cache::api::Control;
+use loligo_cache::params::Params;
+
+/// A quick disk.
+fn disk() -> Model {
+    Model::new(1, 300 * US, 2 * US, MS)
+}
+
+/// 100 blocks of window 5, some of them neighbours, and one in each of 100 other windows; one of the first cannot be written.
+fn one_unwritable() -> World {
+    let mut w = World::new(256 * MIB, 256 * MIB, Params::default(), disk());
+    w.unwritable.push(5 * MIB + 60 * 4096 + 512..5 * MIB + 60 * 4096 + 1024);
+    for i in 0..100 {
+        w.write_block(5 * MIB + (i + i / 10) * 4096);
+        w.write_block((20 + i) * MIB);
+    }
+    w
+}
+
+#[test]
+fn an_unwritable_sector_keeps_only_its_own_block_dirty() {
+    let mut w = one_unwritable();
+    w.pass(20 * S);
+    assert_eq!(w.engine.dirty_blocks(), 1);
+    assert_eq!(w.engine.stats().refused_blocks, 1);
+    // What is written beside it later goes on too.
+    for i in 0..20 {
+        w.write_block(5 * MIB + (150 + i) * 4096);
+    }
+    w.pass(20 * S);
+    assert_eq!(w.engine.dirty_blocks(), 1);
+}
+
+#[test]
+fn a_flush_writes_all_it_can_and_names_refused_sectors() {
+    let mut w = one_unwritable();
+    let said = w.ask(Control::FlushDirty, 20 * S).expect("it comes to an end").expect_err("not all of it");
+    assert_eq!(w.engine.dirty_blocks(), 1, "{said}");
+    let at = (5 * MIB + 60 * 4096) / 512;
+    assert!(said.contains(&format!("{at} to {}", at + 7)), "{said}");
+    assert!(w.engine.core_refuses().is_some_and(|text| said.contains(&text)), "{said}");
+    assert_eq!(w.engine.core_failing(), None, "the core is well but for that");
+    // The disk has remapped it.
+    w.unwritable.clear();
+    assert_eq!(w.ask(Control::FlushDirty, 20 * S), Some(Ok(())));
+    assert_eq!((w.engine.dirty_blocks(), w.engine.core_refuses()), (0, None));
+}
+
+#[test]
+fn a_freeze_over_a_refused_sector_ends_and_names_it() {
+    let mut w = one_unwritable();
+    let said = w.ask(Control::Freeze, 20 * S).expect("it comes to an end").expect_err("not all of it");
+    assert!(said.contains(&format!("{} to ", (5 * MIB + 60 * 4096) / 512)), "{said}");
+    assert_eq!(w.engine.frozen(), None);
+    // Nobody waits for a thaw.
+    w.write_block(6 * MIB);
+    w.pass(20 * S);
+    assert_eq!(w.engine.dirty_blocks(), 1);
+}
+
+#[test]
+fn a_refused_block_that_is_dropped_is_forgotten() {
+    let mut w = one_unwritable();
+    w.pass(20 * S);
+    assert_eq!(w.engine.stats().refused_blocks, 1);
+    w.unwritable.clear();
+    let id = w.submit(ReqKind::WriteZeroes { unmap: false }, 5 * MIB, MIB);
+    assert!(w.wait(id, 10 * S).is_some());
+    w.pass(S);
+    assert_eq!((w.engine.stats().refused_blocks, w.engine.core_refuses()), (0, None));
+    assert_eq!(w.ask(Control::FlushDirty, 20 * S), Some(Ok(())));
+}
+
+#[test]
+fn a_refused_block_is_tried_ever_more_seldom_and_heals() {
+    let mut w = one_unwritable();
+    w.pass(60 * S);
+    let failed = w.failed;
+    w.pass(600 * S);
+    let tries = w.failed - failed;
+    assert!((10..=30).contains(&tries), "{tries} tries in ten minutes");
+    w.unwritable.clear();
+    w.pass(31 * S);
+    assert_eq!((w.engine.dirty_blocks(), w.engine.stats().refused_blocks), (0, 0));
+}
+
+#[test]
+fn an_unwritable_sector_does_not_slow_other_writers() {
+    let span = 512 * MIB;
+    let mut w = World::new(64 * MIB, span, Params::default(), disk());
+    w.load(15 * S, S, 32, span);
+    let before = w.load(10 * S, S / 4, 32, span);
+    let middle = span / 2;
+    w.unwritable.push(middle..middle + 4096);
+    w.write_block(middle);
+    let after = w.load(20 * S, S / 4, 32, span);
+    let least = before.iter().min().expect("many") / 2;
+    assert!(after.iter().all(|n| *n >= least), "{before:?}, then {after:?}");
+    assert!(w.failed > 0, "it was tried");
+}
+
+#[test]
+fn a_window_that_is_dead_as_a_whole_ends_a_flush() {
+    let mut w = World::new(64 * MIB, 256 * MIB, Params::default(), disk());
+    w.unwritable.push(7 * MIB..8 * MIB);
+    for i in 0..200 {
+        w.write_block(7 * MIB + i * 4096);
+        w.write_block(i % 100 * 2 * MIB);
+    }
+    let said = w.ask(Control::FlushDirty, 60 * S).expect("it comes to an end").expect_err("not all of it");
+    assert!(said.contains(&format!("{} to {}", 7 * MIB / 512, 8 * MIB / 512 - 1)), "{said}");
+    assert_eq!(w.engine.dirty_blocks(), 200);
+    assert!(w.failed < 60, "{} failures", w.failed);
+    w.unwritable.clear();
+    assert_eq!(w.ask(Control::FlushDirty, 60 * S), Some(Ok(())));
+    assert_eq!(w.engine.dirty_blocks(), 0);
+}
+
+#[test]
+fn an_unreadable_gap_does_not_keep_its_neighbours_dirty() {
+    let mut w = World::new(256 * MIB, 128 * MIB, Params::default(), Model::one_at_a_time());
+    let dirty = |w: &mut World| {
+        let ids: Vec<u64> = (0..64 * 128).map(|i| w.write(i / 128 * MIB + i % 128 * 8192, 4096)).collect();
+        ids.iter().for_each(|id| assert!(w.wait(*id, 1000 * S).is_some()));
+        w.done.clear();
+    };
+    let mut read = 0;
+    for _ in 0..8 {
+        dirty(&mut w);
+        let before = w.engine.stats().core_read_bytes;
+        assert_eq!(w.ask(Control::FlushDirty, 3000 * S), Some(Ok(())));
+        read = w.engine.stats().core_read_bytes - before;
+    }
+    assert!(read > 32 * MIB, "windows are read, merged and written here: {read} bytes");
+    let gap = 40 * MIB + 101 * 4096;
+    w.unreadable.push(gap..gap + 512);
+    dirty(&mut w);
+    assert_eq!(w.ask(Control::FlushDirty, 3000 * S), Some(Ok(())));
+    assert_eq!(w.engine.dirty_blocks(), 0);
+    let failed = w.failed;
+    dirty(&mut w);
+    assert_eq!(w.ask(Control::FlushDirty, 3000 * S), Some(Ok(())));
+    assert_eq!(w.failed, failed, "it is not read again");
+}
