@@ -21,7 +21,7 @@ use loligo_cache::veil;
 
 const ID: JournalId = JournalId { cache: 0x1122_3344_5566_7788, shard: 1 };
 /// Where the checksum of each stands.
-const SUPERBLOCK_CRC: usize = 12;
+const SUPERBLOCK_CRC: usize = 20;
 const ROOT_CRC: usize = 8;
 const FRAME_CRC: usize = 60;
 /// Pages of [`directory`].

@@ -24,10 +24,20 @@ impl Loop {
     /// # Errors
     /// Why there can be none (not root, no loop driver), for a person to read.
     pub fn new(backing: &Path, size: u64, sector: u32) -> Result<Loop, String> {
+        Loop::set_up(backing, size, &["--sector-size", &sector.to_string()])
+    }
+
+    /// The same with sectors of 512 bytes, and the kernel reads its partition table.
+    ///
+    /// # Errors
+    /// As [`Loop::new`].
+    pub fn with_partitions(backing: &Path, size: u64) -> Result<Loop, String> {
+        Loop::set_up(backing, size, &["--partscan"])
+    }
+
+    fn set_up(backing: &Path, size: u64, more: &[&str]) -> Result<Loop, String> {
         std::fs::File::create(backing).and_then(|f| f.set_len(size)).map_err(|e| e.to_string())?;
-        let sector = sector.to_string();
-        let path =
-            run(Command::new("losetup").args(["--find", "--show", "--sector-size", &sector]).arg(backing))?;
+        let path = run(Command::new("losetup").args(["--find", "--show"]).args(more).arg(backing))?;
         Ok(Loop { path: path.into(), backing: backing.to_owned() })
     }
 

@@ -1,16 +1,17 @@
 //! The label at the start of a core whose content begins behind it: a raw disk that shows nobody's signature but ours, and
 //! remembers which cache may hold what it lacks (docs/format.md, section 11).
 
+use crate::guard::Form;
+use crate::record::u32_at;
 use crate::superblock::{SUPERBLOCK, SuperError};
 use crate::units::is_counted;
 use crate::veil;
-use loligo_block::{IoError, SyncIo, crc32c};
+use loligo_block::{IoError, SyncIo};
 
-/// First bytes of a label.
-pub const MAGIC: &[u8; 8] = b"LOLIGOHM";
-const VERSION: u32 = 1;
 /// Bytes of one copy.
 const LABEL: usize = SUPERBLOCK;
+const FORM: Form =
+    Form { magic: b"LOLIGOHM", title: "loligo core, do not overwrite", len: LABEL, near: NAME_AT };
 /// Where the two copies lie. The first is where signatures of file systems, LVM and BlueStore would lie.
 const COPIES: [u64; 2] = [0, 512 << 10];
 /// Least bytes before the content: both copies and room for more.
@@ -52,12 +53,12 @@ impl HomeLabel {
 
     /// The bytes of one copy.
     pub fn encode(&self) -> Vec<u8> {
-        let mut o = begin(MAGIC, VERSION, LABEL, self);
+        let mut o = begin(LABEL, self);
         o[40..48].copy_from_slice(&self.home_start.to_le_bytes());
         o[48..56].copy_from_slice(&self.dirty_bytes.unwrap_or(0).to_le_bytes());
         o[56] = u8::from(self.dirty_bytes.is_some());
         o[57] = u8::from(self.through);
-        end(o, NAME_AT, &self.name)
+        end(&FORM, o, NAME_AT, &self.name)
     }
 
     /// Reads one copy.
@@ -65,12 +66,12 @@ impl HomeLabel {
     /// # Errors
     /// [`SuperError`]; `raw` may be anything.
     pub fn decode(raw: &[u8]) -> Result<HomeLabel, SuperError> {
-        let Common { raw, generation, cache, name } = common(raw, MAGIC, VERSION, LABEL, NAME_AT)?;
-        let home_start = word(raw, 40);
+        let Common { raw, generation, cache, name } = common(raw, &FORM, NAME_AT)?;
+        let home_start = word(&raw, 40);
         if !(MIN_HOME..=MAX_HOME).contains(&home_start) || !home_start.is_multiple_of(MIN_HOME) {
             return Err(damaged("home"));
         }
-        let dirty_bytes = (raw[56] != 0).then(|| word(raw, 48));
+        let dirty_bytes = (raw[56] != 0).then(|| word(&raw, 48));
         Ok(HomeLabel { generation, cache, name, home_start, dirty_bytes, through: raw[57] != 0 })
     }
 
@@ -86,7 +87,7 @@ impl HomeLabel {
             }
             let mut raw = vec![0; LABEL];
             core.read_at(at, &mut raw).map_err(SuperError::Io)?;
-            if at == 0 && raw.starts_with(veil::MAGIC) {
+            if at == 0 && veil::is_label(&raw) {
                 // The other place is the content's.
                 return veil::decode(&raw);
             }
@@ -121,7 +122,7 @@ impl HomeLabel {
     pub fn wipe(core: &mut dyn SyncIo) -> Result<(), IoError> {
         let mut first = vec![0; LABEL];
         core.read_at(0, &mut first)?;
-        let copies = if first.starts_with(veil::MAGIC) { &COPIES[..1] } else { &COPIES };
+        let copies = if veil::is_label(&first) { &COPIES[..1] } else { &COPIES };
         for at in copies {
             core.write_at(*at, &[0; LABEL])?;
             core.flush()?;
@@ -130,63 +131,46 @@ impl HomeLabel {
     }
 }
 
-/// What every kind of label begins with, the checksum at byte 12 still to come.
-pub(crate) fn begin(magic: &[u8; 8], version: u32, len: usize, label: &HomeLabel) -> Vec<u8> {
+/// Whether a device that begins with `raw` has a label before its content, sound or not.
+pub fn is_label(raw: &[u8]) -> bool {
+    FORM.begins(raw)
+}
+
+/// What every kind of label begins with, in its plain form.
+pub(crate) fn begin(len: usize, label: &HomeLabel) -> Vec<u8> {
     let mut o = vec![0u8; len];
-    o[0..8].copy_from_slice(magic);
-    o[8..12].copy_from_slice(&version.to_le_bytes());
     o[16..24].copy_from_slice(&label.generation.to_le_bytes());
     o[24..40].copy_from_slice(&label.cache);
     o
 }
 
-/// The label with the volume's name, as much of it as has room, and its checksum.
-pub(crate) fn end(mut o: Vec<u8>, name_at: usize, name: &str) -> Vec<u8> {
+/// The label with the volume's name, as much of it as has room, as it belongs on the device.
+pub(crate) fn end(form: &Form, mut o: Vec<u8>, name_at: usize, name: &str) -> Vec<u8> {
     let name = name.as_bytes();
     let n = name.len().min(TEXT);
     o[name_at..name_at + 4].copy_from_slice(&(n as u32).to_le_bytes());
     o[name_at + 4..name_at + 4 + n].copy_from_slice(&name[..n]);
-    let crc = crc32c(&o);
-    o[12..16].copy_from_slice(&crc.to_le_bytes());
-    o
+    form.seal(&o)
 }
 
 /// What every kind of label says.
-pub(crate) struct Common<'a> {
-    /// Its own bytes.
-    pub(crate) raw: &'a [u8],
+pub(crate) struct Common {
+    /// Its plain form.
+    pub(crate) raw: Vec<u8>,
     pub(crate) generation: u64,
     pub(crate) cache: [u8; 16],
     pub(crate) name: String,
 }
 
 /// Reads that, after a look at magic, checksum and version; `raw` may be anything.
-pub(crate) fn common<'a>(
-    raw: &'a [u8],
-    magic: &[u8; 8],
-    version: u32,
-    len: usize,
-    name_at: usize,
-) -> Result<Common<'a>, SuperError> {
-    let raw = raw.get(..len).ok_or(SuperError::Absent)?;
-    if &raw[0..8] != magic {
-        return Err(SuperError::Absent);
-    }
-    let half = |at: usize| raw[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-    let mut zeroed = raw.to_vec();
-    zeroed[12..16].fill(0);
-    if half(12) != crc32c(&zeroed) {
-        return Err(damaged("checksum"));
-    }
-    if half(8) != version {
-        return Err(SuperError::TooNew(format!("label {}", half(8))));
-    }
+pub(crate) fn common(raw: &[u8], form: &Form, name_at: usize) -> Result<Common, SuperError> {
+    let raw = form.unseal(raw).map_err(|why| SuperError::of(why, "label"))?;
     let mut cache = [0; 16];
     cache.copy_from_slice(&raw[24..40]);
-    let n = half(name_at) as usize;
+    let n = u32_at(&raw, name_at).unwrap_or(0) as usize;
     let name = (n <= TEXT).then(|| raw[name_at + 4..name_at + 4 + n].to_vec());
     let name = name.and_then(|n| String::from_utf8(n).ok()).ok_or_else(|| damaged("name"))?;
-    let generation = Some(word(raw, 16)).filter(|n| is_counted(*n)).ok_or_else(|| damaged("generation"))?;
+    let generation = Some(word(&raw, 16)).filter(|n| is_counted(*n)).ok_or_else(|| damaged("generation"))?;
     Ok(Common { raw, generation, cache, name })
 }
 
@@ -263,14 +247,24 @@ mod tests {
         assert!(HomeLabel::decode(&raw).is_ok(), "what is content was written over");
     }
 
+    #[test]
+    fn a_cut_rewrite_of_the_first_format_loses_nothing() {
+        let mut before = vec![0; (512 << 10) + LABEL];
+        let old = FORM.plain(&label().encode());
+        COPIES.map(|at| before.write_at(at, &old).unwrap());
+        assert_eq!(HomeLabel::load(&mut before).unwrap(), label());
+        let mut next = label();
+        let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();
+        crate::guard::power::cuts(&before, store, |dev| {
+            let found = HomeLabel::load(dev).unwrap();
+            assert_eq!(HomeLabel { generation: 4, ..found }, label());
+        });
+    }
+
     proptest! {
         #[test]
         fn garbage_with_a_right_checksum_is_no_reason_to_panic(mut raw in proptest::collection::vec(any::<u8>(), 4096)) {
-            raw[0..8].copy_from_slice(MAGIC);
-            raw[8..12].copy_from_slice(&VERSION.to_le_bytes());
-            raw[12..16].fill(0);
-            let crc = crc32c(&raw);
-            raw[12..16].copy_from_slice(&crc.to_le_bytes());
+            raw = FORM.seal(&raw);
             if let Ok(label) = HomeLabel::decode(&raw) {
                 prop_assert!(label.home_start >= MIN_HOME);
             }

@@ -16,6 +16,7 @@ mod destage;
 mod durability;
 mod forsaken;
 mod freeze;
+mod guard;
 pub mod home;
 mod huge;
 mod index;

@@ -1,18 +1,19 @@
 //! The superblock: what cache this is, of which core, and how it was left. Two copies, written one after the other
 //! with a flush between; the valid one of the higher generation counts.
 
+use crate::guard::{Form, Unsealed};
 use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
 use crate::resize::is_countable;
 use crate::units::is_counted;
-use loligo_block::{IoError, SyncIo, crc32c};
+use loligo_block::{IoError, SyncIo};
 use thiserror::Error;
 
-const MAGIC: &[u8; 8] = b"LOLIGOSB";
-const VERSION: u32 = 1;
 /// Bytes of one copy.
 pub const SUPERBLOCK: usize = 4096;
+const FORM: Form =
+    Form { magic: b"LOLIGOSB", title: "loligo cache, do not overwrite", len: SUPERBLOCK, near: WITNESS_AT };
 /// Most percent of a core that are kept back.
 pub const MAX_RESERVE: u8 = 50;
 /// Most intent regions that a checkpoint root has room for; new caches have at most 8,192.
@@ -90,6 +91,17 @@ pub enum SuperError {
     Io(#[from] IoError),
 }
 
+impl SuperError {
+    /// Why a structure cannot be read, whose versions are called `what`.
+    pub(crate) fn of(why: Unsealed, what: &str) -> SuperError {
+        match why {
+            Unsealed::Absent => SuperError::Absent,
+            Unsealed::Damaged => SuperError::Damaged("checksum".into()),
+            Unsealed::TooNew(n) => SuperError::TooNew(format!("{what} {n}")),
+        }
+    }
+}
+
 fn put_text(out: &mut [u8], at: usize, text: &str) {
     let mut n = text.len().min(TEXT);
     while !text.is_char_boundary(n) {
@@ -121,9 +133,7 @@ impl Superblock {
     /// The 4,096 bytes of one copy.
     pub fn encode(&self) -> Vec<u8> {
         let mut o = vec![0u8; SUPERBLOCK];
-        o[0..8].copy_from_slice(MAGIC);
-        o[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        // 12: checksum. 16, 24: compatible and read-only compatible feature words.
+        // 16, 24: compatible and read-only compatible feature words.
         if let Some(end) = self.cut {
             o[32..40].copy_from_slice(&CUT.to_le_bytes());
             o[148..156].copy_from_slice(&end.to_le_bytes());
@@ -155,9 +165,7 @@ impl Superblock {
         for (i, f) in self.finals.iter().take(usize::from(MAX_SHARDS)).enumerate() {
             o[FINALS_AT + i * 8..FINALS_AT + i * 8 + 8].copy_from_slice(&f.to_le_bytes());
         }
-        let crc = crc32c(&o);
-        o[12..16].copy_from_slice(&crc.to_le_bytes());
-        o
+        FORM.seal(&o)
     }
 
     /// Reads one copy.
@@ -165,20 +173,9 @@ impl Superblock {
     /// # Errors
     /// [`SuperError`]; `raw` may be anything.
     pub fn decode(raw: &[u8]) -> Result<Superblock, SuperError> {
-        let raw = raw.get(..SUPERBLOCK).ok_or(SuperError::Absent)?;
-        if &raw[0..8] != MAGIC {
-            return Err(SuperError::Absent);
-        }
-        let mut zeroed = raw.to_vec();
-        zeroed[12..16].fill(0);
-        if u32_at(raw, 12) != Some(crc32c(&zeroed)) {
-            return Err(SuperError::Damaged("checksum".into()));
-        }
-        let version = u32_at(raw, 8).unwrap_or(0);
+        let plain = FORM.unseal(raw).map_err(|why| SuperError::of(why, "format"))?;
+        let raw = plain.as_slice();
         let word = |at| u64_at(raw, at).unwrap_or(0);
-        if version != VERSION {
-            return Err(SuperError::TooNew(format!("format {version}")));
-        }
         if word(24) != 0 {
             return Err(SuperError::TooNew(format!(
                 "features this version must not write with {:#x}",
@@ -240,7 +237,7 @@ impl Superblock {
 
     /// The generation that `raw` says it is of, whether or not it is sound; 0 for zeros.
     pub fn claimed_generation(raw: &[u8]) -> u64 {
-        raw.get(40..48).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+        u64_at(&FORM.spread(raw), 40).unwrap_or(0)
     }
 
     /// The newest valid copy on the device.
@@ -385,12 +382,25 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_rewrite_of_the_first_format_loses_nothing() {
+        let mut before = vec![0; (512 << 10) + SUPERBLOCK];
+        let old = FORM.plain(&sb().encode());
+        assert!(old.starts_with(FORM.magic) && old[8] == 1);
+        SUPERBLOCKS.map(|at| before.write_at(at, &old).unwrap());
+        assert_eq!(Superblock::load(&mut before).unwrap(), sb());
+        let mut next = sb();
+        let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();
+        crate::guard::power::cuts(&before, store, |dev| {
+            let found = Superblock::load(dev).unwrap();
+            assert_eq!(Superblock { generation: sb().generation, ..found }, sb());
+        });
+    }
+
+    #[test]
     fn a_later_format_is_refused_by_name_not_taken_for_damage() {
-        let mut raw = sb().encode();
-        raw[32] = 2;
-        raw[12..16].fill(0);
-        let crc = crc32c(&raw);
-        raw[12..16].copy_from_slice(&crc.to_le_bytes());
+        let mut plain = FORM.unseal(&sb().encode()).unwrap();
+        plain[32] = 2;
+        let raw = FORM.seal(&plain);
         assert!(matches!(Superblock::decode(&raw), Err(SuperError::TooNew(_))));
     }
 }

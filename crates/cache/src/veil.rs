@@ -1,12 +1,10 @@
 //! The label of a core whose content begins at byte 0: it stands in the content's first sector, and the content's first block behind
 //! it in the same block, in a form that nobody else knows (docs/format.md, section 13).
 
+use crate::guard::Form;
 use crate::home::{Common, HomeLabel, begin, common, end, word};
 use crate::superblock::SuperError;
 
-/// First bytes of a label.
-pub const MAGIC: &[u8; 8] = b"LOLIGOVL";
-const VERSION: u32 = 1;
 /// Bytes of the label: a sector, which disks write whole or not at all.
 pub const LABEL: usize = 512;
 /// Bytes of the block that it begins.
@@ -14,14 +12,22 @@ pub const BLOCK: usize = 4096;
 /// Where the cache of such a core keeps copies of that block: in the room before the first shard that nothing else uses.
 pub const SAVED: [u64; 2] = [384 << 10, 896 << 10];
 const NAME_AT: usize = 64;
+/// Where the name ends.
+const END: usize = 320;
+const FORM: Form = Form { magic: b"LOLIGOVL", title: "loligo core, do not overwrite", len: LABEL, near: END };
+
+/// Whether a device that begins with `raw` has a label in the place of its first block, sound or not.
+pub fn is_label(raw: &[u8]) -> bool {
+    FORM.begins(raw)
+}
 
 /// The bytes of `label`, whose content begins at byte 0.
 pub fn encode(label: &HomeLabel) -> Vec<u8> {
-    let mut o = begin(MAGIC, VERSION, LABEL, label);
+    let mut o = begin(LABEL, label);
     o[40..48].copy_from_slice(&label.dirty_bytes.unwrap_or(0).to_le_bytes());
     o[48] = u8::from(label.dirty_bytes.is_some());
     o[49] = u8::from(label.through);
-    end(o, NAME_AT, &label.name)
+    end(&FORM, o, NAME_AT, &label.name)
 }
 
 /// Reads a label.
@@ -29,15 +35,14 @@ pub fn encode(label: &HomeLabel) -> Vec<u8> {
 /// # Errors
 /// [`SuperError`]; `raw` may be anything.
 pub fn decode(raw: &[u8]) -> Result<HomeLabel, SuperError> {
-    let Common { raw, generation, cache, name } = common(raw, MAGIC, VERSION, LABEL, NAME_AT)?;
-    let dirty_bytes = (raw[48] != 0).then(|| word(raw, 40));
+    let Common { raw, generation, cache, name } = common(raw, &FORM, NAME_AT)?;
+    let dirty_bytes = (raw[48] != 0).then(|| word(&raw, 40));
     Ok(HomeLabel { generation, cache, name, home_start: 0, dirty_bytes, through: raw[49] != 0 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_block::crc32c;
     use proptest::prelude::*;
 
     fn label() -> HomeLabel {
@@ -63,9 +68,11 @@ mod tests {
             broken[at] ^= 1;
             assert!(decode(&broken).is_err(), "byte {at}");
         }
-        // No partition table, whatever the name.
+        // The longest name leaves the guard's partition table alone.
         let long = HomeLabel { name: "x".repeat(300), ..label() };
-        assert_eq!(encode(&long)[320..], [0; 192]);
+        assert_eq!(encode(&long)[384..446], [0; 62]);
+        assert_eq!(decode(&encode(&long)).unwrap().name, "x".repeat(252));
+        assert_eq!(decode(&FORM.plain(&raw)).unwrap(), label(), "as version 1 wrote it");
     }
 
     proptest! {
@@ -73,11 +80,7 @@ mod tests {
         fn garbage_with_a_right_checksum_is_no_reason_to_panic(mut raw in proptest::collection::vec(any::<u8>(), 0..600)) {
             let _ = decode(&raw);
             raw.resize(LABEL, 0);
-            raw[0..8].copy_from_slice(MAGIC);
-            raw[8..12].copy_from_slice(&VERSION.to_le_bytes());
-            raw[12..16].fill(0);
-            let crc = crc32c(&raw);
-            raw[12..16].copy_from_slice(&crc.to_le_bytes());
+            raw = FORM.seal(&raw);
             if let Ok(label) = decode(&raw) {
                 prop_assert_eq!(label.home_start, 0);
                 prop_assert_eq!(decode(&encode(&label)).unwrap(), label);

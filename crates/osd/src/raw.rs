@@ -9,7 +9,7 @@ use loligo_block::veil::HEAD;
 use loligo_block::{DeviceSpec, SyncIo};
 use loligo_cache::home::HomeLabel;
 use loligo_cache::superblock::{SuperError, Superblock};
-use loligo_cache::veil::{MAGIC, decode};
+use loligo_cache::veil::{decode, is_label};
 use loligo_service::client::DaemonClient;
 use loligo_service::veil::{Saved, Unsettled, save, settle};
 use rustix::fs::{Mode, OFlags};
@@ -108,7 +108,7 @@ pub(crate) fn is_settled(core: &Path) -> Result<bool> {
 pub(crate) fn label(core: &Path) -> Result<Option<HomeLabel>> {
     let look = || {
         let mut dev = look_at(core)?;
-        if !first_block(&mut dev)?.starts_with(MAGIC) {
+        if !is_label(&first_block(&mut dev)?) {
             return Ok(None);
         }
         anyhow::Ok(Some(HomeLabel::load(&mut dev)?))
@@ -148,7 +148,7 @@ impl Raw<'_> {
             let mut dev = open_device(self.core)?;
             dev.file().lock_as_file(WAIT)?;
             let raw = first_block(&mut dev)?;
-            let is_own = !raw.starts_with(MAGIC);
+            let is_own = !is_label(&raw);
             let void = decode(&raw).is_ok_and(|label| is_void(&label));
             let mut cache = self.cache.filter(|_| !void).map(open_device).transpose()?;
             let superblock = match cache.as_mut().map(|cache| Superblock::load(cache)) {

@@ -539,6 +539,9 @@ fn format(
         progress.end("done");
     }
     let sb = engine::format(dev, &format).with_context(|| format!("{path} cannot be made a cache"))?;
+    if let CacheIo::Whole(dev) = dev {
+        crate::home::announce(dev.file());
+    }
     say!(
         "{path}: made a new cache of {} bytes, lines of {}, {} shard(s)",
         sb.layout.cache_size,

@@ -255,6 +255,7 @@ impl Home {
             label.name.clone_from(&cache.name);
             (label.dirty_bytes, label.through) = (None, through);
         })?;
+        announce(self.mark.whole());
         self.found = true;
         Ok(())
     }
@@ -283,6 +284,16 @@ fn lost(label: &HomeLabel) -> Option<String> {
     }
 }
 
+/// Has udev see what was written at the start of `device`; a hint to others, so that nothing fails with it.
+pub(crate) fn announce(device: &DeviceFile) {
+    if let Err(why) = device.announce() {
+        let path = device.path().display();
+        say!(
+            "{path}: udev was not told of what is there now ({why}): udevadm trigger --action=change {path}"
+        );
+    }
+}
+
 /// A label that nobody has written yet.
 fn nobodys() -> HomeLabel {
     HomeLabel {
@@ -303,11 +314,11 @@ fn first_block(whole: &DeviceFile) -> Result<Vec<u8>> {
 }
 
 fn is_veiled(block: &[u8]) -> bool {
-    block.starts_with(loligo_cache::veil::MAGIC)
+    loligo_cache::veil::is_label(block)
 }
 
 fn begins_with_label(whole: &DeviceFile) -> Result<bool> {
-    Ok(first_block(whole)?.starts_with(loligo_cache::home::MAGIC))
+    Ok(loligo_cache::home::is_label(&first_block(whole)?))
 }
 
 /// Whether a label of `home` bytes has room, and lies over nobody's data.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use loligo_block::veil::{HEAD, LABEL, body};
 use loligo_block::{SyncIo, Veil};
 use loligo_cache::home::HomeLabel;
-use loligo_cache::veil::{MAGIC, SAVED, decode, encode};
+use loligo_cache::veil::{SAVED, decode, encode, is_label};
 
 /// What a cache keeps of the first block of its core.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub enum Unsettled {
 /// # Errors
 /// Where that cannot be told.
 pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
-    if !raw.starts_with(MAGIC) {
+    if !is_label(raw) {
         let Some(saved) = saved else {
             let veil = Veil::before(raw.to_vec()).ok_or(Unsettled::NoRoom)?;
             return Ok(Settled { label: None, veil, mended: None });
@@ -201,7 +201,7 @@ mod tests {
             mut raw in proptest::collection::vec(any::<u8>(), HEAD as usize), ours: bool, kept: bool
         ) {
             if ours {
-                raw[..8].copy_from_slice(MAGIC);
+                raw[..16].copy_from_slice(b"HM\x01\0\0\0\0\0LOLIGOVL");
             }
             let (_, block) = pair(b"x", 900);
             let saved = Saved::of(block, Some(CACHE));

@@ -161,7 +161,7 @@ fn adopt_cut_off(site: &mut Site, data: &Path, head: &[u8], words: &[String], rn
     println!("{what}");
     cut_off(site, words, after, daemon);
     let raw = first_block(data);
-    assert!(raw == head || raw.starts_with(b"LOLIGOVL"), "{what}: neither the OSD's nor ours");
+    assert!(raw == head || raw[8..].starts_with(b"LOLIGOVL"), "{what}: neither the OSD's nor ours");
     again(site, words, &what, "adopted already");
     raw_shows_the_label(data);
     site.until("the OSD is up", BACK, || site.up_from().is_some());
@@ -178,7 +178,7 @@ fn release_cut_off(site: &mut Site, data: &Path, head: &[u8], rng: &mut Rng, dae
     may_stop(site);
     cut_off(site, &words, after, daemon);
     let raw = first_block(data);
-    assert!(raw == head || raw.starts_with(b"LOLIGOVL"), "{what}: neither the OSD's nor ours");
+    assert!(raw == head || raw[8..].starts_with(b"LOLIGOVL"), "{what}: neither the OSD's nor ours");
     again(site, &words, &what, "stands on no volume");
     assert_eq!(first_block(data), head, "{what}");
     site.until("the OSD is up", BACK, || site.up_from().is_some());
@@ -375,5 +375,5 @@ fn taken_back(site: &Site, cache: &Path) {
 }
 
 fn raw_shows_the_label(data: &Path) {
-    assert!(first_block(data).starts_with(b"LOLIGOVL"));
+    assert!(first_block(data)[8..].starts_with(b"LOLIGOVL"));
 }

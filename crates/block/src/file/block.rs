@@ -47,6 +47,12 @@ pub(super) fn describe(fd: &OwnedFd, path: &Path) -> Result<(Geometry, Identity)
     Ok((geometry, id.map_or(Identity::Size(size), |id| Identity::Device { id, offset })))
 }
 
+/// Has udev look at the device again: it does so by itself only when a writer closes it.
+pub(super) fn announce(fd: BorrowedFd<'_>) -> std::io::Result<()> {
+    let number = fstat(fd)?.st_rdev;
+    fs::write(format!("/sys/dev/block/{}:{}/uevent", major(number), minor(number)), "change")
+}
+
 fn read_text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|t| t.trim().to_owned())
 }

@@ -115,6 +115,17 @@ impl DeviceFile {
         &self.handle.path
     }
 
+    /// Tells udev that the start of the device has changed. Nothing where it is a file.
+    ///
+    /// # Errors
+    /// Where the kernel takes no such word (a container without its own `/sys`, say): udev goes by what it saw before.
+    pub fn announce(&self) -> std::io::Result<()> {
+        if !self.is_block() {
+            return Ok(());
+        }
+        block::announce(self.handle.main.as_fd())
+    }
+
     /// Whether it is a block device and not a regular file.
     pub fn is_block(&self) -> bool {
         self.handle.is_block

@@ -2,14 +2,16 @@
 
 use super::PoolError;
 use super::table::{Member, Owner, Table};
+use crate::guard::{Form, Unsealed};
 use crate::record::{u32_at, u64_at};
 use crate::units::is_counted;
-use loligo_block::crc32c;
 
-const MAGIC: &[u8; 8] = b"LOLIGOPL";
-const VERSION: u32 = 1;
 /// Bytes of a superblock.
 pub const POOL_SUPERBLOCK: usize = 4096;
+const FORM: Form =
+    Form { magic: b"LOLIGOPL", title: "loligo pool, do not overwrite", len: POOL_SUPERBLOCK, near: 256 };
+/// Version of the table.
+const VERSION: u32 = 1;
 /// Where the superblocks are: where those of a cache would be.
 pub const POOL_SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
 /// Where the two places of the table begin.
@@ -131,9 +133,7 @@ impl PoolSuper {
     /// The 4,096 bytes of one copy.
     pub fn encode(&self) -> Vec<u8> {
         let mut o = vec![0u8; POOL_SUPERBLOCK];
-        o[0..8].copy_from_slice(MAGIC);
-        o[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        // 12: checksum. 16, 24, 32: compatible, read-only compatible and incompatible feature words.
+        // 16, 24, 32: compatible, read-only compatible and incompatible feature words.
         o[40..48].copy_from_slice(&self.generation.to_le_bytes());
         o[48..64].copy_from_slice(&self.uuid);
         o[64..72].copy_from_slice(&self.division.size.to_le_bytes());
@@ -143,9 +143,7 @@ impl PoolSuper {
         o[92] = self.which;
         o[96..100].copy_from_slice(&self.table_len.to_le_bytes());
         o[100..104].copy_from_slice(&self.table_crc.to_le_bytes());
-        let crc = crc32c(&o);
-        o[12..16].copy_from_slice(&crc.to_le_bytes());
-        o
+        FORM.seal(&o)
     }
 
     /// Reads one copy.
@@ -153,21 +151,15 @@ impl PoolSuper {
     /// # Errors
     /// [`PoolError`]; `raw` may be anything.
     pub fn decode(raw: &[u8]) -> Result<PoolSuper, PoolError> {
-        let raw = raw.get(..POOL_SUPERBLOCK).ok_or(PoolError::Absent)?;
-        if &raw[0..8] != MAGIC {
-            return Err(PoolError::Absent);
-        }
         let bad = |what: &str| PoolError::Damaged(format!("superblock: {what}"));
-        let mut zeroed = raw.to_vec();
-        zeroed[12..16].fill(0);
-        if u32_at(raw, 12) != Some(crc32c(&zeroed)) {
-            return Err(bad("checksum"));
-        }
+        let plain = FORM.unseal(raw).map_err(|why| match why {
+            Unsealed::Absent => PoolError::Absent,
+            Unsealed::Damaged => bad("checksum"),
+            Unsealed::TooNew(n) => PoolError::TooNew(format!("format {n}")),
+        })?;
+        let raw = plain.as_slice();
         let word = |at| u64_at(raw, at).unwrap_or(0);
         let half = |at| u32_at(raw, at).unwrap_or(0);
-        if half(8) != VERSION {
-            return Err(PoolError::TooNew(format!("format {}", half(8))));
-        }
         if word(24) | word(32) != 0 {
             return Err(PoolError::TooNew(format!("features {:#x}, {:#x}", word(24), word(32))));
         }
@@ -196,7 +188,7 @@ impl PoolSuper {
 
     /// The generation that `raw` says it is of, whether or not it is sound; 0 for zeros.
     pub fn claimed_generation(raw: &[u8]) -> u64 {
-        u64_at(raw, 40).unwrap_or(0)
+        u64_at(&FORM.spread(raw), 40).unwrap_or(0)
     }
 }
 
@@ -299,4 +291,31 @@ fn member(e: &[u8]) -> Option<Member> {
         name: get_text(&e[NAME_AT..NAME_AT + 4 + NAME_LEN])?,
         core: get_text(&e[CORE_AT..CORE_AT + 4 + CORE_LEN])?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::power::cuts;
+    use crate::pool::store::{Found, Pool};
+    use loligo_block::SyncIo;
+
+    #[test]
+    fn a_cut_rewrite_of_the_first_format_loses_nothing() {
+        let mut dev = vec![0; MIN_POOL as usize];
+        let pool = Pool::format(&mut dev, [5; 16], MIN_POOL).unwrap();
+        let old = FORM.plain(&pool.superblock().encode());
+        POOL_SUPERBLOCKS.map(|at| dev.write_at(at, &old).unwrap());
+        // Nothing behind the superblocks is looked at.
+        let mut start = dev[..(512 << 10) + POOL_SUPERBLOCK].to_vec();
+        assert_eq!(Pool::look(&mut start).unwrap(), Found::Pool(Box::new(pool.superblock().clone())));
+        let rewrite = |dev: &mut crate::guard::power::Noted| {
+            for at in POOL_SUPERBLOCKS {
+                dev.write_at(at, &pool.superblock().encode()).unwrap();
+            }
+        };
+        cuts(&start, rewrite, |dev| {
+            assert_eq!(Pool::look(dev).unwrap(), Found::Pool(Box::new(pool.superblock().clone())));
+        });
+    }
 }

@@ -121,6 +121,8 @@ impl Pool {
             dev.read_at(at, &mut have)?;
             if have != raw {
                 dev.write_at(at, &raw)?;
+                // Both are of an older format, it may be: one is whole at any time.
+                dev.flush()?;
             }
         }
         // What was read may not be durable yet: from here on it counts as such.

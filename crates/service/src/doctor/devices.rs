@@ -4,6 +4,10 @@ use super::facts::{Kind, Thing};
 use super::{Case, Check, Finding, Part};
 use std::path::Path;
 
+/// Start and size of the partition that the kernel makes of the guard before a label, on disks of either sector size.
+const GUARD_512: (Option<&str>, Option<&str>) = (Some("1"), Some("7"));
+const GUARD_4096: (Option<&str>, Option<&str>) = (Some("8"), Some("56"));
+
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     for part in case.parts() {
@@ -81,6 +85,11 @@ fn users(case: &Case<'_>, thing: &Thing, own: &str, number: (u32, u32)) -> Vec<S
         });
     }
     for below in host.names(own).iter().filter(|n| host.has(format!("{own}/{n}/partition"))) {
+        // The guard of a label (docs/format.md) is no user.
+        let number = |what: &str| host.read(format!("{own}/{below}/{what}")).map(|t| t.trim().to_owned());
+        if matches!((number("start").as_deref(), number("size").as_deref()), GUARD_512 | GUARD_4096) {
+            continue;
+        }
         users.push(format!("its partition {below}"));
     }
     let swaps = host.read("/proc/swaps").unwrap_or_default();
@@ -224,6 +233,11 @@ mod tests {
         );
         assert!(seen(&|f| f.write("/sys/devices/sdb/holders/md0/md/level", "raid1\n")).contains("RAID md0"));
         assert!(seen(&|f| f.write("/sys/devices/sdb/sdb1/partition", "1\n")).contains("partition sdb1"));
+        let guarded = host();
+        for (name, number) in [("partition", "1\n"), ("start", "1\n"), ("size", "7\n")] {
+            guarded.write(&format!("/sys/devices/sdb/sdb1/{name}"), number);
+        }
+        assert_eq!(guarded.one(check, "devices.a.core.free").verdict, Verdict::Ok, "our own guard");
         assert!(seen(&|f| f.write("/proc/swaps", "Filename Type\n/dev/sdb partition\n")).contains("swap"));
         assert!(seen(&|f| f.link("/var/lib/ceph/osd/ceph-3/block", "/dev/sdb")).contains("OSD ceph-3"));
     }
