@@ -154,6 +154,7 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
         by: By::CephOsd,
         adopted: Some(origin),
         unit: ceph_volume::unit_that_starts(id, &mapped.uuid, cluster.interrupt()),
+        fsid: Some(cluster.answers()?),
     };
     daemon::can_be_started(&place)?;
     if wanted.behind.via == Via::Ublk {
@@ -415,6 +416,7 @@ mod tests {
             wal: None,
             adopted: Some("/x".into()),
             unit: None,
+            fsid: None,
         }
     }
 

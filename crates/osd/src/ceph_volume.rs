@@ -222,6 +222,7 @@ mod tests {
             wal: None,
             adopted: None,
             unit: None,
+            fsid: None,
         }
     }
 

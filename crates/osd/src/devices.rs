@@ -2,6 +2,7 @@
 
 use crate::cluster::Map;
 use crate::daemon::linked_from;
+use crate::labels;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{
     DeviceFile, DeviceSpec, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
@@ -246,7 +247,12 @@ fn vacant(
             "{what} {path} is osd.{id}'s: 'loligo osd adopt {id}' would put a cache under it; or take it out of the cluster first"
         );
     }
+    let copies = labels::copies(dev, 0)?;
+    if let Some(id) = copies.iter().find_map(|(_, uuid)| map.number_of(uuid.as_deref()?)) {
+        bail!("{what} {path} has a copy of osd.{id}'s label: take that OSD out of the cluster first");
+    }
     let held = match foreign_signature(&head) {
+        None if !copies.is_empty() => Some("copies of a BlueStore label, from which a store can be mended"),
         None if has_md(dev)? => Some("Linux RAID"),
         other => other,
     };
@@ -400,6 +406,28 @@ mod tests {
         let gone = page(b"bluestore block device\nffffffff-0000-1111-2222-333344445555\n");
         assert!(with(0, &gone, false).unwrap_err().to_string().contains("Ceph BlueStore"));
         assert_eq!(with(0, &gone, true).unwrap(), (false, Some("Ceph BlueStore")));
+    }
+
+    #[test]
+    fn a_copy_of_a_label_is_no_free_disk() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(2 << 30).unwrap();
+        let mut dev = crate::wipe::open_device(file.path()).unwrap();
+        let mut look = |uuid: &str, force| {
+            let mut copy = format!("bluestore block device\n{uuid}\n").into_bytes();
+            copy.resize(4096, 0);
+            dev.write_at(1 << 30, &copy).unwrap();
+            vacant("the data device", Path::new("/dev/x"), &mut dev, &nobody(), force)
+        };
+        let theirs = look("0f0e0d0c-0000-1111-2222-333344445555", true).unwrap_err().to_string();
+        assert!(theirs.contains("osd.4"), "{theirs}");
+        let gone = "ffffffff-0000-1111-2222-333344445555";
+        assert!(look(gone, false).unwrap_err().to_string().contains("copies of a BlueStore label"));
+        assert!(look(gone, true).unwrap().1.is_some());
+        drop(dev);
+        crate::wipe::content(file.path(), false).unwrap();
+        let mut dev = crate::wipe::open_device(file.path()).unwrap();
+        assert!(labels::on(&mut dev).unwrap().is_empty());
     }
 
     #[test]

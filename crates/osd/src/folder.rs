@@ -271,6 +271,7 @@ mod tests {
             wal: None,
             adopted: None,
             unit: None,
+            fsid: None,
         }
     }
 

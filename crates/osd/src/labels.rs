@@ -4,7 +4,7 @@
 //! OSD shows whose it is, and they cannot be hidden: they lie in the midst of what the OSD writes. So such a store is not adopted, and of
 //! one that has got them since it is said, loudly, each time that anybody looks.
 
-use crate::devices::BLUESTORE;
+use crate::devices::{BLUESTORE, bluestore_uuid};
 use crate::place::Known;
 use crate::raw;
 use crate::wipe::look_at;
@@ -20,16 +20,29 @@ const COPY: u64 = 4096;
 
 /// Where `dev` shows any.
 pub(crate) fn on(dev: &mut dyn SyncIo) -> Result<Vec<u64>> {
+    Ok(copies(dev, 0)?.into_iter().map(|(at, _)| at).collect())
+}
+
+/// The copies on a store that begins at byte `start` of `dev`: where each is, and the id of its OSD.
+pub(crate) fn copies(dev: &mut dyn SyncIo, start: u64) -> Result<Vec<(u64, Option<String>)>> {
     let mut found = Vec::new();
     let size = dev.size();
-    for at in PLACES.into_iter().filter(|at| at + COPY <= size) {
+    for at in PLACES.into_iter().map(|at| start + at).filter(|at| at + COPY <= size) {
         let mut copy = vec![0; COPY as usize];
         dev.read_at(at, &mut copy)?;
         if copy.starts_with(BLUESTORE) {
-            found.push(at);
+            found.push((at, bluestore_uuid(&copy)));
         }
     }
     Ok(found)
+}
+
+/// Writes zeros over them.
+pub(crate) fn clear(dev: &mut dyn SyncIo, start: u64) -> Result<()> {
+    for (at, _) in copies(dev, start)? {
+        dev.write_at(at, &[0; COPY as usize])?;
+    }
+    Ok(dev.flush()?)
 }
 
 /// The same of the raw device at `path`, whoever has it.
@@ -80,6 +93,13 @@ mod tests {
         assert_eq!(at(file.path()).expect("it can be read"), [10 << 30]);
         write(1 << 30, BLUESTORE);
         assert_eq!(at(file.path()).expect("it can be read"), [1 << 30, 10 << 30]);
+        let mut dev = crate::wipe::open_device(file.path()).expect("it opens");
+        clear(&mut dev, 4096).expect("none begins there");
+        assert_eq!(on(&mut dev).expect("it can be read"), [1 << 30, 10 << 30]);
+        clear(&mut dev, 0).expect("cleared");
+        assert!(on(&mut dev).expect("it can be read").is_empty());
+        drop(dev);
+        [1 << 30, 10 << 30].map(|place| write(place, BLUESTORE));
         file.as_file().set_len((10 << 30) + COPY - 1).expect("shorter");
         assert_eq!(at(file.path()).expect("it can be read"), [1 << 30], "the other has no room any more");
         let said = warning(3, "/dev/sdb", &[1 << 30]).expect("there is one");

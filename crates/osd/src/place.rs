@@ -39,6 +39,9 @@ pub struct Place {
     /// For such an OSD: the unit of ceph-volume's that started it at boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The id of its cluster. OSDs made before this was noted have none here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fsid: Option<String>,
 }
 
 /// The words before the place.
@@ -181,6 +184,7 @@ mod tests {
             wal: None,
             adopted: Some("/dev/vg/block".into()),
             unit: Some("ceph-volume@lvm-3-6a".to_owned()),
+            fsid: None,
         }
     }
 

@@ -91,7 +91,7 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
     let cluster = Cluster::new(&behind.cluster, stop);
     let daemon = DaemonClient::new()?;
     daemon.about()?;
-    cluster.answers()?;
+    let fsid = cluster.answers()?;
     let map = cluster.map()?;
     let id = wanted.id.unwrap_or_else(|| map.free());
     if map.osd(id).is_some() && !map.destroyed(id) {
@@ -117,6 +117,7 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
         wal: devices.wal.clone(),
         adopted: None,
         unit: None,
+        fsid: Some(fsid),
     };
     daemon::can_be_started(&place)?;
     ceph_volume::possible(wanted, &place)?;

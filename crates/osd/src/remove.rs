@@ -6,7 +6,7 @@ use crate::daemon;
 use crate::devices::bluestore_uuid;
 use crate::folder;
 use crate::lvm;
-use crate::place::{self, Known};
+use crate::place::{self, Known, Place};
 use crate::prepare::take_volume;
 use crate::raw::first_block;
 use crate::settings;
@@ -44,6 +44,7 @@ pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     let known = place::one(&daemon, id)?;
     let place = &known.place;
     let cluster = Cluster::new(&place.cluster, stop);
+    is_its_own(place, &cluster)?;
     let mapped = cluster.map()?.osd(id);
     let is_unknown = mapped.is_none();
     let ours = mapped.filter(|o| o.uuid == place.uuid);
@@ -75,6 +76,28 @@ pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     }
     // What was never finished holds nothing.
     free(&known, how.zap || folder::unfinished(&place.dir))
+}
+
+/// The cluster that answers is the OSD's: what another says of that number is of another OSD.
+fn is_its_own(place: &Place, cluster: &Cluster) -> Result<()> {
+    // One that was made before its cluster was noted has it in its folder.
+    let noted = place.fsid.clone().or_else(|| std::fs::read_to_string(place.dir.join("ceph_fsid")).ok());
+    let answers = cluster.answers()?;
+    match noted {
+        Some(noted) => is_same_cluster(place, noted.trim(), &answers),
+        None => Ok(()),
+    }
+}
+
+fn is_same_cluster(place: &Place, noted: &str, answers: &str) -> Result<()> {
+    let (id, conf) = (place.id, place.cluster.conf.display());
+    ensure!(
+        noted == answers,
+        "osd.{id} is of cluster {noted}, and {conf} leads to {answers}. Have {conf} lead to its own cluster; if that is no more, \
+         'loligo volume delete --force {}' takes the volume alone",
+        place.volume()
+    );
+    Ok(())
 }
 
 /// Whether the cluster can do without it.
@@ -220,6 +243,17 @@ mod tests {
                 && !whole("down", &[1, 2])
                 && !whole("unknown", &[])
         );
+    }
+
+    #[test]
+    fn another_cluster_is_not_asked_of_an_osd() {
+        let text = r#"{"id": 3, "uuid": "u", "dir": "/x", "user": "a:b", "fsid": "f-1",
+            "cluster": {"conf": "/etc/ceph/ceph.conf", "name": "client.admin"}}"#;
+        let place: Place = text.parse().expect("a place");
+        assert_eq!(place.fsid.as_deref(), Some("f-1"));
+        is_same_cluster(&place, "f-1", "f-1").expect("its own");
+        let why = is_same_cluster(&place, "f-1", "f-2").expect_err("another").to_string();
+        assert!(why.contains("f-1") && why.contains("f-2") && why.contains("volume delete"), "{why}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ const fn set(option: &'static str, value: &'static str, why: &'static str) -> Se
 
 /// What is set for an OSD behind a cache. What clients wait for is as on flash; what runs behind their backs, and sooner or later
 /// reaches the disk, is as on disks.
-pub const SETTINGS: [Setting; 9] = [
+pub const SETTINGS: [Setting; 5] = [
     set("bluestore_min_alloc_size", "4096", "fixed when the store is made: as lines of the cache"),
     set(
         "bluestore_prefer_deferred_size",
@@ -33,11 +33,30 @@ pub const SETTINGS: [Setting; 9] = [
     set("bluestore_throttle_cost_per_io", "4000", "a request costs what it costs on flash"),
     set("osd_op_num_shards", "8", "answers come from flash"),
     set("osd_op_num_threads_per_shard", "2", "answers come from flash"),
+];
+
+/// What is set besides where requests are queued by weight and priority (`wpq`).
+const WEIGHED: [Setting; 4] = [
     set("osd_recovery_max_active", "3", "recovery reaches the disk"),
     set("osd_recovery_sleep", "0.1", "recovery reaches the disk"),
     set("osd_delete_sleep", "5", "removal of placement groups reaches the disk"),
     set("osd_snap_trim_sleep", "5", "trimming of snapshots reaches the disk"),
 ];
+
+/// What is set instead where mClock queues them, which overrules those. The capacity is that of Ceph for a disk: clients are not limited by
+/// it, and what runs behind their backs is.
+const BY_MCLOCK: [Setting; 5] = [
+    set("osd_mclock_skip_benchmark", "true", "it would measure an empty cache and not the disk"),
+    set("osd_mclock_max_capacity_iops_hdd", "315", "what lasts is what the disk can do"),
+    set("osd_mclock_max_capacity_iops_ssd", "315", "the same where the volume says that it does not turn"),
+    set("osd_mclock_max_sequential_bandwidth_hdd", "157286400", "what lasts is what the disk can do"),
+    set("osd_mclock_max_sequential_bandwidth_ssd", "157286400", "the same where it does not turn"),
+];
+
+/// What is set for an OSD whose scheduler of requests is `queue`, besides [`SETTINGS`].
+fn besides(queue: &str) -> &'static [Setting] {
+    if queue.trim() == "mclock_scheduler" { &BY_MCLOCK } else { &WEIGHED }
+}
 
 /// Sets them for one OSD, and says each with its reason.
 ///
@@ -45,10 +64,12 @@ pub const SETTINGS: [Setting; 9] = [
 /// Where the cluster does not answer. An option that its release does not know is said and left out.
 pub fn apply(cluster: &Cluster, id: u32) -> Result<()> {
     let who = format!("osd.{id}");
-    let all = SETTINGS.map(|s| vec!["config", "set", &who, s.option, s.value]);
+    let queue = cluster.run(&["config", "get", &who, "osd_op_queue"])?;
+    let settings: Vec<Setting> = SETTINGS.iter().chain(besides(&queue)).copied().collect();
+    let all: Vec<_> = settings.iter().map(|s| vec!["config", "set", &who, s.option, s.value]).collect();
     cluster.run_all(&all)?;
     let there = those_of(cluster, &who)?;
-    for (s, words) in SETTINGS.iter().zip(&all) {
+    for (s, words) in settings.iter().zip(&all) {
         let set = there.iter().any(|(option, value)| option == s.option && is_same(value, s.value));
         match if set { Ok(String::new()) } else { cluster.run(words) } {
             Ok(_) => say!("  {} = {}: {}", s.option, s.value, s.why),
@@ -101,6 +122,15 @@ fn is_same(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mclock_is_told_nothing_that_it_overrules() {
+        let has = |queue: &str, part: &str| besides(queue).iter().any(|s| s.option.contains(part));
+        for void in ["_sleep", "recovery_max_active"] {
+            assert!(has("wpq\n", void) && !has("mclock_scheduler\n", void));
+        }
+        assert!(has("mclock_scheduler", "max_capacity_iops") && !has("wpq", "mclock"));
+    }
 
     #[test]
     fn a_number_is_the_same_however_it_is_written() {

@@ -1,5 +1,6 @@
 //! Writing over what says whose a device is.
 
+use crate::labels;
 use anyhow::{Context, Result};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::home::{HomeLabel, MIN_HOME};
@@ -45,6 +46,9 @@ pub(crate) fn content(path: &Path, label: bool) -> Result<()> {
     let wipe = || {
         let mut dev = open_device(path)?;
         zero_head(&mut dev, MIN_HOME)?;
+        // Of a store on the whole disk, and of one that was behind a label.
+        labels::clear(&mut dev, 0)?;
+        labels::clear(&mut dev, MIN_HOME)?;
         if label {
             HomeLabel::wipe(&mut dev)?;
         }
@@ -63,6 +67,7 @@ pub(crate) fn core(path: &Path, volume: &str, all: bool) -> Result<()> {
         {
             if all {
                 zero_head(&mut dev, label.home_start)?;
+                labels::clear(&mut dev, label.home_start)?;
             }
             HomeLabel::wipe(&mut dev)?;
         }

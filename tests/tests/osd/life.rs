@@ -67,35 +67,51 @@ pub fn raw_disk_shows_nothing(data: &Path, device: &Path) {
 }
 
 /// What `prepare` sets by name, for the default of each depends on what a device says.
-const SET: [(&str, f64); 9] = [
+const SET: [(&str, f64); 5] = [
     ("bluestore_min_alloc_size", 4096.0),
     ("bluestore_prefer_deferred_size", 65_536.0),
     ("bluestore_throttle_cost_per_io", 4000.0),
     ("osd_op_num_shards", 8.0),
     ("osd_op_num_threads_per_shard", 2.0),
+];
+
+/// What it sets besides where requests are queued by weight.
+const WEIGHED: [(&str, f64); 4] = [
     ("osd_recovery_max_active", 3.0),
     ("osd_recovery_sleep", 0.1),
     ("osd_delete_sleep", 5.0),
     ("osd_snap_trim_sleep", 5.0),
 ];
 
+/// What it sets instead under mClock, which overrules those.
+const BY_MCLOCK: [(&str, f64); 4] = [
+    ("osd_mclock_max_capacity_iops_hdd", 315.0),
+    ("osd_mclock_max_capacity_iops_ssd", 315.0),
+    ("osd_mclock_max_sequential_bandwidth_hdd", 157_286_400.0),
+    ("osd_mclock_max_sequential_bandwidth_ssd", 157_286_400.0),
+];
+
 /// The OSD runs with these options, its store was made with what only then counts, and no others are set for it.
 fn options_are_set(site: &Site) {
     let (id, who) = (site.id.to_string(), format!("osd.{}", site.id));
     let runs_with = site.json(&["tell", &who, "config", "show"]);
-    for (option, value) in SET {
+    let by_mclock = runs_with["osd_op_queue"] == "mclock_scheduler";
+    let besides = if by_mclock { BY_MCLOCK } else { WEIGHED };
+    let set: Vec<_> = SET.into_iter().chain(besides).collect();
+    for (option, value) in &set {
         let now = runs_with[option].as_str().and_then(|v| v.parse::<f64>().ok());
-        assert_eq!(now, Some(value), "{option}");
+        assert_eq!(now, Some(*value), "{option}");
     }
     let made = site.json(&["osd", "metadata", &id]);
     assert_eq!(made["bluestore_min_alloc_size"], "4096", "{made}");
     let dump = site.json(&["config", "dump"]);
     let own = dump.as_array().expect("a list").iter().filter(|e| e["section"] == *who);
-    // What OSDs of later releases measure of themselves is theirs.
-    let names = own.filter_map(|e| e["name"].as_str()).filter(|name| !name.starts_with("osd_mclock"));
-    let mut names: Vec<&str> = names.collect();
+    let mut names: Vec<&str> = own.filter_map(|e| e["name"].as_str()).collect();
     names.sort_unstable();
-    let mut expected = SET.map(|(option, _)| option);
+    let mut expected: Vec<&str> = set.iter().map(|(option, _)| *option).collect();
+    if by_mclock {
+        expected.push("osd_mclock_skip_benchmark");
+    }
     expected.sort_unstable();
     assert_eq!(names, expected);
 }
