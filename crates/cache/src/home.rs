@@ -251,7 +251,7 @@ mod tests {
     fn a_cut_rewrite_of_the_first_format_loses_nothing() {
         let mut before = vec![0; (512 << 10) + LABEL];
         let old = FORM.plain(&label().encode());
-        COPIES.map(|at| before.write_at(at, &old).unwrap());
+        COPIES.into_iter().for_each(|at| before.write_at(at, &old).unwrap());
         assert_eq!(HomeLabel::load(&mut before).unwrap(), label());
         let mut next = label();
         let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();

@@ -386,7 +386,7 @@ mod tests {
         let mut before = vec![0; (512 << 10) + SUPERBLOCK];
         let old = FORM.plain(&sb().encode());
         assert!(old.starts_with(FORM.magic) && old[8] == 1);
-        SUPERBLOCKS.map(|at| before.write_at(at, &old).unwrap());
+        SUPERBLOCKS.into_iter().for_each(|at| before.write_at(at, &old).unwrap());
         assert_eq!(Superblock::load(&mut before).unwrap(), sb());
         let mut next = sb();
         let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();

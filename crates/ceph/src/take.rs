@@ -324,7 +324,9 @@ fn hold(image: &Image, cluster: &Arc<Cluster>, spec: &ImageSpec) -> Result<LockH
     match look.lock_holder()? {
         // Somebody may have stolen it right away: theirs must not be kept for ours.
         Some(holder) if holder.client == format!("client.{}", cluster.instance()) => Ok(holder),
-        Some(_) | None => refuse(format!("the lock of image {spec} was taken away at once: who else uses it?")),
+        Some(_) | None => {
+            refuse(format!("the lock of image {spec} was taken away at once: who else uses it?"))
+        }
     }
 }
 

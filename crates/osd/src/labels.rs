@@ -99,7 +99,7 @@ mod tests {
         clear(&mut dev, 0).expect("cleared");
         assert!(on(&mut dev).expect("it can be read").is_empty());
         drop(dev);
-        [1 << 30, 10 << 30].map(|place| write(place, BLUESTORE));
+        [1 << 30, 10 << 30].into_iter().for_each(|place| write(place, BLUESTORE));
         file.as_file().set_len((10 << 30) + COPY - 1).expect("shorter");
         assert_eq!(at(file.path()).expect("it can be read"), [1 << 30], "the other has no room any more");
         let said = warning(3, "/dev/sdb", &[1 << 30]).expect("there is one");

@@ -305,7 +305,7 @@ mod tests {
         let mut dev = vec![0; MIN_POOL as usize];
         let pool = Pool::format(&mut dev, [5; 16], MIN_POOL).unwrap();
         let old = FORM.plain(&pool.superblock().encode());
-        POOL_SUPERBLOCKS.map(|at| dev.write_at(at, &old).unwrap());
+        POOL_SUPERBLOCKS.into_iter().for_each(|at| dev.write_at(at, &old).unwrap());
         // Nothing behind the superblocks is looked at.
         let mut start = dev[..(512 << 10) + POOL_SUPERBLOCK].to_vec();
         assert_eq!(Pool::look(&mut start).unwrap(), Found::Pool(Box::new(pool.superblock().clone())));
