@@ -170,6 +170,48 @@ fn an_fsync_of_the_device_arrives_in_the_engine() {
     server.stop().expect("a clean stop");
 }
 
+/// Takes the cache of every loop device that nobody has, and gives it back at the end.
+struct WithoutCache(Vec<std::path::PathBuf>);
+
+impl WithoutCache {
+    fn of_free_ones() -> WithoutCache {
+        let all = std::fs::read_dir("/sys/block").expect("the kernel's disks").flatten().map(|e| e.path());
+        let free = all.filter(|disk| {
+            let name = disk.file_name().expect("a name").to_string_lossy();
+            name.starts_with("loop") && !disk.join("loop/backing_file").exists()
+        });
+        let settings: Vec<_> = free.map(|disk| disk.join("queue/write_cache")).collect();
+        let set = |path: &std::path::PathBuf| std::fs::write(path, "write through").is_ok();
+        WithoutCache(settings.into_iter().filter(set).collect())
+    }
+}
+
+impl Drop for WithoutCache {
+    fn drop(&mut self) {
+        for setting in &self.0 {
+            let _ = std::fs::write(setting, "write back");
+        }
+    }
+}
+
+#[test]
+fn flushes_arrive_through_a_device_that_a_former_user_set_to_drop_them() {
+    if impossible("a loop device's setting") {
+        return;
+    }
+    let rig = Device::new(64 * MIB, 32 * MIB);
+    let changed = WithoutCache::of_free_ones();
+    let server = rig.volume.serve().expect("a start");
+    assert_eq!(rig.queue("write_cache"), "write back");
+    let file = rig.open(0).expect("it opens");
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    let before = rig.number("cache_flushes").expect("a counter");
+    file.sync_all().unwrap();
+    assert!(rig.number("cache_flushes").expect("a counter") > before, "the flush was dropped");
+    drop((file, changed));
+    server.stop().expect("a clean stop");
+}
+
 #[test]
 fn discards_and_zeroes_read_as_zeros_and_leave_the_rest() {
     if impossible("discards of a block device") {

@@ -48,8 +48,13 @@ impl FullDevice {
 
     /// Says that the device has no volatile cache, so that nobody flushes it.
     fn without_cache(&self) {
+        self.set_cache("write through").expect("root may");
+    }
+
+    /// The next user of the same device finds this setting.
+    fn set_cache(&self, kind: &str) -> std::io::Result<()> {
         let name = self.path().file_name().expect("a name").to_string_lossy().into_owned();
-        std::fs::write(format!("/sys/block/{name}/queue/write_cache"), "write through").expect("root may");
+        std::fs::write(format!("/sys/block/{name}/queue/write_cache"), kind)
     }
 
     fn open(&self, direct: bool) -> DeviceFile {
@@ -62,6 +67,7 @@ impl FullDevice {
 impl Drop for FullDevice {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
+            let _ = self.set_cache("write back");
             let _ = Command::new("losetup").arg("--detach").arg(path).status();
         }
         let _ = Command::new("umount").arg("--lazy").arg(self.mount.path()).status();

@@ -94,4 +94,19 @@ pub enum BlockError {
         .0.display()
     )]
     NotDirect(PathBuf),
+    /// The kernel would drop the flushes of the device's users.
+    #[error(
+        "the loop device {} was set to take writes without a cache (write_cache is not 'write back'), and it cannot be set back{}: the \
+         kernel would drop its users' flushes. Write 'write back' to /sys/block/{}/queue/write_cache as root, then start \
+         again; or use fuse:MOUNTPOINT for a file instead",
+        .node.display(),
+        .why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default(),
+        .node.file_name().unwrap_or_default().display()
+    )]
+    NotFlushed {
+        /// The device.
+        node: PathBuf,
+        /// The kernel's reason.
+        why: Option<io::Error>,
+    },
 }

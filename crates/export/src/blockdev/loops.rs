@@ -18,6 +18,8 @@ const TRIES: usize = 64;
 const LARGEST_KIB: u32 = 1024;
 /// KiB read ahead: the kernel's usual value. For a loop device it would choose a multiple of the largest request.
 const READ_AHEAD_KIB: u32 = 128;
+/// The kind of a queue whose flushes arrive.
+const WRITE_BACK: &str = "write back";
 /// Bytes discarded by one request, so that writes get their turn between the parts of a large discard.
 const DISCARD: u32 = 256 << 20;
 
@@ -127,6 +129,12 @@ impl LoopDevice {
     pub(super) fn set_up(&self, traits: &Traits) -> Result<(), BlockError> {
         if read(self.number, "loop/dio").as_deref() != Some("1") {
             return Err(BlockError::NotDirect(node(self.number)));
+        }
+        // Told otherwise, the kernel drops flushes and answers them.
+        let cache = folder(self.number).join("queue/write_cache");
+        let written = fs::write(&cache, WRITE_BACK);
+        if read(self.number, "queue/write_cache").as_deref() != Some(WRITE_BACK) {
+            return Err(BlockError::NotFlushed { node: node(self.number), why: written.err() });
         }
         let settings = [
             ("rotational", if traits.rotational { "1" } else { "0" }.to_owned()),
