@@ -93,8 +93,8 @@ pub(crate) fn open(
         return open_in(place, name, o, core, watch);
     }
     refuse_missing(o)?;
-    let made = Made { file: make_file(o)?, path: o.path.clone() };
-    signals.leaves(&o.path);
+    let file = signals.making(&o.path, || make_file(o))?;
+    let made = Made { file, path: o.path.clone() };
     let mut opened = open_in(made.file.clone().into(), name, o, core, watch)?;
     opened.made = Some(made);
     Ok(opened)

@@ -132,6 +132,17 @@ impl StopSignals {
         }
     }
 
+    /// Has what `make` makes at `path` removed if the start is cut off. A signal waits for `make`: it finds the file noted, or
+    /// none is made any more.
+    pub(crate) fn making<T>(&self, path: &Path, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut starting = self.starting();
+        let made = make()?;
+        if let Some(left) = &mut *starting {
+            left.push(path.to_owned());
+        }
+        Ok(made)
+    }
+
     /// Core and cache are there: what the start does from now on ends.
     pub(crate) fn opened(&self) {
         self.opened.store(true, Ordering::Release);

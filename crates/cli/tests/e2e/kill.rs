@@ -3,6 +3,7 @@
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const BLOCKS: u64 = 600;
@@ -40,8 +41,8 @@ impl Load {
         }
     }
 
-    /// Writes until the connection breaks.
-    fn write(&mut self, socket: &Path) {
+    /// Writes until the connection breaks; counts itself among those who `write` once it has looked at what there is.
+    fn write(&mut self, socket: &Path, write: &AtomicUsize) {
         let mut c = Client::connect(socket, "vol").unwrap();
         self.check(&mut c);
         // What was in flight may be there or not; from here on it is known.
@@ -49,6 +50,7 @@ impl Load {
             let have = c.read(self.at(b), 512).unwrap();
             self.acked[b as usize] = u32::from_le_bytes(have[..4].try_into().unwrap());
         }
+        write.fetch_add(1, Ordering::Release);
         let mut x = 0x9e37_79b9_7f4a_7c15 ^ (self.number + 1) ^ u64::from(self.version) << 8;
         loop {
             x ^= x << 13;
@@ -81,12 +83,16 @@ fn a_killed_service_loses_no_acknowledged_write() {
         for round in 0..4u64 {
             let served = rig.serve(&["--shards", shards, "--mode", mode]);
             let socket = rig.path("sock");
+            let write = AtomicUsize::new(0);
             std::thread::scope(|s| {
-                for load in &mut loads {
-                    let socket = &socket;
-                    s.spawn(move || load.write(socket));
+                let clients: Vec<_> =
+                    loads.iter_mut().map(|load| s.spawn(|| load.write(&socket, &write))).collect();
+                while write.load(Ordering::Acquire) < clients.len()
+                    && !clients.iter().any(|c| c.is_finished())
+                {
+                    std::thread::sleep(Duration::from_millis(1));
                 }
-                std::thread::sleep(Duration::from_millis(900 + round * 137));
+                std::thread::sleep(Duration::from_millis(400 + round * 137));
                 served.kill();
             });
         }
