@@ -95,7 +95,7 @@ pub(crate) struct Args {
     /// Where clients come from: unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME (ublk:NAME, loop:NAME: of that kind); may be given several times
     ///
     /// unix and tcp are served over NBD; TCP addresses other than loopback are refused without TLS. '?read-only' behind either lets
-    /// its clients change nothing; '?owner=USER[:GROUP]&mode=0660' says whose the file of a unix socket is (default: this user's, mode 0600).
+    /// its clients change nothing; '?owner=USER:GROUP&mode=0660' says whose the file of a unix socket is (default: this user's, mode 0600).
     /// Several of them are joined by '&'. fuse mounts a file
     /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
     /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
