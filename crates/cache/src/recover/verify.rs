@@ -46,9 +46,11 @@ pub(super) fn verify(
 }
 
 /// Whether the version's data matches, or cannot be read: it may have been acknowledged then, and an error is better than what was
-/// there before.
+/// there before. A read that fails is made once more, since an error that passes says nothing of the data, and a version that
+/// is kept for it without having become durable would fail for good.
 fn could_be(dev: &mut dyn SyncIo, plan: &Plan, meta: &Meta, raw: &mut [u8]) -> Result<bool, IoError> {
-    match dev.read_at(plan.layout.slot(meta.slot), raw) {
+    let at = plan.layout.slot(meta.slot);
+    match dev.read_at(at, raw).or_else(|_| dev.read_at(at, raw)) {
         Ok(()) => Ok(crc32c(raw) == meta.crc),
         Err(e) if e.kind == IoKind::Gone => Err(e),
         Err(_) => Ok(true),

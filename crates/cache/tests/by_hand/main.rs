@@ -9,4 +9,5 @@ mod freeze;
 mod groups;
 mod hand;
 mod lost;
+mod passing;
 mod reads;
