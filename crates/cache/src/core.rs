@@ -542,7 +542,7 @@ impl Core {
         s.dirty_bytes = self.index.dirty_blocks() * BLOCK;
         s.journal_bytes = self.journal.used();
         s.destage_rate = self.destage.rate();
-        s.refused_blocks = self.destage.stuck.count();
+        s.refused_blocks = self.refused_blocks();
         s.poisoned &= self.alone() != Some(Alone::Serving);
         s
     }

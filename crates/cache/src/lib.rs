@@ -52,6 +52,7 @@ pub mod veil;
 
 pub use crate::core::{Config, Core};
 pub use bug::Bug;
+pub use destage::Refused;
 pub use forsaken::Alone;
 pub use index::Meta;
 pub use router::{Part, Router};

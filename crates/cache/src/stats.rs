@@ -65,7 +65,7 @@ pub struct Stats {
     pub crc_errors: u64,
     /// Of those, answered from the core.
     pub crc_repaired: u64,
-    /// Dirty blocks that the core refuses now.
+    /// Dirty blocks that the core refuses now, with those that wait beside them untried.
     pub refused_blocks: u64,
     /// Device operations that failed.
     pub io_errors: u64,

@@ -152,7 +152,7 @@ impl Core {
                     return self.end_vacate(&why, fx);
                 }
                 if self.destage.stuck.keeps(block, now) {
-                    let why = self.core_refuses().unwrap_or_default();
+                    let why = self.refusal_text().unwrap_or_default();
                     self.vacate = Some(v);
                     return self.end_vacate(&why, fx);
                 }

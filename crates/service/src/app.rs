@@ -3,6 +3,7 @@
 use crate::change::Changes;
 use crate::mark::Mark;
 use crate::rbd::Kept;
+use crate::refusals;
 use crate::serve::{HeldCache, ServeOptions};
 use anyhow::{Result, anyhow};
 use loligo_block::lease::Hold;
@@ -284,6 +285,19 @@ impl App {
         self.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum()
     }
 
+    /// The byte of the core's device at which what is served begins: behind the core's label, where it has one.
+    pub(crate) fn core_start(&self) -> u64 {
+        self.mark.as_ref().and_then(Weak::upgrade).map_or(0, |mark| mark.label().home_start)
+    }
+
+    /// Why a flush failed, with the sectors that the core refuses where there are any: a thread knows only its own.
+    pub(crate) fn with_sectors(&self, why: String) -> String {
+        match refusals::told(&self.handle.snapshots(), self.core_start()) {
+            Some(told) => format!("{why}. To be exact, {told}"),
+            None => why,
+        }
+    }
+
     /// Starts to destage everything that is dirty now. One that is under way already does not do: it knows nothing of what
     /// was written since it began.
     pub(crate) fn start_flush(self: &Arc<App>) -> FlushState {
@@ -299,7 +313,7 @@ impl App {
         drop(flushes);
         let app = self.clone();
         std::thread::spawn(move || {
-            let result = app.handle.control(&Control::FlushDirty);
+            let result = app.handle.control(&Control::FlushDirty).map_err(|why| app.with_sectors(why));
             if let Some(state) = app.flushes().iter_mut().find(|f| f.number == number) {
                 state.running = false;
                 state.error = result.err();

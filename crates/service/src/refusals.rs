@@ -1,6 +1,50 @@
-//! What the log says of sectors that a core refuses: each change once, and never oftener than once a minute.
+//! Sectors that a core refuses: all threads' as one text. The log has each change once, and never oftener than once a minute.
 
+use loligo_cache::Refused;
+use loligo_shard::Snapshot;
 use std::time::{Duration, Instant};
+
+/// Places that are named.
+const NAMED: usize = 8;
+
+/// What the core refuses, of all threads. `offset`: the byte of the device at which what the engine knows as the core begins.
+pub(crate) fn told(snapshots: &[Snapshot], offset: u64) -> Option<String> {
+    text(snapshots.iter().filter_map(|s| s.core_refuses.as_ref()), offset)
+}
+
+fn text<'a>(refused: impl Iterator<Item = &'a Refused>, offset: u64) -> Option<String> {
+    let refused: Vec<&Refused> = refused.collect();
+    let why = &refused.first()?.why;
+    let mut ranges: Vec<_> = refused.iter().flat_map(|r| r.ranges.iter().cloned()).collect();
+    ranges.sort_unstable_by_key(|r| r.start);
+    let found = ranges.len();
+    ranges.dedup_by(|next, last| {
+        let joins = last.end == next.start;
+        if joins {
+            last.end = next.end;
+        }
+        joins
+    });
+    let joined = (found - ranges.len()) as u64;
+    let places = refused.iter().map(|r| r.places).sum::<u64>() - joined;
+    let sector = |r: &std::ops::Range<u64>| {
+        format!("{} to {}", (r.start + offset) / 512, (r.end + offset).div_ceil(512) - 1)
+    };
+    let named: Vec<String> = ranges.iter().take(NAMED).map(sector).collect();
+    let more = match places - named.len() as u64 {
+        0 => String::new(),
+        n => format!(" and in {n} more places"),
+    };
+    let beside = match refused.iter().map(|r| r.untried).sum::<u64>() {
+        0 => String::new(),
+        n => format!("; {n} blocks of 4 KiB beside them wait to be tried"),
+    };
+    Some(format!(
+        "the core refuses writes to its sectors of 512 bytes {}{more} ({why}){beside}. They stay dirty on the cache, everything else goes \
+         on: have the disk remap them or replace it, then flush again",
+        named.join(", ")
+    ))
+}
 
 /// Between two lines of the log.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -30,6 +74,28 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_sectors_of_all_shards_are_told_as_the_device_has_them() {
+        const MIB: u64 = 1 << 20;
+        let of = |ranges: Vec<std::ops::Range<u64>>, untried| Refused {
+            places: ranges.len() as u64,
+            ranges,
+            untried,
+            why: "why".to_owned(),
+        };
+        assert_eq!(text([].iter(), 0), None);
+        // Neighbours over the border of two shards' windows are one place.
+        let shards = [
+            of(vec![2 * MIB - 4096..2 * MIB, 9 * MIB..9 * MIB + 512], 0),
+            of(vec![MIB..MIB + 4096, 2 * MIB..2 * MIB + 4096], 3),
+        ];
+        let told = text(shards.iter(), MIB).expect("there are some");
+        assert!(told.contains("bytes 4096 to 4103, 6136 to 6151, 20480 to 20480 (why); 3 blocks"), "{told}");
+        let many = Refused { places: 1000, ..of((0..20).map(|i| i * MIB..i * MIB + 4096).collect(), 0) };
+        let told = text([many].iter(), 0).expect("there are some");
+        assert!(told.contains("14336 to 14343 and in 992 more places (why). They"), "{told}");
+    }
 
     #[test]
     fn refused_sectors_are_logged_once_and_a_change_a_minute_later() {

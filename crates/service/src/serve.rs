@@ -16,7 +16,7 @@ use crate::home::Home;
 use crate::metrics::Scraped;
 use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
-use crate::refusals::Refusals;
+use crate::refusals::{self, Refusals};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
@@ -429,7 +429,7 @@ impl Volume {
                  the device and start it again"
             );
         }
-        let refused = snapshots.iter().find_map(|s| s.core_refuses.clone());
+        let refused = refusals::told(&snapshots, self.app.core_start());
         if let Some(line) = self.refusals.line(Instant::now(), refused) {
             say!("{line}");
         }

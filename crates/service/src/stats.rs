@@ -1,8 +1,8 @@
 //! The numbers of a volume as JSON.
 
 use crate::app::App;
-use crate::rbd;
 use crate::serve::ServeOptions;
+use crate::{rbd, refusals};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use loligo_cache::Alone;
@@ -28,7 +28,8 @@ pub(crate) fn core_queue_max(snapshots: &[Snapshot]) -> usize {
 }
 
 /// What is wrong with the devices of a volume, the worst of it.
-pub(crate) fn trouble(snapshots: &[Snapshot]) -> Option<String> {
+pub(crate) fn trouble(app: &App) -> Option<String> {
+    let snapshots = &app.handle.snapshots();
     if let Some((alone, why)) = snapshots.iter().find_map(|s| Some((s.alone, s.poisoned.as_ref()?))) {
         return Some(match alone {
             Some(Alone::Serving) => format!("its cache is gone, and its core serves alone: {why}"),
@@ -40,7 +41,7 @@ pub(crate) fn trouble(snapshots: &[Snapshot]) -> Option<String> {
             "its core takes no writes, and what is dirty stays on the cache until it does: {why}"
         ));
     }
-    if let Some(why) = snapshots.iter().find_map(|s| s.core_refuses.clone()) {
+    if let Some(why) = refusals::told(snapshots, app.core_start()) {
         return Some(why);
     }
     let errors: u64 = snapshots.iter().map(|s| s.stats.io_errors).sum();
@@ -73,7 +74,7 @@ pub(crate) fn json(app: &App) -> Value {
     // Served by the core alone, because of this.
     out.insert("cache_gone".into(), json!(why(true)));
     // Sectors that cannot be written, and what to do about them.
-    out.insert("core_refuses".into(), json!(snapshots.iter().find_map(|s| s.core_refuses.clone())));
+    out.insert("core_refuses".into(), json!(refusals::told(&snapshots, app.core_start())));
     out.insert("connections".into(), json!(snapshots.iter().map(|s| s.connections).sum::<usize>()));
     for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
         out.insert(name.into(), json!(value));

@@ -203,7 +203,7 @@ fn flush(app: &App, signals: &StopSignals, patience: &mut Patience<'_>) -> Resul
         Err(said) if given_up => progress.end(&said),
         Err(why) => {
             progress.end("failed");
-            return Err(anyhow!(why));
+            return Err(anyhow!(app.with_sectors(why)));
         }
     }
     Ok(())

@@ -3,11 +3,11 @@
 use crate::draft::Draft;
 use crate::locals::{Asker, Local};
 use loligo_block::{Letterbox, Reply, ReqId, Request};
-use loligo_cache::Alone;
 use loligo_cache::api::{Control, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
+use loligo_cache::{Alone, Refused};
 use loligo_export::fuse::Desk;
 use loligo_export::ublk::Queue;
 use rustix::fd::OwnedFd;
@@ -66,8 +66,8 @@ pub struct Snapshot {
     pub poisoned: Option<String>,
     /// How writes to its core fail, where the newest ones did.
     pub core_failing: Option<String>,
-    /// Which sectors its core refuses, where it is only some.
-    pub core_refuses: Option<String>,
+    /// What its core refuses, where it is only some sectors.
+    pub core_refuses: Option<Refused>,
     /// How it serves without its cache; nothing while it has one.
     pub alone: Option<Alone>,
     /// Why the core alone could not go on from here; nothing: it has everything.

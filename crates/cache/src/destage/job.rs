@@ -463,10 +463,13 @@ impl Core {
         for task in job.tasks {
             self.pass_over(now, task, job.failed.is_some() && !again, fx);
         }
-        // The core cannot be brought to the moment: whoever asked is told. One that takes nothing at all is waited for.
-        let works = self.core_failing().is_none();
+        // The core cannot be brought to the moment: whoever asked is told. One that takes nothing at all is waited for, and a
+        // minute tells it from one that has nothing else to take.
+        let d = &self.destage;
+        let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.is_lost(now);
+        let works = sectors && self.core_failing().is_none();
         let hopeless = works && job.drains && refused && job.failed.is_some() && self.is_draining();
-        if let Some(why) = self.core_refuses().filter(|_| hopeless) {
+        if let Some(why) = self.refusal_text().filter(|_| hopeless) {
             self.end_freeze(now, &why, fx);
         }
         debug_assert!(u64::from(job.window) * WINDOW_BLOCKS <= u64::from(u32::MAX));

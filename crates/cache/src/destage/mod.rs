@@ -28,6 +28,7 @@ pub(crate) use pace::Fill;
 use pace::{Pacer, fullness};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use stuck::Refused;
 use stuck::Stuck;
 
 /// Jobs under way, at most.
@@ -499,7 +500,7 @@ impl Core {
             let bad = first.and_then(|w| self.bad_in(w)).map(|block| self.bad_block_text(block));
             // What a client has dropped or written to the core since holds nobody up.
             let stays = first.is_some() || f.refused.iter().any(|w| self.destage.stuck.is_apart(*w));
-            let refused = stays.then(|| self.core_refuses()).flatten();
+            let refused = stays.then(|| self.refusal_text()).flatten();
             let why = f.failed.or(bad).or(refused.map(|why| format!("not all of it is in the core: {why}")));
             fx.push(Effect::Controlled(f.id, why.map_or(Ok(()), Err)));
         }

@@ -7,14 +7,30 @@ use crate::api::Nanos;
 use crate::core::Core;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// From the first failure of a block by itself until it is tried again, and at most.
 const FIRST: Nanos = 1_000_000_000;
 const MOST: Nanos = 30_000_000_000;
 /// Windows remembered for a gap that cannot be read.
 const UNREADABLE: usize = 4096;
-/// Places that are named of those that the core refuses.
-const NAMED: usize = 8;
+/// Places that are told of those that the core refuses.
+const PLACES: usize = 256;
+/// Windows that are remembered while the core takes nothing at all: what is known of them may be worth nothing once it does.
+const WHILE_DOWN: usize = 256;
+
+/// What the core refuses of what is dirty in a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Bytes of the core as the engine sees it, ascending, neighbours joined; 256 of them at most.
+    pub ranges: Vec<Range<u64>>,
+    /// How many such ranges there are in all.
+    pub places: u64,
+    /// Dirty blocks beside them that wait untried: so many of their window were refused.
+    pub untried: u64,
+    /// How the first of them failed.
+    pub why: String,
+}
 
 #[derive(Debug)]
 struct Window {
@@ -22,8 +38,10 @@ struct Window {
     since: u64,
     again: Nanos,
     wait: Nanos,
-    /// Those that failed by themselves; none: until `again` the whole window is left alone.
+    /// Those that failed by themselves.
     blocks: BTreeSet<u32>,
+    /// So many failed that the rest was not tried: until `again` the whole window is left alone.
+    rest: bool,
     why: String,
 }
 
@@ -60,9 +78,7 @@ impl Stuck {
         let w = self.entry(now, window, successes, why);
         w.blocks.retain(|b| !taken.contains(b));
         w.blocks.extend(refused);
-        if all {
-            w.blocks.clear();
-        }
+        w.rest = all;
         w.again = now + w.wait;
         w.wait = (w.wait * 2).min(MOST);
         why.clone_into(&mut w.why);
@@ -74,6 +90,7 @@ impl Stuck {
             again: now,
             wait: FIRST,
             blocks: BTreeSet::new(),
+            rest: false,
             why: why.to_owned(),
         })
     }
@@ -82,10 +99,26 @@ impl Stuck {
     pub(crate) fn taken(&mut self, window: u32, blocks: &[u32]) {
         if let Some(w) = self.windows.get_mut(&window) {
             w.blocks.retain(|b| !blocks.contains(b));
+            w.rest = false;
             if w.blocks.is_empty() {
                 self.windows.remove(&window);
             }
         }
+    }
+
+    /// Whether each of `blocks` has failed by itself before, in `window`.
+    pub(crate) fn are_known(&self, window: u32, blocks: &[u32]) -> bool {
+        self.windows.get(&window).is_some_and(|w| blocks.iter().all(|b| w.blocks.contains(b)))
+    }
+
+    /// Whether the core has taken something since `window` first failed: then it is the window, not the core.
+    pub(crate) fn is_sectors(&self, window: u32, successes: u64) -> bool {
+        self.windows.get(&window).is_some_and(|w| w.since < successes)
+    }
+
+    /// Whether one more window may be remembered while the core takes nothing.
+    pub(crate) fn may_remember(&self, window: u32) -> bool {
+        self.windows.len() < WHILE_DOWN || self.windows.contains_key(&window)
     }
 
     /// `block` may be dirty no longer: it was dropped, say, or written to the core by a client.
@@ -110,9 +143,9 @@ impl Stuck {
     /// Forgets what is not dirty any more in `window`: nothing there is refused. `any`: something is dirty in it.
     pub(crate) fn keep_dirty(&mut self, window: u32, any: bool, is_dirty: impl Fn(u32) -> bool) {
         let Some(w) = self.windows.get_mut(&window) else { return };
-        let whole = w.blocks.is_empty();
+        let none = w.blocks.is_empty();
         w.blocks.retain(|b| is_dirty(*b));
-        if !any || (w.blocks.is_empty() && !whole) {
+        if !any || (w.blocks.is_empty() && !none) {
             self.windows.remove(&window);
         }
     }
@@ -120,7 +153,13 @@ impl Stuck {
     /// Whether `block` is not to be tried now.
     pub(crate) fn keeps(&self, block: u32, now: Nanos) -> bool {
         let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
-        window.is_some_and(|w| now < w.again && (w.blocks.is_empty() || w.blocks.contains(&block)))
+        window.is_some_and(|w| now < w.again && (w.rest || w.blocks.contains(&block)))
+    }
+
+    /// Whether `block` failed by itself when it was last tried.
+    pub(crate) fn is_refused(&self, block: u32) -> bool {
+        let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
+        window.is_some_and(|w| w.blocks.contains(&block))
     }
 
     /// Whether anything of `window` is not to be tried now.
@@ -151,61 +190,83 @@ impl Stuck {
         !self.unreadable.contains(&window)
     }
 
-    /// Blocks that are known to be refused.
-    pub(crate) fn count(&self) -> u64 {
-        self.windows.values().map(|w| w.blocks.len() as u64).sum()
+    /// Blocks that failed by themselves and those that were not tried beside them. `dirty`: the dirty blocks of a window.
+    pub(crate) fn count(&self, dirty: impl Fn(u32) -> u64) -> u64 {
+        let of = |(window, w): (&u32, &Window)| match (w.blocks.len() as u64, w.rest) {
+            (known, true) => dirty(*window).max(known),
+            (known, false) => known,
+        };
+        self.windows.iter().map(of).sum()
     }
 
-    /// What is known to be refused, as first block and number of blocks, joined where they are neighbours.
-    pub(crate) fn runs(&self) -> Vec<(u32, u32)> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (window, w) in &self.windows {
-            let whole = w.blocks.is_empty() && w.wait > FIRST;
-            let all = whole.then_some((window * WINDOW_BLOCKS as u32, WINDOW_BLOCKS as u32));
-            for (first, n) in w.blocks.iter().map(|b| (*b, 1)).chain(all) {
-                match runs.last_mut() {
-                    Some((at, len)) if *at + *len == first => *len += n,
-                    _ => runs.push((first, n)),
-                }
-            }
-        }
-        runs
+    /// Whether any block has failed by itself.
+    pub(crate) fn any_known(&self) -> bool {
+        self.windows.values().any(|w| !w.blocks.is_empty())
     }
 
-    /// Why the first of them failed, and how many core writes had succeeded before that.
-    pub(crate) fn first(&self) -> Option<(&str, u64)> {
-        let since = self.windows.values().map(|w| w.since).min()?;
-        self.windows.values().next().map(|w| (w.why.as_str(), since))
+    /// Whether a window was given up as a whole, and nothing succeeded since.
+    pub(crate) fn is_hopeless(&self, successes: u64) -> bool {
+        self.windows.values().any(|w| w.rest && w.since >= successes)
+    }
+
+    /// Those that failed by themselves, ascending.
+    fn blocks(&self) -> impl Iterator<Item = u32> {
+        self.windows.values().flat_map(|w| w.blocks.iter().copied())
+    }
+
+    /// Why the first of them failed.
+    fn first(&self) -> Option<&str> {
+        self.windows.values().find(|w| !w.blocks.is_empty()).map(|w| w.why.as_str())
     }
 }
 
 impl Core {
-    /// How writes to the core fail, where the newest ones did.
-    /// Not where others have succeeded since: then it is some sectors, see [`Core::core_refuses`].
+    /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Core::core_refuses`].
     pub fn core_failing(&self) -> Option<&str> {
         let d = &self.destage;
-        let sectors = d.stuck.first().is_some_and(|(_, before)| d.health.successes() > before);
-        d.health.why().filter(|_| !sectors || d.health.is_down())
+        let core = || d.health.is_down() || !d.stuck.any_known() || d.stuck.is_hopeless(d.health.successes());
+        d.health.why().filter(|_| core())
     }
 
-    /// Which sectors the core does not take, where there are any.
-    pub fn core_refuses(&self) -> Option<String> {
-        let runs = self.destage.stuck.runs();
-        let (why, _) = self.destage.stuck.first().filter(|_| !runs.is_empty())?;
-        let named: Vec<String> = runs
-            .iter()
-            .take(NAMED)
-            .map(|(first, n)| {
-                let at = (self.cfg.stripe.global(*first) * BLOCK + self.cfg.home_start) / 512;
-                format!("{at} to {}", at + u64::from(*n) * 8 - 1)
-            })
-            .collect();
-        let more = runs.len() - named.len();
-        let more = if more > 0 { format!(" and in {more} more places") } else { String::new() };
+    /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
+    pub fn core_refuses(&self) -> Option<Refused> {
+        let why = self.destage.stuck.first()?.to_owned();
+        let (mut ranges, mut places): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+        let (home, mut behind) = (self.cfg.home_start, None);
+        for block in self.destage.stuck.blocks() {
+            let start = self.cfg.stripe.global(block) * BLOCK;
+            let end = (start + BLOCK).min(self.cfg.home_length) + home;
+            let start = start + home;
+            if behind != Some(start) {
+                places += 1;
+                if ranges.len() < PLACES {
+                    ranges.push(start..end);
+                }
+            } else if places as usize <= PLACES
+                && let Some(last) = ranges.last_mut()
+            {
+                last.end = end;
+            }
+            behind = Some(end);
+        }
+        let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
+        Some(Refused { ranges, places, untried, why })
+    }
+
+    /// Blocks that the core refuses, and those that wait beside them.
+    pub(crate) fn refused_blocks(&self) -> u64 {
+        self.destage.stuck.count(|window| u64::from(self.index.window_dirty(window)))
+    }
+
+    /// What is told to those who wait for what is dirty, in one line: which sectors it is, only all shards know together.
+    pub(crate) fn refusal_text(&self) -> Option<String> {
+        let why = self.destage.stuck.first()?;
+        let blocks = match self.refused_blocks() {
+            1 => "a block".to_owned(),
+            n => format!("{n} blocks"),
+        };
         Some(format!(
-            "the core refuses writes to its sectors of 512 bytes {}{more} ({why}). They stay dirty on the cache, everything else goes on: \
-             have the disk remap them or replace it, then flush again",
-            named.join(", ")
+            "the core refuses {blocks} of 4 KiB ({why}), which stay dirty on the cache: 'loligo stats' names the sectors and the mend"
         ))
     }
 
@@ -257,7 +318,7 @@ mod tests {
             now += wait * FIRST;
             assert!(!s.keeps(300, now));
         }
-        assert_eq!((s.runs(), s.count()), (vec![(300, 1)], 1));
+        assert_eq!((s.blocks().collect::<Vec<_>>(), s.count(|_| 9)), (vec![300], 1));
         s.taken(1, &[300]);
         assert!(!s.is_apart(1));
     }
@@ -273,13 +334,8 @@ mod tests {
         assert_eq!((s.next_changed(), s.next_changed(), s.next_changed()), (Some(1), Some(2), None));
         s.keep_dirty(1, true, |b| b == 301);
         s.keep_dirty(2, true, |_| false);
-        assert_eq!(
-            s.runs(),
-            [(301, 1), (512, 256)],
-            "a whole window is refused as long as it has anything dirty"
-        );
+        assert_eq!(s.blocks().collect::<Vec<_>>(), [301], "the rest of window 2 is tried anew");
         s.keep_dirty(1, true, |_| false);
-        s.keep_dirty(2, false, |_| false);
         assert!(!s.is_apart(1) && !s.is_apart(2));
     }
 
@@ -287,8 +343,10 @@ mod tests {
     fn a_window_that_refuses_everything_waits_as_a_whole() {
         let mut s = Stuck::default();
         s.failed_apart(0, 2, 0, (&[], &[512, 513], true), "x");
-        assert!(s.keeps(700, 0) && s.runs() == [(512, 256)]);
+        assert!(s.keeps(700, 0) && s.count(|_| 200) == 200 && s.is_hopeless(0) && !s.is_hopeless(1));
         s.retry_all();
-        assert!(!s.keeps(512, 0));
+        assert!(!s.keeps(512, 0) && s.is_refused(512) && !s.is_refused(700));
+        s.failed_apart(0, 2, 0, (&[700], &[514], false), "x");
+        assert!(s.keeps(512, 0) && !s.keeps(700, 0) && s.count(|_| 200) == 3, "what is known stays known");
     }
 }

@@ -11,3 +11,4 @@ mod hand;
 mod lost;
 mod passing;
 mod reads;
+mod refused;

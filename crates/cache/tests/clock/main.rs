@@ -4,4 +4,5 @@ mod age;
 mod bad_sectors;
 mod one_command;
 mod room;
+mod sharded;
 mod world;

@@ -384,7 +384,7 @@ impl Daemon {
             size: app.as_ref().map(|a| a.info().size),
             dirty_bytes: app.as_ref().map(dirty),
             lacks: remembered.cache.filter(|_| app.is_none()).and_then(|last| last.lost()),
-            trouble: app.as_ref().and_then(|app| trouble(&app.handle.snapshots())),
+            trouble: app.as_deref().and_then(trouble),
         }
     }
 

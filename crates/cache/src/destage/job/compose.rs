@@ -22,6 +22,7 @@ impl Core {
     /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
     pub(super) fn compose_runs(&mut self, key: usize) {
         let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
+        let stuck = &self.destage.stuck;
         let job = &mut self.destage.jobs[key];
         let mut writes = Vec::new();
         let mut i = 0;
@@ -71,6 +72,10 @@ impl Core {
                 }
                 i += 1;
             }
+        }
+        if job.apart {
+            // Those that failed before come last: the others are not to wait behind them where the job is given up.
+            writes.sort_by_key(|w| stuck.is_refused(stripe.local(w.at / BLOCK)));
         }
         job.writes = writes;
     }

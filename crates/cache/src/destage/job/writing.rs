@@ -42,6 +42,11 @@ impl Job {
         }
     }
 
+    /// Whether whatever of it failed did so by itself.
+    fn names_all(&self) -> bool {
+        self.refused.len() == self.pieces.iter().filter(|p| !p.filler && p.refused).count()
+    }
+
     /// What of it is in the core now.
     fn taken(&self) -> Vec<u32> {
         self.pieces.iter().filter(|p| p.is_taken()).map(|p| p.block).collect()
@@ -152,7 +157,8 @@ impl Core {
                 job.failed = Some(format!("writing to the core failed: {e}"));
                 let i = (sub & NUMBER) as usize;
                 let with = job.writes[i].with;
-                job.stay_dirty(i..i + with, job.apart && with == 1, self.cfg.stripe);
+                let known = with == 1 && job.writes[i].is_in_one_block();
+                job.stay_dirty(i..i + with, known, self.cfg.stripe);
                 if down || (job.failures >= HOPELESS && job.successes == 0) {
                     job.gave_up |= job.unsent() > 0;
                     job.stay_dirty(job.sent..job.writes.len(), false, self.cfg.stripe);
@@ -208,19 +214,28 @@ impl Core {
             }
             return;
         };
-        d.health.failed(now, why.clone());
-        d.health.refused_in(window);
         let successes = d.health.successes();
-        if d.health.is_down() {
+        let known = job.names_all() && d.stuck.are_known(window, &job.refused);
+        // A window that failed when others did not, and fails again, says nothing of the core.
+        let sectors = d.stuck.is_sectors(window, successes);
+        if !(known && sectors) {
+            d.health.failed(now, why.clone());
+        }
+        if !sectors {
+            d.health.refused_in(window);
+        }
+        let down = d.health.is_down() && !sectors;
+        if down && !known {
             // It is the core, not a sector: nothing is asked of it for a moment.
             d.backoff = now + BACKOFF;
             job.down = true;
-        } else if job.apart {
-            let known = (&job.taken()[..], &job.refused[..], job.gave_up);
-            d.stuck.failed_apart(now, window, successes, known, &why);
+        }
+        if job.apart || (down && job.names_all() && d.stuck.may_remember(window)) {
+            let outcome = (&job.taken()[..], &job.refused[..], job.gave_up);
+            d.stuck.failed_apart(now, window, successes, outcome, &why);
             // Some of it may have been dropped meanwhile.
             d.stuck.changed(window * WINDOW_BLOCKS as u32);
-        } else {
+        } else if !down {
             d.stuck.failed_together(now, window, successes, &why);
             job.again = true;
         }
@@ -231,5 +246,10 @@ impl CoreWrite {
     /// `data` for the volume's byte `at`.
     pub(super) fn new(at: u64, data: Shared) -> CoreWrite {
         CoreWrite { at, len: data.len() as u64, data: Some(data), with: 1 }
+    }
+
+    /// Whether it names the block that fails with it.
+    fn is_in_one_block(&self) -> bool {
+        self.at / BLOCK == (self.at + self.len - 1) / BLOCK
     }
 }
