@@ -3,7 +3,9 @@
 //! What the cache still holds must never be believed again, so changes wait until that is noted somewhere durable:
 //! [`Control::Forsake`](crate::api::Control::Forsake) (or the failure itself) holds them,
 //! [`Control::GoOn`](crate::api::Control::GoOn) lets them go, [`Control::GiveUp`](crate::api::Control::GiveUp) fails them.
-//! Reads and flushes do not wait: the core has what was acknowledged, and the open intents say to a recovery what it may lack.
+//! Reads do not wait: the core has what was acknowledged, and the open intents say to a recovery which clean blocks it may lack. Nor
+//! do flushes, unless records went with the cache: a recovery that does not know what has become clean since would hold an older
+//! version, dirty, for the newest.
 
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
@@ -37,6 +39,10 @@ pub(crate) struct Forsaken {
     /// Changes under way at the core since.
     changing: u32,
     waiting: VecDeque<Request>,
+    /// Records may be gone with the cache, and it is not noted yet that it is void: nobody may hear that anything is durable.
+    unsure: bool,
+    /// Who wants to hear that, and since when.
+    flushes: Vec<(ReqId, Nanos)>,
     /// The core is to stay as it is; who waits to hear that it does.
     frozen: Option<Option<ControlId>>,
     /// A stop's flush of the core is over.
@@ -92,7 +98,7 @@ impl Core {
 
     /// Requests that wait here.
     pub(crate) fn held_back(&self) -> usize {
-        self.forsaken.as_ref().map_or(0, |f| f.waiting.len())
+        self.forsaken.as_ref().map_or(0, |f| f.waiting.len() + f.flushes.len())
     }
 
     /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
@@ -146,6 +152,8 @@ impl Core {
             leaving: 0,
             changing: 0,
             waiting: VecDeque::new(),
+            unsure: !self.journal.all_durable(),
+            flushes: Vec::new(),
             frozen,
             flushed: false,
         };
@@ -172,16 +180,20 @@ impl Core {
         }
         // By age, so that whoever waited first goes first.
         over.sort_by_key(|m| m.since());
+        let mut told = Vec::new();
         for mut m in over {
             // Nothing is dirty: one that has taken effect was destaged.
             let done = m.core_written || m.has_taken_effect() || m.error.is_some();
             if done || planted(self.cfg.bug, Bug::ForsakenUnwritten) {
-                self.over_already(now, *m, fx);
+                told.push(m);
             } else {
                 f.waiting.extend(m.again(self.cfg.bug));
             }
         }
         self.forsaken = Some(Box::new(f));
+        for m in told {
+            self.over_already(now, *m, fx);
+        }
         for (id, since) in flushes {
             self.flush_core(For::Client(id), since, fx);
         }
@@ -309,6 +321,12 @@ impl Core {
 
     /// What the core has taken is to be durable.
     fn flush_core(&mut self, whose: For, since: Nanos, fx: &mut Vec<Effect>) {
+        if let (For::Client(id), Some(f)) = (whose, self.forsaken.as_mut().filter(|f| f.unsure)) {
+            match f.state {
+                Alone::Waiting => return f.flushes.push((id, since)),
+                _ => return self.tell(whose, Err(ReqError::Io), fx),
+            }
+        }
         if self.cfg.core_volatile && self.lost.is_none() {
             self.stats.core_flushes += 1;
             return self.direct(since, whose, Doing::Flush, false, 0, OpKind::Flush, fx);
@@ -372,14 +390,16 @@ impl Core {
 
     /// It is noted that what the cache holds is void.
     pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let result = match self.forsaken.as_mut().map(|f| &mut f.state) {
-            Some(state @ (Alone::Waiting | Alone::Serving)) => {
-                *state = Alone::Serving;
-                Ok(())
-            }
-            Some(Alone::Failed | Alone::Stopped) | None => Err("the cache was not forsaken".to_owned()),
-        };
+        let (mut result, mut flushes) = (Err("the cache was not forsaken".to_owned()), Vec::new());
+        if let Some(f) = self.forsaken.as_mut().filter(|f| matches!(f.state, Alone::Waiting | Alone::Serving))
+        {
+            (f.state, f.unsure, result) = (Alone::Serving, false, Ok(()));
+            flushes = std::mem::take(&mut f.flushes);
+        }
         fx.push(Effect::Controlled(id, result));
+        for (id, since) in flushes {
+            self.flush_core(For::Client(id), since, fx);
+        }
         self.let_in(now, fx);
     }
 
@@ -407,8 +427,13 @@ impl Core {
 
     /// Answers those who wait with `error`.
     pub(crate) fn fail_waiting(&mut self, error: ReqError, fx: &mut Vec<Effect>) {
-        for req in self.forsaken.as_mut().map(|f| std::mem::take(&mut f.waiting)).unwrap_or_default() {
+        let Some(f) = &mut self.forsaken else { return };
+        let flushes = std::mem::take(&mut f.flushes);
+        for req in std::mem::take(&mut f.waiting) {
             answer(fx, req.id, Err(error));
+        }
+        for (id, _) in flushes {
+            self.tell(For::Client(id), Err(error), fx);
         }
     }
 

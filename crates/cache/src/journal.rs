@@ -337,13 +337,17 @@ impl Journal {
         self.tail = virt;
     }
 
-    /// Records are durable that no frame on the device says so of.
-    pub(crate) fn watermark_due(&self) -> bool {
+    /// Whether every record is durable.
+    pub(crate) fn all_durable(&self) -> bool {
         self.open_records == 0
             && self.writing == 0
             && self.unplaced.is_empty()
             && self.durable >= self.last_record
-            && self.stamped < self.last_record
+    }
+
+    /// Records are durable that no frame on the device says so of.
+    pub(crate) fn watermark_due(&self) -> bool {
+        self.all_durable() && self.stamped < self.last_record
     }
 
     /// What is yet to take effect.

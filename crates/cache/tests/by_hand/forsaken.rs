@@ -1,7 +1,7 @@
 //! A cache that goes while changes are under way: what the core holds afterwards.
 
 use crate::hand::{Hand, SECOND};
-use loligo_block::{IoError, IoKind, OpKind, ReqError};
+use loligo_block::{IoError, IoKind, OpKind, ReqError, ReqKind};
 use loligo_cache::Alone;
 use loligo_cache::api::{Control, Dev, Event};
 use loligo_cache::mode::Mode;
@@ -91,4 +91,36 @@ fn a_write_that_waits_for_its_intent_reaches_the_core_whole() {
     h.control(Control::GoOn);
     h.quiet(false);
     assert_eq!((h.answer(write), [h.disk[0], h.disk[8191]]), (Some(Ok(())), [7, 7]));
+}
+
+#[test]
+fn no_flush_holds_while_a_clean_record_is_lost_with_the_cache() {
+    for noted in [true, false] {
+        let mut h = Hand::new();
+        h.control(Control::SetMode(Mode::Wt));
+        // Opens the intent of the region.
+        h.fill(8192, 4096, 9);
+        h.quiet(false);
+        h.control(Control::SetMode(Mode::Wb));
+        h.fill(0, 4096, 1);
+        h.submit(ReqKind::Flush, 0, 0);
+        h.quiet(false);
+        h.control(Control::SetMode(Mode::Wt));
+        h.control(Control::FlushDirty);
+        h.quiet(false);
+        // Over a block whose version is dirty to a recovery until the cache is flushed.
+        let write = h.fill(0, 4096, 2);
+        h.quiet(false);
+        assert_eq!((h.answer(write), h.disk[0]), (Some(Ok(())), 2));
+        h.control(Control::Forsake("the cache is gone".into()));
+        let flush = h.submit(ReqKind::Flush, 0, 0);
+        h.quiet(false);
+        assert_eq!((h.shard.alone(), h.answer(flush)), (Some(Alone::Waiting), None));
+        h.control(if noted { Control::GoOn } else { Control::GiveUp("it cannot be noted".into()) });
+        h.quiet(false);
+        assert_eq!(h.answer(flush), Some(if noted { Ok(()) } else { Err(ReqError::Io) }));
+        let later = h.submit(ReqKind::Flush, 0, 0);
+        h.quiet(false);
+        assert_eq!(h.answer(later), h.answer(flush));
+    }
 }
