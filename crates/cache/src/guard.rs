@@ -54,6 +54,34 @@ pub(crate) enum Unsealed {
     TooNew(u32),
 }
 
+/// What an unreadable copy says of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Says {
+    /// Nothing: it was never written.
+    Nothing,
+    /// That there was one.
+    Damage,
+    /// That a later version wrote it.
+    Later,
+}
+
+/// The copy that counts: the first of the highest generation, each with the one that it claims. A copy of a later version
+/// counts like a sound one: what that version wrote last must not give way to what was there before it.
+///
+/// Nothing where there are no copies.
+pub(crate) fn newest<T, E>(
+    copies: impl IntoIterator<Item = (u64, Result<T, E>)>,
+    says: impl Fn(&E) -> Says,
+) -> Option<Result<T, E>> {
+    let rank = |(claimed, copy): &(u64, Result<T, E>)| match copy {
+        Ok(_) => (Says::Later, *claimed, false),
+        Err(e) if says(e) == Says::Later => (Says::Later, *claimed, true),
+        Err(e) => (says(e), 0, false),
+    };
+    let best = copies.into_iter().reduce(|best, next| if rank(&next) > rank(&best) { next } else { best });
+    best.map(|(_, copy)| copy)
+}
+
 fn half(raw: &[u8], at: usize) -> u32 {
     raw.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
@@ -72,7 +100,8 @@ impl Form {
     }
 
     fn is_sealed(&self, raw: &[u8]) -> bool {
-        raw.starts_with(&LVM1) && raw.get(MAGIC_AT..MAGIC_AT + 8) == Some(self.magic)
+        // By the magic alone: `wipefs` zeroes the mark of LVM1, and what is left is a damaged one of ours, not nobody's.
+        raw.get(MAGIC_AT..MAGIC_AT + 8) == Some(self.magic)
     }
 
     /// Moves fields between the forms: how many bytes, where they are in the plain form, and where in the sealed one.

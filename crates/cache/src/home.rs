@@ -1,7 +1,7 @@
 //! The label at the start of a core whose content begins behind it: a raw disk that shows nobody's signature but ours, and
 //! remembers which cache may hold what it lacks (docs/format.md, section 11).
 
-use crate::guard::Form;
+use crate::guard::{Form, newest};
 use crate::record::u32_at;
 use crate::superblock::{SUPERBLOCK, SuperError};
 use crate::units::is_counted;
@@ -80,7 +80,7 @@ impl HomeLabel {
     /// # Errors
     /// [`SuperError::Absent`] only where neither place holds the magic.
     pub fn load(core: &mut dyn SyncIo) -> Result<HomeLabel, SuperError> {
-        let mut best: Result<HomeLabel, SuperError> = Err(SuperError::Absent);
+        let mut copies = Vec::new();
         for at in COPIES {
             if at + LABEL as u64 > core.size() {
                 continue;
@@ -91,14 +91,9 @@ impl HomeLabel {
                 // The other place is the content's.
                 return veil::decode(&raw);
             }
-            match (HomeLabel::decode(&raw), &best) {
-                (Ok(found), Ok(have)) if found.generation <= have.generation => {}
-                (Ok(found), _) => best = Ok(found),
-                (Err(SuperError::Absent), _) | (Err(_), Ok(_)) => {}
-                (Err(e), Err(_)) => best = Err(e),
-            }
+            copies.push((word(&FORM.spread(&raw), 16), HomeLabel::decode(&raw)));
         }
-        best
+        newest(copies, SuperError::says).unwrap_or(Err(SuperError::Absent))
     }
 
     /// Writes both copies, one after the other, so that one of them is whole at any time.

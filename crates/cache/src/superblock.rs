@@ -1,7 +1,7 @@
 //! The superblock: what cache this is, of which core, and how it was left. Two copies, written one after the other
 //! with a flush between; the valid one of the higher generation counts.
 
-use crate::guard::{Form, Unsealed};
+use crate::guard::{Form, Says, Unsealed, newest};
 use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
@@ -92,6 +92,14 @@ pub enum SuperError {
 }
 
 impl SuperError {
+    pub(crate) fn says(&self) -> Says {
+        match self {
+            SuperError::Absent => Says::Nothing,
+            SuperError::TooNew(_) => Says::Later,
+            SuperError::Damaged(_) | SuperError::Io(_) => Says::Damage,
+        }
+    }
+
     /// Why a structure cannot be read, whose versions are called `what`.
     pub(crate) fn of(why: Unsealed, what: &str) -> SuperError {
         match why {
@@ -245,22 +253,16 @@ impl Superblock {
     /// # Errors
     /// [`SuperError::Absent`] only where neither place holds the magic.
     pub fn load(dev: &mut dyn SyncIo) -> Result<Superblock, SuperError> {
-        let mut best: Result<Superblock, SuperError> = Err(SuperError::Absent);
+        let mut copies = Vec::new();
         for at in SUPERBLOCKS {
             if at + SUPERBLOCK as u64 > dev.size() {
                 continue;
             }
             let mut raw = vec![0; SUPERBLOCK];
             dev.read_at(at, &mut raw)?;
-            match (Superblock::decode(&raw), &best) {
-                (Ok(sb), Ok(have)) if sb.generation <= have.generation => {}
-                (Ok(sb), _) => best = Ok(sb),
-                (Err(SuperError::Absent), _) | (Err(_), Ok(_)) => {}
-                (Err(e), Err(SuperError::Absent)) => best = Err(e),
-                (Err(_), Err(_)) => {}
-            }
+            copies.push((Superblock::claimed_generation(&raw), Superblock::decode(&raw)));
         }
-        best
+        newest(copies, SuperError::says).unwrap_or(Err(SuperError::Absent))
     }
 
     /// Writes both copies, one after the other with a flush behind each; the generation goes up by one. The one at the

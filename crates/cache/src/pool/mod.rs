@@ -17,6 +17,7 @@ pub use format::{Division, PoolSuper};
 pub use store::Pool;
 pub use table::{Member, Owner, Table};
 
+use crate::guard::Says;
 use loligo_block::IoError;
 use thiserror::Error;
 
@@ -54,4 +55,14 @@ pub enum PoolError {
     /// The device failed.
     #[error(transparent)]
     Io(#[from] IoError),
+}
+
+impl PoolError {
+    pub(crate) fn says(&self) -> Says {
+        match self {
+            PoolError::Absent => Says::Nothing,
+            PoolError::TooNew(_) => Says::Later,
+            _ => Says::Damage,
+        }
+    }
 }

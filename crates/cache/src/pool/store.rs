@@ -11,6 +11,7 @@ use super::format::{Division, POOL_SUPERBLOCK, POOL_SUPERBLOCKS, PoolSuper, deco
 use super::table::{Member, Table};
 use super::{PoolError, share};
 use crate::bug::{Bug, planted};
+use crate::guard::newest;
 use crate::layout::SHARD_BASE;
 use loligo_block::{SyncIo, crc32c};
 
@@ -60,7 +61,7 @@ impl Pool {
     /// # Errors
     /// Where a pool is damaged or of a later version, or the device fails.
     pub fn look(dev: &mut dyn SyncIo) -> Result<Found, PoolError> {
-        let mut best: Result<PoolSuper, PoolError> = Err(PoolError::Absent);
+        let mut copies = Vec::new();
         let (mut blank, mut first) = (false, true);
         for at in POOL_SUPERBLOCKS {
             if at + POOL_SUPERBLOCK as u64 > dev.size() {
@@ -69,16 +70,11 @@ impl Pool {
             let mut raw = vec![0; POOL_SUPERBLOCK];
             dev.read_at(at, &mut raw)?;
             blank |= raw.iter().all(|b| *b == 0);
-            first &= PoolSuper::claimed_generation(&raw) <= 1;
-            match (PoolSuper::decode(&raw), &best) {
-                (Ok(sb), Ok(have)) if sb.generation <= have.generation => {}
-                (Ok(sb), _) => best = Ok(sb),
-                (Err(PoolError::Absent), _) | (Err(_), Ok(_)) => {}
-                (Err(e), Err(PoolError::Absent)) => best = Err(e),
-                (Err(_), Err(_)) => {}
-            }
+            let claimed = PoolSuper::claimed_generation(&raw);
+            first &= claimed <= 1;
+            copies.push((claimed, PoolSuper::decode(&raw)));
         }
-        match best {
+        match newest(copies, PoolError::says).unwrap_or(Err(PoolError::Absent)) {
             Ok(sb) => Ok(Found::Pool(Box::new(sb))),
             Err(PoolError::Absent) => Ok(Found::Absent),
             // Torn beside one that was never written: the first commit was cut off, so nobody was ever in it.

@@ -1,0 +1,54 @@
+//! What other programs and other versions leave of a guard.
+
+use loligo_block::{RamDevice, SyncIo, crc32c};
+use loligo_cache::home::HomeLabel;
+use loligo_cache::mode::Mode;
+use loligo_cache::open::{FormatOptions, format};
+use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
+use loligo_cache::veil;
+
+/// `wipefs -a` on a stopped core takes two bytes for LVM1's mark, and two of the partition table.
+#[test]
+fn a_label_without_its_first_mark_is_not_absent() {
+    let label = HomeLabel {
+        generation: 4,
+        cache: [7; 16],
+        name: "osd3".to_owned(),
+        home_start: 0,
+        dirty_bytes: Some(12_288),
+        through: false,
+    };
+    let mut core = RamDevice::new(2 << 20).unwrap();
+    let mut raw = veil::encode(&label);
+    raw[..2].fill(0);
+    core.write_at(0, &raw).unwrap();
+    assert!(veil::is_label(&raw), "its magic, name and checksum are there");
+    assert!(!matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+}
+
+/// A later version was cut off between its two copies: the newer copy says so.
+#[test]
+fn an_older_copy_does_not_count_beside_a_newer_one_of_a_later_version() {
+    let mut dev = RamDevice::new(64 << 20).unwrap();
+    let options = FormatOptions {
+        uuid: [3; 16],
+        name: "v".to_owned(),
+        cache_size: 64 << 20,
+        core: CoreIdentity { size: 64 << 20, id: String::new() },
+        line_size: 4096,
+        shards: 1,
+        mode: Mode::Wb,
+        core_reserve: 0,
+        journal_len: 0,
+    };
+    let mut sb = format(&mut dev, &options).unwrap();
+    sb.generation += 1;
+    let mut raw = sb.encode();
+    raw[16..20].copy_from_slice(&3u32.to_le_bytes());
+    raw[20..24].fill(0);
+    let crc = crc32c(&raw);
+    raw[20..24].copy_from_slice(&crc.to_le_bytes());
+    dev.write_at(512 << 10, &raw).unwrap();
+    let found = Superblock::load(&mut dev);
+    assert!(matches!(found, Err(SuperError::TooNew(_))), "{:?}", found.map(|sb| sb.generation));
+}
