@@ -67,7 +67,7 @@ fn is_all_of_the_second(image: &Image) {
 
 /// The first host goes on: it finds its image lost, nothing of it lands, and its cache is refused afterwards.
 fn goes_on(image: &Image, first: &Site<'_>, server: Server, taker: Server) {
-    wait_until("the loss to be told", || server.words().contains("another client's now"));
+    wait_until("the loss to be told", || server.log().contains("another client's now"));
     std::thread::sleep(SETTLED);
     is_all_of_the_second(image);
     taker.stop().expect("a clean stop");
