@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/need.sh
 
-PACKAGES=ca-certificates,ceph-mon,ceph-mgr,ceph-osd,ceph-common,librbd1,iproute2,fio,qemu-utils,libnbd-bin,nbdkit,fuse3
+PACKAGES=ca-certificates,ceph-mon,ceph-mgr,ceph-osd,ceph-common,librbd1,rbd-mirror,iproute2,fio,qemu-utils,libnbd-bin,nbdkit,fuse3
 PACKAGES+=,e2fsprogs,procps,udev,lvm2,kmod
 
 [ "$(id -u)" = 0 ] || die "make test-releases mounts and enters roots: run it as root"

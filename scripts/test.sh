@@ -22,7 +22,7 @@ need qemu-system-x86 busybox-static dmsetup xz-utils mmdebstrap ||
     say "Going on without: tests in a virtual machine will be skipped."
 need udev systemd python3 ||
     say "Going on without: tests of the packaged unit and udev rule, and of who may ask the daemon, will be skipped."
-need ceph-mon ceph-mgr ceph-osd ceph-common librbd1 iproute2 ||
+need ceph-mon ceph-mgr ceph-osd ceph-common librbd1 rbd-mirror iproute2 ||
     say "Going on without: tests on a real Ceph cluster will be skipped."
 for part in rustfmt clippy; do
     cargo "${part/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$part" >&2 ||

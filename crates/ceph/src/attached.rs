@@ -10,6 +10,7 @@ use crate::image::{Image, LockHolder};
 use crate::layout::Layout;
 use crate::loss::Loss;
 use crate::mark::{KEY, Mark};
+use crate::mirror;
 use crate::sampler::Sampler;
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
@@ -344,11 +345,14 @@ impl Attached {
         }
     }
 
-    /// Lets the lock go. The version of the header right after that, if nobody else was there who could have had the lock between.
+    /// Lets the lock go. The version of the header right after that, if nobody was there who could have had the lock between and
+    /// have written.
     fn let_go(&self) -> Option<u64> {
         self.image.unlock().ok()?;
         let (_, version) = SnapContext::read_with_version(&self.header, &self.identity.id).ok()?;
-        let alone = self.image.watchers().ok()?.iter().all(|w| w.address == self.holder().address);
+        let mut watchers = self.image.watchers().ok()?;
+        mirror::find(&self.header, &self.identity.id, &mut watchers);
+        let alone = watchers.iter().all(|w| w.mirrors || w.address == self.holder().address);
         alone.then_some(version)
     }
 

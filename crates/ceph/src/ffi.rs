@@ -14,6 +14,10 @@ pub(crate) type IoCtxT = *mut c_void;
 /// An image's handle.
 pub(crate) type ImageT = *mut c_void;
 
+/// An operation that reads one object.
+pub(crate) type ReadOpT = *mut c_void;
+/// Keys and values of an object.
+pub(crate) type OmapIterT = *mut c_void;
 /// An operation that writes one object.
 pub(crate) type WriteOpT = *mut c_void;
 /// An operation under way, of either library.
@@ -132,6 +136,14 @@ table! {
     rados_write_op_write(WriteOpT, *const c_char, usize, u64);
     rados_write_op_truncate(WriteOpT, u64);
     rados_write_op_operate(WriteOpT, IoCtxT, *const c_char, *mut libc::time_t, c_int) -> c_int;
+    rados_create_read_op() -> ReadOpT;
+    rados_release_read_op(ReadOpT);
+    rados_read_op_omap_get_vals2(
+        ReadOpT, *const c_char, *const c_char, u64, *mut OmapIterT, *mut u8, *mut c_int
+    );
+    rados_read_op_operate(ReadOpT, IoCtxT, *const c_char, c_int) -> c_int;
+    rados_omap_get_next2(OmapIterT, *mut *mut c_char, *mut *mut c_char, *mut usize, *mut usize) -> c_int;
+    rados_omap_get_end(OmapIterT);
     rados_aio_create_completion2(*mut c_void, Callback, *mut CompletionT) -> c_int;
     rados_aio_get_return_value(CompletionT) -> c_int;
     rados_aio_release(CompletionT);

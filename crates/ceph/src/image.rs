@@ -36,6 +36,8 @@ pub struct WatcherInfo {
     pub client: i64,
     /// It is the kernel of its host, which has the image as a block device.
     pub kernel: bool,
+    /// It mirrors the image to another cluster and does not write to it.
+    pub mirrors: bool,
 }
 
 /// The kernel's client (krbd) numbers its watches from here on; those of librbd are addresses in a process, which are lower. Both
@@ -67,6 +69,12 @@ impl LockHolder {
     /// Whether it is one of these: a holder that does not watch its image is dead, or cut off.
     pub(crate) fn is_among(&self, watchers: &[WatcherInfo]) -> bool {
         watchers.iter().any(|w| w.address == self.address)
+    }
+
+    /// Whether it mirrors the image to another cluster. Such a daemon may take the lock to remove snapshots that it has copied, and
+    /// lets it go when asked.
+    pub(crate) fn mirrors(&self, watchers: &[WatcherInfo]) -> bool {
+        watchers.iter().any(|w| w.mirrors && w.address == self.address)
     }
 }
 
@@ -330,7 +338,7 @@ impl Image {
         }
     }
 
-    /// Everybody who watches it.
+    /// Everybody who watches it. Who of them mirrors it is not known yet.
     pub fn watchers(&self) -> Result<Vec<WatcherInfo>, CephError> {
         let none = Watcher { addr: null_mut(), id: 0, cookie: 0 };
         let mut list = vec![none; 16];
@@ -346,7 +354,8 @@ impl Image {
             check(|| "asking for the image's watchers".to_owned(), code)?;
             let read = |w: &Watcher| {
                 // SAFETY: written by librbd: a C string that lives until the cleanup below.
-                WatcherInfo { address: unsafe { owned(w.addr) }, client: w.id, kernel: w.cookie >= KERNEL }
+                let address = unsafe { owned(w.addr) };
+                WatcherInfo { address, client: w.id, kernel: w.cookie >= KERNEL, mirrors: false }
             };
             let watchers = list[..count].iter().map(read).collect();
             // SAFETY: what librbd wrote is given back, once.

@@ -20,6 +20,7 @@ pub mod layout;
 pub mod lease;
 mod loss;
 pub mod mark;
+mod mirror;
 mod pools;
 mod sampler;
 mod since;

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, Purpose};
 use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo, feature};
 use crate::layout::Layout;
 use crate::mark::{KEY, Mark};
+use crate::mirror;
 use crate::spec::ImageSpec;
 use serde::Serialize;
 use std::sync::Arc;
@@ -57,9 +58,10 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     let features = image.features()?;
     let lock = image.lock_holder()?;
     // An image opened to be read does not watch, so that all of these are others.
-    let watchers = image.watchers()?;
+    let mut watchers = image.watchers()?;
     let old = image.is_old()?;
     let id = if old { String::new() } else { image.id()? };
+    mirror::find(&cluster.pool(&spec.pool, &spec.namespace)?, &id, &mut watchers);
     // Clones and copies inherit metadata: a mark that names another image says nothing of this one.
     let cache =
         image.metadata(KEY)?.and_then(|m| Mark::decode(&m)).filter(|m| m.fsid == fsid && m.image == id);
@@ -91,7 +93,7 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mar
     let by = cache.map_or(String::new(), |m| format!(" (volume '{}' on {} has marked it)", m.volume, m.host));
     let end =
         |kernel| if kernel { UNMAP } else { "end that client first (one that died is forgotten after 30 s)" };
-    if let Some(h) = lock {
+    if let Some(h) = lock.filter(|h| !h.mirrors(watchers)) {
         let state = match (h.is_among(watchers), cache) {
             (true, _) => end(h.is_kernel()),
             (false, Some(_)) => "it was stopped or died: start it again with its cache",
@@ -100,7 +102,7 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mar
             }
         };
         why.push(format!("{} at {} holds its exclusive lock{by}: {state}", h.client, h.address));
-    } else if let Some(w) = watchers.first() {
+    } else if let Some(w) = watchers.iter().find(|w| !w.mirrors) {
         why.push(format!("client.{} at {} has it open{by}: {}", w.client, w.address, end(w.kernel)));
     }
     if let Some(m) = cache {
@@ -223,6 +225,28 @@ mod tests {
             why.len() == 1 && why[0].contains("'vm1' on h") && why[0].contains("--force-without-cache"),
             "{why:?}"
         );
+    }
+
+    #[test]
+    fn a_daemon_that_mirrors_an_image_does_not_stand_in_the_way() {
+        let watcher = |client, mirrors| WatcherInfo {
+            address: format!("10.0.0.1:0/{client}"),
+            client,
+            kernel: false,
+            mirrors,
+        };
+        let lock = |client| LockHolder {
+            client: format!("client.{client}"),
+            cookie: "auto 3".to_owned(),
+            address: format!("10.0.0.1:0/{client}"),
+        };
+        let both = [watcher(7, true), watcher(8, false)];
+        assert!(taken(None, &both[..1], None).is_empty());
+        assert!(taken(Some(&lock(7)), &both[..1], None).is_empty(), "it lets the lock go");
+        assert!(taken(Some(&lock(7)), &both, None)[0].contains("client.8"));
+        assert!(taken(Some(&lock(8)), &both, None)[0].contains("client.8"));
+        // One that has the lock and is gone is dead.
+        assert!(taken(Some(&lock(9)), &both[..1], None)[0].contains("client.9"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::since::{check_witness, is_stamped};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
 use crate::witness::Witness;
-use crate::{CephError, pools, stamp, status};
+use crate::{CephError, mirror, pools, stamp, status};
 use loligo_block::Letterbox;
 use loligo_block::lease::Lease;
 use std::str::FromStr;
@@ -105,6 +105,10 @@ pub struct Taken {
     pub warnings: Vec<String>,
 }
 
+/// A daemon that has just begun to mirror an image is not known for one yet.
+const MAY_MIRROR: &str =
+    ". The image is mirrored: a mirror daemon is known as one half a minute after its start";
+
 pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
     Err(CephError::Named(why.into()))
 }
@@ -193,7 +197,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     let stamp = witness.as_ref().and_then(|w| w.broken).unwrap_or_else(stamp::draw);
     let mine = seen.watchers.iter().find(|w| w.client == me);
     let mut tried = witness.zip(mine).map(|(w, mine)| {
-        let holder = seen.holder.clone().unwrap_or_else(|| w.holder.clone());
+        let holder = seen.owner().cloned().unwrap_or_else(|| w.holder.clone());
         let (tried, broken) = (Some(format!("client.{}", mine.client)), Some(stamp));
         Witness { holder, tried, broken, suspect: changed, ..w }
     });
@@ -202,7 +206,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         (wish.remember)(tried).map_err(CephError::Named)?;
     }
     seen.fence(&cluster, me)?;
-    if let Some(holder) = &seen.holder {
+    if let Some(holder) = seen.owner() {
         match stamp::break_lock(&header, &identity.id, holder, stamp) {
             Ok(version) => {
                 if is_left_out(Step::Noting) {
@@ -336,6 +340,8 @@ struct See {
     identity: ImageIdentity,
     holder: Option<LockHolder>,
     watchers: Vec<WatcherInfo>,
+    /// It is mirrored to another cluster.
+    mirrored: bool,
 }
 
 impl See {
@@ -353,8 +359,15 @@ impl See {
             namespace: spec.namespace.clone(),
             id: look.id()?,
         };
-        let (holder, watchers) = (look.lock_holder()?, look.watchers()?);
-        Ok(See { look, identity, holder, watchers })
+        let (holder, mut watchers) = (look.lock_holder()?, look.watchers()?);
+        let pool = cluster.pool(&spec.pool, &spec.namespace)?;
+        let mirrored = mirror::find(&pool, &identity.id, &mut watchers);
+        Ok(See { look, identity, holder, watchers, mirrored })
+    }
+
+    /// Who has the lock and is to lose it. A daemon that mirrors the image gives it up when asked, and goes on.
+    fn owner(&self) -> Option<&LockHolder> {
+        self.holder.as_ref().filter(|h| !h.mirrors(&self.watchers))
     }
 
     /// Whether the image may be taken; `me` is not somebody else. True: others may have written to it.
@@ -377,12 +390,12 @@ impl See {
         let holder = self.holder.as_ref();
         let changed = check_witness(cluster, &self.look, &self.identity, holder, wish, warnings)?;
         let ours = wish.cache.as_ref().and_then(|c| c.witness.as_ref());
-        for watcher in self.watchers.iter().filter(|w| w.client != me) {
+        for watcher in self.watchers.iter().filter(|w| w.client != me && !w.mirrors) {
             // This cache is locked by this process: whoever had it before is dead.
             if ours.is_some_and(|o| o.knows_watcher(watcher)) {
                 continue;
             }
-            let WatcherInfo { address, client, kernel } = watcher;
+            let WatcherInfo { address, client, kernel, .. } = watcher;
             if !wish.steal && *kernel {
                 return refuse(format!(
                     "image {} is in use by client.{client} at {address}: {UNMAP}",
@@ -390,9 +403,10 @@ impl See {
                 ));
             }
             if !wish.steal {
+                let mirror = if self.mirrored { MAY_MIRROR } else { "" };
                 return refuse(format!(
                     "image {} is in use by client.{client} at {address}: end that client first (one that died lets go after \
-                     30 s), or take the image away from it with --steal",
+                     30 s), or take the image away from it with --steal{mirror}",
                     wish.spec
                 ));
             }
@@ -437,11 +451,11 @@ impl See {
     }
 
     /// Fences whoever has the image and is not `me`. Whoever holds the lock and does not watch the image is dead, as librbd sees
-    /// it too.
+    /// it too. Daemons that mirror it do not write to it.
     fn fence(&self, cluster: &Cluster, me: i64) -> Result<(), CephError> {
-        let others = self.watchers.iter().filter(|w| w.client != me).map(|w| w.address.clone());
-        let mut all: Vec<String> = others.collect();
-        all.extend(self.holder.iter().map(|h| h.address.clone()));
+        let others = self.watchers.iter().filter(|w| w.client != me && !w.mirrors);
+        let mut all: Vec<String> = others.map(|w| w.address.clone()).collect();
+        all.extend(self.owner().map(|h| h.address.clone()));
         all.sort_unstable();
         all.dedup();
         all.iter().try_for_each(|address| cluster.fence(address))

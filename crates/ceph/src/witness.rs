@@ -93,7 +93,12 @@ mod tests {
         assert!(witness.knows(&tried), "noted by an older release");
         let witness = Witness { tried: Some("client.15".to_owned()), ..witness };
         assert!(witness.knows(&holder("client.15", "auto 3")));
-        let watcher = |client| WatcherInfo { address: "10.0.0.1:0/77".to_owned(), client, kernel: false };
+        let watcher = |client| WatcherInfo {
+            address: "10.0.0.1:0/77".to_owned(),
+            client,
+            kernel: false,
+            mirrors: false,
+        };
         assert!(witness.knows_watcher(&watcher(12)) && witness.knows_watcher(&watcher(15)));
         assert!(!witness.knows_watcher(&watcher(16)));
     }

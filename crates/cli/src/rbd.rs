@@ -84,7 +84,8 @@ fn print(s: &ImageStatus, served: Option<&Value>) {
     let lock = s.lock.as_ref().map(|h| format!("{} at {} ({})", h.client, h.address, h.cookie));
     line("lock", lock.as_deref().unwrap_or("free"));
     for w in &s.watchers {
-        line("open at", &format!("{} (client.{})", w.address, w.client));
+        let mirrors = if w.mirrors { ", which mirrors it to another cluster" } else { "" };
+        line("open at", &format!("{} (client.{}){mirrors}", w.address, w.client));
     }
     if let Some(m) = &s.cache {
         let cache = format!(

@@ -122,6 +122,36 @@ impl Drop for Frozen {
     }
 }
 
+/// A second cluster, of one OSD, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Second(Cluster);
+
+impl Second {
+    /// Brings it up.
+    pub(crate) fn up() -> Second {
+        let dir = std::env::temp_dir().join(format!("ltr-{}-b", std::process::id()));
+        let second = Second(Cluster { dir, hosts: false });
+        let args = ["--osds", "1", "--osd-size", "7g", "--replicas", "1", "--hosts", "loopback"];
+        let out = second.lab("up", &args);
+        assert!(out.status.success(), "no second lab: {}", String::from_utf8_lossy(&out.stderr));
+        second
+    }
+}
+
+impl std::ops::Deref for Second {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        self.0.lab("down", &[]);
+    }
+}
+
 impl Cluster {
     fn lab(&self, what: &str, args: &[&str]) -> Output {
         let mut command = Command::new(program());

@@ -7,6 +7,7 @@
 mod cluster;
 mod cut_off;
 mod driven;
+mod elsewhere;
 mod faults;
 mod fio;
 mod gap;
@@ -26,4 +27,5 @@ mod sizes;
 mod snapshots;
 mod takeover;
 mod trims;
+mod witness;
 mod writer;
