@@ -58,6 +58,8 @@ pub struct Counters {
     pub turned_back: AtomicU64,
     /// Times the header was read again and gone along with.
     pub refreshes: AtomicU64,
+    /// Objects that are written at a time now; 0: nothing was yet.
+    pub depth: AtomicU64,
 }
 
 /// Which image this is, however it is called.

@@ -417,6 +417,8 @@ pub(crate) struct Numbers {
     primers: u64,
     turned_back: u64,
     refreshes: u64,
+    /// Objects that are written at a time; 0: nothing was written yet.
+    depth: u64,
     lease: &'static str,
     /// What answers wait for: `network`, `watch` or `lock`; null: they do not.
     lacks: Option<&'static str>,
@@ -425,7 +427,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// The same for Prometheus: name, whether it only grows, and value.
-    pub(crate) fn metrics(&self) -> [(&'static str, bool, f64); 12] {
+    pub(crate) fn metrics(&self) -> [(&'static str, bool, f64); 13] {
         let count = |n: u64| n as f64;
         let is = |yes: bool| f64::from(u8::from(yes));
         [
@@ -435,6 +437,7 @@ impl Numbers {
             ("rbd_primers", true, count(self.primers)),
             ("rbd_turned_back", true, count(self.turned_back)),
             ("rbd_refreshes", true, count(self.refreshes)),
+            ("rbd_depth", false, count(self.depth)),
             ("rbd_snapshots_quiesced", true, count(self.snapshots.quiesced)),
             ("rbd_snapshots_refused", true, count(self.snapshots.refused)),
             ("rbd_snapshot_last_wait_seconds", false, self.snapshots.last_wait),
@@ -459,6 +462,7 @@ pub(crate) fn numbers(kept: &Kept) -> Numbers {
         primers: c.primers.load(Relaxed),
         turned_back: c.turned_back.load(Relaxed),
         refreshes: c.refreshes.load(Relaxed),
+        depth: c.depth.load(Relaxed),
         lease: match kept.image.lease.now() {
             Hold::Valid => VALID,
             Hold::Expired => "expired",

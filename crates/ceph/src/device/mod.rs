@@ -6,6 +6,7 @@
 //! has landed into the inbox.
 
 mod afloat;
+mod depth;
 mod flight;
 mod objects;
 mod streams;
@@ -15,6 +16,7 @@ use crate::attached::{Attached, Notice};
 use crate::bug::{Step, is_left_out};
 use crate::gate::Pass;
 use afloat::{Afloat, Owed};
+use depth::Depth;
 pub(crate) use flight::Landed;
 use flight::{Flight, What};
 use loligo_block::{
@@ -28,10 +30,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use streams::{Run, Streams};
 use trims::{Trim, Trims};
 
-/// Objects that are written at a time. Those that wait meanwhile gather what else is dirty in them.
-const OBJECTS: usize = 8;
-/// Objects that are removed at a time: they share the places of those that are written.
-const REMOVALS: usize = OBJECTS / 2;
 /// Extents in one operation, at most: beyond that an OSD's time grows with the square.
 const EXTENTS: usize = 256;
 /// The same while somebody reads: an operation holds its placement group for as long as it takes.
@@ -79,6 +77,12 @@ pub struct RbdDevice {
     /// The ring watches the inbox.
     armed: bool,
     objects: Objects,
+    /// Objects that are written at a time. Those that wait meanwhile gather what else is dirty in them.
+    depth: Depth,
+    /// As many objects were under way as may be when the thread last left.
+    full: bool,
+    /// When the thread last came by, nanoseconds.
+    now: u64,
     requests: Slab<Request>,
     streams: Streams,
     trims: Trims,
@@ -101,6 +105,9 @@ impl RbdDevice {
     pub fn new(image: Arc<Attached>) -> RbdDevice {
         RbdDevice {
             objects: Objects::new(),
+            depth: Depth::new(),
+            full: false,
+            now: 0,
             streams: Streams::new(image.object_size()),
             trims: Trims::new(image.object_size(), image.layout.is_linear()),
             image,
@@ -142,7 +149,7 @@ impl RbdDevice {
         if self.image.gate.is_lost() {
             return self.give_up();
         }
-        while self.trims.removing() < REMOVALS {
+        while self.trims.removing() < self.depth.removals() && self.objects.busy() < self.depth.now() {
             let Some(object) = self.trims.next() else { break };
             match self.image.gate.enter() {
                 Pass::Epoch(_) => self.remove(object),
@@ -152,7 +159,7 @@ impl RbdDevice {
                 }
             }
         }
-        while self.objects.busy() < OBJECTS {
+        while self.objects.busy() < self.depth.now() {
             let Some(object) = self.objects.next() else { return };
             match self.image.gate.enter() {
                 Pass::Epoch(epoch) => self.write_object(object, epoch),
@@ -301,11 +308,14 @@ impl RbdDevice {
         let primed = self.objects.is_primed(object, epoch)
             || (is_left_out(Step::Primer) && !self.objects.is_primed(object, TURNED_BACK));
         if !self.image.groups_allowed() || !primed {
-            let extent = self.objects.take_one(object);
+            let extent = self.objects.take_one(object, self.now);
             counters.primers.fetch_add(1, Relaxed);
             return self.fly(true, What::Primer { object, epoch, extent });
         }
-        let extents = self.objects.take(object, if self.reads > 0 { EXTENTS_BESIDE } else { EXTENTS });
+        let extents = {
+            let most = if self.reads > 0 { EXTENTS_BESIDE } else { EXTENTS };
+            self.objects.take(object, most, self.now)
+        };
         counters.groups.fetch_add(1, Relaxed);
         counters.extents.fetch_add(extents.len() as u64, Relaxed);
         let bytes: usize = extents.iter().map(|e| e.data.len()).sum();
@@ -381,7 +391,7 @@ impl RbdDevice {
             }
             What::Flush { tag } => self.over(tag, code, "flushing the image"),
             What::Primer { object, epoch, extent } => {
-                self.objects.landed(object);
+                self.object_landed(object, extent.data.len() as u64);
                 if code >= 0 {
                     let epoch = if is_left_out(Step::Epoch) { self.image.gate.epoch() } else { epoch };
                     self.objects.prime(object, epoch);
@@ -399,7 +409,7 @@ impl RbdDevice {
     }
 
     fn group_landed(&mut self, object: u64, extents: Vec<Extent>, code: i64) {
-        self.objects.landed(object);
+        self.object_landed(object, extents.iter().map(|e| e.data.len() as u64).sum());
         if code >= 0 {
             (self.failures, self.stale) = (0, 0);
             for e in extents {
@@ -440,6 +450,13 @@ impl RbdDevice {
         }
     }
 
+    /// An operation that wrote so many bytes of an object is over: what the depth goes by.
+    fn object_landed(&mut self, object: u64, bytes: u64) {
+        let sent = self.objects.landed(object);
+        self.depth.landed(self.now, sent, bytes, self.full);
+        self.image.counters.depth.store(self.depth.now() as u64, Relaxed);
+    }
+
     fn extent_over(&mut self, request: usize, result: Result<(), IoError>) {
         let r = &mut self.requests[request];
         r.left -= 1;
@@ -459,7 +476,8 @@ impl Device for RbdDevice {
         geometry(self.image.reach())
     }
 
-    fn submit(&mut self, ring: &mut Ring, _now: u64, op: Op) -> Submit {
+    fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
+        self.now = now;
         if !self.armed {
             if let Err(e) = ring.wake_on(self.image.inbox.bell()) {
                 return Submit::Finished(op.complete(Err(e)));
@@ -503,7 +521,9 @@ impl Device for RbdDevice {
         Submit::Taken
     }
 
-    fn poll(&mut self, _ring: &mut Ring, _now: u64, out: &mut Vec<Completion>) {
+    fn poll(&mut self, _ring: &mut Ring, now: u64, out: &mut Vec<Completion>) {
+        self.now = now;
+        self.full = self.objects.busy() >= self.depth.now();
         let mut letters = std::mem::take(&mut self.letters);
         if self.image.inbox.take_if_rung(&mut letters) {
             for landed in letters.drain(..) {

@@ -14,6 +14,8 @@ struct Object {
     /// An operation is under way: never two at a time, so that what primes comes before what relies on it, and an older
     /// version of a block before a newer one.
     busy: bool,
+    /// When that went, nanoseconds.
+    sent: u64,
 }
 
 /// All objects of an image.
@@ -73,14 +75,14 @@ impl Objects {
     }
 
     /// The oldest extent of `object`, which is busy from now on.
-    pub(super) fn take_one(&mut self, object: u64) -> Extent {
-        self.take(object, 1).pop().expect("a ready object has extents")
+    pub(super) fn take_one(&mut self, object: u64, now: u64) -> Extent {
+        self.take(object, 1, now).pop().expect("a ready object has extents")
     }
 
     /// As many of its extents as one operation may have; it is busy from now on.
-    pub(super) fn take(&mut self, object: u64, most: usize) -> Vec<Extent> {
+    pub(super) fn take(&mut self, object: u64, most: usize, now: u64) -> Vec<Extent> {
         let o = self.active.get_mut(&object).expect("a ready object is active");
-        o.busy = true;
+        (o.busy, o.sent) = (true, now);
         self.busy += 1;
         let n = o.extents.len().min(most);
         o.extents.drain(..n).collect()
@@ -118,16 +120,18 @@ impl Objects {
         waiting
     }
 
-    /// Its operation is over.
-    pub(super) fn landed(&mut self, object: u64) {
+    /// Its operation is over. When it had gone.
+    pub(super) fn landed(&mut self, object: u64) -> u64 {
         let o = self.active.get_mut(&object).expect("a busy object is active");
         o.busy = false;
+        let sent = o.sent;
         self.busy -= 1;
         if o.extents.is_empty() {
             self.active.remove(&object);
         } else {
             self.ready.push_back(object);
         }
+        sent
     }
 
     /// These are to go again, before what came later.
@@ -175,18 +179,18 @@ mod tests {
         (0..5).for_each(|at| o.push(3, extent(at)));
         o.push(4, extent(9));
         assert_eq!(o.next(), Some(3), "it has the most");
-        assert_eq!(o.take_one(3).at, 0);
+        assert_eq!(o.take_one(3, 0).at, 0);
         assert_eq!((o.busy(), o.next(), o.next()), (1, Some(4), None), "3 is busy");
-        assert_eq!(places(&o.take(4, 256)), [9]);
+        assert_eq!(places(&o.take(4, 256, 0)), [9]);
         o.push(3, extent(5));
         o.landed(3);
         assert_eq!(o.next(), Some(3));
-        let sent = o.take(3, 2);
+        let sent = o.take(3, 2, 77);
         assert_eq!(places(&sent), [1, 2]);
-        o.landed(3);
+        assert_eq!(o.landed(3), 77);
         o.give_back(3, sent);
         assert_eq!((o.next(), o.next()), (Some(3), None), "it waits once");
-        assert_eq!(places(&o.take(3, 256)), [1, 2, 3, 4, 5]);
+        assert_eq!(places(&o.take(3, 256, 0)), [1, 2, 3, 4, 5]);
         o.landed(3);
         o.landed(4);
         assert_eq!((o.busy(), o.next()), (0, None));
@@ -201,7 +205,7 @@ mod tests {
         assert!(o.is_busy(1) && o.next().is_none());
         o.landed(1);
         assert_eq!(o.next(), Some(1));
-        assert_eq!(places(&o.take(1, 256)), [0, 1]);
+        assert_eq!(places(&o.take(1, 256, 0)), [0, 1]);
     }
 
     #[test]
@@ -211,7 +215,7 @@ mod tests {
         assert!(o.take_beyond(2, 4096).is_empty());
         assert_eq!(places(&o.take_beyond(2, 512)), [1024]);
         assert!(!o.is_done(2));
-        let left = o.take(2, 256);
+        let left = o.take(2, 256, 0);
         assert_eq!(left.iter().map(|e| (e.at, e.data.len())).collect::<Vec<_>>(), [(0, 512), (256, 256)]);
         o.landed(2);
         o.push(3, extent(0));
