@@ -27,6 +27,8 @@ const CORE_ID_AT: usize = 512;
 const NAME_AT: usize = 768;
 const WITNESS_AT: usize = 256;
 const TEXT: usize = 252;
+/// The most bytes of a witness that are kept.
+pub const WITNESS: usize = TEXT;
 
 /// What the core was when the cache was made.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use crate::loss::Loss;
 use crate::mark::{KEY, Mark};
 use crate::mirror;
 use crate::sampler::Sampler;
+use crate::since::left_by;
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
 use crate::witness::Witness;
@@ -115,6 +116,8 @@ pub struct Attached {
     librbd_only: AtomicBool,
     why_librbd: Mutex<Option<String>>,
     context: Mutex<SnapContext>,
+    /// The newest version of the header that was read.
+    version: AtomicU64,
     watches: Mutex<Watches>,
     notices: Mutex<Sender<Notice>>,
     /// What has landed for the device.
@@ -207,6 +210,7 @@ impl Attached {
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
             context: Mutex::new(SnapContext::default()),
+            version: AtomicU64::new(0),
             watches: Mutex::default(),
             notices: Mutex::new(p.notices),
             inbox: p.inbox,
@@ -317,18 +321,29 @@ impl Attached {
 
     /// Ends the attach of a cache that has dirty data: everything is closed, and the lock stays with the name of a client that the
     /// cluster refuses, as a witness that nobody else had the image. Where the image is lost, or the cluster cannot be told, nothing of
-    /// this client is sent any more, and what librbd holds goes with the process.
-    pub fn retire(self: Arc<Attached>) {
+    /// this client is sent any more, and what librbd holds goes with the process. Gives the hold with the state of the header that it
+    /// leaves; nothing: that is not known.
+    pub fn retire(self: Arc<Attached>) -> Option<Witness> {
         let cluster = self.header.cluster.clone();
         if self.is_lost() || !cluster.may_send() {
-            return self.abandon();
+            self.abandon();
+            return None;
         }
         if let Err(error) = cluster.fence_itself(&self.holder().address) {
             tracing::warn!(image = self.name, %error, "the image cannot be closed: its watch ends by itself");
-            return self.abandon();
+            self.abandon();
+            return None;
         }
+        let rest = left_by(&self);
         self.unwatch();
         self.close();
+        match rest {
+            Ok(witness) => witness,
+            Err(error) => {
+                tracing::warn!(%error, "how the image's header is left is not known");
+                None
+            }
+        }
     }
 
     fn close(self: Arc<Attached>) {
@@ -420,6 +435,8 @@ impl Attached {
             broken: None,
             free_at: None,
             left_at: None,
+            version: Some(self.version.load(Ordering::Acquire)),
+            rests_at: None,
             suspect: false,
             lost: None,
         }
@@ -490,7 +507,8 @@ impl Attached {
     /// # Errors
     /// Where the header cannot be read.
     pub(crate) fn refresh(&self) -> Result<(), CephError> {
-        let now = SnapContext::read(&self.header, &self.identity.id)?;
+        let (now, version) = SnapContext::read_with_version(&self.header, &self.identity.id)?;
+        self.version.store(version, Ordering::Release);
         if is_left_out(Step::Refresh) {
             return Ok(());
         }

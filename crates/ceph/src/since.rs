@@ -1,7 +1,8 @@
 //! Whether anybody else has had an image since a cache was attached to it.
 
-use crate::attached::ImageIdentity;
-use crate::cluster::{Cluster, Pool};
+use crate::attached::{Attached, ImageIdentity};
+use crate::cluster::{Cluster, Pool, Purpose};
+use crate::header_lock::HeaderLock;
 use crate::image::{Image, LockHolder};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
@@ -17,6 +18,18 @@ pub(crate) fn is_stamped(
     witness: &Witness,
 ) -> Result<bool, CephError> {
     witness.broken.map_or(Ok(false), |s| stamp::is_last(header, &identity.id, s))
+}
+
+/// How a client that was fenced leaves its image, asked by another. Nothing: the lock is not its any more.
+pub(crate) fn left_by(image: &Attached) -> Result<Option<Witness>, CephError> {
+    let cluster = Arc::new(Cluster::connect(&image.spec, Purpose::Look)?);
+    let id = &image.identity;
+    let pool = cluster.pool_number(id.pool, &id.namespace)?;
+    let (SnapContext { seq, .. }, version) = SnapContext::read_with_version(&pool, &id.id)?;
+    // In this order: whoever breaks the lock after the version was read is seen by the next start.
+    let lock = HeaderLock::read(&pool, &id.id)?;
+    let its = lock.is_some_and(|l| l.client == image.holder().client);
+    Ok(its.then(|| Witness { seq, version: Some(version), rests_at: Some(version), ..image.witness() }))
 }
 
 /// Names the snapshots that were taken while the cache was not attached, and what they lack.
@@ -59,6 +72,25 @@ fn lost_before(
     ))
 }
 
+/// Dirty data of a cache whose lock stands on a header that is not as it was left.
+fn changed_meanwhile(
+    spec: &ImageSpec,
+    cache: &Cache,
+    why: &str,
+    warnings: &mut Vec<String>,
+) -> Result<bool, CephError> {
+    let said = format!("image {spec} was changed since this cache was attached: {why}.");
+    if cache.force {
+        warnings.push(format!(
+            "{said} Its dirty data goes over whatever was written meanwhile, as --force ordered"
+        ));
+        return Ok(true);
+    }
+    refuse(format!(
+        "{said} If nobody has written to the image, --force is right; else make a new cache (--create --force) and lose its dirty data"
+    ))
+}
+
 /// Refuses dirty data where somebody else has had the image since the cache was attached. True: somebody may have written to it.
 pub(crate) fn check_witness(
     cluster: &Arc<Cluster>,
@@ -87,12 +119,18 @@ pub(crate) fn check_witness(
     if let Some(loss) = &witness.lost {
         return lost_before(loss, spec, cache, warnings);
     }
-    if holder.is_some_and(|h| witness.knows(h)) {
-        return Ok(witness.suspect);
-    }
-    if holder.is_none() && (witness.free_at == Some(version) || is_stamped(&header, identity, witness)?) {
-        // An earlier start broke that lock, and died before it had one.
-        return Ok(witness.suspect);
+    // An earlier start broke that lock, and died before it had one.
+    let left_free =
+        holder.is_none() && (witness.free_at == Some(version) || is_stamped(&header, identity, witness)?);
+    if left_free || holder.is_some_and(|h| witness.knows(h)) {
+        let witness = match left_free {
+            true => &Witness { rests_at: None, ..witness.clone() },
+            false => witness,
+        };
+        return match witness.contradicts(seq, version) {
+            None => Ok(witness.suspect),
+            Some(why) => changed_meanwhile(spec, cache, &why, warnings),
+        };
     }
     let now = holder.map_or("nobody".to_owned(), |h| format!("{} at {}", h.client, h.address));
     let snapshots =

@@ -199,7 +199,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     let mut tried = witness.zip(mine).map(|(w, mine)| {
         let holder = seen.owner().cloned().unwrap_or_else(|| w.holder.clone());
         let (tried, broken) = (Some(format!("client.{}", mine.client)), Some(stamp));
-        Witness { holder, tried, broken, suspect: changed, ..w }
+        Witness { holder, tried, broken, rests_at: None, suspect: changed, ..w }
     });
     if let Some(tried) = &tried {
         // Ended between here and the lock, this client must be known for one of this cache's at the next start.

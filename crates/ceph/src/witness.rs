@@ -23,6 +23,13 @@ pub struct Witness {
     /// The version of the image's header when the lock was let go after everything had been flushed.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "v")]
     pub left_at: Option<u64>,
+    /// The newest version of the image's header that was seen when this was written.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "w")]
+    pub version: Option<u64>,
+    /// The version of the image's header once the client that left its lock could change nothing any more. The sequence above is
+    /// of that moment then.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "r")]
+    pub rests_at: Option<u64>,
     /// Others may have written to the image, and the cache has not been told yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "x")]
     pub suspect: bool,
@@ -66,6 +73,24 @@ impl Witness {
             || self.tried.as_ref().is_some_and(|t| *t == holder.client || *t == holder.address)
     }
 
+    /// What an image's header shows against it that still carries this hold's lock, or was left free by it: `seq` and `version` only
+    /// grow, and nothing moves either while nobody changes the header.
+    pub(crate) fn contradicts(&self, seq: u64, version: u64) -> Option<String> {
+        let known = self.version.max(self.rests_at).unwrap_or_default();
+        if version < known || seq < self.seq {
+            return Some(format!(
+                "its header is an older one (version {version} and snapshot sequence {seq}; they were {known} and {}): it was put back \
+                 from a copy",
+                self.seq
+            ));
+        }
+        let rested = self.rests_at.filter(|r| *r != version || self.seq != seq)?;
+        Some(format!(
+            "its header was changed (version {version}, {rested} when the cache was stopped) although its lock is still this cache's. \
+             'rbd image-meta', 'rbd config image' and clones of its snapshots do that without writing to it"
+        ))
+    }
+
     pub(crate) fn knows_watcher(&self, watcher: &WatcherInfo) -> bool {
         let client = format!("client.{}", watcher.client);
         client == self.holder.client
@@ -76,6 +101,22 @@ impl Witness {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_that_went_back_or_moved_after_a_stop_is_seen() {
+        let text = r#"{"client":"client.4","cookie":"auto 1","address":"10.0.0.1:0/7","seq":5,"w":100}"#;
+        let served: Witness = serde_json::from_str(text).expect("a witness");
+        // Killed: what was done to the image until then is not known.
+        assert_eq!(served.contradicts(5, 100), None);
+        assert_eq!(served.contradicts(7, 130), None);
+        assert!(served.contradicts(5, 99).is_some_and(|why| why.contains("copy")));
+        assert!(served.contradicts(4, 130).is_some_and(|why| why.contains("copy")));
+        let stopped = Witness { rests_at: Some(120), ..served };
+        assert_eq!(stopped.contradicts(5, 120), None);
+        assert!(stopped.contradicts(5, 121).is_some_and(|why| why.contains("changed")));
+        assert!(stopped.contradicts(6, 120).is_some_and(|why| why.contains("changed")));
+        assert!(stopped.contradicts(5, 110).is_some_and(|why| why.contains("copy")));
+    }
 
     fn holder(client: &str, cookie: &str) -> LockHolder {
         let (client, cookie) = (client.to_owned(), cookie.to_owned());

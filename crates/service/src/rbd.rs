@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use loligo_block::CacheDevice;
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
-use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_cache::superblock::{CoreIdentity, Superblock, WITNESS};
 use loligo_cache::units::BLOCK;
 use loligo_ceph::keeper::{Clients, Keeper, Report};
 use loligo_ceph::lease::Poller;
@@ -83,8 +83,7 @@ impl Held {
     pub(crate) fn give_back(mut self) -> Result<Option<String>> {
         let Some(image) = self.image.take() else { return Ok(None) };
         if self.may_be_dirty || image.is_lost() {
-            retire(image);
-            return Ok(None);
+            return Ok(retire(image).as_ref().map(encode));
         }
         let witness = image.witness();
         let Some(left_at) = detach(image, self.marked) else {
@@ -100,18 +99,17 @@ impl Held {
     }
 }
 
-/// Closes an image whose cache has dirty data. A cluster that does not answer is not waited for.
-fn retire(image: Arc<Attached>) {
+/// Closes an image whose cache has dirty data. A cluster that does not answer is not waited for. How the image was left, if that is
+/// known.
+fn retire(image: Arc<Attached>) -> Option<Witness> {
     let (send, over) = channel();
     let close = move || {
-        image.retire();
         // Nobody may be waiting any more.
-        let _ = send.send(());
+        let _ = send.send(image.retire());
     };
-    if std::thread::Builder::new().name("rbd-close".to_owned()).spawn(close).is_ok() {
-        // What is not over by then goes with the process: it can send nothing once its lease has ended.
-        let _ = over.recv_timeout(PATIENCE);
-    }
+    std::thread::Builder::new().name("rbd-close".to_owned()).spawn(close).ok()?;
+    // What is not over by then goes with the process: it can send nothing once its lease has ended.
+    over.recv_timeout(PATIENCE).ok()?
 }
 
 /// Closes an image. A cluster that does not answer is not waited for: what it holds of this client goes with the process.
@@ -128,7 +126,7 @@ fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, Ceph
 impl Drop for Held {
     fn drop(&mut self) {
         match self.image.take() {
-            Some(image) if self.may_be_dirty || image.is_lost() => retire(image),
+            Some(image) if self.may_be_dirty || image.is_lost() => drop(retire(image)),
             Some(image) => drop(detach(image, self.marked)),
             None => {}
         }
@@ -210,8 +208,15 @@ fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) ->
     }
 }
 
+/// As the superblock keeps it, which has little room: what can be done without is left out where it is too long.
 fn encode(witness: &Witness) -> String {
-    serde_json::to_string(witness).expect("names and numbers")
+    let text = |w: &Witness| serde_json::to_string(w).expect("names and numbers");
+    let mut short = witness.clone();
+    if text(&short).len() > WITNESS {
+        short.version = None;
+    }
+    while text(&short).len() > WITNESS && short.lost.as_mut().is_some_and(|l| l.why.pop().is_some()) {}
+    text(&short)
 }
 
 fn decode(text: &str) -> Option<Witness> {
@@ -476,6 +481,22 @@ pub(crate) fn numbers(kept: &Kept) -> Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_witness_with_long_names_still_fits_and_is_read_again() {
+        let address = "[2001:0db8:85a3:0000:0000:8a2e:0370:7334]:0/4294967295";
+        let text = format!(
+            r#"{{"client":"client.9223372036854","cookie":"auto 139873468645376","address":"{address}","seq":123456,"w":99999999}}"#
+        );
+        let held = decode(&text).expect("a witness");
+        let lost = Witness { lost: Some(Loss::now(&"why ".repeat(40))), ..held.clone() };
+        for witness in [held, lost] {
+            let kept = encode(&witness);
+            assert!(kept.len() <= WITNESS, "{kept}");
+            let read = decode(&kept).expect("a witness");
+            assert_eq!((read.holder, read.lost.is_some()), (witness.holder, witness.lost.is_some()));
+        }
+    }
 
     #[test]
     fn a_loss_stays_noted_whatever_is_noted_later() {
