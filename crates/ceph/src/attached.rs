@@ -411,6 +411,13 @@ impl Attached {
         }
     }
 
+    /// Another client has said at some time after `asked` that the lock names us: this one may send again. Nothing is answered by
+    /// that. Whoever finds a lock whose holder does not watch the image takes it at once.
+    pub(crate) fn vouched(&self, asked: u64) {
+        let length = self.lease.length().as_nanos() as u64;
+        self.header.cluster.may_send_until(asked + length + SEND_AFTER);
+    }
+
     /// Whether this client may send.
     pub(crate) fn may_send(&self) -> bool {
         self.header.cluster.may_send()

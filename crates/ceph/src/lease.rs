@@ -4,7 +4,8 @@
 //!
 //! Two threads ask. One asks through the client that has the image. It is not heard while that client may not send: then the
 //! other connects as a client of its own, once the cluster answers, and reads who holds the lock. While that is this client nobody
-//! else has written to the image, and it goes on.
+//! else has written to the image, and it may send again. Answers wait until it has heard for itself that lock and watch are there: a
+//! lock without a watch is taken by others at once.
 
 use crate::CephError;
 use crate::attached::{Attached, Notice};
@@ -84,6 +85,8 @@ fn ask_until(stop: &AtomicBool, image: &Attached) {
     let (mut header, mut unwatched) = (None, false);
     while !stop.load(Ordering::Acquire) {
         let asked = boottime();
+        // Its watch may have ended meanwhile, and have come back unseen.
+        unwatched |= !image.may_send();
         match ask(image, &mut header) {
             Ok(()) => {
                 image.set_lacks(None);
@@ -189,7 +192,7 @@ fn vouch(cluster: &Arc<Cluster>, image: &Attached) {
     let asked = boottime();
     let lock = open_header(cluster, image).and_then(|pool| HeaderLock::read(&pool, &image.identity.id));
     match lock.map_err(Doubt::from).and_then(|lock| held(lock, image)) {
-        Ok(_) => image.renew(asked),
+        Ok(_) => image.vouched(asked),
         Err(Doubt::Lost(why)) => image.lose(why),
         Err(Doubt::Lacks(_) | Doubt::Silence) => {}
     }

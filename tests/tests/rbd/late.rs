@@ -141,6 +141,8 @@ fn a_cut_that_nobody_used_ends_nothing() {
         let rbd = site.stats()["rbd"].clone();
         assert!(rbd["lease"] == "expired" && rbd["lacks"] == "network", "{rbd}");
         drop(cut);
+        wait_until("answers to leave again", || site.stats()["rbd"]["lease"] == "valid");
+        assert!(watchers() > 0, "answers leave although anybody would take the image at once");
         writer.goes_on(3000);
         assert_eq!(image.lock(), held, "{}", server.words());
     }
