@@ -1,7 +1,7 @@
 //! An image while it is somebody's core: what the thread that does its I/O, the keeper and librbd's callbacks share.
 
 use crate::CephError;
-use crate::bug::{Step, is_left_out};
+use crate::bug::{Step, is_left_out, nobody_has_it};
 use crate::cluster::{Pool, text};
 use crate::device::Landed;
 use crate::error::check;
@@ -10,11 +10,11 @@ use crate::image::{Image, LockHolder};
 use crate::layout::Layout;
 use crate::loss::Loss;
 use crate::mark::{KEY, Mark};
-use crate::mirror;
 use crate::sampler::Sampler;
 use crate::since::left_by;
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
+use crate::stamp;
 use crate::witness::Witness;
 use loligo_block::Letterbox;
 use loligo_block::lease::{Hold, Lease};
@@ -362,15 +362,13 @@ impl Attached {
         }
     }
 
-    /// Lets the lock go. The version of the header right after that, if nobody was there who could have had the lock between and
-    /// have written.
+    /// Lets the lock go. The version of the header that this made: whoever takes the lock afterwards moves it. The operation that
+    /// ends the hold says it, because somebody may come and go before a question of our own.
     fn let_go(&self) -> Option<u64> {
-        self.image.unlock().ok()?;
-        let (_, version) = SnapContext::read_with_version(&self.header, &self.identity.id).ok()?;
-        let mut watchers = self.image.watchers().ok()?;
-        mirror::find(&self.header, &self.identity.id, &mut watchers);
-        let alone = watchers.iter().all(|w| w.mirrors || w.address == self.holder().address);
-        alone.then_some(version)
+        self.image.flush().ok()?;
+        let version = stamp::break_lock(&self.header, &self.identity.id, &self.holder(), stamp::draw()).ok();
+        nobody_has_it();
+        version
     }
 
     /// Ends without closing the image: nothing of this client is sent any more, and its lock stays until somebody breaks it. What

@@ -36,6 +36,7 @@ pub enum Step {
 mod planted {
     use super::Step;
     use std::sync::atomic::{AtomicU16, Ordering};
+    use std::sync::{Mutex, PoisonError};
 
     static LEFT_OUT: AtomicU16 = AtomicU16::new(0);
 
@@ -44,18 +45,38 @@ mod planted {
         LEFT_OUT.store(steps.iter().fold(0, |all, s| all | *s as u16), Ordering::SeqCst);
     }
 
+    type Visit = Box<dyn FnOnce() + Send>;
+
+    static VISIT: Mutex<Option<Visit>> = Mutex::new(None);
+
+    /// Comes the next time that nobody holds the lock of an image which this process is about to take, or has just let go.
+    pub fn visit(by: impl FnOnce() + Send + 'static) {
+        *VISIT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(by));
+    }
+
+    pub(crate) fn nobody_has_it() {
+        let visit = VISIT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(visit) = visit {
+            visit();
+        }
+    }
+
     pub(crate) fn is_left_out(step: Step) -> bool {
         LEFT_OUT.load(Ordering::SeqCst) & step as u16 != 0
     }
 }
 
 #[cfg(feature = "planted-bugs")]
-pub(crate) use planted::is_left_out;
+pub(crate) use planted::{is_left_out, nobody_has_it};
 #[cfg(feature = "planted-bugs")]
-pub use planted::leave_out;
+pub use planted::{leave_out, visit};
 
 /// Nothing can be left out.
 #[cfg(not(feature = "planted-bugs"))]
 pub(crate) const fn is_left_out(_step: Step) -> bool {
     false
 }
+
+/// Nobody comes.
+#[cfg(not(feature = "planted-bugs"))]
+pub(crate) const fn nobody_has_it() {}

@@ -8,7 +8,7 @@ use crate::ffi::{IoCtxT, Library, RadosT};
 use crate::spec::ImageSpec;
 use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,6 +205,11 @@ impl Cluster {
         Ok(string(&buf))
     }
 
+    /// The handle, for calls of the library.
+    pub(crate) fn raw(&self) -> RadosT {
+        self.handle
+    }
+
     /// The number of this client: it is `client.NUMBER` to others.
     pub(crate) fn instance(&self) -> i64 {
         // SAFETY: the handle is live.
@@ -360,6 +365,31 @@ impl Pool {
     pub fn id(&self) -> i64 {
         // SAFETY: the handle is live.
         unsafe { (self.cluster.lib.rados_ioctx_get_id)(self.io) }
+    }
+
+    /// Has an OSD carry out a write to an object that changes nothing. A pool that is full holds whoever opens an image to write
+    /// it, for as long as it takes; a client that only looks gives up.
+    ///
+    /// # Errors
+    /// Where no write is taken.
+    pub(crate) fn takes_writes(&self, object: &str) -> Result<(), CephError> {
+        let (oid, lib) = (text(object)?, self.cluster.lib);
+        // SAFETY: the operation is made, carried out and given back here; the pool's handle is live.
+        let code = unsafe {
+            let op = (lib.rados_create_write_op)();
+            (lib.rados_write_op_assert_exists)(op);
+            let code = (lib.rados_write_op_operate)(op, self.io, oid.as_ptr(), null_mut(), 0);
+            (lib.rados_release_write_op)(op);
+            code
+        };
+        if code == -libc::ETIMEDOUT {
+            return Err(CephError::Call {
+                what: "waiting for the image's pool to take a write".to_owned(),
+                errno: libc::ETIMEDOUT,
+                text: "it is full, or OSDs are down: 'ceph health detail' says which".to_owned(),
+            });
+        }
+        check(|| "writing to the image's header".to_owned(), code).map(drop)
     }
 }
 

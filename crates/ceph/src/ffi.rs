@@ -24,6 +24,10 @@ pub(crate) type WriteOpT = *mut c_void;
 pub(crate) type CompletionT = *mut c_void;
 /// Called when one is over (`rados_callback_t`, `rbd_callback_t`).
 pub(crate) type Callback = unsafe extern "C" fn(CompletionT, *mut c_void);
+/// Called when somebody tells those who watch an object something (`rados_watchcb2_t`).
+pub(crate) type WatchCallback = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
+/// Called when a watch breaks (`rados_watcherrcb_t`).
+pub(crate) type WatchError = unsafe extern "C" fn(*mut c_void, u64, c_int);
 /// Called when something about an image changes (`rbd_update_callback_t`).
 pub(crate) type Notify = unsafe extern "C" fn(*mut c_void);
 
@@ -136,6 +140,13 @@ table! {
     rados_write_op_write(WriteOpT, *const c_char, usize, u64);
     rados_write_op_truncate(WriteOpT, u64);
     rados_write_op_operate(WriteOpT, IoCtxT, *const c_char, *mut libc::time_t, c_int) -> c_int;
+    rados_watch2(
+        IoCtxT, *const c_char, *mut u64, WatchCallback, WatchError, *mut c_void
+    ) -> c_int;
+    rados_unwatch2(IoCtxT, u64) -> c_int;
+    rados_watch_check(IoCtxT, u64) -> c_int;
+    rados_watch_flush(RadosT) -> c_int;
+    rados_notify_ack(IoCtxT, *const c_char, u64, u64, *const c_char, c_int) -> c_int;
     rados_create_read_op() -> ReadOpT;
     rados_release_read_op(ReadOpT);
     rados_read_op_omap_get_vals2(

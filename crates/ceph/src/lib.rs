@@ -9,6 +9,7 @@ mod attached;
 pub mod bug;
 pub mod cluster;
 mod device;
+mod ear;
 mod error;
 mod fence;
 mod ffi;

@@ -43,8 +43,8 @@ pub(crate) fn is_last(pool: &Pool, id: &str, stamp: i64) -> Result<bool, CephErr
     Ok(time == stamp)
 }
 
-/// Takes the lock of image `id` away from `holder`, who is fenced, and leaves `stamp` in its place. Gives the header's version
-/// then.
+/// Takes the lock of image `id` away from `holder`, who is fenced or lets it go, and leaves `stamp` in its place. Gives the header's
+/// version then.
 ///
 /// # Errors
 /// ENOENT where `holder` does not have it any more.

@@ -1,8 +1,9 @@
 //! Taking an image as a core: who has it, whether it is fit, what was left of an earlier attach, and the lock.
 
 use crate::attached::{Attached, ImageIdentity, Notice, Parts};
-use crate::bug::{Step, is_left_out};
+use crate::bug::{Step, is_left_out, nobody_has_it};
 use crate::cluster::{Cluster, Purpose, WATCH};
+use crate::ear::Ear;
 use crate::image::{Image, LockHolder, UNMAP, WatcherInfo};
 use crate::mark::{KEY, Mark};
 use crate::since::{check_witness, is_stamped};
@@ -126,6 +127,8 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
         let seen = See::at(&cluster, spec)?;
         seen.check(&cluster, &wish, 0, &mut Vec::new())?;
+        let header = format!("rbd_header.{}", seen.identity.id);
+        cluster.pool(&spec.pool, &spec.namespace)?.takes_writes(&header)?;
         if let Some(witness) = wish.cache.as_mut().and_then(|c| c.witness.as_mut()) {
             let header = cluster.pool(&spec.pool, &spec.namespace)?;
             // In this order: whoever changes the header between the two takes the stamp away.
@@ -192,6 +195,8 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         return refuse(format!("image {spec} was replaced by another meanwhile: try again"));
     }
     let mut changed = seen.check(&cluster, &wish, me, &mut warnings)?;
+    let mirrors = seen.watchers.iter().filter(|w| w.mirrors).map(|w| w.client).collect();
+    let ear = Ear::open(&cluster, cluster.pool(&spec.pool, &spec.namespace)?, &identity.id, mirrors)?;
     let dirty = wish.cache.as_ref().is_some_and(|c| c.dirty);
     let witness = wish.cache.as_ref().and_then(|c| c.witness.clone());
     let stamp = witness.as_ref().and_then(|w| w.broken).unwrap_or_else(stamp::draw);
@@ -233,6 +238,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         }
         changed = true;
     }
+    nobody_has_it();
     if is_left_out(Step::Taking) {
         std::mem::forget(image);
         return refuse("left out: taking the lock");
@@ -243,19 +249,21 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
             if dirty {
                 // Closing would give the lock back, which is the only witness that nobody else had the image.
                 cluster.silence();
-                std::mem::forget(image);
+                // Ending the watch would wait for an answer.
+                std::mem::forget((image, ear));
             }
             return Err(e);
         }
     };
-    // One who came after that look may have had the lock, and have handed it over when asked: that shows only while it watches.
-    if seen.others_came(&cluster, spec, me)? {
+    // One who came after that look may have had the lock, and be gone again or have handed it over when asked.
+    if ear.somebody_came() || seen.others_came(&cluster, spec, me)? {
         if dirty {
             // The lock goes back: kept, it would say at the next start that nobody else was there.
             return refuse(came_meanwhile(spec));
         }
         changed = true;
     }
+    drop(ear);
     let attached = Arc::new(Attached::new(Parts {
         spec: spec.clone(),
         identity,

@@ -112,6 +112,23 @@ fn a_full_pool_holds_destage_back_until_there_is_room_again() {
 }
 
 #[test]
+fn a_start_that_meets_a_full_pool_says_so_and_ends() {
+    let Some((cluster, _alone)) = alone("a start on a full pool") else { return };
+    let image = Image::new(cluster, "start-full");
+    let site = image.site("a");
+    cluster.rbd(&["bench", "--io-type", "write", "--io-size", "1M", "--io-total", "8M", &image.spec]);
+    let full = || cluster.ceph(&["osd", "dump"]).contains("full_quota");
+    let quota = cluster.quota(1_000_000);
+    wait_until("the pool to be full", full);
+    let words = site.refused(&site.core(), &[]);
+    assert!(words.contains("to take a write") && words.contains("ceph health detail"), "{words}");
+    drop(quota);
+    wait_until("the pool to have room", || !full());
+    site.serve(&[]).stop().expect("a clean stop");
+    image.is_free();
+}
+
+#[test]
 fn without_word_from_the_cluster_acknowledgements_pause_when_the_lease_is_over() {
     let Some((cluster, _alone)) = alone("a lease that runs out") else { return };
     let lease = Duration::from_secs(5);

@@ -8,9 +8,10 @@ use crate::writer::{End, Writer, fresh, look, read_all};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile};
 use loligo_cache::superblock::Superblock;
 use loligo_ceph::CephError;
-use loligo_ceph::bug::{Step, leave_out};
+use loligo_ceph::bug::{self, Step, leave_out};
 use loligo_ceph::take::{self, Cache, Destage, Taken, Wish};
 use loligo_ceph::witness::Witness;
+use loligo_tests::server::Server;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -123,6 +124,67 @@ fn a_start_that_dies_between_breaking_the_old_lock_and_taking_it_goes_on_unless_
     }
 }
 
+/// A cache of a host that has written to the image.
+fn written(site: &Site<'_>) -> (Server, Writer) {
+    let shadow = fresh();
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
+    writer.goes_on(500);
+    (server, writer)
+}
+
+/// Writes down in the cache what an end of its hold has said.
+fn note_left_at(site: &Site<'_>, left_at: Option<u64>) {
+    let file = DeviceFile::open(site.dir.join("cache"), &OpenOptions::default()).expect("the cache");
+    let mut dev = SyncFile::new(file);
+    let mut sb = Superblock::load(&mut dev).expect("a cache");
+    let witness: Witness = serde_json::from_str(&sb.witness).expect("a witness");
+    sb.witness = serde_json::to_string(&Witness { left_at, ..witness }).expect("text");
+    sb.store(&mut dev).expect("it is written");
+}
+
+#[test]
+fn whoever_comes_and_goes_while_nobody_has_the_lock_is_noticed() {
+    let Some((cluster, _shared)) = shared("a visit between two locks") else { return };
+    let _whole = LeftOut::nothing();
+    let (dirty, clean) = (Image::new(cluster, "passed-dirty"), Image::new(cluster, "passed-clean"));
+    let taken = |site: &Site<'_>, dirty: bool| {
+        let core = site.core();
+        take_for(core.strip_prefix("rbd:").expect("an image"), &site.dir.join("cache"), dirty, || {})
+    };
+    let comes = |image: &Image| {
+        let image = Image::existing(cluster, &image.spec);
+        bug::visit(move || visit(&image));
+    };
+    let site = clean.site("a");
+    let (server, writer) = written(&site);
+    assert_eq!(writer.stop(), End::Done);
+    site.flush();
+    server.stop().expect("a clean stop");
+    let quiet = taken(&site, false).expect("nobody came");
+    assert!(!quiet.changed, "nobody came");
+    // After it was let go.
+    comes(&clean);
+    let left_at = quiet.image.detach(true).expect("an end");
+    assert!(left_at.is_some(), "without it the next start knows of nothing");
+    note_left_at(&site, left_at);
+    let visited = taken(&site, false).expect("it is ours all the same");
+    assert!(visited.changed, "somebody wrote right after the end");
+    note_left_at(&site, visited.image.detach(true).expect("an end"));
+    // Before it is taken.
+    comes(&clean);
+    let visited = taken(&site, false).expect("it is ours all the same");
+    assert!(visited.changed, "somebody wrote right before the start");
+    visited.image.detach(true).expect("an end");
+    let site = dirty.site("a");
+    let (server, writer) = written(&site);
+    server.kill().expect("it ran");
+    assert_eq!(writer.ended(), End::Broken);
+    comes(&dirty);
+    let why = taken(&site, true).expect_err("somebody had it").to_string();
+    assert!(why.contains("while this cache was about to take it"), "{why}");
+}
+
 #[test]
 fn whoever_comes_between_the_look_at_an_image_and_its_lock_is_noticed() {
     let Some((cluster, _shared)) = shared("a visit before the lock") else { return };
@@ -137,13 +199,6 @@ fn whoever_comes_between_the_look_at_an_image_and_its_lock_is_noticed() {
             }
         })
     };
-    let written = |site: &Site<'_>| {
-        let shadow = fresh();
-        let server = site.serve(&[]);
-        let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
-        writer.goes_on(500);
-        (server, writer)
-    };
     // What is clean may be old afterwards; without a visit it is not.
     let site = clean.site("a");
     let (server, writer) = written(&site);
@@ -154,14 +209,7 @@ fn whoever_comes_between_the_look_at_an_image_and_its_lock_is_noticed() {
     assert!(!quiet.changed);
     let left_at = quiet.image.detach(true).expect("an end");
     assert!(left_at.is_some(), "without it the next start knows of nothing");
-    {
-        let file = DeviceFile::open(site.dir.join("cache"), &OpenOptions::default()).expect("the cache");
-        let mut dev = SyncFile::new(file);
-        let mut sb = Superblock::load(&mut dev).expect("a cache");
-        let witness: Witness = serde_json::from_str(&sb.witness).expect("a witness");
-        sb.witness = serde_json::to_string(&Witness { left_at, ..witness }).expect("text");
-        sb.store(&mut dev).expect("it is written");
-    }
+    note_left_at(&site, left_at);
     let visited = taken(&clean, &site, false, true).expect("it is ours all the same");
     assert!(visited.changed, "what is clean would be believed");
     visited.image.detach(true).expect("an end");
