@@ -144,7 +144,10 @@ impl Fence {
         filter::usable()?;
         let _alone = CONNECTING.write().unwrap_or_else(PoisonError::into_inner);
         let before = messengers().map_err(|e| e.to_string())?;
-        let connected = connect();
+        let connected = {
+            let _mask = Mask::ours_alone();
+            connect()
+        };
         let after = messengers().map_err(|e| e.to_string())?;
         let until = boottime() + first.as_nanos() as u64;
         // Signal handlers look at these; a signal may come late, so that they are never given back: some 100 bytes an attach.
@@ -161,8 +164,12 @@ impl Fence {
     }
 
     fn arm(&mut self, thread: i32) -> Result<(), String> {
-        if let Some(signal) = blocked(thread)? {
+        let mask = blocked(thread)?;
+        if let Some(signal) = ours().into_iter().find(|s| mask & bit(*s) != 0) {
             return Err(format!("thread {thread} of Ceph's does not take signal {signal}"));
+        }
+        if mask & bit(libc::SIGTERM) == 0 {
+            return Err(format!("thread {thread} of Ceph's takes signals of the process"));
         }
         let messenger: &'static Messenger = Box::leak(Box::new(Messenger::new(self.limit)));
         // SAFETY: all zeroes is a valid event.
@@ -244,14 +251,51 @@ fn messengers() -> std::io::Result<BTreeSet<i32>> {
     Ok(found)
 }
 
-/// The first of the fence's signals that a thread does not take.
-fn blocked(thread: i32) -> Result<Option<c_int>, String> {
+/// Signals that a thread of librados must take: those of the fence.
+fn ours() -> [c_int; 2] {
+    [filter::timer_signal(), libc::SIGSYS]
+}
+
+/// A signal as `/proc` shows it in a mask.
+fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The signals that a thread does not take.
+fn blocked(thread: i32) -> Result<u64, String> {
     let file = format!("/proc/self/task/{thread}/status");
     let status = std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
     let mask = status.lines().find_map(|l| l.strip_prefix("SigBlk:"));
     let mask = mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
-    let mask = mask.ok_or_else(|| format!("{file} says nothing of signals"))?;
-    Ok([filter::timer_signal(), libc::SIGSYS].into_iter().find(|s| mask & (1 << (s - 1)) != 0))
+    mask.ok_or_else(|| format!("{file} says nothing of signals"))
+}
+
+/// While it is there this thread, and those that it starts, take no signal but the fence's and those of faults. The handler of a
+/// signal to the process may send, to wake a thread, which a filtered thread must not: the signal would be lost.
+struct Mask(libc::sigset_t);
+
+impl Mask {
+    fn ours_alone() -> Mask {
+        let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
+        // SAFETY: all zeroes is a valid set; the sets are written and read during the calls, which concern this thread alone.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+                (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            for signal in faults.into_iter().chain(ours()) {
+                libc::sigdelset(&raw mut all, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+            Mask(before)
+        }
+    }
+}
+
+impl Drop for Mask {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };
+    }
 }
 
 /// Whether threads of this process can be kept from sending, once that was tried.
@@ -341,6 +385,25 @@ mod tests {
         wait_for(|| messenger.armed.load(Ordering::SeqCst) == far);
         assert_eq!(send(), Ok(()));
         assert!(!messenger.filtered.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn signals_to_the_process_do_not_reach_a_thread_that_sends() {
+        let before = messengers().expect("threads");
+        let (_fence, send) = sender(Duration::from_secs(600));
+        assert_eq!(send(), Ok(()));
+        let mine = |thread: &i32| !before.contains(thread);
+        for thread in messengers().expect("threads").iter().filter(|t| mine(t)) {
+            // One of another test may have ended.
+            let Ok(mask) = blocked(*thread) else { continue };
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD] {
+                assert!(mask & bit(signal) != 0, "thread {thread} takes signal {signal}");
+            }
+            assert!(ours().iter().all(|s| mask & bit(*s) == 0));
+        }
+        // Who connects takes them again.
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        assert_eq!(blocked(me).expect("a mask") & bit(libc::SIGTERM), 0);
     }
 
     #[test]
