@@ -27,6 +27,9 @@ const OPENING: Duration = Duration::from_secs(600);
 const IN_FLIGHT_BYTES: &str = "4294967296";
 const IN_FLIGHT_OPS: &str = "1048576";
 
+/// Whether whoever takes an image has its owner refused. Others go by it as well, so that a client that looks sees what they see.
+const BREAKS: &str = "rbd_blocklist_on_break_lock";
+
 /// Options that a core needs as stated, whatever a file or the cluster's own configuration say (`ceph config set client ...`):
 /// what a client sets for itself goes before both.
 const NEEDED: [(&str, &str); 6] = [
@@ -39,7 +42,7 @@ const NEEDED: [(&str, &str); 6] = [
     // Otherwise the thread that serves clients carries operations out itself.
     ("rbd_non_blocking_aio", "true"),
     // Otherwise whoever had the image goes on writing.
-    ("rbd_blocklist_on_break_lock", "true"),
+    (BREAKS, "true"),
 ];
 
 /// Seconds after which OSDs forget a client that says nothing, where nobody has set it.
@@ -94,7 +97,7 @@ impl Cluster {
         if let Some(keyring) = &spec.keyring {
             cluster.set("keyring", &keyring.display().to_string())?;
         }
-        for (option, value) in NEEDED {
+        for (option, value) in NEEDED.into_iter().filter(|(o, _)| *o != BREAKS || purpose != Purpose::Look) {
             match cluster.set(option, value) {
                 // A release that does not know it does not do it.
                 Err(e) if e.errno() == Some(libc::ENOENT) => {}

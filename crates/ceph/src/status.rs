@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 /// Options of librbd that must be as stated for a write to mean what a cache takes it for, with the reason. An image or pool
 /// may override what the client sets, so they are looked up after opening.
-const BINDING: [(&str, &str, &str); 5] = [
+const BINDING: [(&str, &str, &str); 6] = [
     ("rbd_cache", "false", "librbd would answer from memory before the OSDs have the write"),
     ("rbd_persistent_cache_mode", "disabled", "librbd's own persistent cache would hold writes back"),
     ("rbd_quiesce_notification_attempts", "", "a snapshot must wait until dirty data is in the image"),
     ("rbd_default_snapshot_quiesce_mode", "required", "a snapshot must not be taken without dirty data"),
+    ("rbd_blocklist_on_break_lock", "true", "whoever takes the image must have its owner refused"),
     ("rbd_parent_cache_enabled", "false", "reads of a clone's parent would come from another daemon's cache"),
 ];
 

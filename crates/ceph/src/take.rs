@@ -4,7 +4,7 @@ use crate::attached::{Attached, ImageIdentity, Notice, Parts};
 use crate::bug::{Step, is_left_out, nobody_has_it};
 use crate::cluster::{Cluster, Purpose, WATCH};
 use crate::ear::Ear;
-use crate::image::{Image, LockHolder, UNMAP, WatcherInfo};
+use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo};
 use crate::mark::{KEY, Mark};
 use crate::since::{check_witness, is_stamped};
 use crate::snapc::SnapContext;
@@ -127,6 +127,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
         let seen = See::at(&cluster, spec)?;
         seen.check(&cluster, &wish, 0, &mut Vec::new())?;
+        refuse_overridden(spec, &seen.look)?;
         let header = format!("rbd_header.{}", seen.identity.id);
         cluster.pool(&spec.pool, &spec.namespace)?.takes_writes(&header)?;
         if let Some(witness) = wish.cache.as_mut().and_then(|c| c.witness.as_mut()) {
@@ -143,11 +144,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     };
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
-    let options = image.options()?;
-    let overridden = status::overridden(spec, &options);
-    if !overridden.is_empty() {
-        return refuse(format!("image {spec} cannot be a core: {}", overridden.join("; ")));
-    }
+    let options = refuse_overridden(spec, &image)?;
     let layout = image.layout()?;
     let mut why_librbd = status::ungrouped(layout, &options);
     let data_id = image.data_pool();
@@ -299,6 +296,16 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
             Err(e)
         }
     }
+}
+
+/// The options of an image, where they are what a core needs.
+fn refuse_overridden(spec: &ImageSpec, image: &Image) -> Result<Vec<(String, String, Source)>, CephError> {
+    let options = image.options()?;
+    let overridden = status::overridden(spec, &options);
+    if overridden.is_empty() {
+        return Ok(options);
+    }
+    refuse(format!("image {spec} cannot be a core: {}", overridden.join("; ")))
 }
 
 /// The lease where OSDs forget a client after `watch` seconds: two thirds of that at most. The client is heard once a second, so

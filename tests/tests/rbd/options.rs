@@ -54,7 +54,6 @@ fn central_options_are_overruled_or_refused() {
         ("rbd_plugins", "pwl_cache", ""),
         ("rbd_parent_cache_enabled", "true", "false"),
         ("rbd_non_blocking_aio", "false", "true"),
-        ("rbd_blocklist_on_break_lock", "false", "true"),
         ("rados_osd_op_timeout", "7", "0"),
         ("objecter_tick_interval", "20", "1"),
     ];
@@ -72,9 +71,14 @@ fn central_options_are_overruled_or_refused() {
         assert!(same, "{name} is '{found}'");
     }
     taken.image.detach(false).expect("an end");
-    set("rbd_default_snapshot_quiesce_mode", "skip");
-    let why = take_as(&image, "central").expect_err("snapshots would not wait").to_string();
-    assert!(why.contains("'ceph config rm client rbd_default_snapshot_quiesce_mode'"), "{why}");
+    for (name, value) in
+        [("rbd_default_snapshot_quiesce_mode", "skip"), ("rbd_blocklist_on_break_lock", "false")]
+    {
+        set(name, value);
+        let why = take_as(&image, "central").expect_err("others go by it too").to_string();
+        assert!(why.contains(&format!("'ceph config rm client {name}'")), "{why}");
+        cluster.ceph(&["config", "rm", "client.central", name]);
+    }
     image.is_free();
 }
 
