@@ -213,7 +213,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
             Ok(version) => {
                 if is_left_out(Step::Noting) {
                     // As a crash right here: what librbd holds goes with the process.
-                    std::mem::forget(image);
+                    std::mem::forget((image, ear));
                     return refuse("left out: noting that the lock is free");
                 }
                 free_at = version;
@@ -237,7 +237,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
     }
     nobody_has_it();
     if is_left_out(Step::Taking) {
-        std::mem::forget(image);
+        std::mem::forget((image, ear));
         return refuse("left out: taking the lock");
     }
     let holder = match hold(&image, &cluster, spec) {
@@ -302,7 +302,8 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
 fn refuse_overridden(spec: &ImageSpec, image: &Image) -> Result<Vec<(String, String, Source)>, CephError> {
     let options = image.options()?;
     let overridden = status::overridden(spec, &options);
-    if overridden.is_empty() {
+    // Left out, our own client is told not to fence.
+    if overridden.is_empty() || is_left_out(Step::Fence) {
         return Ok(options);
     }
     refuse(format!("image {spec} cannot be a core: {}", overridden.join("; ")))

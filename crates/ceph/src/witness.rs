@@ -87,7 +87,7 @@ impl Witness {
         let rested = self.rests_at.filter(|r| *r != version || self.seq != seq)?;
         Some(format!(
             "its header was changed (version {version}, {rested} when the cache was stopped) although its lock is still this cache's. \
-             'rbd image-meta', 'rbd config image' and clones of its snapshots do that without writing to it"
+             A clone of one of its snapshots does that without writing to it, and so does a mirror daemon"
         ))
     }
 

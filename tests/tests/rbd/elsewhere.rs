@@ -169,6 +169,9 @@ fn a_second_cluster_copies_moments_and_its_daemon_is_let_be() {
     let words = other.refused(&other.core(), &[]);
     assert!(words.contains("promote it first"), "{words}");
     wait_copied(cluster, &second);
-    second.rbd(&["mirror", "image", "promote", IMAGE]);
+    // Until its daemon has let go of the copy this is refused.
+    wait_until("the copy to be promoted", || {
+        second.try_rbd(&["mirror", "image", "promote", IMAGE]).status.success()
+    });
     look(&shadow).holds(&copy(&second)).unwrap_or_else(|e| panic!("after the move: {e}"));
 }

@@ -269,6 +269,8 @@ fn snapshots_taken_and_removed_again_leave_destaging_by_object_as_it_was() {
     site.flush();
     let stats = site.stats();
     assert!(stats["rbd"]["librbd"].is_null(), "{}", stats["rbd"]);
+    let depth = stats["rbd"]["depth"].as_u64().expect("a number");
+    assert!((8..=64).contains(&depth), "{depth} objects at a time");
     assert_eq!(stats["rbd"]["turned_back"], 0, "no OSD refused what went to it: {}", stats["rbd"]);
     server.stop().expect("a clean stop");
     image.is_whole_and_free(&look(&shadow));
