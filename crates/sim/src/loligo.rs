@@ -63,7 +63,7 @@ impl Engine for Loligo {
         superblock.layout.limit = cfg.limit;
         core.flush().map_err(|e| refusal(&e.into()))?;
         let opened = open(cache, core, superblock, &options(cfg)).map_err(|e| refusal(&e))?;
-        let seen = opened.compare(core, usize::MAX).map_err(|e| refusal(&e.into()))?;
+        let seen = opened.compare(core, usize::MAX, || true).map_err(|e| refusal(&e.into()))?;
         if seen.different > 0 {
             let text = format!("{} of {} clean blocks differ from the core", seen.different, seen.compared);
             return Err(Refusal { damage: false, text });
