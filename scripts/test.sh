@@ -5,7 +5,8 @@
 # Longer forms, by environment:
 #   FUZZ_S=60            seconds for every fuzzer (10 without it)
 #   LOLIGO_SEEDS=100000  seeds of the simulation (2,000 without it); LOLIGO_SEED=N runs that one alone
-#   LOLIGO_FRESH=n       200 seeds of the simulation from n on as well (none without it)
+#   LOLIGO_FRESH=n       the first of 200 seeds of the simulation that no run had before (drawn and printed without it; not with
+#                        LOLIGO_SEED)
 #   LOLIGO_LONG=1        20 rounds of what is done to RBD images on a cluster and to a ublk device in a virtual machine, and there an OSD
 #                        and a whole Debian (two hours or more; give TEST_MINUTES too)
 #   LOLIGO_TRACES=DIR    folder with the published block traces, for the miss ratios (skipped without it)
@@ -38,6 +39,14 @@ lock=()
 # The shipped program, for the tests that drive it from outside.
 LOLIGO_BIN=$(realpath "$dir")/release/loligo
 export LOLIGO_BIN
+
+# Below 2^32, where wide seeds begin; beyond all fixed ones.
+if [ -z "${LOLIGO_SEED:-}" ]; then
+    : "${LOLIGO_FRESH:=$((1000000000 + (RANDOM << 15 | RANDOM)))}"
+    export LOLIGO_FRESH
+    echo "Fresh seeds of the simulation; again: LOLIGO_FRESH=$LOLIGO_FRESH cargo test -p loligo-sim --test fresh" |
+        tee -a "$log"
+fi
 
 # step NAME COMMAND...: runs it, shows and logs what it says; a failure is counted and the rest still runs.
 step() {

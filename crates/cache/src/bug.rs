@@ -44,6 +44,10 @@ pub enum Bug {
     BridgedWithoutFallback,
     /// Changes go to the core before it is noted that what the forsaken cache holds is void.
     ForsakenUnnoted,
+    /// Requests go on after an exchange that broke off, so that engines of two kinds answer.
+    MixedEngines,
+    /// A cache that was taken away keeps its superblocks.
+    DetachedUnwiped,
     /// A pool gives its new member a first extent with the last owner's superblock in it.
     ExtentNotWiped,
     /// A pool's table is written where the one in use is.

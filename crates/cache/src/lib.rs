@@ -3,17 +3,22 @@
 //! * [`Core`] is one shard: [`Core::step`] for every event, [`Core::settle`] after each batch, [`Core::next_deadline`]
 //!   for when to come back.
 //! * [`Router`] splits a volume's requests over shards and joins their answers.
+//! * [`desk`] is the post between the threads of a volume, [`bare`] the engine of one without a cache, and [`exchange`]
+//!   puts the one in the other's place under clients that wait.
 //! * [`open`] holds what happens before and after service, over `SyncIo`: format, recover, compare, close, inspect.
 
 pub mod api;
 mod audit;
 mod back;
+pub mod bare;
 mod bug;
 mod checkpoint;
 mod control;
 mod core;
+pub mod desk;
 mod destage;
 mod durability;
+pub mod exchange;
 mod forsaken;
 mod freeze;
 mod guard;

@@ -153,6 +153,13 @@ pub fn traces_of_a_format(dev: &mut dyn SyncIo) -> Result<bool, IoError> {
 /// Those of the device.
 pub fn wipe(dev: &mut dyn SyncIo) -> Result<(), IoError> {
     for (at, saved) in SUPERBLOCKS.into_iter().zip(veil::SAVED) {
+        // The magic goes first: a write that is torn must not leave it beside half of what it vouches for.
+        let mut raw = vec![0; SUPERBLOCK];
+        if dev.read_at(at, &mut raw).is_ok() {
+            raw[..512].fill(0);
+            dev.write_at(at, &raw)?;
+            dev.flush()?;
+        }
         dev.write_at(at, &vec![0; SUPERBLOCK])?;
         dev.write_at(saved, &[0; veil::BLOCK])?;
         dev.flush()?;

@@ -300,6 +300,7 @@ impl Core {
         }
         if from_core {
             self.core_busy -= 1;
+            self.destage.client_done();
         }
         if self.lost.is_some() {
             if self.read_task(key).pending == 0 {

@@ -93,6 +93,7 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         self.core_busy -= 1;
+        self.destage.client_done();
         if result.is_ok() {
             self.destage.health.worked();
         }

@@ -2,6 +2,7 @@
 
 use loligo_cache::Refused;
 use loligo_shard::Snapshot;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Places that are named.
@@ -15,7 +16,30 @@ pub(crate) fn told(snapshots: &[Snapshot], offset: u64) -> Option<String> {
 fn text<'a>(refused: impl Iterator<Item = &'a Refused>, offset: u64) -> Option<String> {
     let refused: Vec<&Refused> = refused.collect();
     let why = &refused.first()?.why;
-    let mut ranges: Vec<_> = refused.iter().flat_map(|r| r.ranges.iter().cloned()).collect();
+    let (ranges, joined) = joined(refused.iter().flat_map(|r| r.ranges.iter().cloned()).collect());
+    let places = refused.iter().map(|r| r.places).sum::<u64>() - joined;
+    let more = match places - ranges.len().min(NAMED) as u64 {
+        0 => String::new(),
+        n => format!(" and in {n} more places"),
+    };
+    let (untried, _) = self::joined(refused.iter().flat_map(|r| r.untried_ranges.iter().cloned()).collect());
+    let others = if untried.len() > NAMED { " and more" } else { "" };
+    let beside = match refused.iter().map(|r| r.untried).sum::<u64>() {
+        0 => String::new(),
+        n => format!(
+            "; {n} blocks of 4 KiB beside them were not tried, in sectors {}{others}",
+            sectors(&untried, offset)
+        ),
+    };
+    Some(format!(
+        "the core refuses writes to its sectors of 512 bytes {}{more} ({why}){beside}. They stay dirty on the cache, everything else goes \
+         on: have the disk remap them or replace it, then flush again",
+        sectors(&ranges, offset)
+    ))
+}
+
+/// `ranges` in order, with neighbours as one, and how many fewer they are by that.
+fn joined(mut ranges: Vec<Range<u64>>) -> (Vec<Range<u64>>, u64) {
     ranges.sort_unstable_by_key(|r| r.start);
     let found = ranges.len();
     ranges.dedup_by(|next, last| {
@@ -25,25 +49,15 @@ fn text<'a>(refused: impl Iterator<Item = &'a Refused>, offset: u64) -> Option<S
         }
         joins
     });
-    let joined = (found - ranges.len()) as u64;
-    let places = refused.iter().map(|r| r.places).sum::<u64>() - joined;
-    let sector = |r: &std::ops::Range<u64>| {
-        format!("{} to {}", (r.start + offset) / 512, (r.end + offset).div_ceil(512) - 1)
-    };
-    let named: Vec<String> = ranges.iter().take(NAMED).map(sector).collect();
-    let more = match places - named.len() as u64 {
-        0 => String::new(),
-        n => format!(" and in {n} more places"),
-    };
-    let beside = match refused.iter().map(|r| r.untried).sum::<u64>() {
-        0 => String::new(),
-        n => format!("; {n} blocks of 4 KiB beside them wait to be tried"),
-    };
-    Some(format!(
-        "the core refuses writes to its sectors of 512 bytes {}{more} ({why}){beside}. They stay dirty on the cache, everything else goes \
-         on: have the disk remap them or replace it, then flush again",
-        named.join(", ")
-    ))
+    let fewer = (found - ranges.len()) as u64;
+    (ranges, fewer)
+}
+
+/// The first of `ranges` as sectors of the device.
+fn sectors(ranges: &[Range<u64>], offset: u64) -> String {
+    let of =
+        |r: &Range<u64>| format!("{} to {}", (r.start + offset) / 512, (r.end + offset).div_ceil(512) - 1);
+    ranges.iter().take(NAMED).map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// Between two lines of the log.
@@ -78,10 +92,11 @@ mod tests {
     #[test]
     fn refused_sectors_of_all_shards_are_told_as_the_device_has_them() {
         const MIB: u64 = 1 << 20;
-        let of = |ranges: Vec<std::ops::Range<u64>>, untried| Refused {
+        let of = |ranges: Vec<Range<u64>>, untried: u64| Refused {
             places: ranges.len() as u64,
             ranges,
             untried,
+            untried_ranges: (untried > 0).then_some(4 * MIB..4 * MIB + untried * 4096).into_iter().collect(),
             why: "why".to_owned(),
         };
         assert_eq!(text([].iter(), 0), None);
@@ -91,7 +106,7 @@ mod tests {
             of(vec![MIB..MIB + 4096, 2 * MIB..2 * MIB + 4096], 3),
         ];
         let told = text(shards.iter(), MIB).expect("there are some");
-        assert!(told.contains("bytes 4096 to 4103, 6136 to 6151, 20480 to 20480 (why); 3 blocks"), "{told}");
+        assert!(told.contains("bytes 4096 to 4103, 6136 to 6151, 20480 to 20480 (why); 3 blocks of 4 KiB beside them were not tried, in sectors 10240 to 10263."), "{told}");
         let many = Refused { places: 1000, ..of((0..20).map(|i| i * MIB..i * MIB + 4096).collect(), 0) };
         let told = text([many].iter(), 0).expect("there are some");
         assert!(told.contains("14336 to 14343 and in 992 more places (why). They"), "{told}");

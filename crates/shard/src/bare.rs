@@ -1,123 +1,67 @@
-//! A core exported as it is: every request becomes one operation on the device, and its completion the answer.
+//! A core served as it is: the engine for that, on a ring.
 
 use crate::cached::Answers;
 use crate::mail::{Ask, Said, Snapshot};
 use crate::port::Port;
 use crate::status;
-use loligo_block::{Answer, Buf, Completion, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Ring};
-use loligo_cache::api::Control;
+use loligo_block::{Answer, Completion, Reply, ReqKind, Request, Ring};
+use loligo_cache::api::{Control, Effect};
+use loligo_cache::bare::Bare as Plain;
 use loligo_cache::params::Params;
-use loligo_cache::stats::Stats;
-use slab::Slab;
 use std::sync::mpsc::Sender;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Read,
-    Write,
-    Flush,
-}
-
-#[derive(Debug)]
-struct Task {
-    id: ReqId,
-    since: u64,
-    class: Class,
-    /// A flush follows before the answer.
-    flush_after: bool,
-}
-
-/// The trivial engine.
+/// The trivial engine with the device that it works on.
 #[derive(Debug)]
 pub(crate) struct Bare {
     pub(crate) core: Port,
-    size: u64,
-    tasks: Slab<Task>,
+    engine: Plain,
     done: Vec<Completion>,
-    stats: Stats,
+    effects: Vec<Effect>,
 }
 
 impl Bare {
     pub(crate) fn new(core: Port, size: u64) -> Bare {
-        Bare { core, size, tasks: Slab::new(), done: Vec::new(), stats: Stats::default() }
+        Bare { core, engine: Plain::new(size), done: Vec::new(), effects: Vec::new() }
     }
 
     pub(crate) fn request(&mut self, ring: &mut Ring, now: u64, req: Request, to: &mut impl Answers) {
-        let flush = matches!(req.kind, ReqKind::Flush);
-        let inside = req.offset.checked_add(req.len).is_some_and(|end| end <= self.size);
-        if !flush && (!inside || req.len == 0) {
-            let result = if inside { Ok(Answer::Done) } else { Err(ReqError::Invalid) };
-            return to.answer(Reply { id: req.id, result });
+        let status = matches!(req.kind, ReqKind::Status).then_some(req.offset);
+        self.engine.request(now, req, &mut self.effects);
+        if let (Some(offset), Some(Effect::Answer(Reply { result: Ok(Answer::Extents(runs)), .. }))) =
+            (status, self.effects.last_mut())
+        {
+            let len = runs.iter().map(|run| run.len).sum();
+            *runs = status::of_core(&self.core, offset, len);
         }
-        let (class, flush_after, kind) = match req.kind {
-            ReqKind::Read => {
-                self.stats.read_bytes += req.len;
-                (Class::Read, false, OpKind::Read(Buf::alloc(req.len as usize)))
-            }
-            ReqKind::Write(data) => {
-                self.stats.write_bytes += req.len;
-                (Class::Write, false, OpKind::Write { data, fua: req.fua })
-            }
-            ReqKind::WriteZeroes { unmap } => {
-                (Class::Write, req.fua, OpKind::WriteZeroes { len: req.len, unmap })
-            }
-            ReqKind::Discard => (Class::Write, req.fua, OpKind::Discard { len: req.len }),
-            ReqKind::Flush => (Class::Flush, false, OpKind::Flush),
-            ReqKind::Status => {
-                let runs = status::of_core(&self.core, req.offset, req.len);
-                return to.answer(Reply { id: req.id, result: Ok(Answer::Extents(runs)) });
-            }
-        };
-        match class {
-            Class::Read => self.stats.core_read_bytes += req.len,
-            Class::Write => self.stats.core_write_bytes += req.len,
-            Class::Flush => self.stats.core_flushes += 1,
-        }
-        let tag = self.tasks.insert(Task { id: req.id, since: now, class, flush_after }) as u64;
-        let offset = if flush { 0 } else { req.offset };
-        self.done.extend(self.core.submit(ring, now, Op { tag, offset, kind }));
+        self.carry_out(ring, now, to);
     }
 
     /// Takes completions and answers them.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         self.core.poll(ring, now, &mut self.done);
         while let Some(c) = self.done.pop() {
-            self.completed(ring, now, c, to);
+            if let Err(e) = &c.result {
+                tracing::warn!(error = %e, "an operation on the core failed");
+            }
+            self.engine.done(now, c.tag, c.buf, c.result, &mut self.effects);
+            self.carry_out(ring, now, to);
         }
     }
 
-    fn completed(&mut self, ring: &mut Ring, now: u64, c: Completion, to: &mut impl Answers) {
-        let key = c.tag as usize;
-        let task = &mut self.tasks[key];
-        if c.result.is_ok() && std::mem::take(&mut task.flush_after) {
-            self.stats.core_flushes += 1;
-            let flush = Op { tag: c.tag, offset: 0, kind: OpKind::Flush };
-            self.done.extend(self.core.submit(ring, now, flush));
-            return;
-        }
-        let task = self.tasks.remove(key);
-        let histogram = match task.class {
-            Class::Read => &mut self.stats.read_ns,
-            Class::Write => &mut self.stats.write_ns,
-            Class::Flush => &mut self.stats.flush_ns,
-        };
-        histogram.saturating_record(now.saturating_sub(task.since));
-        let result = match (c.result, c.buf) {
-            (Ok(()), Some(buf)) => Ok(Answer::Data(std::iter::once(buf.freeze()).collect())),
-            (Ok(()), None) => Ok(Answer::Done),
-            (Err(e), _) => {
-                self.stats.io_errors += 1;
-                tracing::warn!(error = %e, "an operation on the core failed");
-                Err(ReqError::from(&e))
+    fn carry_out(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
+        for effect in self.effects.drain(..) {
+            match effect {
+                Effect::Io(_, op) => self.done.extend(self.core.submit(ring, now, op)),
+                Effect::Answer(reply) => to.answer(reply),
+                Effect::Missed(_) | Effect::Controlled(..) => {}
             }
-        };
-        to.answer(Reply { id: task.id, result });
+        }
     }
 
     pub(crate) fn ask(&mut self, ask: Ask, said: Sender<Said>, connections: usize) {
         let answer = match ask {
             Ask::Snapshot => Said::Snapshot(Box::new(Snapshot {
-                stats: self.stats.clone(),
+                stats: self.engine.stats.clone(),
                 mode: None,
                 params: Params::default(),
                 poisoned: None,
@@ -134,7 +78,7 @@ impl Bare {
                 Said::Done(Err("this volume is served bare: it has no cache to set anything of".to_owned()))
             }
             Ask::Resize(bytes) => {
-                self.size = bytes;
+                self.engine.resize(bytes);
                 Said::Done(Ok(()))
             }
             Ask::Control(_)
@@ -152,11 +96,11 @@ impl Bare {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.tasks.len()
+        self.engine.in_flight()
     }
 
     /// Whether nothing is under way at the core either: it may do more than was asked of it.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.tasks.is_empty() && self.core.is_quiet()
+        self.engine.in_flight() == 0 && self.core.is_quiet()
     }
 }

@@ -5,14 +5,12 @@ use crate::port::Port;
 use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
-use loligo_cache::{Core, Part, Router};
+use loligo_cache::desk::{Desk, Letter};
+use loligo_cache::{Core, Router};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-
-/// The top byte of a part's id names the thread that asks.
-const ORIGIN_SHIFT: u32 = 56;
 
 /// Where answers go.
 pub(crate) trait Answers {
@@ -40,7 +38,7 @@ enum Cause {
 pub(crate) struct Cached {
     me: u16,
     core: Core,
-    router: Router,
+    desk: Desk,
     cache: Port,
     disk: Port,
     /// First byte of the core that is exported.
@@ -50,7 +48,6 @@ pub(crate) struct Cached {
     outgoing: Vec<Vec<Mail>>,
     events: VecDeque<Event>,
     effects: Vec<Effect>,
-    parts: Vec<Part>,
     done: Vec<Completion>,
     /// Status parts under way: id and offset on the volume.
     status: Vec<(ReqId, u64)>,
@@ -76,7 +73,7 @@ impl Cached {
             me: p.me,
             seq_promotion: p.core.params().seq_promotion,
             core: p.core,
-            router: p.router,
+            desk: Desk::new(p.me, p.router),
             cache: p.cache,
             disk: p.disk,
             home_start: p.home_start,
@@ -84,7 +81,6 @@ impl Cached {
             boxes: p.boxes,
             events: VecDeque::new(),
             effects: Vec::new(),
-            parts: Vec::new(),
             done: Vec::new(),
             status: Vec::new(),
             asked: Slab::new(),
@@ -93,39 +89,35 @@ impl Cached {
 
     /// A client's request: its parts go to the shards that own their windows.
     pub(crate) fn request(&mut self, req: Request, to: &mut impl Answers) {
-        let mut parts = std::mem::take(&mut self.parts);
-        if let Some(refused) = self.router.route(req, &mut parts) {
+        let (me, events, status, outgoing) =
+            (self.me, &mut self.events, &mut self.status, &mut self.outgoing);
+        let refused = self.desk.request(req, |shard, part, hint| match shard == me {
+            true => submit(events, status, part, hint),
+            false => outgoing[usize::from(shard)].push(Mail::Letter(Letter::Part(part, hint))),
+        });
+        if let Some(refused) = refused {
             to.answer(refused);
         }
-        for mut part in parts.drain(..) {
-            part.request.id |= u64::from(self.me) << ORIGIN_SHIFT;
-            if part.shard == self.me {
-                self.part(part.request, part.hint);
-            } else {
-                self.outgoing[usize::from(part.shard)].push(Mail::Part(part.request, part.hint));
+    }
+
+    /// What another thread wrote, or this one to itself.
+    pub(crate) fn letter(&mut self, letter: Letter, to: &mut impl Answers) {
+        match letter {
+            Letter::Part(req, hint) => submit(&mut self.events, &mut self.status, req, hint),
+            Letter::Answered(reply) => {
+                if let Some(whole) = self.desk.answered(reply) {
+                    to.answer(whole);
+                }
             }
-        }
-        self.parts = parts;
-    }
-
-    /// A part for this shard.
-    pub(crate) fn part(&mut self, req: Request, hint: Hint) {
-        if matches!(req.kind, ReqKind::Status) {
-            self.status.push((req.id, req.offset));
-        }
-        self.events.push_back(Event::Submit(req, hint));
-    }
-
-    /// The answer of another shard to a part that went out from here.
-    pub(crate) fn answered(&mut self, reply: Reply, to: &mut impl Answers) {
-        if let Some(whole) = self.router.answered(reply) {
-            to.answer(whole);
+            Letter::Missed(id) => self.desk.missed(id),
         }
     }
 
-    /// A part of a split request was not wholly in the cache of its shard.
-    pub(crate) fn missed(&mut self, id: ReqId) {
-        self.router.missed(id);
+    fn send(&mut self, (origin, letter): (u16, Letter), to: &mut impl Answers) {
+        match origin == self.me {
+            true => self.letter(letter, to),
+            false => self.outgoing[usize::from(origin)].push(Mail::Letter(letter)),
+        }
     }
 
     /// Takes completions, feeds the engine everything there is and carries out what it wants, until it is quiet.
@@ -172,10 +164,7 @@ impl Cached {
                     }
                 }
                 Effect::Answer(reply) => self.answer(reply, to),
-                Effect::Missed(id) => match own(id) {
-                    (origin, id) if origin == self.me => self.missed(id),
-                    (origin, id) => self.outgoing[usize::from(origin)].push(Mail::Missed(id)),
-                },
+                Effect::Missed(id) => self.send(Desk::miss(id), to),
                 Effect::Controlled(id, result) => {
                     if let Some(said) = self.asked.try_remove(id as usize) {
                         // Nobody may be waiting any more.
@@ -194,13 +183,7 @@ impl Cached {
             let (_, offset) = self.status.swap_remove(at);
             *runs = status::refine(&self.disk, self.home_start + offset, std::mem::take(runs));
         }
-        let (origin, id) = own(reply.id);
-        reply.id = id;
-        if origin == self.me {
-            self.answered(reply, to);
-        } else {
-            self.outgoing[usize::from(origin)].push(Mail::Answered(reply));
-        }
+        self.send(Desk::reply(reply), to);
     }
 
     pub(crate) fn ask(&mut self, ask: Ask, said: Sender<Said>, connections: usize) {
@@ -210,14 +193,14 @@ impl Cached {
                     && p.seq_promotion != self.seq_promotion
                 {
                     self.seq_promotion = p.seq_promotion;
-                    self.router.set_promotion(p.seq_promotion);
+                    self.desk.router_mut().set_promotion(p.seq_promotion);
                 }
                 let id = self.asked.insert(said) as u64;
                 self.events.push_back(Event::Control(id, control));
             }
             Ask::Snapshot => {
                 let mut stats = self.core.stats();
-                self.router.add_to(&mut stats);
+                self.desk.router().add_to(&mut stats);
                 let snapshot = Snapshot {
                     stats,
                     mode: Some(self.core.mode()),
@@ -242,7 +225,7 @@ impl Cached {
                 let result = self.core.reach(bytes).map_err(|e| e.to_string());
                 if result.is_ok() {
                     // What was let in before keeps the old end.
-                    self.router.resize(bytes);
+                    self.desk.router_mut().resize(bytes);
                 }
                 let _ = said.send(Said::Done(result));
             }
@@ -272,7 +255,7 @@ impl Cached {
 
     /// Requests of this thread's clients that are not answered.
     pub(crate) fn in_flight(&self) -> usize {
-        self.router.in_flight()
+        self.desk.router().in_flight()
     }
 
     /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
@@ -285,9 +268,12 @@ impl Cached {
     }
 }
 
-/// The thread that asked for a part, and the part's id there.
-fn own(id: ReqId) -> (u16, ReqId) {
-    ((id >> ORIGIN_SHIFT) as u16, id & ((1 << ORIGIN_SHIFT) - 1))
+/// A part for this shard.
+fn submit(events: &mut VecDeque<Event>, status: &mut Vec<(ReqId, u64)>, req: Request, hint: Hint) {
+    if matches!(req.kind, ReqKind::Status) {
+        status.push((req.id, req.offset));
+    }
+    events.push_back(Event::Submit(req, hint));
 }
 
 fn event(c: Completion) -> Event {

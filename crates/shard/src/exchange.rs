@@ -1,41 +1,18 @@
-//! Engines that are exchanged under clients that wait, from the pause to its end.
-//!
-//! A pause ends in one of three ways: the engines that were there go on, all threads have the other ones, or every request
-//! fails. There is no fourth: threads with engines of two kinds would answer one client through the cache and another past it.
+//! Engines that are exchanged under clients that wait: what threads do by [`Gate`](loligo_cache::exchange::Gate), from the thread that
+//! has it done.
 
 use crate::draft;
 use crate::mail::{Ask, Handle};
 use crate::start::{Backend, CoreSource};
+use loligo_cache::exchange::{Ending, Pause};
 use std::time::Duration;
 
-/// A volume whose clients wait. Dropping it lets them go on with the engines that are there.
+/// A volume whose clients wait. Dropping it lets them go on, or has every request fail where an exchange broke off.
 #[derive(Debug)]
 #[must_use = "clients wait as long as it is there"]
 pub struct Paused {
     handle: Handle,
-    over: bool,
-}
-
-/// Why engines were not exchanged.
-#[derive(Debug)]
-pub enum NotExchanged {
-    /// Nothing was tried; clients still wait.
-    Refused(String, Paused),
-    /// It was not over in time in every thread: every request fails from now on.
-    Failed(String),
-}
-
-impl NotExchanged {
-    /// Has every request fail also where nothing was tried; why.
-    pub fn fail(self) -> String {
-        match self {
-            NotExchanged::Refused(why, paused) => {
-                paused.fail();
-                why
-            }
-            NotExchanged::Failed(why) => why,
-        }
-    }
+    state: Pause,
 }
 
 impl Handle {
@@ -44,58 +21,54 @@ impl Handle {
     /// # Errors
     /// Where that takes longer than `limit`, because a device does not answer; clients go on then as if nothing had been.
     pub fn pause(&self, limit: Duration) -> Result<Paused, String> {
-        let paused = Paused { handle: self.clone(), over: false };
+        let paused = Paused { handle: self.clone(), state: Pause::default() };
         self.wait_within(self.ask_all(|| Ask::Pause), limit)?;
         Ok(paused)
     }
 }
 
 impl Paused {
-    /// Gives every thread another engine, over `core`, for a volume of so many bytes in blocks of so many, and lets clients go
-    /// on. A thread has it once the one that was there is quiet: a cached one has been stopped before.
+    /// Gives every thread another engine, over `core`, for a volume of so many bytes in blocks of so many. A thread has it once
+    /// the one that was there is quiet: a cached one has been stopped before.
     ///
     /// # Errors
-    /// Where the backend is for another number of threads, and where it takes longer than `limit` in any thread, because a
-    /// device does not answer.
+    /// Where the backend is for another number of threads, so that nothing was tried. Where it takes longer than `limit` in any
+    /// thread, because a device does not answer: then every request fails once this is dropped.
     pub fn exchange(
-        self,
+        &mut self,
         core: CoreSource,
         backend: Backend,
         extent: (u64, u32),
         limit: Duration,
-    ) -> Result<(), NotExchanged> {
-        let drafts = match draft::all(core, backend, self.handle.shards(), extent) {
-            Ok(drafts) => drafts,
-            Err(why) => return Err(NotExchanged::Refused(why.to_string(), self)),
-        };
+    ) -> Result<(), String> {
+        let drafts = draft::all(core, backend, self.handle.shards(), extent).map_err(|e| e.to_string())?;
+        self.state.exchanging();
         let ask = |(n, draft)| self.handle.ask(n, Ask::Exchange(Box::new(draft)));
         let said = drafts.into_iter().enumerate().map(ask).collect();
-        match self.handle.wait_within(said, limit) {
-            Ok(()) => Ok(()),
-            Err(why) => {
-                self.fail();
-                Err(NotExchanged::Failed(why))
-            }
-        }
+        self.handle.wait_within(said, limit)?;
+        self.state.exchanged();
+        Ok(())
     }
 
-    /// Has every request fail from now on. A thread that hears of it late holds its clients until then.
-    pub fn fail(mut self) {
-        self.over = true;
-        drop(self.handle.ask_all(|| Ask::Fail));
+    /// How it will end.
+    pub fn state(&mut self) -> &mut Pause {
+        &mut self.state
     }
 }
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        if !self.over {
-            if std::thread::panicking() {
-                // Nobody knows how far it had come.
-                drop(self.handle.ask_all(|| Ask::Fail));
-                return;
+        if std::thread::panicking() {
+            // Nobody knows how far it had come.
+            self.state.broke();
+        }
+        match self.state.end() {
+            // A thread that hears of it late holds its clients until then.
+            Ending::Fail => drop(self.handle.ask_all(|| Ask::Fail)),
+            Ending::Resume => {
+                // A thread that has ended holds nobody up.
+                let _ = self.handle.wait_all(self.handle.ask_all(|| Ask::Resume));
             }
-            // A thread that has ended holds nobody up.
-            let _ = self.handle.wait_all(self.handle.ask_all(|| Ask::Resume));
         }
     }
 }

@@ -14,7 +14,6 @@ mod exchange;
 mod locals;
 mod looper;
 mod mail;
-mod pause;
 mod port;
 mod sockets;
 mod start;
@@ -22,7 +21,7 @@ mod status;
 
 pub use alone::Alone;
 pub use draft::Draft;
-pub use exchange::{NotExchanged, Paused};
+pub use exchange::Paused;
 pub use locals::Local;
 pub use mail::{Ask, Handle, Said, Snapshot};
 pub use start::{Backend, CoreSource, Ended, Plan, Running, start};

@@ -3,12 +3,13 @@
 
 use crate::bare::Bare;
 use crate::cached::{Answers, Cached};
+use crate::draft::Draft;
 use crate::locals::Clients;
 use crate::mail::{Ask, Mail, Mailbox, Said};
-use crate::pause::Pause;
 use crate::sockets::{Ready, Sockets};
 use crate::start::CACHE_ID;
 use loligo_block::{Foreign, IoError, Reply, ReqError, Request, Ring};
+use loligo_cache::exchange::Gate;
 use loligo_export::{Listener, Peer};
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
@@ -46,9 +47,7 @@ pub(crate) struct Looper {
     /// Whose turn it is to get the next client.
     next_shard: usize,
     accept_again: Option<Instant>,
-    pause: Pause,
-    /// Every request fails.
-    failed: bool,
+    gate: Gate<Request, Sender<Said>, Box<Draft>>,
     draining: Option<Sender<Said>>,
     ending: bool,
 }
@@ -76,8 +75,7 @@ impl Looper {
             mail: VecDeque::new(),
             next_shard: 0,
             accept_again: None,
-            pause: Pause::default(),
-            failed: false,
+            gate: Gate::default(),
             draining: None,
             ending: false,
         }
@@ -123,10 +121,12 @@ impl Looper {
         }
         self.clients.server.tick(clock, &mut self.requests);
         loop {
-            self.pause.hold(&mut self.requests);
+            self.gate.hold(&mut self.requests);
             for req in self.requests.drain(..) {
                 match &mut self.engine {
-                    _ if self.failed => self.clients.answer(Reply { id: req.id, result: Err(ReqError::Io) }),
+                    _ if self.gate.is_failed() => {
+                        self.clients.answer(Reply { id: req.id, result: Err(ReqError::Io) })
+                    }
                     Engine::Cached(e) => e.request(req, &mut self.clients),
                     Engine::Bare(e) => e.request(&mut self.ring, now, req, &mut self.clients),
                 }
@@ -189,25 +189,22 @@ impl Looper {
 
     fn open(&mut self, clock: Instant, letter: Mail) {
         match (letter, &mut self.engine) {
-            (Mail::Part(req, hint), Engine::Cached(e)) => e.part(req, hint),
-            (Mail::Answered(reply), Engine::Cached(e)) => e.answered(reply, &mut self.clients),
-            (Mail::Missed(id), Engine::Cached(e)) => e.missed(id),
-            (Mail::Part(..) | Mail::Answered(_) | Mail::Missed(_), Engine::Bare(_)) => {
+            (Mail::Letter(letter), Engine::Cached(e)) => e.letter(letter, &mut self.clients),
+            (Mail::Letter(_), Engine::Bare(_)) => {
                 unreachable!("a bare engine asks no other thread, and comes when nothing is under way to any")
             }
             (Mail::Socket { socket, read_only }, _) => add(&mut self.clients, socket, read_only, clock),
             (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
             (Mail::Mount(desk), _) => self.clients.add_mount(*desk),
-            (Mail::Ask(Ask::Pause, said), _) => self.pause.begin(said),
-            (Mail::Ask(Ask::Exchange(next), said), _) => self.pause.exchange(next, said),
+            (Mail::Ask(Ask::Pause, said), _) => self.gate.begin(said),
+            (Mail::Ask(Ask::Exchange(next), said), _) => self.gate.exchange(next, said),
             (Mail::Ask(Ask::Resume, said), _) => {
-                self.pause.end(&mut self.requests);
+                self.gate.end(&mut self.requests);
                 let _ = said.send(Said::Done(Ok(())));
             }
             (Mail::Ask(Ask::Fail, said), _) => {
-                self.failed = true;
-                self.pause.end(&mut self.requests);
+                self.gate.fail(&mut self.requests);
                 let _ = said.send(Said::Done(Ok(())));
             }
             (Mail::Ask(Ask::Abandon(why), said), _) => {
@@ -217,7 +214,7 @@ impl Looper {
             }
             (Mail::Ask(Ask::Drain, said), _) => {
                 // Whoever was held is answered, by whatever engine is there.
-                self.pause.end(&mut self.requests);
+                self.gate.end(&mut self.requests);
                 self.listeners.clear();
                 self.accept_again = None;
                 self.draining = Some(said);
@@ -249,12 +246,15 @@ impl Looper {
 
     /// Says that nothing is under way, and exchanges the engine, where a pause has come so far.
     fn paused(&mut self) {
-        self.pause.tell(self.in_flight());
+        if let Some(said) = self.gate.rested(self.in_flight()) {
+            // Nobody may be waiting any more.
+            let _ = said.send(Said::Done(Ok(())));
+        }
         let quiet = || match &self.engine {
             Engine::Cached(e) => e.is_quiet(),
             Engine::Bare(e) => e.is_quiet(),
         };
-        if let Some((draft, said)) = self.pause.next(quiet) {
+        if let Some((draft, said)) = self.gate.next(quiet) {
             self.ring.readmit(CACHE_ID);
             self.engine = draft.make(&self.boxes);
             // Nobody may be waiting any more.

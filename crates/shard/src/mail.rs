@@ -2,8 +2,9 @@
 
 use crate::draft::Draft;
 use crate::locals::{Asker, Local};
-use loligo_block::{Letterbox, Reply, ReqId, Request};
-use loligo_cache::api::{Control, Hint};
+use loligo_block::{Letterbox, Request};
+use loligo_cache::api::Control;
+use loligo_cache::desk::Letter;
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
@@ -85,12 +86,8 @@ pub struct Snapshot {
 /// One message.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// Part of a request for a window of the receiver's. The top byte of its id names the thread that asks.
-    Part(Request, Hint),
-    /// The answer to such a part.
-    Answered(Reply),
-    /// Such a part was not wholly in the cache; comes before its answer.
-    Missed(ReqId),
+    /// A part of a request, or what became of one.
+    Letter(Letter),
     /// A client that the listening thread accepted, and whether it may only read.
     Socket { socket: OwnedFd, read_only: bool },
     /// A request of a client in this process.

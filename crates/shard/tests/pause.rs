@@ -5,7 +5,7 @@ use loligo_block::{
     Ring, Submit, SyncIo,
 };
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Ask, Backend, CoreSource, NotExchanged, Plan, Running, start};
+use loligo_shard::{Ask, Backend, CoreSource, Plan, Running, start};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -80,12 +80,13 @@ fn who_asks_during_a_pause_waits_and_is_answered_by_the_engine_that_came() {
     let running = bare(Box::new(ram(1)));
     let handle = running.handle().clone();
     assert_eq!(ask(&running).recv_timeout(LONG), Ok(Ok(1)));
-    let pause = handle.pause(LONG).expect("nothing is under way");
+    let mut pause = handle.pause(LONG).expect("nothing is under way");
     let (first, second) = (ask(&running), ask(&running));
     assert!(first.recv_timeout(MOMENT).is_err(), "it waits");
     pause
         .exchange(CoreSource::Device(Box::new(ram(2))), Backend::Bare, (SIZE, 512), LONG)
         .expect("another engine");
+    drop(pause);
     assert_eq!((first.recv_timeout(LONG), second.recv_timeout(LONG)), (Ok(Ok(2)), Ok(Ok(2))));
     assert_eq!(ask(&running).recv_timeout(LONG), Ok(Ok(2)));
     running.join().expect("a clean end");
@@ -122,13 +123,13 @@ fn a_stop_during_a_pause_answers_who_was_held() {
 fn engines_for_another_number_of_threads_are_refused_and_none_is_exchanged() {
     let running = bare(Box::new(ram(5)));
     let handle = running.handle().clone();
-    let pause = handle.pause(LONG).expect("nothing is under way");
+    let mut pause = handle.pause(LONG).expect("nothing is under way");
     let read = OpenOptions { read_only: true, exclusive: None, direct: false };
     let own = std::env::current_exe().expect("this program has a path");
     let cache = DeviceFile::open(own, &read).expect("it is a file").into();
     let none = Backend::Cached { cache, cores: Vec::new(), home_start: 0 };
     let refused = pause.exchange(CoreSource::Device(Box::new(ram(6))), none, (SIZE, 512), LONG);
-    let Err(NotExchanged::Refused(why, pause)) = refused else { panic!("{refused:?}") };
+    let why = refused.expect_err("it is for no thread");
     assert!(why.contains("number of shards"), "{why}");
     drop(pause);
     assert_eq!(ask(&running).recv_timeout(LONG), Ok(Ok(5)));

@@ -51,6 +51,10 @@ pub struct Config {
     /// One step of the workload in so many makes a block of the core unreadable until it is written (0: none does); what
     /// rots on the cache may become unreadable too.
     pub spoil_one_in: u64,
+    /// Clients come to any thread, not only to the first.
+    pub homes: bool,
+    /// The cache is taken away and given back while clients are served.
+    pub exchanges: bool,
     /// A rule the engine is to break.
     pub bug: Option<Bug>,
     /// How the clients behave.
@@ -218,6 +222,8 @@ impl Config {
             tables: Tables::default(),
             region: 0,
             spoil_one_in: 0,
+            homes: false,
+            exchanges: false,
             bug,
             load: Load::draw(rng, mode),
             faults: rng.chance(1, 4) && bug.is_none() || bug == Some(Bug::CrcCheckDropped),
@@ -240,7 +246,8 @@ impl Config {
         cfg
     }
 
-    /// Adds what only wide seeds have: tables in which everything collides, large regions and requests, and bad sectors.
+    /// Adds what only wide seeds have: tables in which everything collides, large regions and requests, bad
+    /// sectors, clients at every thread, and a cache that comes and goes.
     pub fn widen(&mut self, rng: &mut Rng) {
         if rng.chance(2, 3) {
             self.tables = Tables { stamps: 1 << 3, recent: 1 << 5, locks: 1 };
@@ -253,6 +260,13 @@ impl Config {
         }
         if rng.chance(2, 3) {
             self.spoil_one_in = rng.pick(&[20, 60]);
+        }
+        self.homes = rng.chance(3, 4);
+        let plain = !self.faults && !self.share && self.load.cools_one_in == 0 && !self.load.fill;
+        // A cache whose volume is smaller than its core is not attached to a volume that is served.
+        self.exchanges = rng.chance(3, 4) && plain && self.core_reserve == 0;
+        if self.exchanges && rng.chance(2, 3) {
+            self.shards = self.shards.max(2);
         }
     }
 

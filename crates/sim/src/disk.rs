@@ -226,6 +226,11 @@ impl Disk {
         self.flight.len()
     }
 
+    /// Whether anything of `owner`'s is in flight.
+    pub fn is_busy_for(&self, owner: usize) -> bool {
+        self.flight.iter().any(|f| f.owner == owner)
+    }
+
     /// Whether anything in flight will change it.
     pub fn is_changing(&self) -> bool {
         self.flight.iter().any(|f| f.op.is_mutation())

@@ -4,6 +4,7 @@ use crate::config::Config;
 use loligo_block::{Reply, Request, SyncIo};
 use loligo_cache::Alone;
 use loligo_cache::api::{Effect, Event, Hint, Nanos};
+use loligo_cache::desk::Letter;
 use std::ops::Range;
 
 /// Why an engine did not start.
@@ -29,6 +30,15 @@ pub struct Parts {
     pub doubled: Vec<Range<u64>>,
     /// Other metadata.
     pub image: Vec<Range<u64>>,
+}
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub enum Sent {
+    /// To the client.
+    Client(Reply),
+    /// To the thread that asked for the part.
+    Thread(usize, Letter),
 }
 
 /// An engine of one or more shards.
@@ -57,11 +67,16 @@ pub trait Engine: Sized {
     /// Shards.
     fn shards(&self) -> usize;
 
-    /// Splits a request into parts for shards.
-    fn route(&mut self, now: Nanos, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply>;
+    /// Splits a request that came to thread `home` into parts for shards.
+    fn route(&mut self, home: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply>;
 
-    /// A part is answered; the client's answer once the last one is.
-    fn join(&mut self, now: Nanos, part: Reply) -> Option<Reply>;
+    /// Where the answer of a shard goes.
+    fn reply(&self, _shard: usize, reply: Reply) -> Sent {
+        Sent::Thread(0, Letter::Answered(reply))
+    }
+
+    /// A letter has come to thread `home`; the client's answer once the last part of a request is answered.
+    fn letter(&mut self, home: usize, letter: Letter) -> Option<Reply>;
 
     /// One event for one shard.
     fn step(&mut self, shard: usize, now: Nanos, event: Event, fx: &mut Vec<Effect>);
@@ -100,6 +115,57 @@ pub trait Engine: Sized {
     /// Whether the cache by itself has this sector of the volume for a read.
     fn has_sector(&self, _sector: u32) -> bool {
         false
+    }
+
+    /// Starts without a cache.
+    ///
+    /// # Errors
+    /// [`Refusal`]; also where it knows no such start.
+    fn open_bare(_cfg: &Config, _core: &mut dyn SyncIo) -> Result<Self, Refusal> {
+        Err(Refusal { damage: false, text: "it has no bare engine".into() })
+    }
+
+    /// Whether the cache device holds no cache.
+    fn is_blank(_cache: &mut dyn SyncIo) -> bool {
+        false
+    }
+
+    /// Whether every thread serves without a cache.
+    fn is_bare(&self) -> bool {
+        false
+    }
+
+    /// Requests of the clients of thread `home` that are not answered.
+    fn in_flight(&self, _home: usize) -> usize {
+        0
+    }
+
+    /// Makes ready what is to take the place of the engines: bare ones, or those of the cache on the device.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn prepare(
+        &mut self,
+        _cfg: &Config,
+        _devices: Option<(&mut dyn SyncIo, &mut dyn SyncIo)>,
+    ) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Gives thread `home` the engine that was made ready.
+    fn exchange(&mut self, _home: usize) {}
+
+    /// Blocks that only the cache has.
+    fn dirty_blocks(&self) -> u64 {
+        0
+    }
+
+    /// Makes the cache void, or takes that back.
+    ///
+    /// # Errors
+    /// Where a device failed.
+    fn wipe(&mut self, _cache: &mut dyn SyncIo, _back: bool) -> Result<(), String> {
+        Ok(())
     }
 
     /// Counts anew what `shard` counts.

@@ -1,5 +1,6 @@
 //! A run: several lives of one cache, each with its load, its faults and its end, and a check of every sector between.
 
+mod exchange;
 mod filling;
 mod format;
 mod forsake;
@@ -35,6 +36,8 @@ const SIZES: u64 = 0x706f_6f6c;
 const BAD: u64 = 0x0062_6164;
 /// And a sixth one.
 const WIDER: u64 = 0x7769_6465;
+/// And a seventh one.
+const SWAPS: u64 = 0x0073_7761_7073;
 /// One step of the workload in so many changes the size of a share.
 const RESIZE_ONE_IN: u64 = 150;
 /// Largest read of a check, sectors.
@@ -116,6 +119,7 @@ pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Sum
             extra,
             sizes: Rng::new(seed ^ SIZES),
             bad: Rng::new(seed ^ BAD),
+            swaps: Rng::new(seed ^ SWAPS),
             storm: false,
             thaw_in: 0,
             thaw_at: 0,
@@ -148,6 +152,8 @@ struct Run<E> {
     sizes: Rng,
     /// For bad sectors.
     bad: Rng,
+    /// For caches that come and go.
+    swaps: Rng,
     /// Clients do not pause while the core is frozen.
     storm: bool,
     /// Steps of the workload until the core is thawed, and when it is at the latest, ns.
@@ -329,6 +335,9 @@ impl<E: Engine> Run<E> {
     }
 
     fn manage(&mut self) -> Result<(), Wrong> {
+        if self.w.is_plain() {
+            return Ok(());
+        }
         let control = match self.rng.below(4) {
             0 | 1 => {
                 self.w.cfg.mode = self.rng.pick(&Mode::ALL);
@@ -395,6 +404,16 @@ impl<E: Engine> Run<E> {
             Fate::RotCopy | Fate::RotMeta => return self.rot_meta(fate == Fate::RotCopy),
             Fate::None | Fate::Loud | Fate::Silent => {}
         }
+        while self.w.cfg.exchanges && self.swaps.chance(2, 3) {
+            if self.exchange()? {
+                return Ok(());
+            }
+            if self.swaps.chance(1, 2) {
+                self.verify()?;
+            }
+            let requests = self.swaps.skewed(10..300);
+            self.drive(requests)?;
+        }
         self.end()
     }
 
@@ -421,10 +440,11 @@ impl<E: Engine> Run<E> {
 
     /// How a life ends.
     fn end(&mut self) -> Result<(), Wrong> {
-        if self.extra.chance(1, 12) {
+        let bare = self.w.is_bare();
+        if self.extra.chance(1, 12) && !bare {
             return self.lose();
         }
-        if self.w.luck.chance(1, 12) {
+        if self.w.luck.chance(1, 12) && !bare {
             self.forsake()?;
         }
         let busy = self.filled > 0 || self.w.cfg.load.cools_one_in > 0;
@@ -444,14 +464,14 @@ impl<E: Engine> Run<E> {
                 self.w.marks.hit("crash after a flush");
                 self.crash();
             }
-            2 => self.stop()?,
+            2 if !bare => self.stop()?,
             3 => {
                 self.drain()?;
                 self.check_control("management")?;
                 if self.command(&Control::FlushDirty)? {
                     self.w.check_core()?;
                 }
-                if self.rng.chance(1, 2) {
+                if !bare && self.rng.chance(1, 2) {
                     self.stop()?;
                 } else {
                     self.crash();

@@ -1,27 +1,60 @@
 //! The real engine behind the simulator's seam: router, shards, and what happens before and after service.
 
 use crate::config::Config;
-use crate::engine::{Counters, Engine, Parts, Refusal};
-use loligo_block::{Reply, Request, SyncIo};
+use crate::engine::{Counters, Engine, Parts, Refusal, Sent};
+use loligo_block::{Reply, ReqId, Request, SyncIo};
 use loligo_cache::api::{Effect, Event, Hint, Nanos};
+use loligo_cache::bare::Bare;
+use loligo_cache::desk::{Desk, Letter};
 use loligo_cache::layout::{Layout, SHARD_BASE, SUPERBLOCKS};
-use loligo_cache::open::{Devices, FormatOptions, OpenError, OpenOptions, close, format, open};
+use loligo_cache::open::{Devices, FormatOptions, OpenError, OpenOptions, close, format, open, wipe};
 use loligo_cache::page::PER_PAGE;
 use loligo_cache::recover::{RecoverError, Report};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
 use loligo_cache::units::Stripe;
 use loligo_cache::{Alone, Config as CoreConfig, Core, Router};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A cache in service.
+/// What serves one thread.
+#[derive(Debug)]
+enum Thread {
+    Cached(Box<Core>, Desk),
+    /// With the requests that are on their way to it.
+    Bare(Bare, BTreeSet<ReqId>),
+}
+
+impl Thread {
+    fn core(&self) -> Option<&Core> {
+        match self {
+            Thread::Cached(core, _) => Some(core),
+            Thread::Bare(..) => None,
+        }
+    }
+}
+
+/// A volume in service.
 #[derive(Debug)]
 pub struct Loligo {
-    superblock: Superblock,
-    router: Router,
-    cores: Vec<Core>,
+    size: u64,
+    superblock: Option<Superblock>,
+    threads: Vec<Thread>,
     report: Report,
     was_clean: bool,
+    /// What is to take the place of each thread's engine, and the superblock of the cache that comes.
+    next: Vec<Option<Thread>>,
+    coming: Option<Superblock>,
+}
+
+impl Loligo {
+    fn cores(&self) -> impl Iterator<Item = &Core> {
+        self.threads.iter().filter_map(Thread::core)
+    }
+
+    fn bare(cfg: &Config) -> Thread {
+        Thread::Bare(Bare::new(cfg.core.size), BTreeSet::new())
+    }
 }
 
 fn options(cfg: &Config) -> OpenOptions {
@@ -63,7 +96,7 @@ impl Engine for Loligo {
         superblock.layout.limit = cfg.limit;
         core.flush().map_err(|e| refusal(&e.into()))?;
         let opened = open(cache, core, superblock, &options(cfg)).map_err(|e| refusal(&e))?;
-        let seen = opened.compare(core, usize::MAX).map_err(|e| refusal(&e.into()))?;
+        let seen = opened.compare(core, usize::MAX, || true).map_err(|e| refusal(&e.into()))?;
         if seen.different > 0 {
             let text = format!("{} of {} clean blocks differ from the core", seen.different, seen.compared);
             return Err(Refusal { damage: false, text });
@@ -85,47 +118,151 @@ impl Engine for Loligo {
         };
         let configs: Vec<CoreConfig> = (0..cfg.shards).map(of_shard).collect();
         let superblock = opened.superblock;
-        let cores = configs.into_iter().zip(opened.shards).map(|(c, r)| Core::new(c, r)).collect();
-        let router =
-            Router::new(superblock.home_length, cfg.core.logical_block, cfg.shards, cfg.params.seq_promotion);
-        Ok(Loligo { superblock, router, cores, report, was_clean })
+        let size = superblock.home_length;
+        let router = || Router::new(size, cfg.core.logical_block, cfg.shards, cfg.params.seq_promotion);
+        let of_thread = |(me, (c, r))| Thread::Cached(Box::new(Core::new(c, r)), Desk::new(me, router()));
+        let threads: Vec<_> = (0..).zip(configs.into_iter().zip(opened.shards)).map(of_thread).collect();
+        let next = threads.iter().map(|_| None).collect();
+        Ok(Loligo { size, superblock: Some(superblock), threads, report, was_clean, next, coming: None })
+    }
+
+    fn open_bare(cfg: &Config, core: &mut dyn SyncIo) -> Result<Loligo, Refusal> {
+        core.flush().map_err(|e| refusal(&e.into()))?;
+        Ok(Loligo {
+            size: cfg.core.size,
+            superblock: None,
+            threads: (0..cfg.shards).map(|_| Loligo::bare(cfg)).collect(),
+            report: Report::default(),
+            was_clean: false,
+            next: (0..cfg.shards).map(|_| None).collect(),
+            coming: None,
+        })
     }
 
     fn close(mut self, cfg: &Config, cache: &mut dyn SyncIo) -> Result<(), String> {
-        let finals: Vec<u64> = self.cores.iter().map(Core::last_seq).collect();
-        let dirty = self.cores.iter().map(Core::dirty_blocks).sum();
-        close(cache, &mut self.superblock, &finals, cfg.mode, dirty, cfg.bug).map_err(|e| e.to_string())
+        let finals: Vec<u64> = self.cores().map(Core::last_seq).collect();
+        let dirty = self.dirty_blocks();
+        let Some(superblock) = &mut self.superblock else { return Ok(()) };
+        close(cache, superblock, &finals, cfg.mode, dirty, cfg.bug).map_err(|e| e.to_string())
     }
 
     fn size(&self) -> u64 {
-        self.superblock.home_length
+        self.size
     }
 
     fn shards(&self) -> usize {
-        self.cores.len()
+        self.threads.len()
     }
 
-    fn route(&mut self, _now: Nanos, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply> {
-        let mut out = Vec::new();
-        let reply = self.router.route(req, &mut out);
-        parts.extend(out.into_iter().map(|p| (usize::from(p.shard), p.request, p.hint)));
-        reply
+    fn route(&mut self, home: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply> {
+        match &mut self.threads[home] {
+            Thread::Cached(_, desk) => {
+                desk.request(req, |shard, part, hint| parts.push((usize::from(shard), part, hint)))
+            }
+            Thread::Bare(_, coming) => {
+                coming.insert(req.id);
+                parts.push((home, req, Hint::default()));
+                None
+            }
+        }
     }
 
-    fn join(&mut self, _now: Nanos, part: Reply) -> Option<Reply> {
-        self.router.answered(part)
+    fn reply(&self, shard: usize, reply: Reply) -> Sent {
+        match &self.threads[shard] {
+            Thread::Cached(..) => {
+                let (to, letter) = Desk::reply(reply);
+                Sent::Thread(usize::from(to), letter)
+            }
+            Thread::Bare(..) => Sent::Client(reply),
+        }
+    }
+
+    fn letter(&mut self, home: usize, letter: Letter) -> Option<Reply> {
+        match (&mut self.threads[home], letter) {
+            (Thread::Cached(_, desk), Letter::Answered(reply)) => desk.answered(reply),
+            (Thread::Cached(_, desk), Letter::Missed(id)) => {
+                desk.missed(id);
+                None
+            }
+            (_, letter) => panic!("thread {home} can do nothing with {letter:?}"),
+        }
     }
 
     fn step(&mut self, shard: usize, now: Nanos, event: Event, fx: &mut Vec<Effect>) {
-        self.cores[shard].step(now, event, fx);
+        match (&mut self.threads[shard], event) {
+            (Thread::Cached(core, _), event) => core.step(now, event, fx),
+            (Thread::Bare(bare, coming), Event::Submit(req, _)) => {
+                assert!(coming.remove(&req.id), "a bare engine was asked by another thread");
+                bare.request(now, req, fx);
+            }
+            (Thread::Bare(bare, _), Event::Done { tag, buf, result }) => {
+                bare.done(now, tag, buf, result, fx);
+            }
+            (Thread::Bare(..), Event::Control(id, _)) => fx.push(Effect::Controlled(id, Ok(()))),
+            (Thread::Bare(..), Event::Tick) => {}
+        }
     }
 
     fn settle(&mut self, shard: usize, now: Nanos, fx: &mut Vec<Effect>) {
-        self.cores[shard].settle(now, fx);
+        if let Thread::Cached(core, _) = &mut self.threads[shard] {
+            core.settle(now, fx);
+        }
     }
 
     fn next_deadline(&self, shard: usize, now: Nanos) -> Option<Nanos> {
-        self.cores[shard].next_deadline(now)
+        self.threads[shard].core().and_then(|core| core.next_deadline(now))
+    }
+
+    fn is_blank(cache: &mut dyn SyncIo) -> bool {
+        matches!(Superblock::load(cache), Err(SuperError::Absent))
+    }
+
+    fn is_bare(&self) -> bool {
+        self.cores().next().is_none()
+    }
+
+    fn in_flight(&self, home: usize) -> usize {
+        match &self.threads[home] {
+            Thread::Cached(_, desk) => desk.router().in_flight(),
+            Thread::Bare(bare, coming) => bare.in_flight() + coming.len(),
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        cfg: &Config,
+        devices: Option<(&mut dyn SyncIo, &mut dyn SyncIo)>,
+    ) -> Result<(), Refusal> {
+        let made = match devices {
+            None => (0..cfg.shards).map(|_| Some(Loligo::bare(cfg))).collect(),
+            Some((cache, core)) => {
+                let opened = Loligo::open(cfg, cache, core)?;
+                self.coming = opened.superblock;
+                opened.threads.into_iter().map(Some).collect()
+            }
+        };
+        self.next = made;
+        Ok(())
+    }
+
+    fn exchange(&mut self, home: usize) {
+        if let Some(next) = self.next[home].take() {
+            self.threads[home] = next;
+        }
+        if self.next.iter().all(Option::is_none) {
+            self.superblock = self.coming.take();
+        }
+    }
+
+    fn dirty_blocks(&self) -> u64 {
+        self.cores().map(Core::dirty_blocks).sum()
+    }
+
+    fn wipe(&mut self, cache: &mut dyn SyncIo, back: bool) -> Result<(), String> {
+        match &mut self.superblock {
+            Some(superblock) if back => superblock.store(cache).map_err(|e| e.to_string()),
+            _ => wipe(cache).map_err(|e| e.to_string()),
+        }
     }
 
     fn after_clean_stop(&self) -> Option<bool> {
@@ -133,28 +270,29 @@ impl Engine for Loligo {
     }
 
     fn poisoned(&self) -> bool {
-        self.cores.iter().any(|c| c.poisoned().is_some())
+        self.cores().any(|c| c.poisoned().is_some())
     }
 
     fn is_lost(&self, shard: usize) -> bool {
-        self.cores[shard].lost().is_some()
+        self.threads[shard].core().is_some_and(|c| c.lost().is_some())
     }
 
     fn alone(&self, shard: usize) -> Option<Alone> {
-        self.cores[shard].alone()
+        self.threads[shard].core().and_then(Core::alone)
     }
 
     fn freezes(&self) -> bool {
-        self.cores.len() == 1
+        self.threads.len() == 1 && !self.is_bare()
     }
 
     fn has_sector(&self, sector: u32) -> bool {
         let offset = u64::from(sector) * 512;
-        self.cores[usize::from(Stripe::owner(offset, self.superblock.layout.shards))].has_sector(offset)
+        let owner = Stripe::owner(offset, self.threads.len() as u16);
+        self.threads[usize::from(owner)].core().is_some_and(|c| c.has_sector(offset))
     }
 
     fn audit(&self, shard: usize) -> Result<(), String> {
-        self.cores[shard].audit()
+        self.threads[shard].core().map_or(Ok(()), Core::audit)
     }
 
     fn counters(&self) -> Counters {
@@ -166,7 +304,7 @@ impl Engine for Loligo {
             ("recovery: older image entries", self.report.older_entries),
             ("recovery: after a clean stop", u64::from(self.was_clean)),
         ];
-        for core in &self.cores {
+        for core in self.cores() {
             let s = core.stats();
             all.extend([
                 ("engine: evictions", s.evictions),

@@ -2,6 +2,7 @@
 //! engine asks, in seeded order, and shows every answer to the oracle.
 
 mod bad;
+mod exchange;
 mod freeze;
 mod judge;
 mod rescue;
@@ -9,15 +10,19 @@ mod rescue;
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::disk::{Crash, Disk, Nanos};
-use crate::engine::{Engine, Parts, Refusal};
+use crate::engine::{Engine, Parts, Refusal, Sent};
 use crate::marks::Marks;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::sync::{Fuse, SyncDisk};
 use crate::trace::Trace;
+use exchange::Gates;
+pub use exchange::Noted;
 use freeze::Freezing;
 use loligo_block::{Reply, Request};
 use loligo_cache::api::{Control, ControlId, Dev, Effect, Event};
+use loligo_cache::desk::{Desk, Letter};
+use loligo_cache::exchange::Ending;
 use std::collections::{BTreeSet, VecDeque};
 
 /// What went against the rules, in words.
@@ -41,9 +46,20 @@ struct Controlling {
     errors: Vec<String>,
 }
 
+/// What comes to a thread.
+#[derive(Debug)]
+enum Mail {
+    Event(Event),
+    Pause(u64),
+    Exchange(u64),
+    End(Ending),
+}
+
 #[derive(Debug)]
 enum Out {
-    Reply(Reply),
+    Whole(Reply),
+    /// Letters to threads, in order.
+    Letters(Vec<(usize, Letter)>),
     Controlled(ControlId, Result<(), String>),
 }
 
@@ -92,9 +108,14 @@ pub struct World<E> {
     /// The core was taken.
     pub lost: bool,
     engine: Option<E>,
-    inbox: Vec<VecDeque<(Nanos, Event)>>,
+    inbox: Vec<VecDeque<(Nanos, Mail)>>,
     outbox: Vec<VecDeque<(Nanos, Out)>>,
     deadlines: Vec<Option<Nanos>>,
+    /// Misses that go out with the next answer.
+    missed: Vec<Vec<(usize, Letter)>>,
+    gates: Gates,
+    /// What is remembered outside the devices, and what the core's label says.
+    pub noted: Noted,
     controlling: Option<Controlling>,
     freezing: Option<Freezing>,
     controlled: Option<Result<(), String>>,
@@ -143,6 +164,9 @@ impl<E: Engine> World<E> {
             inbox: Vec::new(),
             outbox: Vec::new(),
             deadlines: Vec::new(),
+            missed: Vec::new(),
+            gates: Gates::default(),
+            noted: Noted::default(),
             controlling: None,
             freezing: None,
             controlled: None,
@@ -183,7 +207,14 @@ impl<E: Engine> World<E> {
         let (mut cache, mut core) =
             (SyncDisk::new(&mut self.cache, fuse), SyncDisk::new(&mut self.core, fuse));
         let engine = E::open(&self.cfg, &mut cache, &mut core)?;
+        self.run_on(engine);
+        Ok(())
+    }
+
+    fn run_on(&mut self, engine: E) {
         let n = engine.shards();
+        self.missed = (0..n).map(|_| Vec::new()).collect();
+        self.gates = Gates::new(n);
         self.inbox = (0..n).map(|_| VecDeque::new()).collect();
         self.outbox = (0..n).map(|_| VecDeque::new()).collect();
         self.deadlines = (0..n).map(|s| engine.next_deadline(s, self.now)).collect();
@@ -193,7 +224,6 @@ impl<E: Engine> World<E> {
         self.stopping = false;
         self.lost = false;
         self.pumps = 0;
-        Ok(())
     }
 
     /// Marks the stopped engine's cache as clean.
@@ -236,6 +266,7 @@ impl<E: Engine> World<E> {
         self.controlling = None;
         self.controlled = None;
         self.end_rescue();
+        self.gates = Gates::default();
         if self.shrinking.take().is_some() {
             self.marks.hit("crash while shrinking");
         }
@@ -254,18 +285,10 @@ impl<E: Engine> World<E> {
     /// Hands a request to the engine.
     pub fn ask(&mut self, req: Request) {
         self.doubt(&req);
-        let Some(engine) = &mut self.engine else { return };
         self.trace.note(self.now, "ask", req.id, req.offset ^ (req.len << 40));
         self.trace.say(|| format!("{:?} fua {} at {} +{}", req.kind, req.fua, req.offset, req.len));
-        let mut parts = Vec::new();
-        let reply = engine.route(self.now, req, &mut parts);
-        for (shard, part, hint) in parts {
-            let due = self.hop(shard);
-            self.inbox[shard].push_back((due, Event::Submit(part, hint)));
-        }
-        if let Some(reply) = reply {
-            self.outbox[0].push_back((self.now, Out::Reply(reply)));
-        }
+        let home = self.home();
+        self.enter(home, vec![req]);
     }
 
     /// Has every shard count anew what it counts along the way.
@@ -290,7 +313,7 @@ impl<E: Engine> World<E> {
         self.controlled = None;
         for shard in 0..left {
             let due = self.hop(shard);
-            self.inbox[shard].push_back((due, Event::Control(id, control.clone())));
+            self.inbox[shard].push_back((due, Mail::Event(Event::Control(id, control.clone()))));
         }
     }
 
@@ -311,7 +334,7 @@ impl<E: Engine> World<E> {
         self.trace.note(self.now, "control", id, 1);
         self.trace.say(|| format!("{control:?}"));
         let due = self.hop(0);
-        self.inbox[0].push_back((due, Event::Control(id, control)));
+        self.inbox[0].push_back((due, Mail::Event(Event::Control(id, control))));
     }
 
     /// Whether a management request is under way.
@@ -394,18 +417,24 @@ impl<E: Engine> World<E> {
             // Mail and completions come in any order between them, each in its own.
             loop {
                 let mail = self.inbox[shard].front().is_some_and(|(due, _)| *due <= self.now);
-                let next = match (mail, done.is_empty()) {
+                let by_mail = match (mail, done.is_empty()) {
                     (false, true) => break,
-                    (true, false) if self.rng.chance(1, 2) => self.inbox[shard].pop_front().map(|m| m.1),
-                    (true, true) => self.inbox[shard].pop_front().map(|m| m.1),
-                    _ => done.pop_front(),
+                    (true, false) => self.rng.chance(1, 2),
+                    (by_mail, _) => by_mail,
                 };
-                batch.extend(next);
+                match if by_mail { self.inbox[shard].pop_front() } else { None } {
+                    None => batch.extend(done.pop_front()),
+                    Some((_, Mail::Event(event))) => batch.push(event),
+                    Some((_, mail)) => self.gate_mail(shard, mail),
+                }
             }
             if batch.is_empty() {
                 match self.deadlines[shard] {
                     Some(due) if due <= self.now => batch.push(Event::Tick),
-                    _ => continue,
+                    _ => {
+                        self.gate_turn(shard);
+                        continue;
+                    }
                 }
             }
             // What comes before a freeze or a thaw is carried out before it.
@@ -417,6 +446,7 @@ impl<E: Engine> World<E> {
                 self.run(shard, turn.into_iter().collect())?;
             }
             self.run(shard, batch)?;
+            self.gate_turn(shard);
         }
         Ok(())
     }
@@ -480,9 +510,22 @@ impl<E: Engine> World<E> {
                     }
                     disk.submit(self.now, shard, op);
                 }
-                // Statistics only.
-                Effect::Missed(_) => {}
-                Effect::Answer(reply) => self.send_back(shard, Out::Reply(reply)),
+                Effect::Missed(id) => {
+                    let (to, letter) = Desk::miss(id);
+                    self.missed[shard].push((usize::from(to), letter));
+                }
+                Effect::Answer(reply) => {
+                    let Some(engine) = &self.engine else { continue };
+                    let out = match engine.reply(shard, reply) {
+                        Sent::Client(reply) => Out::Whole(reply),
+                        Sent::Thread(to, letter) => {
+                            let mut letters = std::mem::take(&mut self.missed[shard]);
+                            letters.push((to, letter));
+                            Out::Letters(letters)
+                        }
+                    };
+                    self.send_back(shard, out);
+                }
                 Effect::Controlled(id, result) => self.send_back(shard, Out::Controlled(id, result)),
             }
         }
@@ -500,10 +543,11 @@ impl<E: Engine> World<E> {
         for shard in 0..self.outbox.len() {
             while self.outbox[shard].front().is_some_and(|(due, _)| *due <= self.now) {
                 match self.outbox[shard].pop_front() {
-                    Some((_, Out::Reply(part))) => {
-                        let whole = self.engine.as_mut().and_then(|e| e.join(self.now, part));
-                        if let Some(reply) = whole {
-                            self.answered(reply)?;
+                    Some((_, Out::Whole(reply))) => self.answered(reply)?,
+                    Some((_, Out::Letters(letters))) => {
+                        for (to, letter) in letters {
+                            let whole = self.engine.as_mut().and_then(|e| e.letter(to, letter));
+                            whole.map_or(Ok(()), |reply| self.answered(reply))?;
                         }
                     }
                     Some((_, Out::Controlled(id, result))) => self.heard_control(id, result)?,
@@ -564,6 +608,7 @@ impl<E: Engine> World<E> {
             let (lo, hi) = (first / 8 * 8, (first + count).next_multiple_of(8).min(self.oracle.sectors()));
             let allowed = self.broken
                 || refused
+                || self.is_failed()
                 || self.oracle.may_fail(lo, hi - lo, &asked.ticket)
                 || self.was_lost(reply.id, &asked);
             if !allowed {

@@ -2,6 +2,7 @@
 
 use loligo_block::{Answer, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event, Hint, Nanos};
+use loligo_cache::desk::Letter;
 use loligo_sim::config::Config;
 use loligo_sim::engine::{Engine, Parts, Refusal};
 use loligo_sim::life::run;
@@ -116,13 +117,16 @@ impl<F: Flaw> Engine for PassThrough<F> {
         1
     }
 
-    fn route(&mut self, _: Nanos, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply> {
+    fn route(&mut self, _: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply> {
         parts.push((0, req, Hint::default()));
         None
     }
 
-    fn join(&mut self, _: Nanos, part: Reply) -> Option<Reply> {
-        Some(part)
+    fn letter(&mut self, _: usize, letter: Letter) -> Option<Reply> {
+        match letter {
+            Letter::Answered(reply) => Some(reply),
+            Letter::Part(..) | Letter::Missed(_) => None,
+        }
     }
 
     fn step(&mut self, _: usize, _: Nanos, event: Event, fx: &mut Vec<Effect>) {

@@ -128,3 +128,8 @@ fn changes_made_again_without_their_payload_are_caught() {
 fn a_bridged_read_without_a_fallback_is_caught() {
     is_caught_in(Bug::BridgedWithoutFallback, (WIDE..WIDE + WIDE_SEEDS).collect());
 }
+
+#[test]
+fn engines_of_two_kinds_after_a_broken_exchange_are_caught() {
+    is_caught_in(Bug::MixedEngines, (WIDE..WIDE + WIDE_SEEDS).collect());
+}

@@ -10,7 +10,18 @@ use loligo_sim::seeds::{WIDE, run_all};
 const SEEDS: u64 = 150;
 
 /// What the fixed seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 5] = [
+const PATHS: [&str; 16] = [
+    "a change that broke off",
+    "a detach taken back",
+    "a pause given up",
+    "a wiped cache made anew",
+    "an attach taken back",
+    "attached",
+    "crash while a cache came or went",
+    "crash while a cache was made",
+    "detached",
+    "every request fails",
+    "started bare",
     "a sector of the core went bad",
     "a slot went bad",
     "engine: checksum errors repaired",

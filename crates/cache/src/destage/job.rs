@@ -59,6 +59,8 @@ struct Piece {
     bad: bool,
     /// The core did not take it.
     refused: bool,
+    /// It is among what was made ready for the core.
+    made_ready: bool,
 }
 
 impl Piece {
@@ -90,6 +92,7 @@ struct CoreWrite {
 pub(crate) struct Job {
     number: u64,
     window: u32,
+    began: Nanos,
     state: State,
     way: Way,
     turn: Turn,
@@ -235,6 +238,7 @@ impl Core {
                 buf: None,
                 bad: false,
                 refused: false,
+                made_ready: false,
             })
             .collect::<Vec<_>>();
         self.destage.number += 1;
@@ -242,6 +246,7 @@ impl Core {
         let job = Job {
             number: self.destage.number,
             window,
+            began: now,
             state: State::Reading,
             way,
             turn,
@@ -441,6 +446,10 @@ impl Core {
         let why = down.or_else(|| bad.map(|b| self.bad_block_text(b)));
         let again = job.again;
         self.forget_clean();
+        // What was there when a flush was asked for may be a part of what replaced it.
+        let replaced = |p: &Piece| p.superseded && !p.made_ready && !p.filler;
+        let still = |p: &Piece| replaced(p) && self.index.get(p.block).is_some_and(|m| m.dirty != 0);
+        let left = job.pieces.iter().any(still);
         let refused = !again && self.destage.stuck.is_apart(job.window);
         if let Some(freeze) = self.freeze.as_mut().filter(|_| job.failed.is_some()) {
             freeze.later(job.window);
@@ -448,7 +457,11 @@ impl Core {
         // One made for a freeze may have left newer versions behind.
         let counts = |from: u64| from < job.number && !job.drains && !again;
         for f in self.destage.flushes.iter_mut().filter(|f| counts(f.from)) {
-            f.remaining.remove(&job.window);
+            if left {
+                f.left_in(job.window, self.cfg.stripe);
+            } else {
+                f.remaining.remove(&job.window);
+            }
             if refused {
                 f.refused.insert(job.window);
             }

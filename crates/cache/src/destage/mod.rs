@@ -19,7 +19,7 @@ pub(crate) use job::Job;
 use crate::api::{ControlId, Effect, Nanos};
 use crate::core::Core;
 use crate::room::Room;
-use crate::units::WINDOW_BLOCKS;
+use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
 use age::Age;
 use choose::Chooser;
 use depth::Depth;
@@ -53,6 +53,8 @@ const BACKOFF: Nanos = 1_000_000_000;
 const SOON: Nanos = 100_000;
 /// Empty windows looked at per settle.
 const LOOK: u32 = 1 << 16;
+/// Jobs of a window that may find a block replaced before a flush that waits for it is given up.
+const MOST_REPLACED: u32 = 200;
 
 /// An operator's wish that everything dirty now be in the core.
 #[derive(Debug)]
@@ -64,6 +66,23 @@ struct FlushAll {
     failed: Option<String>,
     /// Windows in which the core has refused something that was dirty.
     refused: BTreeSet<u32>,
+    /// Jobs of a window that left something behind because a client had replaced it.
+    replaced: BTreeMap<u32, u32>,
+}
+
+impl FlushAll {
+    /// A job of `window` left something there that was replaced meanwhile: another is to bring it, as often as that may be.
+    fn left_in(&mut self, window: u32, stripe: Stripe) {
+        let times = self.replaced.entry(window).or_default();
+        *times += 1;
+        if *times > MOST_REPLACED && self.failed.is_none() {
+            let at = stripe.global(window * WINDOW_BLOCKS as u32) * BLOCK;
+            self.failed = Some(format!(
+                "not all of it is in the core: blocks in the MiB at byte {at} of the volume are overwritten faster than they can \
+                 be brought there; flush again when less is written"
+            ));
+        }
+    }
 }
 
 /// The sweep's state.
@@ -91,6 +110,8 @@ pub(crate) struct Destage {
     cursor: u32,
     number: u64,
     writes: u32,
+    /// Operations of clients that the core has done since a job last wrote there.
+    beside: u32,
     flushes: Vec<FlushAll>,
     /// Clients that wait for a job to give its window up.
     blocked: u32,
@@ -132,6 +153,7 @@ impl Destage {
             cursor: 0,
             number: 0,
             writes: 0,
+            beside: 0,
             flushes: Vec::new(),
             blocked: 0,
             backoff: 0,
@@ -193,6 +215,11 @@ impl Destage {
     pub(crate) fn direct_write(&mut self, now: Nanos, on: bool) {
         self.direct = if on { self.direct + 1 } else { self.direct - 1 };
         self.last_direct = now;
+    }
+
+    /// The core has done an operation of a client's.
+    pub(crate) fn client_done(&mut self) {
+        self.beside = self.beside.saturating_add(1);
     }
 
     /// Whether any of the blocks is dirty and does not match its checksum.
@@ -287,7 +314,7 @@ impl Core {
         if wanted && now >= self.destage.backoff && self.journal_has_room(Room::Housekeeping) {
             self.start_jobs(now, fx);
         }
-        self.issue_core_writes(fx);
+        self.issue_core_writes(now, fx);
     }
 
     fn start_jobs(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
@@ -465,7 +492,14 @@ impl Core {
         let from = self.destage.number;
         // Whoever asks for it may have mended the core.
         self.destage.stuck.retry_all();
-        self.destage.flushes.push(FlushAll { id, from, remaining, failed: None, refused: BTreeSet::new() });
+        self.destage.flushes.push(FlushAll {
+            id,
+            from,
+            remaining,
+            failed: None,
+            refused: BTreeSet::new(),
+            replaced: BTreeMap::new(),
+        });
     }
 
     /// Blocks that the oldest flush still has before it, roughly (for progress).

@@ -28,6 +28,8 @@ pub struct Refused {
     pub places: u64,
     /// Dirty blocks beside them that wait untried: so many of their window were refused.
     pub untried: u64,
+    /// Where those are, as `ranges`.
+    pub untried_ranges: Vec<Range<u64>>,
     /// How the first of them failed.
     pub why: String,
 }
@@ -214,6 +216,14 @@ impl Stuck {
         self.windows.values().flat_map(|w| w.blocks.iter().copied())
     }
 
+    /// Those of windows whose rest was not tried that have not failed, dirty or not, ascending.
+    fn beside(&self) -> impl Iterator<Item = u32> {
+        self.windows.iter().filter(|(_, w)| w.rest).flat_map(|(window, w)| {
+            let first = window * WINDOW_BLOCKS as u32;
+            (first..=first + (WINDOW_BLOCKS as u32 - 1)).filter(|b| !w.blocks.contains(b))
+        })
+    }
+
     /// Why the first of them failed.
     fn first(&self) -> Option<&str> {
         self.windows.values().find(|w| !w.blocks.is_empty()).map(|w| w.why.as_str())
@@ -231,9 +241,18 @@ impl Core {
     /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
     pub fn core_refuses(&self) -> Option<Refused> {
         let why = self.destage.stuck.first()?.to_owned();
+        let (ranges, places) = self.runs_of(self.destage.stuck.blocks());
+        let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
+        let dirty = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty != 0);
+        let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
+        Some(Refused { ranges, places, untried, untried_ranges, why })
+    }
+
+    /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.
+    fn runs_of(&self, blocks: impl Iterator<Item = u32>) -> (Vec<Range<u64>>, u64) {
         let (mut ranges, mut places): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
         let (home, mut behind) = (self.cfg.home_start, None);
-        for block in self.destage.stuck.blocks() {
+        for block in blocks {
             let start = self.cfg.stripe.global(block) * BLOCK;
             let end = (start + BLOCK).min(self.cfg.home_length) + home;
             let start = start + home;
@@ -249,8 +268,7 @@ impl Core {
             }
             behind = Some(end);
         }
-        let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
-        Some(Refused { ranges, places, untried, why })
+        (ranges, places)
     }
 
     /// Blocks that the core refuses, and those that wait beside them.

@@ -28,11 +28,17 @@ pub struct Comparison {
 
 impl Opened {
     /// Compares up to `samples` clean blocks with the core, those of its first and last MiB first. A block that the core
-    /// cannot read is counted and says nothing. After 4 of them the rest of their MiB is not tried, after 16 nothing is.
+    /// cannot read is counted and says nothing. After 4 of them the rest of their MiB is not tried, after 16 nothing is, nor
+    /// once `patient`, which is asked after each of them, says no: a disk decides how long it takes to give a sector up.
     ///
     /// # Errors
     /// That the core is gone.
-    pub fn compare(&self, core: &mut dyn SyncIo, samples: usize) -> Result<Comparison, IoError> {
+    pub fn compare(
+        &self,
+        core: &mut dyn SyncIo,
+        samples: usize,
+        mut patient: impl FnMut() -> bool,
+    ) -> Result<Comparison, IoError> {
         let home = &self.superblock;
         let blocks = home.home_length.div_ceil(BLOCK);
         let edge = WINDOW.div_ceil(BLOCK).min(blocks);
@@ -60,10 +66,10 @@ impl Opened {
         }
         let mut c = Comparison::default();
         let mut raw = vec![0u8; BLOCK as usize];
-        let mut failed = (0, 0);
+        let (mut failed, mut given_up) = ((0, 0), false);
         for (block, meta) in chosen {
             let window = block / WINDOW_BLOCKS;
-            if c.unreadable >= MOST_UNREADABLE || failed == (window, MOST_IN_WINDOW) {
+            if given_up || c.unreadable >= MOST_UNREADABLE || failed == (window, MOST_IN_WINDOW) {
                 c.untried += 1;
                 continue;
             }
@@ -76,6 +82,7 @@ impl Opened {
                     c.unreadable += 1;
                     failed = if failed.0 == window { (window, failed.1 + 1) } else { (window, 1) };
                     c.first_unreadable.get_or_insert(at);
+                    given_up = !patient();
                     continue;
                 }
                 Ok(()) => {}

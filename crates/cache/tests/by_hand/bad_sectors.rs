@@ -136,6 +136,11 @@ impl SyncIo for Bad<'_> {
 
 /// Destages everything, opens the cache again and compares it with a core that has these bad bytes; also how many reads failed.
 fn compared(h: &mut Hand, bad: Range<u64>) -> (Comparison, u64) {
+    compared_while(h, bad, || true)
+}
+
+/// The same, for as long as that is said to be worth it.
+fn compared_while(h: &mut Hand, bad: Range<u64>, patient: impl FnMut() -> bool) -> (Comparison, u64) {
     h.control(Control::FlushDirty);
     h.quiet(false);
     h.tick(SECOND);
@@ -145,7 +150,7 @@ fn compared(h: &mut Hand, bad: Range<u64>) -> (Comparison, u64) {
     let opened = open::open(&mut h.cache, &mut h.disk, superblock, &options).unwrap();
     assert_eq!(opened.dirty_blocks(), 0);
     let mut disk = Bad(&mut h.disk, bad, 0);
-    let c = opened.compare(&mut disk, 1000).unwrap();
+    let c = opened.compare(&mut disk, 1000, patient).unwrap();
     (c, disk.2)
 }
 
@@ -170,4 +175,20 @@ fn comparing_with_many_unreadable_blocks_ends_soon() {
     assert_eq!((one.compared, one.untried, one.different, failed), (78, 252, 0, 4), "{one:?}");
     let (all, failed) = compared(&mut h, 0..CORE);
     assert_eq!((all.compared, all.untried, all.unreadable, failed), (0, 318, 16, 16), "{all:?}");
+}
+
+#[test]
+fn comparing_ends_when_its_failed_reads_took_too_long() {
+    let mut h = Hand::new();
+    for window in 0..40 {
+        h.fill(window * MIB, 8192, 1);
+    }
+    h.quiet(false);
+    let mut left = 2;
+    let (c, failed) = compared_while(&mut h, MIB..30 * MIB, || {
+        left -= 1;
+        left > 0
+    });
+    assert_eq!((c.unreadable, failed), (2, 2), "{c:?}");
+    assert_eq!(c.compared + c.unreadable + c.untried, 80, "{c:?}");
 }

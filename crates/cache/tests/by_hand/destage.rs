@@ -128,3 +128,62 @@ fn a_write_under_way_when_write_back_ends_is_in_the_core() {
     h.quiet(false);
     assert_eq!(h.shard.dirty_blocks(), 0);
 }
+
+/// Replaces a sector of a block that a flush waits for, after its slot was asked for and before the core is written.
+fn replaced_meanwhile(h: &mut Hand) -> bool {
+    h.tick(1000);
+    if h.slot_reads().is_empty() {
+        return false;
+    }
+    h.fill(512, 512, 2);
+    while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Cache && p.1.is_mutation()) {
+        h.complete(i, false);
+    }
+    true
+}
+
+#[test]
+fn a_flush_waits_for_what_is_left_of_a_block_replaced_meanwhile() {
+    let mut h = Hand::new();
+    h.fill(0, 4096, 1);
+    h.submit(ReqKind::Flush, 0, 0);
+    h.quiet(false);
+    let flush = h.control(Control::FlushDirty);
+    assert!(replaced_meanwhile(&mut h), "its slot is being read");
+    for _ in 0..20 {
+        h.quiet(false);
+        if h.outcome(flush).is_some() {
+            break;
+        }
+        h.tick(SECOND);
+    }
+    assert_eq!(h.outcome(flush), Some(&Ok(())));
+    assert_eq!(h.disk[4095], 1, "what was there before the flush is in the core");
+}
+
+#[test]
+fn a_flush_of_a_block_replaced_without_end_says_so() {
+    let mut h = Hand::new();
+    h.fill(0, 4096, 1);
+    h.submit(ReqKind::Flush, 0, 0);
+    h.quiet(false);
+    let flush = h.control(Control::FlushDirty);
+    for _ in 0..100_000 {
+        match h.slot_reads().first() {
+            Some(read) => {
+                let tag = h.pending[*read].1.tag;
+                replaced_meanwhile(&mut h);
+                if let Some(i) = h.pending.iter().position(|p| p.1.tag == tag) {
+                    h.complete(i, false);
+                }
+            }
+            None if h.pending.is_empty() => h.tick(SECOND / 100),
+            None => h.complete(0, false),
+        }
+        if h.outcome(flush).is_some() {
+            break;
+        }
+    }
+    let said = h.outcome(flush).expect("it comes to an end").as_ref().expect_err("not all of it is there");
+    assert!(said.contains("overwritten faster"), "{said}");
+}

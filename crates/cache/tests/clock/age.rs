@@ -4,6 +4,9 @@ use crate::world::{MIB, MS, Model, S, World};
 use loligo_block::ReqKind;
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
+use std::collections::VecDeque;
+
+const GIB: u64 = 1 << 30;
 
 /// Some dirty blocks, far fewer than the low watermark, and one hit in 150 ms for so long; how many are dirty then.
 fn trickle(params: Params, time: u64) -> u64 {
@@ -73,4 +76,40 @@ fn one_dirty_block_far_out_on_a_large_core_is_found() {
     w.write_block(size - MIB);
     w.pass(5 * S);
     assert_eq!(w.engine.dirty_blocks(), 0);
+}
+
+/// Reads of a core of its own, never fewer than 8 at once, for so long: how many were done.
+fn crowd(w: &mut World, time: u64) -> u64 {
+    let (end, mut done) = (w.now + time, 0);
+    let ask = |w: &mut World| {
+        let at = GIB + w.random(6 * GIB / 4096) * 4096;
+        w.submit(ReqKind::Read, at, 4096)
+    };
+    let mut under_way: VecDeque<u64> = (0..8).map(|_| ask(w)).collect();
+    while w.now < end {
+        let first = under_way.pop_front().expect("eight");
+        let next = ask(w);
+        under_way.push_back(next);
+        assert!(w.wait(first, 10 * S).is_some());
+        w.done.retain(|d| d.0 != first);
+        done += 1;
+    }
+    done
+}
+
+#[test]
+fn a_core_without_a_pause_takes_old_dirty_data_in_its_share() {
+    let params = Params { destage_age: 0, ..Params::default() };
+    let mut w = World::new(64 * MIB, 8 * GIB, params, Model::one_at_a_time());
+    let before = crowd(&mut w, 20 * S);
+    for i in 0..100 {
+        w.write_block(i * MIB);
+    }
+    crowd(&mut w, 60 * S);
+    assert_eq!(w.engine.dirty_blocks(), 100, "no bound, no share");
+    w.ask(Control::SetParams(Params::default()), S);
+    let during = crowd(&mut w, 20 * S);
+    crowd(&mut w, 40 * S);
+    assert_eq!(w.engine.dirty_blocks(), 0);
+    assert!(during * 10 >= before * 8, "{before} reads in 20 s without it, {during} beside it");
 }

@@ -9,10 +9,12 @@ use loligo_block::{CacheDevice, SyncIo};
 use loligo_cache::open::{self as engine, Devices, Large, Opened};
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Clean blocks compared with the core at start, beside those of its first and last MiB.
 const COMPARED: usize = 256;
+/// Once a block could not be read so long after the first was tried, no more are: each may cost half a minute.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is large for an RBD image: an operation of OSDs takes as long with 64 KiB as with 4, and from 512 KiB on so many 4 KiB slots
 /// cost more than the operation (docs/decisions/0019).
@@ -181,7 +183,10 @@ fn compare(
     o: &CacheOptions,
     options: &engine::OpenOptions,
 ) -> Result<()> {
-    let c = opened.compare(disk, COMPARED).context("the core cannot be read to compare it with the cache")?;
+    let begun = Instant::now();
+    let c = opened
+        .compare(disk, COMPARED, || begun.elapsed() < PATIENCE)
+        .context("the core cannot be read to compare it with the cache")?;
     let dirty = opened.dirty_blocks() * BLOCK;
     if let Some(at) = c.first_unreadable {
         say!(

@@ -1,7 +1,7 @@
 //! A cache that comes or goes while the volume is served: clients stay connected, and wait for as long as the engines are exchanged.
 //!
-//! A crash at any moment leaves what the next start takes for one of two things: the volume as it was before, or as it is after. What
-//! must be durable before what:
+//! A crash at any moment leaves what the next start takes for one of two things: the volume as it was before, or as it is after.
+//! [`Change`] says what must be durable before what, and what is taken back; the simulator runs the same. In words:
 //!
 //! **Detach.** While clients are served: everything dirty goes to the core, written through meanwhile so that it does not grow back.
 //! Then, with nothing under way and all requests held:
@@ -43,6 +43,7 @@ use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_cache::api::Control;
+use loligo_cache::exchange::{Change, Deed, Verdict};
 use loligo_cache::mode::Mode;
 use loligo_cache::open as engine;
 use loligo_cache::params::Params;
@@ -247,65 +248,127 @@ impl Volume {
         })
     }
 
-    /// Steps 1 to 5 of a detach.
+    /// Does one deed of a change after the other until it is over. Clients go on then, or are failed, as it ended.
+    fn carry_out(
+        &mut self,
+        mut change: Change,
+        mut pause: Paused,
+        mut deed: impl FnMut(&mut Volume, Deed, &mut Paused) -> Result<()>,
+    ) -> Result<(), Trouble> {
+        let mut why = None;
+        let verdict = loop {
+            match change.next() {
+                Ok(next) => {
+                    let done = deed(self, next, &mut pause);
+                    why = change.did(done, pause.state()).or(why);
+                }
+                Err(verdict) => break verdict,
+            }
+        };
+        drop(pause);
+        let why = why.unwrap_or_else(|| anyhow!("nothing failed"));
+        match verdict {
+            Verdict::Done => Ok(()),
+            Verdict::Kept => Err(Trouble::Kept(why)),
+            Verdict::Named => Err(Trouble::Named(why)),
+            Verdict::Broken => Err(Trouble::Broken(why)),
+        }
+    }
+
+    /// What a detach does while nothing is under way.
     fn take_cache_away(&mut self, pause: Paused, memory: &dyn Memory) -> Result<String, Trouble> {
-        let handle = self.app.handle.clone();
         let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
         let Some(HeldCache { file, superblock, .. }) = &self.left.held else { unreachable!("asked above") };
-        let (mut dev, superblock) = (file.sync_io(), superblock.clone());
-        let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, superblock) = (file.clone(), superblock.clone());
+        let mut dev = file.sync_io();
+        let mut superblock = Some(superblock.lock().unwrap_or_else(PoisonError::into_inner));
+        let name = self.options.name.clone();
+        self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
+            Deed::FlushDirty => v.flush_last(),
+            Deed::FlushCore => v
+                .left
+                .core
+                .backing
+                .sync_io()
+                .flush()
+                .context("the core cannot be flushed, so the cache stays"),
+            Deed::LabelClean => {
+                let label = v.left.core.home.as_mut().map_or(Ok(()), |home| home.detach(0, &file));
+                label.context("the cache stays")
+            }
+            Deed::StateClean => {
+                let clean = LastCache { dirty_bytes: Some(0), ..cache.clone() };
+                memory.cache_is(&name, clean).context("the cache stays")
+            }
+            Deed::Wipe => {
+                engine::wipe(&mut dev).context("the cache cannot be wiped").context("the cache stays")
+            }
+            Deed::Restore => Ok(superblock.as_mut().map_or(Ok(()), |s| s.store(&mut dev))?),
+            Deed::StateDirty => memory.cache_is(&name, cache.clone()),
+            Deed::LabelDirty => match (&mut v.left.core.home, &superblock) {
+                (Some(home), Some(superblock)) => home.attach(superblock, &file, false),
+                _ => Ok(()),
+            },
+            deed => {
+                superblock = None;
+                v.turn_bare(deed, pause, &cache, memory)
+            }
+        })?;
+        Ok(self.is_bare(&cache))
+    }
 
-        // 1
+    /// The last dirty blocks.
+    fn flush_last(&self) -> Result<()> {
+        let handle = &self.app.handle;
         let flushed = handle.wait_within(handle.ask_all(|| Ask::Control(Control::FlushDirty)), LIMIT);
         flushed.map_err(|why| anyhow!("the core does not have everything, so the cache stays: {why}"))?;
         let dirty = self.app.dirty_bytes();
-        ensure_kept(dirty == 0, || format!("{dirty} bytes are still dirty, so the cache stays: try again"))?;
-        self.left.core.backing.sync_io().flush().context("the core cannot be flushed, so the cache stays")?;
-        // 2 and 3
-        let clean = LastCache { dirty_bytes: Some(0), ..cache.clone() };
-        let void = || -> Result<()> {
-            if let Some(home) = &mut self.left.core.home {
-                home.detach(0, file)?;
-            }
-            memory.cache_is(&self.options.name, clean)?;
-            engine::wipe(&mut dev).context("the cache cannot be wiped")
-        };
-        if let Err(why) = void() {
-            let back = || -> Result<()> {
-                superblock.store(&mut dev)?;
-                memory.cache_is(&self.options.name, cache)?;
-                self.left.core.home.as_mut().map_or(Ok(()), |home| home.attach(&superblock, file, false))
-            };
-            return Err(match back() {
-                Ok(()) => Trouble::Kept(why.context("the cache stays")),
-                Err(_) => {
-                    pause.fail();
-                    Trouble::Broken(why)
-                }
-            });
-        }
-        drop(superblock);
-        self.go_bare(pause, &cache, memory)
+        ensure!(dirty == 0, "{dirty} bytes are still dirty, so the cache stays: try again");
+        Ok(())
     }
 
-    /// Steps 4 and 5.
+    /// A cache goes that is void already.
     fn go_bare(&mut self, pause: Paused, cache: &LastCache, memory: &dyn Memory) -> Result<String, Trouble> {
+        self.carry_out(Change::detach_void(), pause, |v, deed, pause| {
+            v.turn_bare(deed, pause, cache, memory)
+        })?;
+        Ok(self.is_bare(cache))
+    }
+
+    /// The deeds of a detach once the cache is void.
+    fn turn_bare(
+        &mut self,
+        deed: Deed,
+        pause: &mut Paused,
+        cache: &LastCache,
+        memory: &dyn Memory,
+    ) -> Result<()> {
         let handle = self.app.handle.clone();
-        // 4
-        if let Err(why) = memory.detached(&self.options.name) {
-            say!(
-                "warning: it is served bare from now on, but that cannot be remembered: the next start makes a new cache on {} ({why:#})",
-                cache.path.display()
-            );
+        match deed {
+            Deed::StateBare => memory.detached(&self.options.name).inspect_err(|why| {
+                say!(
+                    "warning: it is served bare from now on, but that cannot be remembered: the next start makes a new cache on {} ({why:#})",
+                    cache.path.display()
+                );
+            }),
+            Deed::Stop => {
+                let stopped = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
+                stopped.map_err(|why| anyhow!(why))
+            }
+            Deed::Exchange => {
+                // Its superblocks are not to be written again if this ends the volume.
+                self.left.void = true;
+                let extent = (self.app.info().size, self.told.block);
+                let exchanged = pause.exchange(self.left.core.source(), Backend::Bare, extent, LIMIT);
+                exchanged.map_err(|why| anyhow!(why))
+            }
+            deed => bail!("{deed:?} is no part of a detach"),
         }
-        // 5. One that fails to stop has nothing that anybody will miss.
-        let _ = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
-        let (size, block) = (self.app.info().size, self.told.block);
-        // Its superblocks are not to be written again if this ends the volume.
-        self.left.void = true;
-        pause
-            .exchange(self.left.core.source(), Backend::Bare, (size, block), LIMIT)
-            .map_err(|why| Trouble::Broken(anyhow!(why.fail())))?;
+    }
+
+    /// What is so once the engines are bare.
+    fn is_bare(&mut self, cache: &LastCache) -> String {
+        let size = self.app.info().size;
         self.left.void = false;
         self.governing = None;
         self.left.held = None;
@@ -315,13 +378,13 @@ impl Volume {
         o.params.clear();
         self.app.is_now(|info| info.cached_by(&self.options, None));
         let more = self.left.core.identity.size - size;
-        Ok(match more {
+        match more {
             0 => format!("detached: the core has everything, {} is no cache any more", cache.path.display()),
             n => format!(
                 "detached: the core has everything, {} is no cache any more; the volume gets {n} bytes larger with its next start",
                 cache.path.display()
             ),
-        })
+        }
     }
 
     fn attach(
@@ -372,16 +435,13 @@ impl Volume {
         });
         let cache::OpenCache { file, share, superblock, cores, made } = opened?;
         let home_start = superblock.home_start;
+        let backend = Backend::Cached { cache: file.clone(), cores, home_start };
         let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
         let mode = o.mode;
         // Whatever else the definition says by now counts with the next start.
         let next = ServeOptions { cache: options.cache, params: options.params, ..self.options.clone() };
         let before = std::mem::replace(&mut self.options, next);
         self.left.held = Some(held);
-        let backend = |v: &Volume| {
-            let file = v.left.held.as_ref().map(|h| h.file.clone()).expect("put there just now");
-            Backend::Cached { cache: file, cores, home_start }
-        };
         let done = self.paused(|v, pause| v.put_cache(pause, keys, memory, backend));
         if let Err(trouble) = done {
             self.options = before;
@@ -441,53 +501,49 @@ impl Volume {
         Ok(())
     }
 
-    /// Steps 1 to 4 of an attach.
+    /// What an attach does while nothing is under way.
     fn put_cache(
         &mut self,
         pause: Paused,
         keys: &CacheConfig,
         memory: &dyn Memory,
-        backend: impl FnOnce(&Volume) -> Backend,
+        backend: Backend,
     ) -> Result<(), Trouble> {
         let name = self.options.name.clone();
-        // 1
-        self.left.core.backing.sync_io().flush().context("the core cannot be flushed")?;
-        // 2
         let cache = self.last_cache().context("it has no cache")?;
-        if let Err(why) = memory.attached(&name, keys, cache) {
-            return Err(match memory.detached(&name) {
-                Ok(()) => Trouble::Kept(why),
-                Err(_) => Trouble::Named(why.context(
-                    "the daemon may remember the new cache after all, so that it stays where it is, empty, although the volume is \
-                     served as before: 'loligo release' lets go of it",
-                )),
-            });
-        }
-        // 3
-        if let (Some(home), Some(held)) = (&mut self.left.core.home, &self.left.held) {
-            let sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            // It is empty.
-            let through = self.options.cache.as_ref().is_some_and(|o| !o.mode.is_ahead_of_core());
-            if let Err(why) = home.attach(&sb, &held.file, through) {
-                return Err(match home.detach(0, &held.file).and_then(|()| memory.detached(&name)) {
-                    Ok(()) => Trouble::Kept(why),
-                    Err(_) => {
-                        pause.fail();
-                        Trouble::Broken(why)
-                    }
-                });
+        let held = self.left.held.as_ref().context("it has no cache")?;
+        let (file, superblock) = (held.file.clone(), held.superblock.clone());
+        // It is empty.
+        let through = self.options.cache.as_ref().is_some_and(|o| !o.mode.is_ahead_of_core());
+        let mut backend = Some(backend);
+        let done = self.carry_out(Change::attach(None), pause, |v, deed, pause| match deed {
+            Deed::FlushCore => v.left.core.backing.sync_io().flush().context("the core cannot be flushed"),
+            Deed::StateCached => memory.attached(&name, keys, cache.clone()),
+            Deed::LabelCached => match &mut v.left.core.home {
+                Some(home) => {
+                    let sb = superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    home.attach(&sb, &file, through)
+                }
+                None => Ok(()),
+            },
+            Deed::LabelGone => v.left.core.home.as_mut().map_or(Ok(()), |home| home.detach(0, &file)),
+            Deed::StateBare => memory.detached(&name),
+            Deed::Exchange => {
+                let extent = (v.app.info().size, v.told.block);
+                let backend = backend.take().context("they were exchanged")?;
+                let exchanged = pause.exchange(v.left.core.source(), backend, extent, LIMIT);
+                exchanged.map_err(|why| anyhow!(why))
             }
-        }
-        // 4
-        let (size, block) = (self.app.info().size, self.told.block);
-        let backend = backend(self);
-        let exchanged = pause.exchange(self.left.core.source(), backend, (size, block), LIMIT);
-        exchanged.map_err(|why| Trouble::Broken(anyhow!(why.fail())))
+            deed => bail!("{deed:?} is no part of an attach"),
+        });
+        done.map_err(|trouble| match trouble {
+            Trouble::Named(why) => Trouble::Named(why.context(
+                "the daemon may remember the new cache after all, so that it stays where it is, empty, although the volume is \
+                 served as before: 'loligo release' lets go of it",
+            )),
+            other => other,
+        })
     }
-}
-
-fn ensure_kept(holds: bool, why: impl FnOnce() -> String) -> Result<(), Trouble> {
-    if holds { Ok(()) } else { Err(anyhow!(why()).into()) }
 }
 
 fn ensure_exchangeable(v: &Volume) -> Result<()> {

@@ -37,6 +37,18 @@ impl<E: Engine> Run<E> {
         }
     }
 
+    /// Serves the core as it is, which its label allows where no cache may hold what it lacks.
+    fn start_bare(&mut self) -> Result<bool, Wrong> {
+        if self.w.noted.label {
+            return Err("the label of the core refuses a bare start".into());
+        }
+        self.w.heal();
+        self.stopped = false;
+        self.w.open_bare(&Fuse::never()).map_err(|r| format!("refused to start: {}", r.text))?;
+        self.w.marks.hit("started bare");
+        Ok(true)
+    }
+
     /// Opens the cache, with crashes in the middle of it. False where it refuses, with reason.
     pub(super) fn start(&mut self) -> Result<bool, Wrong> {
         if self.w.void {
@@ -44,6 +56,21 @@ impl<E: Engine> Run<E> {
             (self.stopped, self.rotted) = (false, false);
             self.w.cfg.uuid[0] = self.w.cfg.uuid[0].wrapping_add(1);
             self.format()?;
+        }
+        if self.w.cfg.exchanges {
+            if self.w.noted.bare {
+                return self.start_bare();
+            }
+            if self.w.is_blank() {
+                if self.w.noted.dirty {
+                    return Err("the cache may have held what the core lacks, and is gone".into());
+                }
+                self.w.marks.hit("a wiped cache made anew");
+                self.stopped = false;
+                self.w.cfg.uuid[0] = self.w.cfg.uuid[0].wrapping_add(1);
+                self.format()?;
+            }
+            (self.w.noted.dirty, self.w.noted.label) = (true, true);
         }
         if self.w.cfg.load.cools_one_in == 0 && self.rng.chance(1, 4) {
             self.w.cfg.mode = self.rng.pick(&Mode::ALL);

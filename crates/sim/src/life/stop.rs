@@ -89,6 +89,9 @@ impl<E: Engine> Run<E> {
         self.verify()?;
         let requests = self.rng.skewed(1..200);
         self.drive(requests)?;
+        if self.w.is_bare() {
+            return self.farewell_bare();
+        }
         let flushed = self.command(&Control::FlushDirty)?;
         if flushed {
             self.w.check_core()?;
@@ -106,6 +109,19 @@ impl<E: Engine> Run<E> {
         if flushed {
             self.w.check_core()?;
         }
+        if self.start()? {
+            self.verify()?;
+        }
+        Ok(())
+    }
+    /// The same without a cache: what was flushed is there.
+    fn farewell_bare(&mut self) -> Result<(), Wrong> {
+        let flush = self.w.clients.flush(self.w.now, &mut self.w.oracle);
+        self.w.ask(flush);
+        self.drain()?;
+        self.w.check_core()?;
+        self.w.crash(Crash::Power);
+        self.w.check_core()?;
         if self.start()? {
             self.verify()?;
         }

@@ -23,7 +23,7 @@ pub(super) struct Freezing {
 impl<E: Engine> World<E> {
     /// Asks for the core to be frozen, if it can be and is not.
     pub fn freeze(&mut self) {
-        if self.freezing.is_some() || !self.engine.as_ref().is_some_and(Engine::freezes) {
+        if self.freezing.is_some() || self.is_plain() || !self.engine.as_ref().is_some_and(Engine::freezes) {
             return;
         }
         let id = self.clients.next_id();

@@ -1,10 +1,10 @@
 //! What a runtime does for a cache that is gone: every shard is to do without it; that it is void is noted, durably; the shards
 //! go on. Or it cannot be noted, and they give up.
 
-use super::World;
+use super::{Mail, World};
 use crate::engine::Engine;
 use loligo_cache::Alone;
-use loligo_cache::api::{Control, ControlId};
+use loligo_cache::api::{Control, ControlId, Event};
 
 /// One shard in so many finds that nothing can be noted.
 const GIVEN_UP_ONE_IN: u64 = 6;
@@ -63,7 +63,7 @@ impl<E: Engine> World<E> {
         self.trace.say(|| format!("{control:?}"));
         for shard in 0..left {
             let due = self.hop(shard);
-            self.inbox[shard].push_back((due, loligo_cache::api::Event::Control(id, control.clone())));
+            self.inbox[shard].push_back((due, Mail::Event(Event::Control(id, control.clone()))));
         }
     }
 

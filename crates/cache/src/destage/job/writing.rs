@@ -13,6 +13,10 @@ use std::ops::Range;
 
 /// After so many failures without a success the rest of a window is not tried.
 const HOPELESS: u32 = 16;
+/// A job whose writes have waited so long at a core that clients never leave gets a share of it: one write after so many of
+/// the clients' operations.
+const PATIENT: Nanos = 1_000_000_000;
+const SHARE: u32 = 8;
 /// The bits of a tag that number a job's writes.
 const NUMBER: u32 = 0xffff;
 
@@ -57,6 +61,9 @@ impl Core {
     pub(super) fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = &mut self.destage.jobs[key];
         job.state = State::Writing;
+        for p in job.pieces.iter_mut().filter(|p| p.usable()) {
+            p.made_ready = true;
+        }
         if self.lost.is_some() {
             job.send_no_more();
         }
@@ -64,12 +71,12 @@ impl Core {
             return self.writes_over(now, key, fx);
         }
         self.destage.ready.push_back(key);
-        self.issue_core_writes(fx);
+        self.issue_core_writes(now, fx);
     }
 
     /// Writes to keep at the core. While clients use it and nobody waits for what destaging frees, none: a single write
     /// in between would cost a stream two seeks.
-    fn write_depth(&self) -> u32 {
+    fn write_depth(&self, now: Nanos) -> u32 {
         if self.cfg.core_groups {
             // What takes groups gathers them further and keeps back what it has no use for yet.
             return JOBS as u32;
@@ -77,13 +84,21 @@ impl Core {
         match (self.core_busy > 0, self.destage_is_wanted()) {
             (false, _) => self.destage.depth.now(),
             (true, true) => DEPTH_BUSY,
-            (true, false) => 0,
+            (true, false) => u32::from(self.has_a_share(now)),
         }
     }
 
+    /// Whether clients that leave the core no pause have had so much of it that it is the turn of what has waited behind them:
+    /// what is dirty is not to grow old because of that.
+    fn has_a_share(&self, now: Nanos) -> bool {
+        let d = &self.destage;
+        let waits = |key: &usize| now >= d.jobs[*key].began + PATIENT;
+        self.params.destage_age > 0 && d.beside >= SHARE && d.ready.front().is_some_and(waits)
+    }
+
     /// Sends core writes out, oldest job first, as deep as the core's users allow.
-    pub(in crate::destage) fn issue_core_writes(&mut self, fx: &mut Vec<Effect>) {
-        let depth = self.write_depth();
+    pub(in crate::destage) fn issue_core_writes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let depth = self.write_depth(now);
         while self.destage.writes < depth {
             let Some(key) = self.destage.ready.front().copied() else { return };
             let number = self.destage.jobs[key].sent as u32;
@@ -93,6 +108,7 @@ impl Core {
             };
             self.destage.jobs[key].in_flight += 1;
             self.destage.writes += 1;
+            self.destage.beside = 0;
             let op = Op { tag: Who::Destage(key, WRITE | number).tag(), offset: at, kind };
             self.stats.core_write_bytes += op.len();
             fx.push(Effect::Io(Dev::Core, op));
