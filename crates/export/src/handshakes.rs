@@ -14,12 +14,15 @@ const PART: u32 = 5;
 /// Credit of a thread that had no handshakes for a while. Those of a host's clients that all return at once take it up.
 const BURST: Duration = Duration::from_millis(50);
 
+/// Peers of which it is known how much they have had.
+const PEERS: usize = 4096;
+
 /// Who waits for a step of its handshake, and what may be spent on it.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     /// In the order in which they came.
     waiting: Vec<(ConnId, Peer)>,
-    /// Time that the waiting peers have had.
+    /// Time that peers have had since the burst was whole.
     spent: HashMap<Peer, Duration>,
     /// From this moment on there is credit.
     solvent: Option<Instant>,
@@ -45,11 +48,12 @@ impl Handshakes {
 
     /// A step of `peer` took so long, measured at `now` or before.
     pub(crate) fn took(&mut self, peer: Peer, time: Duration, now: Instant) {
-        *self.spent.entry(peer).or_default() += time;
-        let waiting = &self.waiting;
-        self.spent.retain(|peer, _| waiting.iter().any(|(_, p)| p == peer));
         // A thread that had none for long has the burst; one that is in debt pays from its own moment on.
         let full = now.checked_sub(BURST * PART).unwrap_or(now);
+        if self.solvent.is_none_or(|s| s <= full) || self.spent.len() >= PEERS {
+            self.spent.clear();
+        }
+        *self.spent.entry(peer).or_default() += time;
         self.solvent = Some(self.solvent.map_or(full, |s| s.max(full)) + time * PART);
     }
 

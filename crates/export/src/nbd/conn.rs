@@ -179,6 +179,7 @@ impl Conn {
     /// The client sends no more; what is accepted is still answered.
     pub fn end_of_input(&mut self) {
         self.drop_landing();
+        self.refuse_ranges();
         (self.start, self.end) = (0, 0);
         self.receiving.rest();
         match self.phase {
@@ -262,8 +263,7 @@ impl Conn {
         self.stopping = true;
         self.stop_by = Some(now + self.limits.shutdown);
         self.linger_until = Some(now + self.limits.linger);
-        // Those that wait are refused with the next flush.
-        self.paused |= self.ranges.len() > 0;
+        self.refuse_ranges();
     }
 
     /// Ends the connection now: output is dropped, answers that still come are taken and dropped.

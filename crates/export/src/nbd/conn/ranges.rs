@@ -2,7 +2,7 @@
 //! under way at a time, and what a client that has gone had asked for beyond that is not begun.
 
 use super::{Command, Conn};
-use crate::nbd::proto::RequestHeader;
+use crate::nbd::proto::{RequestHeader, errno};
 use loligo_block::{ReqKind, Request};
 
 /// Bytes that the volume is asked to trim or to zero at a time, for one connection.
@@ -41,11 +41,11 @@ impl Ranges {
         self.waiting.clear();
     }
 
-    /// The next part: of which request, from where on and how long. With `all` there is no limit.
-    fn next(&mut self, all: bool) -> Option<(RequestHeader, Command, (u64, u32), usize)> {
+    /// The next part: of which request, from where on and how long.
+    fn next(&mut self) -> Option<(RequestHeader, Command, (u64, u32), usize)> {
         let r = self.waiting.front_mut()?;
         let len = UNDER_WAY.min(r.header.len - r.asked);
-        if !all && self.under_way > 0 && self.under_way + len > UNDER_WAY {
+        if self.under_way > 0 && self.under_way + len > UNDER_WAY {
             return None;
         }
         let part = (r.header, r.command, (r.header.offset + u64::from(r.asked), len), r.whole);
@@ -73,15 +73,22 @@ impl Conn {
         self.ranges.waiting.push_back(Range { header, command, asked: 0, whole });
     }
 
+    /// The volume is not asked for what waits: nobody can be sure of that any more, and it may take hours.
+    pub(super) fn refuse_ranges(&mut self) {
+        let refusal = (errno::ESHUTDOWN, "the connection or the server ends, and this was not begun");
+        for r in std::mem::take(&mut self.ranges.waiting) {
+            let parts = (r.header.len - r.asked).div_ceil(UNDER_WAY);
+            (0..parts).for_each(|_| self.part_over(r.whole, Some(refusal)));
+        }
+    }
+
     /// Asks for parts of ranges as far as the limit goes.
     pub(super) fn go_on_with_ranges(&mut self, requests: &mut Vec<Request>) {
         while !self.table.is_full()
-            && let Some((header, command, (offset, len), whole)) = self.ranges.next(self.stopping)
+            && let Some((header, command, (offset, len), whole)) = self.ranges.next()
             && let Some(kind) = kind_of(command)
         {
-            if !self.stopping {
-                self.ranges.under_way += len;
-            }
+            self.ranges.under_way += len;
             self.accept(header, command, kind, (offset, len), Some(whole), requests);
         }
     }
