@@ -8,6 +8,7 @@
 pub mod blockdev;
 mod complaints;
 pub mod fuse;
+mod handshakes;
 pub mod listen;
 pub mod local;
 mod names;

@@ -8,6 +8,7 @@
 //! is empty. After a flush the loop looks at [`Server::connections`] for what each socket is to be watched for.
 
 use crate::complaints::Complaints;
+use crate::handshakes::Handshakes;
 use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES, PeerUse};
 use crate::peer::{self, Peer};
 use crate::tls::{TlsContext, TlsSession};
@@ -101,6 +102,7 @@ pub struct Server {
     spare: Vec<usize>,
     /// No deadline lies before this.
     soonest: Option<Instant>,
+    handshakes: Handshakes,
     stopping: bool,
     turned_away: Complaints,
     crowded: Complaints,
@@ -122,6 +124,7 @@ impl Server {
             dirty: Vec::new(),
             spare: Vec::new(),
             soonest: None,
+            handshakes: Handshakes::default(),
             stopping: false,
             turned_away: Complaints::default(),
             crowded: Complaints::default(),
@@ -224,7 +227,25 @@ impl Server {
         let Some(e) = find(&mut self.entries, id) else { return };
         e.receive(self.tls.as_ref(), now, requests);
         e.note_log_in();
+        if e.tls.as_ref().is_some_and(|t| t.wants_step()) {
+            self.handshakes.ask(id, e.peer);
+        }
         self.mark(usize::from(id.index));
+    }
+
+    /// Takes at most one step of a handshake; its answer is sent by the flush that follows.
+    fn handshake(&mut self, now: Instant, requests: &mut Vec<Request>) {
+        while let Some((id, peer)) = self.handshakes.next(now) {
+            let Some(e) = find(&mut self.entries, id) else { continue };
+            let (Some(tls), None) = (&mut e.tls, e.conn.finished()) else { continue };
+            let began = Instant::now();
+            tls.step(&mut e.conn);
+            tls.pump(&mut e.conn, now, requests);
+            e.note_log_in();
+            self.handshakes.took(peer, began.elapsed(), now);
+            self.mark(usize::from(id.index));
+            return;
+        }
     }
 
     /// The socket can be written again; the next [`Server::flush`] goes on.
@@ -251,6 +272,7 @@ impl Server {
     /// Sends what is ready, takes up input that limits had held back (its requests go to `requests`, so answer them
     /// and flush again), and closes what is finished. To be called after every batch of events or answers.
     pub fn flush(&mut self, now: Instant, requests: &mut Vec<Request>) {
+        self.handshake(now, requests);
         let mut turn = std::mem::replace(&mut self.dirty, std::mem::take(&mut self.spare));
         for &at in &turn {
             if let Some(e) = self.entries.get_mut(at) {
@@ -272,6 +294,9 @@ impl Server {
     /// Closes connections that are past a deadline.
     pub fn tick(&mut self, now: Instant, requests: &mut Vec<Request>) {
         if self.soonest.is_none_or(|s| s > now) {
+            if self.handshakes.deadline(now).is_some_and(|d| d <= now) {
+                self.flush(now, requests);
+            }
             return;
         }
         for at in 0..self.entries.capacity() {
@@ -286,8 +311,8 @@ impl Server {
     }
 
     /// When [`Server::tick`] should be called at the latest.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.soonest
+    pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        [self.soonest, self.handshakes.deadline(now)].into_iter().flatten().min()
     }
 
     /// Stops: new clients are turned away, later requests get ESHUTDOWN, connections close once what they had asked

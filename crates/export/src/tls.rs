@@ -300,17 +300,31 @@ impl TlsSession {
         conn.finished().is_none() && (!self.ready || conn.wants_read()) && p.filled - p.taken < INBOUND
     }
 
-    /// Moves what can be moved in both directions.
+    /// Whether something has come that a step of the handshake needs.
+    pub fn wants_step(&self) -> bool {
+        let p = self.stream.get_ref();
+        !self.ready && p.filled > p.taken
+    }
+
+    /// Goes on with the handshake. This is what costs: a signature or the proof of a certificate.
+    pub fn step(&mut self, conn: &mut Conn) {
+        if self.ready {
+            return;
+        }
+        match self.stream.accept() {
+            Ok(()) => self.ready = true,
+            Err(e) if matches!(e.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => {}
+            Err(e) => {
+                self.failure = Some(e.to_string());
+                conn.close(Closed::Tls);
+            }
+        }
+    }
+
+    /// Moves what can be moved in both directions, once the handshake is over.
     pub fn pump(&mut self, conn: &mut Conn, now: Instant, requests: &mut Vec<Request>) {
         if !self.ready {
-            match self.stream.accept() {
-                Ok(()) => self.ready = true,
-                Err(e) if matches!(e.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => return,
-                Err(e) => {
-                    self.failure = Some(e.to_string());
-                    return conn.close(Closed::Tls);
-                }
-            }
+            return;
         }
         while let Some(target) = conn.recv_target() {
             match self.stream.ssl_read(target) {

@@ -230,7 +230,7 @@ fn open_in(
         superblock.layout.limit = share.limit()?;
         share.identify(&superblock.core.id)?;
     }
-    let mut opened = recover::recover(o, core, file, superblock, drop_clean)?;
+    let mut opened = recover::recover(name, o, core, file, superblock, drop_clean)?;
     opened.share = share;
     if grown {
         // Not before the core was compared: a wrong one must not make the right one look as if it had shrunk.

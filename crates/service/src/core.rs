@@ -2,10 +2,13 @@
 
 use crate::absent::Absent;
 use crate::cache::Place;
+use crate::daemon::state::CoreNames;
 use crate::home::Home;
 use crate::say::say;
 use anyhow::{Result, bail};
-use loligo_block::{CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo};
+use loligo_block::{
+    CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, names_of,
+};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::CoreIdentity;
 use loligo_ceph::spec::ImageSpec;
@@ -54,6 +57,11 @@ impl CoreSpec {
             CoreSpec::Device(d) => Some(d.path()),
             CoreSpec::Image(_) => None,
         }
+    }
+
+    /// The names by which it is known again.
+    pub(crate) fn names(&self) -> CoreNames {
+        CoreNames { text: self.to_string(), names: self.path().map(names_of).unwrap_or_default() }
     }
 
     /// Why one thread must have it to itself.
@@ -170,6 +178,11 @@ fn identity_text(identity: &Identity, start: u64) -> String {
         (Identity::Size(_), 0) => String::new(),
         (Identity::Size(_), start) => format!("{BEHIND}{start}"),
     }
+}
+
+/// Whether nothing but its size says which core it is.
+pub(crate) fn is_known_by_size(core: &CoreIdentity) -> bool {
+    core.id.is_empty() || core.id.starts_with(BEHIND)
 }
 
 /// The core in words.

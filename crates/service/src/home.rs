@@ -337,6 +337,23 @@ fn vacant(whole: &DeviceFile, home: u64, force: bool) -> Result<()> {
             "the core {path} holds {what}, and its content would begin behind a label: if that is to be overwritten, add --force; an \
              OSD with data is put behind a cache by 'loligo osd adopt'"
         ),
+        // Data of somebody's that bears no signature. Behind that place nothing is written but by clients.
+        None if !force && head_holds_data(whole, home)? => bail!(
+            "the core {path} has no known signature, and its first {home} bytes are not all zero: a label would be written over them, and the \
+             content would begin behind them. If they are nobody's, add --force"
+        ),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Whether anything but zeros lies in the first `bytes`.
+fn head_holds_data(whole: &DeviceFile, bytes: u64) -> Result<bool> {
+    let (mut io, mut piece) = (SyncFile::new(whole.clone()), vec![0; MIN_HOME as usize]);
+    for at in (0..bytes).step_by(piece.len()) {
+        io.read_at(at, &mut piece).context("the core cannot be read")?;
+        if piece.iter().any(|b| *b != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

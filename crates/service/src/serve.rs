@@ -11,7 +11,7 @@ use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
 use crate::core::OpenCore;
 use crate::daemon::entry::{Memory, Status};
-use crate::daemon::state::LastCache;
+use crate::daemon::state::{CoreNames, LastCache};
 use crate::home::Home;
 use crate::metrics::Scraped;
 use crate::pool::{Governing, Share};
@@ -166,6 +166,8 @@ pub(crate) struct Volume {
     devices: Vec<BlockDevice>,
     kernel: Devices,
     left: Left,
+    /// The names of its core.
+    known_as: CoreNames,
     told: Told,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
@@ -322,11 +324,12 @@ impl Volume {
                 return Err(leave(why));
             }
         }
+        // Asked once: a core that has failed by the time of the stop has no names any more.
+        let known_as = options.core.names();
         let last = |dirty_bytes| {
             let (held, cache) = (held.as_ref()?, options.cache.as_ref()?);
             let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
-            let core = options.core.to_string();
-            Some(LastCache { path: cache.path.clone(), uuid, core, dirty_bytes, void: false })
+            Some(known_as.cache(&cache.path, uuid, dirty_bytes, false))
         };
         if let Err(why) = note(last(None)) {
             kernel.end();
@@ -394,6 +397,7 @@ impl Volume {
             devices,
             kernel,
             left,
+            known_as,
             told,
             poisoned: false,
             refusals: Refusals::default(),
@@ -469,14 +473,8 @@ impl Volume {
     pub(crate) fn last_cache(&self) -> Option<LastCache> {
         let held = self.left.held.as_ref()?;
         let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
-        let path = self.options.cache.as_ref()?.path.clone();
-        Some(LastCache {
-            path,
-            uuid,
-            core: self.options.core.to_string(),
-            dirty_bytes: None,
-            void: self.alone,
-        })
+        let path = &self.options.cache.as_ref()?.path;
+        Some(self.known_as.cache(path, uuid, None, self.alone))
     }
 
     /// Whether the stop writes everything dirty to the core.

@@ -161,8 +161,8 @@ impl Looper {
             Engine::Bare(e) => e.core.next_deadline(),
         };
         let held = self.clients.holds().then(|| clock + HELD);
-        let server =
-            [self.clients.server.next_deadline(), self.accept_again, held].into_iter().flatten().min();
+        let server = [self.clients.server.next_deadline(clock), self.accept_again, held];
+        let server = server.into_iter().flatten().min();
         let server = server.map(|t| self.nanos(t.max(clock)));
         let passed = self.nanos(Instant::now());
         [engine, server].into_iter().flatten().min().map(|t| t.saturating_sub(passed).max(1))

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)]
 
 mod api;
+mod belongs;
 mod core_fails;
 mod fio;
 mod gone;

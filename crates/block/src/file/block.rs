@@ -22,10 +22,7 @@ pub(super) fn describe(fd: &OwnedFd, path: &Path) -> Result<(Geometry, Identity)
     let failed =
         |e: rustix::io::Errno| IoError::from_errno(e.raw_os_error(), format!("asking {}", path.display()));
     let number = fstat(fd).map_err(failed)?.st_rdev;
-    let own = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
-    let is_partition = own.join("partition").exists();
-    // A partition's directory lies inside its disk's, which has the queue and the name.
-    let disk = if is_partition { own.join("..") } else { own.clone() };
+    let (own, disk) = folders(number);
 
     let size = read_number(&own.join("size")).unwrap_or(0) * SECTOR;
     if size == 0 {
@@ -42,9 +39,29 @@ pub(super) fn describe(fd: &OwnedFd, path: &Path) -> Result<(Geometry, Identity)
         rotational: queue("rotational") == 1,
         can_unmap: queue("discard_max_bytes") > 0 && queue("write_zeroes_max_bytes") > 0,
     };
-    let offset = if is_partition { read_number(&own.join("start")).unwrap_or(0) * SECTOR } else { 0 };
-    let id = NAMES.iter().find_map(|n| read_text(&disk.join(n)).filter(|t| !t.is_empty()));
-    Ok((geometry, id.map_or(Identity::Size(size), |id| Identity::Device { id, offset })))
+    let identity = lasting_name(number);
+    Ok((geometry, identity.map_or(Identity::Size(size), |(id, offset)| Identity::Device { id, offset })))
+}
+
+/// What the kernel keeps of a device, and of the disk that it is a part of or is itself.
+fn folders(number: u64) -> (PathBuf, PathBuf) {
+    let own = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
+    // A partition's directory lies inside its disk's, which has the queue and the name.
+    let disk = if own.join("partition").exists() { own.join("..") } else { own.clone() };
+    (own, disk)
+}
+
+/// What a device keeps over restarts and changes of its path: the name of its disk, and bytes from the start of that.
+pub(super) fn lasting_name(number: u64) -> Option<(String, u64)> {
+    let (own, disk) = folders(number);
+    let id = NAMES.iter().find_map(|n| read_text(&disk.join(n)).filter(|t| !t.is_empty()))?;
+    // Only a partition has a start.
+    Some((id, read_number(&own.join("start")).unwrap_or(0) * SECTOR))
+}
+
+/// The file under a loop device.
+pub(super) fn backing_file(number: u64) -> Option<PathBuf> {
+    read_text(&folders(number).0.join("loop/backing_file")).map(PathBuf::from)
 }
 
 /// Has udev look at the device again: it does so by itself only when a writer closes it.

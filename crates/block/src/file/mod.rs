@@ -7,12 +7,14 @@ mod grow;
 mod holder;
 mod identity;
 mod lock;
+mod names;
 mod open;
 mod signature;
 mod sync;
 mod writeback;
 
 pub use identity::Identity;
+pub use names::names_of;
 pub use open::OpenOptions;
 pub use signature::{SIGNATURE_PROBE, foreign_signature};
 pub use sync::SyncFile;

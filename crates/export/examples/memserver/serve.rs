@@ -65,7 +65,7 @@ fn wait(
         }
     }
     let now = Instant::now();
-    let left = server.next_deadline().map(|d| d.saturating_duration_since(now) + Duration::from_millis(1));
+    let left = server.next_deadline(now).map(|d| d.saturating_duration_since(now) + Duration::from_millis(1));
     let left = left.and_then(|d| Timespec::try_from(d).ok());
     let _ = poll(&mut fds, left.as_ref());
     let behind = 1 + listeners.len();

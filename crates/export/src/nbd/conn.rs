@@ -5,6 +5,7 @@
 //! until answers are sent; nothing is allocated for a length that was not checked.
 
 mod pieces;
+mod ranges;
 
 use super::export::Export;
 use super::in_flight::{InFlight, Pending};
@@ -18,6 +19,7 @@ use super::watch::Watch;
 use super::wholes::Wholes;
 use loligo_block::{Answer, Buf, ReqError, ReqId, ReqKind, Request, Segments};
 use pieces::{Landing, Streaming};
+use ranges::Ranges;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -86,6 +88,7 @@ pub struct Conn {
     window: usize,
     landing: Option<Landing>,
     streaming: Option<Streaming>,
+    ranges: Ranges,
     wholes: Wholes,
     discard: u64,
     paused: bool,
@@ -125,6 +128,7 @@ impl Conn {
             window: RECEIVE,
             landing: None,
             streaming: None,
+            ranges: Ranges::default(),
             wholes: Wholes::default(),
             discard: 0,
             paused: false,
@@ -175,6 +179,7 @@ impl Conn {
     /// The client sends no more; what is accepted is still answered.
     pub fn end_of_input(&mut self) {
         self.drop_landing();
+        self.refuse_ranges();
         (self.start, self.end) = (0, 0);
         self.receiving.rest();
         match self.phase {
@@ -195,6 +200,11 @@ impl Conn {
     /// The volume's answer to the request with this id.
     pub fn answer(&mut self, id: ReqId, result: Result<Answer, ReqError>) {
         let Some(p) = self.table.remove(id as u16) else { return };
+        if ranges::kind_of(p.command).is_some() {
+            self.ranges.over(p.len);
+            // What waits goes on with the next flush.
+            self.paused |= self.ranges.len() > 0;
+        }
         if matches!(self.phase, Phase::Closed(_)) {
             return self.give(p.cost);
         }
@@ -253,6 +263,7 @@ impl Conn {
         self.stopping = true;
         self.stop_by = Some(now + self.limits.shutdown);
         self.linger_until = Some(now + self.limits.linger);
+        self.refuse_ranges();
     }
 
     /// Ends the connection now: output is dropped, answers that still come are taken and dropped.
@@ -263,6 +274,7 @@ impl Conn {
         self.phase = Phase::Closed(why);
         self.drop_landing();
         self.streaming = None;
+        self.ranges.forget();
         (self.start, self.end) = (0, 0);
         let unsent = self.out.clear();
         self.give(unsent);
@@ -299,7 +311,8 @@ impl Conn {
 
     /// Why the connection is over, if it is: closed, or nothing left to answer and to send.
     pub fn finished(&self) -> Option<Closed> {
-        let idle = self.table.len() == 0 && self.out.is_empty() && self.streaming.is_none();
+        let waits = self.streaming.is_some() || self.ranges.len() > 0;
+        let idle = self.table.len() == 0 && self.out.is_empty() && !waits;
         match self.phase {
             Phase::Closed(why) => Some(why),
             Phase::Draining if idle => Some(Closed::ByClient),
@@ -360,6 +373,7 @@ impl Conn {
 
     fn process(&mut self, arrived: u64, now: Instant, requests: &mut Vec<Request>) {
         let mut completed = false;
+        self.go_on_with_ranges(requests);
         while self.one(requests) {
             completed = true;
         }
@@ -438,7 +452,7 @@ impl Conn {
         let Some((raw, behind)) = self.rx[self.start..self.end].split_first_chunk::<REQUEST_LEN>() else {
             return false;
         };
-        if self.table.is_full() {
+        if self.table.is_full() || self.table.len() + self.ranges.len() >= self.limits.in_flight.max(1) {
             self.paused = true;
             return false;
         }
@@ -473,6 +487,13 @@ impl Conn {
         {
             self.window = RECEIVE;
             return false;
+        }
+        if ranges::kind_of(command).is_some() {
+            self.window = RECEIVE;
+            self.start += REQUEST_LEN;
+            self.begin_range(header, command);
+            self.go_on_with_ranges(requests);
+            return true;
         }
         let mut asked = transmission::effective_len(&self.export, command, header.len);
         let (mut part, mut granted) = (self.limits.part, cost(command, asked));
@@ -514,9 +535,8 @@ impl Conn {
             }
             Command::Read | Command::Cache => ReqKind::Read,
             Command::Flush => ReqKind::Flush,
-            Command::Trim => ReqKind::Discard,
-            Command::WriteZeroes { unmap, .. } => ReqKind::WriteZeroes { unmap },
             Command::Status { .. } => ReqKind::Status,
+            Command::Trim | Command::WriteZeroes { .. } => unreachable!("a range, which waits for its turn"),
         };
         if command != Command::Write {
             self.window = RECEIVE;

@@ -5,8 +5,9 @@ use super::output::Output;
 use super::proto::{self, RequestHeader, chunk, cmd, cmd_flag, errno};
 use loligo_block::{Extent, ReqError, Segments};
 
-/// Longest range a block status looks at, in bytes; the answer may cover less than was asked for.
-const STATUS_RANGE: u32 = 1 << 30;
+/// Longest range a block status looks at, in bytes; the answer may cover less than was asked for. Every block of it is looked at in
+/// one turn of the volume's thread, for which all its other clients wait.
+const STATUS_RANGE: u32 = 32 << 20;
 /// Most extents in one answer.
 const STATUS_EXTENTS: usize = 8192;
 

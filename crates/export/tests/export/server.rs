@@ -17,7 +17,11 @@ struct Desk {
 
 impl Desk {
     fn new(limits: Limits) -> Desk {
-        let server = Server::new(Export::new("disk", SIZE as u64), limits, None);
+        Desk::of(SIZE as u64, limits)
+    }
+
+    fn of(size: u64, limits: Limits) -> Desk {
+        let server = Server::new(Export::new("disk", size), limits, None);
         Desk { server, requests: Vec::new(), now: Instant::now() }
     }
 
@@ -166,7 +170,7 @@ fn a_client_that_does_not_read_is_bounded_and_then_cut_and_others_do_not_notice(
     d.answer();
     s.read_exact(&mut [0; 16]).unwrap();
     d.now += Duration::from_secs(61);
-    assert!(d.server.next_deadline().unwrap() <= d.now);
+    assert!(d.server.next_deadline(d.now).unwrap() <= d.now);
     d.server.tick(d.now, &mut d.requests);
     assert!(d.server.interest(lazy).is_none() && d.server.interest(other).is_some());
     assert_eq!(d.server.held_bytes(), 0);
@@ -337,4 +341,70 @@ fn many_connections_over_tcp_are_served_together() {
         c.read_exact(&mut got).unwrap();
         assert_eq!(replies(&got, 4096), [Got::Simple(2, 0, vec![i as u8; 4096])]);
     }
+}
+
+/// Bytes that the volume is asked for now.
+fn asked(d: &Desk) -> u64 {
+    d.requests.iter().map(|r| r.len).sum()
+}
+
+#[test]
+fn long_ranges_of_a_client_are_under_way_in_parts() {
+    const LEN: u32 = u32::MAX - (64 << 10) + 1;
+    const MOST: u64 = 32 << 20;
+    for (command, flags) in [(4, 0), (6, 0), (6, 1 << 1)] {
+        let mut d = Desk::of(1 << 40, Limits::default());
+        let (id, mut s) = d.connected();
+        (0..100).for_each(|n| s.write_all(&request(flags, command, n, n << 32, LEN)).unwrap());
+        d.turn(id);
+        assert_eq!(asked(&d), MOST, "{command}");
+        let (mut bytes, mut last) = (0, 0);
+        for _ in 0..u64::from(LEN).div_ceil(MOST) {
+            assert!(asked(&d) <= MOST && d.requests.iter().all(|r| r.offset >= last));
+            bytes += asked(&d);
+            last = d.requests.last().unwrap().offset;
+            d.answer();
+        }
+        let mut got = [0; 16];
+        s.read_exact(&mut got).unwrap();
+        assert_eq!(replies(&got, 0), [Got::Simple(0, 0, vec![])], "one answer for all parts of the first");
+        assert!(bytes >= u64::from(LEN) && last < 2 << 32, "nothing twice, nothing left out");
+        drop(s);
+        d.turn(id);
+        d.answer();
+        d.answer();
+        assert!(d.requests.is_empty(), "{command}: a client that has gone has nothing more done for it");
+    }
+}
+
+#[test]
+fn short_ranges_go_beside_each_other_and_others_beside_long_ones() {
+    let mut d = Desk::of(1 << 40, Limits::default());
+    let (id, mut s) = d.connected();
+    (0..64).for_each(|n| s.write_all(&request(0, 4, n, n << 20, 1 << 20)).unwrap());
+    s.write_all(&request(0, 0, 99, 0, 4096)).unwrap();
+    d.turn(id);
+    let trims = d.requests.iter().filter(|r| matches!(r.kind, loligo_block::ReqKind::Discard)).count();
+    assert_eq!((trims, d.requests.len()), (32, 33), "the read does not wait for the trims");
+    d.answer();
+    assert_eq!(d.requests.len(), 32);
+    d.answer();
+    assert!(d.requests.is_empty());
+}
+
+#[test]
+fn a_stop_refuses_the_parts_that_have_not_begun() {
+    let mut d = Desk::of(1 << 40, Limits::default());
+    let (id, mut s) = d.connected();
+    s.write_all(&request(0, 4, 7, 0, 1 << 30)).unwrap();
+    d.turn(id);
+    let mut requests = std::mem::take(&mut d.requests);
+    d.server.shutdown(d.now, &mut d.requests);
+    assert!(d.requests.is_empty());
+    d.requests.append(&mut requests);
+    d.answer();
+    assert!(d.requests.is_empty());
+    let mut got = [0; 16];
+    s.read_exact(&mut got).unwrap();
+    assert_eq!(replies(&got, 0), [Got::Simple(7, 108, vec![])], "ESHUTDOWN");
 }

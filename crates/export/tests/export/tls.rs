@@ -2,29 +2,34 @@
 
 use crate::common::volume::Volume;
 use crate::common::{Running, SIZE, client, installed};
-use loligo_export::{Credentials, Limits, TlsContext};
+use loligo_export::{Credentials, Export, Limits, Peer, Server, TlsContext};
 use openssl::asn1::Asn1Time;
 use openssl::bn::BigNum;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
 use openssl::ssl::{Ssl, SslContext, SslFiletype, SslMethod, SslRef, SslSession, SslStream, SslVersion};
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509NameBuilder};
 use std::fs::Permissions;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Pair = (X509, PKey<Private>);
 
 /// A certificate for `name` (and 127.0.0.1), signed by `issuer` or by itself.
 fn certificate(name: &str, serial: u32, issuer: Option<&Pair>) -> Pair {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+    certificate_of(PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap(), name, serial, issuer)
+}
+
+fn certificate_of(key: PKey<Private>, name: &str, serial: u32, issuer: Option<&Pair>) -> Pair {
     let mut n = X509NameBuilder::new().unwrap();
     n.append_entry_by_text("CN", name).unwrap();
     let n = n.build();
@@ -299,4 +304,86 @@ fn certificates_that_are_read_again_hold_for_new_clients() {
     std::fs::write(dir.path().join("server-key.pem"), "no key").unwrap();
     assert!(tls.renew().is_err());
     assert_eq!(serial(), "22", "what cannot be used changes nothing");
+}
+
+/// The first message of a client, as whoever has seen one can send it again.
+fn canned_hello() -> Vec<u8> {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let context = SslContext::builder(SslMethod::tls_client()).unwrap().build();
+    let stopped = Ssl::new(&context).unwrap().connect(ours);
+    assert!(stopped.is_err(), "nobody has answered");
+    drop(stopped);
+    let mut hello = Vec::new();
+    theirs.read_to_end(&mut hello).unwrap();
+    // What ends it is an alert of the client's that gives up, if there is one.
+    let len = 5 + usize::from(u16::from_be_bytes([hello[3], hello[4]]));
+    hello.truncate(len);
+    hello
+}
+
+/// Clients of a server that is driven by hand, with a key that is slow to sign by.
+struct Flood {
+    server: Server,
+    now: Instant,
+    hello: Vec<u8>,
+}
+
+impl Flood {
+    fn new(dir: &Path) -> Flood {
+        let key = PKey::from_rsa(Rsa::generate(4096).unwrap()).unwrap();
+        save(dir, "server", &certificate_of(key, "localhost", 2, Some(&certificate("test CA", 1, None))));
+        let limits = Limits { connections: 1000, ..Limits::default() };
+        let server = Server::new(Export::new("disk", SIZE as u64), limits, Some(x509(dir, false)));
+        Flood { server, now: Instant::now(), hello: canned_hello() }
+    }
+
+    fn flush(&mut self) {
+        self.server.flush(self.now, &mut Vec::new());
+    }
+
+    /// A client of this host, up to its first message of TLS.
+    fn come(&mut self, host: u8) -> UnixStream {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let peer = Peer::Host(Ipv4Addr::new(192, 0, 2, host).into());
+        let id = self.server.add(ours.into(), peer, self.now).unwrap();
+        self.flush();
+        theirs.write_all(&[&[0, 0, 0, 3][..], &crate::common::client::option(5, &[])].concat()).unwrap();
+        self.server.on_readable(id, self.now, &mut Vec::new());
+        self.flush();
+        theirs.read_exact(&mut [0; 18 + 20]).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        theirs.write_all(&self.hello).unwrap();
+        self.server.on_readable(id, self.now, &mut Vec::new());
+        self.flush();
+        theirs
+    }
+}
+
+fn is_answered(mut client: &UnixStream) -> bool {
+    client.read(&mut [0; 16 << 10]).is_ok_and(|n| n > 0)
+}
+
+#[test]
+fn a_flood_of_handshakes_has_a_part_of_the_time_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut flood = Flood::new(dir.path());
+    let strangers: Vec<_> = (0..300).map(|_| flood.come(1)).collect();
+    let answered = strangers.iter().filter(|c| is_answered(c)).count();
+    assert!((1..150).contains(&answered), "{answered} signatures in no time at all");
+    let client = flood.come(2);
+    assert!(!is_answered(&client), "there is no credit left");
+    let due = flood.server.next_deadline(flood.now).unwrap();
+    flood.now = due;
+    flood.server.tick(due, &mut Vec::new());
+    assert!(is_answered(&client), "another host waits behind the queue of the first");
+    let debt = due + Duration::from_secs(5);
+    flood.now = debt;
+    for _ in 0..strangers.len() {
+        flood.server.tick(flood.now, &mut Vec::new());
+        flood.now += Duration::from_millis(15);
+    }
+    let more = strangers.iter().filter(|c| is_answered(c)).count();
+    assert!(more > 0, "those who waited go on when there is time");
 }

@@ -22,6 +22,7 @@ const LARGE: Large = Large { least: 64 << 10, always: 512 << 10 };
 
 /// Recovers, compares with the core, and makes the engines.
 pub(super) fn recover(
+    name: &str,
     o: &CacheOptions,
     core: &OpenCore,
     file: CacheDevice,
@@ -51,7 +52,7 @@ pub(super) fn recover(
     let dirty = opened.dirty_blocks() * BLOCK;
     let ahead = core.home.as_ref().map_or(Ok(false), |home| home.is_ahead_of(&opened.superblock, dirty));
     let compared = ahead.and_then(|ahead| {
-        compare(&mut opened, &mut dev, &mut *disk, core, o, &options)?;
+        compare(name, &mut opened, (&mut dev, &mut *disk), core, o, &options)?;
         Ok(ahead)
     });
     let ahead = match compared {
@@ -176,9 +177,9 @@ pub(crate) fn close_unserved(dev: &mut dyn SyncIo, finals: &[u64], dirty_blocks:
 
 /// Whether the core is still what the clean blocks say.
 fn compare(
+    name: &str,
     opened: &mut Opened,
-    dev: &mut dyn SyncIo,
-    disk: &mut dyn SyncIo,
+    (dev, disk): (&mut dyn SyncIo, &mut dyn SyncIo),
     core: &OpenCore,
     o: &CacheOptions,
     options: &engine::OpenOptions,
@@ -207,6 +208,14 @@ fn compare(
         return Ok(());
     }
     if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
+        let was = &opened.superblock.name;
+        if was != name && !o.force {
+            bail!(
+                "the cache was made for volume '{was}', all {dirty} bytes in it are dirty, and nothing shows that {} is the core that they \
+                 belong to: serve it under that name; --force takes it for the right one",
+                core.spec
+            );
+        }
         say!(
             "warning: nothing in the cache can be compared with the core, since all of it is newer; {} was taken for the \
              right one by its size alone",

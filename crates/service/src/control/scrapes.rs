@@ -2,20 +2,23 @@
 
 use super::{Served, blocking};
 use crate::metrics;
-use axum::Router;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time. The oldest ends where another comes, so that silent ones keep nobody out.
+/// Connections at a time. Where another comes, the oldest ends that has asked for nothing; without one, the oldest.
 const CONNECTIONS: usize = 16;
 /// For the head of a request, and between two of one connection.
 const HEAD: Duration = Duration::from_secs(5);
@@ -26,8 +29,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers scrapers, for ever.
 pub(super) async fn serve(listener: TcpListener, served: Served) {
-    let router = Router::new().route("/metrics", get(scrape)).with_state(served);
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let scraped = Scraped { served, turn: Arc::new(Semaphore::new(1)) };
+    let router = Router::new().route("/metrics", get(scrape)).with_state(scraped);
+    let mut open: Vec<Open> = Vec::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -37,13 +41,13 @@ pub(super) async fn serve(listener: TcpListener, served: Served) {
                 continue;
             }
         };
-        open.retain(|task| !task.is_finished());
-        if open.len() >= CONNECTIONS
-            && let Some(oldest) = open.pop_front()
-        {
-            oldest.abort();
+        open.retain(|o| !o.task.is_finished());
+        if open.len() >= CONNECTIONS {
+            let silent = open.iter().position(|o| !o.has_asked.load(Ordering::Relaxed));
+            open.remove(silent.unwrap_or(0)).task.abort();
         }
-        let service = TowerToHyperService::new(router.clone());
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let service = TowerToHyperService::new(router.clone().layer(Extension(Asked(has_asked.clone()))));
         let task = tokio::spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -52,11 +56,40 @@ pub(super) async fn serve(listener: TcpListener, served: Served) {
             // A scraper that breaks off has nobody to tell why.
             let _ = timeout(WHOLE, connection).await;
         });
-        open.push_back(task.abort_handle());
+        open.push(Open { task: task.abort_handle(), has_asked });
     }
 }
 
-async fn scrape(State(served): State<Served>) -> Response {
-    let text = blocking(move || metrics::text(&served())).await;
-    ([("content-type", metrics::CONTENT_TYPE)], text).into_response()
+/// A connection.
+struct Open {
+    task: AbortHandle,
+    has_asked: Arc<AtomicBool>,
+}
+
+/// Set by the first request of a connection.
+#[derive(Clone)]
+struct Asked(Arc<AtomicBool>);
+
+#[derive(Clone)]
+struct Scraped {
+    served: Served,
+    /// One text is made at a time. Scrapers that ask and go leave no work behind that another would wait for.
+    turn: Arc<Semaphore>,
+}
+
+async fn scrape(
+    State(Scraped { served, turn }): State<Scraped>,
+    Extension(Asked(asked)): Extension<Asked>,
+) -> Response {
+    asked.store(true, Ordering::Relaxed);
+    let Ok(turn) = turn.acquire_owned().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    let text = blocking(move || {
+        let text = metrics::text(&served());
+        // Held to here also where the scraper has gone meanwhile: what was begun is finished before the next begins.
+        drop(turn);
+        text
+    });
+    ([("content-type", metrics::CONTENT_TYPE)], text.await).into_response()
 }

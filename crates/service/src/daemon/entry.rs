@@ -4,7 +4,7 @@ use super::config::{Leave, VolumeConfig};
 use super::exchange::CacheConfig;
 use super::hook::after_start;
 use super::sections::Fault;
-use super::state::LastCache;
+use super::state::{CoreNames, LastCache};
 pub use super::status::Status;
 use super::words::of_file;
 use crate::absent::Absent;
@@ -76,7 +76,7 @@ pub(crate) trait Memory: Send + Sync {
     /// Its cache is in use from now on, or was stopped like this. It is durable when this returns.
     fn cache_is(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
     /// `core` is served as it without a cache, and whatever one held is given up. Durable, as are the next two.
-    fn is_bare(&self, name: &str, core: &str) -> anyhow::Result<()>;
+    fn is_bare(&self, name: &str, core: &CoreNames) -> anyhow::Result<()>;
     /// From now on its cache is what `keys` say.
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> anyhow::Result<()>;
     /// From now on it has no cache.
@@ -418,10 +418,10 @@ impl Entry {
             }
             inner.stopper = Some(stopper);
         }
-        let core = options.core.to_string();
+        let core = options.core.clone();
         let note = |cache: Option<LastCache>| match cache {
             Some(cache) => memory.cache_is(&self.name, cache),
-            None => memory.is_bare(&self.name, &core),
+            None => memory.is_bare(&self.name, &core.names()),
         };
         let started = Volume::start(options, &signals, control, &note);
         let served = started.map_err(refused).and_then(|mut volume| {
@@ -598,7 +598,7 @@ mod tests {
         fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
             Ok(())
         }
-        fn is_bare(&self, _: &str, _: &str) -> anyhow::Result<()> {
+        fn is_bare(&self, _: &str, _: &CoreNames) -> anyhow::Result<()> {
             Ok(())
         }
         fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {

@@ -2,11 +2,10 @@
 
 use super::config::{Bytes, Leave, VolumeConfig, Word};
 use super::notes::{Notes, with_overrides};
-use super::state::{LastCache, Remembered, State};
+use super::state::{LastCache, Remembered};
 use super::{Daemon, lock};
 use crate::change::{ChangeState, Wanted};
-use crate::serve::ServeOptions;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -170,39 +169,6 @@ impl Notes {
     }
 }
 
-/// Refuses to serve a core bare that lacks what its last cache held.
-pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
-    let Some(last) = &remembered.cache else { return Ok(()) };
-    let Some(lost) = last.lost() else { return Ok(()) };
-    bail!(
-        "volume '{name}' is defined without a cache, and was last served through cache {} at {}, which holds {lost}. Give it that cache; or \
-         start it with --force, which gives that up",
-        last.uuid,
-        last.path.display()
-    )
-}
-
-/// Refuses a core that lacks what a cache holds through which another volume served it, one that is in the file no more, say.
-pub(super) fn refuse_anothers(name: &str, options: &ServeOptions, state: &State) -> Result<()> {
-    let core = options.core.to_string();
-    for (other, remembered) in state.volumes.iter().filter(|(other, _)| *other != name) {
-        let Some(last) = remembered.cache.as_ref().filter(|last| last.core == core && !last.void) else {
-            continue;
-        };
-        let Some(lost) = last.lost().filter(|_| options.cache.as_ref().is_none_or(|c| c.path != last.path))
-        else {
-            continue;
-        };
-        bail!(
-            "the core of volume '{name}' was last served as volume '{other}', through cache {} at {}, which holds {lost}. Give it that cache; \
-             or start it with --force, which gives that up",
-            last.uuid,
-            last.path.display()
-        );
-    }
-    Ok(())
-}
-
 impl Daemon {
     /// What of a definition counts now.
     pub(super) fn effective(&self, name: &str) -> Result<VolumeConfig> {
@@ -307,23 +273,5 @@ mod tests {
         assert_eq!(effective(&r, &config(BARE)).mode.as_deref(), Some("wt"));
         r.exchange(&config(BARE), CacheConfig::default());
         assert_eq!(effective(&r, &config(BARE)), config(BARE), "nor is a mode left without a cache");
-    }
-
-    #[test]
-    fn a_core_that_lacks_what_a_cache_holds_is_not_served_bare() {
-        let mut r = Remembered::default();
-        assert!(refuse_bare("a", &r).is_ok());
-        let mut last = LastCache {
-            path: "/ssd/c".into(),
-            uuid: "ab".into(),
-            core: "/dev/sdb".into(),
-            dirty_bytes: Some(0),
-            void: false,
-        };
-        r.cache = Some(last.clone());
-        assert!(refuse_bare("a", &r).is_ok());
-        last.dirty_bytes = None;
-        r.cache = Some(last);
-        assert!(refuse_bare("a", &r).unwrap_err().to_string().contains("/ssd/c"));
     }
 }

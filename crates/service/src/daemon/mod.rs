@@ -3,6 +3,7 @@
 //! Each volume has a thread of its own that starts it, looks after it and stops it ([`entry`]); the API's thread and the signals
 //! only say what is wanted. A volume that cannot start holds nobody else up.
 
+mod belongs;
 pub mod config;
 pub mod entry;
 pub mod exchange;

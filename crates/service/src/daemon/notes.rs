@@ -2,9 +2,9 @@
 
 use super::config::{self, Leave, VolumeConfig};
 use super::entry::Memory;
-use super::exchange::{self, CacheConfig, Exchanged};
-use super::state::{self, LastCache, Override, State, StateFile, effective};
-use super::{lock, pools, void};
+use super::exchange::{CacheConfig, Exchanged};
+use super::state::{self, CoreNames, LastCache, Override, State, StateFile, effective};
+use super::{belongs, lock, pools, void};
 use crate::app::{App, Change};
 use crate::serve::ServeOptions;
 use anyhow::{Result, ensure};
@@ -91,21 +91,23 @@ impl Memory for Notes {
         let remembered = self.of(name);
         self.is_defined(name, config);
         let mut o = with_overrides(config, &remembered).options(name, leave)?;
+        // A copy: what is asked of the devices may take its time.
+        let (core, state) = (o.core.names(), lock(&self.state).clone());
         match &mut o.cache {
             Some(cache) => {
-                cache.expected.clone_from(&remembered.cache);
-                let voids = lock(&self.state).voids.clone();
-                void::settle(&mut o, remembered.cache.as_ref(), &voids);
+                cache.expected = belongs::expected(name, &cache.path, &core, &state);
+                let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
+                if !leave.force {
+                    belongs::refuse_anothers(name, &o, &core, found.as_ref(), &state)?;
+                }
             }
             None if leave.force => {}
-            None => exchange::refuse_bare(name, &remembered)?,
+            None => {
+                belongs::refuse_bare(name, &remembered)?;
+                belongs::refuse_anothers(name, &o, &core, None, &state)?;
+            }
         }
-        // A copy: what is asked of the device may take its time.
-        let state = lock(&self.state).clone();
         pools::refuse_missing(&o, &state)?;
-        if !leave.force {
-            exchange::refuse_anothers(name, &o, &state)?;
-        }
         Ok(o)
     }
 
@@ -123,7 +125,7 @@ impl Memory for Notes {
         Ok(())
     }
 
-    fn is_bare(&self, name: &str, core: &str) -> Result<()> {
+    fn is_bare(&self, name: &str, core: &CoreNames) -> Result<()> {
         self.edit(|state| {
             changed(state, name, state::Remembered::forget_cache);
             void::core_changes(state, name, core, None);

@@ -151,6 +151,7 @@ mod tests {
         let share = |core: &str| format!("pool:{}#{core}", path.display());
         let remembered = |core: &str, dirty_bytes, void| {
             let cache = LastCache {
+                core_names: Vec::new(),
                 path: share(core).into(),
                 uuid: core.into(),
                 core: format!("/dev/{core}"),

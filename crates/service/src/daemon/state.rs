@@ -79,8 +79,11 @@ pub struct LastCache {
     pub path: PathBuf,
     /// Which.
     pub uuid: String,
-    /// Of which core.
+    /// Of which core, as its volume called it.
     pub core: String,
+    /// The names of that core, by which it is known when another path leads to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub core_names: Vec<String>,
     /// Bytes that its core lacked when it was stopped; nothing while it is served, or after a crash.
     pub dirty_bytes: Option<u64>,
     /// It failed while its core had everything, and the core was changed without it: what it holds is not to be believed.
@@ -88,7 +91,35 @@ pub struct LastCache {
     pub void: bool,
 }
 
+/// A core as it is known again: by the words of a definition, and by the names of what these lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoreNames {
+    /// The definition's words.
+    pub text: String,
+    /// As [`loligo_block::names_of`] gives them.
+    pub names: Vec<String>,
+}
+
+impl CoreNames {
+    /// A cache of this core.
+    pub(crate) fn cache(&self, path: &Path, uuid: String, dirty_bytes: Option<u64>, void: bool) -> LastCache {
+        let (core, core_names) = (self.text.clone(), self.names.clone());
+        LastCache { path: path.to_owned(), uuid, core, core_names, dirty_bytes, void }
+    }
+}
+
 impl LastCache {
+    /// Whether it is a cache of `core`, by whatever path. A core that only seems to be the same is asked about once too often;
+    /// one that is not seen to be the same would be changed without its cache.
+    pub fn is_of(&self, core: &CoreNames) -> bool {
+        self.core == core.text || self.core_names.iter().any(|name| core.names.contains(name))
+    }
+
+    /// Its core.
+    pub fn core(&self) -> CoreNames {
+        CoreNames { text: self.core.clone(), names: self.core_names.clone() }
+    }
+
     /// What is lost without it; nothing if its core has everything.
     pub fn lost(&self) -> Option<String> {
         match self.dirty_bytes {
@@ -226,6 +257,7 @@ mod tests {
             path: "/ssd/c".into(),
             uuid: "ab".repeat(16),
             core: "/dev/sdb".to_owned(),
+            core_names: vec!["path:/dev/sdb".to_owned()],
             dirty_bytes: Some(4096),
             void: true,
         };

@@ -161,7 +161,7 @@ impl Daemon {
         if let Some((lost, cache)) = holds() {
             bail!(
                 "the cache of volume '{name}' ({}) holds {lost}: start it, 'loligo flush {name}', stop and delete it then; or add \
-                 --force: the cache keeps that data, but nobody here remembers it",
+                 --force: the cache keeps that data, and its core is served without it by another --force only",
                 cache.display()
             );
         }

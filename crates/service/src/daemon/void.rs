@@ -1,10 +1,11 @@
 //! Caches whose core was changed without them: after they had failed, or because the volume was served bare or through another one.
 //! What they hold is void, whoever brings them back.
 
-use super::state::{LastCache, State};
-use crate::cache;
+use super::belongs::Found;
+use super::state::{CoreNames, LastCache, State};
 use crate::say::say;
 use crate::serve::{CacheOptions, ServeOptions};
+use crate::{cache, core};
 use loligo_block::{IoError, IoKind};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,8 +13,23 @@ use std::path::PathBuf;
 /// After a change of what is remembered of `name`, whose cache was `before`: a cache that is not its cache any more is void, and one that
 /// failed is at once. Not one that has become another volume's: that is the same one under another name.
 pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
-    let now = state.volumes.get(name).and_then(|r| r.cache.as_ref());
-    let left = before.filter(|b| now.is_none_or(|n| n.uuid != b.uuid && n.core == b.core));
+    let now = state.volumes.get(name).and_then(|r| r.cache.clone());
+    if let Some(now) = &now {
+        // A cache is one volume's: what others remember of it, under whose names it was served before, is past.
+        let others = state.volumes.iter_mut().filter(|(other, _)| *other != name);
+        others.for_each(|(_, r)| r.cache = r.cache.take().filter(|c| c.uuid != now.uuid));
+        state.left.remove(&now.uuid);
+    }
+    let now = now.as_ref();
+    // Its volume has another core by now: it stays known by itself, for as long as its own core does not change without it.
+    if let (Some(before), Some(now)) = (before, now)
+        && now.uuid != before.uuid
+        && !now.is_of(&before.core())
+        && !before.void
+    {
+        state.left.insert(before.uuid.clone(), before.clone());
+    }
+    let left = before.filter(|b| now.is_none_or(|n| n.uuid != b.uuid && n.is_of(&b.core())));
     let void: Vec<LastCache> = left.into_iter().chain(now.filter(|n| n.void)).cloned().collect();
     for cache in void {
         let others = state.volumes.iter().filter(|(other, _)| *other != name);
@@ -25,15 +41,15 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
     // A volume that forgets its cache says nothing of the core: its cache may have become another volume's.
     if let Some(now) = state.volumes.get(name).and_then(|r| r.cache.clone()).filter(|now| Some(now) != before)
     {
-        core_changes(state, name, &now.core, Some(&now.uuid));
+        core_changes(state, name, &now.core(), Some(&now.uuid));
     }
 }
 
 /// `core` is served as volume `name`, through the cache `uuid` or bare: from here on every other cache of it is void, also one of a volume that
 /// was deleted or taken out of the file.
-pub(super) fn core_changes(state: &mut State, name: &str, core: &str, uuid: Option<&str>) {
+pub(super) fn core_changes(state: &mut State, name: &str, core: &CoreNames, uuid: Option<&str>) {
     let State { volumes, voids, left } = state;
-    let is_stale = |c: &LastCache| c.core == core && Some(c.uuid.as_str()) != uuid;
+    let is_stale = |c: &LastCache| c.is_of(core) && Some(c.uuid.as_str()) != uuid;
     let others = volumes.iter_mut().filter(|(other, _)| *other != name);
     for cache in others.filter_map(|(_, r)| r.cache.as_mut()).filter(|c| is_stale(c)) {
         cache.void = true;
@@ -48,9 +64,14 @@ pub(super) fn core_changes(state: &mut State, name: &str, core: &str, uuid: Opti
     });
 }
 
-/// Has `o` start with a new cache where a void one lies, and without one where the volume's own has failed and is not there.
-pub(super) fn settle(o: &mut ServeOptions, last: Option<&LastCache>, voids: &BTreeMap<String, PathBuf>) {
-    let Some(c) = &mut o.cache else { return };
+/// Has `o` start with a new cache where a void one lies, and without one where the volume's own has failed and is not there. The
+/// cache that lies there, if it is not void.
+pub(super) fn settle(
+    o: &mut ServeOptions,
+    last: Option<&LastCache>,
+    voids: &BTreeMap<String, PathBuf>,
+) -> Option<Found> {
+    let c = o.cache.as_mut()?;
     // Whatever may be said against the device is for the start to say.
     let look = CacheOptions { create: true, force: true, expected: None, ..c.clone() };
     match cache::peek(&look) {
@@ -61,11 +82,14 @@ pub(super) fn settle(o: &mut ServeOptions, last: Option<&LastCache>, voids: &BTr
             );
             c.replace = Some(sb.uuid_text());
         }
-        Ok((Some(_), _)) => {}
+        Ok((Some(_), found)) => {
+            return found.map(|sb| Found { uuid: sb.uuid_text(), by_size: core::is_known_by_size(&sb.core) });
+        }
         Ok((None, _)) => without(o, last),
         Err(why) if is_gone(&why) || !c.path.exists() => without(o, last),
         Err(_) => {}
     }
+    None
 }
 
 /// The device answers with errors.
@@ -101,7 +125,8 @@ mod tests {
 
     fn cache(uuid: &str, void: bool) -> LastCache {
         let (path, core) = (PathBuf::from("/ssd/c"), "/dev/sdb".to_owned());
-        LastCache { path, uuid: uuid.to_owned(), core, dirty_bytes: Some(0), void }
+        let core_names = vec!["device:wwn+0".to_owned()];
+        LastCache { path, uuid: uuid.to_owned(), core, core_names, dirty_bytes: Some(0), void }
     }
 
     #[test]
@@ -122,7 +147,33 @@ mod tests {
         assert_eq!(noted(Some(&a), Some(&b), None), ["a"], "it was exchanged by the file");
         assert_eq!(noted(Some(&a), None, None), ["a"], "the volume is bare");
         assert!(noted(Some(&a), None, Some(&a)).is_empty(), "its volume has another name now");
-        let elsewhere = LastCache { core: "/dev/sdc".to_owned(), ..b };
+        let by_id = LastCache { core: "/dev/disk/by-id/wwn".to_owned(), ..b.clone() };
+        assert_eq!(noted(Some(&a), Some(&by_id), None), ["a"], "another path to the same core");
+        let elsewhere = LastCache { core: "/dev/sdc".to_owned(), core_names: Vec::new(), ..b };
         assert!(noted(Some(&a), Some(&elsewhere), None).is_empty(), "another volume has the name now");
+    }
+
+    #[test]
+    fn a_cache_stays_known_when_its_volume_has_another_core() {
+        let (a, b) = (cache("a", false), cache("b", false));
+        let elsewhere = LastCache { core: "/dev/sdc".to_owned(), core_names: Vec::new(), ..b };
+        let volumes = [("v".to_owned(), Remembered { cache: Some(elsewhere), ..Remembered::default() })];
+        let mut state = State { volumes: volumes.into(), ..State::default() };
+        note(&mut state, "v", Some(&a));
+        assert_eq!(state.left.get("a"), Some(&a));
+        core_changes(&mut state, "w", &a.core(), None);
+        assert!(state.left.is_empty() && state.voids.contains_key("a"), "its core was served without it");
+    }
+
+    #[test]
+    fn a_cache_that_is_served_under_a_new_name_is_not_its_old_names_any_more() {
+        let of = |dirty| LastCache { dirty_bytes: dirty, ..cache("a", false) };
+        let known = |c: LastCache| Remembered { cache: Some(c), ..Remembered::default() };
+        let volumes = [("old".to_owned(), known(of(Some(4096)))), ("new".to_owned(), known(of(None)))];
+        let mut state = State { volumes: volumes.into(), ..State::default() };
+        note(&mut state, "new", None);
+        assert_eq!(state.volumes["old"].cache, None);
+        assert_eq!(state.volumes["new"].cache, Some(of(None)));
+        assert!(state.voids.is_empty() && state.left.is_empty());
     }
 }

@@ -1,0 +1,193 @@
+//! Which cache belongs to which core: a core is not served past a cache that holds what it lacks, nor through one that is another
+//! core's, whatever paths and volumes' names say.
+
+use super::state::{CoreNames, LastCache, Remembered, State};
+use crate::serve::ServeOptions;
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// The caches that other volumes were served through last, with the names of these.
+fn of_others<'a>(name: &'a str, state: &'a State) -> impl Iterator<Item = (&'a String, &'a LastCache)> {
+    let others = state.volumes.iter().filter(move |(other, _)| *other != name);
+    others.filter_map(|(other, r)| Some((other, r.cache.as_ref().filter(|last| !last.void)?)))
+}
+
+/// The cache that has to lie at `path` for volume `name` to be served from `core`: its own, or that of a volume that had the core
+/// and the path under another name.
+pub(super) fn expected(name: &str, path: &Path, core: &CoreNames, state: &State) -> Option<LastCache> {
+    let own = state.volumes.get(name).and_then(|r| r.cache.as_ref());
+    let renamed = || {
+        let mut of_core = of_others(name, state).map(|(_, last)| last).filter(|last| last.is_of(core));
+        of_core.find(|last| last.path == path && last.lost().is_some())
+    };
+    own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
+}
+
+/// Refuses to serve a core bare that lacks what its last cache held.
+pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
+    let Some(last) = &remembered.cache else { return Ok(()) };
+    let Some(lost) = last.lost() else { return Ok(()) };
+    bail!(
+        "volume '{name}' is defined without a cache, and was last served through cache {} at {}, which holds {lost}. Give it that cache; or \
+         start it with --force, which gives that up",
+        last.uuid,
+        last.path.display()
+    )
+}
+
+/// A cache that lies at a volume's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Which.
+    pub(super) uuid: String,
+    /// It knows its core by nothing but the size: whether the given one is that core is for the daemon's memory to say.
+    pub(super) by_size: bool,
+}
+
+/// Refuses a core that lacks what a cache holds through which another volume served it, one that is in the file no more, say; and the
+/// cache `found` at the volume's place, if it is of another core. A cache is known by its UUID: another one may lie at its path.
+pub(super) fn refuse_anothers(
+    name: &str,
+    options: &ServeOptions,
+    core: &CoreNames,
+    found: Option<&Found>,
+    state: &State,
+) -> Result<()> {
+    let others = || of_others(name, state).map(|(other, last)| (format!("volume '{other}'"), last));
+    let left = || state.left.values().map(|last| ("a volume that is gone".to_owned(), last));
+    for (whose, last) in others().chain(left()).filter(|(_, last)| last.is_of(core)) {
+        // Where nothing is found, or something else, the start finds that it is not what is expected.
+        let is_asked_for = options.cache.as_ref().and_then(|c| c.expected.as_ref()) == Some(last);
+        if found.is_some_and(|found| found.uuid == last.uuid) || is_asked_for {
+            continue;
+        }
+        let Some(lost) = last.lost() else { continue };
+        bail!(
+            "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
+             start it with --force, which gives that up",
+            last.uuid,
+            last.path.display()
+        );
+    }
+    let (Some(found), Some(cache)) = (found.filter(|found| found.by_size), &options.cache) else {
+        return Ok(());
+    };
+    let own = state.volumes.get(name).and_then(|r| r.cache.as_ref());
+    if own.is_some_and(|own| own.uuid == found.uuid && own.is_of(core)) {
+        return Ok(());
+    }
+    // A copy of a core on another disk is compared with what its cache has clean; what is dirty says nothing of it.
+    let own = own.filter(|own| own.lost().is_some()).map(|own| (format!("volume '{name}'"), own));
+    let known = own.into_iter().chain(others()).chain(left());
+    for (whose, last) in known.filter(|(_, last)| last.uuid == found.uuid && !last.is_of(core)) {
+        let lost = last.lost().map(|lost| format!(" It holds {lost}.")).unwrap_or_default();
+        bail!(
+            "{} holds cache {}, which belongs to core {} of {whose}, and not to {}.{lost} Give the right one; or start the volume with \
+             --create --force, which makes the cache anew",
+            cache.path.display(),
+            found.uuid,
+            last.core,
+            core.text
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::{Leave, VolumeConfig};
+    use super::*;
+
+    fn last(uuid: &str, core: &str, dirty_bytes: Option<u64>) -> LastCache {
+        LastCache {
+            path: "/ssd/c".into(),
+            uuid: uuid.into(),
+            core: core.into(),
+            core_names: vec![format!("path:{core}")],
+            dirty_bytes,
+            void: false,
+        }
+    }
+
+    fn state(volumes: &[(&str, LastCache)]) -> State {
+        let known = |last: &LastCache| Remembered { cache: Some(last.clone()), ..Remembered::default() };
+        let volumes = volumes.iter().map(|(name, last)| ((*name).to_owned(), known(last))).collect();
+        State { volumes, ..State::default() }
+    }
+
+    fn core(text: &str, names: &[&str]) -> CoreNames {
+        CoreNames { text: text.into(), names: names.iter().map(|n| (*n).to_owned()).collect() }
+    }
+
+    /// What is said when `found` lies at the volume's place; `None` is served bare.
+    fn said(cache: Option<&str>, core: &CoreNames, found: Option<&str>, state: &State) -> Option<String> {
+        let cache = cache.map(|c| format!("cache = \"{c}\"\nmode = \"wb\"\n")).unwrap_or_default();
+        let text = format!("core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]\n{cache}");
+        let config: VolumeConfig = toml::from_str(&text).unwrap();
+        let mut options = config.options("b", Leave::default()).unwrap();
+        if let Some(c) = &mut options.cache {
+            c.expected = expected("b", &c.path, core, state);
+        }
+        let found = found.map(|uuid| Found { uuid: uuid.to_owned(), by_size: true });
+        refuse_anothers("b", &options, core, found.as_ref(), state).err().map(|why| why.to_string())
+    }
+
+    #[test]
+    fn a_core_that_lacks_what_a_cache_holds_is_not_served_bare() {
+        let of = |dirty| Remembered { cache: Some(last("ab", "/dev/sdb", dirty)), ..Remembered::default() };
+        assert!(refuse_bare("a", &Remembered::default()).is_ok());
+        assert!(refuse_bare("a", &of(Some(0))).is_ok());
+        assert!(refuse_bare("a", &of(None)).unwrap_err().to_string().contains("/ssd/c"));
+    }
+
+    #[test]
+    fn a_core_is_known_by_any_of_its_paths() {
+        let known = state(&[("a", last("ab", "/dev/sdb", Some(4096)))]);
+        let by_id = core("/dev/disk/by-id/x", &["path:/dev/sdb"]);
+        assert!(said(None, &by_id, None, &known).unwrap().contains("served as volume 'a'"));
+        assert_eq!(said(None, &core("/dev/sdc", &["path:/dev/sdc"]), None, &known), None);
+    }
+
+    #[test]
+    fn another_cache_at_the_same_path_is_not_the_one() {
+        let known = state(&[("a", last("ab", "/dev/sdb", Some(4096)))]);
+        let sdb = core("/dev/sdb", &[]);
+        let asked = expected("b", Path::new("/ssd/c"), &sdb, &known);
+        assert_eq!(asked, Some(last("ab", "/dev/sdb", Some(4096))), "the start looks for this one");
+        assert_eq!(said(Some("/ssd/c"), &sdb, Some("ab"), &known), None, "its volume was renamed");
+        assert_eq!(said(Some("/ssd/by-id"), &sdb, Some("ab"), &known), None, "and its device");
+        assert!(said(Some("/ssd/by-id"), &sdb, Some("cd"), &known).is_some());
+        assert!(said(Some("/ssd/by-id"), &sdb, None, &known).is_some());
+    }
+
+    #[test]
+    fn a_cache_of_another_core_is_refused_clean_or_dirty() {
+        for dirty in [Some(0), Some(4096), None] {
+            let mut known = state(&[("c", last("cd", "/dev/sdc", dirty))]);
+            let sdb = core("/dev/sdb", &["path:/dev/sdb"]);
+            let why = said(Some("/ssd/d"), &sdb, Some("cd"), &known).expect("refused");
+            assert!(why.contains("/dev/sdc of volume 'c'") && why.contains("--create --force"), "{why}");
+            let gone = known.volumes.remove("c").and_then(|r| r.cache).unwrap();
+            known.left.insert("cd".into(), gone);
+            assert!(said(Some("/ssd/d"), &sdb, Some("cd"), &known).unwrap().contains("that is gone"));
+        }
+    }
+
+    #[test]
+    fn an_edited_core_is_asked_about_where_the_own_cache_is_dirty() {
+        for (dirty, may) in [(Some(0), true), (Some(4096), false), (None, false)] {
+            let known = state(&[("b", last("ab", "/dev/sdb", dirty))]);
+            let edited = core("/dev/sdc", &["path:/dev/sdc"]);
+            assert_eq!(said(Some("/ssd/c"), &edited, Some("ab"), &known).is_none(), may, "{dirty:?}");
+            assert_eq!(said(Some("/ssd/c"), &core("/dev/sdb", &[]), Some("ab"), &known), None);
+        }
+    }
+
+    #[test]
+    fn a_core_lacks_also_what_the_cache_of_a_deleted_volume_holds() {
+        let mut known = State::default();
+        known.left.insert("ab".into(), last("ab", "/dev/sdb", Some(4096)));
+        let why = said(None, &core("/dev/sdb", &[]), None, &known).expect("refused");
+        assert!(why.contains("a volume that is gone") && why.contains("--force"), "{why}");
+    }
+}

@@ -1,0 +1,120 @@
+//! A core and its cache belong together, whatever paths and names they are given under.
+
+use crate::site::{CORE, Site};
+use loligo_tests::history::History;
+
+/// A volume without a cache.
+fn bare(site: &Site, volume: &str, core: &str) -> String {
+    let dir = site.dir.path().display();
+    format!("[volume.{volume}]\ncore = \"{dir}/{core}\"\nlisten = [\"unix:{dir}/{volume}.nbd\"]\n")
+}
+
+/// Volume 'a' with dirty data, stopped with its daemon.
+fn with_dirty_data(site: &Site) -> History {
+    let mut history = History::new(CORE);
+    let daemon = site.daemon();
+    site.load("a").write(&mut history, 0..16, true).expect("written");
+    daemon.stop().expect("a clean stop");
+    history
+}
+
+#[test]
+fn a_core_is_not_served_past_its_cache_by_another_path() {
+    let site = Site::new(&["a"]);
+    let mut history = with_dirty_data(&site);
+    std::os::unix::fs::symlink("a.core", site.path("link")).expect("a link");
+    std::fs::hard_link(site.path("a.core"), site.path("hard")).expect("a link");
+    site.configure(&(bare(&site, "b", "link") + &bare(&site, "c", "hard")));
+    let daemon = site.daemon();
+    for volume in ["b", "c"] {
+        let why = site.wait_for(volume, "refused");
+        assert!(why.contains("was last served as volume 'a'"), "{why}");
+    }
+    daemon.stop().expect("a clean stop");
+    site.configure(&site.section("a"));
+    let daemon = site.daemon();
+    site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn clean_data_is_void_once_another_path_changed_the_core() {
+    let site = Site::new(&["a"]);
+    let mut history = History::new(CORE);
+    let daemon = site.daemon();
+    site.load("a").write(&mut history, 0..4096, true).expect("written");
+    site.ok(&["flush", "a"]);
+    daemon.stop().expect("a clean stop");
+    std::os::unix::fs::symlink("a.core", site.path("link")).expect("a link");
+    site.configure(&bare(&site, "b", "link"));
+    let daemon = site.daemon();
+    site.load("b").write(&mut history, 2000..2001, true).expect("written");
+    daemon.stop().expect("a clean stop");
+    site.configure(&site.section("a"));
+    let daemon = site.daemon();
+    site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_new_name_does_not_give_up_what_a_cache_holds() {
+    let site = Site::new(&["a"]);
+    let mut history = with_dirty_data(&site);
+    std::fs::rename(site.path("a.cache"), site.path("away")).expect("moved");
+    let renamed = site.section("a").replace("[volume.a]", "[volume.b]");
+    site.configure(&renamed);
+    let daemon = site.daemon();
+    let why = site.wait_for("b", "waiting");
+    assert!(why.contains("bytes that core") && why.contains("is not there"), "{why}");
+    daemon.stop().expect("a clean stop");
+    assert!(!site.path("a.cache").exists(), "nothing was made in its place");
+    std::fs::rename(site.path("away"), site.path("a.cache")).expect("moved back");
+    let daemon = site.daemon();
+    std::fs::rename(site.path("a.nbd"), site.path("b.nbd")).expect("the socket by its new name");
+    site.verified("b", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_cache_of_another_core_is_not_taken_for_the_own() {
+    let site = Site::new(&["a", "c"]);
+    let (mut a, mut c) = (History::new(CORE), History::new(CORE));
+    let daemon = site.daemon();
+    site.load("a").write(&mut a, 0..16, true).expect("written");
+    site.ok(&["volume", "stop", "a", "--flush"]);
+    site.load("c").write(&mut c, 0..16, true).expect("written");
+    daemon.stop().expect("a clean stop");
+    let swap = || {
+        let moves = [("a.cache", "third"), ("c.cache", "a.cache"), ("third", "c.cache")];
+        moves.iter().for_each(|(from, to)| std::fs::rename(site.path(from), site.path(to)).expect("moved"));
+    };
+    swap();
+    let daemon = site.daemon();
+    site.loligo(&["volume", "start", "a"]);
+    let why = site.wait_for("a", "refused");
+    assert!(why.contains("of a volume 'c'"), "{why}");
+    let why = site.wait_for("c", "refused");
+    assert!(why.contains("which holds 65536 bytes"), "{why}");
+    daemon.stop().expect("a clean stop");
+    swap();
+    let daemon = site.daemon();
+    site.loligo(&["volume", "start", "a"]);
+    site.wait_for("a", "serving");
+    site.verified("a", &mut a, None);
+    site.verified("c", &mut c, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_label_does_not_go_over_data_without_a_signature() {
+    let site = Site::new(&["a"]);
+    let mut content = vec![0; 256 << 10];
+    content.resize(CORE as usize, 0x5a);
+    std::fs::write(site.path("a.core"), &content).expect("a core");
+    site.configure(&(site.section("a") + "home-offset = \"1m\"\n"));
+    let daemon = site.daemon();
+    let why = site.wait_for("a", "refused");
+    assert!(why.contains("are not all zero") && why.contains("--force"), "{why}");
+    daemon.stop().expect("a clean stop");
+    assert!(std::fs::read(site.path("a.core")).expect("a core") == content, "nothing was written");
+}
