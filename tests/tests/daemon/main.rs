@@ -5,7 +5,9 @@
 mod api;
 mod core_fails;
 mod fio;
+mod forget;
 mod gone;
+mod json;
 mod label;
 mod life;
 mod live;

@@ -212,7 +212,7 @@ impl Daemon {
     /// Has something changed about a served volume.
     fn ask(&self, name: &str, wanted: Wanted) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().ok_or_else(|| anyhow!(entry.status().unserved(name)))?;
+        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
         app.changes.ask(wanted).map_err(|why| anyhow!(why))
     }
 
@@ -221,6 +221,9 @@ impl Daemon {
     /// # Errors
     /// What can be refused at once; everything else is said of the change.
     pub(crate) fn attach(&self, name: &str, cache: CacheConfig, force: bool) -> Result<ChangeState> {
+        let given = VolumeConfig { cache: cache.cache.clone(), ..self.effective(name)? };
+        // As for a create: a path that hangs is to hang this command alone.
+        self.refuse_taken(name, &given, |_| true)?;
         // Nobody else is given the device meanwhile.
         let _turn = self.volumes.turn();
         let now = self.effective(name)?;
@@ -263,7 +266,7 @@ impl Daemon {
     /// Where it is not served.
     pub(crate) fn last_change(&self, name: &str) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().with_context(|| entry.status().unserved(name))?;
+        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
         Ok(app.changes.last())
     }
 
@@ -273,7 +276,7 @@ impl Daemon {
     /// Where the volume is not served.
     pub(crate) fn give_up_change(&self, name: &str) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().with_context(|| entry.status().unserved(name))?;
+        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
         Ok(app.changes.give_up())
     }
 }
