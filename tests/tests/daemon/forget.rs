@@ -39,9 +39,9 @@ fn a_name_gets_another_core_once_its_cache_is_forgotten() {
     assert!(why.contains("bytes that core") && why.contains("'loligo volume forget' it"), "{why}");
     let refused = site.loligo(&["volume", "forget", "a"]);
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(3) && why.contains("2097152 bytes"), "{why}");
+    assert!(refused.status.code() == Some(3) && why.contains("262144 bytes"), "{why}");
     let told = site.ok(&["volume", "forget", "a", "--force", "--json"]);
-    assert!(told.contains("2097152 bytes") && told.contains("\"outcome\": \"done\""), "{told}");
+    assert!(told.contains("262144 bytes") && told.contains("\"outcome\": \"done\""), "{told}");
     site.ok(&["volume", "start", "a"]);
     assert!(site.refused(&["volume", "forget", "a"]).contains("stop it first"));
     site.load("a").write(&mut History::new(CORE), 0..8, true).expect("written");

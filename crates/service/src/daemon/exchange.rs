@@ -221,9 +221,6 @@ impl Daemon {
     /// # Errors
     /// What can be refused at once; everything else is said of the change.
     pub(crate) fn attach(&self, name: &str, cache: CacheConfig, force: bool) -> Result<ChangeState> {
-        let given = VolumeConfig { cache: cache.cache.clone(), ..self.effective(name)? };
-        // As for a create: a path that hangs is to hang this command alone.
-        self.refuse_taken(name, &given, |_| true)?;
         // Nobody else is given the device meanwhile.
         let _turn = self.volumes.turn();
         let now = self.effective(name)?;
