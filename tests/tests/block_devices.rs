@@ -116,7 +116,7 @@ fn a_block_device_that_is_served_is_refused_to_others_with_the_name_of_its_holde
     });
     let out = volume.loligo(&["inspect", &text(cache.path())]).expect("it runs");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.code() == Some(1) && said.contains("in use by process"), "{said}");
+    assert!(out.status.code() == Some(3) && said.contains("in use by process"), "{said}");
     server.stop().expect("a clean stop");
 }
 

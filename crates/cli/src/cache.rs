@@ -1,16 +1,18 @@
 //! `loligo cache`: devices that many cores share.
 
+use crate::outcome::{Json, Patience, refuse};
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
 use loligo_log::{outln, say};
-use loligo_service::client::{AttachCore, DaemonClient, DetachCore, ResizeCore};
+use loligo_service::client::{AttachCore, ChangeState, DaemonClient, DetachCore, ResizeCore, Until};
 use loligo_service::daemon::Listed;
 use loligo_service::daemon::entry::Status;
 use loligo_service::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize, View, view_rows};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// One cache device that many cores share
 ///
@@ -55,6 +57,8 @@ enum Command {
         /// Overwrite what is there
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        json: Json,
     },
     /// Show a pool and its cores
     Show {
@@ -93,6 +97,11 @@ enum Command {
         /// Threads of its cache, for good
         #[arg(long, value_name = "N", default_value_t = 1)]
         shards: u16,
+        /// Wait so long at most for room that others give; after that nothing is attached, and the exit status is 4
+        #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
+        timeout: Option<Duration>,
+        #[command(flatten)]
+        json: Json,
     },
     /// Take a core's share away
     ///
@@ -106,6 +115,8 @@ enum Command {
         /// Lose what its cache holds
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        json: Json,
     },
     /// Change a core's share, or take in what the pool's device has grown by
     ///
@@ -126,11 +137,17 @@ enum Command {
         /// What it gets of what several want
         #[arg(long, value_name = "N", requires = "core")]
         weight: Option<u32>,
+        #[command(flatten)]
+        patience: Patience,
+        #[command(flatten)]
+        json: Json,
     },
     /// Make the device no pool any more; refused while it has cores
     Dissolve {
         /// The pool
         path: PathBuf,
+        #[command(flatten)]
+        json: Json,
     },
 }
 
@@ -170,7 +187,7 @@ impl Beside {
         Ok(volumes.into_iter().find(|v| number.is_some() && same(v) == Some(true)).map(|v| v.name))
     }
 
-    fn attach(self, a: Attach) -> Result<u16> {
+    fn attach(self, a: Attach, limit: Option<Duration>) -> Result<u16> {
         if self.view.free_bytes < a.min {
             say!(
                 "{} bytes are free, {} are wanted: cores that are served give what they have beyond their promise; Ctrl-C gives it up",
@@ -179,14 +196,15 @@ impl Beside {
             );
         }
         let Attach { number: core, name, min, max, weight, shards } = a;
-        self.daemon.attach_core(&AttachCore { path: self.path, core, name, min, max, weight, shards })
+        let daemon = self.daemon.waiting(Until::Over, limit);
+        daemon.attach_core(&AttachCore { path: self.path, core, name, min, max, weight, shards })
     }
 
     fn detach(self, core: &CoreName, force: bool) -> Result<Option<String>> {
         self.daemon.detach_core(&DetachCore { path: self.path, core: core.to_string(), force })
     }
 
-    fn resize(self, core: &CoreName, to: &Resize) -> Result<()> {
+    fn resize(self, core: &CoreName, to: &Resize, patience: Patience) -> Result<Option<ChangeState>> {
         let served = if to.size.is_some() { self.volume(core)? } else { None };
         let size = to.size.filter(|_| served.is_none());
         if size.is_some() || to.min.is_some() || to.weight.is_some() {
@@ -194,19 +212,18 @@ impl Beside {
             let path = self.path.clone();
             self.daemon.resize_core(&ResizeCore { path, core: core.to_string(), size, min, weight })?;
         }
-        if let (Some(volume), Some(bytes)) = (served, to.size) {
-            crate::volume::changed(&self.daemon.resize_cache(&volume, bytes)?, false)?;
-        }
-        Ok(())
+        let daemon = self.daemon.waiting(patience.until(), patience.limit());
+        let change = served.zip(to.size).map(|(volume, bytes)| daemon.resize_cache(&volume, bytes));
+        change.transpose()
     }
 }
 
 /// Does it.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.command {
-        Command::Create { path, size, sparse, force } => {
-            let pool = pool::create(&path, size, sparse, force)?;
-            view_rows(&pool.view()?).iter().for_each(|row| say!("{row}"));
+        Command::Create { path, size, sparse, force, json } => {
+            let view = pool::create(&path, size, sparse, force)?.view()?;
+            json.done(&view, || view_rows(&view).iter().for_each(|row| say!("{row}")))?;
         }
         Command::Show { path, json } => {
             let view = match Beside::of(&path) {
@@ -219,40 +236,48 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 view_rows(&view).iter().for_each(|row| outln!("{row}"));
             }
         }
-        Command::Attach { path, core, name, min, max, weight, shards } => {
+        Command::Attach { path, core, name, min, max, weight, shards, timeout, json } => {
             let wanted = Attach { number: core, name, min, max, weight, shards };
             let number = match Beside::of(&path) {
-                Some(beside) => beside.attach(wanted)?,
+                Some(beside) => beside.attach(wanted, timeout)?,
                 None => Pool::open_idle(&path)?.attach(&wanted)?,
             };
-            outln!("{number}");
-            say!("serve it with --cache pool:{}#{number}", path.display());
+            json.done(json!({ "core": number }), || {
+                outln!("{number}");
+                say!("serve it with --cache pool:{}#{number}", path.display());
+            })?;
         }
-        Command::Detach { path, core, force } => {
+        Command::Detach { path, core, force, json } => {
             let lost = match Beside::of(&path) {
                 Some(beside) => beside.detach(&core, force)?,
                 None => Pool::open_idle(&path)?.detach(&core, force)?,
             };
-            if let Some(lost) = lost {
-                say!("{lost}");
-            }
+            json.done(json!({ "lost": lost }), || lost.iter().for_each(|lost| say!("{lost}")))?;
         }
-        Command::Resize { path, core: None, .. } => {
+        Command::Resize { path, core: None, json, .. } => {
             let more = pool::grow(&path)?;
-            say!("{} has {more} bytes more", path.display());
+            json.done(json!({ "grown_bytes": more }), || {
+                say!("{} has {more} bytes more", path.display());
+            })?;
         }
-        Command::Resize { path, core: Some(core), size, min, weight } => {
-            anyhow::ensure!(
-                size.is_some() || min.is_some() || weight.is_some(),
-                "nothing is to change: give --size, --min or --weight"
-            );
+        Command::Resize { path, core: Some(core), size, min, weight, patience, json } => {
+            if size.is_none() && min.is_none() && weight.is_none() {
+                return refuse("nothing is to change: give --size, --min or --weight");
+            }
             let to = Resize { size, min, weight };
-            match Beside::of(&path) {
-                Some(beside) => beside.resize(&core, &to)?,
-                None => Pool::open_idle(&path)?.resize(&core, &to)?,
+            let change = match Beside::of(&path) {
+                Some(beside) => beside.resize(&core, &to, patience)?,
+                None => Pool::open_idle(&path)?.resize(&core, &to).map(|()| None)?,
+            };
+            match change {
+                Some(change) => json.changed(&change)?,
+                None => json.done(json!({ "core": core.to_string() }), || ())?,
             }
         }
-        Command::Dissolve { path } => pool::dissolve(&path)?,
+        Command::Dissolve { path, json } => {
+            pool::dissolve(&path)?;
+            json.done(json!({ "pool": path }), || ())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

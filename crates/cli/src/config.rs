@@ -1,12 +1,15 @@
 //! `loligo config`.
 
-use anyhow::{Result, ensure};
+use crate::outcome::Json;
+use anyhow::{Result, bail};
 use clap::Subcommand;
-use loligo_log::{out, outln};
+use loligo_log::{out, outln, say};
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::{Config, DEFAULT_PATH};
 use loligo_service::daemon::show;
 use loligo_service::daemon::supervisor::Reloaded;
+use loligo_service::outcome::OrRefused;
+use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -71,15 +74,20 @@ enum What {
         json: bool,
     },
     /// Have the running daemon read its file again
-    Reload,
+    ///
+    /// Where a section is not right, the others count, and the exit status is 1.
+    Reload {
+        #[command(flatten)]
+        json: Json,
+    },
 }
 
 /// Does it.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     match a.what {
         What::Check { config } => {
-            let checked = Config::load(&config)?;
-            checked.distinct()?;
+            let checked = Config::load(&config).or_refused()?;
+            checked.distinct().or_refused()?;
             let volumes = checked.volumes.len();
             outln!("{}: right, {volumes} volume(s)", config.display());
         }
@@ -91,13 +99,16 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 out!("{}", toml::to_string(&config)?);
             }
         }
-        What::Reload => {
+        What::Reload { json } => {
             let Reloaded { done, refused } = DaemonClient::new()?.reload()?;
-            if done.is_empty() && refused.is_empty() {
-                outln!("nothing has changed");
+            if !refused.is_empty() {
+                done.iter().for_each(|line| say!("{line}"));
+                bail!("{}. Mend that, and reload again", refused.join(". "));
             }
-            done.iter().for_each(|line| outln!("{line}"));
-            ensure!(refused.is_empty(), "{}. Mend that, and reload again", refused.join(". "));
+            json.done(json!({ "changes": done }), || match done.is_empty() {
+                true => outln!("nothing has changed"),
+                false => done.iter().for_each(|line| outln!("{line}")),
+            })?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! `loligo flush`.
 
+use crate::outcome::{Json, Patience};
 use anyhow::Result;
 use loligo_service::client::Client;
 use std::process::ExitCode;
@@ -12,10 +13,15 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     /// The volume
     name: String,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Flushes.
-pub(crate) fn run(a: &Args) -> Result<ExitCode> {
-    Client::new(&a.name)?.flush()?;
+pub(crate) fn run(a: Args) -> Result<ExitCode> {
+    let volume = Client::new(&a.name)?.waiting(a.patience.until(), a.patience.limit());
+    a.json.flushed(&a.name, &volume.flush()?)?;
     Ok(ExitCode::SUCCESS)
 }

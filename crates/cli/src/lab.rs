@@ -1,19 +1,22 @@
 //! `loligo lab`.
 
+use crate::outcome::Json;
 use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
 use loligo_bench::table::Table;
 use loligo_bench::units;
 use loligo_cache::mode::Mode;
 use loligo_lab::config::{Aside, Data, Hosts, LabConfig};
-use loligo_lab::interrupt::{Interrupt, exit_code};
+use loligo_lab::interrupt::Interrupt;
 use loligo_lab::layout::Layout;
 use loligo_lab::status::Status;
 use loligo_lab::up::UpOptions;
 use loligo_lab::{down, status, up};
 use loligo_log::{outln, say};
 use loligo_service::client::Client;
+use loligo_service::outcome::OrRefused;
 use loligo_service::profile::Profile;
+use serde_json::json;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -145,6 +148,8 @@ struct Up {
     /// Overwrite devices that hold data
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Show how a lab is
@@ -180,6 +185,8 @@ struct Down {
     /// Stop only: 'lab up' with the same folder starts it again
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Runs the subcommand.
@@ -202,6 +209,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         What::Cache(Caches::Status(a)) => show_caches(&a),
         What::Down(a) => {
             down::down(&a.place.dir(), a.keep, &mut steps())?;
+            a.json.done(json!({ "dir": a.place.dir(), "kept": a.keep }), || ())?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -216,26 +224,22 @@ fn steps() -> impl FnMut(&str) {
 }
 
 fn bring_up(a: Up) -> Result<ExitCode> {
+    let json = a.json;
     let options = UpOptions {
         dir: a.place.dir(),
         program: std::env::current_exe().context("the path of this program")?,
         force: a.force,
-        config: config(a)?,
+        config: config(a).or_refused()?,
     };
+    options.config.plan().or_refused()?;
     let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
     let mut step = steps();
-    match up::up(&options, &stop, &mut step) {
-        Ok(state) => {
-            step(&format!("HEALTH_OK: cluster {}", state.fsid));
-            let dir = options.dir.display();
-            say!("Speak to it: eval \"$(loligo lab env --dir {dir})\"");
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) => {
-            say!("error: {error:#}");
-            Ok(ExitCode::from(exit_code(&error) as u8))
-        }
-    }
+    let state = up::up(&options, &stop, &mut step)?;
+    step(&format!("HEALTH_OK: cluster {}", state.fsid));
+    let dir = options.dir.display();
+    say!("Speak to it: eval \"$(loligo lab env --dir {dir})\"");
+    json.done(json!({ "dir": options.dir, "fsid": state.fsid }), || ())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn config(a: Up) -> Result<LabConfig> {

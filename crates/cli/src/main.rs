@@ -13,6 +13,7 @@ mod lab;
 mod manual;
 mod mode;
 mod osd;
+mod outcome;
 mod param;
 mod probe;
 mod rbd;
@@ -24,8 +25,9 @@ mod values;
 mod volume;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use loligo_log::say;
+use loligo_service::outcome::Outcome;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,8 +44,19 @@ use std::process::ExitCode;
                       $XDG_RUNTIME_DIR/loligo for others
   LOLIGO_LOG          what is logged on stderr: error, warn, info (default), debug
 
-Exit status: 0 on success, 1 on every refusal and failure, with cause and mend on
-stderr.")]
+Exit status:
+  0    it is done; with --no-wait: it has begun
+  1    it failed
+  2    the words are no command
+  3    it is refused: nothing was changed
+  4    it is not over: it goes on by itself, or waits for a device
+  130  interrupted
+Cause and mend are on stderr. 'serve' and 'daemon' end with 1 also where a start is
+refused; 'inspect', 'probe', 'doctor' and 'rbd status' where they find something.
+
+Every command that changes something takes --json. It prints one object on stdout
+then, whatever becomes of it. 'outcome' is done, begun, failed, usage, refused,
+waiting or interrupted; 'error' says why where it is not done.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -86,22 +99,45 @@ fn words() -> Vec<OsString> {
     words
 }
 
+/// Whether the command that is meant was asked for JSON.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let mut last = matches;
+    while let Some((_, below)) = last.subcommand() {
+        last = below;
+    }
+    last.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
+}
+
+/// What is said to words that are no command, or ask for help.
+fn no_command(said: &clap::Error, words: &[OsString]) -> ExitCode {
+    // Whoever asked may have closed the pipe.
+    let _ = said.print();
+    if !said.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    let own = words.split(|word| word == "--").next().unwrap_or_default();
+    if own.iter().any(|word| word == "--json") {
+        loligo_log::outln!("{:#}", outcome::misuse(&said.render().to_string()));
+        let _ = loligo_log::finish_output();
+    }
+    ExitCode::from(Outcome::Usage.exit_code())
+}
+
 fn main() -> ExitCode {
     loligo_log::install();
-    let cli = match Cli::try_parse_from(words()) {
-        Ok(cli) => cli,
-        Err(said) => {
-            // Whoever asked may have closed the pipe.
-            let _ = said.print();
-            // Scripts know one status for every refusal; the parser's own would be 2.
-            return if said.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-        }
+    let words = words();
+    let parsed = Cli::command().try_get_matches_from(&words);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, wants_json(&matches))));
+    let (cli, json) = match parsed {
+        Ok(parsed) => parsed,
+        Err(said) => return no_command(&said, &words),
     };
+    let serves = matches!(cli.command, Command::Serve(_) | Command::Daemon(_));
     let done = match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Stats(args) => stats::run(&args),
-        Command::Flush(args) => flush::run(&args),
-        Command::Mode(args) => mode::run(&args),
+        Command::Flush(args) => flush::run(args),
+        Command::Mode(args) => mode::run(args),
         Command::Param(args) => param::run(args),
         Command::Release(args) => release::run(&args),
         Command::Inspect(args) => inspect::run(&args),
@@ -121,13 +157,14 @@ fn main() -> ExitCode {
         Command::Completions(args) => manual::completions(Cli::command(), &args),
         Command::Hold(args) => Ok(loligo_export::ublk::hold(&args.node)),
     };
-    let done = done.and_then(|code| {
-        loligo_log::finish_output().context("the result cannot be written to standard output")?;
-        Ok(code)
-    });
-    let code = done.unwrap_or_else(|error| {
+    if let (Err(error), true) = (&done, json) {
+        loligo_log::outln!("{:#}", outcome::problem(error));
+    }
+    let written = loligo_log::finish_output().context("the result cannot be written to standard output");
+    let code = done.and_then(|code| written.map(|()| code)).unwrap_or_else(|error| {
         say!("error: {error:#}");
-        ExitCode::FAILURE
+        // A unit that is started again knows one status for every start that comes to nothing.
+        if serves { ExitCode::FAILURE } else { ExitCode::from(outcome::exit_status(&error)) }
     });
     loligo_log::finish();
     code

@@ -1,11 +1,12 @@
 //! `loligo osd`.
 
+use crate::outcome::{Json, refuse};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
-use loligo_lab::interrupt::{Interrupt, exit_code};
+use loligo_lab::interrupt::Interrupt;
 use loligo_log::{outln, say};
 use loligo_osd::adopt::{self, Adopt};
 use loligo_osd::behind::{Behind, Via};
@@ -19,7 +20,9 @@ use loligo_osd::release::{self, Release};
 use loligo_osd::remove::Remove;
 use loligo_osd::{activate, labels, list, remove};
 use loligo_service::client::DaemonClient;
+use loligo_service::outcome::OrRefused;
 use loligo_service::profile::Profile;
+use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -100,6 +103,8 @@ struct PrepareArgs {
     no_start: bool,
     #[command(flatten)]
     behind: BehindArgs,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// What an OSD stands behind, and how.
@@ -205,6 +210,8 @@ struct ActivateArgs {
     /// What the daemon knows of the OSD whose volume has come
     #[arg(long, hide = true)]
     place: Option<Place>,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Take an OSD out of the cluster for good, and its volume away
@@ -223,6 +230,8 @@ struct RemoveArgs {
     /// Write over the start of the store, of the database and of the log
     #[arg(long)]
     zap: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Put a cache under an OSD that exists, without making it anew
@@ -243,6 +252,8 @@ struct AdoptArgs {
     data: Option<PathBuf>,
     #[command(flatten)]
     behind: BehindArgs,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Take the cache away from an adopted OSD, which goes on on its own device
@@ -260,6 +271,8 @@ struct ReleaseArgs {
     /// switched away from those counts from its next start on). Refused otherwise: the store would be a mixture of old and new. Remove the OSD then ('loligo osd remove'), and have the cluster make up for it.
     #[arg(long)]
     without_cache: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 fn via(text: &str) -> Result<Via, String> {
@@ -274,30 +287,32 @@ fn via(text: &str) -> Result<Via, String> {
 /// Does it.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     let stop = Interrupt::on_signals().context("catching Ctrl-C")?;
-    let done = match a.what {
-        What::Prepare(a) => make(*a, &stop),
-        What::Activate(a) => start(&a, &stop),
-        What::List { json } => show(&list::list(&stop)?, json),
-        What::Remove(a) => remove::remove(a.id, Remove { wait: a.wait, force: a.force, zap: a.zap }, &stop),
-        What::Adopt(a) => take_in(*a, &stop),
-        What::Release(a) => release::release(a.id, Release { without_cache: a.without_cache }, &stop),
-    };
-    match done {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => {
-            say!("error: {error:#}");
-            Ok(ExitCode::from(exit_code(&error) as u8))
+    match a.what {
+        What::Prepare(a) => make(*a, &stop)?,
+        What::Activate(a) => start(&a, &stop)?,
+        What::List { json } => show(&list::list(&stop)?, json)?,
+        What::Remove(a) => {
+            remove::remove(a.id, Remove { wait: a.wait, force: a.force, zap: a.zap }, &stop)?;
+            a.json.done(json!({ "osd": a.id }), || ())?;
+        }
+        What::Adopt(a) => take_in(*a, &stop)?,
+        What::Release(a) => {
+            release::release(a.id, Release { without_cache: a.without_cache }, &stop)?;
+            a.json.done(json!({ "osd": a.id }), || ())?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
-    let data: DeviceSpec = a.data.parse()?;
+    let data: DeviceSpec = a.data.parse::<DeviceSpec>().or_refused()?;
     let whole = |path: PathBuf| std::path::absolute(path);
     let data = match data {
         DeviceSpec::File(path) => DeviceSpec::File(whole(path)?),
         hdd @ DeviceSpec::Hdd { .. } => {
-            anyhow::ensure!(hdd.path().is_absolute(), "--data {}: give the whole path", a.data);
+            if !hdd.path().is_absolute() {
+                return refuse(format!("--data {}: give the whole path", a.data));
+            }
             hdd
         }
     };
@@ -313,19 +328,20 @@ fn make(a: PrepareArgs, stop: &Interrupt) -> Result<()> {
         start: !a.no_start,
     };
     let id = prepare::prepare(&wanted, stop)?;
-    outln!("{id}");
-    Ok(())
+    a.json.done(json!({ "osd": id }), || outln!("{id}"))
 }
 
 fn take_in(a: AdoptArgs, stop: &Interrupt) -> Result<()> {
     let data = a.data.map(std::path::absolute).transpose()?;
     let wanted = Adopt { id: a.id, data, behind: a.behind.wanted()? };
-    adopt::adopt(&wanted, stop)
+    adopt::adopt(&wanted, stop)?;
+    a.json.done(json!({ "osd": a.id }), || ())
 }
 
 fn start(a: &ActivateArgs, stop: &Interrupt) -> Result<()> {
     if let Some(place) = &a.place {
-        return activate::volume_came(place, stop);
+        activate::volume_came(place, stop)?;
+        return a.json.done(json!({ "osds": [] }), || ());
     }
     let daemon = DaemonClient::new()?;
     let all = match a.id {
@@ -341,7 +357,13 @@ fn start(a: &ActivateArgs, stop: &Interrupt) -> Result<()> {
             }
         }
     }
-    failed.map_or(Ok(()), Err)
+    match failed {
+        Some(why) => Err(why),
+        None => {
+            let osds: Vec<u32> = all.iter().map(|known| known.place.id).collect();
+            a.json.done(json!({ "osds": osds }), || ())
+        }
+    }
 }
 
 fn show(rows: &[Row], json: bool) -> Result<()> {

@@ -1,10 +1,13 @@
 //! `loligo param get` and `loligo param set`.
 
-use anyhow::{Result, anyhow};
+use crate::outcome::Json;
+use anyhow::Result;
 use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_log::outln;
 use loligo_service::client::{Client, Param};
+use loligo_service::outcome::Ended;
+use serde_json::json;
 use std::process::ExitCode;
 
 /// Show or change the tunables of a running volume
@@ -57,6 +60,8 @@ enum What {
         key: String,
         /// To what
         value: String,
+        #[command(flatten)]
+        json: Json,
     },
 }
 
@@ -78,7 +83,8 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Get { name, key: Some(key), json } => {
             let rows = Client::new(&name)?.params()?;
             let keys: Vec<&str> = rows.iter().map(|r| r.key.as_str()).collect();
-            let unknown = || anyhow!("unknown parameter '{key}': use one of {}", keys.join(", "));
+            let unknown =
+                || Ended::refused(format!("unknown parameter '{key}': use one of {}", keys.join(", ")));
             let row = rows.iter().find(|r| r.key == key).ok_or_else(unknown)?;
             if json {
                 outln!("{}", serde_json::to_string_pretty(&fields(row))?);
@@ -86,11 +92,15 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 outln!("{}", row.value);
             }
         }
-        What::Set { name, key, value } => drop(Client::new(&name)?.set_param(&key, &value)?),
+        What::Set { name, key, value, json } => {
+            let rows = Client::new(&name)?.set_param(&key, &value)?;
+            let now = rows.iter().find(|row| row.key == key).map(fields);
+            json.done(json!({ "volume": name, "param": now }), || ())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn fields(p: &Param) -> serde_json::Value {
-    serde_json::json!({ "key": p.key, "value": p.value, "range": p.range, "default": p.default })
+    json!({ "key": p.key, "value": p.value, "range": p.range, "default": p.default })
 }

@@ -1,8 +1,10 @@
 //! `loligo release`.
 
+use crate::outcome::Json;
 use anyhow::Result;
 use loligo_log::say;
 use loligo_service::offline;
+use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,11 +16,15 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     /// The cache: a file or block device
     path: PathBuf,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Lets go.
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     offline::release(&a.path)?;
-    say!("{} is no cache any more; its core has everything", a.path.display());
+    a.json.done(json!({ "cache": a.path }), || {
+        say!("{} is no cache any more; its core has everything", a.path.display());
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,15 +1,17 @@
 //! `loligo volume`.
 
+use crate::outcome::{Json, Patience, refuse};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_log::{out, outln, say};
-use loligo_service::client::{Attach, ChangeState, Create, DaemonClient, Resize, Stop};
+use loligo_service::client::{Attach, Create, DaemonClient, Resize, Stop, Until};
 use loligo_service::daemon::Listed;
 use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside, way_beside};
 use loligo_service::daemon::entry::Status;
 use loligo_service::daemon::exchange::CacheConfig;
-use serde_json::json;
+use loligo_service::outcome::{Ended, OrRefused};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -59,6 +61,21 @@ enum What {
         /// Also where its cache holds what its core does not have
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Forget which cache a stopped one was served through, so that it can have another, or the name another core
+    ///
+    /// Also of a name that is no volume's any more. The cache stays as it is: whoever is given it is served what it holds, until its core was
+    /// served without it.
+    Forget {
+        /// The volume
+        name: String,
+        /// Also where the cache holds what its core does not have
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        json: Json,
     },
     /// Start one; that holds over restarts of the daemon
     Start {
@@ -66,6 +83,10 @@ enum What {
         name: String,
         #[command(flatten)]
         allow: Allow,
+        #[command(flatten)]
+        patience: Patience,
+        #[command(flatten)]
+        json: Json,
     },
     /// Stop one; that holds over restarts of the daemon
     Stop {
@@ -77,6 +98,10 @@ enum What {
         /// Do not wait for who uses its block device, nor for a flush: users get errors, and what is dirty stays on the cache
         #[arg(long, conflicts_with = "flush")]
         force: bool,
+        #[command(flatten)]
+        patience: Patience,
+        #[command(flatten)]
+        json: Json,
     },
     /// Put a new cache in front of one that is served bare, while its clients go on; that holds over restarts
     ///
@@ -90,9 +115,10 @@ enum What {
     Detach {
         /// The volume
         name: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        patience: Patience,
+        #[command(flatten)]
+        json: Json,
     },
     /// Have a served one take the size that its core has by now
     ///
@@ -103,9 +129,10 @@ enum What {
         /// Make a core in a file so long first
         #[arg(long, value_parser = crate::values::size)]
         size: Option<u64>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        patience: Patience,
+        #[command(flatten)]
+        json: Json,
     },
     /// Stop one and start it again, as it is defined now
     ///
@@ -114,6 +141,10 @@ enum What {
     Restart {
         /// The volume
         name: String,
+        #[command(flatten)]
+        patience: Patience,
+        #[command(flatten)]
+        json: Json,
     },
 }
 
@@ -178,6 +209,10 @@ struct CreateArgs {
     definition: Option<PathBuf>,
     #[command(flatten)]
     allow: Allow,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    json: Json,
 }
 
 impl CreateArgs {
@@ -241,9 +276,10 @@ struct AttachArgs {
     /// Overwrite what lies there, also another cache
     #[arg(long)]
     force: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    json: Json,
 }
 
 impl AttachArgs {
@@ -262,77 +298,124 @@ impl AttachArgs {
     }
 }
 
-/// Says how a change ended.
-pub(crate) fn changed(done: &ChangeState, json: bool) -> Result<()> {
-    if json {
-        outln!("{}", serde_json::to_string_pretty(done)?);
-    } else if done.held_ms > 0.0 {
-        outln!("{} (requests were held for {:.1} ms)", done.done, done.held_ms);
-    } else {
-        outln!("{}", done.done);
-    }
-    Ok(())
-}
-
 /// Does it.
 pub(crate) fn run(a: Args) -> Result<ExitCode> {
     let daemon = DaemonClient::new()?;
+    let patient = |daemon: DaemonClient, p: Patience| daemon.waiting(p.until(), p.limit());
     match a.what {
         What::List { json } => list(&daemon.volumes()?, json)?,
         What::Show { name, json } => show(&daemon.volume(&name)?, json)?,
         What::Create(args) => {
-            let definition = args.definition()?;
-            let wanted = Create { name: args.name.clone(), definition, allow: args.allow.leave() };
-            made(&daemon, &args.name, &daemon.create(&wanted)?)?;
+            let CreateArgs { name, allow, patience, json, .. } = &*args;
+            let definition = args.definition().or_refused()?;
+            let wanted = Create { name: name.clone(), definition, allow: allow.leave() };
+            let daemon = patient(daemon, *patience);
+            made(&daemon, name, &daemon.create(&wanted)?, *patience, *json)?;
         }
-        What::Delete { name, force } => daemon.delete(&name, force)?,
-        What::Start { name, allow } => began(&name, &daemon.start(&name, allow.leave())?)?,
-        What::Stop { name, flush, force } => {
-            ended(&name, &daemon.stop(&name, &Stop { flush, force })?)?;
-            if let Some(lacks) = daemon.volume(&name)?.lacks.filter(|_| flush) {
-                bail!(
-                    "volume '{name}' was stopped without a flush before, and its cache holds {lacks}: start it, 'loligo flush {name}', and stop it then"
-                );
-            }
+        What::Delete { name, force, json } => {
+            daemon.delete(&name, force)?;
+            json.done(json!({ "volume": name }), || ())?;
         }
-        What::Attach(args) => changed(&daemon.attach(&args.name, &args.wanted()?)?, args.json)?,
-        What::Detach { name, json } => changed(&daemon.detach(&name)?, json)?,
-        What::Resize { name, size, json } => {
-            changed(&daemon.resize(&name, &Resize { bytes: size })?, json)?;
+        What::Forget { name, force, json } => {
+            let gone = daemon.forget(&name, force)?;
+            json.done(&gone, || match &gone.lost {
+                Some(lost) => {
+                    outln!(
+                        "the cache {} at {} is forgotten. It holds {lost}",
+                        gone.uuid,
+                        gone.cache.display()
+                    );
+                }
+                None => outln!("the cache {} at {} is forgotten", gone.uuid, gone.cache.display()),
+            })?;
         }
-        What::Restart { name } => began(&name, &daemon.restart(&name)?)?,
+        What::Start { name, allow, patience, json } => {
+            let status = patient(daemon, patience).start(&name, allow.leave())?;
+            began(&name, &status, patience, json)?;
+        }
+        What::Stop { name, flush, force, patience, json } => {
+            let daemon = patient(daemon, patience);
+            let status = daemon.stop(&name, &Stop { flush, force })?;
+            ended(&daemon, &name, &status, flush, patience, json)?;
+        }
+        What::Attach(args) => {
+            let daemon = patient(daemon, args.patience);
+            args.json.changed(&daemon.attach(&args.name, &args.wanted()?)?)?;
+        }
+        What::Detach { name, patience, json } => {
+            json.changed(&patient(daemon, patience).detach(&name)?)?;
+        }
+        What::Resize { name, size, patience, json } => {
+            json.changed(&patient(daemon, patience).resize(&name, &Resize { bytes: size })?)?;
+        }
+        What::Restart { name, patience, json } => {
+            began(&name, &patient(daemon, patience).restart(&name)?, patience, json)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A volume that cannot start is not kept: it would be in the way of the next try.
-fn made(daemon: &DaemonClient, name: &str, status: &Status) -> Result<()> {
+fn made(daemon: &DaemonClient, name: &str, status: &Status, patience: Patience, json: Json) -> Result<()> {
     if let Status::Refused(why) = status {
         let kept = match daemon.delete(name, false) {
             Ok(()) => "it is not kept".to_owned(),
             Err(why) => format!("it is kept, because it cannot be deleted: {why:#}"),
         };
-        bail!("volume '{name}' is refused, and {kept}: {why}");
+        return refuse(format!("volume '{name}' is refused, and {kept}: {why}"));
     }
-    began(name, status)
+    began(name, status, patience, json)
 }
 
-fn began(name: &str, status: &Status) -> Result<()> {
+/// A volume and how it is, as JSON.
+fn state(name: &str, status: &Status) -> Value {
+    let mut all = json!(status);
+    all["volume"] = json!(name);
+    all
+}
+
+/// What has become of a start.
+fn began(name: &str, status: &Status, patience: Patience, json: Json) -> Result<()> {
     match status {
-        Status::Serving => Ok(()),
-        Status::Waiting(why) => {
-            say!("volume '{name}' waits: {why}");
-            Ok(())
+        Status::Serving => json.done(state(name, status), || ()),
+        Status::Waiting(_) | Status::Starting | Status::Stopping if patience.until() == Until::Begun => {
+            json.begun(state(name, status), || say!("volume '{name}' is {}", status.word()))
         }
+        Status::Waiting(why) => bail!(Ended::waiting(format!("volume '{name}' waits: {why}"))),
+        Status::Starting | Status::Stopping => {
+            bail!(Ended::waiting(format!("volume '{name}' is {} still, and goes on", status.word())))
+        }
+        Status::Refused(why) => refuse(format!("volume '{name}' is refused: {why}")),
         other => {
             bail!("volume '{name}' is {}: {}", other.word(), other.why().unwrap_or("somebody stopped it"))
         }
     }
 }
 
-fn ended(name: &str, status: &Status) -> Result<()> {
+/// What has become of a stop.
+fn ended(
+    daemon: &DaemonClient,
+    name: &str,
+    status: &Status,
+    flush: bool,
+    patience: Patience,
+    json: Json,
+) -> Result<()> {
     match status {
-        Status::Stopped => Ok(()),
+        Status::Stopped => {
+            if let Some(lacks) = daemon.volume(name)?.lacks.filter(|_| flush) {
+                bail!(
+                    "volume '{name}' was stopped without a flush before, and its cache holds {lacks}: start it, 'loligo flush {name}', and stop it then"
+                );
+            }
+            json.done(state(name, status), || ())
+        }
+        Status::Stopping if patience.until() == Until::Begun => {
+            json.begun(state(name, status), || say!("volume '{name}' is stopping"))
+        }
+        Status::Stopping => {
+            bail!(Ended::waiting(format!("volume '{name}' is stopping still, and goes on")))
+        }
         other => {
             bail!("volume '{name}' is {}: {}", other.word(), other.why().unwrap_or("somebody started it"))
         }

@@ -5,6 +5,7 @@
 //! the label on its device and the cache are enough to make it again.
 
 use crate::activate;
+use crate::before_anything;
 use crate::behind::{Behind, Via};
 use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
@@ -74,9 +75,9 @@ pub fn adopt(wanted: &Adopt, stop: &Interrupt) -> Result<()> {
     if let Some(known) = place::all(&daemon)?.into_iter().find(|k| k.place.id == id) {
         return go_on(&daemon, &known, stop);
     }
-    let plan = check(wanted, &daemon, cluster)?;
+    let plan = before_anything(check(wanted, &daemon, cluster))?;
     if !plan.is_lost && holder(&plan.place.dir).is_some() {
-        may_stop(&plan.cluster, id)?;
+        before_anything(may_stop(&plan.cluster, id))?;
     }
     stop.check()?;
     let mut undo = Undo::default();

@@ -7,6 +7,7 @@ use crate::lvm;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::Listed;
+use loligo_service::outcome::Ended;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -155,11 +156,15 @@ pub fn one(daemon: &DaemonClient, id: u32) -> Result<Known> {
     let all = all(daemon)?;
     let mut those = all.into_iter().filter(|k| k.place.id == id);
     let Some(known) = those.next() else {
-        bail!("osd.{id} stands on no volume of this host: 'loligo osd list' shows those that do");
+        bail!(Ended::refused(format!(
+            "osd.{id} stands on no volume of this host: 'loligo osd list' shows those that do"
+        )));
     };
     ensure!(
         those.next().is_none(),
-        "two volumes claim to be osd.{id}: 'loligo osd list' shows which; delete the wrong one with 'loligo volume delete'"
+        Ended::refused(format!(
+            "two volumes claim to be osd.{id}: 'loligo osd list' shows which; delete the wrong one with 'loligo volume delete'"
+        ))
     );
     Ok(known)
 }

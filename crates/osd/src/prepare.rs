@@ -5,6 +5,7 @@
 //! it earlier, and is told to forget it again.
 
 use crate::activate;
+use crate::before_anything;
 use crate::behind::{Behind, Via};
 use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
@@ -26,6 +27,7 @@ use loligo_log::say;
 use loligo_service::client::{Create, DaemonClient, Stop};
 use loligo_service::daemon::config::{Leave, VolumeConfig};
 use loligo_service::daemon::entry::Status;
+use loligo_service::outcome::Ended;
 use serde_json::json;
 use std::cell::RefCell;
 use std::os::unix::fs::OpenOptionsExt;
@@ -95,9 +97,9 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
     let map = cluster.map()?;
     let id = wanted.id.unwrap_or_else(|| map.free());
     if map.osd(id).is_some() && !map.destroyed(id) {
-        bail!(
+        bail!(Ended::refused(format!(
             "there is an osd.{id} in the cluster already: give another --id, or none for the next free one"
-        );
+        )));
     }
     let devices = wanted.devices().lasting();
     let dir = behind.dir(id)?;
@@ -119,15 +121,17 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
         unit: None,
         fsid: Some(fsid),
     };
-    daemon::can_be_started(&place)?;
-    ceph_volume::possible(wanted, &place)?;
+    before_anything(daemon::can_be_started(&place))?;
+    before_anything(ceph_volume::possible(wanted, &place))?;
     let volumes = daemon.volumes()?;
-    ensure!(
-        volumes.iter().all(|v| v.name != place.volume()),
-        "there is a volume '{}' already: 'loligo osd list' shows what it is; 'loligo osd remove {id}' takes an OSD and its volume away",
-        place.volume()
-    );
-    let found = devices.check(&map, behind.force)?;
+    let told = || {
+        format!(
+            "there is a volume '{}' already: 'loligo osd list' shows what it is; 'loligo osd remove {id}' takes an OSD and its volume away",
+            place.volume()
+        )
+    };
+    ensure!(volumes.iter().all(|v| v.name != place.volume()), Ended::refused(told()));
+    let found = before_anything(devices.check(&map, behind.force))?;
     if let Some(held) = found.held {
         say!("{} held {held}: overwritten, as --force ordered", devices.data.path().display());
     }
@@ -136,7 +140,7 @@ pub fn prepare(wanted: &Prepare, stop: &Interrupt) -> Result<u32> {
         wanted.class.clone().unwrap_or_else(|| if found.rotational { "hdd" } else { "ssd" }.to_owned());
     let mut plan = Plan { wanted, devices, found, place, class, cluster };
     // Whatever can be refused is, before anything is written over.
-    behind.check(&plan.place, &plan.definition()?)?;
+    before_anything(behind.check(&plan.place, &plan.definition()?))?;
     let mut undo = Undo::default();
     let made = plan.make(&daemon, &mut undo);
     if let Err(why) = made {

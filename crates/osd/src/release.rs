@@ -4,6 +4,7 @@
 //! anywhere, the same command goes on; until the volume is deleted, `activate` goes back.
 
 use crate::activate;
+use crate::before_anything;
 use crate::ceph_volume;
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
@@ -48,10 +49,10 @@ pub fn release(id: u32, how: Release, stop: &Interrupt) -> Result<()> {
         return forget(&daemon, &known, true);
     }
     if holder(&place.dir).is_some() {
-        may_stop(&cluster, id)?;
+        before_anything(may_stop(&cluster, id))?;
     }
     if how.without_cache {
-        is_lost(&known)?;
+        before_anything(is_lost(&known))?;
     } else if known.volume.status == Status::Serving && !is_void(&known)? {
         // What is dirty now need not be waited for while the OSD is down.
         Client::new(&known.volume.name)?.flush()?;

@@ -1,5 +1,6 @@
 //! Taking an OSD away for good, with its volume.
 
+use crate::before_anything;
 use crate::ceph_volume::By;
 use crate::cluster::{Cluster, Mapped};
 use crate::daemon;
@@ -16,6 +17,7 @@ use loligo_block::DeviceSpec;
 use loligo_lab::interrupt::{Interrupt, Interrupted};
 use loligo_log::say;
 use loligo_service::client::DaemonClient;
+use loligo_service::outcome::Ended;
 use loligo_service::progress::Progress;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -44,7 +46,7 @@ pub fn remove(id: u32, how: Remove, stop: &Interrupt) -> Result<()> {
     let known = place::one(&daemon, id)?;
     let place = &known.place;
     let cluster = Cluster::new(&place.cluster, stop);
-    is_its_own(place, &cluster)?;
+    before_anything(is_its_own(place, &cluster))?;
     let mapped = cluster.map()?.osd(id);
     let is_unknown = mapped.is_none();
     let ours = mapped.filter(|o| o.uuid == place.uuid);
@@ -108,12 +110,14 @@ fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
         Err(why) => said(&why),
     };
     if how.force {
-        return only_copies(cluster, id);
+        return before_anything(only_copies(cluster, id));
     }
     ensure!(
         how.wait,
-        "osd.{id} may not go yet: {why}. --wait marks it out and waits until its data are elsewhere; --force does without, where every \
-         placement group of it has another whole copy"
+        Ended::refused(format!(
+            "osd.{id} may not go yet: {why}. --wait marks it out and waits until its data are elsewhere; --force does without, where \
+             every placement group of it has another whole copy"
+        ))
     );
     if osd.up {
         let fine = cluster.run(&["osd", "ok-to-stop", &number]);

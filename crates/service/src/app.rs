@@ -2,6 +2,7 @@
 
 use crate::change::Changes;
 use crate::mark::Mark;
+use crate::outcome::{Ended, Outcome};
 use crate::rbd::Kept;
 use crate::refusals;
 use crate::serve::{HeldCache, ServeOptions};
@@ -196,29 +197,32 @@ impl App {
     }
 
     /// Has a change remembered that holds; why it must not hold otherwise.
-    fn remember(&self, change: Change) -> Result<(), String> {
+    fn remember(&self, change: Change) -> Result<(), Ended> {
         let Some(Remembers(by)) = self.remembers.get() else { return Ok(()) };
-        by(change).map_err(|why| format!("nothing is changed, because it could not be remembered: {why:#}"))
+        by(change)
+            .map_err(|why| failed(format!("nothing is changed, because it could not be remembered: {why:#}")))
     }
 
     /// Switches the mode for new requests.
     ///
     /// # Errors
     /// What the engine says.
-    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), String> {
+    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), Ended> {
         let _alone = self.set_by_nobody();
         if self.changes.detaches() {
-            return Err("its cache is being detached: wait until that is over, or give it up".to_owned());
+            return Err(Ended::refused(
+                "its cache is being detached: wait until that is over, or give it up",
+            ));
         }
         if mode.is_ahead_of_core()
             && let Some(mark) = &self.mark
         {
             // Before anything is acknowledged that the core does not have.
-            let mark = mark.upgrade().ok_or("the volume is stopping")?;
-            mark.may_be_ahead().map_err(|why| format!("the mode stays as it is: {why:#}"))?;
+            let mark = mark.upgrade().ok_or_else(stopping)?;
+            mark.may_be_ahead().map_err(|why| failed(format!("the mode stays as it is: {why:#}")))?;
         }
         let before = self.handle.snapshots().iter().find_map(|s| s.mode);
-        let set = self.handle.control(&Control::SetMode(mode));
+        let set = self.handle.control(&Control::SetMode(mode)).map_err(failed);
         if let Err(why) = set.and_then(|()| self.remember(Change::Mode(mode))) {
             // One whose cache has failed refuses: the others are not to be ahead of the core where it cannot be.
             if let Some(before) = before {
@@ -238,17 +242,17 @@ impl App {
     ///
     /// # Errors
     /// Keys or range, where it is not one of them.
-    pub(crate) fn set_param(&self, key: &str, value: &str) -> Result<Params, String> {
+    pub(crate) fn set_param(&self, key: &str, value: &str) -> Result<Params, Ended> {
         let _alone = self.set_by_nobody();
-        let before = self.params().ok_or("the volume is stopping")?;
+        let before = self.params().ok_or_else(stopping)?;
         let mut params = before;
-        params.set(key, value)?;
+        params.set(key, value).map_err(Ended::refused)?;
         if let Some(why) = self.with_image(|kept| kept.refuse_deadline(params.snapshot_deadline)).flatten() {
-            return Err(why);
+            return Err(Ended::refused(why));
         }
-        self.handle.control(&Control::SetParams(params))?;
+        self.handle.control(&Control::SetParams(params)).map_err(failed)?;
         if let Err(why) = self.remember(Change::Param(key.to_owned(), value.to_owned())) {
-            self.handle.control(&Control::SetParams(before))?;
+            self.handle.control(&Control::SetParams(before)).map_err(failed)?;
             return Err(why);
         }
         Ok(params)
@@ -336,6 +340,15 @@ impl App {
         state.remaining_bytes = state.remaining_bytes.min(left);
         state.clone()
     }
+}
+
+fn failed(why: String) -> Ended {
+    Ended::with(Outcome::Failed, why)
+}
+
+/// Nothing can be changed of a volume that ends.
+pub(crate) fn stopping() -> Ended {
+    Ended::waiting("the volume is stopping")
 }
 
 /// Flushes whose outcome can still be asked for.

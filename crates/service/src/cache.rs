@@ -5,6 +5,7 @@ mod recover;
 use crate::absent::Absent;
 use crate::core::{self, CoreSpec, OpenCore};
 use crate::identity::device_id;
+use crate::outcome::OrRefused;
 use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::progress::Progress;
 use crate::say::say;
@@ -137,7 +138,7 @@ pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock
     let place = open_device(o)?;
     let mut dev = place.file.sync_io();
     let found = look(&mut dev)?;
-    refuse(o, &found, dev.size())?;
+    refuse(o, &found, dev.size()).or_refused()?;
     let found = match found {
         Found::Cache(sb) => Some(*sb),
         Found::Blank | Found::Foreign(_) | Found::Damaged(_) => None,
@@ -196,7 +197,7 @@ fn open_in(
     let path = o.path.display();
     let (mut grown, mut drop_clean) = (false, false);
     let found = look(&mut dev)?;
-    refuse(o, &found, dev.size())?;
+    refuse(o, &found, dev.size()).or_refused()?;
     let superblock = match found {
         Found::Cache(sb) if o.create || o.replaces(&sb) => {
             let wanted = wanted(name, o, core, &dev, share.as_deref())?;
@@ -265,7 +266,7 @@ fn refuse_unexpected(o: &CacheOptions, found: &Found) -> Result<()> {
     let Some(lost) = last.lost() else { return Ok(()) };
     bail!(
         "{} holds {other}, and this volume was last served through cache {} at {}, which holds {lost}. Give that one; or start \
-         the volume with --force, which gives it up",
+         the volume with --force, which gives it up; or, where the name is to have another core, 'loligo volume forget' it with --force",
         o.path.display(),
         last.uuid,
         last.path.display()

@@ -1,6 +1,7 @@
 //! What is to be changed about a served volume: asked of it by management, done by the thread that looks after it, one at a time.
 
 use crate::daemon::exchange::CacheConfig;
+use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -51,6 +52,9 @@ pub struct ChangeState {
     pub done: String,
     /// Why it came to nothing; the volume is as it was then.
     pub error: Option<String>,
+    /// It was refused: nothing of it was begun.
+    #[serde(default)]
+    pub refused: bool,
 }
 
 #[derive(Debug, Default)]
@@ -133,12 +137,15 @@ impl Changes {
     }
 
     /// How it ended.
-    pub(crate) fn ended(&self, result: Result<String, String>) {
+    pub(crate) fn ended(&self, result: anyhow::Result<String>) {
         let mut inner = self.lock();
         inner.last.running = false;
         match result {
             Ok(done) => (inner.last.done, inner.last.remaining_bytes) = (done, 0),
-            Err(why) => inner.last.error = Some(why),
+            Err(why) => {
+                inner.last.refused = Outcome::of(&why) == Outcome::Refused;
+                inner.last.error = Some(format!("{why:#}"));
+            }
         }
     }
 
@@ -150,7 +157,7 @@ impl Changes {
             inner.waiting.take()
         };
         if waiting.is_some() {
-            self.ended(Err("the volume is being stopped".to_owned()));
+            self.ended(Err(Ended::refused("the volume is being stopped").into()));
         }
     }
 }
@@ -166,7 +173,7 @@ mod tests {
         assert_eq!(changes.ask(Wanted::Resize(None)).unwrap().number, 1);
         assert!(changes.ask(Wanted::Detach).unwrap_err().contains("resize of this volume is under way"));
         assert!(changes.take().is_some() && changes.take().is_none() && !changes.detaches());
-        changes.ended(Err("no".to_owned()));
+        changes.ended(Err(anyhow::anyhow!("no")));
         assert_eq!((changes.last().error.as_deref(), changes.last().running), (Some("no"), false));
         assert_eq!(changes.ask(Wanted::Detach).unwrap().error, None);
         assert!(changes.detaches() && changes.give_up().running && changes.is_given_up());

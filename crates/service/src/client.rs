@@ -9,14 +9,15 @@ pub use crate::control::daemon::{About, Attach, Create, Resize, ResizeCache, Sto
 pub use crate::control::volume::Param;
 use crate::daemon::config::Leave;
 use crate::daemon::entry::Status;
-use crate::daemon::supervisor::Reloaded;
+use crate::daemon::supervisor::{Forgotten, Reloaded};
 use crate::daemon::{Listed, SOCKET};
 use crate::names;
+use crate::outcome::{Ended, Outcome};
 use crate::progress::Progress;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -32,6 +33,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long a running volume may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the daemon waits at most for a volume to come or go before it answers.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The least that is waited for an answer.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// How long the daemon may take to say how a volume is that does not answer.
 const BRIEFLY: Duration = Duration::from_secs(5);
 
@@ -40,12 +47,27 @@ const BRIEFLY: Duration = Duration::from_secs(5);
 #[error("{0}")]
 struct NobodyThere(String);
 
+/// How long a command waits for what it has begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Until {
+    /// Not at all.
+    Begun,
+    /// Until nothing more comes of it by itself.
+    #[default]
+    Over,
+    /// The same, and for a device that is not there until it is.
+    Served,
+}
+
 /// A running volume, or the daemon.
 #[derive(Debug)]
 pub struct Client {
     name: String,
     socket: PathBuf,
     patience: Duration,
+    until: Until,
+    /// Nothing is waited for after this.
+    deadline: Option<Instant>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -74,13 +96,37 @@ impl Client {
 
     fn by(name: &str, socket: PathBuf) -> Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Client { name: name.to_owned(), socket, patience: PATIENCE, runtime })
+        let (name, until) = (name.to_owned(), Until::default());
+        Ok(Client { name, socket, patience: PATIENCE, until, deadline: None, runtime })
     }
 
     /// The same, which gives up on an answer after `patience`.
     #[must_use]
     pub fn within(self, patience: Duration) -> Client {
         Client { patience, ..self }
+    }
+
+    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    #[must_use]
+    pub fn waiting(self, until: Until, limit: Option<Duration>) -> Client {
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        Client { until, deadline, ..self }
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_late(&self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+
+    /// Seconds for which the daemon is to wait for a volume before it answers.
+    fn settle(&self) -> f64 {
+        match self.until {
+            Until::Begun => 0.0,
+            Until::Over | Until::Served => self.left().map_or(SETTLE, |left| left.min(SETTLE)).as_secs_f64(),
+        }
     }
 
     fn is_daemon(&self) -> bool {
@@ -92,23 +138,28 @@ impl Client {
     }
 
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T> {
-        let answer = async { tokio::time::timeout(self.patience, self.exchange(method, path, body)).await };
-        let (ok, text) = match self.runtime.block_on(answer) {
+        // One that answers at all does so in this time, however little is left.
+        let patience = self.left().map_or(self.patience, |left| left.max(MOMENT).min(self.patience));
+        let answer = async { tokio::time::timeout(patience, self.exchange(method, path, body)).await };
+        let (status, text) = match self.runtime.block_on(answer) {
             Ok(answer) => answer.map_err(|why| self.or_how_it_is(why))?,
-            Err(_) => {
-                bail!("{} did not answer within {} s: is it starting?", self.who(), self.patience.as_secs())
-            }
+            Err(_) => bail!(Ended::waiting(format!(
+                "{} did not answer within {} s: is it starting?",
+                self.who(),
+                patience.as_secs()
+            ))),
         };
-        if ok {
+        if status.is_success() {
             return serde_json::from_slice(&text).with_context(|| {
                 format!("the answer of {} is not understood: are the versions equal?", self.who())
             });
         }
         let said: Value = serde_json::from_slice(&text).unwrap_or_default();
-        match said["error"].as_str() {
-            Some(why) => bail!("{why}"),
-            None => bail!("{} refused: {}", self.who(), String::from_utf8_lossy(&text)),
-        }
+        let why = match said["error"].as_str() {
+            Some(why) => why.to_owned(),
+            None => format!("{} refused: {}", self.who(), String::from_utf8_lossy(&text)),
+        };
+        Err(Ended::with(Outcome::of_answer(status), why).into())
     }
 
     /// `why`, or how the volume is, where nobody listens and a daemon knows it: its user has named a volume, and no socket.
@@ -119,10 +170,10 @@ impl Client {
         let daemon = Client::by(SOCKET, self.socket.with_file_name(format!("{SOCKET}.sock")));
         let asked =
             daemon.and_then(|d| DaemonClient(d).within(self.patience.min(BRIEFLY)).volume(&self.name));
-        asked.map_or(why, |known| anyhow!(known.status.unserved(&self.name)))
+        asked.map_or(why, |known| known.status.refuse(&self.name).into())
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(bool, Bytes)> {
+    async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(StatusCode, Bytes)> {
         let socket = &self.socket;
         let stream = tokio::net::UnixStream::connect(socket).await.map_err(|e| {
             NobodyThere(format!(
@@ -144,8 +195,8 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
         let answer = send.send_request(request).await?;
-        let ok = answer.status().is_success();
-        Ok((ok, answer.into_body().collect().await?.to_bytes()))
+        let status = answer.status();
+        Ok((status, answer.into_body().collect().await?.to_bytes()))
     }
 
     /// `GET /v1/stats`.
@@ -176,12 +227,15 @@ impl Client {
     ///
     /// # Errors
     /// Why it could not be: the address of damaged data among others.
-    pub fn flush(&self) -> Result<()> {
+    pub fn flush(&self) -> Result<FlushState> {
         let begun: FlushState = self.call(Method::POST, "/v1/flush", None)?;
-        self.wait_flush(&begun)
+        self.wait_flush(begun)
     }
 
-    fn wait_flush(&self, begun: &FlushState) -> Result<()> {
+    fn wait_flush(&self, begun: FlushState) -> Result<FlushState> {
+        if self.until == Until::Begun {
+            return Ok(begun);
+        }
         let mut progress = Progress::new(format!("flushing {} to its core", self.name));
         let path = format!("/v1/flush?number={}", begun.number);
         loop {
@@ -193,7 +247,7 @@ impl Client {
                 return match now.error {
                     None => {
                         progress.end("done");
-                        Ok(())
+                        Ok(now)
                     }
                     Some(why) => {
                         progress.end("failed");
@@ -202,6 +256,14 @@ impl Client {
                 };
             }
             progress.show(now.total_bytes.saturating_sub(now.remaining_bytes), now.total_bytes);
+            if self.is_late() {
+                bail!(Ended::waiting(format!(
+                    "{} is still being flushed: about {} of {} bytes are left, and it goes on",
+                    self.who(),
+                    now.remaining_bytes,
+                    now.total_bytes
+                )));
+            }
             std::thread::sleep(LOOK);
         }
     }
@@ -210,12 +272,12 @@ impl Client {
     ///
     /// # Errors
     /// Where it is no mode, or the flush fails.
-    pub fn set_mode(&self, mode: &str, flush: bool) -> Result<()> {
+    pub fn set_mode(&self, mode: &str, flush: bool) -> Result<Option<FlushState>> {
         let said: Value =
             self.call(Method::POST, "/v1/mode", Some(json!({ "mode": mode, "flush": flush })))?;
         match serde_json::from_value::<Option<FlushState>>(said["flush"].clone())? {
-            Some(begun) => self.wait_flush(&begun),
-            None => Ok(()),
+            Some(begun) => self.wait_flush(begun).map(Some),
+            None => Ok(None),
         }
     }
 
@@ -249,6 +311,12 @@ impl DaemonClient {
     #[must_use]
     pub fn within(self, patience: Duration) -> DaemonClient {
         DaemonClient(self.0.within(patience))
+    }
+
+    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    #[must_use]
+    pub fn waiting(self, until: Until, limit: Option<Duration>) -> DaemonClient {
+        DaemonClient(self.0.waiting(until, limit))
     }
 
     /// What it is.
@@ -289,7 +357,8 @@ impl DaemonClient {
     /// # Errors
     /// What is wrong with it.
     pub fn create(&self, wanted: &Create) -> Result<Status> {
-        let begun: Status = self.0.call(Method::POST, "/v1/volumes", Some(json!(wanted)))?;
+        let path = format!("/v1/volumes?wait={}", self.0.settle());
+        let begun: Status = self.0.call(Method::POST, &path, Some(json!(wanted)))?;
         self.settled(&wanted.name, begun)
     }
 
@@ -302,14 +371,22 @@ impl DaemonClient {
         self.0.call::<Value>(Method::DELETE, &format!("/v1/volumes/{name}?force={force}"), None).map(drop)
     }
 
+    /// Forgets which cache a stopped volume was served through; which that was.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn forget(&self, name: &str, force: bool) -> Result<Forgotten> {
+        names::check_name(name)?;
+        self.0.call(Method::POST, &format!("/v1/volumes/{name}/forget?force={force}"), None)
+    }
+
     /// Starts a volume; how it is then.
     ///
     /// # Errors
     /// Where there is no such volume.
     pub fn start(&self, name: &str, allow: Leave) -> Result<Status> {
         names::check_name(name)?;
-        let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/start"), Some(json!(allow)))?;
-        self.settled(name, begun)
+        self.run(name, "start", json!(allow))
     }
 
     /// Stops a volume; how it is then.
@@ -318,8 +395,7 @@ impl DaemonClient {
     /// Where there is no such volume.
     pub fn stop(&self, name: &str, how: &Stop) -> Result<Status> {
         names::check_name(name)?;
-        let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/stop"), Some(json!(how)))?;
-        self.settled(name, begun)
+        self.run(name, "stop", json!(how))
     }
 
     /// Stops a volume and starts it as it is defined now; how it is then.
@@ -328,7 +404,12 @@ impl DaemonClient {
     /// Why not, as far as that is seen while it is served; then it is not stopped.
     pub fn restart(&self, name: &str) -> Result<Status> {
         names::check_name(name)?;
-        let begun = self.0.call(Method::POST, &format!("/v1/volumes/{name}/restart"), Some(json!({})))?;
+        self.run(name, "restart", json!({}))
+    }
+
+    fn run(&self, name: &str, what: &str, how: Value) -> Result<Status> {
+        let path = format!("/v1/volumes/{name}/{what}?wait={}", self.0.settle());
+        let begun = self.0.call(Method::POST, &path, Some(how))?;
         self.settled(name, begun)
     }
 
@@ -370,6 +451,10 @@ impl DaemonClient {
         let interrupted = Arc::new(AtomicBool::new(false));
         let caught = signal_hook::flag::register(SIGINT, interrupted.clone()).context("catching SIGINT")?;
         let begun: ChangeState = self.0.call(Method::POST, &format!("/v1/volumes/{name}/{what}"), body)?;
+        if self.0.until == Until::Begun {
+            signal_hook::low_level::unregister(caught);
+            return Ok(begun);
+        }
         let path = format!("/v1/volumes/{name}/change");
         let (mut progress, since) = (None, Instant::now());
         let ended = loop {
@@ -390,6 +475,12 @@ impl DaemonClient {
             if interrupted.swap(false, Ordering::Relaxed) {
                 self.0.call::<ChangeState>(Method::DELETE, &path, None)?;
             }
+            if self.0.is_late() {
+                signal_hook::low_level::unregister(caught);
+                bail!(Ended::waiting(format!(
+                    "the {what} of volume '{name}' is still under way, and goes on"
+                )));
+            }
         };
         signal_hook::low_level::unregister(caught);
         if let Some(progress) = progress {
@@ -397,15 +488,21 @@ impl DaemonClient {
         }
         match ended.error {
             None => Ok(ended),
+            Some(why) if ended.refused => bail!(Ended::refused(why)),
             Some(why) => bail!("{why}"),
         }
     }
 
-    /// Waits until a volume neither starts nor stops any more.
+    /// Waits until a volume neither starts nor stops any more, as long as that is wanted.
     fn settled(&self, name: &str, begun: Status) -> Result<Status> {
         let (mut now, begun_at) = (begun, Instant::now());
         let mut progress = None;
-        while matches!(now, Status::Starting | Status::Stopping) {
+        let goes_on = |now: &Status| match now {
+            Status::Starting | Status::Stopping => self.0.until != Until::Begun,
+            Status::Waiting(_) => self.0.until == Until::Served,
+            _ => false,
+        };
+        while goes_on(&now) && !self.0.is_late() {
             let since = begun_at.elapsed().as_secs();
             let listed = self.volume(name)?;
             let says = listed.says.map(|says| format!(": {says}")).unwrap_or_default();

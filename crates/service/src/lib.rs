@@ -19,6 +19,7 @@ mod mark;
 mod metrics;
 mod names;
 pub mod offline;
+pub mod outcome;
 mod patience;
 pub mod pool;
 pub mod probe;

@@ -1,6 +1,7 @@
 //! What is done to the cache of a stopped service: looking at it, and letting go of it.
 
 use crate::core::describe;
+use crate::outcome::Ended;
 use crate::pool::{Pool, PoolSpec};
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
@@ -23,7 +24,7 @@ fn open_file(path: &Path, read_only: bool) -> Result<CacheIo> {
     let options = OpenOptions { read_only, exclusive: Some(WAIT), ..OpenOptions::default() };
     match DeviceFile::open(path, &options) {
         Ok(file) => Ok(CacheIo::Whole(SyncFile::new(file))),
-        Err(e) if !path.exists() => bail!("{e}: give the path of a cache"),
+        Err(e) if !path.exists() => bail!(Ended::refused(format!("{e}: give the path of a cache"))),
         Err(e) => Err(e.into()),
     }
 }
@@ -100,30 +101,38 @@ pub fn release(path: &Path) -> Result<()> {
     let sb = match Superblock::load(&mut dev) {
         Ok(sb) => sb,
         Err(SuperError::Absent) => {
-            bail!("{} is no Loligo cache: there is nothing to release", path.display())
+            bail!(Ended::refused(format!(
+                "{} is no Loligo cache: there is nothing to release",
+                path.display()
+            )))
         }
-        Err(e) => bail!("{}: {e}; look at it with 'loligo inspect {}'", path.display(), path.display()),
+        Err(e @ SuperError::Io(_)) => return Err(e).with_context(|| path.display().to_string()),
+        Err(e) => bail!(Ended::refused(format!(
+            "{}: {e}; look at it with 'loligo inspect {}'",
+            path.display(),
+            path.display()
+        ))),
     };
     let dirty = if sb.clean {
         sb.dirty_blocks
     } else {
         let found = checked(&mut dev, path)?;
         if let Some(d) = found.damage.iter().find(|d| d.dirty) {
-            bail!(
+            bail!(Ended::refused(format!(
                 "{} is damaged ({}): what its core lacks is not known, so it is not released",
                 path.display(),
                 d.what
-            );
+            )));
         }
         found.dirty_blocks
     };
     if dirty > 0 {
-        bail!(
+        bail!(Ended::refused(format!(
             "{} holds {} bytes that its core does not have: serve it with --flush-on-stop (or run 'loligo flush' while it \
              is served), stop it, and release it then",
             path.display(),
             dirty * BLOCK,
-        );
+        )));
     }
     open::wipe(&mut dev).with_context(|| format!("{} could not be released", path.display()))
 }

@@ -1,6 +1,7 @@
 //! A volume from its options to its end, and `loligo serve`: one of them in the foreground.
 
 mod alone;
+mod begun;
 pub(crate) mod live;
 mod size;
 
@@ -20,8 +21,9 @@ use crate::refusals::{self, Refusals};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
-use crate::{cache, core, metrics, names, rbd, stats, stop, systemd, ublk};
+use crate::{cache, core, metrics, names, rbd, stats, stop, systemd};
 use anyhow::{Context, Result, bail, ensure};
+use begun::{Begun, Note, Of, Phase};
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
 use loligo_cache::Alone;
@@ -202,7 +204,7 @@ impl Volume {
         options: ServeOptions,
         signals: &StopSignals,
         control: &ControlThread,
-        note: &dyn Fn(Option<LastCache>) -> Result<()>,
+        note: Note<'_>,
     ) -> Result<Volume> {
         check(&options)?;
         block::check(&options)?;
@@ -307,42 +309,20 @@ impl Volume {
         };
         let mut traits = Traits::new(&export, geometry.physical_block, volatile);
         traits.rotational = options.block.rotational.of(turns);
-        // A cache whose core has a label is left as stopped as it was found: who takes it away counts on that.
-        let leave = |why: anyhow::Error| {
-            let (Some(held), Some((finals, dirty))) = (&held, &finals) else { return why };
-            match cache::close_unserved(&mut held.file.sync_io(), finals, *dirty) {
-                Ok(()) => why,
-                Err(also) => also.context(why),
-            }
-        };
-        let kernel = Devices::claim(&options, &ublk::identity(&core), &traits, threads).map_err(&leave)?;
-        // After all that can be refused: from here on the core's label says that the cache may have what it lacks.
-        if let (Some(home), Some(held)) = (&mut core.home, &held) {
-            let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Err(why) = home.attach(&superblock, &held.file, through) {
-                kernel.end();
-                return Err(leave(why));
-            }
-        }
         // Asked once: a core that has failed by the time of the stop has no names any more.
         let known_as = options.core.names();
-        let last = |dirty_bytes| {
-            let (held, cache) = (held.as_ref()?, options.cache.as_ref()?);
-            let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
-            Some(known_as.cache(&cache.path, uuid, dirty_bytes, false))
-        };
-        if let Err(why) = note(last(None)) {
-            kernel.end();
-            if let (Some(home), Some(held), Some((_, dirty))) = (&mut core.home, &held, &finals) {
-                home.detach(dirty * BLOCK, &held.file)?;
-            }
-            return Err(leave(why));
+        let of = Of { options: &options, held: held.as_ref(), known_as: &known_as, note };
+        let mut begun = Begun::with(finals);
+        // After all that can be refused.
+        if let Err(why) = begun.begin(&of, &mut core, (&traits, threads), through) {
+            return Err(begun.take_back(why, &of, &mut core));
         }
         // What is noted from here on is to be there.
         if let Some(made) = made {
             made.keep();
         }
-        let unknown = last(None);
+        let unknown = of.last(None);
+        let mut kernel = begun.kernel.unwrap_or_default();
         let sockets = listeners.iter().map(|l| l.spec().to_string());
         let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
         let blocks = claims.iter().map(|c| Way::Loop(c.name().to_owned()).to_string());
@@ -360,25 +340,36 @@ impl Volume {
             backend,
         };
         signals.started();
-        let running = loligo_shard::start(plan).context("the volume's threads cannot start")?;
+        let running = match loligo_shard::start(plan) {
+            Ok(running) => running,
+            Err(why) => {
+                // Some of them may have begun: cache, label and note stay as after a crash, from which the next start recovers.
+                kernel.end();
+                return Err(anyhow::Error::from(why).context("the volume's threads cannot start"));
+            }
+        };
         // It is not looked at again, and to be let go of with the cache.
         core.cache_file = None;
-        let share = held.as_ref().and_then(|h| h.share.clone());
-        let governing = share.map(|s| s.pool().clone().govern(s, running.handle().clone())).transpose()?;
-        let kept = match &mut image {
-            Some(image) => {
-                let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
-                Some(rbd::keep(image, running.handle(), sb, &options.rbd)?)
-            }
-            None => None,
+        let mut keeps = || -> Result<_> {
+            Phase::Threads.is_over()?;
+            let share = held.as_ref().and_then(|h| h.share.clone());
+            let governing =
+                share.map(|s| s.pool().clone().govern(s, running.handle().clone())).transpose()?;
+            let Some(image) = &mut image else { return Ok((governing, None)) };
+            let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
+            Ok((governing, Some(rbd::keep(image, running.handle(), sb, &options.rbd)?)))
+        };
+        let (governing, kept, kept_by) = match keeps() {
+            Ok((governing, kept)) => (governing, kept, Ok(())),
+            Err(why) => (None, None, Err(why)),
         };
         let mark = core.home.as_ref().map(Home::mark);
         let app = Arc::new(App::new(info, running.handle().clone(), kept, mark).with_tls(tls));
         let left = Left { core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
         let ways = Ways { mountpoints, claims, turns };
-        let mut kernel = kernel;
-        let served = serve(&options, ways, &export, &app, (name, control), &mut kernel);
+        let served =
+            kept_by.and_then(|()| serve(&options, ways, &export, &app, (name, control), &mut kernel));
         let (mounts, devices, api) = match served {
             Ok(served) => served,
             Err(why) => {
@@ -524,6 +515,7 @@ fn serve(
     if let Some(path) = &options.stats_json {
         stats::write_file(path, app, true)?;
     }
+    Phase::Ways.is_over()?;
     Ok((mounts, devices, api))
 }
 

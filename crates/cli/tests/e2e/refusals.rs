@@ -1,4 +1,4 @@
-//! Every refusal: exit status 1, nothing on stdout, cause and mend on stderr.
+//! Every refusal: an exit status that says so, nothing on stdout, cause and mend on stderr.
 
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
@@ -71,7 +71,7 @@ fn what_the_command_line_cannot_mean_is_said_by_its_parser() {
         let out = rig.run(&rig.args(more));
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(
-            out.status.code() == Some(1) && out.stdout.is_empty() && said.contains(word),
+            out.status.code() == Some(2) && out.stdout.is_empty() && said.contains(word),
             "{more:?}: {said}"
         );
     }

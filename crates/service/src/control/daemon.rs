@@ -5,9 +5,10 @@ use crate::change::ChangeState;
 use crate::daemon::config::{Leave, VolumeConfig};
 use crate::daemon::entry::{Entry, Status};
 use crate::daemon::exchange::CacheConfig;
-use crate::daemon::supervisor::{Reloaded, Run};
+use crate::daemon::supervisor::{Forgotten, Reloaded, Run};
 use crate::daemon::volumes::NoVolume;
 use crate::daemon::{Daemon, Listed};
+use crate::outcome::Outcome;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -24,8 +25,17 @@ use utoipa_axum::routes;
 
 pub(super) type Shared = State<Arc<Daemon>>;
 
-/// How long an answer waits for a volume to come or go before it says how far that is.
-const SETTLE: Duration = Duration::from_secs(2);
+/// How long an answer waits for a volume to come or go before it says how far that is, where nothing else is asked for.
+const SETTLE: f64 = 2.0;
+/// The longest that it does.
+const LONGEST: f64 = 20.0;
+
+/// How long the answer waits.
+#[derive(Debug, Deserialize, IntoParams)]
+struct Waits {
+    /// Seconds that the answer waits for the volume to come or go, 0 to 20; left out: 2. It comes or goes in any case.
+    wait: Option<f64>,
+}
 
 /// What the API is, in its description.
 const ABOUT: &str = "The control API of loligod, HTTP on /run/loligo/loligod.sock";
@@ -39,6 +49,7 @@ fn routes() -> OpenApiRouter<Arc<Daemon>> {
         .routes(routes!(start))
         .routes(routes!(stop))
         .routes(routes!(restart))
+        .routes(routes!(forget))
         .routes(routes!(attach))
         .routes(routes!(detach))
         .routes(routes!(resize))
@@ -72,7 +83,12 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 pub(super) fn refused(why: anyhow::Error) -> Refused {
-    let status = if why.is::<NoVolume>() { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
+    let status = match why.chain().find_map(Outcome::known) {
+        _ if why.is::<NoVolume>() => StatusCode::NOT_FOUND,
+        Some(Outcome::Waiting) => StatusCode::SERVICE_UNAVAILABLE,
+        Some(Outcome::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
+        Some(Outcome::Refused | Outcome::Usage) | None => StatusCode::CONFLICT,
+    };
     Refused(status, format!("{why:#}"))
 }
 
@@ -130,19 +146,26 @@ pub struct Create {
 }
 
 /// Makes a volume and starts it. It is remembered over restarts.
-#[utoipa::path(post, path = "/v1/volumes", request_body = Create, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
-async fn create(State(daemon): Shared, Json(wanted): Json<Create>) -> Result<Json<Status>, Refused> {
+#[utoipa::path(post, path = "/v1/volumes", params(Waits), request_body = Create, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
+async fn create(
+    State(daemon): Shared,
+    Query(waits): Query<Waits>,
+    Json(wanted): Json<Create>,
+) -> Result<Json<Status>, Refused> {
     // What no change of this host could make right is the request's own fault.
     if let Err(why) = wanted.definition.options(&wanted.name, Leave::default()) {
         return Err(Refused(StatusCode::BAD_REQUEST, format!("{why:#}")));
     }
-    settled(blocking(move || daemon.create(&wanted.name, wanted.definition, wanted.allow)).await).await
+    let made = blocking(move || daemon.create(&wanted.name, wanted.definition, wanted.allow)).await;
+    settled(made, &waits).await
 }
 
 /// Waits a while for a volume to come or go.
-async fn settled(entry: anyhow::Result<Arc<Entry>>) -> Result<Json<Status>, Refused> {
+async fn settled(entry: anyhow::Result<Arc<Entry>>, waits: &Waits) -> Result<Json<Status>, Refused> {
     let entry = entry.map_err(refused)?;
-    Ok(Json(blocking(move || entry.settle(SETTLE)).await))
+    let asked = waits.wait.filter(|s| s.is_finite()).unwrap_or(SETTLE);
+    let limit = Duration::from_secs_f64(asked.clamp(0.0, LONGEST));
+    Ok(Json(blocking(move || entry.settle(limit)).await))
 }
 
 /// One volume.
@@ -171,14 +194,25 @@ async fn delete(
     done.map(|()| Json(json!({}))).map_err(refused)
 }
 
+/// Forgets which cache a stopped volume, or a name that is no volume's any more, was served through. The cache stays as it is.
+#[utoipa::path(post, path = "/v1/volumes/{name}/forget", params(Delete), responses((status = 200, body = Forgotten), (status = 409, description = "It cannot be: the error says why")))]
+async fn forget(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Query(how): Query<Delete>,
+) -> Result<Json<Forgotten>, Refused> {
+    blocking(move || daemon.forget(&name, how.force)).await.map(Json).map_err(refused)
+}
+
 /// Starts a volume; that holds over restarts of the daemon.
-#[utoipa::path(post, path = "/v1/volumes/{name}/start", request_body = Leave, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
+#[utoipa::path(post, path = "/v1/volumes/{name}/start", params(Waits), request_body = Leave, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
 async fn start(
     State(daemon): Shared,
     Path(name): Path<String>,
+    Query(waits): Query<Waits>,
     Json(allow): Json<Leave>,
 ) -> Result<Json<Status>, Refused> {
-    settled(blocking(move || daemon.set_running(&name, Run::Start(allow))).await).await
+    settled(blocking(move || daemon.set_running(&name, Run::Start(allow))).await, &waits).await
 }
 
 /// How a volume is stopped.
@@ -192,20 +226,25 @@ pub struct Stop {
 }
 
 /// Stops a volume; that holds over restarts of the daemon.
-#[utoipa::path(post, path = "/v1/volumes/{name}/stop", request_body = Stop, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
+#[utoipa::path(post, path = "/v1/volumes/{name}/stop", params(Waits), request_body = Stop, responses((status = 200, body = Status), (status = 409, description = "It cannot be: the error says why")))]
 async fn stop(
     State(daemon): Shared,
     Path(name): Path<String>,
+    Query(waits): Query<Waits>,
     Json(how): Json<Stop>,
 ) -> Result<Json<Status>, Refused> {
     let Stop { flush, force } = how;
-    settled(blocking(move || daemon.set_running(&name, Run::Stop { flush, force })).await).await
+    settled(blocking(move || daemon.set_running(&name, Run::Stop { flush, force })).await, &waits).await
 }
 
 /// Stops a volume and starts it as it is defined now. What can be said against that while it is served is said before it is stopped.
-#[utoipa::path(post, path = "/v1/volumes/{name}/restart", responses((status = 200, body = Status), (status = 409, description = "It cannot be, and nothing is stopped: the error says why")))]
-async fn restart(State(daemon): Shared, Path(name): Path<String>) -> Result<Json<Status>, Refused> {
-    settled(blocking(move || daemon.restart(&name)).await).await
+#[utoipa::path(post, path = "/v1/volumes/{name}/restart", params(Waits), responses((status = 200, body = Status), (status = 409, description = "It cannot be, and nothing is stopped: the error says why")))]
+async fn restart(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Query(waits): Query<Waits>,
+) -> Result<Json<Status>, Refused> {
+    settled(blocking(move || daemon.restart(&name)).await, &waits).await
 }
 
 /// A cache that is to be put in front of a served volume.
@@ -282,7 +321,7 @@ async fn of_volume(
 ) -> Result<Response, Refused> {
     let entry = daemon.entry(&name).map_err(refused)?;
     let Some(app) = entry.app() else {
-        return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, entry.status().unserved(&name)));
+        return Err(refused(entry.status().refuse(&name).into()));
     };
     let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
     let uri = format!("/v1/{what}{query}").parse::<Uri>();

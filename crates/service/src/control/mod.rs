@@ -9,6 +9,7 @@ pub(crate) mod volume;
 
 use crate::app::App;
 use crate::metrics::Scraped;
+use crate::outcome::Outcome;
 use anyhow::{Context, Result};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -30,8 +31,13 @@ pub(crate) struct Refused(pub(crate) StatusCode, pub(crate) String);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        (self.0, Json(json!({ "error": self.1 }))).into_response()
+        (self.0, Json(problem(self.0, &self.1))).into_response()
     }
+}
+
+/// The body of a refusal.
+fn problem(status: StatusCode, why: &str) -> Value {
+    json!({ "error": why, "outcome": Outcome::of_answer(status) })
 }
 
 /// Whoever asks the threads of a volume waits for them, which the control thread must not.
@@ -133,8 +139,15 @@ pub(crate) fn document(api: utoipa::openapi::OpenApi, about: &str) -> Json<Value
     all["components"]["schemas"]["Problem"] = json!({
         "description": "Why something cannot be.",
         "type": "object",
-        "required": ["error"],
-        "properties": { "error": { "description": "The cause, and what mends it.", "type": "string" } },
+        "required": ["error", "outcome"],
+        "properties": {
+            "error": { "description": "The cause, and what mends it.", "type": "string" },
+            "outcome": {
+                "description": "refused (4xx): nothing was changed. waiting (503): the volume comes or goes by itself, ask again. failed: it was tried, and did not succeed.",
+                "type": "string",
+                "enum": ["refused", "waiting", "failed"],
+            },
+        },
     });
     let problem = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
     let name = json!({ "name": "name", "in": "path", "required": true, "description": "The volume", "schema": { "type": "string" } });

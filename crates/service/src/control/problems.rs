@@ -1,11 +1,11 @@
 //! Refusals of the web server itself, as JSON like all others: a path or a method that is not there, a body that is none.
 
+use super::problem;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use axum::middleware::Next;
-use serde_json::json;
 
 /// Bytes of a refusal that are looked at.
 const MOST: usize = 64 << 10;
@@ -29,5 +29,5 @@ pub(super) async fn as_json(request: Request, next: Next) -> Response<Body> {
     };
     head.headers.remove(CONTENT_LENGTH);
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Response::from_parts(head, Body::from(json!({ "error": why }).to_string()))
+    Response::from_parts(head, Body::from(problem(status, &why).to_string()))
 }

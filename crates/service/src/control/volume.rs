@@ -1,7 +1,9 @@
 //! What can be asked of one volume.
 
+use super::daemon::refused;
 use super::{Refused, blocking, document, unknown};
-use crate::app::{App, FlushState, Info};
+use crate::app::{App, FlushState, Info, stopping};
+use crate::outcome::{Ended, Outcome};
 use crate::stats;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -123,7 +125,7 @@ async fn mode(State(app): Shared, Json(wanted): Json<SetMode>) -> Result<Json<Va
         app.set_mode(mode)?;
         Ok(wanted.flush.then(|| app.start_flush()))
     });
-    let flush = done.await.map_err(|e: String| Refused(StatusCode::INTERNAL_SERVER_ERROR, e))?;
+    let flush = done.await.map_err(|why: Ended| refused(why.into()))?;
     Ok(Json(json!({ "mode": mode.name(), "flush": flush })))
 }
 
@@ -143,11 +145,7 @@ fn rows(params: &Params) -> Vec<Param> {
 async fn params(State(app): Shared) -> Result<Json<Vec<Param>>, Refused> {
     refuse_bare(&app)?;
     let now = blocking(move || app.params());
-    now.await.map(|p| Json(rows(&p))).ok_or_else(stopping)
-}
-
-fn stopping() -> Refused {
-    Refused(StatusCode::SERVICE_UNAVAILABLE, "the volume is stopping".into())
+    now.await.map(|p| Json(rows(&p))).ok_or_else(|| refused(stopping().into()))
 }
 
 /// A tunable to be set.
@@ -164,6 +162,7 @@ async fn set_param(State(app): Shared, Json(wanted): Json<SetParam>) -> Result<J
     let done = blocking(move || app.set_param(&wanted.key, &wanted.value));
     match done.await {
         Ok(params) => Ok(Json(rows(&params))),
-        Err(why) => Err(Refused(StatusCode::BAD_REQUEST, why)),
+        Err(why) if why.outcome == Outcome::Refused => Err(Refused(StatusCode::BAD_REQUEST, why.to_string())),
+        Err(why) => Err(refused(why.into())),
     }
 }

@@ -178,7 +178,7 @@ impl Daemon {
     /// Has something changed about a served volume.
     fn ask(&self, name: &str, wanted: Wanted) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().ok_or_else(|| anyhow!(entry.status().unserved(name)))?;
+        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
         app.changes.ask(wanted).map_err(|why| anyhow!(why))
     }
 
@@ -229,7 +229,7 @@ impl Daemon {
     /// Where it is not served.
     pub(crate) fn last_change(&self, name: &str) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().with_context(|| entry.status().unserved(name))?;
+        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
         Ok(app.changes.last())
     }
 
@@ -239,7 +239,7 @@ impl Daemon {
     /// Where the volume is not served.
     pub(crate) fn give_up_change(&self, name: &str) -> Result<ChangeState> {
         let entry = self.entry(name)?;
-        let app = entry.app().with_context(|| entry.status().unserved(name))?;
+        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
         Ok(app.changes.give_up())
     }
 }

@@ -341,7 +341,10 @@ impl Daemon {
 
     /// Whether all that a stop still waits for loses nothing by a crash.
     fn may_be_cut_off(&self) -> bool {
-        self.entries().iter().filter(|e| !e.is_over()).all(|e| e.may_be_cut_off())
+        let entries = self.entries();
+        let mut left = entries.iter().filter(|e| !e.is_over()).peekable();
+        // Where nothing is left the stop is over, and clean.
+        left.peek().is_some() && left.all(|e| e.may_be_cut_off())
     }
 
     fn summary(&self) -> String {

@@ -6,6 +6,7 @@ use super::exchange::{CacheConfig, Exchanged};
 use super::state::{self, CoreNames, LastCache, Override, State, StateFile, effective};
 use super::{belongs, lock, pools, void};
 use crate::app::{App, Change};
+use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
@@ -34,7 +35,8 @@ impl Notes {
         let mut next = now.clone();
         edit(&mut next);
         if next != now || self.file.is_uncertain() {
-            self.file.store(&next)?;
+            let failed = |why: anyhow::Error| Ended::with(Outcome::Failed, format!("{why:#}"));
+            self.file.store(&next).map_err(failed)?;
             *lock(&self.state) = next;
         }
         Ok(())
@@ -49,6 +51,14 @@ impl Notes {
     pub(super) fn forget(&self, name: &str) -> Result<()> {
         self.edit(|state| {
             let cache = state.volumes.remove(name).and_then(|r| r.cache).filter(|c| !c.void);
+            state.left.extend(cache.map(|c| (c.uuid.clone(), c)));
+        })
+    }
+
+    /// Forgets which cache `name` was served through, and nothing else. The cache stays known by itself, as above.
+    pub(super) fn forget_cache(&self, name: &str) -> Result<()> {
+        self.edit(|state| {
+            let cache = state.volumes.get_mut(name).and_then(|r| r.cache.take()).filter(|c| !c.void);
             state.left.extend(cache.map(|c| (c.uuid.clone(), c)));
         })
     }

@@ -1,5 +1,6 @@
 //! How a volume of the daemon is, in a word and in sentences.
 
+use crate::outcome::{Ended, Outcome};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -72,6 +73,11 @@ impl Status {
                 format!("volume '{name}' has failed, and is started again by itself: {why}")
             }
         }
+    }
+
+    /// The same, as an error that knows whether that changes by itself.
+    pub(crate) fn refuse(&self, name: &str) -> Ended {
+        Ended::with(Outcome::of_unserved(self), self.unserved(name))
     }
 
     /// It stays so until somebody does something.

@@ -11,6 +11,7 @@ use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -29,6 +30,18 @@ pub struct Reloaded {
 
 fn refused(name: &str, fault: &Fault) -> String {
     format!("{name}: its section of the file is not right: {}", fault.why)
+}
+
+/// A cache that a volume is not served through any more, as far as the daemon knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Forgotten {
+    /// Where it was.
+    #[schema(value_type = String)]
+    pub cache: PathBuf,
+    /// Which.
+    pub uuid: String,
+    /// What it holds that its core does not have, in words; nothing where it holds no such thing.
+    pub lost: Option<String>,
 }
 
 /// What a command wants of a volume.
@@ -104,6 +117,8 @@ impl Daemon {
     /// # Errors
     /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
     pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
+        // Paths are looked at for this, and one that hangs is to hang this command alone. It is looked again, with the turn, at what others have by then.
+        self.refuse_taken(name, &volume, |_| true)?;
         let turn = self.volumes.turn();
         if let Ok(known) = self.volumes.find(name) {
             ensure!(
@@ -174,6 +189,38 @@ impl Daemon {
             self.memory.forget(name)?;
         }
         Ok(())
+    }
+
+    /// Forgets which cache a volume was served through that is stopped, or not there any more. The cache stays as it is, and is known by itself until its core
+    /// is served without it.
+    ///
+    /// # Errors
+    /// Where the volume may be served, none is known, or it holds what its core does not have and nobody insists.
+    pub(crate) fn forget(&self, name: &str, force: bool) -> Result<Forgotten> {
+        let _turn = self.volumes.turn();
+        let known = self.volumes.find(name).ok();
+        if let Some(status) = known.as_ref().map(|known| known.entry.status()) {
+            // One that waits may come to be served at this moment.
+            let idle = matches!(status, Status::Stopped | Status::Refused(_));
+            ensure!(idle, "volume '{name}' is {}: stop it first", status.word());
+        }
+        let Some(last) = self.memory.of(name).cache else {
+            bail!("no cache is remembered of a volume '{name}': there is nothing to forget")
+        };
+        let lost = last.lost().filter(|_| !last.void);
+        if let Some(lost) = lost.as_ref().filter(|_| !force) {
+            bail!(
+                "the cache {} of volume '{name}', at {}, holds {lost}. Serve the volume through it and flush it; or add --force: the cache keeps \
+                 that data, but nobody here remembers it",
+                last.uuid,
+                last.path.display()
+            );
+        }
+        match known {
+            Some(_) => self.memory.forget_cache(name)?,
+            None => self.memory.forget(name)?,
+        }
+        Ok(Forgotten { cache: last.path, uuid: last.uuid, lost })
     }
 
     /// Starts or stops a volume by command; that holds over restarts of the daemon.

@@ -1,6 +1,7 @@
 //! What is done to a pool as a whole: made, members added, taken away and resized.
 
 use super::{CoreName, InUse, Pool, Share, State};
+use crate::outcome::{Ended, Outcome};
 use crate::progress::Progress;
 use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
@@ -39,9 +40,13 @@ pub fn create(path: &Path, size: Option<u64>, sparse: bool, force: bool) -> Resu
     let made = !path.exists();
     let options = OpenOptions { exclusive: Some(WAIT), ..OpenOptions::default() };
     let file = if made {
-        let Some(size) = size else { bail!("{at} does not exist: give --size SIZE to make it") };
+        let Some(size) = size else {
+            bail!(Ended::refused(format!("{at} does not exist: give --size SIZE to make it")))
+        };
         if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
-            bail!("{at} does not exist, and a file there would live in memory: check the device's name");
+            bail!(Ended::refused(format!(
+                "{at} does not exist, and a file there would live in memory: check the device's name"
+            )));
         }
         ensure!(size >= MIN_POOL, PoolError::TooSmall(size));
         DeviceFile::create(path, size / BLOCK * BLOCK, &options).context("the pool cannot be made")?
@@ -62,11 +67,14 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
     }
     let mut dev = SyncFile::new(file.clone());
     if let Some(what) = in_the_way(&mut dev)? {
-        ensure!(force, "{at} holds {what}: if it is to be overwritten, add --force; else give another path");
+        let told =
+            format!("{at} holds {what}: if it is to be overwritten, add --force; else give another path");
+        ensure!(force, Ended::refused(told));
         say!("{at} held {what}: overwritten, as --force ordered");
     }
     let size = size.unwrap_or(dev.size());
-    ensure!(size <= dev.size(), "--size {size} is more than the {} bytes {at} has", dev.size());
+    let told = || format!("--size {size} is more than the {} bytes {at} has", dev.size());
+    ensure!(size <= dev.size(), Ended::refused(told()));
     if !sparse {
         let (all, mut progress) = (dev.size(), Progress::new(format!("writing {at} whole")));
         let show = |done| {
@@ -115,7 +123,8 @@ fn in_the_way(dev: &mut SyncFile) -> Result<Option<String>> {
 pub fn dissolve(path: &Path) -> Result<()> {
     let pool = Pool::open_within(path, WAIT)?;
     let members = pool.state().table.table().members().len();
-    ensure!(members == 0, "{} has {members} member(s): detach them first", path.display());
+    let told = || format!("{} has {members} member(s): detach them first", path.display());
+    ensure!(members == 0, Ended::refused(told()));
     Ok(store::wipe(&mut pool.dev())?)
 }
 
@@ -180,7 +189,7 @@ impl Pool {
     pub(crate) fn attach_unless(&self, a: &Attach, is_off: &dyn Fn() -> bool) -> Result<u16> {
         let room = self.make_room(a, is_off)?;
         let mut state = self.state();
-        ensure!(!is_off(), "given up: nothing is attached");
+        ensure!(!is_off(), Ended::refused("given up: nothing is attached"));
         let member = self.member_of(&state, a)?;
         let number = member.number;
         state.table.attach(&mut self.dev(), member)?;
@@ -194,9 +203,9 @@ impl Pool {
         let table = state.table.table();
         let number = match a.number {
             Some(n) => n,
-            None => (0..MAX_MEMBERS)
-                .find(|n| table.member(*n).is_none())
-                .with_context(|| format!("{} has {MAX_MEMBERS} cores already", self.path().display()))?,
+            None => (0..MAX_MEMBERS).find(|n| table.member(*n).is_none()).ok_or_else(|| {
+                Ended::refused(format!("{} has {MAX_MEMBERS} cores already", self.path().display()))
+            })?,
         };
         let whole = table.owners().len() as u64 * state.table.extent();
         let max = a.max.unwrap_or_else(|| whole.min(a.min.saturating_mul(MAY_GROW)));
@@ -238,11 +247,11 @@ impl Pool {
         let (number, name) = (share.member().number, &share.member().name);
         let dirty = dirty_in(&share)?;
         if let Some(what) = &dirty {
-            ensure!(
-                force,
+            let told = format!(
                 "core {number} ('{name}') holds {what}: serve it with --flush-on-stop (or run 'loligo flush' while it is \
                  served), stop it, and detach it then; --force loses that"
             );
+            ensure!(force, Ended::refused(told));
         }
         self.state().table.detach(&mut self.dev(), number)?;
         Ok(dirty.map(|what| format!("core {number} ('{name}') held {what}: lost, as --force ordered")))
@@ -273,11 +282,13 @@ impl Pool {
         }
         let Some((share, bytes)) = share else { return Ok(()) };
         let (number, (min, max)) = (share.member().number, share.bounds()?);
-        ensure!(
-            (min..=max).contains(&bytes),
+        let told = format!(
             "core {number} has {min} to {max} bytes: give such a size, or change --min with it (what it may have at most is fixed \
              when it is attached)"
         );
+        // With --min that was changed by now.
+        let outcome = if r.min.is_some() || r.weight.is_some() { Outcome::Failed } else { Outcome::Refused };
+        ensure!((min..=max).contains(&bytes), Ended::with(outcome, told));
         let (has, limit) = (share.limit()?, share.limit_for(bytes)?);
         if limit >= has {
             return share.grow(limit);

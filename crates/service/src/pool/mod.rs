@@ -17,6 +17,7 @@ pub use view::{Member, View, view_rows};
 
 use crate::absent::Absent;
 use crate::identity::{DeviceId, device_id};
+use crate::outcome::Ended;
 use anyhow::{Context, Result, anyhow, bail};
 use loligo_block::{CacheDevice, DeviceFile, ExtentMap, OpenOptions, SyncFile, SyncIo};
 use loligo_cache::pool::{Pool as Table, PoolError};
@@ -103,7 +104,9 @@ impl Pool {
         let mut dev = SyncFile::new(file.clone());
         let table = match Table::open(&mut dev, None) {
             Ok(table) => table,
-            Err(PoolError::Absent) => bail!("{}: {}", path.display(), what_it_is(&mut dev)),
+            Err(PoolError::Absent) => {
+                bail!(Ended::refused(format!("{}: {}", path.display(), what_it_is(&mut dev))))
+            }
             Err(e) => return Err(e).with_context(|| format!("{}", path.display())),
         };
         let pool = Pool::of(file, table);
@@ -304,7 +307,9 @@ impl Share {
         let mut state = self.pool.state();
         let has = state.table.table().limit(number)?;
         if (larger && limit < has) || (!larger && limit > has) {
-            bail!("core {number} has {has} slots a shard, {limit} are no step in that direction");
+            bail!(Ended::refused(format!(
+                "core {number} has {has} slots a shard, {limit} are no step in that direction"
+            )));
         }
         let before = state.table.table().extents_of(number);
         if !larger {

@@ -3,6 +3,7 @@
 
 use super::govern::{Seat, governed};
 use super::{Attach, Pool, State};
+use crate::outcome::Ended;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -48,7 +49,7 @@ impl Pool {
         let room = Room { pool: self, extents };
         let (mut tried, mut why) = (BTreeSet::new(), None);
         while let Some(short) = self.short_of() {
-            ensure!(!is_off(), "given up: nothing is attached");
+            ensure!(!is_off(), Ended::refused("given up: nothing is attached"));
             match self.giver(short, &tried) {
                 Giver::Found(seat, extents) => {
                     let number = seat.share.member().number;
@@ -65,7 +66,9 @@ impl Pool {
                 Giver::Later => std::thread::sleep(LOOK),
                 Giver::Nobody => match why {
                     Some(why) => return Err(why).context("there is no room"),
-                    None => bail!("the room that there was has gone to others meanwhile: try again"),
+                    None => bail!(Ended::refused(
+                        "the room that there was has gone to others meanwhile: try again"
+                    )),
                 },
             }
         }

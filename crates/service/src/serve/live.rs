@@ -38,6 +38,7 @@ use crate::daemon::entry::Memory;
 use crate::daemon::exchange::CacheConfig;
 use crate::daemon::state::LastCache;
 use crate::home::Home;
+use crate::outcome::{Ended, OrRefused};
 use crate::patience;
 use crate::say::say;
 use crate::signals::StopSignals;
@@ -109,12 +110,12 @@ impl Volume {
                 say!("{done}");
                 (After::Served, Ok(done))
             }
-            Err(Trouble::Kept(why) | Trouble::Named(why)) => (After::Served, Err(format!("{why:#}"))),
-            Err(Trouble::Silent) => (After::Served, Err("the cache device answers nothing".to_owned())),
-            Err(Trouble::Stop) => (After::Stopping, Err("the volume is being stopped".to_owned())),
+            Err(Trouble::Kept(why) | Trouble::Named(why)) => (After::Served, Err(why)),
+            Err(Trouble::Silent) => (After::Served, Err(anyhow!("the cache device answers nothing"))),
+            Err(Trouble::Stop) => (After::Stopping, Err(anyhow!("the volume is being stopped"))),
             Err(Trouble::Broken(why)) => {
                 say!("error: the volume cannot go on and is started anew: {why:#}");
-                (After::Broken, Err(format!("{why:#}")))
+                (After::Broken, Err(why))
             }
         };
         self.app.changes.ended(result);
@@ -139,7 +140,7 @@ impl Volume {
     fn detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<String, Trouble> {
         ensure_exchangeable(self)?;
         let Some(held) = &self.left.held else {
-            return Err(anyhow!("this volume is served bare: it has no cache to detach").into());
+            return Err(Ended::refused("this volume is served bare: it has no cache to detach").into());
         };
         if self.alone {
             // Nothing is to be flushed, and the cache was declared void when it went.
@@ -148,9 +149,8 @@ impl Volume {
         }
         let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
         if home != 0 {
-            return Err(
-                anyhow!("its content begins at byte {home} of the core for the cache only: stop it").into()
-            );
+            let why = format!("its content begins at byte {home} of the core for the cache only: stop it");
+            return Err(Ended::refused(why).into());
         }
         let mode = self.app.handle.snapshots().first().and_then(|s| s.mode).unwrap_or(Mode::Wt);
         let set = |mode| {
@@ -395,26 +395,28 @@ impl Volume {
         signals: &StopSignals,
     ) -> Result<String, Trouble> {
         let mut options = options;
-        let Some(o) = &mut options.cache else { return Err(anyhow!("no cache is given").into()) };
-        self.may_attach(o)?;
+        let Some(o) = &mut options.cache else { return Err(Ended::refused("no cache is given").into()) };
+        self.may_attach(o).or_refused()?;
         // Where it could be another number it has been refused.
         o.shards = Some(self.app.handle.shards() as u16);
         let (o, core) = (&*o, &mut self.left.core);
-        cache::refuse_same_device(o, core)?;
-        let (place, found) = cache::peek(&super::CacheOptions { create: true, force: true, ..o.clone() })?;
-        refuse_used(o, found.as_ref())?;
+        cache::refuse_same_device(o, core).or_refused()?;
+        let look = super::CacheOptions { create: true, force: true, ..o.clone() };
+        let (place, found) = cache::peek(&look).or_refused()?;
+        refuse_used(o, found.as_ref()).or_refused()?;
         let volatile = place.as_ref().is_none_or(|p| p.file.geometry().volatile_cache);
         if volatile && !self.told.volatile && !self.kernel.is_empty() {
-            return Err(anyhow!(
+            return Err(Ended::refused(format!(
                 "the block device was made for a volume whose core loses nothing that it completed, so that the kernel keeps flushes to \
                  itself; {} may lose what it completed: stop the volume, define the cache, start it",
                 o.path.display()
-            )
+            ))
             .into());
         }
         core.params = Params::default();
         for (key, value) in &options.params {
-            core.params.set(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
+            let set = core.params.set(key, value);
+            set.map_err(|why| Ended::refused(format!("the tunable {key} = {value}: {why}")))?;
         }
         core.cache_file = place;
         let app = self.app.clone();

@@ -2,6 +2,7 @@
 
 use super::Volume;
 use crate::core::{Backing, CoreSpec};
+use crate::outcome::{Ended, OrRefused};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_block::DeviceSpec;
 use loligo_cache::units::BLOCK;
@@ -30,25 +31,27 @@ impl Volume {
     pub(super) fn resize(&mut self, wanted: Option<u64>) -> Result<String> {
         let (Backing::File(file), CoreSpec::Device(spec)) = (&self.left.core.backing, &self.left.core.spec)
         else {
-            bail!("an RBD image is resized with 'rbd resize': the volume follows by itself");
+            bail!(Ended::refused("an RBD image is resized with 'rbd resize': the volume follows by itself"));
         };
         ensure!(
             matches!(spec, DeviceSpec::File(_)),
-            "a modelled disk keeps the size that it was started with: stop the volume, make the file longer, start it"
+            Ended::refused(
+                "a modelled disk keeps the size that it was started with: stop the volume, make the file longer, start it"
+            )
         );
         let info = self.app.info();
         let before = info.size;
         let start = self.left.core.home.as_ref().map_or(0, crate::home::Home::start);
         if let Some(bytes) = wanted {
-            ensure!(bytes >= before, "{}", shrinking(bytes, before));
-            self.can_have(before, bytes)?;
+            ensure!(bytes >= before, Ended::refused(shrinking(bytes, before)));
+            self.can_have(before, bytes).or_refused()?;
             let end = bytes.checked_add(start).context("no file is as long as that")?;
             file.file().extend(end).context("the core cannot be made larger")?;
         }
         let now = file.file().look_again().context("the core cannot be asked for its size")?;
         let was = self.left.core.identity.size;
-        ensure!(now >= was, "{}", shrinking(now, was));
-        self.can_have(before, now)?;
+        ensure!(now >= was, Ended::refused(shrinking(now, was)));
+        self.can_have(before, now).or_refused()?;
         let mut length = now;
         if let Some(held) = self.left.held.as_ref().filter(|_| !self.alone) {
             // Before anything lies behind the former end: recovery refuses what the superblock does not know of.
@@ -82,21 +85,27 @@ impl Volume {
 
     /// Brings the share that the cache lies in to `bytes`.
     pub(super) fn resize_share(&mut self, bytes: u64) -> Result<String> {
-        ensure!(
-            !self.alone,
-            "the cache of this volume is gone, and the core is served without it: there is nothing to resize. {}",
-            self.mend(true)
-        );
+        let gone = || {
+            format!(
+                "the cache of this volume is gone, and the core is served without it: there is nothing to resize. {}",
+                self.mend(true)
+            )
+        };
+        ensure!(!self.alone, Ended::refused(gone()));
         let share = self.left.held.as_ref().and_then(|h| h.share.clone());
         let Some(share) = share else {
-            bail!("the cache of this volume is no share of a pool: it keeps the size that it was made with");
+            bail!(Ended::refused(
+                "the cache of this volume is no share of a pool: it keeps the size that it was made with"
+            ));
         };
         let (min, max) = share.bounds()?;
-        ensure!(
-            (min..=max).contains(&bytes),
-            "this share has {min} to {max} bytes: give such a size ('loligo cache resize --min' changes the least; the most is fixed \
-             when a core is attached)"
-        );
+        let told = || {
+            format!(
+                "this share has {min} to {max} bytes: give such a size ('loligo cache resize --min' changes the least; the most is \
+                 fixed when a core is attached)"
+            )
+        };
+        ensure!((min..=max).contains(&bytes), Ended::refused(told()));
         share.resize_live(&self.app.handle, bytes)?;
         Ok(format!("the share has {} slots a shard", share.limit()?))
     }

@@ -1,0 +1,211 @@
+//! What a start begins that outlives it: the kernel's device, the core's label, the daemon's note. Each is begun in this order, and taken
+//! back in the other where the start comes to nothing. Sockets, mount points and names of devices are guards of their own.
+
+use super::{HeldCache, ServeOptions};
+use crate::cache;
+use crate::core::OpenCore;
+use crate::daemon::state::{CoreNames, LastCache};
+use crate::ublk::{self, Devices};
+use anyhow::{Context, Result};
+use loligo_cache::units::BLOCK;
+use loligo_export::ublk::Traits;
+use std::sync::PoisonError;
+
+/// Remembers what a volume is served through; nothing: the core is served bare.
+pub(crate) type Note<'a> = &'a dyn Fn(Option<LastCache>) -> Result<()>;
+
+/// A step of a start, after which a test can have it fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The kernel's device is claimed.
+    Kernel,
+    /// The core's label says that the cache may have what it lacks.
+    Label,
+    /// It is noted what is served.
+    Note,
+    /// The threads run.
+    Threads,
+    /// Clients may come.
+    Ways,
+}
+
+impl Phase {
+    /// It is over.
+    pub(super) fn is_over(self) -> Result<()> {
+        #[cfg(test)]
+        if tests::FAILS.get() == Some(self) {
+            anyhow::bail!("the start is to fail after {self:?}");
+        }
+        Ok(())
+    }
+}
+
+/// What has been begun.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    /// The final sequences of the threads and the dirty blocks of a cache that was found stopped cleanly.
+    finals: Option<(Vec<u64>, u64)>,
+    pub(super) kernel: Option<Devices>,
+    labelled: bool,
+    noted: bool,
+}
+
+/// Of what is served.
+pub(super) struct Of<'a> {
+    pub(super) options: &'a ServeOptions,
+    pub(super) held: Option<&'a HeldCache>,
+    /// The names of its core.
+    pub(super) known_as: &'a CoreNames,
+    pub(super) note: Note<'a>,
+}
+
+impl Of<'_> {
+    /// What is remembered of the cache.
+    pub(super) fn last(&self, dirty_bytes: Option<u64>) -> Option<LastCache> {
+        let (held, cache) = (self.held?, self.options.cache.as_ref()?);
+        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
+        Some(self.known_as.cache(&cache.path, uuid, dirty_bytes, false))
+    }
+}
+
+impl Begun {
+    /// Nothing, of a cache with these `finals`.
+    pub(super) fn with(finals: Option<(Vec<u64>, u64)>) -> Begun {
+        Begun { finals, ..Begun::default() }
+    }
+
+    /// Begins all of it, after everything that can be refused. `through`: the cache does not get ahead of the core.
+    pub(super) fn begin(
+        &mut self,
+        of: &Of<'_>,
+        core: &mut OpenCore,
+        (traits, threads): (&Traits, usize),
+        through: bool,
+    ) -> Result<()> {
+        self.kernel = Some(Devices::claim(of.options, &ublk::identity(core), traits, threads)?);
+        Phase::Kernel.is_over()?;
+        if let (Some(home), Some(held)) = (&mut core.home, of.held) {
+            let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            home.attach(&superblock, &held.file, through)?;
+            self.labelled = true;
+        }
+        Phase::Label.is_over()?;
+        (of.note)(of.last(None))?;
+        self.noted = true;
+        Phase::Note.is_over()
+    }
+
+    /// Takes all of it back, with nobody served and no thread of the volume begun: a cache that was found stopped cleanly is left so. The label and
+    /// the note of any other say what they said, that it is not known what the core lacks.
+    pub(super) fn take_back(self, why: anyhow::Error, of: &Of<'_>, core: &mut OpenCore) -> anyhow::Error {
+        let Begun { finals, kernel, labelled, noted } = self;
+        if let Some(kernel) = kernel {
+            kernel.end();
+        }
+        let (Some((finals, dirty)), Some(held)) = (&finals, of.held) else { return why };
+        let mut undone = Ok(());
+        if noted {
+            let note = (of.note)(of.last(Some(dirty * BLOCK)));
+            undone = undone.and(note.context("it could not be noted that it is not served"));
+        }
+        if let Some(home) = core.home.as_mut().filter(|_| labelled) {
+            undone = undone.and(home.detach(dirty * BLOCK, &held.file));
+        }
+        undone = undone.and(cache::close_unserved(&mut held.file.sync_io(), finals, *dirty));
+        match undone {
+            Ok(()) => why,
+            Err(also) => also.context(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::ControlThread;
+    use crate::daemon::config::{Leave, VolumeConfig};
+    use crate::serve::Volume;
+    use crate::signals::StopSignals;
+    use std::cell::{Cell, RefCell};
+    use std::path::Path;
+    use std::process::Command;
+
+    thread_local! {
+        pub(super) static FAILS: Cell<Option<Phase>> = const { Cell::new(None) };
+    }
+
+    /// Names the folder of the volume for the process that the starts are tried in: sockets lie where the environment says.
+    const DIR: &str = "LOLIGO_TEST_STARTS";
+
+    fn options(dir: &Path) -> ServeOptions {
+        let at = dir.display();
+        let text = format!(
+            "core = \"{at}/core\"\ncache = \"{at}/cache\"\ncache-size = \"24m\"\nmode = \"wb\"\nhome-offset = \"1m\"\n\
+             listen = [\"unix:{at}/nbd\"]\n"
+        );
+        let config: VolumeConfig = toml::from_str(&text).unwrap();
+        config.options("v", Leave::default()).unwrap()
+    }
+
+    /// Tries the start, which fails in `phase` or not at all; what was noted.
+    fn start(dir: &Path, phase: Option<Phase>, control: &ControlThread) -> Vec<Option<Option<u64>>> {
+        let (signals, _stopper) = StopSignals::driven();
+        let noted = RefCell::new(Vec::new());
+        let note = |last: Option<LastCache>| {
+            noted.borrow_mut().push(last.map(|l| l.dirty_bytes));
+            Ok(())
+        };
+        FAILS.set(phase);
+        let started = Volume::start(options(dir), &signals, control, &note);
+        FAILS.set(None);
+        match (started, phase) {
+            (Ok(volume), None) => assert_eq!(volume.stop(&signals).unwrap(), 0),
+            (Err(why), Some(phase)) => assert!(format!("{why:#}").contains(&format!("{phase:?}")), "{why:#}"),
+            (started, phase) => panic!("{phase:?}: {started:?}"),
+        }
+        noted.into_inner()
+    }
+
+    /// Run by the test below, in a process with a folder of its own.
+    #[test]
+    fn in_a_process_of_its_own() {
+        let Some(dir) = std::env::var_os(DIR).map(std::path::PathBuf::from) else { return };
+        let control = ControlThread::start().unwrap();
+        std::fs::File::create(dir.join("core")).and_then(|f| f.set_len(64 << 20)).unwrap();
+        assert_eq!(start(&dir, None, &control), [Some(None)]);
+        let label = || std::fs::read(dir.join("core")).unwrap()[..4096].to_vec();
+        let clean = || {
+            let file = loligo_block::DeviceFile::open(&dir.join("cache"), &Default::default()).unwrap();
+            let sb = loligo_cache::superblock::Superblock::load(&mut loligo_block::SyncFile::new(file));
+            sb.unwrap().clean
+        };
+        let says = |raw: &[u8]| loligo_cache::home::HomeLabel::decode(raw).unwrap().dirty_bytes;
+        assert_eq!((says(&label()), clean()), (Some(0), true));
+        for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Ways] {
+            let noted = start(&dir, Some(phase), &control);
+            let last = noted.last().copied();
+            let begun = matches!(phase, Phase::Note | Phase::Threads | Phase::Ways);
+            assert_eq!(last, begun.then_some(Some(Some(0))), "{phase:?}: the note is taken back: {noted:?}");
+            assert_eq!((says(&label()), clean()), (Some(0), true), "{phase:?}: label and cache");
+            for left in ["nbd", "v.sock"] {
+                assert!(!dir.join(left).exists(), "{phase:?}: {left} is left");
+            }
+            assert_eq!(start(&dir, None, &control), [Some(None)], "{phase:?}: it can be started again");
+        }
+    }
+
+    #[test]
+    fn a_start_that_fails_in_any_phase_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let test = "serve::begun::tests::in_a_process_of_its_own";
+        let out = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(DIR, dir.path())
+            .env("LOLIGO_RUNTIME_DIR", dir.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+        assert!(said.contains("1 passed"), "{said}");
+    }
+}
