@@ -21,6 +21,7 @@ pub mod lease;
 mod loss;
 pub mod mark;
 mod pools;
+pub mod release;
 mod sampler;
 mod since;
 mod snapc;
