@@ -73,6 +73,7 @@ if step "compile tests" cargo test "${lock[@]}" --workspace --no-run; then
     wait "$making"
     counted "Ceph 18.2 of Debian 13" scripts/test-releases.sh short
 else
+    wait "$making"
     echo "FAILED STEP: compile tests" | tee -a "$log"
 fi
 counted aarch64 scripts/test-aarch64.sh

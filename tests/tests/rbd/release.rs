@@ -14,5 +14,5 @@ fn the_release_is_told_from_the_loaded_libraries() {
     let installed = said.split_whitespace().nth(2).expect("a version");
     let loaded = Release::loaded().expect("they say it");
     println!("{loaded}: {:?}", loaded.tested());
-    assert_eq!(Ok(loaded), installed.parse(), "{said}");
+    assert_eq!(Ok(loaded), installed.parse::<Release>(), "{said}");
 }
