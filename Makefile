@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/loligo
 
-.PHONY: help demo demo-ceph test test-vm test-releases build install deb lint fmt deny clean
+.PHONY: help demo demo-ceph test test-vm test-releases test-aarch64 build install deb lint fmt deny clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -26,6 +26,10 @@ test-vm: ## ublk and the kernel's own caches in a small virtual machine (kernel 
 
 test-releases: ## the RBD and OSD suites on Ceph 18.2 and 20.2, in roots of Debian 13 and sid (root; FILTER=name, SUITES=rbd)
 	@scripts/test-releases.sh
+
+test-aarch64: ## the program built for aarch64, and the tests of block, cache and sim under qemu-user (LOLIGO_SEEDS=N)
+	@scripts/test-aarch64.sh | tee $(or $(CARGO_TARGET_DIR),target)/test-aarch64.log; \
+	awk -f scripts/tally.awk $(or $(CARGO_TARGET_DIR),target)/test-aarch64.log
 
 build: ## the program, in target/release/loligo
 	@scripts/build.sh

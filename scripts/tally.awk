@@ -2,7 +2,7 @@
 #
 # A test that passed but says on a line of its own that it skipped something ("SKIP: why") counts as skipped, not as
 # passed; so does an ignored one. A test program that failed without a result (it crashed, or did not compile) counts
-# as one failure.
+# as one failure. A step that could not be taken says "SKIPPED STEP: why" and is one more that was skipped.
 
 function tests_end() { section = ""; skips = 0 }
 
@@ -20,6 +20,7 @@ part == "successes" && section != "" && /^SKIP/ { if (!skips++) said++; next }
     tests_end()
 }
 /^FAILED STEP: / { failed++ }
+/^SKIPPED STEP: / { ignored++ }
 /^error: (test|doctest) failed, to rerun/ { programs++ }
 END {
     if (programs > accounted) failed += programs - accounted

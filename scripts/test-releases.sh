@@ -3,6 +3,9 @@
 # made by mmdebstrap below the target directory, once; nothing on the host changes. Needs root. The last line is
 # `N passed, N failed, N skipped`.
 #
+# With `short` as its argument it is a step of scripts/test.sh, which counts: on Debian 13 alone, some tests on images and, if they
+# pass, one on an OSD. With `root` it makes the root for that and nothing else.
+#
 #   RELEASES="trixie"   only these (trixie sid without it)
 #   SUITES="rbd"        only these (rbd osd without it)
 #   FILTER=late         only tests with this in their name
@@ -13,19 +16,30 @@ cd "$(dirname "$0")/.." || exit 1
 PACKAGES=ca-certificates,ceph-mon,ceph-mgr,ceph-osd,ceph-common,librbd1,rbd-mirror,iproute2,fio,qemu-utils,libnbd-bin,nbdkit,fuse3
 PACKAGES+=,e2fsprogs,procps,udev,lvm2,kmod
 
-[ "$(id -u)" = 0 ] || die "make test-releases mounts and enters roots: run it as root"
+# What the short form runs of each suite.
+SHORT_RBD=(release:: layouts:: late::a_stop restart::a_killed snapshots::a_snapshot_by)
+SHORT_OSD=(life::)
+
+# What is missing here: the short form goes on without.
+lacking() {
+    case ${1:-} in
+    short) echo "SKIPPED STEP: Ceph of Debian 13: $2" && exit 0 ;;
+    root) exit 0 ;;
+    *) die "$2" ;;
+    esac
+}
+
+form=${1:-}
+[ "$(id -u)" = 0 ] || lacking "$form" "roots are mounted and entered: run make test-releases as root"
 need_build
-need mmdebstrap util-linux || die "mmdebstrap is missing: apt-get install mmdebstrap"
+need mmdebstrap util-linux || lacking "$form" "mmdebstrap is missing: apt-get install mmdebstrap"
 mkdir -p "$(target_dir)"
 dir=$(realpath "$(target_dir)")
 here=$(pwd)
-log=$dir/test-releases.log
-: >"$log"
-cargo build --release -p loligo || exit 1
 
-# The newest program of a suite.
+# suite NAME OPTIONS...: the newest program of a suite, built with these options of cargo test.
 suite() {
-    cargo test -p loligo-tests --test "$1" --no-run --message-format=json-render-diagnostics |
+    cargo test "${@:2}" --no-run --message-format=json-render-diagnostics |
         sed -n "s/.*\"executable\":\"\([^\"]*\/$1-[0-9a-f]*\)\".*/\1/p" | tail -n 1
 }
 
@@ -61,21 +75,52 @@ inside() {
         exec chroot "$root" env HOME=/root LOLIGO_BIN="$target/release/loligo" "$@"' "$1" "$here" "$dir" "${@:2}"
 }
 
+# run ROOT SUITE OPTIONS-OF-CARGO... -- FILTERS...: a suite in a root; the status of its program.
+run() {
+    local root=$1 name=$2 options=() program
+    shift 2
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    program=$(suite "$name" "${options[@]}")
+    [ -n "$program" ] || { echo "FAILED STEP: compile $name" && return 1; }
+    echo "== $name on $(basename "$root")"
+    inside "$root" sh -c 'cd "$0" && exec "$@" --show-output' "$here/tests" "$program" "$@" </dev/null 2>&1
+    local status=$?
+    # 101 is of tests that failed, which are counted one by one.
+    case $status in 0 | 101) ;; *) echo "FAILED STEP: $name on $(basename "$root")" ;; esac
+    return $status
+}
+
+# What the whole suite has compiled is there: with other options of cargo, crates would be built once more.
+short() {
+    local at=$dir/roots/trixie options=(--workspace)
+    [ -z "${CI:-}" ] || options+=(--locked)
+    root trixie "$at" || lacking short "its packages cannot be had (the reason is above)"
+    inside "$at" ceph --version
+    run "$at" rbd "${options[@]}" -- "${SHORT_RBD[@]}" && run "$at" osd "${options[@]}" -- "${SHORT_OSD[@]}"
+    exit 0
+}
+
 mkdir -p "$dir/roots"
+case $form in
+short) short ;;
+root) root trixie "$dir/roots/trixie" && exit ;;
+'') ;;
+*) die "usage: scripts/test-releases.sh [short|root]" ;;
+esac
+
+log=$dir/test-releases.log
+: >"$log"
+cargo build --release -p loligo || exit 1
 for release in ${RELEASES:-trixie sid}; do
     at=$dir/roots/$release
     if ! root "$release" "$at"; then
-        echo "SKIP: no root of $release: its packages cannot be had (the reason is above)" | tee -a "$log"
+        echo "SKIPPED STEP: no root of $release: its packages cannot be had (the reason is above)" | tee -a "$log"
         continue
     fi
     inside "$at" ceph --version | tee -a "$log"
     for name in ${SUITES:-rbd osd}; do
-        program=$(suite "$name")
-        [ -n "$program" ] || { echo "FAILED STEP: compile $name" | tee -a "$log"; continue; }
-        echo "== $name on $release" | tee -a "$log"
-        inside "$at" sh -c 'cd "$0" && exec "$@" --show-output' "$here/tests" "$program" ${FILTER:+"$FILTER"} \
-            </dev/null 2>&1 | tee -a "$log"
-        case ${PIPESTATUS[0]} in 0 | 101) ;; *) echo "FAILED STEP: $name on $release" | tee -a "$log" ;; esac
+        run "$at" "$name" -p loligo-tests --test "$name" -- ${FILTER:+"$FILTER"} | tee -a "$log"
     done
 done
 say "The whole output is in $log"

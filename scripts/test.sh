@@ -25,6 +25,8 @@ need udev systemd python3 ||
     say "Going on without: tests of the packaged unit and udev rule, and of who may ask the daemon, will be skipped."
 need ceph-mon ceph-mgr ceph-osd ceph-common librbd1 rbd-mirror iproute2 ||
     say "Going on without: tests on a real Ceph cluster will be skipped."
+need gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ||
+    say "Going on without: what is for aarch64 will be skipped."
 for part in rustfmt clippy; do
     cargo "${part/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$part" >&2 ||
         die "Rust's $part is missing: rustup component add $part"
@@ -64,6 +66,10 @@ step() {
 }
 counted() { step "$@" || printf 'FAILED STEP: %s\n' "$1" | tee -a "$log"; }
 
+# A root of Debian 13 comes together while the processors compile.
+scripts/test-releases.sh root >"$dir/root.log" 2>&1 </dev/null &
+making=$!
+
 counted format cargo fmt --all --check
 counted clippy cargo clippy "${lock[@]}" --workspace --all-targets -- -D warnings
 counted documentation env RUSTDOCFLAGS="-D warnings" cargo doc "${lock[@]}" --workspace --no-deps
@@ -73,9 +79,13 @@ if step "compile tests" cargo test "${lock[@]}" --workspace --no-run; then
         cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output
     # 101 is cargo's own for failed tests, which are counted one by one; anything else ended the run early.
     case $? in 0 | 101) ;; *) echo "FAILED STEP: tests" | tee -a "$log" ;; esac
+    wait "$making"
+    counted "Ceph 18.2 of Debian 13" scripts/test-releases.sh short
 else
+    wait "$making"
     echo "FAILED STEP: compile tests" | tee -a "$log"
 fi
+counted aarch64 scripts/test-aarch64.sh
 
 say "The whole output is in $log"
 grep -h '^SKIP' "$log" | sort | uniq -c >&2

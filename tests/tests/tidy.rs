@@ -82,3 +82,13 @@ fn nothing_speaks_of_places_that_only_its_author_has() {
     }
     none_wrong(wrong);
 }
+
+#[test]
+fn documents_name_the_releases_of_ceph_that_are_tested() {
+    for name in ["README.md", "docs/rbd.md", "docs/osd.md"] {
+        let text = std::fs::read_to_string(root().join(name)).expect("text");
+        for release in loligo_ceph::release::TESTED {
+            assert!(text.contains(&release.to_string()), "{name} does not name {release}");
+        }
+    }
+}

@@ -52,6 +52,12 @@ fn tests_that_skipped_or_were_ignored_are_not_called_passed() {
 }
 
 #[test]
+fn a_step_that_cannot_be_taken_is_counted_as_skipped() {
+    let step = "SKIPPED STEP: aarch64: no compiler for it\n";
+    assert_eq!(tally(&format!("{GOOD}{step}")), ("6 passed, 0 failed, 3 skipped".into(), true));
+}
+
+#[test]
 fn failures_are_counted_and_a_skip_in_a_failed_test_is_a_failure() {
     let bad = "
 failures:
@@ -103,4 +109,21 @@ fn a_program_that_crashed_and_a_failed_step_count_as_failures() {
 #[test]
 fn no_test_at_all_is_no_success() {
     assert!(!tally("").1);
+}
+
+#[test]
+fn only_a_test_that_was_refused_a_ring_is_taken_for_skipped() {
+    let ran = |others: &str, result: &str, word: &str| {
+        format!(
+            "running 3 tests\ntest a ... ok\ntest b ... FAILED\n\nfailures:\n\n---- b stdout ----\nio_uring is not allowed here\n\n\
+             {others}failures:\n    b\n\ntest result: {result}; 0 ignored; 0 measured; 0 filtered out\n{word}"
+        )
+    };
+    let rerun = "error: test failed, to rerun pass `--lib`\n";
+    let (kept, _) = awk("ringless.awk", &[], &ran("", "FAILED. 2 passed; 1 failed", rerun));
+    assert_eq!(tally(&kept), ("2 passed, 0 failed, 1 skipped".into(), true), "{kept}");
+    let other = "---- c stdout ----\nit is wrong\n\n";
+    let (kept, _) = awk("ringless.awk", &[], &ran(other, "FAILED. 1 passed; 2 failed", rerun));
+    assert_eq!(tally(&kept), ("1 passed, 1 failed, 1 skipped".into(), false), "{kept}");
+    assert!(kept.contains("it is wrong"), "{kept}");
 }

@@ -27,7 +27,9 @@ const ENTRY: [u8; 16] = [0, 0, 2, 0, 0xda, 0, 8, 0, 1, 0, 0, 0, 7, 0, 0, 0];
 const TABLE_MARK: [u8; 2] = [0x55, 0xaa];
 /// Version of the sealed form.
 const VERSION: u32 = 2;
+/// Of the plain form where nothing is sealed: version 1, which wrote only that one.
 const PLAIN_VERSION: u32 = 1;
+const PLAIN_VERSION_AT: usize = 8;
 const PLAIN_CRC_AT: usize = 12;
 
 /// A kind of structure.
@@ -128,20 +130,34 @@ impl Form {
         o
     }
 
+    /// The same for a place where no other program looks: in the plain form, which programs of version 1 find there, and refuse.
+    pub(crate) fn unguarded(&self, plain: &[u8]) -> Vec<u8> {
+        self.plain_of(plain, VERSION)
+    }
+
+    fn plain_of(&self, plain: &[u8], version: u32) -> Vec<u8> {
+        let mut o = plain.to_vec();
+        o[..8].copy_from_slice(self.magic);
+        o[PLAIN_VERSION_AT..PLAIN_CRC_AT].copy_from_slice(&version.to_le_bytes());
+        let crc = checksum(&o, PLAIN_CRC_AT);
+        o[PLAIN_CRC_AT..FIELDS].copy_from_slice(&crc.to_le_bytes());
+        o
+    }
+
     /// The plain form of what is on a device; `raw` may be anything.
     pub(crate) fn unseal(&self, raw: &[u8]) -> Result<Vec<u8>, Unsealed> {
         let raw = raw.get(..self.len).ok_or(Unsealed::Absent)?;
-        let (crc_at, version_at, version) = if self.is_sealed(raw) {
+        let (crc_at, version_at, oldest) = if self.is_sealed(raw) {
             (CRC_AT, VERSION_AT, VERSION)
         } else if raw.starts_with(self.magic) {
-            (PLAIN_CRC_AT, 8, PLAIN_VERSION)
+            (PLAIN_CRC_AT, PLAIN_VERSION_AT, PLAIN_VERSION)
         } else {
             return Err(Unsealed::Absent);
         };
         if half(raw, crc_at) != checksum(raw, crc_at) {
             return Err(Unsealed::Damaged);
         }
-        if half(raw, version_at) != version {
+        if !(oldest..=VERSION).contains(&half(raw, version_at)) {
             return Err(Unsealed::TooNew(half(raw, version_at)));
         }
         Ok(self.spread(raw))
@@ -163,12 +179,7 @@ impl Form {
     /// A structure as version 1 wrote it.
     #[cfg(test)]
     pub(crate) fn plain(&self, sealed: &[u8]) -> Vec<u8> {
-        let mut o = self.unseal(sealed).expect("a sealed one");
-        o[..8].copy_from_slice(self.magic);
-        o[8..12].copy_from_slice(&PLAIN_VERSION.to_le_bytes());
-        let crc = checksum(&o, PLAIN_CRC_AT);
-        o[PLAIN_CRC_AT..FIELDS].copy_from_slice(&crc.to_le_bytes());
-        o
+        self.plain_of(&self.unseal(sealed).expect("a sealed one"), PLAIN_VERSION)
     }
 }
 
@@ -238,10 +249,14 @@ mod tests {
             assert_eq!(form.unseal(&sealed).unwrap(), plain);
             let old = form.plain(&sealed);
             assert_eq!(form.unseal(&old).unwrap()[16..], plain[16..]);
-            assert_eq!(form.seal(&form.unseal(&old).unwrap()), sealed);
+            let unguarded = form.unguarded(&plain);
+            assert_eq!(form.unseal(&unguarded).unwrap()[16..], plain[16..]);
+            for other in [&old, &unguarded] {
+                assert_eq!(form.seal(&form.unseal(other).unwrap()), sealed);
+            }
             assert!(form.begins(&sealed) && form.begins(&old) && !form.begins(&plain));
             for at in 0..form.len {
-                for good in [&sealed, &old] {
+                for good in [&sealed, &old, &unguarded] {
                     let mut broken = good.clone();
                     broken[at] ^= 1;
                     assert!(form.unseal(&broken).is_err(), "byte {at}");
@@ -273,5 +288,6 @@ mod tests {
         let crc = checksum(&raw, CRC_AT);
         raw[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(LARGE.unseal(&raw), Err(Unsealed::TooNew(3)));
+        assert_eq!(LARGE.unseal(&LARGE.plain_of(&[0; 4096], 3)), Err(Unsealed::TooNew(3)));
     }
 }

@@ -51,14 +51,23 @@ impl HomeLabel {
         self.dirty_bytes.or(self.through.then_some(0))
     }
 
-    /// The bytes of one copy.
+    /// The bytes of the copy at the start.
     pub fn encode(&self) -> Vec<u8> {
+        FORM.seal(&self.fields())
+    }
+
+    /// The bytes of one at `at`. Only those at the start are where other programs look.
+    fn copy_at(&self, at: u64) -> Vec<u8> {
+        if at == 0 { self.encode() } else { FORM.unguarded(&self.fields()) }
+    }
+
+    fn fields(&self) -> Vec<u8> {
         let mut o = begin(LABEL, self);
         o[40..48].copy_from_slice(&self.home_start.to_le_bytes());
         o[48..56].copy_from_slice(&self.dirty_bytes.unwrap_or(0).to_le_bytes());
         o[56] = u8::from(self.dirty_bytes.is_some());
         o[57] = u8::from(self.through);
-        end(&FORM, o, NAME_AT, &self.name)
+        named(o, NAME_AT, &self.name)
     }
 
     /// Reads one copy.
@@ -102,9 +111,8 @@ impl HomeLabel {
     /// Those of the device.
     pub fn store(&mut self, core: &mut dyn SyncIo) -> Result<(), IoError> {
         self.generation += 1;
-        let raw = self.encode();
         for at in COPIES.into_iter().rev() {
-            core.write_at(at, &raw)?;
+            core.write_at(at, &self.copy_at(at))?;
             core.flush()?;
         }
         Ok(())
@@ -139,13 +147,13 @@ pub(crate) fn begin(len: usize, label: &HomeLabel) -> Vec<u8> {
     o
 }
 
-/// The label with the volume's name, as much of it as has room, as it belongs on the device.
-pub(crate) fn end(form: &Form, mut o: Vec<u8>, name_at: usize, name: &str) -> Vec<u8> {
+/// The label with the volume's name, as much of it as has room.
+pub(crate) fn named(mut o: Vec<u8>, name_at: usize, name: &str) -> Vec<u8> {
     let name = name.as_bytes();
     let n = name.len().min(TEXT);
     o[name_at..name_at + 4].copy_from_slice(&(n as u32).to_le_bytes());
     o[name_at + 4..name_at + 4 + n].copy_from_slice(&name[..n]);
-    form.seal(&o)
+    o
 }
 
 /// What every kind of label says.
@@ -226,6 +234,19 @@ mod tests {
         assert_eq!(HomeLabel::load(&mut core).unwrap(), first);
         core.write_at(0, &[1; 4096]).unwrap();
         assert!(matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+    }
+
+    /// What a program of version 1 looks for: its magic at byte 0 of either copy, a right checksum at byte 12, and then its version.
+    #[test]
+    fn a_program_of_version_1_finds_a_label_of_a_later_one() {
+        let mut core = RamDevice::new(2 << 20).unwrap();
+        label().store(&mut core).unwrap();
+        let mut raw = vec![0; LABEL];
+        core.read_at(COPIES[1], &mut raw).unwrap();
+        assert_eq!((&raw[..8], u32_at(&raw, 8)), (&b"LOLIGOHM"[..], Some(2)));
+        let crc = u32_at(&raw, 12);
+        raw[12..16].fill(0);
+        assert_eq!(crc, Some(loligo_block::crc32c(&raw)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! it in the same block, in a form that nobody else knows (docs/format.md, section 13).
 
 use crate::guard::Form;
-use crate::home::{Common, HomeLabel, begin, common, end, word};
+use crate::home::{Common, HomeLabel, begin, common, named, word};
 use crate::superblock::SuperError;
 
 /// Bytes of the label: a sector, which disks write whole or not at all.
@@ -27,7 +27,7 @@ pub fn encode(label: &HomeLabel) -> Vec<u8> {
     o[40..48].copy_from_slice(&label.dirty_bytes.unwrap_or(0).to_le_bytes());
     o[48] = u8::from(label.dirty_bytes.is_some());
     o[49] = u8::from(label.through);
-    end(&FORM, o, NAME_AT, &label.name)
+    FORM.seal(&named(o, NAME_AT, &label.name))
 }
 
 /// Reads a label.

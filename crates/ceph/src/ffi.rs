@@ -79,7 +79,8 @@ macro_rules! table {
         #[allow(missing_docs, reason = "the functions are documented by the libraries' own headers")]
         pub struct Library {
             $($(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)+)+
-            _libraries: Vec<libloading::Library>,
+            /// In the order of the table.
+            libraries: Vec<libloading::Library>,
         }
 
         impl Library {
@@ -100,7 +101,7 @@ macro_rules! table {
                     )+
                     libraries.push(library);
                 )+
-                Ok(Library { $($($name,)+)+ _libraries: libraries })
+                Ok(Library { $($($name,)+)+ libraries })
             }
         }
     };
@@ -218,6 +219,19 @@ impl Library {
     pub fn get() -> Result<&'static Library, CephError> {
         static LOADED: OnceLock<Result<Library, CephError>> = OnceLock::new();
         LOADED.get_or_init(Library::load).as_ref().map_err(Clone::clone)
+    }
+
+    /// The release that they are of, in their own words. No function of either says it; one of C++ below both does, and it may
+    /// be missing in another release.
+    pub(crate) fn version(&self) -> Option<&'static str> {
+        let rados = self.libraries.first()?;
+        // SAFETY: `const char* ceph_version_to_str()` takes nothing and gives a text that is as old as the library, which is
+        // never closed (Ceph's `common/version.h`).
+        unsafe {
+            let version = rados.get::<unsafe extern "C" fn() -> *const c_char>(b"_Z19ceph_version_to_strv\0");
+            let text = version.ok()?();
+            if text.is_null() { None } else { std::ffi::CStr::from_ptr(text).to_str().ok() }
+        }
     }
 }
 

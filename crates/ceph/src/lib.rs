@@ -23,6 +23,7 @@ mod loss;
 pub mod mark;
 mod mirror;
 mod pools;
+pub mod release;
 mod sampler;
 mod since;
 mod snapc;

@@ -6,6 +6,7 @@ use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo, feature};
 use crate::layout::Layout;
 use crate::mark::{KEY, Mark};
 use crate::mirror;
+use crate::release::Release;
 use crate::spec::ImageSpec;
 use serde::Serialize;
 use std::sync::Arc;
@@ -189,6 +190,7 @@ pub(crate) fn warnings(flags: u64) -> Vec<String> {
     let cases = [(1, "its object map is invalid"), (2, "its fast-diff is invalid")];
     (cases.into_iter().filter(|(bit, _)| flags & bit != 0))
         .map(|(_, what)| format!("{what}: 'rbd object-map rebuild' mends it"))
+        .chain(Release::notice())
         .collect()
 }
 

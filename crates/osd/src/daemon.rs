@@ -105,6 +105,8 @@ pub fn start(place: &Place, stop: &Interrupt) -> Result<()> {
 /// The OSD's program with what tells it where it is.
 pub(crate) fn osd_command(place: &Place, stop: &Interrupt) -> Command {
     let mut command = Cluster::new(&place.cluster, stop).command("ceph-osd");
+    // As a service: Ceph 18 and 20 of Debian look for their object classes below the folder they are started in.
+    command.current_dir("/");
     let (user, group) = place.user.split_once(':').unwrap_or((&place.user, &place.user));
     command.args(["-i", &place.id.to_string()]);
     command.arg("--osd-data").arg(&place.dir).arg("--keyring").arg(place.dir.join("keyring"));

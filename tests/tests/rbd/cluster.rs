@@ -287,7 +287,7 @@ impl Cluster {
         }
         command.args(["-f", "-i", id, "--conf"]).arg(self.conf()).stdin(Stdio::null());
         command.env("CEPH_CONF", self.conf()).env_remove("CEPH_ARGS");
-        command.stdout(log.try_clone().expect("a descriptor")).stderr(log);
+        command.current_dir("/").stdout(log.try_clone().expect("a descriptor")).stderr(log);
         // It is ended by its number when this process ends.
         drop(command.spawn().expect("the daemon runs"));
     }

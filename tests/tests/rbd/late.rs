@@ -61,8 +61,11 @@ fn take_over<'a>(image: &'a Image, name: &str, begun: Instant) -> (Site<'a>, Ser
 /// Checks that all of the image is the second host's.
 fn is_all_of_the_second(image: &Image) {
     let found = image.export(&image.spec);
-    let changed = found.chunks(BLOCK).filter(|b| b.iter().any(|x| *x != 0xbb)).count();
-    assert_eq!(changed, 0, "blocks of the new owner that the old one wrote over");
+    let other = |b: &[u8]| b.iter().copied().find(|x| *x != 0xbb);
+    let changed: Vec<(usize, u8)> =
+        found.chunks(BLOCK).enumerate().filter_map(|(n, b)| Some((n, other(b)?))).collect();
+    let ends = (changed.first(), changed.last());
+    assert!(changed.is_empty(), "{} blocks of the new owner are written over: {ends:x?}", changed.len());
 }
 
 /// The first host goes on: it finds its image lost, nothing of it lands, and its cache is refused afterwards.

@@ -20,6 +20,7 @@ mod options;
 mod others;
 mod power;
 mod refusals;
+mod release;
 mod restart;
 mod shadow;
 mod site;

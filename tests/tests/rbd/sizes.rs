@@ -23,7 +23,8 @@ fn resize(cluster: &Cluster, image: &Image, bytes: u64) {
 fn follows(site: &Site<'_>, server: &Server, bytes: u64) {
     let socket = site.socket();
     wait_until("the volume to have the image's size", || size(&socket) == bytes);
-    assert!(server.words().contains(&format!("{bytes} bytes now")), "{}", server.words());
+    // Clients hear of it a moment before the log does, and each that asks has a line there.
+    wait_until("it to be told", || server.log().contains(&format!("{bytes} bytes now")));
 }
 
 /// Writes for a while to blocks before `end`.

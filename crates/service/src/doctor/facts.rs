@@ -7,11 +7,13 @@ use crate::daemon::config::Config;
 use crate::probe::{Found, probe};
 use crate::{daemon, names};
 use loligo_block::io_uring::IoUring;
+use loligo_ceph::release::Release;
 use rustix::fs::{Access, FileType, Mode, OFlags, access, fstat, open, stat, statvfs};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// How long the clock is watched for a jump.
@@ -38,6 +40,9 @@ pub(super) struct Facts {
     pub(super) state_dir: Option<PathBuf>,
     /// What the loader says of Ceph's libraries; nothing: not asked.
     pub(super) ceph: Option<Result<(), String>>,
+    /// The release of those libraries, and of the host's OSDs; nothing: not asked.
+    pub(super) ceph_client: Option<Result<Release, String>>,
+    pub(super) ceph_osd: Option<Result<Release, String>>,
     /// The running daemon.
     pub(super) daemon: Option<About>,
 }
@@ -100,9 +105,24 @@ impl Facts {
             runtime_dir,
             state_dir,
             ceph: needs_ceph.then(|| loligo_ceph::Library::get().map(drop).map_err(|e| e.to_string())),
+            ceph_client: needs_ceph.then(Release::loaded),
+            ceph_osd: has_osds(host).then(osd_release),
             daemon: DaemonClient::new().map(|d| d.within(PATIENCE)).and_then(|d| d.about()).ok(),
         }
     }
+}
+
+/// Whether this host has OSDs.
+fn has_osds(host: &Host) -> bool {
+    !host.names("/var/lib/ceph/osd").is_empty()
+}
+
+/// The release of its OSDs, which say `ceph version 18.2.7 (...) reef (stable)`.
+fn osd_release() -> Result<Release, String> {
+    let said = Command::new("ceph-osd").arg("--version").output().map_err(|e| format!("ceph-osd: {e}"))?;
+    let said = String::from_utf8_lossy(&said.stdout);
+    let version = said.split_whitespace().nth(2).unwrap_or_default();
+    version.parse().map_err(|()| format!("ceph-osd says '{}'", said.trim()))
 }
 
 /// What is at `path`. Nothing of it is changed or waited for.

@@ -1,0 +1,67 @@
+#!/bin/bash
+# Loligo for aarch64: builds the program and shows that it starts, then runs the tests of block, cache (with its formats) and sim under
+# qemu-user. A step of scripts/test.sh, which counts; `make test-aarch64` runs it alone. With no standard library, compiler,
+# OpenSSL or emulator for aarch64 it says so and is skipped.
+#
+#   LOLIGO_SEEDS=2000     seeds of the simulation (40 without it)
+#   AARCH64_MINUTES=60    the most that the tests may take once compiled (10 without it)
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+. scripts/need.sh
+
+target=aarch64-unknown-linux-gnu
+lacking() { echo "SKIPPED STEP: aarch64: $*" && exit 0; }
+
+need_build
+need gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user mmdebstrap ||
+    lacking "apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user mmdebstrap"
+[ -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ] || { command -v rustup >/dev/null && rustup target add "$target" >&2; } ||
+    lacking "no standard library for it: rustup target add $target"
+mkdir -p "$(target_dir)/roots"
+root=$(realpath "$(target_dir)")/roots/arm64
+
+# OpenSSL and the C library of this Debian for it: unpacked, and nothing of them is run to install them.
+if [ ! -e "$root.done" ]; then
+    release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    [ -n "$release" ] || lacking "which Debian this is cannot be told, so that its libssl-dev cannot be had"
+    rm -rf "$root"
+    mmdebstrap --quiet --variant=extract --architectures=arm64 --include=libssl-dev "$release" "$root" >&2 ||
+        lacking "libssl-dev of $release cannot be had (the reason is above)"
+    touch "$root.done"
+fi
+export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $root"
+# A test of any mixture that is refused a ring has found nothing.
+export PROPTEST_DISABLE_FAILURE_PERSISTENCE=1
+export LOLIGO_SEEDS=${LOLIGO_SEEDS:-40}
+lock=()
+[ -z "${CI:-}" ] || lock=(--locked)
+
+# The profile of tests, so that what both need is compiled once.
+cargo build "${lock[@]}" --profile test --target "$target" -p loligo || echo "FAILED STEP: build for aarch64"
+qemu-aarch64 -L "$root" "$(target_dir)/$target/debug/loligo" --version || echo "FAILED STEP: loligo --version on aarch64"
+
+# Not among them: `clock` and the simulations other than of crashes, which take many minutes here and ask nothing of a processor that
+# these do not.
+programs=(--lib)
+for name in devices by_hand engine marks pool crash; do programs+=(--test "$name"); done
+# qemu-user hides from files whether they take direct I/O, and no test program can start itself again under it.
+without=(
+    file_device::forced_page_size_of_64_kib_is_honoured_by_buffers_and_all_claims_hold
+    locking::a_second_opener_is_refused_with_the_first_ones_name_until_that_is_killed
+    locking::what_cannot_be_a_device_is_refused_with_the_reason
+    write_back::a_buffered_device_is_flushed_whatever_cache_it_has
+    write_back::off_its_blocks_a_device_without_cache_is_written_through
+)
+skips=()
+for name in "${without[@]}"; do
+    skips+=(--skip "$name")
+    echo "SKIPPED STEP: aarch64: $name: qemu-user hides direct I/O and restarts no program"
+done
+tests=("${lock[@]}" --target "$target" -p loligo-block -p loligo-cache -p loligo-sim "${programs[@]}")
+cargo test "${tests[@]}" --no-run || { echo "FAILED STEP: compile tests for aarch64" && exit 0; }
+timeout --kill-after=30 "${AARCH64_MINUTES:-10}m" \
+    cargo test "${tests[@]}" --no-fail-fast -- --show-output "${skips[@]}" 2>&1 | awk -f scripts/ringless.awk
+case ${PIPESTATUS[0]} in 0 | 101) ;; *) echo "FAILED STEP: tests on aarch64" ;; esac
+exit 0
