@@ -160,10 +160,7 @@ impl Core {
         self.core_flush.running = false;
         let waiters = std::mem::take(&mut self.core_flush.now);
         if self.forsaken.is_some() {
-            // Those who waited for it have asked anew; but what it should have made durable may be nowhere.
-            return if result.is_err() {
-                self.fail_alone(fx)
-            };
+            return self.flush_of_before_over(now, result, fx);
         }
         if self.lost.is_some() {
             for who in waiters {

@@ -42,6 +42,7 @@ use crate::patience;
 use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_cache::Alone;
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
 use loligo_cache::open as engine;
@@ -141,6 +142,7 @@ impl Volume {
             return Err(anyhow!("this volume is served bare: it has no cache to detach").into());
         };
         if self.alone {
+            self.ensure_acknowledging()?;
             // Nothing is to be flushed, and the cache was declared void when it went.
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
             return self.paused(|v, pause| v.go_bare(pause, &cache, memory));
@@ -169,6 +171,19 @@ impl Volume {
             restored.or_else(|why| if failed { Ok(()) } else { Err(Trouble::Broken(anyhow!(why))) })?;
         }
         done
+    }
+
+    /// Another engine would not know of a flush of the core that failed.
+    fn ensure_acknowledging(&self) -> anyhow::Result<()> {
+        let snapshots = self.app.handle.snapshots();
+        let failed = snapshots.iter().find(|s| s.alone != Some(Alone::Serving) && s.poisoned.is_some());
+        match failed.and_then(|s| s.poisoned.as_ref()) {
+            Some(why) => Err(anyhow!(
+                "volume {}: it acknowledges nothing any more: {why}. Stop it and start it again first",
+                self.options.name
+            )),
+            None => Ok(()),
+        }
     }
 
     fn cache_answers(&self) -> bool {
@@ -298,8 +313,11 @@ impl Volume {
                 cache.path.display()
             );
         }
-        // 5. One that fails to stop has nothing that anybody will miss.
-        let _ = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
+        // 5. One that fails to stop has nothing that anybody will miss, but for what the core has not flushed.
+        let stopped = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
+        if let (true, Err(why)) = (self.alone, stopped) {
+            return Err(Trouble::Broken(anyhow!(why)));
+        }
         let (size, block) = (self.app.info().size, self.told.block);
         // Its superblocks are not to be written again if this ends the volume.
         self.left.void = true;
@@ -331,6 +349,7 @@ impl Volume {
         memory: &dyn Memory,
         signals: &StopSignals,
     ) -> Result<String, Trouble> {
+        self.ensure_acknowledging()?;
         let mut options = options;
         let Some(o) = &mut options.cache else { return Err(anyhow!("no cache is given").into()) };
         self.may_attach(o)?;
