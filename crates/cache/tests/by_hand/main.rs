@@ -13,3 +13,4 @@ mod lost;
 mod passing;
 mod reads;
 mod refused;
+mod unreadable;
