@@ -483,6 +483,10 @@ impl Core {
     }
 
     pub(crate) fn emit_frames(&mut self, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_some() {
+            // What was recorded since may rest on something that did not happen: nothing of it is to become durable.
+            return self.closed.clear();
+        }
         for f in self.closed.drain(..) {
             self.stats.cache_write_bytes += f.data.len() as u64;
             let kind = OpKind::Write { data: f.data, fua: false };

@@ -53,6 +53,12 @@ impl CoreFlush {
         std::mem::take(&mut self.next)
     }
 
+    /// Nobody waits any more, not even for the one under way.
+    fn end(&mut self) {
+        self.give_up();
+        self.now.clear();
+    }
+
     /// When a shared flush falls due.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.shared_since.filter(|_| !self.running).map(|t| t + SHARED)
@@ -95,6 +101,10 @@ impl Core {
             // Whoever asks finishes for nobody.
             return false;
         }
+        if self.poisoned.is_some() {
+            // Whoever asks has been failed, and waits for good: after a flush that failed none says anything.
+            return true;
+        }
         if !self.cfg.core_volatile {
             self.core_flushed = self.core_acked;
             return false;
@@ -107,11 +117,11 @@ impl Core {
 
     /// The same for who can wait for others to join: the flush begins in [`Core::core_flush_if_due`].
     pub(crate) fn share_core_flush(&mut self, now: Nanos, who: Waiter) -> bool {
-        if self.cfg.core_volatile {
+        if self.cfg.core_volatile && self.poisoned.is_none() {
             self.core_flush.next.push(who);
             self.core_flush.shared_since.get_or_insert(now);
         }
-        self.cfg.core_volatile
+        self.cfg.core_volatile || self.poisoned.is_some()
     }
 
     /// Starts a shared flush that is due, or that somebody waits for by now; and has clean records written that were in no
@@ -150,15 +160,15 @@ impl Core {
         self.core_flush.running = false;
         let waiters = std::mem::take(&mut self.core_flush.now);
         if self.forsaken.is_some() {
-            // Those who waited for it have asked anew; but what it should have made durable may be nowhere.
-            return if result.is_err() {
-                self.fail_alone(fx)
-            };
+            return self.flush_of_before_over(now, result, fx);
         }
         if self.lost.is_some() {
             for who in waiters {
                 self.core_flush_given_up(now, who, fx);
             }
+            return;
+        }
+        if self.poisoned.is_some() {
             return;
         }
         match result {
@@ -247,6 +257,7 @@ impl Core {
         self.stats.poisoned = true;
         self.waiting.clear();
         self.durable_waiters.clear();
+        self.core_flush.end();
         self.fail_clients(ReqError::Io, false, fx);
         self.fail_controls(fx);
     }

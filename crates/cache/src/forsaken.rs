@@ -24,7 +24,7 @@ pub enum Alone {
     Waiting,
     /// The core alone serves.
     Serving,
-    /// It could not be noted: changes fail.
+    /// It could not be noted, or a flush of the core failed: changes and flushes fail until the next start.
     Failed,
     /// Nothing is served any more.
     Stopped,
@@ -41,11 +41,14 @@ pub(crate) struct Forsaken {
     waiting: VecDeque<Request>,
     /// Records may be gone with the cache, and it is not noted yet that it is void: nobody may hear that anything is durable.
     unsure: bool,
-    /// Who wants to hear that, and since when.
-    flushes: Vec<(ReqId, Nanos)>,
+    /// Who waits for a flush of the core that has not begun, and since when.
+    flushes: Vec<(For, Nanos)>,
+    /// A flush of the core is under way: those who come meanwhile share the next one. Of two at once, one could succeed over what
+    /// the other has lost.
+    flushing: bool,
     /// The core is to stay as it is; who waits to hear that it does.
     frozen: Option<Option<ControlId>>,
-    /// A stop's flush of the core is over.
+    /// A stop's flush of the core has succeeded.
     flushed: bool,
 }
 
@@ -75,18 +78,18 @@ pub(crate) struct Direct {
     doing: Doing,
     /// A flush of the core follows.
     fua: bool,
+    /// A flush: all who wait for it, and since when.
+    flushers: Vec<(For, Nanos)>,
 }
 
 impl Direct {
-    /// Takes the request's id: it is answered for.
-    pub(crate) fn take_id(&mut self) -> ReqId {
-        match self.whose {
-            For::Client(id) => {
-                self.whose = For::Nobody;
-                id
-            }
-            For::Control(_) | For::Stop | For::Nobody => ReqId::MAX,
-        }
+    /// Takes the ids of the requests: they are answered for.
+    pub(crate) fn take_ids(&mut self) -> impl Iterator<Item = ReqId> {
+        self.flushers.iter_mut().map(|(whose, _)| whose).chain([&mut self.whose]).filter_map(|whose| {
+            let For::Client(id) = *whose else { return None };
+            *whose = For::Nobody;
+            Some(id)
+        })
     }
 }
 
@@ -154,6 +157,7 @@ impl Core {
             waiting: VecDeque::new(),
             unsure: !self.journal.all_durable(),
             flushes: Vec::new(),
+            flushing: false,
             frozen,
             flushed: false,
         };
@@ -202,7 +206,7 @@ impl Core {
     /// A change of before has reached the core, or failed there.
     fn over_already(&mut self, now: Nanos, mut m: Mutation, fx: &mut Vec<Effect>) {
         let Some(id) = m.take_id() else { return };
-        match m.error {
+        match m.error.or_else(|| self.has_failed_alone().then_some(ReqError::Io)) {
             None if m.is_fua() => self.flush_core(For::Client(id), m.since(), fx),
             None => {
                 self.stats.write_ns.saturating_record(now.saturating_sub(m.since()));
@@ -313,25 +317,69 @@ impl Core {
         kind: OpKind,
         fx: &mut Vec<Effect>,
     ) {
-        let key = self.tasks.insert(Task::Direct(Box::new(Direct { whose, since, doing, fua })));
+        let direct = Direct { whose, since, doing, fua, flushers: Vec::new() };
+        self.send_to_core(direct, self.cfg.home_start + offset, kind, fx);
+    }
+
+    fn send_to_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {
+        let key = self.tasks.insert(Task::Direct(Box::new(direct)));
         self.core_busy += 1;
-        let offset = if doing == Doing::Flush { 0 } else { self.cfg.home_start + offset };
         fx.push(Effect::Io(Dev::Core, Op { tag: Who::Task(key, 0).tag(), offset, kind }));
+    }
+
+    fn has_failed_alone(&self) -> bool {
+        self.alone() == Some(Alone::Failed)
     }
 
     /// What the core has taken is to be durable.
     fn flush_core(&mut self, whose: For, since: Nanos, fx: &mut Vec<Effect>) {
-        if let (For::Client(id), Some(f)) = (whose, self.forsaken.as_mut().filter(|f| f.unsure)) {
-            match f.state {
-                Alone::Waiting => return f.flushes.push((id, since)),
-                _ => return self.tell(whose, Err(ReqError::Io), fx),
+        let Some(f) = &mut self.forsaken else { return };
+        if f.state == Alone::Failed {
+            return self.tell(whose, Err(ReqError::Io), fx);
+        }
+        f.flushes.push((whose, since));
+        self.start_flush(fx);
+    }
+
+    /// Starts a flush for those who wait for one, unless one is under way, be it of before.
+    fn start_flush(&mut self, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.forsaken else { return };
+        if f.unsure || f.flushing || self.core_flush.running || f.flushes.is_empty() {
+            return;
+        }
+        let flushers = std::mem::take(&mut f.flushes);
+        if !self.cfg.core_volatile || self.lost.is_some() {
+            for (whose, _) in flushers {
+                self.tell(whose, Ok(Answer::Done), fx);
             }
+            return;
         }
-        if self.cfg.core_volatile && self.lost.is_none() {
-            self.stats.core_flushes += 1;
-            return self.direct(since, whose, Doing::Flush, false, 0, OpKind::Flush, fx);
+        f.flushing = true;
+        self.stats.core_flushes += 1;
+        let direct = Direct { whose: For::Nobody, since: 0, doing: Doing::Flush, fua: false, flushers };
+        self.send_to_core(direct, 0, OpKind::Flush, fx);
+    }
+
+    /// A flush of the core is over. One that failed is final: the next would succeed over what is lost.
+    fn flush_over(
+        &mut self,
+        now: Nanos,
+        flushers: Vec<(For, Nanos)>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        if let Some(f) = &mut self.forsaken {
+            f.flushing = false;
         }
-        self.tell(whose, Ok(Answer::Done), fx);
+        if let Err(e) = &result {
+            self.fail_alone(e, fx);
+        }
+        let failed = self.has_failed_alone();
+        for (whose, since) in flushers {
+            self.stats.flush_ns.saturating_record(now.saturating_sub(since));
+            self.tell(whose, if failed { Err(ReqError::Io) } else { Ok(Answer::Done) }, fx);
+        }
+        self.start_flush(fx);
     }
 
     fn tell(&mut self, whose: For, result: Result<Answer, ReqError>, fx: &mut Vec<Effect>) {
@@ -342,12 +390,10 @@ impl Core {
                 fx.push(Effect::Controlled(id, result));
             }
             For::Stop => {
-                if let (Err(_), Some(id)) = (&result, self.stopping) {
-                    fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
-                    self.stopping = None;
-                }
-                if let Some(f) = &mut self.forsaken {
+                if let Some(f) = self.forsaken.as_mut().filter(|_| result.is_ok()) {
                     f.flushed = true;
+                } else if let Some(id) = self.stopping.take() {
+                    fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
                 }
             }
             For::Client(_) | For::Nobody => {}
@@ -367,21 +413,25 @@ impl Core {
         let Task::Direct(d) = self.tasks.remove(key) else {
             unreachable!("task {key} is for the core alone")
         };
+        let histogram = match d.doing {
+            Doing::Read => &mut self.stats.read_ns,
+            Doing::Change => &mut self.stats.write_ns,
+            Doing::Flush => {
+                self.flush_over(now, d.flushers, result, fx);
+                return self.let_in(now, fx);
+            }
+        };
         let changed = d.doing == Doing::Change;
         if let Some(f) = self.forsaken.as_mut().filter(|_| changed) {
             f.changing -= 1;
         }
-        let histogram = match d.doing {
-            Doing::Read => &mut self.stats.read_ns,
-            Doing::Change => &mut self.stats.write_ns,
-            Doing::Flush => &mut self.stats.flush_ns,
-        };
         histogram.saturating_record(now.saturating_sub(d.since));
         match (result, buf) {
             (Err(e), _) => self.tell(d.whose, Err(ReqError::from(&e)), fx),
             (Ok(()), Some(buf)) => {
                 self.tell(d.whose, Ok(Answer::Data(std::iter::once(buf.freeze()).collect())), fx);
             }
+            (Ok(()), None) if self.has_failed_alone() => self.tell(d.whose, Err(ReqError::Io), fx),
             (Ok(()), None) if d.fua => self.flush_core(d.whose, d.since, fx),
             (Ok(()), None) => self.tell(d.whose, Ok(Answer::Done), fx),
         }
@@ -390,26 +440,25 @@ impl Core {
 
     /// It is noted that what the cache holds is void.
     pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let (mut result, mut flushes) = (Err("the cache was not forsaken".to_owned()), Vec::new());
+        let mut result = Err("the cache was not forsaken".to_owned());
         if let Some(f) = self.forsaken.as_mut().filter(|f| matches!(f.state, Alone::Waiting | Alone::Serving))
         {
             (f.state, f.unsure, result) = (Alone::Serving, false, Ok(()));
-            flushes = std::mem::take(&mut f.flushes);
         }
         fx.push(Effect::Controlled(id, result));
-        for (id, since) in flushes {
-            self.flush_core(For::Client(id), since, fx);
-        }
+        self.start_flush(fx);
         self.let_in(now, fx);
     }
 
-    /// A later start would believe the cache, or must.
+    /// A later start would believe the cache, or must; or another shard's flush of the core has failed.
     pub(crate) fn give_up_cache(&mut self, id: ControlId, why: String, fx: &mut Vec<Effect>) {
         if self.poisoned.is_none() {
-            self.fail_all(why, fx);
+            self.fail_all(why.clone(), fx);
         }
-        if let Some(f) = self.forsaken.as_mut().filter(|f| f.state == Alone::Waiting) {
+        let served = |f: &&mut Box<Forsaken>| matches!(f.state, Alone::Waiting | Alone::Serving);
+        if let Some(f) = self.forsaken.as_mut().filter(served) {
             f.state = Alone::Failed;
+            self.poisoned = Some(why);
         }
         if self.alone() == Some(Alone::Failed) {
             self.fail_waiting(ReqError::Io, fx);
@@ -417,12 +466,24 @@ impl Core {
         fx.push(Effect::Controlled(id, Ok(())));
     }
 
-    /// The core failed in a way that leaves open what it holds.
-    pub(crate) fn fail_alone(&mut self, fx: &mut Vec<Effect>) {
+    /// A flush of the core failed: what was acknowledged before may be lost.
+    fn fail_alone(&mut self, e: &IoError, fx: &mut Vec<Effect>) {
         if let Some(f) = &mut self.forsaken {
             f.state = Alone::Failed;
         }
+        self.poisoned = Some(format!("flushing the core failed: {e}"));
         self.fail_waiting(ReqError::Io, fx);
+    }
+
+    /// A flush of the core from before is over: those who waited for it have asked anew.
+    pub(crate) fn flush_of_before_over(
+        &mut self,
+        now: Nanos,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        self.flush_over(now, Vec::new(), result, fx);
+        self.let_in(now, fx);
     }
 
     /// Answers those who wait with `error`.
@@ -432,8 +493,8 @@ impl Core {
         for req in std::mem::take(&mut f.waiting) {
             answer(fx, req.id, Err(error));
         }
-        for (id, _) in flushes {
-            self.tell(For::Client(id), Err(error), fx);
+        for (whose, _) in flushes {
+            self.tell(whose, Err(error), fx);
         }
     }
 
@@ -490,7 +551,10 @@ impl Core {
     /// Once the last request is answered, the core is flushed, and that is it.
     pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let (Some(id), true) = (self.stopping, self.tasks.is_empty()) else { return };
-        let Some(f) = self.forsaken.as_mut().filter(|f| f.waiting.is_empty()) else { return };
+        let idle = |f: &&mut Box<Forsaken>| f.waiting.is_empty() && f.flushes.is_empty();
+        let Some(f) = self.forsaken.as_mut().filter(idle).filter(|_| !self.core_flush.running) else {
+            return;
+        };
         if !f.flushed {
             self.flush_core(For::Stop, now, fx);
         }

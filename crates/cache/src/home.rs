@@ -6,7 +6,7 @@ use crate::record::u32_at;
 use crate::superblock::{SUPERBLOCK, SuperError};
 use crate::units::is_counted;
 use crate::veil;
-use loligo_block::{IoError, SyncIo};
+use loligo_block::{IoError, IoKind, SyncIo};
 
 /// Bytes of one copy.
 const LABEL: usize = SUPERBLOCK;
@@ -95,7 +95,15 @@ impl HomeLabel {
                 continue;
             }
             let mut raw = vec![0; LABEL];
-            core.read_at(at, &mut raw).map_err(SuperError::Io)?;
+            match core.read_at(at, &mut raw) {
+                Ok(()) => {}
+                // Without the first nobody knows whether the other is a copy or content.
+                Err(e) if at == 0 || e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) => {
+                    copies.push((0, Err(e.into())));
+                    continue;
+                }
+            }
             if at == 0 && veil::is_label(&raw) {
                 // The other place is the content's.
                 return veil::decode(&raw);

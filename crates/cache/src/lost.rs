@@ -51,7 +51,7 @@ impl Core {
                 Task::Flush(f) => failed.push(std::mem::replace(&mut f.id, ReqId::MAX)),
                 Task::Read(r) if reads => failed.push(r.take_id()),
                 Task::Read(_) => {}
-                Task::Direct(d) => failed.push(d.take_id()),
+                Task::Direct(d) => failed.extend(d.take_ids()),
             }
         }
         failed.retain(|id| *id != ReqId::MAX);

@@ -470,8 +470,7 @@ pub fn inspect(dev: &mut dyn SyncIo, mut progress: impl FnMut(u64, u64)) -> Resu
     let mut damage = Vec::new();
     for at in SUPERBLOCKS {
         let mut raw = vec![0; SUPERBLOCK];
-        dev.read_at(at, &mut raw)?;
-        match Superblock::decode(&raw) {
+        match dev.read_at(at, &mut raw).map_err(SuperError::Io).and_then(|()| Superblock::decode(&raw)) {
             Ok(sb) if sb == superblock => {}
             // A crash between the two copies leaves the older one behind by one.
             Ok(sb) if sb.generation + 1 == superblock.generation && !superblock.clean => {}
@@ -511,8 +510,8 @@ fn inspect_shard(
     let mut p = plan(sb, shard, o);
     for at in p.layout.roots {
         let mut raw = vec![0; BLOCK as usize];
-        dev.read_at(at, &mut raw)?;
-        if let Err(e) = Root::decode(&raw, p.id) {
+        let read = dev.read_at(at, &mut raw).map_err(|e| e.to_string());
+        if let Err(e) = read.and_then(|()| Root::decode(&raw, p.id).map_err(|e| e.to_string())) {
             out.damage.push(Damage { what: format!("shard {shard}, root at byte {at}: {e}"), dirty: false });
         }
     }
@@ -537,9 +536,9 @@ fn inspect_shard(
     out.frames += rec.report.frames;
     let mut raw = vec![0u8; BLOCK as usize];
     for (done, (block, meta)) in (0u64..).zip(rec.blocks(p.stripe, 1)) {
-        dev.read_at(p.layout.slot(meta.slot), &mut raw)?;
+        let read = dev.read_at(p.layout.slot(meta.slot), &mut raw);
         out.checked_blocks += 1;
-        if crc32c(&raw) != meta.crc {
+        if read.is_err() || crc32c(&raw) != meta.crc {
             let kind = if meta.dirty != 0 { "dirty" } else { "clean" };
             let what = format!(
                 "{kind} data of byte {} of the volume (slot {} of shard {shard})",
@@ -557,19 +556,24 @@ fn inspect_shard(
 
 fn inspect_pages(dev: &mut dyn SyncIo, p: &Plan, root: &Root, out: &mut Inspection) -> Result<(), OpenError> {
     let mut raw = vec![0; p.layout.dir_len as usize];
-    dev.read_at(p.layout.dirs[usize::from(root.dir)], &mut raw)?;
     let shard = p.stripe.shard;
-    let directory = match Directory::decode(&raw, p.id, p.layout.page_count, root.dir_crc) {
-        Ok(d) => d,
-        Err(e) => {
-            out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
-            return Ok(());
-        }
-    };
+    let read = dev.read_at(p.layout.dirs[usize::from(root.dir)], &mut raw).map_err(RecoverError::Io);
+    let directory =
+        match read.and_then(|()| Ok(Directory::decode(&raw, p.id, p.layout.page_count, root.dir_crc)?)) {
+            Ok(d) => d,
+            Err(e) => {
+                out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
+                return Ok(());
+            }
+        };
     let mut raw = vec![0; BLOCK as usize];
     for page in 0..p.layout.page_count {
         let Some(which) = directory.current(page) else { continue };
-        dev.read_at(p.layout.page(page, which), &mut raw)?;
+        if let Err(e) = dev.read_at(p.layout.page(page, which), &mut raw) {
+            let what = format!("shard {shard}: index page {page} cannot be read: {e}");
+            out.damage.push(Damage { what, dirty: true });
+            continue;
+        }
         if let Err(e) = decode_page(&raw, p.id, page, p.layout.limit, directory.crc[page as usize], |_| ()) {
             out.damage.push(Damage { what: format!("shard {shard}: {e}"), dirty: true });
         }

@@ -243,6 +243,20 @@ pub fn parse(bytes: &[u8], id: JournalId, mut each: impl FnMut(Record)) -> Resul
 
 /// The header of a whole, sealed frame of this journal at the start of `bytes`.
 fn header(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
+    let claimed = claim(bytes, id)?;
+    let frame = bytes.get(..claimed.total as usize)?;
+    let stored = u32_at(frame, 60)?;
+    // The checksum field counts as zero: sum around it.
+    let mut head = [0u8; FRAME_HEADER];
+    head.copy_from_slice(&frame[..FRAME_HEADER]);
+    head[60..64].fill(0);
+    let crc = crc32c_append(crc32c(&head), &frame[FRAME_HEADER..]);
+    let counted = [claimed.epoch, claimed.seq, claimed.watermark].into_iter().all(is_counted);
+    (crc == stored && counted).then_some(claimed)
+}
+
+/// What the bytes say of a frame of this journal at their start, whether or not the rest of it is sound.
+pub(crate) fn claim(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
     let total = u32_at(bytes, 8)?;
     let ok = u32_at(bytes, 0)? == FRAME_MAGIC
         && u16_at(bytes, 4)? == FRAME_VERSION
@@ -250,21 +264,14 @@ fn header(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
         && u64_at(bytes, 16)? == id.cache
         && u64_at(bytes, 24)? == u64::from(id.shard)
         && (FRAME_HEADER..=FRAME_MAX).contains(&(total as usize));
-    let frame = bytes.get(..total as usize).filter(|_| ok)?;
-    let stored = u32_at(frame, 60)?;
-    // The checksum field counts as zero: sum around it.
-    let mut head = [0u8; FRAME_HEADER];
-    head.copy_from_slice(&frame[..FRAME_HEADER]);
-    head[60..64].fill(0);
-    let crc = crc32c_append(crc32c(&head), &frame[FRAME_HEADER..]);
-    let counted = |at| u64_at(frame, at).filter(|n| is_counted(*n));
-    (crc == stored).then_some(FrameHeader {
+    Some(FrameHeader {
         total,
-        epoch: counted(32)?,
-        seq: counted(40)?,
-        watermark: counted(48)?,
-        records: u32_at(frame, 56)?,
+        epoch: u64_at(bytes, 32)?,
+        seq: u64_at(bytes, 40)?,
+        watermark: u64_at(bytes, 48)?,
+        records: u32_at(bytes, 56)?,
     })
+    .filter(|_| ok)
 }
 
 fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {

@@ -15,7 +15,7 @@ use crate::slots::Slots;
 use crate::units::{BLOCK, Stripe, is_counted};
 use frames::Frames;
 use image::load_image;
-use loligo_block::{IoError, SyncIo};
+use loligo_block::{IoError, IoKind, SyncIo};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 use verify::verify;
@@ -48,6 +48,16 @@ pub enum RecoverError {
         found: u64,
         /// A frame known to have been durable.
         known: u64,
+    },
+    /// A frame may be there, and with it an acknowledged write.
+    #[error(
+        "journal frame {frame} would be at byte {at}, which cannot be read: an acknowledged write may be in it"
+    )]
+    Unreadable {
+        /// The frame behind the last one found.
+        frame: u64,
+        /// Byte of the cache.
+        at: u64,
     },
 }
 
@@ -195,8 +205,11 @@ pub fn load_root(dev: &mut dyn SyncIo, plan: &Plan) -> Result<Root, RecoverError
     let mut roots = Vec::new();
     for at in plan.layout.roots {
         let mut raw = vec![0; PAGE];
-        dev.read_at(at, &mut raw)?;
-        roots.push(Root::decode(&raw, plan.id).and_then(|root| plausible(root, &plan.layout)));
+        roots.push(match dev.read_at(at, &mut raw) {
+            Ok(()) => Root::decode(&raw, plan.id).and_then(|root| plausible(root, &plan.layout)),
+            Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+            Err(e) => Err(PageError::Damaged(format!("a checkpoint root: {e}"))),
+        });
     }
     if let Some(Err(e @ PageError::UnknownSection(_))) =
         roots.iter().find(|r| matches!(r, Err(PageError::UnknownSection(_))))
@@ -224,8 +237,13 @@ fn mend_roots(dev: &mut dyn SyncIo, plan: &Plan, best: &Root) -> Result<(), Reco
     let raw = best.encode(plan.id);
     for at in plan.layout.roots {
         let mut have = vec![0; PAGE];
-        dev.read_at(at, &mut have)?;
-        if have != raw {
+        let same = match dev.read_at(at, &mut have) {
+            Ok(()) => have == raw,
+            Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+            // Writing it may heal it.
+            Err(_) => false,
+        };
+        if !same {
             dev.write_at(at, &raw)?;
             dev.flush()?;
         }
@@ -430,6 +448,13 @@ fn replay(
     apply_sure(&mut above, watermark, plan, r);
     for (_, unsure) in above {
         unsure.into_iter().for_each(|rec| r.apply(rec, plan.stripe, true));
+    }
+    let stopped_here = plan.final_seq == Some(seq);
+    if let Some(at) = frames.unreadable(pos, seq + 1, strict)?.filter(|_| !stopped_here) {
+        if !plan.force {
+            return Err(RecoverError::Unreadable { frame: seq + 1, at });
+        }
+        report.frames_lost += 1;
     }
     let known = match frames.witness(seq + 1, root.epoch)? {
         Some(w) => Some(w),

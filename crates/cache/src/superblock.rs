@@ -7,7 +7,7 @@ use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
 use crate::resize::is_countable;
 use crate::units::is_counted;
-use loligo_block::{IoError, SyncIo};
+use loligo_block::{IoError, IoKind, SyncIo};
 use thiserror::Error;
 
 /// Bytes of one copy.
@@ -250,7 +250,7 @@ impl Superblock {
         u64_at(&FORM.spread(raw), 40).unwrap_or(0)
     }
 
-    /// The newest valid copy on the device.
+    /// The newest valid copy on the device. One that cannot be read is a damaged one, unless the device is gone.
     ///
     /// # Errors
     /// [`SuperError::Absent`] only where neither place holds the magic.
@@ -261,8 +261,11 @@ impl Superblock {
                 continue;
             }
             let mut raw = vec![0; SUPERBLOCK];
-            dev.read_at(at, &mut raw)?;
-            copies.push((Superblock::claimed_generation(&raw), Superblock::decode(&raw)));
+            copies.push(match dev.read_at(at, &mut raw) {
+                Ok(()) => (Superblock::claimed_generation(&raw), Superblock::decode(&raw)),
+                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) => (0, Err(e.into())),
+            });
         }
         newest(copies, SuperError::says).unwrap_or(Err(SuperError::Absent))
     }

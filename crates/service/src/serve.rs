@@ -416,12 +416,23 @@ impl Volume {
         if let Some(why) = snapshots
             .iter()
             .find_map(|s| s.poisoned.as_ref())
-            .filter(|_| !(self.poisoned || self.alone || waits))
+            .filter(|_| !(self.poisoned || self.alone || waits || self.left.held.is_none()))
         {
             self.poisoned = true;
             say!(
                 "error: the cache no longer acknowledges anything: {why}. Everything acknowledged before is on it: stop the service, mend \
                  the device and start it again"
+            );
+        }
+        if let Some(why) = snapshots
+            .iter()
+            .filter(|s| s.alone == Some(Alone::Failed) || self.left.held.is_none())
+            .find_map(|s| s.poisoned.as_ref())
+            .filter(|_| (self.alone || self.left.held.is_none()) && !self.poisoned)
+        {
+            self.poisoned = true;
+            say!(
+                "error: the volume has no cache and acknowledges nothing any more: {why}. Writes since the last flush may be lost: mend                  the core and start the volume again"
             );
         }
         let refused = refusals::told(&snapshots, self.app.core_start());

@@ -4,7 +4,7 @@ use crate::cached::Answers;
 use crate::mail::{Ask, Said, Snapshot};
 use crate::port::Port;
 use crate::status;
-use loligo_block::{Answer, Completion, Reply, ReqKind, Request, Ring};
+use loligo_block::{Answer, Completion, Device, Reply, ReqKind, Request, Ring};
 use loligo_cache::api::{Control, Effect};
 use loligo_cache::bare::Bare as Plain;
 use loligo_cache::params::Params;
@@ -21,7 +21,8 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn new(core: Port, size: u64) -> Bare {
-        Bare { core, engine: Plain::new(size), done: Vec::new(), effects: Vec::new() }
+        let engine = Plain::new(size, core.device.geometry().volatile_cache);
+        Bare { core, engine, done: Vec::new(), effects: Vec::new() }
     }
 
     pub(crate) fn request(&mut self, ring: &mut Ring, now: u64, req: Request, to: &mut impl Answers) {
@@ -64,7 +65,7 @@ impl Bare {
                 stats: self.engine.stats.clone(),
                 mode: None,
                 params: Params::default(),
-                poisoned: None,
+                poisoned: self.engine.failed().map(str::to_owned),
                 core_failing: None,
                 core_refuses: None,
                 alone: None,
@@ -76,6 +77,10 @@ impl Bare {
             })),
             Ask::Control(Control::SetMode(_) | Control::SetParams(_)) => {
                 Said::Done(Err("this volume is served bare: it has no cache to set anything of".to_owned()))
+            }
+            Ask::Control(Control::GiveUp(why)) => {
+                self.engine.fail(why);
+                Said::Done(Ok(()))
             }
             Ask::Resize(bytes) => {
                 self.engine.resize(bytes);

@@ -199,6 +199,7 @@ impl Config {
                 logical_block: cache_block,
                 volatile: rng.chance(3, 4),
                 can_unmap: rng.chance(1, 2),
+                forgets: false,
                 latency: cache_latency,
             },
             core: Traits {
@@ -206,6 +207,7 @@ impl Config {
                 logical_block: core_block,
                 volatile: rng.chance(2, 3),
                 can_unmap: rng.chance(1, 2),
+                forgets: false,
                 latency: core_latency,
             },
             mode,
@@ -243,6 +245,8 @@ impl Config {
         cfg.often_frozen(cfg.core.size / u64::from(core_block) / 4);
         cfg.params.snapshot_deadline = cfg.core.size / u64::from(core_block) % 4;
         cfg.in_a_pool(cfg.core.size / u64::from(core_block) / 5);
+        let forgets = (cfg.core.size / u64::from(core_block) / 6).is_multiple_of(2);
+        (cfg.cache.forgets, cfg.core.forgets) = (forgets, forgets);
         cfg
     }
 

@@ -2,6 +2,7 @@
 //! in flight. Time and chance come from outside; a crash keeps an arbitrary subset of what was not yet durable.
 
 mod bad;
+mod forget;
 mod loss;
 
 use crate::faults::{Fault, FaultKind, Fired, is_stamped};
@@ -39,6 +40,8 @@ pub struct Traits {
     pub volatile: bool,
     /// Discarded ranges read as zeros (otherwise: zeros or what was there, by chance).
     pub can_unmap: bool,
+    /// A flush that fails is told once to each owner, and what it should have made durable counts as flushed from then on.
+    pub forgets: bool,
     /// How long operations take.
     pub latency: Latency,
 }
@@ -136,6 +139,7 @@ pub struct Disk {
     gone: bool,
     /// Sectors that cannot be read until they are written.
     bad: BTreeSet<u64>,
+    forgotten: forget::Forgotten,
     /// Operations completed.
     pub completed: u64,
 }
@@ -160,6 +164,7 @@ impl Disk {
             fired: Vec::new(),
             gone: false,
             bad: BTreeSet::new(),
+            forgotten: forget::Forgotten::default(),
             completed: 0,
         }
     }
@@ -353,6 +358,7 @@ impl Disk {
         self.completed += 1;
         self.mix_overlaps(&f);
         let result = self.effect(&f);
+        let result = self.flushed(&f, result);
         let Flight { owner, op, group, .. } = f;
         let buf = match op.kind {
             OpKind::Read(mut b) => {
@@ -524,6 +530,8 @@ impl Disk {
         self.bus_free = 0;
         let mut flight = std::mem::take(&mut self.flight);
         self.groups.clear();
+        // Whoever comes next is told of nothing.
+        let forgotten = std::mem::take(&mut self.forgotten);
         shuffle(&mut self.rng, &mut flight);
         if crash == Crash::Power
             && let Some(media) = &mut self.media
@@ -537,7 +545,7 @@ impl Disk {
                     }
                 }
             }
-            for p in self.log.drain(..) {
+            for p in forgotten.lost.into_iter().chain(self.log.drain(..)) {
                 let mut raw = vec![0; (p.sectors * SECTOR) as usize];
                 media.read(p.sector * SECTOR, &mut raw);
                 self.live.write(p.sector * SECTOR, &raw);
@@ -594,6 +602,7 @@ mod tests {
         logical_block: 512,
         volatile: true,
         can_unmap: true,
+        forgets: false,
         latency: Latency { base: 10, spread: 1000, per_kib: 1, stall_one_in: 50 },
     };
 
@@ -676,6 +685,29 @@ mod tests {
             d.crash(Crash::Kill);
             assert!(byte(&d, 0) == 1 && byte(&d, 512) >= 1 && d.unflushed());
         }
+    }
+
+    #[test]
+    fn a_disk_that_forgets_tells_each_owner_once_and_loses_the_rest() {
+        let flush = |tag| Op { tag, offset: 0, kind: OpKind::Flush };
+        let mut lost = 0;
+        for seed in 0..100 {
+            let mut d = Disk::new(Traits { forgets: true, ..T }, Rng::new(seed));
+            let (kind, target) = (FaultKind::Error, crate::faults::Target::Flushes);
+            d.arm(Fault { kind, target, range: 0..u64::MAX, skip: 0 });
+            let mut ask = |owner, op| {
+                d.submit(0, owner, op);
+                d.complete(u64::MAX).expect("it is in flight").1.result.is_ok()
+            };
+            assert!(ask(0, write(1, 0, 1, 1, false)));
+            let told = [0, 0, 1, 1].map(|owner| ask(owner, flush(2)));
+            assert_eq!(told, [false, true, false, true]);
+            assert!(byte(&d, 0) == 1 && d.has_forgotten(), "it is seen until the process ends");
+            d.crash(Crash::Power);
+            lost += u32::from(byte(&d, 0) == 0);
+            assert!(!d.has_forgotten());
+        }
+        assert!((20..80).contains(&lost), "{lost}");
     }
 
     #[test]

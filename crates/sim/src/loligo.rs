@@ -20,9 +20,9 @@ use std::ops::Range;
 /// What serves one thread.
 #[derive(Debug)]
 enum Thread {
-    Cached(Box<Core>, Desk),
+    Cached(Box<Core>, Box<Desk>),
     /// With the requests that are on their way to it.
-    Bare(Bare, BTreeSet<ReqId>),
+    Bare(Box<Bare>, BTreeSet<ReqId>),
 }
 
 impl Thread {
@@ -53,7 +53,7 @@ impl Loligo {
     }
 
     fn bare(cfg: &Config) -> Thread {
-        Thread::Bare(Bare::new(cfg.core.size), BTreeSet::new())
+        Thread::Bare(Box::new(Bare::new(cfg.core.size, cfg.core.volatile)), BTreeSet::new())
     }
 }
 
@@ -120,7 +120,8 @@ impl Engine for Loligo {
         let superblock = opened.superblock;
         let size = superblock.home_length;
         let router = || Router::new(size, cfg.core.logical_block, cfg.shards, cfg.params.seq_promotion);
-        let of_thread = |(me, (c, r))| Thread::Cached(Box::new(Core::new(c, r)), Desk::new(me, router()));
+        let of_thread =
+            |(me, (c, r))| Thread::Cached(Box::new(Core::new(c, r)), Box::new(Desk::new(me, router())));
         let threads: Vec<_> = (0..).zip(configs.into_iter().zip(opened.shards)).map(of_thread).collect();
         let next = threads.iter().map(|_| None).collect();
         Ok(Loligo { size, superblock: Some(superblock), threads, report, was_clean, next, coming: None })

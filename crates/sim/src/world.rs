@@ -245,7 +245,12 @@ impl<E: Engine> World<E> {
     }
 
     /// The process dies, now.
-    pub fn crash(&mut self, crash: Crash) {
+    pub fn crash(&mut self, mut crash: Crash) {
+        if self.cache.has_forgotten() || self.core.has_forgotten() {
+            // What only the page cache holds may be gone at any time: as if it had lost power.
+            self.marks.hit("crash after a flush that forgot");
+            crash = Crash::Power;
+        }
         self.note_counters();
         self.engine = None;
         self.trace.note(self.now, "crash", (crash == Crash::Power) as u64, 0);

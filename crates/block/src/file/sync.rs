@@ -200,7 +200,8 @@ impl SyncIo for SyncFile {
     }
 
     fn flush(&mut self) -> Result<(), IoError> {
+        let before = self.file.failures();
         let flushed = rustix::fs::fdatasync(self.file.buffered_fd()).map_err(|e| self.failed("flush", 0, e));
-        self.file.durable(flushed)
+        self.file.durable(before, flushed)
     }
 }

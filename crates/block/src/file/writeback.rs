@@ -81,14 +81,25 @@ impl DeviceFile {
         }
     }
 
-    /// The end of a flush, or of a write that was to be durable, as its user must see it: a success does not count where
-    /// somebody's flush has failed since this user's last one.
-    pub(crate) fn durable(&self, result: Result<(), IoError>) -> Result<(), IoError> {
+    /// What a flush that begins now is to be told at its end.
+    pub(crate) fn failures(&self) -> u64 {
+        self.handle.failures.count()
+    }
+
+    /// A write that was to be durable has failed. It may have got the one report that the next flush needed: that one is to fail, and
+    /// this user's too.
+    pub(crate) fn not_durable(&self, error: &IoError) {
+        self.handle.failures.add(error);
+    }
+
+    /// The end of a flush that began at `before` failures, as its user must see it: a success does not count where somebody's flush
+    /// has failed since this user's last one, or while this one was under way, be it another one of the same user.
+    pub(crate) fn durable(&self, before: u64, result: Result<(), IoError>) -> Result<(), IoError> {
         if let Err(error) = &result {
             self.handle.failures.add(error);
         }
         let count = self.handle.failures.count();
-        if self.user.heard.swap(count, Ordering::AcqRel) == count {
+        if self.user.heard.swap(count, Ordering::AcqRel) == count && before == count {
             return result;
         }
         result?;
@@ -113,12 +124,31 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = opened(&dir);
         let (one, two) = (file.separate().unwrap(), file.listening());
-        one.durable(Err(IoError::new(IoKind::Io, "lost"))).unwrap_err();
-        let told = two.durable(Ok(())).unwrap_err();
+        one.durable(0, Err(IoError::new(IoKind::Io, "lost"))).unwrap_err();
+        let told = two.durable(1, Ok(())).unwrap_err();
         assert!(told.to_string().contains("lost"), "{told}");
-        one.durable(Ok(())).unwrap();
-        two.durable(Ok(())).unwrap();
-        file.listening().durable(Ok(())).unwrap();
+        one.durable(1, Ok(())).unwrap();
+        two.durable(1, Ok(())).unwrap();
+        file.listening().durable(1, Ok(())).unwrap();
+    }
+
+    #[test]
+    fn a_flush_beside_one_that_fails_does_not_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = opened(&dir).separate().unwrap();
+        let before = one.failures();
+        one.durable(before, Err(IoError::new(IoKind::Io, "lost"))).unwrap_err();
+        one.durable(before, Ok(())).unwrap_err();
+        one.durable(one.failures(), Ok(())).unwrap();
+    }
+
+    #[test]
+    fn a_durable_write_that_fails_leaves_its_error_to_a_flush() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = opened(&dir).separate().unwrap();
+        one.not_durable(&IoError::new(IoKind::Io, "lost"));
+        one.durable(one.failures(), Ok(())).unwrap_err();
+        one.durable(one.failures(), Ok(())).unwrap();
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(super) struct Flight {
     /// The system call in progress returns when its bytes are durable.
     durable: bool,
     retries: u16,
+    /// Failed flushes of the file when it began.
+    failures: u64,
     /// Nobody waits for it any more: it only keeps what the kernel may still reach.
     pub(super) orphan: bool,
 }
@@ -61,6 +63,7 @@ impl Flight {
             _ => Space::Punch,
         };
         let mut flight = Flight {
+            failures: file.failures(),
             device,
             file,
             op,
@@ -98,7 +101,6 @@ impl Flight {
         match &mut self.op.kind {
             OpKind::WriteMany(_) => unreachable!("the device refuses groups"),
             OpKind::Flush => {
-                self.durable = true;
                 let buffered = types::Fd(self.file.buffered_fd().as_raw_fd());
                 opcode::Fsync::new(buffered).flags(types::FsyncFlags::DATASYNC).build()
             }
@@ -142,7 +144,7 @@ impl Flight {
             return self.failed(-res);
         }
         if matches!(self.op.kind, OpKind::Flush) {
-            return Next::Done(self.file.durable(Ok(())));
+            return Next::Done(self.file.durable(self.failures, Ok(())));
         }
         if !self.moves_bytes() {
             return Next::Done(Ok(()));
@@ -191,8 +193,14 @@ impl Flight {
                 Next::Again
             }
             _ => {
-                let failed = Err(IoError::from_errno(errno, self.describe()));
-                Next::Done(if self.durable { self.file.durable(failed) } else { failed })
+                let error = IoError::from_errno(errno, self.describe());
+                if matches!(self.op.kind, OpKind::Flush) {
+                    return Next::Done(self.file.durable(self.failures, Err(error)));
+                }
+                if self.durable {
+                    self.file.not_durable(&error);
+                }
+                Next::Done(Err(error))
             }
         }
     }

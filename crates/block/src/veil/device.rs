@@ -13,6 +13,8 @@ use std::sync::Arc;
 const PART: Tag = 1 << 63;
 /// Set in the tag of the part that writes the head.
 const OF_HEAD: Tag = 1 << 62;
+/// Set in the tag of the part that reads the block after a write of the head has failed.
+const LOOK: Tag = 1 << 61;
 
 /// An operation that touches the head.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub struct VeiledDevice<D> {
     heads: VecDeque<HeadWrite>,
     /// The write of the head that is under way.
     writing: Option<Change>,
+    /// A write of the head that failed, while what it left is looked at; and how many labels had been written.
+    looking: Option<(Completion, u64)>,
     in_flight: usize,
 }
 
@@ -61,6 +65,7 @@ impl<D: Device> VeiledDevice<D> {
             waiting: VecDeque::new(),
             heads: VecDeque::new(),
             writing: None,
+            looking: None,
             in_flight: 0,
         }
     }
@@ -121,17 +126,32 @@ impl<D: Device> VeiledDevice<D> {
     /// Hands parts to the device while it takes them; the operations that this ended.
     fn push_parts(&mut self, ring: &mut Ring, now: u64) -> Vec<Completion> {
         let mut over = Vec::new();
+        while self.push_waiting(ring, now, &mut over)
+            && self.push_heads(ring, now, &mut over)
+            && !self.waiting.is_empty()
+        {}
+        over
+    }
+
+    /// What does not change the head; whether the device had room for all of it.
+    fn push_waiting(&mut self, ring: &mut Ring, now: u64, over: &mut Vec<Completion>) -> bool {
         while let Some(part) = self.waiting.pop_front() {
             match self.inner.submit(ring, now, part) {
                 Submit::Taken => {}
                 Submit::Finished(c) => over.extend(self.part_over(c)),
                 Submit::Busy(part) => {
                     self.waiting.push_front(part);
-                    break;
+                    return false;
                 }
             }
         }
+        true
+    }
+
+    /// The next write of the head, if none is under way; whether the device had room for it.
+    fn push_heads(&mut self, ring: &mut Ring, now: u64, over: &mut Vec<Completion>) -> bool {
         while self.writing.is_none()
+            && self.looking.is_none()
             && let Some(next) = self.heads.pop_front()
         {
             let tag = PART | OF_HEAD | next.key;
@@ -152,23 +172,37 @@ impl<D: Device> VeiledDevice<D> {
                     // Composed again then, from the same head.
                     self.writing = None;
                     self.heads.push_front(next);
-                    break;
+                    return false;
                 }
             }
         }
-        over
+        true
     }
 
     /// A part is over; the operation's completion if it was the last.
     fn part_over(&mut self, part: Completion) -> Option<Completion> {
+        if part.tag & LOOK != 0 {
+            let (failed, labels) = self.looking.take()?;
+            if let (Ok(()), Some(block)) = (&part.result, &part.buf) {
+                self.veil.looked(block, labels);
+            }
+            return self.part_over(failed);
+        }
         let key = (part.tag & !(PART | OF_HEAD)) as usize;
         if part.tag & OF_HEAD != 0
             && let Some(change) = self.writing.take()
-            && self.veil.changed(change, part.result.is_ok())
         {
-            // Durable at once: the label that it may have gone over was.
-            self.heads.push_front(HeadWrite { key: key as u64, range: 0..0, data: None, fua: true });
-            return None;
+            if self.veil.changed(change, part.result.is_ok()) {
+                // Durable at once: the label that it may have gone over was.
+                self.heads.push_front(HeadWrite { key: key as u64, range: 0..0, data: None, fua: true });
+                return None;
+            }
+            if let Some(labels) = self.veil.unsure() {
+                let kind = OpKind::Read(Buf::alloc(HEAD as usize));
+                self.waiting.push_front(Op { tag: PART | LOOK, offset: 0, kind });
+                self.looking = Some((part, labels));
+                return None;
+            }
         }
         let split = &mut self.splits[key];
         if let (Some(to), Some(from), Ok(())) = (&mut split.buf, &part.buf, &part.result) {

@@ -17,6 +17,17 @@ impl<I: SyncIo> VeiledIo<I> {
     pub fn new(inner: I, veil: Arc<Veil>) -> VeiledIo<I> {
         VeiledIo { inner, veil }
     }
+
+    /// Looks at what a write of the head that failed has left.
+    fn look(&mut self) {
+        if let Some(labels) = self.veil.unsure() {
+            let mut block = vec![0; HEAD as usize];
+            // Failing that it is asked again, and the head before counts.
+            if self.inner.read_at(0, &mut block).is_ok() {
+                self.veil.looked(&block, labels);
+            }
+        }
+    }
 }
 
 impl<I: SyncIo> SyncIo for VeiledIo<I> {
@@ -28,6 +39,7 @@ impl<I: SyncIo> SyncIo for VeiledIo<I> {
         check_range(offset, buf.len() as u64, self.size())?;
         let (head, rest) = buf.split_at_mut(in_head(offset, buf.len() as u64));
         if !head.is_empty() {
+            self.look();
             self.veil.read(offset as usize, head)?;
         }
         if rest.is_empty() { Ok(()) } else { self.inner.read_at(offset.max(HEAD), rest) }
@@ -51,6 +63,7 @@ impl<I: SyncIo> SyncIo for VeiledIo<I> {
         check_range(offset, data.len() as u64, self.size())?;
         let (head, rest) = data.split_at(in_head(offset, data.len() as u64));
         if !head.is_empty() {
+            self.look();
             let mut change = self.veil.change(offset as usize..offset as usize + head.len(), Some(head))?;
             loop {
                 let written = self.inner.write_at(0, &change.block);

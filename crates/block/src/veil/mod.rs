@@ -34,6 +34,8 @@ struct State {
     head: Option<Vec<u8>>,
     /// How often a label was written.
     labels: u64,
+    /// A write of the head failed, and what it left was not looked at: this one's head or the one before.
+    unsure: bool,
 }
 
 /// What a write does to the head.
@@ -55,19 +57,20 @@ impl Veil {
     pub fn of_block(block: Vec<u8>) -> Veil {
         assert_eq!(block.len() as u64, HEAD, "a block");
         let head = body::unpack(&block);
-        Veil(Mutex::new(State { block, head, labels: 0 }))
+        Veil(Mutex::new(State { block, head, labels: 0, unsure: false }))
     }
 
     /// One that is to stand before `head`; nothing where that has no room behind a label.
     pub fn before(head: Vec<u8>) -> Option<Veil> {
         let mut block = vec![0; HEAD as usize];
-        body::pack(&head, &mut block).then(|| Veil(Mutex::new(State { block, head: Some(head), labels: 0 })))
+        body::pack(&head, &mut block)
+            .then(|| Veil(Mutex::new(State { block, head: Some(head), labels: 0, unsure: false })))
     }
 
     /// Becomes what `other` is.
     pub fn become_like(&self, other: &Veil) {
         let (block, head) = (other.block(), other.head());
-        *self.lock() = State { block, head, labels: 0 };
+        *self.lock() = State { block, head, labels: 0, unsure: false };
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -149,16 +152,35 @@ impl Veil {
         Err(IoError::new(IoKind::Io, text))
     }
 
-    /// `change` was written, or not: what the disk holds then is not known until a whole head is written. Whether a label was written
-    /// beside it: nobody knows which of the two came last, so the block must be written once more, as a change of nothing.
+    /// `change` was written, or not: the disk then holds its head or the one before, which stays the known one until the block is
+    /// [looked at](Veil::looked). Whether a label was written beside it: nobody knows which of the two came last, so the block must be
+    /// written once more, as a change of nothing.
     #[must_use]
     pub(crate) fn changed(&self, change: Change, written: bool) -> bool {
         let mut state = self.lock();
-        state.head = written.then_some(change.head);
+        state.unsure = !written;
         if written {
+            state.head = Some(change.head);
             state.block[LABEL..].copy_from_slice(&change.block[LABEL..]);
         }
         written && change.labels != state.labels
+    }
+
+    /// Whether the block is to be looked at before the head is read: how many labels have been written by now.
+    pub(crate) fn unsure(&self) -> Option<u64> {
+        let state = self.lock();
+        state.unsure.then_some(state.labels)
+    }
+
+    /// The disk held `block` after a write of the head that failed, when `labels` had been written. A torn one is no reason to forget
+    /// the head before: outside of what was to change both are the same.
+    pub(crate) fn looked(&self, block: &[u8], labels: u64) {
+        let mut state = self.lock();
+        if let Some(head) = body::unpack(block).filter(|_| state.unsure && state.labels == labels) {
+            state.head = Some(head);
+            state.block[LABEL..].copy_from_slice(&block[LABEL..]);
+        }
+        state.unsure = false;
     }
 }
 

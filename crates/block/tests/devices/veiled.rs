@@ -107,7 +107,7 @@ fn a_head_that_has_no_room_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn an_error_on_either_side_fails_the_whole_and_a_head_that_may_be_torn_is_not_read() {
+fn an_error_on_either_side_fails_the_whole_request() {
     let (_, veil) = rig();
     let rule = |range| ErrorRule { class: OpClass::Write, range, pick: Pick::ALL, errno: 5 };
     let behind = ErrorDevice::new(disk(&veil), rule(HEAD..HEAD + 512));
@@ -119,15 +119,115 @@ fn an_error_on_either_side_fails_the_whole_and_a_head_that_may_be_torn_is_not_re
     let mut rig = Rig { dev: VeiledDevice::new(of_head, veil.clone()), ring: Ring::new(4).unwrap() };
     rig.write(0, &both, false).unwrap_err();
     assert_eq!(rig.read(HEAD, 512), [7; 512]);
+    assert_eq!(rig.read(0, HEAD as usize), head(2), "its block on the disk is as it was");
+    rig.write(512, &[1; 512], false).unwrap_err();
+    assert_eq!(rig.dev.in_flight(), 0);
+}
+
+#[test]
+fn a_damaged_head_is_not_read_until_it_is_written_whole() {
+    let veil = Arc::new(Veil::of_block(vec![b'L'; HEAD as usize]));
+    let mut rig = Rig { dev: VeiledDevice::new(disk(&veil), veil.clone()), ring: Ring::new(4).unwrap() };
     let done = rig.one(0, OpKind::Read(Buf::alloc(8192)));
     assert!(done.result.is_err() && done.buf.is_some(), "the buffer comes back");
     rig.write(512, &[1; 512], false).unwrap_err();
-    assert_eq!(rig.dev.in_flight(), 0);
-    // What was written whole is known again.
-    let mut rig = Rig { dev: VeiledDevice::new(disk(&veil), veil.clone()), ring: Ring::new(4).unwrap() };
-    rig.write(512, &[1; 512], false).unwrap_err();
     rig.write(0, &head(4), false).unwrap();
     assert_eq!(rig.read(0, HEAD as usize), head(4));
+}
+
+/// What a write of the head that fails leaves on the disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Leaves {
+    Before,
+    After,
+    Torn,
+}
+
+/// A disk that fails one write of its first block.
+struct OnceBroken {
+    ram: RamDevice,
+    leaves: Option<Leaves>,
+}
+
+impl OnceBroken {
+    fn failed(&mut self, data: &[u8]) -> Option<IoError> {
+        let len = match self.leaves.take()? {
+            Leaves::Before => 0,
+            Leaves::After => data.len(),
+            Leaves::Torn => data.len() / 4,
+        };
+        self.ram.write_at(0, &data[..len]).unwrap();
+        Some(IoError::new(IoKind::Io, "timeout"))
+    }
+}
+
+impl SyncIo for OnceBroken {
+    fn size(&self) -> u64 {
+        MIB
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        self.ram.read_at(offset, buf)
+    }
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        self.failed(data).map_or(Ok(()), Err)?;
+        self.ram.write_at(offset, data)
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+impl Device for OnceBroken {
+    fn geometry(&self) -> Geometry {
+        Device::geometry(&self.ram)
+    }
+    fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
+        let broken = match &op.kind {
+            OpKind::Write { data, .. } => self.failed(data),
+            _ => None,
+        };
+        match broken {
+            Some(error) => Submit::Finished(Completion { tag: op.tag, buf: None, result: Err(error) }),
+            None => self.ram.submit(ring, now, op),
+        }
+    }
+    fn poll(&mut self, ring: &mut Ring, now: u64, out: &mut Vec<Completion>) {
+        self.ram.poll(ring, now, out);
+    }
+    fn next_deadline(&self) -> Option<u64> {
+        self.ram.next_deadline()
+    }
+    fn in_flight(&self) -> usize {
+        self.ram.in_flight()
+    }
+}
+
+#[test]
+fn after_a_failed_write_the_head_is_as_the_disk_has_it() {
+    for leaves in [Leaves::Before, Leaves::After, Leaves::Torn] {
+        let mut after = head(1);
+        after[512..1024].fill(6);
+        let seen = if leaves == Leaves::After { &after } else { &head(1) };
+        let own = veil(1);
+        let broken = |veil: &Veil| OnceBroken { ram: disk(veil), leaves: Some(leaves) };
+        let mut io = VeiledIo::new(broken(&own), own.clone());
+        io.write_at(512, &[6; 512]).expect_err("it failed");
+        let mut to = vec![0; HEAD as usize];
+        io.read_at(0, &mut to).expect("it is known");
+        assert_eq!(&to, seen, "{leaves:?}");
+        io.write_at(512, &[6; 512]).expect("the disk is well again");
+        io.read_at(0, &mut to).expect("it is known");
+        assert_eq!(to, after);
+
+        let own = veil(1);
+        let dev = VeiledDevice::new(broken(&own), own.clone());
+        let mut rig = Rig { dev, ring: Ring::new(4).unwrap() };
+        rig.write(512, &[6; 512], false).expect_err("it failed");
+        assert_eq!(&rig.read(0, HEAD as usize), seen, "{leaves:?}");
+        rig.write(512, &[6; 512], false).expect("the disk is well again");
+        assert_eq!(rig.read(0, HEAD as usize), after);
+        assert_eq!(rig.dev.in_flight(), 0);
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! tmpfs. Needs root; says SKIP with the reason where there is none.
 
 use crate::common::{Rig, pattern};
-use loligo_block::{AnyDevice, CacheDevice, DevId, DeviceFile, OpKind, OpenOptions, Ring, SyncFile, SyncIo};
+use loligo_block::{
+    AnyDevice, CacheDevice, DevId, DeviceFile, Op, OpKind, OpenOptions, Ring, SyncFile, SyncIo,
+};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -99,6 +101,32 @@ fn a_failed_write_back_is_told_to_every_user_of_a_file() {
             let flushed = user.one(0, OpKind::Flush).result;
             assert!(flushed.is_err(), "user {n} believes that its write is durable");
         }
+    });
+}
+
+#[test]
+fn of_two_flushes_at_once_none_hides_the_failure() {
+    with_full_device(|device| {
+        let mut user = user(&device.open(false), 0);
+        user.write(0, &pattern(1 << 16, 1), false).expect("the page cache takes it");
+        let flushes = [1, 2].map(|tag| Op { tag, offset: 0, kind: OpKind::Flush });
+        for flush in user.all(flushes.into()) {
+            assert!(flush.result.is_err(), "flush {} believes that the write is durable", flush.tag);
+        }
+    });
+}
+
+#[test]
+fn a_fua_write_leaves_an_earlier_writes_error_to_the_flush() {
+    with_full_device(|device| {
+        let mut user = user(&device.open(false), 0);
+        user.write(0, &pattern(1 << 16, 1), false).expect("the page cache takes it");
+        // The kernel writes it back by itself.
+        let to = format!("of={}", device.path().display());
+        run(Command::new("dd").args(["if=/dev/null", &to, "conv=notrunc,fsync"])).expect_err("it is full");
+        assert!(user.write(8 * MIB, &pattern(1 << 16, 2), true).is_err(), "the device takes no write");
+        let flushed = user.one(0, OpKind::Flush).result;
+        assert!(flushed.is_err(), "the plain write is said to be durable, and it is lost");
     });
 }
 

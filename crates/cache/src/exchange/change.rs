@@ -86,9 +86,9 @@ const DETACH: &[Step] = &[
     (Exchange, Failure::Fatal),
 ];
 
-/// The cache was noted as void when it went.
+/// The cache was noted as void when it went. An engine that does not stop says that the core has lost something.
 const DETACH_VOID: &[Step] =
-    &[(StateBare, Failure::Ignored), (Stop, Failure::Ignored), (Exchange, Failure::Fatal)];
+    &[(StateBare, Failure::Ignored), (Stop, Failure::Fatal), (Exchange, Failure::Fatal)];
 
 /// The new engines know of no write before them that a flush would have to cover. The label names the cache after the state does,
 /// since it refuses a bare start.

@@ -13,7 +13,7 @@ use super::{PoolError, share};
 use crate::bug::{Bug, planted};
 use crate::guard::newest;
 use crate::layout::SHARD_BASE;
-use loligo_block::{SyncIo, crc32c};
+use loligo_block::{IoKind, SyncIo, crc32c};
 
 /// A pool, as its device has it.
 #[derive(Debug)]
@@ -68,7 +68,15 @@ impl Pool {
                 continue;
             }
             let mut raw = vec![0; POOL_SUPERBLOCK];
-            dev.read_at(at, &mut raw)?;
+            match dev.read_at(at, &mut raw) {
+                Ok(()) => {}
+                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) => {
+                    first = false;
+                    copies.push((0, Err(e.into())));
+                    continue;
+                }
+            }
             blank |= raw.iter().all(|b| *b == 0);
             let claimed = PoolSuper::claimed_generation(&raw);
             first &= claimed <= 1;
@@ -114,8 +122,13 @@ impl Pool {
         let raw = pool.superblock.encode();
         for at in POOL_SUPERBLOCKS {
             let mut have = vec![0; POOL_SUPERBLOCK];
-            dev.read_at(at, &mut have)?;
-            if have != raw {
+            let same = match dev.read_at(at, &mut have) {
+                Ok(()) => have == raw,
+                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                // Writing it may heal it.
+                Err(_) => false,
+            };
+            if !same {
                 dev.write_at(at, &raw)?;
                 // Both are of an older format, it may be: one is whole at any time.
                 dev.flush()?;

@@ -10,7 +10,7 @@ use crate::index::{Index, Meta};
 use crate::page::{Directory, Entry, PAGE, PER_PAGE, PageError, Root, decode_page};
 use crate::policy::Replacement;
 use crate::units::BLOCK;
-use loligo_block::{Buf, SyncIo};
+use loligo_block::{Buf, IoKind, SyncIo};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -71,11 +71,31 @@ impl Loader<'_> {
         for which in 0..2u8 {
             let raw = &mut chunk.raw[usize::from(which)];
             if let Some((a, bytes)) = self.stretch(first, which) {
-                *raw = Some(dev.read_owned(self.plan.layout.page(a, which), bytes.len(), raw.take())?);
+                *raw = Some(match dev.read_owned(self.plan.layout.page(a, which), bytes.len(), raw.take()) {
+                    Err(e) if e.kind != IoKind::Gone => self.read_current(dev, a, which, bytes.len())?,
+                    read => read?,
+                });
                 chunk.starts[usize::from(which)] = a;
             }
         }
         Ok(())
+    }
+
+    /// The current pages among those from `a` on, one by one: a sector that cannot be read is no loss of others, and none at all where
+    /// it belongs to no current page. A page that cannot be read stays zeros, which are none.
+    fn read_current(&self, dev: &mut dyn SyncIo, a: u32, which: u8, len: usize) -> Result<Buf, RecoverError> {
+        let mut buf = Buf::zeroed(len);
+        for (page, raw) in (a..).zip(buf.chunks_exact_mut(PAGE)) {
+            if self.directory.current(page) != Some(which) {
+                continue;
+            }
+            match dev.read_at(self.plan.layout.page(page, which), raw) {
+                Ok(()) => {}
+                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                Err(_) => raw.fill(0),
+            }
+        }
+        Ok(buf)
     }
 
     /// Checks and decodes a chunk, and makes its slots known to the policy.

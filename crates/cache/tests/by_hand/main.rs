@@ -4,6 +4,7 @@
 
 mod bad_sectors;
 mod destage;
+mod failed_flush;
 mod forsaken;
 mod freeze;
 mod groups;
@@ -12,3 +13,4 @@ mod lost;
 mod passing;
 mod reads;
 mod refused;
+mod unreadable;

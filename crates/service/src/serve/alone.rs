@@ -13,6 +13,7 @@ use crate::rbd;
 use crate::say::say;
 use anyhow::{Context, Result, anyhow, ensure};
 use loligo_block::SyncIo;
+use loligo_cache::Alone;
 use loligo_cache::api::Control;
 use loligo_cache::layout::SUPERBLOCKS;
 use loligo_cache::open as engine;
@@ -29,12 +30,16 @@ impl Volume {
         let _ = self.forsake(why, memory, true);
     }
 
-    /// Where one thread's cache has failed for good, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
+    /// Where one thread's cache has failed for good, or without it a flush of the core, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
     pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
-        let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| !self.alone) else {
+        let has_failed = |s: &Snapshot| match self.alone {
+            true => s.alone == Some(Alone::Failed),
+            false => s.poisoned.is_some(),
+        };
+        let Some(why) = snapshots.iter().find(|s| has_failed(s)).and_then(|s| s.poisoned.clone()) else {
             return;
         };
-        if snapshots.iter().any(|s| s.poisoned.is_none()) {
+        if !snapshots.iter().all(has_failed) {
             // A thread that has ended is found out elsewhere.
             let _ = self.app.handle.control(&Control::GiveUp(why));
         }

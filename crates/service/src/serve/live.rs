@@ -43,6 +43,7 @@ use crate::patience;
 use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_cache::Alone;
 use loligo_cache::api::Control;
 use loligo_cache::exchange::{Change, Deed, Verdict};
 use loligo_cache::mode::Mode;
@@ -143,6 +144,7 @@ impl Volume {
             return Err(Ended::refused("this volume is served bare: it has no cache to detach").into());
         };
         if self.alone {
+            self.ensure_acknowledging()?;
             // Nothing is to be flushed, and the cache was declared void when it went.
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
             return self.paused(|v, pause| v.go_bare(pause, &cache, memory));
@@ -170,6 +172,19 @@ impl Volume {
             restored.or_else(|why| if failed { Ok(()) } else { Err(Trouble::Broken(anyhow!(why))) })?;
         }
         done
+    }
+
+    /// Another engine would not know of a flush of the core that failed.
+    fn ensure_acknowledging(&self) -> anyhow::Result<()> {
+        let snapshots = self.app.handle.snapshots();
+        let failed = snapshots.iter().find(|s| s.alone != Some(Alone::Serving) && s.poisoned.is_some());
+        match failed.and_then(|s| s.poisoned.as_ref()) {
+            Some(why) => Err(anyhow!(
+                "volume {}: it acknowledges nothing any more: {why}. Stop it and start it again first",
+                self.options.name
+            )),
+            None => Ok(()),
+        }
     }
 
     fn cache_answers(&self) -> bool {
@@ -353,7 +368,8 @@ impl Volume {
             }),
             Deed::Stop => {
                 let stopped = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
-                stopped.map_err(|why| anyhow!(why))
+                // With a cache that has gone, only what the core has not flushed can be missed.
+                stopped.map_err(|why| anyhow!(why)).or_else(|why| if self.alone { Err(why) } else { Ok(()) })
             }
             Deed::Exchange => {
                 // Its superblocks are not to be written again if this ends the volume.
@@ -394,6 +410,7 @@ impl Volume {
         memory: &dyn Memory,
         signals: &StopSignals,
     ) -> Result<String, Trouble> {
+        self.ensure_acknowledging()?;
         let mut options = options;
         let Some(o) = &mut options.cache else { return Err(Ended::refused("no cache is given").into()) };
         self.may_attach(o).or_refused()?;

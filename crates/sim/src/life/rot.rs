@@ -60,6 +60,11 @@ impl<E: Engine> Run<E> {
             let at = range.start + self.rng.below(range.end - range.start);
             let mut raw = [0];
             self.w.cache.peek(at, &mut raw);
+            if raw[0] != 0 && copy && self.w.cfg.spoil_one_in > 0 && self.bad.chance(1, 2) {
+                self.w.cache.spoil(at);
+                self.w.marks.hit("a copy went bad");
+                break;
+            }
             if raw[0] != 0 {
                 self.w.cache.rot(at, self.rng.below(8) as u32);
                 self.w.marks.hit(if copy { "a copy rotted" } else { "metadata rotted" });

@@ -1,0 +1,151 @@
+//! A flush of the core that fails once and then succeeds, as a kernel flushes that tells of lost pages once.
+
+use crate::hand::{Hand, MIB};
+use loligo_block::{IoError, IoKind, OpKind, ReqError, ReqKind};
+use loligo_cache::Alone;
+use loligo_cache::api::{Control, Dev, Event};
+use loligo_cache::mode::Mode;
+use loligo_cache::open::Devices;
+
+const VOLATILE: Devices = Devices { core_volatile: true, ..Hand::DEVICES };
+
+fn core_flush(h: &Hand) -> Option<usize> {
+    h.pending.iter().position(|p| p.0 == Dev::Core && matches!(p.1.kind, OpKind::Flush))
+}
+
+fn zeroing(h: &Hand) -> Option<usize> {
+    h.pending.iter().position(|p| matches!(p.1.kind, OpKind::WriteZeroes { .. }))
+}
+
+/// Completes what is asked of the cache and, where `core`, what is asked of the core but flushes and zeroes.
+fn complete_but_flushes(h: &mut Hand, core: bool) {
+    let other = |h: &Hand| {
+        h.pending.iter().position(|(dev, op)| match dev {
+            Dev::Cache => true,
+            Dev::Core => core && !matches!(op.kind, OpKind::Flush | OpKind::WriteZeroes { .. }),
+        })
+    };
+    while let Some(at) = other(h) {
+        h.now += 1000;
+        h.complete(at, false);
+    }
+}
+
+/// The operation at `at` fails, and with it all that the core was to keep.
+fn fail(h: &mut Hand, at: usize) {
+    h.disk.fill(0);
+    let (_, op) = h.pending.remove(at);
+    let result = Err(IoError::new(IoKind::Io, "write-back failed"));
+    h.event(Event::Done { tag: op.tag, buf: None, result });
+}
+
+#[test]
+fn nothing_becomes_clean_after_a_failed_core_flush() {
+    let mut h = Hand::with(VOLATILE);
+    for window in 0..12 {
+        let id = h.fill(window * MIB, MIB, 1 + window as u8);
+        for _ in 0..10_000 {
+            complete_but_flushes(&mut h, false);
+            if h.answer(id).is_some() {
+                break;
+            }
+            h.tick(1_000_000);
+        }
+        assert_eq!(h.answer(id), Some(Ok(())), "{window}");
+    }
+    let flush = h.submit(ReqKind::Flush, 0, 0);
+    complete_but_flushes(&mut h, false);
+    assert_eq!(h.answer(flush), Some(Ok(())));
+    let dirty = h.shard.dirty_blocks();
+    // Destage jobs have written; some wait for the flush under way, others for the next one.
+    h.control(Control::FlushDirty);
+    complete_but_flushes(&mut h, true);
+    assert!(core_flush(&h).is_some() && h.shard.dirty_blocks() == dirty, "{dirty}");
+    let zeros = h.submit(ReqKind::WriteZeroes { unmap: false }, 11 * MIB, MIB);
+    complete_but_flushes(&mut h, true);
+    let at = core_flush(&h).unwrap();
+    fail(&mut h, at);
+    assert!(h.shard.poisoned().is_some());
+    // The zeroes end, and would ask for a flush that succeeds.
+    let at = zeroing(&h).expect("they are at the core");
+    h.complete(at, false);
+    assert_eq!((core_flush(&h), h.answer(zeros)), (None, Some(Err(ReqError::Io))));
+    h.quiet(false);
+    let h = h.again(VOLATILE);
+    assert!(h.shard.dirty_blocks() >= dirty - 256, "{} of {dirty} are dirty", h.shard.dirty_blocks());
+}
+
+/// The core serves alone, and one write of a client is acknowledged.
+fn alone() -> Hand {
+    let mut h = Hand::with(VOLATILE);
+    h.control(Control::SetMode(Mode::Wt));
+    h.control(Control::Forsake("the cache is gone".into()));
+    h.control(Control::GoOn);
+    assert_eq!(h.shard.alone(), Some(Alone::Serving));
+    let write = h.fill(0, 4096, 7);
+    h.quiet(false);
+    assert_eq!(h.answer(write), Some(Ok(())));
+    h
+}
+
+#[test]
+fn without_its_cache_a_failed_flush_is_final() {
+    let mut h = alone();
+    let one = h.submit(ReqKind::Flush, 0, 0);
+    let at = core_flush(&h).unwrap();
+    // It comes while that is under way, and so waits for a flush of its own.
+    let two = h.submit(ReqKind::Flush, 0, 0);
+    fail(&mut h, at);
+    assert!(core_flush(&h).is_none(), "one that succeeds would say that the lost write is durable");
+    let three = h.submit(ReqKind::Flush, 0, 0);
+    let write = h.fill(0, 4096, 8);
+    h.quiet(false);
+    for id in [one, two, three, write] {
+        assert_eq!(h.answer(id), Some(Err(ReqError::Io)), "{id}");
+    }
+    assert!(h.shard.poisoned().unwrap().contains("write-back failed"), "{:?}", h.shard.poisoned());
+    assert_eq!(h.read(0), Ok(0), "what is there stays readable");
+}
+
+#[test]
+fn without_its_cache_flushes_go_one_at_a_time() {
+    let mut h = alone();
+    let flushes = |h: &Hand| h.pending.iter().filter(|p| matches!(p.1.kind, OpKind::Flush)).count();
+    let ids = [(); 3].map(|()| h.submit(ReqKind::Flush, 0, 0));
+    assert_eq!(flushes(&h), 1);
+    h.complete(0, false);
+    assert_eq!(ids.map(|id| h.answer(id)), [Some(Ok(())), None, None]);
+    assert_eq!(flushes(&h), 1, "the others share one");
+    h.quiet(false);
+    assert_eq!(ids.map(|id| h.answer(id)), [Some(Ok(())); 3]);
+}
+
+#[test]
+fn a_flush_asked_anew_fails_with_the_one_under_way() {
+    let mut h = Hand::with(VOLATILE);
+    h.control(Control::SetMode(Mode::Wt));
+    let write = h.fill(0, 4096, 7);
+    h.quiet(false);
+    let ask = h.submit(ReqKind::Flush, 0, 0);
+    complete_but_flushes(&mut h, true);
+    let tag = h.pending[core_flush(&h).unwrap()].1.tag;
+    assert_eq!((h.answer(write), h.answer(ask)), (Some(Ok(())), None));
+    h.control(Control::Forsake("the cache is gone".into()));
+    h.control(Control::GoOn);
+    let at = h.pending.iter().position(|p| p.1.tag == tag).unwrap();
+    fail(&mut h, at);
+    h.quiet(false);
+    assert_eq!(h.answer(ask), Some(Err(ReqError::Io)));
+}
+
+#[test]
+fn a_second_stop_fails_after_one_whose_flush_failed() {
+    let mut h = alone();
+    let stop = h.control(Control::Stop);
+    let at = core_flush(&h).unwrap();
+    fail(&mut h, at);
+    assert!(h.outcome(stop).unwrap().is_err());
+    let again = h.control(Control::Stop);
+    h.quiet(false);
+    assert!(h.outcome(again).unwrap().is_err(), "{:?}", h.outcome(again));
+}
