@@ -78,8 +78,9 @@ pub(super) fn refuse_anothers(
     }
     // A copy of a core on another disk is compared with what its cache has clean; what is dirty says nothing of it.
     let own = own.filter(|own| own.lost().is_some()).map(|own| (format!("volume '{name}'"), own));
-    let known = own.into_iter().chain(others()).chain(left());
-    for (whose, last) in known.filter(|(_, last)| last.uuid == found.uuid && !last.is_of(core)) {
+    let mut known = own.into_iter().chain(others()).chain(left());
+    let of_another = known.find(|(_, last)| last.uuid == found.uuid && !last.is_of(core));
+    of_another.map_or(Ok(()), |(whose, last)| {
         let lost = last.lost().map(|lost| format!(" It holds {lost}.")).unwrap_or_default();
         bail!(
             "{} holds cache {}, which belongs to core {} of {whose}, and not to {}.{lost} Give the right one; or start the volume with \
@@ -88,9 +89,8 @@ pub(super) fn refuse_anothers(
             found.uuid,
             last.core,
             core.text
-        );
-    }
-    Ok(())
+        )
+    })
 }
 
 #[cfg(test)]

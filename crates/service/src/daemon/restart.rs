@@ -2,8 +2,9 @@
 
 use super::config::Leave;
 use super::words::of_file;
-use super::{Daemon, exchange, lock, pools, void};
+use super::{Daemon, belongs, lock, pools, void};
 use crate::cache;
+use crate::identity::device_id;
 use anyhow::{Result, anyhow, ensure};
 
 impl Daemon {
@@ -33,7 +34,11 @@ impl Daemon {
             ensure!(core.exists(), "the core {} is not there", core.display());
         }
         let state = lock(&self.memory.state).clone();
-        exchange::refuse_anothers(name, &options, &state)?;
+        let core = options.core.names();
+        if let Some(cache) = &mut options.cache {
+            cache.expected = belongs::expected(name, &cache.path, &core, &state);
+        }
+        belongs::refuse_anothers(name, &options, &core, None, &state)?;
         let last = state.volumes.get(name).and_then(|r| r.cache.clone());
         let Some(cache) = &options.cache else {
             ensure!(
@@ -48,10 +53,17 @@ impl Daemon {
             return Ok(());
         }
         pools::refuse_missing(&options, &state)?;
-        if let Some(cache) = &mut options.cache {
-            cache.expected = last;
-            cache::foresee(cache)?;
+        if let (Some(last), true) = (&last, dirty > 0)
+            && let (Some(was), Some(next)) = (device_id(&last.path), device_id(&cache.path))
+        {
+            ensure!(
+                was == next,
+                "its cache is to be {}, and the one that it is served through, {}, holds {dirty} bytes that its core does not have: \
+                 'loligo flush {name}' first",
+                cache.path.display(),
+                last.path.display()
+            );
         }
-        Ok(())
+        cache::foresee(cache)
     }
 }
