@@ -318,10 +318,10 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         let direct = Direct { whose, since, doing, fua, flushers: Vec::new() };
-        self.send_to_core(direct, self.cfg.home_start + offset, kind, fx);
+        self.ask_core(direct, self.cfg.home_start + offset, kind, fx);
     }
 
-    fn send_to_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {
+    fn ask_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {
         let key = self.tasks.insert(Task::Direct(Box::new(direct)));
         self.core_busy += 1;
         fx.push(Effect::Io(Dev::Core, Op { tag: Who::Task(key, 0).tag(), offset, kind }));
@@ -357,7 +357,7 @@ impl Core {
         f.flushing = true;
         self.stats.core_flushes += 1;
         let direct = Direct { whose: For::Nobody, since: 0, doing: Doing::Flush, fua: false, flushers };
-        self.send_to_core(direct, 0, OpKind::Flush, fx);
+        self.ask_core(direct, 0, OpKind::Flush, fx);
     }
 
     /// A flush of the core is over. One that failed is final: the next would succeed over what is lost.
