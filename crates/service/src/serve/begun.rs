@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(start(&dir, None, &control), [Some(None)]);
         let label = || std::fs::read(dir.join("core")).unwrap()[..4096].to_vec();
         let clean = || {
-            let file = loligo_block::DeviceFile::open(&dir.join("cache"), &Default::default()).unwrap();
+            let file = loligo_block::DeviceFile::open(dir.join("cache"), &Default::default()).unwrap();
             let sb = loligo_cache::superblock::Superblock::load(&mut loligo_block::SyncFile::new(file));
             sb.unwrap().clean
         };
