@@ -4,7 +4,7 @@
 # OpenSSL or emulator for aarch64 it says so and is skipped.
 #
 #   LOLIGO_SEEDS=2000     seeds of the simulation (40 without it)
-#   AARCH64_MINUTES=60    the most that the tests may take once compiled (10 without it)
+#   AARCH64_MINUTES=60    the most that the tests may take once compiled (20 without it)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/need.sh
@@ -61,7 +61,7 @@ for name in "${without[@]}"; do
 done
 tests=("${lock[@]}" --target "$target" -p loligo-block -p loligo-cache -p loligo-sim "${programs[@]}")
 cargo test "${tests[@]}" --no-run || { echo "FAILED STEP: compile tests for aarch64" && exit 0; }
-timeout --kill-after=30 "${AARCH64_MINUTES:-10}m" \
+timeout --kill-after=30 "${AARCH64_MINUTES:-20}m" \
     cargo test "${tests[@]}" --no-fail-fast -- --show-output "${skips[@]}" 2>&1 | awk -f scripts/ringless.awk
 case ${PIPESTATUS[0]} in 0 | 101) ;; *) echo "FAILED STEP: tests on aarch64" ;; esac
 exit 0

@@ -572,3 +572,27 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_gives_up_a_window_that_is_replaced_without_end() {
+        let stripe = Stripe { shard: 1, shards: 2 };
+        let mut flush = FlushAll {
+            id: 0,
+            from: 0,
+            remaining: BTreeSet::from([7]),
+            failed: None,
+            refused: BTreeSet::new(),
+            replaced: BTreeMap::new(),
+        };
+        (0..MOST_REPLACED).for_each(|_| flush.left_in(7, stripe));
+        (0..MOST_REPLACED).for_each(|_| flush.left_in(8, stripe));
+        assert_eq!(flush.failed, None, "each window counts by itself");
+        flush.left_in(7, stripe);
+        let why = flush.failed.expect("it is given up");
+        assert!(why.contains("the MiB at byte 15728640 of the volume"), "{why}");
+    }
+}

@@ -160,30 +160,3 @@ fn a_flush_waits_for_what_is_left_of_a_block_replaced_meanwhile() {
     assert_eq!(h.outcome(flush), Some(&Ok(())));
     assert_eq!(h.disk[4095], 1, "what was there before the flush is in the core");
 }
-
-#[test]
-fn a_flush_of_a_block_replaced_without_end_says_so() {
-    let mut h = Hand::new();
-    h.fill(0, 4096, 1);
-    h.submit(ReqKind::Flush, 0, 0);
-    h.quiet(false);
-    let flush = h.control(Control::FlushDirty);
-    for _ in 0..100_000 {
-        match h.slot_reads().first() {
-            Some(read) => {
-                let tag = h.pending[*read].1.tag;
-                replaced_meanwhile(&mut h);
-                if let Some(i) = h.pending.iter().position(|p| p.1.tag == tag) {
-                    h.complete(i, false);
-                }
-            }
-            None if h.pending.is_empty() => h.tick(SECOND / 100),
-            None => h.complete(0, false),
-        }
-        if h.outcome(flush).is_some() {
-            break;
-        }
-    }
-    let said = h.outcome(flush).expect("it comes to an end").as_ref().expect_err("not all of it is there");
-    assert!(said.contains("overwritten faster"), "{said}");
-}

@@ -209,7 +209,8 @@ fn compare(
     }
     if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
         let was = &opened.superblock.name;
-        if was != name && !o.force {
+        let is_known = o.expected.as_ref().is_some_and(|last| last.uuid == opened.superblock.uuid_text());
+        if was != name && !is_known && !o.force {
             bail!(
                 "the cache was made for volume '{was}', all {dirty} bytes in it are dirty, and nothing shows that {} is the core that they \
                  belong to: serve it under that name; --force takes it for the right one",

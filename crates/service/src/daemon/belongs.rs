@@ -13,12 +13,19 @@ fn of_others<'a>(name: &'a str, state: &'a State) -> impl Iterator<Item = (&'a S
 }
 
 /// The cache that has to lie at `path` for volume `name` to be served from `core`: its own, or that of a volume that had the core
-/// and the path under another name.
-pub(super) fn expected(name: &str, path: &Path, core: &CoreNames, state: &State) -> Option<LastCache> {
+/// under another name, if it had the path too or is what is `found` there.
+pub(super) fn expected(
+    name: &str,
+    path: &Path,
+    core: &CoreNames,
+    found: Option<&Found>,
+    state: &State,
+) -> Option<LastCache> {
     let own = state.volumes.get(name).and_then(|r| r.cache.as_ref());
     let renamed = || {
         let mut of_core = of_others(name, state).map(|(_, last)| last).filter(|last| last.is_of(core));
-        of_core.find(|last| last.path == path && last.lost().is_some())
+        let is_it = |last: &LastCache| last.path == path || found.is_some_and(|f| f.uuid == last.uuid);
+        of_core.find(|last| is_it(last) && last.lost().is_some())
     };
     own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
 }
@@ -125,10 +132,10 @@ mod tests {
         let text = format!("core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]\n{cache}");
         let config: VolumeConfig = toml::from_str(&text).unwrap();
         let mut options = config.options("b", Leave::default()).unwrap();
-        if let Some(c) = &mut options.cache {
-            c.expected = expected("b", &c.path, core, state);
-        }
         let found = found.map(|uuid| Found { uuid: uuid.to_owned(), by_size: true });
+        if let Some(c) = &mut options.cache {
+            c.expected = expected("b", &c.path, core, found.as_ref(), state);
+        }
         refuse_anothers("b", &options, core, found.as_ref(), state).err().map(|why| why.to_string())
     }
 
@@ -152,7 +159,7 @@ mod tests {
     fn another_cache_at_the_same_path_is_not_the_one() {
         let known = state(&[("a", last("ab", "/dev/sdb", Some(4096)))]);
         let sdb = core("/dev/sdb", &[]);
-        let asked = expected("b", Path::new("/ssd/c"), &sdb, &known);
+        let asked = expected("b", Path::new("/ssd/c"), &sdb, None, &known);
         assert_eq!(asked, Some(last("ab", "/dev/sdb", Some(4096))), "the start looks for this one");
         assert_eq!(said(Some("/ssd/c"), &sdb, Some("ab"), &known), None, "its volume was renamed");
         assert_eq!(said(Some("/ssd/by-id"), &sdb, Some("ab"), &known), None, "and its device");

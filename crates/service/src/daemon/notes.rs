@@ -104,9 +104,11 @@ impl Memory for Notes {
         // A copy: what is asked of the devices may take its time.
         let (core, state) = (o.core.names(), lock(&self.state).clone());
         match &mut o.cache {
-            Some(cache) => {
-                cache.expected = belongs::expected(name, &cache.path, &core, &state);
+            Some(_) => {
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
+                if let Some(cache) = &mut o.cache {
+                    cache.expected = belongs::expected(name, &cache.path, &core, found.as_ref(), &state);
+                }
                 if !leave.force {
                     belongs::refuse_anothers(name, &o, &core, found.as_ref(), &state)?;
                 }

@@ -36,7 +36,7 @@ impl Daemon {
         let state = lock(&self.memory.state).clone();
         let core = options.core.names();
         if let Some(cache) = &mut options.cache {
-            cache.expected = belongs::expected(name, &cache.path, &core, &state);
+            cache.expected = belongs::expected(name, &cache.path, &core, None, &state);
         }
         belongs::refuse_anothers(name, &options, &core, None, &state)?;
         let last = state.volumes.get(name).and_then(|r| r.cache.clone());
