@@ -67,7 +67,7 @@ fn read_table(disk: &Path) {
 }
 
 fn needed() -> Option<String> {
-    let all = ["ceph-volume", "pvcreate", "mkfs.xfs", "blockdev", "losetup"];
+    let all = ["ceph-volume", "udevadm", "pvcreate", "mkfs.xfs", "blockdev", "losetup"];
     let missing = all.into_iter().find(|p| !installed(p))?;
     Some(format!("{missing} is not installed"))
 }
