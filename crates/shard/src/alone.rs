@@ -36,8 +36,8 @@ impl Alone {
         let block = disk.geometry().logical_block;
         let engine = Cached::new(Parts {
             me: 0,
-            router: Router::new(size, block, 1, core.params().seq_promotion),
-            core,
+            router: Router::new(size, block, core.striping(), core.params().seq_promotion),
+            cores: vec![core],
             cache: Port::new(cache.on_ring(CACHE_ID)?),
             disk: Port::new(spec.device(disk, CORE_ID)),
             home_start,
@@ -72,7 +72,7 @@ impl Alone {
 
     /// The shard's numbers.
     pub fn stats(&self) -> Stats {
-        self.engine.engine().stats()
+        self.engine.engines()[0].stats()
     }
 
     fn now(&self) -> u64 {

@@ -1,11 +1,15 @@
-//! One shard of a cache at work: events to the engine, its effects to devices, clients and other threads.
+//! The shards of one thread at work: events to their engines, the engines' effects to devices, clients and other threads.
+//!
+//! A thread has one shard, or all of a volume whose core belongs to one thread. Those share both devices: the top bits of an
+//! operation's tag name the engine that asked for it. What management asks of the thread each of them is told in the same turn,
+//! with no event between, so that a freeze is one moment of all.
 
 use crate::mail::{Ask, Mail, Mailbox, Said, Snapshot};
 use crate::port::Port;
 use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
-use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
-use loligo_cache::{Core, Part, Router};
+use loligo_cache::api::{Control, Dev, Effect, Event, Hint, Joint};
+use loligo_cache::{Core, Part, Router, TAG_BITS};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,11 +39,23 @@ enum Cause {
     Engine,
 }
 
-/// The engine of one thread with everything it works on.
+/// Shards that one thread can have: tags have room for so many.
+pub(crate) const MOST: usize = 1 << (u64::BITS - TAG_BITS);
+
+/// Who waits for what the engines of this thread say.
+#[derive(Debug)]
+struct Asked {
+    said: Sender<Said>,
+    joint: Joint,
+}
+
+/// The engines of one thread with everything they work on.
 #[derive(Debug)]
 pub(crate) struct Cached {
     me: u16,
-    core: Core,
+    cores: Vec<Core>,
+    /// The shard of the first.
+    first: u16,
     router: Router,
     cache: Port,
     disk: Port,
@@ -48,13 +64,14 @@ pub(crate) struct Cached {
     boxes: Arc<[Mailbox]>,
     /// Letters of this turn, by receiver.
     outgoing: Vec<Vec<Mail>>,
-    events: VecDeque<Event>,
+    /// With the engine that each is for.
+    events: VecDeque<(usize, Event)>,
     effects: Vec<Effect>,
     parts: Vec<Part>,
     done: Vec<Completion>,
     /// Status parts under way: id and offset on the volume.
     status: Vec<(ReqId, u64)>,
-    asked: Slab<Sender<Said>>,
+    asked: Slab<Asked>,
     seq_promotion: u32,
 }
 
@@ -62,7 +79,8 @@ pub(crate) struct Cached {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) me: u16,
-    pub(crate) core: Core,
+    /// At least one, at most [`MOST`]: that of the thread's number, or all.
+    pub(crate) cores: Vec<Core>,
     pub(crate) router: Router,
     pub(crate) cache: Port,
     pub(crate) disk: Port,
@@ -74,8 +92,9 @@ impl Cached {
     pub(crate) fn new(p: Parts) -> Cached {
         Cached {
             me: p.me,
-            seq_promotion: p.core.params().seq_promotion,
-            core: p.core,
+            seq_promotion: p.cores[0].params().seq_promotion,
+            first: if p.cores.len() > 1 { 0 } else { p.me },
+            cores: p.cores,
             router: p.router,
             cache: p.cache,
             disk: p.disk,
@@ -99,8 +118,8 @@ impl Cached {
         }
         for mut part in parts.drain(..) {
             part.request.id |= u64::from(self.me) << ORIGIN_SHIFT;
-            if part.shard == self.me {
-                self.part(part.request, part.hint);
+            if let Some(engine) = self.engine_of(part.shard) {
+                self.event_of_part(engine, part.request, part.hint);
             } else {
                 self.outgoing[usize::from(part.shard)].push(Mail::Part(part.request, part.hint));
             }
@@ -108,12 +127,22 @@ impl Cached {
         self.parts = parts;
     }
 
-    /// A part for this shard.
+    /// The engine of `shard`, if this thread has it.
+    fn engine_of(&self, shard: u16) -> Option<usize> {
+        let engine = usize::from(shard.checked_sub(self.first)?);
+        (engine < self.cores.len()).then_some(engine)
+    }
+
+    /// A part from another thread: then this one has one shard.
     pub(crate) fn part(&mut self, req: Request, hint: Hint) {
+        self.event_of_part(0, req, hint);
+    }
+
+    fn event_of_part(&mut self, engine: usize, req: Request, hint: Hint) {
         if matches!(req.kind, ReqKind::Status) {
             self.status.push((req.id, req.offset));
         }
-        self.events.push_back(Event::Submit(req, hint));
+        self.events.push_back((engine, Event::Submit(req, hint)));
     }
 
     /// The answer of another shard to a part that went out from here.
@@ -135,19 +164,23 @@ impl Cached {
         self.disk.poll(ring, now, &mut done);
         self.events.extend(done.drain(..).map(event));
         self.done = done;
-        let offsets = self.events.iter().filter_map(|e| match e {
-            Event::Submit(request, _) if request.len > 0 => Some(request.offset),
-            _ => None,
-        });
-        self.core.prefetch(offsets);
+        for (engine, core) in self.cores.iter().enumerate() {
+            let offsets = self.events.iter().filter_map(|e| match e {
+                (of, Event::Submit(request, _)) if *of == engine && request.len > 0 => Some(request.offset),
+                _ => None,
+            });
+            core.prefetch(offsets);
+        }
         loop {
-            while let Some(event) = self.events.pop_front() {
+            while let Some((engine, event)) = self.events.pop_front() {
                 let cause = if matches!(event, Event::Submit(..)) { Cause::Client } else { Cause::Engine };
-                self.core.step(now, event, &mut self.effects);
-                self.carry_out(cause, ring, now, to);
+                self.cores[engine].step(now, event, &mut self.effects);
+                self.carry_out(engine, cause, ring, now, to);
             }
-            self.core.settle(now, &mut self.effects);
-            self.carry_out(Cause::Engine, ring, now, to);
+            for engine in 0..self.cores.len() {
+                self.cores[engine].settle(now, &mut self.effects);
+                self.carry_out(engine, Cause::Engine, ring, now, to);
+            }
             if self.events.is_empty() {
                 break;
             }
@@ -159,11 +192,12 @@ impl Cached {
         }
     }
 
-    fn carry_out(&mut self, cause: Cause, ring: &mut Ring, now: u64, to: &mut impl Answers) {
+    fn carry_out(&mut self, engine: usize, cause: Cause, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Io(dev, op) => {
+                Effect::Io(dev, mut op) => {
+                    op.tag |= (engine as u64) << TAG_BITS;
                     let port = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
                     match (port.submit(ring, now, op), cause) {
                         (None, _) => {}
@@ -176,15 +210,22 @@ impl Cached {
                     (origin, id) if origin == self.me => self.missed(id),
                     (origin, id) => self.outgoing[usize::from(origin)].push(Mail::Missed(id)),
                 },
-                Effect::Controlled(id, result) => {
-                    if let Some(said) = self.asked.try_remove(id as usize) {
-                        // Nobody may be waiting any more.
-                        let _ = said.send(Said::Done(result));
-                    }
-                }
+                Effect::Controlled(id, result) => self.controlled(id as usize, result),
             }
         }
         self.effects = effects;
+    }
+
+    /// One engine has answered what management asked.
+    fn controlled(&mut self, id: usize, result: Result<(), String>) {
+        let Some(asked) = self.asked.get_mut(id) else { return };
+        if let Some(result) = asked.joint.said(result) {
+            // Nobody may be waiting any more.
+            let _ = asked.said.send(Said::Done(result));
+        }
+        if asked.joint.is_over() {
+            self.asked.remove(id);
+        }
     }
 
     fn answer(&mut self, mut reply: Reply, to: &mut impl Answers) {
@@ -212,34 +253,20 @@ impl Cached {
                     self.seq_promotion = p.seq_promotion;
                     self.router.set_promotion(p.seq_promotion);
                 }
-                let id = self.asked.insert(said) as u64;
-                self.events.push_back(Event::Control(id, control));
+                let joint = Joint::new(&control, self.cores.len());
+                let id = self.asked.insert(Asked { said, joint }) as u64;
+                let engines = 0..self.cores.len();
+                self.events.extend(engines.map(|n| (n, Event::Control(id, control.clone()))));
             }
             Ask::Snapshot => {
-                let mut stats = self.core.stats();
-                self.router.add_to(&mut stats);
-                let snapshot = Snapshot {
-                    stats,
-                    mode: Some(self.core.mode()),
-                    params: self.core.params(),
-                    poisoned: self.core.poisoned().map(str::to_owned),
-                    core_failing: self.core.core_failing().map(str::to_owned),
-                    core_refuses: self.core.core_refuses(),
-                    alone: self.core.alone(),
-                    needs_cache: self.core.needs_cache(),
-                    flush_remaining: self.core.flush_remaining(),
-                    connections,
-                    core_queue_max: self.disk.most,
-                    ram: self.core.ram(),
-                };
                 // Nobody may be waiting any more.
-                let _ = said.send(Said::Snapshot(Box::new(snapshot)));
+                let _ = said.send(Said::Snapshots(self.snapshots(connections)));
             }
             Ask::Reach(bytes) => {
-                let _ = said.send(Said::Done(self.core.reach(bytes).map_err(|e| e.to_string())));
+                let _ = said.send(Said::Done(self.reach(bytes)));
             }
             Ask::Resize(bytes) => {
-                let result = self.core.reach(bytes).map_err(|e| e.to_string());
+                let result = self.reach(bytes);
                 if result.is_ok() {
                     // What was let in before keeps the old end.
                     self.router.resize(bytes);
@@ -258,11 +285,39 @@ impl Cached {
         }
     }
 
+    /// The numbers of each shard; what the thread has for all of them stands in the first.
+    fn snapshots(&self, connections: usize) -> Vec<Snapshot> {
+        let of = |(n, core): (usize, &Core)| {
+            let mut stats = core.stats();
+            if n == 0 {
+                self.router.add_to(&mut stats);
+            }
+            Snapshot {
+                stats,
+                mode: Some(core.mode()),
+                params: core.params(),
+                poisoned: core.poisoned().map(str::to_owned),
+                core_failing: core.core_failing().map(str::to_owned),
+                core_refuses: core.core_refuses(),
+                alone: core.alone(),
+                needs_cache: core.needs_cache(),
+                flush_remaining: core.flush_remaining(),
+                connections: if n == 0 { connections } else { 0 },
+                core_queue_max: self.disk.most,
+                ram: core.ram(),
+            }
+        };
+        self.cores.iter().enumerate().map(of).collect()
+    }
+
+    /// All engines reach as far, or none further than before: what refuses one refuses the first.
+    fn reach(&mut self, bytes: u64) -> Result<(), String> {
+        self.cores.iter_mut().try_for_each(|core| core.reach(bytes)).map_err(|e| e.to_string())
+    }
+
     pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
-        [self.core.next_deadline(now), self.cache.next_deadline(), self.disk.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let engines = self.cores.iter().map(|core| core.next_deadline(now));
+        engines.chain([self.cache.next_deadline(), self.disk.next_deadline()]).flatten().min()
     }
 
     /// Whether there is work that waits for nothing but the next turn.
@@ -280,8 +335,8 @@ impl Cached {
         self.events.is_empty() && self.done.is_empty() && self.cache.is_quiet() && self.disk.is_quiet()
     }
 
-    pub(crate) fn engine(&self) -> &Core {
-        &self.core
+    pub(crate) fn engines(&self) -> &[Core] {
+        &self.cores
     }
 }
 
@@ -290,6 +345,8 @@ fn own(id: ReqId) -> (u16, ReqId) {
     ((id >> ORIGIN_SHIFT) as u16, id & ((1 << ORIGIN_SHIFT) - 1))
 }
 
-fn event(c: Completion) -> Event {
-    Event::Done { tag: c.tag, buf: c.buf, result: c.result }
+/// The engine that asked for an operation which is over, and what it is to hear.
+fn event(c: Completion) -> (usize, Event) {
+    let tag = c.tag & ((1 << TAG_BITS) - 1);
+    ((c.tag >> TAG_BITS) as usize, Event::Done { tag, buf: c.buf, result: c.result })
 }

@@ -1,7 +1,7 @@
 //! What a thread's engine is made of before it is on that thread's ring: at the start, and when it is exchanged.
 
 use crate::bare::Bare;
-use crate::cached::{Cached, Parts};
+use crate::cached::{Cached, MOST, Parts};
 use crate::looper::Engine;
 use crate::mail::Mailbox;
 use crate::port::Port;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Draft {
     me: u16,
-    threads: u16,
     size: u64,
     block: u32,
     core: AnyDevice,
-    cache: Option<(Core, AnyDevice, u64)>,
+    cache: Option<(Vec<Core>, AnyDevice, u64)>,
 }
 
-/// The engines of `threads` threads over `core`, for a volume of `size` bytes in blocks of `block`.
+/// The engines of `threads` threads over `core`, for a volume of `size` bytes in blocks of `block`. Each thread has one shard of
+/// the cache; where there is one thread it has all.
 ///
 /// # Errors
 /// Where the core belongs to one thread and there are more, or the cache has another number of shards.
@@ -47,16 +47,20 @@ pub(crate) fn all(
     let caches: Vec<Option<_>> = match backend {
         Backend::Bare => (0..threads).map(|_| None).collect(),
         Backend::Cached { cache, cores, home_start } => {
-            let part = |c| Ok(Some((c, cache.on_ring(CACHE_ID)?, home_start)));
-            cores.into_iter().map(part).collect::<Result<_, IoError>>()?
+            let shards: Vec<Vec<Core>> =
+                if threads == 1 { vec![cores] } else { cores.into_iter().map(|core| vec![core]).collect() };
+            if shards.len() != threads || shards.iter().any(Vec::is_empty) {
+                return invalid("the cache has another number of shards than the volume has threads");
+            }
+            if shards.iter().any(|cores| cores.len() > MOST) {
+                return invalid("one thread has 32 shards at most");
+            }
+            let part = |cores| Ok(Some((cores, cache.on_ring(CACHE_ID)?, home_start)));
+            shards.into_iter().map(part).collect::<Result<_, IoError>>()?
         }
     };
-    if caches.len() != threads {
-        return invalid("the cache has another number of shards than the volume has threads");
-    }
     let all = devices.into_iter().zip(caches).enumerate().map(|(me, (core, cache))| Draft {
         me: me as u16,
-        threads: threads as u16,
         size,
         block,
         core,
@@ -71,10 +75,15 @@ impl Draft {
         let disk = Port::new(self.core);
         match self.cache {
             None => Engine::Bare(Box::new(Bare::new(disk, self.size))),
-            Some((core, cache, home_start)) => Engine::Cached(Box::new(Cached::new(Parts {
+            Some((cores, cache, home_start)) => Engine::Cached(Box::new(Cached::new(Parts {
                 me: self.me,
-                router: Router::new(self.size, self.block, self.threads, core.params().seq_promotion),
-                core,
+                router: Router::new(
+                    self.size,
+                    self.block,
+                    cores[0].striping(),
+                    cores[0].params().seq_promotion,
+                ),
+                cores,
                 cache: Port::new(cache),
                 disk,
                 home_start,

@@ -256,6 +256,11 @@ impl Config {
         }
     }
 
+    /// Exponent of the windows in a stripe, from what is drawn already.
+    pub fn stripe(&self) -> u8 {
+        (self.core.size / u64::from(self.core.logical_block) / 7 % 3) as u8
+    }
+
     /// A share of a pool, which grows and shrinks all the time, by `chance`.
     fn in_a_pool(&mut self, chance: u64) {
         self.share = chance.is_multiple_of(5) && self.load.cools_one_in == 0;

@@ -10,7 +10,6 @@ use loligo_cache::page::PER_PAGE;
 use loligo_cache::recover::{RecoverError, Report};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
-use loligo_cache::units::Stripe;
 use loligo_cache::{Alone, Config as CoreConfig, Core, Router};
 use std::ops::Range;
 
@@ -46,6 +45,7 @@ impl Engine for Loligo {
             core: CoreIdentity { size: cfg.core.size, id: String::new() },
             line_size: cfg.line_size,
             shards: cfg.shards,
+            stripe: cfg.stripe(),
             mode: cfg.mode,
             core_reserve: cfg.core_reserve,
             journal_len: cfg.journal_len,
@@ -86,8 +86,12 @@ impl Engine for Loligo {
         let configs: Vec<CoreConfig> = (0..cfg.shards).map(of_shard).collect();
         let superblock = opened.superblock;
         let cores = configs.into_iter().zip(opened.shards).map(|(c, r)| Core::new(c, r)).collect();
-        let router =
-            Router::new(superblock.home_length, cfg.core.logical_block, cfg.shards, cfg.params.seq_promotion);
+        let router = Router::new(
+            superblock.home_length,
+            cfg.core.logical_block,
+            superblock.striping(),
+            cfg.params.seq_promotion,
+        );
         Ok(Loligo { superblock, router, cores, report, was_clean })
     }
 
@@ -145,12 +149,12 @@ impl Engine for Loligo {
     }
 
     fn freezes(&self) -> bool {
-        self.cores.len() == 1
+        true
     }
 
     fn has_sector(&self, sector: u32) -> bool {
         let offset = u64::from(sector) * 512;
-        self.cores[usize::from(Stripe::owner(offset, self.superblock.layout.shards))].has_sector(offset)
+        self.cores[usize::from(self.superblock.striping().owner(offset))].has_sector(offset)
     }
 
     fn audit(&self, shard: usize) -> Result<(), String> {

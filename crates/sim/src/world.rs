@@ -414,7 +414,7 @@ impl<E: Engine> World<E> {
                 let rest = batch.split_off(at + 1);
                 let turn = batch.pop();
                 self.run(shard, std::mem::replace(&mut batch, rest))?;
-                self.run(shard, turn.into_iter().collect())?;
+                self.turn(shard, turn)?;
             }
             self.run(shard, batch)?;
         }
@@ -427,7 +427,7 @@ impl<E: Engine> World<E> {
         }
         if let Some(f) = &mut self.freezing {
             match batch[0] {
-                Event::Control(_, Control::Freeze) => f.moment = Some(self.oracle.time()),
+                Event::Control(_, Control::Freeze) => f.moment = f.moment.or(Some(self.oracle.time())),
                 Event::Control(_, Control::Thaw) => f.held = false,
                 _ => {}
             }
@@ -456,10 +456,6 @@ impl<E: Engine> World<E> {
                 Effect::Io(Dev::Core, op) if held && op.is_mutation() => {
                     return Err(format!("{:?} at {} for a frozen core", op.kind, op.offset));
                 }
-                Effect::Controlled(id, result) if self.freezing.as_ref().is_some_and(|f| f.id == id) => {
-                    self.frozen(result.clone())?;
-                    self.send_back(shard, Out::Controlled(id, result));
-                }
                 Effect::Io(Dev::Core, op) if lost && (op.is_mutation() || op.is_empty()) => {
                     return Err(format!("{:?} at {} for a core that is not ours", op.kind, op.offset));
                 }
@@ -483,7 +479,11 @@ impl<E: Engine> World<E> {
                 // Statistics only.
                 Effect::Missed(_) => {}
                 Effect::Answer(reply) => self.send_back(shard, Out::Reply(reply)),
-                Effect::Controlled(id, result) => self.send_back(shard, Out::Controlled(id, result)),
+                Effect::Controlled(id, result) => {
+                    if self.said(id, &result)? {
+                        self.send_back(shard, Out::Controlled(id, result));
+                    }
+                }
             }
         }
         Ok(())
