@@ -480,8 +480,8 @@ impl<E: Engine> World<E> {
                 Effect::Missed(_) => {}
                 Effect::Answer(reply) => self.send_back(shard, Out::Reply(reply)),
                 Effect::Controlled(id, result) => {
-                    if self.said(id, &result)? {
-                        self.send_back(shard, Out::Controlled(id, result));
+                    if let Some(by) = self.said(shard, id, &result)? {
+                        self.send_back(by, Out::Controlled(id, result));
                     }
                 }
             }

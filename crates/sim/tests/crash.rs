@@ -56,6 +56,7 @@ const PATHS: [&str; 46] = [
     "recovery: clean blocks dropped",
     "recovery: older image entries",
     "recovery: records dropped",
+    "several shards frozen",
     "share grew",
     "share shrank",
     "shrink given up",

@@ -68,18 +68,24 @@ impl<E: Engine> World<E> {
             .try_for_each(|s| self.run(s, vec![Event::Control(id, control.clone())]))
     }
 
-    /// A shard says of a freeze or its end what came of it. Whether that is the answer of all of them.
-    pub(super) fn said(&mut self, id: ControlId, result: &Result<(), String>) -> Result<bool, Wrong> {
-        let Some(f) = &mut self.freezing else { return Ok(true) };
+    /// A shard says what came of a management request. In whose turn that is told: of a freeze or its end in the first's, once it
+    /// is the answer of all of them.
+    pub(super) fn said(
+        &mut self,
+        shard: usize,
+        id: ControlId,
+        result: &Result<(), String>,
+    ) -> Result<Option<usize>, Wrong> {
+        let Some(f) = &mut self.freezing else { return Ok(Some(shard)) };
         if f.thaw == Some(id) {
-            return Ok(f.thawed.said(result.clone()).is_some());
+            return Ok(f.thawed.said(result.clone()).map(|_| 0));
         }
         if f.id != id {
-            return Ok(true);
+            return Ok(Some(shard));
         }
         match f.joint.said(result.clone()) {
-            Some(all) => self.frozen(all).map(|()| true),
-            None => Ok(false),
+            Some(all) => self.frozen(all).map(|()| Some(0)),
+            None => Ok(None),
         }
     }
 
@@ -98,6 +104,9 @@ impl<E: Engine> World<E> {
         }
         f.held = true;
         self.marks.hit("frozen");
+        if self.inbox.len() > 1 {
+            self.marks.hit("several shards frozen");
+        }
         if self.core.is_changing() {
             return Err("the core is said to be frozen, and is being changed".into());
         }
