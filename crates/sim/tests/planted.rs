@@ -133,3 +133,8 @@ fn a_bridged_read_without_a_fallback_is_caught() {
 fn engines_of_two_kinds_after_a_broken_exchange_are_caught() {
     is_caught_in(Bug::MixedEngines, (WIDE..WIDE + WIDE_SEEDS).collect());
 }
+
+#[test]
+fn a_cache_that_is_taken_away_and_not_wiped_is_caught() {
+    is_caught_in(Bug::DetachedUnwiped, (WIDE..WIDE + SEEDS).collect());
+}
