@@ -30,6 +30,8 @@ if [ ! -e "$root.done" ]; then
     touch "$root.done"
 fi
 export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig
+# What OpenSSL's headers say of one kind of machine lies in a folder of its own.
+export CFLAGS_aarch64_unknown_linux_gnu=-I$root/usr/include/aarch64-linux-gnu
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $root"
 # A test of any mixture that is refused a ring has found nothing.
