@@ -4,7 +4,7 @@
 //! A structure is composed and read in its *plain* form, that of format version 1. On a device it has been *sealed* since
 //! version 2: the guard, with its fields around it.
 
-use loligo_block::crc32c;
+use loligo_block::{IoError, SECTOR, SyncIo, crc32c};
 
 /// First bytes: what LVM1 wrote at the start of its members. No program uses such a device any more, and all that look for
 /// free ones know it.
@@ -84,6 +84,14 @@ pub(crate) fn newest<T, E>(
     best.map(|(_, copy)| copy)
 }
 
+/// Where two copies are written, in order: the one that counts last, by the generation of each that is sound. A write that
+/// is cut off, and one that fails again and again, must not meet the only sound copy. Of equals the one at the start of the
+/// device is the last.
+pub(crate) fn order(places: [u64; 2], mut sound: impl FnMut(u64) -> Option<u64>) -> [u64; 2] {
+    let [start, end] = places;
+    if sound(end) > sound(start) { [start, end] } else { [end, start] }
+}
+
 fn half(raw: &[u8], at: usize) -> u32 {
     raw.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
@@ -142,6 +150,23 @@ impl Form {
         let crc = checksum(&o, PLAIN_CRC_AT);
         o[PLAIN_CRC_AT..FIELDS].copy_from_slice(&crc.to_le_bytes());
         o
+    }
+
+    /// Writes the copy `raw` to `at`, durably. Where nothing of its kind is, it appears whole or not at all: the sector with its
+    /// magic comes last.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn put(&self, dev: &mut dyn SyncIo, at: u64, raw: &[u8]) -> Result<(), IoError> {
+        let mut there = vec![0; raw.len()];
+        if dev.read_at(at, &mut there).is_err() || !self.begins(&there) {
+            let mut headless = raw.to_vec();
+            headless[..SECTOR as usize].fill(0);
+            dev.write_at(at, &headless)?;
+            dev.flush()?;
+        }
+        dev.write_at(at, raw)?;
+        dev.flush()
     }
 
     /// The plain form of what is on a device; `raw` may be anything.
@@ -219,9 +244,10 @@ pub(crate) mod power {
         change(&mut dev);
         let mut now = before.to_vec();
         for (at, data) in dev.writes {
+            let was = now.clone();
             for mask in 0..1u32 << (data.len() / 512) {
                 for (n, sector) in data.chunks(512).enumerate() {
-                    let old = &before[at + n * 512..][..512];
+                    let old = &was[at + n * 512..][..512];
                     let is = if mask & 1 << n != 0 { sector } else { old };
                     now[at + n * 512..][..512].copy_from_slice(is);
                 }
@@ -229,7 +255,7 @@ pub(crate) mod power {
             }
             now[at..at + data.len()].copy_from_slice(&data);
         }
-        assert!(now == dev.bytes, "each place is written once");
+        assert!(now == dev.bytes, "the writes are the change");
     }
 }
 

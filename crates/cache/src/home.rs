@@ -1,7 +1,7 @@
 //! The label at the start of a core whose content begins behind it: a raw disk that shows nobody's signature but ours, and
 //! remembers which cache may hold what it lacks (docs/format.md, section 11).
 
-use crate::guard::{Form, newest};
+use crate::guard::{Form, newest, order};
 use crate::record::u32_at;
 use crate::superblock::{SUPERBLOCK, SuperError};
 use crate::units::is_counted;
@@ -84,6 +84,13 @@ impl HomeLabel {
         Ok(HomeLabel { generation, cache, name, home_start, dirty_bytes, through: raw[57] != 0 })
     }
 
+    /// The generation of the copy at `at`, if that is sound.
+    fn sound_at(core: &mut dyn SyncIo, at: u64) -> Option<u64> {
+        let mut raw = vec![0; LABEL];
+        core.read_at(at, &mut raw).ok()?;
+        HomeLabel::decode(&raw).ok().map(|have| have.generation)
+    }
+
     /// The newest valid copy on a core, or the label of one whose content begins at byte 0.
     ///
     /// # Errors
@@ -113,17 +120,15 @@ impl HomeLabel {
         newest(copies, SuperError::says).unwrap_or(Err(SuperError::Absent))
     }
 
-    /// Writes both copies, one after the other, so that one of them is whole at any time.
+    /// Writes both copies, one after the other, so that one of them is whole at any time: the one that counts
+    /// is the last.
     ///
     /// # Errors
     /// Those of the device.
     pub fn store(&mut self, core: &mut dyn SyncIo) -> Result<(), IoError> {
+        let places = order(COPIES, |at| HomeLabel::sound_at(core, at));
         self.generation += 1;
-        for at in COPIES.into_iter().rev() {
-            core.write_at(at, &self.copy_at(at))?;
-            core.flush()?;
-        }
-        Ok(())
+        places.into_iter().try_for_each(|at| FORM.put(core, at, &self.copy_at(at)))
     }
 
     /// Takes the label away from a core; with that of a core whose content begins at byte 0, its first block.
@@ -283,6 +288,28 @@ mod tests {
             let found = HomeLabel::load(dev).unwrap();
             assert_eq!(HomeLabel { generation: 4, ..found }, label());
         });
+    }
+
+    #[test]
+    fn a_store_that_is_cut_off_spares_the_only_copy_that_counts() {
+        let mut sound = vec![0; (512 << 10) + LABEL];
+        label().store(&mut sound).unwrap();
+        let was = HomeLabel::load(&mut sound).unwrap();
+        let older = HomeLabel { generation: was.generation - 1, ..was.clone() };
+        for at in COPIES {
+            for other in [vec![1; LABEL], older.copy_at(at)] {
+                let mut before = sound.clone();
+                before.write_at(at, &other).unwrap();
+                // The name reaches into the second sector.
+                let mut next = HomeLabel { name: "y".repeat(252), dirty_bytes: None, ..was.clone() };
+                let after = HomeLabel { generation: was.generation + 1, ..next.clone() };
+                let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();
+                crate::guard::power::cuts(&before, store, |dev| {
+                    let found = HomeLabel::load(dev).unwrap();
+                    assert!(found == was || found == after, "{found:?}");
+                });
+            }
+        }
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! The superblock: what cache this is, of which core, and how it was left. Two copies, written one after the other
 //! with a flush between; the valid one of the higher generation counts.
 
-use crate::guard::{Form, Says, Unsealed, newest};
+use crate::guard::{Form, Says, Unsealed, newest, order};
 use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
@@ -250,6 +250,13 @@ impl Superblock {
         u64_at(&FORM.spread(raw), 40).unwrap_or(0)
     }
 
+    /// The generation of the copy at `at`, if that is sound.
+    fn sound_at(dev: &mut dyn SyncIo, at: u64) -> Option<u64> {
+        let mut raw = vec![0; SUPERBLOCK];
+        dev.read_at(at, &mut raw).ok()?;
+        Superblock::decode(&raw).ok().map(|have| have.generation)
+    }
+
     /// The newest valid copy on the device. One that cannot be read is a damaged one, unless the device is gone.
     ///
     /// # Errors
@@ -271,18 +278,16 @@ impl Superblock {
     }
 
     /// Writes both copies, one after the other with a flush behind each; the generation goes up by one. The one at the
-    /// start of the device comes last: a format cut off while the first is written leaves a start without a trace.
+    /// start of the device comes last: a format cut off while the first is written leaves a start without a trace. It
+    /// comes first where the other one counts.
     ///
     /// # Errors
     /// Those of the device.
     pub fn store(&mut self, dev: &mut dyn SyncIo) -> Result<(), IoError> {
+        let places = order(SUPERBLOCKS, |at| Superblock::sound_at(dev, at));
         self.generation += 1;
         let raw = self.encode();
-        for at in SUPERBLOCKS.into_iter().rev() {
-            dev.write_at(at, &raw)?;
-            dev.flush()?;
-        }
-        Ok(())
+        places.into_iter().try_for_each(|at| FORM.put(dev, at, &raw))
     }
 }
 
@@ -401,6 +406,41 @@ mod tests {
             let found = Superblock::load(dev).unwrap();
             assert_eq!(Superblock { generation: sb().generation, ..found }, sb());
         });
+    }
+
+    #[test]
+    fn a_store_that_is_cut_off_spares_the_only_copy_that_counts() {
+        let mut sound = vec![0; (512 << 10) + SUPERBLOCK];
+        sb().store(&mut sound).unwrap();
+        let was = Superblock::load(&mut sound).unwrap();
+        let older = Superblock { generation: 2, clean: false, ..sb() }.encode();
+        for at in SUPERBLOCKS {
+            for other in [vec![1; SUPERBLOCK], older.clone()] {
+                let mut before = sound.clone();
+                before.write_at(at, &other).unwrap();
+                // Both sectors of it change.
+                let mut next = Superblock { finals: vec![7, 8], clean: false, ..was.clone() };
+                let after = Superblock { generation: 5, ..next.clone() };
+                let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();
+                crate::guard::power::cuts(&before, store, |dev| {
+                    let found = Superblock::load(dev).unwrap();
+                    assert!(found == was || found == after, "{found:?}");
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_cache_that_is_made_or_comes_back_is_there_or_not_at_any_time() {
+        for junk in [0, 1] {
+            let before = vec![junk; (512 << 10) + SUPERBLOCK];
+            let mut next = sb();
+            let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();
+            crate::guard::power::cuts(&before, store, |dev| match Superblock::load(dev) {
+                Ok(found) => assert_eq!(Superblock { generation: 3, ..found }, sb()),
+                Err(why) => assert_eq!(why, SuperError::Absent),
+            });
+        }
     }
 
     #[test]
