@@ -346,9 +346,14 @@ pub fn recover(
     if !planted(plan.bug, Bug::RecordWithoutData) {
         verify(cache, plan, &mut r, &mut report)?;
     }
-    if !r.intents.is_empty() {
+    let gave_up = report.frames_lost > 0;
+    if gave_up || !r.intents.is_empty() {
         // What the core holds there may not be durable yet: it must be before anything read from it is trusted.
         core.flush()?;
+    }
+    if gave_up {
+        drop_all_clean(plan, &mut r, &mut report);
+    } else if !r.intents.is_empty() {
         drop_distrusted(plan, &mut r, &mut report);
     }
     let mut slots = Slots::new(plan.layout.slots, plan.layout.limit);
@@ -497,6 +502,20 @@ fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {
         } else if meta.valid != meta.dirty {
             // The core may have lost what its clean sectors hold: they are written again with the others.
             r.index.put(block, Meta { dirty: meta.valid, ..meta });
+            r.touch(slot);
+        }
+    }
+}
+
+/// Forgets every clean sector. What was lost of the journal may have said that the core has newer ones.
+fn drop_all_clean(plan: &Plan, r: &mut Replay, report: &mut Report) {
+    for slot in 0..plan.layout.slots {
+        let Some((block, meta)) = r.index.entry(slot) else { continue };
+        if meta.dirty == 0 {
+            r.forget(block, slot);
+            report.clean_dropped += 1;
+        } else if meta.valid != meta.dirty {
+            r.index.put(block, Meta { valid: meta.dirty, ..meta });
             r.touch(slot);
         }
     }

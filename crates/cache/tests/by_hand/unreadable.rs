@@ -2,7 +2,9 @@
 
 use crate::hand::Hand;
 use loligo_block::{IoError, IoKind, ReqKind, SyncIo};
+use loligo_cache::api::Control;
 use loligo_cache::layout::ShardLayout;
+use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::record::{JournalId, parse};
@@ -60,6 +62,10 @@ impl Killed {
             h.quiet(false);
         }
         assert_eq!(h.shard.dirty_blocks(), 64);
+        Killed::of(h)
+    }
+
+    fn of(mut h: Hand) -> Killed {
         let mut bytes = std::mem::take(&mut h.cache);
         let sb = Superblock::load(&mut bytes).unwrap();
         let id = JournalId { cache: sb.cache_id(), shard: 0 };
@@ -125,4 +131,51 @@ fn an_unreadable_frame_is_given_up_by_force_alone() {
             assert!(lost > 0 && (dirty == 0 || at != frames[0].start), "{dirty} {lost}");
         }
     }
+}
+
+/// A core whose last content was written through, and whose cache had older content of it before. The record of the newer one lies
+/// behind a frame that cannot be read.
+#[test]
+fn nothing_clean_is_believed_once_frames_are_given_up() {
+    let written_through = || {
+        let mut h = Hand::new();
+        h.fill(0, 3 * 4096, 1);
+        h.quiet(false);
+        h.control(Control::FlushDirty);
+        h.quiet(false);
+        let stop = h.control(Control::Stop);
+        h.quiet(false);
+        assert_eq!(h.outcome(stop), Some(&Ok(())));
+        let mut h = h.again(Hand::DEVICES);
+        h.control(Control::SetMode(Mode::Wt));
+        h.quiet(false);
+        h.fill(0, 3 * 4096, 2);
+        h.quiet(false);
+        h.submit(ReqKind::Flush, 0, 0);
+        h.quiet(false);
+        assert_eq!((h.shard.dirty_blocks(), h.disk[0]), (0, 2));
+        h
+    };
+    let h = written_through();
+    let frames = Killed::of(h).frames();
+    let mut given_up = 0;
+    for frame in frames {
+        let h = written_through();
+        let mut dev = Spotty { bytes: h.cache, bad: frame.start..frame.start + 512 };
+        let (mut disk, sb) = (h.disk, Superblock::load(&mut dev).unwrap());
+        let o = OpenOptions { force: true, params: Params::default(), bug: None };
+        let opened = open::open(&mut dev, &mut disk, sb, &o).expect("forced");
+        given_up += opened.report.frames_lost;
+        let shard = opened.into_cores(Mode::Wb, &o, &Hand::DEVICES).1.remove(0);
+        let mut h = Hand { shard, cache: dev.bytes, disk, ..Hand::new() };
+        assert_eq!(h.read(0), Ok(2), "older than what the core has");
+        // A sector of one block, and two blocks around one that could be written along with them.
+        h.fill(512, 512, 3);
+        h.fill(2 * 4096, 4096, 3);
+        h.quiet(false);
+        h.control(Control::FlushDirty);
+        h.quiet(false);
+        assert_eq!([0, 512, 1024, 4096, 8192].map(|at| h.disk[at]), [2, 3, 2, 2, 3]);
+    }
+    assert!(given_up > 0);
 }
