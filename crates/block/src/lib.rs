@@ -26,7 +26,8 @@ pub use crc::{crc32c, crc32c_append};
 pub use device::{AnyDevice, Device};
 pub use error::{IoError, IoKind};
 pub use file::{
-    DeviceFile, DioAlign, Identity, OpenOptions, SIGNATURE_PROBE, SyncFile, foreign_signature, names_of,
+    DeviceFile, DioAlign, Identity, OpenOptions, SIGNATURE_PROBE, SyncFile, foreign_signature,
+    known_signature, names_of,
 };
 pub use geometry::{Geometry, SECTOR};
 pub use hdd::{Finished, HddDevice, HddKind, HddModel, HddParams, Rpm};

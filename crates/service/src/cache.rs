@@ -18,7 +18,7 @@ use loligo_block::{
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, FormatOptions};
-use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
+use loligo_cache::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock};
 use loligo_cache::units::BLOCK;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -144,6 +144,15 @@ pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock
         Found::Blank | Found::Foreign(_) | Found::Damaged(_) => None,
     };
     Ok((Some(place), found))
+}
+
+/// What a cache that exists, and is not to be made anew, remembers of its core. What refuses it is said later, with its reason.
+pub(crate) fn remembers(o: &CacheOptions) -> Option<CoreIdentity> {
+    if o.create {
+        return None;
+    }
+    let (_, found) = peek(o).ok()?;
+    found.filter(|sb| !o.replaces(sb)).map(|sb| sb.core)
 }
 
 /// Refuses what a start would, in so far as that is seen without a device that is in use.

@@ -135,11 +135,17 @@ impl OpenCore {
     }
 }
 
-/// Opens and locks a device of this host. With `home_offset` the content of a new core begins there.
+/// Opens and locks a device of this host. With `home_offset` the content of a new core begins there. `of_cache` is asked what its
+/// cache remembers of it.
 ///
 /// # Errors
 /// Where it is not there, or in use.
-pub(crate) fn open(spec: DeviceSpec, home_offset: Option<u64>, force: bool) -> Result<OpenCore> {
+pub(crate) fn open(
+    spec: DeviceSpec,
+    home_offset: Option<u64>,
+    force: bool,
+    of_cache: impl FnOnce() -> Option<CoreIdentity>,
+) -> Result<OpenCore> {
     let file = match DeviceFile::open(spec.path(), &OpenOptions::default()) {
         Ok(file) => file,
         Err(e) if !spec.path().exists() => {
@@ -153,7 +159,8 @@ pub(crate) fn open(spec: DeviceSpec, home_offset: Option<u64>, force: bool) -> R
         say!("warning: {warning}");
     }
     let known_as = file.identity().clone();
-    let (file, home) = Home::find(file, home_offset, force)?;
+    let begins = || start_of(&of_cache()?, &known_as);
+    let (file, home) = Home::find(file, home_offset, force, begins)?;
     let start = home.as_ref().map_or(0, Home::start);
     let identity = CoreIdentity { size: file.geometry().size, id: identity_text(&known_as, start) };
     Ok(OpenCore {
@@ -177,6 +184,17 @@ fn identity_text(identity: &Identity, start: u64) -> String {
         (Identity::Device { id, offset }, start) => format!("{id}+{}", offset + start),
         (Identity::Size(_), 0) => String::new(),
         (Identity::Size(_), start) => format!("{BEHIND}{start}"),
+    }
+}
+
+/// Where the content of a core begins that is remembered as `was`; nothing where that is another one.
+fn start_of(was: &CoreIdentity, is: &Identity) -> Option<u64> {
+    match is {
+        Identity::Device { id, offset } => {
+            was.id.strip_prefix(&format!("{id}+"))?.parse::<u64>().ok()?.checked_sub(*offset)
+        }
+        Identity::Size(_) if was.id.is_empty() => Some(0),
+        Identity::Size(_) => was.id.strip_prefix(BEHIND)?.parse().ok(),
     }
 }
 

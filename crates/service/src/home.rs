@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::HEAD;
 use loligo_block::{
     CacheDevice, CoreFile, DeviceFile, SIGNATURE_PROBE, SyncFile, SyncIo, Veil, foreign_signature,
+    known_signature,
 };
 use loligo_cache::home::{HomeLabel, MAX_HOME, MIN_HOME};
 use loligo_cache::superblock::{SuperError, Superblock};
@@ -32,7 +33,8 @@ pub(crate) struct Home {
 
 impl Home {
     /// Looks for a label on `whole`, or takes place for one of `wanted` bytes (0: in the content's first block). The core's content
-    /// with it; without either the device is the content.
+    /// with it; without either the device is the content. `begins` is asked whether its cache knows where that begins, since
+    /// clients may have written anything, a label too.
     ///
     /// # Errors
     /// Where the label is damaged or another than wanted, or its place is somebody else's.
@@ -40,10 +42,14 @@ impl Home {
         whole: DeviceFile,
         wanted: Option<u64>,
         force: bool,
+        begins: impl FnOnce() -> Option<u64>,
     ) -> Result<(CoreFile, Option<Home>)> {
         let path = whole.path().display().to_string();
         let (label, found) = match HomeLabel::load(&mut SyncFile::new(whole.clone())) {
             Ok(label) if label.home_start == 0 => return Home::veiled(whole, wanted),
+            Ok(label) if wanted.is_none() && is_content(&whole, &label, begins())? => {
+                return Ok((whole.into(), None));
+            }
             // With that order its second copy is content.
             Ok(_) if wanted == Some(0) && !begins_with_label(&whole)? => return Home::veiled(whole, wanted),
             Ok(label) => {
@@ -317,6 +323,27 @@ fn is_veiled(block: &[u8]) -> bool {
     loligo_cache::veil::is_label(block)
 }
 
+/// Whether a label whose content would begin behind it lies in somebody's content. The cache knows best. Without one, a second copy
+/// alone says nothing where the device begins with something else: it was left behind.
+fn is_content(whole: &DeviceFile, label: &HomeLabel, begins: Option<u64>) -> Result<bool> {
+    if let Some(start) = begins {
+        return Ok(start != label.home_start);
+    }
+    if begins_with_label(whole)? {
+        return Ok(false);
+    }
+    let mut head = vec![0; SIGNATURE_PROBE];
+    SyncFile::new(whole.clone()).read_at(0, &mut head).context("the core cannot be read")?;
+    let Some(what) = known_signature(&head) else { return Ok(false) };
+    let (path, n) = (whole.path().display(), label.home_start);
+    say!(
+        "warning: {path} holds {what}, and at 512 KiB the second copy of a label of volume '{}', which is taken for left behind: the \
+         content begins at byte 0. If it begins behind the label: --home-offset {n}",
+        label.name
+    );
+    Ok(true)
+}
+
 fn begins_with_label(whole: &DeviceFile) -> Result<bool> {
     Ok(loligo_cache::home::is_label(&first_block(whole)?))
 }
@@ -356,4 +383,47 @@ fn head_holds_data(whole: &DeviceFile, bytes: u64) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loligo_block::OpenOptions;
+
+    const SIZE: usize = 4 << 20;
+    const HOME: u64 = MIN_HOME;
+
+    /// A disk that had a label of `HOME` bytes, and what is at its start since.
+    fn disk(start: &[u8]) -> (tempfile::TempDir, DeviceFile) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("core");
+        let mut bytes = vec![0; SIZE];
+        HomeLabel { home_start: HOME, ..nobodys() }.store(&mut bytes).unwrap();
+        bytes[..start.len()].copy_from_slice(start);
+        std::fs::write(&path, bytes).unwrap();
+        (dir, DeviceFile::open(&path, &OpenOptions::default()).unwrap())
+    }
+
+    /// Where its content begins, for who has heard this of the cache.
+    fn begins(start: &[u8], wanted: Option<u64>, of_cache: Option<u64>) -> u64 {
+        let (_dir, device) = disk(start);
+        let (_, home) = Home::find(device, wanted, false, || of_cache).unwrap();
+        home.map_or(0, |home| home.start())
+    }
+
+    #[test]
+    fn a_second_copy_that_was_left_behind_makes_no_label() {
+        let xfs = [&b"XFSB"[..], &[0; 4092]].concat();
+        assert_eq!(begins(&xfs, None, None), 0);
+        assert_eq!(begins(&xfs, Some(HOME), None), HOME, "whoever says so has it");
+        assert_eq!(begins(&xfs, None, Some(HOME)), HOME, "its cache knows");
+        assert_eq!(begins(&[0xa5; 4096], None, None), HOME, "nobody's signature");
+        assert_eq!(begins(&[], None, None), HOME);
+    }
+
+    #[test]
+    fn a_label_that_a_client_wrote_is_content() {
+        assert_eq!(begins(&[], None, Some(0)), 0);
+        assert_eq!(begins(&[], None, Some(HOME)), HOME);
+    }
 }

@@ -247,7 +247,8 @@ impl Volume {
         // In this order: a refusal further down must let go of the core before the image that it reads can be closed.
         let (mut image, mut core) = match &options.core {
             CoreSpec::Device(spec) => {
-                (None, core::open(spec.clone(), options.home_offset, options.is_forced())?)
+                let of_cache = || cache::remembers(options.cache.as_ref()?);
+                (None, core::open(spec.clone(), options.home_offset, options.is_forced(), of_cache)?)
             }
             CoreSpec::Image(spec) => {
                 let (core, held) = rbd::open(&options, spec)?;

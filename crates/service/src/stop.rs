@@ -74,6 +74,9 @@ pub(crate) fn stop(
     let home = core.home.filter(|_| held.is_some() && !void);
     drop((core.backing, core.cache_file));
     if let Err(why) = stopped {
+        if held.is_none() {
+            bail!("what was written since the last flush may be lost: {why}");
+        }
         bail!(
             "the cache could not be stopped cleanly: {why}. Everything acknowledged before that is on it; mend the \
              device, then start again: that recovers"

@@ -86,6 +86,10 @@ impl Bare {
                 self.engine.resize(bytes);
                 Said::Done(Ok(()))
             }
+            // The core would say that it is flushed: it has told of the failure already.
+            Ask::Control(Control::Stop) => {
+                Said::Done(self.engine.failed().map_or(Ok(()), |why| Err(why.to_owned())))
+            }
             Ask::Control(_)
             | Ask::Reach(_)
             | Ask::Pause

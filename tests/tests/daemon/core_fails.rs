@@ -56,6 +56,17 @@ impl Breakable {
         Some(Breakable { site, fs, device })
     }
 
+    /// The same without caches.
+    fn bare() -> Option<Breakable> {
+        let b = Breakable::new("wb")?;
+        let file = b.site.path("loligod.toml");
+        let text = std::fs::read_to_string(&file).expect("a configuration");
+        let of_cache = |line: &&str| ["cache", "mode"].iter().any(|key| line.starts_with(key));
+        let bare: Vec<_> = text.lines().filter(|line| !of_cache(line)).collect();
+        std::fs::write(file, bare.join("\n")).expect("a configuration");
+        Some(b)
+    }
+
     fn fail(&self, part: Part) {
         self.fs.power().fail("core", part);
     }
@@ -143,6 +154,36 @@ fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
     b.fs.power().mend();
     b.site.ok(&["volume", "start", "a"]);
     b.site.verified("a", &mut history, Some(Crash::Killed));
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_flush_that_fails_while_a_cache_is_made_is_not_forgotten() {
+    let Some(b) = Breakable::bare() else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..64, true).expect("written");
+    let large = b.site.path("large").display().to_string();
+    let args = ["volume", "attach", "a", "--cache", &large, "--cache-size", "1g", "--mode", "wb"];
+    let mut attach = b.site.command(&args).stderr(Stdio::piped()).spawn().expect("it runs");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while std::fs::metadata(&large).map_or(0, |m| std::os::unix::fs::MetadataExt::blocks(&m)) < 1 << 15 {
+        assert!(Instant::now() < deadline, "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    b.fail(Part::Flushes);
+    let mut load = b.site.load("a");
+    load.write(&mut history, 64..128, false).expect("nothing is flushed");
+    load.flush(&mut history).expect_err("the core fails");
+    b.fs.power().mend();
+    let mut words = String::new();
+    std::io::Read::read_to_string(&mut attach.stderr.take().expect("a pipe"), &mut words).expect("text");
+    assert!(!attach.wait().expect("it ends").success(), "what is lost would be forgotten: {words}");
+    assert!(words.contains("acknowledges nothing any more"), "{words}");
+    b.site.load("a").flush(&mut history).expect_err("the next flush cannot vouch for it");
+    let said = b.site.refused(&["volume", "stop", "a"]);
+    assert!(said.contains("since the last flush may be lost"), "{said}");
+    b.site.ok(&["volume", "start", "a"]);
     daemon.stop().expect("a clean stop");
 }
 

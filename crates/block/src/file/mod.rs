@@ -16,7 +16,7 @@ mod writeback;
 pub use identity::Identity;
 pub use names::names_of;
 pub use open::OpenOptions;
-pub use signature::{SIGNATURE_PROBE, foreign_signature};
+pub use signature::{SIGNATURE_PROBE, foreign_signature, known_signature};
 pub use sync::SyncFile;
 
 use crate::{Geometry, IoError, IoKind};

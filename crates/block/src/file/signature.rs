@@ -50,6 +50,11 @@ const ZFS_UBERBLOCK: u64 = 0x00ba_b10c;
 
 /// What is on a device that starts with `head` (up to [`SIGNATURE_PROBE`] bytes), `None` when all of it is zero.
 pub fn foreign_signature(head: &[u8]) -> Option<&'static str> {
+    known_signature(head).or_else(|| head.iter().any(|b| *b != 0).then_some("unknown data"))
+}
+
+/// The same, where it is known whose it is.
+pub fn known_signature(head: &[u8]) -> Option<&'static str> {
     let at = |offset: usize, len: usize| head.get(offset..offset + len);
     if let Some((name, ..)) = MARKS.iter().find(|(_, offset, mark)| at(*offset, mark.len()) == Some(*mark)) {
         return Some(name);
@@ -63,10 +68,7 @@ pub fn foreign_signature(head: &[u8]) -> Option<&'static str> {
     if zfs {
         return Some("ZFS");
     }
-    if at(510, 2) == Some(&[0x55, 0xaa]) {
-        return Some("MBR partition table");
-    }
-    head.iter().any(|b| *b != 0).then_some("unknown data")
+    (at(510, 2) == Some(&[0x55, 0xaa])).then_some("MBR partition table")
 }
 
 #[cfg(test)]

@@ -536,7 +536,10 @@ impl Volume {
         let through = self.options.cache.as_ref().is_some_and(|o| !o.mode.is_ahead_of_core());
         let mut backend = Some(backend);
         let done = self.carry_out(Change::attach(None), pause, |v, deed, pause| match deed {
-            Deed::FlushCore => v.left.core.backing.sync_io().flush().context("the core cannot be flushed"),
+            // A client's flush may have failed while the cache was made: this one would not hear of it.
+            Deed::FlushCore => v
+                .ensure_acknowledging()
+                .and_then(|()| v.left.core.backing.sync_io().flush().context("the core cannot be flushed")),
             Deed::StateCached => memory.attached(&name, keys, cache.clone()),
             Deed::LabelCached => match &mut v.left.core.home {
                 Some(home) => {

@@ -47,6 +47,8 @@ impl Volume {
             self.can_have(before, bytes).or_refused()?;
             let end = bytes.checked_add(start).context("no file is as long as that")?;
             file.file().extend(end).context("the core cannot be made larger")?;
+            // Durable before the cache knows of it: a start refuses a core that is shorter than its cache remembers.
+            self.left.core.backing.sync_io().flush().context("the larger core cannot be made durable")?;
         }
         let now = file.file().look_again().context("the core cannot be asked for its size")?;
         let was = self.left.core.identity.size;
