@@ -49,13 +49,24 @@ fn fill(socket: &Path, byte: u8) -> Vec<JoinHandle<usize>> {
 /// the first one was fenced.
 fn take_over<'a>(image: &'a Image, name: &str, begun: Instant) -> (Site<'a>, Server) {
     let fenced = image.lock().expect("the first host's lock");
+    let client = image.locker().expect("the first host's lock");
     let second = image.site(name);
     let taker = second.serve(&["--mode", "wt", "--steal", "--force-without-cache"]);
     let written: usize = fill(&second.socket(), 0xbb).into_iter().map(|c| c.join().expect("a writer")).sum();
     assert_eq!(written as u64, SIZE / PIECE, "{}", taker.words());
     std::thread::sleep(SILENT.saturating_sub(begun.elapsed()));
+    // An operation is held against the list when its turn comes, not when it arrives: one that waits in an OSD's queue for longer than
+    // the entry lasts is carried out.
+    wait_until("the OSDs to be done with the first host", || !is_under_way(image, &client));
     image.cluster.ceph(&["osd", "blocklist", "rm", &fenced]);
     (second, taker)
+}
+
+/// Whether an OSD has an operation of `client` that it has not answered.
+fn is_under_way(image: &Image, client: &str) -> bool {
+    let of_client = format!("osd_op({client}.");
+    let tell = |n: u32| image.cluster.ceph(&["tell", &format!("osd.{n}"), "dump_ops_in_flight"]);
+    (0..3).any(|n| tell(n).contains(&of_client))
 }
 
 /// Checks that all of the image is the second host's.

@@ -84,6 +84,12 @@ impl Image {
         Some(all.as_array()?.first()?["address"].as_str()?.to_owned())
     }
 
+    /// The client that holds the lock, by its name: `client.4123`.
+    pub(crate) fn locker(&self) -> Option<String> {
+        let all = self.cluster.rbd_json(&["lock", "ls", &self.spec]);
+        Some(all.as_array()?.first()?["locker"].as_str()?.to_owned())
+    }
+
     /// Checks the object maps of the image and of these snapshots.
     pub(crate) fn object_maps_are_right(&self, snapshots: &[String]) {
         for what in snapshots.iter().map(|s| self.at(s)).chain([self.spec.clone()]) {

@@ -69,12 +69,15 @@ pub(super) fn refuse_anothers(
             continue;
         }
         let Some(lost) = last.lost() else { continue };
-        bail!(
-            "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
-             start it with --force, which gives that up",
-            last.uuid,
-            last.path.display()
-        );
+        if last.is_of_another(core) {
+            bail!(
+                "the core of volume '{name}' has the path that the core of {whose} had, whose cache {} at {} holds {lost}. By their serial \
+                 numbers they are two disks. Start {whose} first, on its own disk; or start this one with --force: that cache stays",
+                last.uuid,
+                last.path.display()
+            );
+        }
+        bail!("{}", passed_by(name, &whose, last, &lost));
     }
     let (Some(found), Some(cache)) = (found.filter(|found| found.by_size), &options.cache) else {
         return Ok(());
@@ -98,6 +101,29 @@ pub(super) fn refuse_anothers(
             core.text
         )
     })
+}
+
+fn passed_by(name: &str, whose: &str, last: &LastCache, lost: &str) -> String {
+    format!(
+        "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
+         start it with --force, which gives that up",
+        last.uuid,
+        last.path.display()
+    )
+}
+
+/// Refuses what would make another volume's cache void that holds what `core` lacks: it may have begun after [`refuse_anothers`]
+/// looked, while this start waited for the core. The core is locked by now, so that nothing changes any more.
+pub(super) fn refuse_late(name: &str, core: &CoreNames, uuid: Option<&str>, state: &State) -> Result<()> {
+    let others = of_others(name, state).map(|(other, last)| (format!("volume '{other}'"), last));
+    let left = state.left.values().map(|last| ("a volume that is gone".to_owned(), last));
+    let passed = |last: &LastCache| last.is_passed_by(core) && Some(last.uuid.as_str()) != uuid;
+    for (whose, last) in others.chain(left).filter(|(_, last)| passed(last)) {
+        if let Some(lost) = last.lost() {
+            bail!("{}", passed_by(name, &whose, last, &lost));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -153,6 +179,28 @@ mod tests {
         let by_id = core("/dev/disk/by-id/x", &["path:/dev/sdb"]);
         assert!(said(None, &by_id, None, &known).unwrap().contains("served as volume 'a'"));
         assert_eq!(said(None, &core("/dev/sdc", &["path:/dev/sdc"]), None, &known), None);
+    }
+
+    #[test]
+    fn a_cache_that_got_ahead_while_a_start_waited_is_asked_about() {
+        let sdb = core("/dev/sdb", &["path:/dev/sdb"]);
+        for (dirty, may) in [(Some(0), true), (Some(4096), false), (None, false)] {
+            let known = state(&[("a", last("ab", "/dev/sdb", dirty))]);
+            assert_eq!(refuse_late("b", &sdb, None, &known).is_ok(), may, "{dirty:?}");
+            assert!(refuse_late("b", &sdb, Some("ab"), &known).is_ok(), "the same cache under another name");
+            assert!(refuse_late("a", &sdb, None, &known).is_ok(), "its own is looked at elsewhere");
+        }
+    }
+
+    #[test]
+    fn two_disks_that_had_one_letter_are_told_apart() {
+        let mut was = last("ab", "/dev/sdb", Some(4096));
+        was.core_names.push("device:b+0".into());
+        let known = state(&[("a", was)]);
+        let other = core("/dev/disk/by-id/a", &["path:/dev/sdb", "device:a+0"]);
+        let why = said(None, &other, None, &known).expect("it is asked about");
+        assert!(why.contains("two disks") && why.contains("that cache stays"), "{why}");
+        assert!(refuse_late("b", &other, None, &known).is_ok());
     }
 
     #[test]

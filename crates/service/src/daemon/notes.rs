@@ -9,7 +9,7 @@ use crate::app::{App, Change};
 use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
 use anyhow::{Result, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
 /// What `State` says, kept on disk.
@@ -25,6 +25,8 @@ pub(super) struct Notes {
     pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
     /// The same without the caches that came or went by command.
     pub(super) plain: Mutex<BTreeMap<String, VolumeConfig>>,
+    /// Volumes whose last start was told to give up what other caches hold.
+    pub(super) forced: Mutex<BTreeSet<String>>,
 }
 
 impl Notes {
@@ -74,6 +76,23 @@ impl Notes {
         lock(&self.defined).insert(name.to_owned(), defined);
     }
 
+    fn may_begin(&self, name: &str, cache: &LastCache, state: &State) -> Result<()> {
+        let uuid = &cache.uuid;
+        ensure!(
+            !state.voids.contains_key(uuid),
+            "cache {uuid} is void: its core was served without it. The next start makes it anew"
+        );
+        self.may_pass(name, &cache.core(), Some(uuid), state)
+    }
+
+    /// Whether the start of `name`, which has locked `core`, may make every other cache of that void.
+    fn may_pass(&self, name: &str, core: &CoreNames, uuid: Option<&str>, state: &State) -> Result<()> {
+        if lock(&self.forced).contains(name) {
+            return Ok(());
+        }
+        belongs::refuse_late(name, core, uuid, state)
+    }
+
     fn note(&self, name: &str, change: &Change) -> Result<()> {
         let defined = lock(&self.defined).get(name).cloned();
         self.change(name, |r| match change {
@@ -100,6 +119,10 @@ impl Memory for Notes {
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
         let remembered = self.of(name);
         self.is_defined(name, config);
+        match leave.force {
+            true => lock(&self.forced).insert(name.to_owned()),
+            false => lock(&self.forced).remove(name),
+        };
         let mut o = with_overrides(config, &remembered).options(name, leave)?;
         // A copy: what is asked of the devices may take its time.
         let (core, state) = (o.core.names(), lock(&self.state).clone());
@@ -124,24 +147,28 @@ impl Memory for Notes {
     }
 
     fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
-        let (begins, uuid) = (cache.dirty_bytes.is_none() && !cache.void, cache.uuid.clone());
-        let mut stale = false;
+        let begins = cache.dirty_bytes.is_none() && !cache.void;
+        let mut may = Ok(());
         self.edit(|state| {
-            // Looked at where it is decided: another volume's start may have made it void meanwhile.
-            stale = begins && state.voids.contains_key(&uuid);
-            if !stale {
+            // Looked at where it is decided: another volume's start may have made it void meanwhile, or begun.
+            may = if begins { self.may_begin(name, &cache, state) } else { Ok(()) };
+            if may.is_ok() {
                 changed(state, name, |r| r.cache = Some(cache));
             }
         })?;
-        ensure!(!stale, "cache {uuid} is void: its core was served without it. The next start makes it anew");
-        Ok(())
+        may
     }
 
     fn is_bare(&self, name: &str, core: &CoreNames) -> Result<()> {
+        let mut may = Ok(());
         self.edit(|state| {
-            changed(state, name, state::Remembered::forget_cache);
-            void::core_changes(state, name, core, None);
-        })
+            may = self.may_pass(name, core, None, state);
+            if may.is_ok() {
+                changed(state, name, state::Remembered::forget_cache);
+                void::core_changes(state, name, core, None);
+            }
+        })?;
+        may
     }
 
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {

@@ -115,6 +115,18 @@ impl LastCache {
         self.core == core.text || self.core_names.iter().any(|name| core.names.contains(name))
     }
 
+    /// Whether the core of this cache and `core` are two devices for certain, whatever path led to both: letters go to other disks
+    /// with a boot, what the kernel knows a disk by stays with it.
+    pub fn is_of_another(&self, core: &CoreNames) -> bool {
+        let lasting = |names: &[String]| names.iter().find(|n| n.starts_with("device:")).cloned();
+        lasting(&self.core_names).zip(lasting(&core.names)).is_some_and(|(was, is)| was != is)
+    }
+
+    /// Whether what is written to `core` is written past this cache. Its data is void then, so that a path alone is not enough.
+    pub fn is_passed_by(&self, core: &CoreNames) -> bool {
+        self.is_of(core) && !self.is_of_another(core)
+    }
+
     /// Its core.
     pub fn core(&self) -> CoreNames {
         CoreNames { text: self.core.clone(), names: self.core_names.clone() }

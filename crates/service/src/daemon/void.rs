@@ -24,12 +24,12 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
     // Its volume has another core by now: it stays known by itself, for as long as its own core does not change without it.
     if let (Some(before), Some(now)) = (before, now)
         && now.uuid != before.uuid
-        && !now.is_of(&before.core())
+        && !now.is_passed_by(&before.core())
         && !before.void
     {
         state.left.insert(before.uuid.clone(), before.clone());
     }
-    let left = before.filter(|b| now.is_none_or(|n| n.uuid != b.uuid && n.is_of(&b.core())));
+    let left = before.filter(|b| now.is_none_or(|n| n.uuid != b.uuid && n.is_passed_by(&b.core())));
     let void: Vec<LastCache> = left.into_iter().chain(now.filter(|n| n.void)).cloned().collect();
     for cache in void {
         let others = state.volumes.iter().filter(|(other, _)| *other != name);
@@ -49,7 +49,7 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
 /// was deleted or taken out of the file.
 pub(super) fn core_changes(state: &mut State, name: &str, core: &CoreNames, uuid: Option<&str>) {
     let State { volumes, voids, left } = state;
-    let is_stale = |c: &LastCache| c.is_of(core) && Some(c.uuid.as_str()) != uuid;
+    let is_stale = |c: &LastCache| c.is_passed_by(core) && Some(c.uuid.as_str()) != uuid;
     let others = volumes.iter_mut().filter(|(other, _)| *other != name);
     for cache in others.filter_map(|(_, r)| r.cache.as_mut()).filter(|c| is_stale(c)) {
         cache.void = true;
@@ -163,6 +163,22 @@ mod tests {
         assert_eq!(state.left.get("a"), Some(&a));
         core_changes(&mut state, "w", &a.core(), None);
         assert!(state.left.is_empty() && state.voids.contains_key("a"), "its core was served without it");
+    }
+
+    #[test]
+    fn a_letter_that_another_disk_has_by_now_makes_no_cache_void() {
+        let was =
+            LastCache { core_names: vec!["path:/dev/sdb".into(), "device:b+0".into()], ..cache("b", false) };
+        let disk = |id: &str| CoreNames {
+            text: "/dev/sdb".into(),
+            names: vec!["path:/dev/sdb".into(), format!("device:{id}+0")],
+        };
+        for (id, void) in [("a", false), ("b", true)] {
+            let known = Remembered { cache: Some(was.clone()), ..Remembered::default() };
+            let mut state = State { volumes: [("v".to_owned(), known)].into(), ..State::default() };
+            core_changes(&mut state, "w", &disk(id), None);
+            assert_eq!(state.voids.contains_key("b"), void, "{id}");
+        }
     }
 
     #[test]
