@@ -11,7 +11,6 @@ use loligo_export::blockdev::{BlockDevice, Claim, Owner, Released, Traits};
 use loligo_export::fuse::Mount;
 use loligo_export::ublk::UblkError;
 use loligo_export::{Export, Way};
-use loligo_shard::Running;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -147,21 +146,20 @@ pub(crate) fn serve(
     Ok(devices)
 }
 
-/// Detaches the devices once nobody has them open, the volume being served meanwhile; a signal ends the wait, and who has
-/// one open then gets errors. What comes back are the mounts below, which go when everything accepted is answered.
+/// Detaches the devices once nobody has them open, the volume being served meanwhile; a signal ends the wait, or that every
+/// request `fails`, and who has one open then gets errors. What comes back are the mounts below, which go when everything accepted is answered.
 pub(crate) fn let_go(
     devices: &mut [BlockDevice],
     options: &ServeOptions,
     signals: &StopSignals,
-    running: &Running,
+    fails: impl Fn() -> bool,
     app: &App,
 ) -> Vec<Mount> {
     let begun = Instant::now();
     let (mut said, mut last) = (None::<Instant>, String::new());
     loop {
         let busy: Vec<&BlockDevice> = devices.iter_mut().filter_map(|d| is_held(d).then_some(&*d)).collect();
-        // A volume whose threads have failed answers with errors anyway.
-        if busy.is_empty() || running.has_failed() {
+        if busy.is_empty() || fails() {
             break;
         }
         let words = busy.iter().map(|d| describe(d)).collect::<Vec<_>>().join("; ");

@@ -171,6 +171,8 @@ pub(crate) struct Volume {
     /// The names of its core.
     known_as: CoreNames,
     told: Told,
+    /// An exchange of engines broke off: every request fails.
+    fails: bool,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
     /// What has been said of sectors that the core refuses.
@@ -391,6 +393,7 @@ impl Volume {
             left,
             known_as,
             told,
+            fails: false,
             poisoned: false,
             refusals: Refusals::default(),
             alone: false,
@@ -495,9 +498,12 @@ impl Volume {
     /// # Errors
     /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
     pub(crate) fn stop(self, signals: &StopSignals) -> Result<u64> {
-        let Volume { options, running, app, mut mounts, mut devices, kernel, mut left, alone, .. } = self;
+        let Volume { options, running, app, mut mounts, mut devices, kernel, mut left, alone, fails, .. } =
+            self;
         left.void |= alone;
-        mounts.extend(block::let_go(&mut devices, &options, signals, &running, &app));
+        // Its users get errors anyway.
+        let fails = || fails || running.has_failed();
+        mounts.extend(block::let_go(&mut devices, &options, signals, fails, &app));
         stop::stop(&options, signals, running, (mounts, kernel), &app, left)
     }
 }

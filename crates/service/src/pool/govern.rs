@@ -5,7 +5,7 @@ use super::{Inner, Pool, Share};
 use anyhow::{Result, anyhow, bail};
 use loligo_cache::api::Control;
 use loligo_cache::pool::balance::{Balancer, Load, Move};
-use loligo_shard::Handle;
+use loligo_shard::{Ask, Handle};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks.
 const ROUND: Duration = Duration::from_secs(1);
+/// Between two looks whether whoever waits for threads still does.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long whoever is to change a size waits for somebody who is at it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -116,7 +118,7 @@ fn round(pool: &Pool, balancer: &mut Balancer, mut seats: BTreeMap<u16, Seat>) {
             let has = members_extents(&seat.share);
             let wanted = if more { has + by } else { has.saturating_sub(by) };
             let bytes = u64::from(wanted) * seat.share.pool().state().table.extent();
-            if let Err(why) = seat.share.resize_live(&seat.handle, bytes) {
+            if let Err(why) = seat.share.resize_live(&seat.handle, bytes, || Ok(())) {
                 tracing::info!(core = number, bytes, why = %why, "a share keeps its size");
             }
             seat.busy.store(false, Ordering::Release);
@@ -169,22 +171,30 @@ fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Seat>) -> (u32, Vec<Load>) {
 
 impl Share {
     /// Brings a served share to `bytes`, as near as extents allow; returns when it has them. Clients go on meanwhile; a share
-    /// that gets smaller writes to its core what is dirty in the part it loses.
+    /// that gets smaller writes to its core what is dirty in the part it loses, for as long as `patient` says so.
     ///
     /// # Errors
     /// Where it cannot be; then it is as large as it was.
-    pub fn resize_live(&self, handle: &Handle, bytes: u64) -> Result<()> {
+    pub fn resize_live(
+        &self,
+        handle: &Handle,
+        bytes: u64,
+        mut patient: impl FnMut() -> Result<(), String>,
+    ) -> Result<()> {
         let _alone = self.alone()?;
         let (has, limit) = (self.limit()?, self.limit_for(bytes)?);
-        let told = |limit| handle.control(&Control::Limit(limit)).map_err(|why| anyhow!(why));
+        let mut told = |limit| {
+            let asked = handle.ask_all(|| Ask::Control(Control::Limit(limit)));
+            handle.wait_while(asked, LOOK, &mut patient).map_err(|why: String| anyhow!(why))
+        };
         if limit > has {
             self.grow(limit)?;
             return told(limit);
         }
         if limit < has {
             if let Err(why) = told(limit) {
-                // Some threads may have gone along.
-                let _ = told(has);
+                // Some threads may have gone along. Nobody waits for it: what gets larger is so at once.
+                drop(handle.ask_all(|| Ask::Control(Control::Limit(has))));
                 return Err(why);
             }
             self.shrunk(limit)?;

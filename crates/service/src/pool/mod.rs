@@ -318,7 +318,11 @@ impl Share {
             let kept = loligo_cache::pool::share::needed(&layout, state.table.extent(), limit);
             before.keys().filter(|e| kept.binary_search(e).is_err()).for_each(|e| self.map.set(*e, None));
         }
-        state.table.resize(&mut dev, number, limit)?;
+        if let Err(why) = state.table.resize(&mut dev, number, limit) {
+            // The table may be the new one on the device, and nothing of the pool changes any more: nobody else gets what was to go.
+            before.iter().for_each(|(here, there)| self.map.set(*here, Some(*there)));
+            return Err(why.into());
+        }
         for (here, there) in state.table.table().extents_of(number) {
             self.map.set(here, Some(there));
         }

@@ -121,7 +121,7 @@ fn give(seat: &Seat, extents: u32) -> Result<()> {
         let has = state.table.table().extents_of(share.member().number).len() as u32;
         u64::from(has.saturating_sub(extents)) * state.table.extent()
     };
-    share.resize_live(&seat.handle, bytes)
+    share.resize_live(&seat.handle, bytes, || Ok(()))
 }
 
 /// Whether `a` can be attached once those of `seats` have no more than they are promised.

@@ -69,7 +69,7 @@ pub(crate) enum After {
 }
 
 /// Why a change came to nothing.
-enum Trouble {
+pub(super) enum Trouble {
     /// Everything is as it was.
     Kept(anyhow::Error),
     /// The same, and the volume is to stop.
@@ -104,7 +104,7 @@ impl Volume {
             Wanted::Attach(options, keys) => self.attach(*options, &keys, memory, signals),
             Wanted::Detach => self.detach(memory, signals),
             Wanted::Resize(bytes) => self.resize(bytes).map_err(Trouble::Kept),
-            Wanted::Share(bytes) => self.resize_share(bytes).map_err(Trouble::Kept),
+            Wanted::Share(bytes) => self.resize_share(bytes, memory, signals),
         };
         let (after, result) = match done {
             Ok(done) => {
@@ -286,7 +286,10 @@ impl Volume {
             Verdict::Done => Ok(()),
             Verdict::Kept => Err(Trouble::Kept(why)),
             Verdict::Named => Err(Trouble::Named(why)),
-            Verdict::Broken => Err(Trouble::Broken(why)),
+            Verdict::Broken => {
+                self.fails = true;
+                Err(Trouble::Broken(why))
+            }
         }
     }
 

@@ -1,12 +1,16 @@
 //! A volume that gets larger while it is served, and a share of a pool that gets another size.
 
-use super::Volume;
+use super::live::Trouble;
+use super::{LOOK, Volume};
 use crate::core::{Backing, CoreSpec};
+use crate::daemon::entry::Memory;
 use crate::outcome::{Ended, OrRefused};
+use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_block::DeviceSpec;
 use loligo_cache::units::BLOCK;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 /// Bytes of a volume at most: an exbibyte.
 const MOST: u64 = 1 << 60;
@@ -86,19 +90,26 @@ impl Volume {
     }
 
     /// Brings the share that the cache lies in to `bytes`.
-    pub(super) fn resize_share(&mut self, bytes: u64) -> Result<String> {
+    pub(super) fn resize_share(
+        &mut self,
+        bytes: u64,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> Result<String, Trouble> {
         let gone = || {
             format!(
                 "the cache of this volume is gone, and the core is served without it: there is nothing to resize. {}",
                 self.mend(true)
             )
         };
-        ensure!(!self.alone, Ended::refused(gone()));
+        if self.alone {
+            return Err(Ended::refused(gone()).into());
+        }
         let share = self.left.held.as_ref().and_then(|h| h.share.clone());
         let Some(share) = share else {
-            bail!(Ended::refused(
-                "the cache of this volume is no share of a pool: it keeps the size that it was made with"
-            ));
+            let why =
+                "the cache of this volume is no share of a pool: it keeps the size that it was made with";
+            return Err(Ended::refused(why).into());
         };
         let (min, max) = share.bounds()?;
         let told = || {
@@ -107,8 +118,26 @@ impl Volume {
                  fixed when a core is attached)"
             )
         };
-        ensure!((min..=max).contains(&bytes), Ended::refused(told()));
-        share.resize_live(&self.app.handle, bytes)?;
+        if !(min..=max).contains(&bytes) {
+            return Err(Ended::refused(told()).into());
+        }
+        let (app, mut next, mut stopping) = (self.app.clone(), Instant::now() + LOOK, false);
+        // A core that answers nothing would hold it up for ever.
+        let resized = share.resize_live(&app.handle, bytes, || {
+            stopping |= signals.within(Duration::ZERO);
+            if stopping || app.changes.is_given_up() {
+                return Err("given up: the share is as large as it was".to_owned());
+            }
+            if Instant::now() >= next {
+                next += LOOK;
+                self.look(Some(memory));
+            }
+            Ok(())
+        });
+        match resized {
+            Err(_) if stopping => return Err(Trouble::Stop),
+            other => other?,
+        }
         Ok(format!("the share has {} slots a shard", share.limit()?))
     }
 }
