@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::daemon::entry::Status;
 use crate::rbd;
-use crate::stats::{core_queue_max, histograms, merged};
+use crate::stats::{ANSWER, core_queue_max, histograms, merged};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use loligo_cache::Alone;
@@ -154,7 +154,8 @@ pub(crate) fn text(volumes: &[Scraped]) -> String {
 }
 
 fn add(all: &mut Families, app: &App) {
-    let snapshots = app.handle.snapshots();
+    // One volume that hangs is not to keep what is said of the others.
+    let Some(snapshots) = app.handle.snapshots_within(ANSWER) else { return };
     let stats = merged(&snapshots);
     let labels: Labels = vec![("volume", app.name.clone())];
     let with = |key: &'static str, value: &str| {

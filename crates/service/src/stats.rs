@@ -11,7 +11,7 @@ use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// All threads' numbers as one.
 pub(crate) fn merged(snapshots: &[Snapshot]) -> Stats {
@@ -27,9 +27,14 @@ pub(crate) fn core_queue_max(snapshots: &[Snapshot]) -> usize {
     snapshots.iter().map(|s| s.core_queue_max).max().unwrap_or(0)
 }
 
-/// What is wrong with the devices of a volume, the worst of it.
-pub(crate) fn trouble(app: &App) -> Option<String> {
-    let snapshots = &app.handle.snapshots();
+/// How long whoever asks for several volumes waits for the threads of one.
+pub(crate) const ANSWER: Duration = Duration::from_secs(2);
+
+/// What is wrong with the devices of a volume, the worst of it; `snapshots`: what its threads say, within [`ANSWER`].
+pub(crate) fn trouble(app: &App, snapshots: Option<&[Snapshot]>) -> Option<String> {
+    let Some(snapshots) = snapshots else {
+        return Some(format!("a thread of it has not answered for {} s: a device hangs", ANSWER.as_secs()));
+    };
     if let Some((alone, why)) = snapshots.iter().find_map(|s| Some((s.alone, s.poisoned.as_ref()?))) {
         return Some(match alone {
             Some(Alone::Serving) => format!("its cache is gone, and its core serves alone: {why}"),

@@ -220,7 +220,21 @@ impl Handle {
         result.map_err(E::from)
     }
 
-    /// The numbers of every thread that still runs.
+    /// The numbers of every thread that still runs; nothing where one has not answered within `limit`.
+    pub fn snapshots_within(&self, limit: Duration) -> Option<Vec<Snapshot>> {
+        let until = Instant::now() + limit;
+        let mut all = Vec::new();
+        for said in self.ask_all(|| Ask::Snapshot) {
+            match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Said::Snapshot(s)) => all.push(*s),
+                Err(RecvTimeoutError::Timeout) => return None,
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        Some(all)
+    }
+
+    /// The numbers of every thread that still runs, however long one takes.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let all = self.ask_all(|| Ask::Snapshot);
         let taken = all.into_iter().filter_map(|said| match said.recv() {

@@ -21,12 +21,11 @@ mod void;
 pub(crate) mod volumes;
 pub(crate) mod words;
 
-use crate::app::App;
 use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
 use crate::metrics::Scraped;
 use crate::say::say;
-use crate::stats::trouble;
+use crate::stats::{ANSWER, trouble};
 use crate::systemd::notify;
 use crate::{metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -373,8 +372,8 @@ impl Daemon {
     fn listed(&self, known: &Known) -> Listed {
         let entry = &known.entry;
         let app = entry.app();
-        let dirty = |app: &Arc<App>| app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
-        let mode = |app: &Arc<App>| app.handle.snapshots().first().and_then(|s| s.mode);
+        let says = app.as_ref().and_then(|app| app.handle.snapshots_within(ANSWER));
+        let mode = says.iter().flatten().next().and_then(|s| s.mode);
         let remembered = self.memory.of(&entry.name);
         let definition = with_overrides(&entry.config(), &remembered);
         Listed {
@@ -383,13 +382,13 @@ impl Daemon {
             from_file: known.from_file,
             leaving: known.leaving,
             says: entry.says(),
-            mode: app.as_ref().and_then(mode).map(|mode| mode.name().to_owned()),
+            mode: mode.map(|mode| mode.name().to_owned()),
             next_mode: definition.mode_to_be(),
             definition,
             size: app.as_ref().map(|a| a.info().size),
-            dirty_bytes: app.as_ref().map(dirty),
+            dirty_bytes: says.as_ref().map(|all| all.iter().map(|s| s.stats.dirty_bytes).sum()),
             lacks: remembered.cache.filter(|_| app.is_none()).and_then(|last| last.lost()),
-            trouble: app.as_deref().and_then(trouble),
+            trouble: app.as_deref().and_then(|app| trouble(app, says.as_deref())),
         }
     }
 
