@@ -113,6 +113,11 @@ impl Cached {
         }
     }
 
+    /// Thread `shard` has ended: what waits for its answer, or will ask it, fails.
+    pub(crate) fn lose(&mut self, shard: u16, to: &mut impl Answers) {
+        self.desk.lose(shard).into_iter().for_each(|reply| to.answer(reply));
+    }
+
     fn send(&mut self, (origin, letter): (u16, Letter), to: &mut impl Answers) {
         match origin == self.me {
             true => self.letter(letter, to),

@@ -88,6 +88,8 @@ pub struct Snapshot {
 pub(crate) enum Mail {
     /// A part of a request, or what became of one.
     Letter(Letter),
+    /// This thread has ended and says nothing more.
+    Ended(u16),
     /// A client that the listening thread accepted, and whether it may only read.
     Socket { socket: OwnedFd, read_only: bool },
     /// A request of a client in this process.
