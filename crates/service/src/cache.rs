@@ -91,9 +91,11 @@ pub(crate) fn open(
             None => open_device(o)?,
         };
         signals.opened();
+        signals.passes()?;
         return open_in(place, name, o, core, watch);
     }
     refuse_missing(o)?;
+    signals.passes()?;
     let file = signals.making(&o.path, || make_file(o))?;
     let made = Made { file, path: o.path.clone() };
     let mut opened = open_in(made.file.clone().into(), name, o, core, watch)?;

@@ -250,6 +250,8 @@ impl Volume {
                 (None, core::open(spec.clone(), options.home_offset, options.is_forced())?)
             }
             CoreSpec::Image(spec) => {
+                // Its lock is taken, and nothing of it hangs for ever.
+                signals.passes()?;
                 let (core, held) = rbd::open(&options, spec)?;
                 (Some(held), core)
             }
@@ -263,6 +265,7 @@ impl Volume {
         let (mut volatile, mut threads, mut through) = (geometry.volatile_cache, 1, false);
         let (backend, held, made, finals) = match &options.cache {
             None => {
+                signals.passes()?;
                 if let Some(home) = &mut core.home {
                     home.refuse_bare()?;
                     home.void()?;

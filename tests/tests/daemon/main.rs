@@ -8,6 +8,7 @@ mod core_fails;
 mod fio;
 mod forget;
 mod gone;
+mod hangs;
 mod journal;
 mod json;
 mod label;

@@ -58,6 +58,8 @@ struct Inner {
     says: LastWords,
     /// Its thread does nothing more.
     over: bool,
+    /// Its start hangs, and nobody waits for it.
+    left_behind: bool,
 }
 
 /// One volume of the daemon.
@@ -107,6 +109,7 @@ impl Entry {
             stopper: None,
             says: LastWords::default(),
             over: false,
+            left_behind: false,
         };
         let entry = Arc::new(Entry {
             name: name.to_owned(),
@@ -269,6 +272,28 @@ impl Entry {
     /// Whether its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
     pub(crate) fn may_be_cut_off(&self) -> bool {
         self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
+    }
+
+    /// Has nobody wait for its thread where that is to end and hangs in a start of which nothing is made, noted or served; in what it may
+    /// hang, where that is so from now on.
+    pub(crate) fn leave_behind(&self) -> Option<String> {
+        if self.is_over() {
+            return None;
+        }
+        let mut inner = self.lock();
+        // Without a stopper it is about to see that it is to end, and begins nothing.
+        let idle = inner.stopper.as_ref().is_none_or(Stopper::leave_behind);
+        if inner.wish != Wish::Quit || inner.left_behind || !idle {
+            return None;
+        }
+        inner.left_behind = true;
+        let cache = inner.config.cache.as_ref().map(|c| format!(", cache {}", c.display()));
+        Some(format!("core {}{}", inner.config.core, cache.unwrap_or_default()))
+    }
+
+    /// Whether a stop of the daemon waits for its thread.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.is_over() && !self.lock().left_behind
     }
 
     /// Whether its thread does nothing more.

@@ -65,6 +65,9 @@ const BOOT: Duration = Duration::from_secs(900);
 /// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
+/// How long a stop waits for a start that may hang and of which there is nothing to end yet.
+const HANGS: Duration = Duration::from_secs(5);
+
 /// How the daemon is started.
 #[derive(Debug, Clone)]
 pub struct DaemonOptions {
@@ -225,7 +228,11 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     ensure!(stop, "the signal thread is gone");
     notify(&[NotifyState::Stopping]);
     daemon.volumes.close();
+    let asked = Instant::now();
     while !daemon.is_over() {
+        if asked.elapsed() >= HANGS {
+            daemon.leave_hanging();
+        }
         notify(&[
             NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32),
             NotifyState::Status("stopping: what was promised is made durable"),
@@ -238,6 +245,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
                 loligo_log::finish();
                 let _ = kill_process(getpid(), Signal::KILL);
             }
+            daemon.leave_hanging();
             daemon.entries().iter().for_each(|e| e.hurry());
         }
     }
@@ -332,7 +340,19 @@ impl Daemon {
     }
 
     fn is_over(&self) -> bool {
-        self.entries().iter().all(|e| e.is_over())
+        !self.entries().iter().any(|e| e.is_waited_for())
+    }
+
+    /// Has the stop wait for no start any more of which nothing is made, noted or served: a device that answers nothing may hold it for ever.
+    fn leave_hanging(&self) {
+        for entry in self.entries() {
+            if let Some(what) = entry.leave_behind() {
+                say!(
+                    "{}: warning: its start does not come to an end ({what}) and is not waited for: nothing was noted or served yet",
+                    entry.name
+                );
+            }
+        }
     }
 
     fn has_failed(&self) -> bool {
@@ -342,7 +362,7 @@ impl Daemon {
     /// Whether all that a stop still waits for loses nothing by a crash.
     fn may_be_cut_off(&self) -> bool {
         let entries = self.entries();
-        let mut left = entries.iter().filter(|e| !e.is_over()).peekable();
+        let mut left = entries.iter().filter(|e| e.is_waited_for()).peekable();
         // Where nothing is left the stop is over, and clean.
         left.peek().is_some() && left.all(|e| e.may_be_cut_off())
     }
