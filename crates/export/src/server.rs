@@ -190,6 +190,11 @@ impl Server {
     /// Whether there is a place for a client of `peer`, after the handshakes that are to give way have done so.
     fn has_place(&mut self, peer: Peer, now: Instant) -> bool {
         let most = self.limits.connections.min(1 << 16);
+        let of = |is: &dyn Fn(Peer) -> bool| self.entries.iter().filter(|(_, e)| is(e.peer)).count();
+        // Of the last quarter of the places each peer has a few, and all processes of one user half.
+        let has_few = of(&|p| p == peer) < (most / 32).max(1);
+        let places = if has_few { most } else { (most - most / 4).max(1) };
+        let has_user_place = of(&|p| p.is_akin(peer)) < most - most / 8;
         let (mut all, mut of_peer) = (0, 0);
         for (_, e) in self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake()) {
             all += 1;
@@ -198,11 +203,11 @@ impl Server {
         // One peer has at most half of the places for handshakes, so that it drops its own and not those of others.
         if of_peer >= (most / 2).max(1) {
             self.drop_handshake(Some(peer), now);
-        } else if self.entries.len() >= most && all > 0 {
+        } else if self.entries.len() >= places && all > 0 {
             self.drop_handshake(None, now);
         }
         let of_peer = self.entries.iter().filter(|(_, e)| e.peer == peer).count();
-        self.entries.len() < most && of_peer < (most - most / 4).max(1)
+        self.entries.len() < places && of_peer < (most - most / 4).max(1) && has_user_place
     }
 
     /// Ends the oldest handshake: of `peer`, or else of the peer that has most.

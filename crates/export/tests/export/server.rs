@@ -234,6 +234,30 @@ fn one_peer_cannot_take_the_places_of_all() {
     d.greet(id, s);
 }
 
+#[test]
+fn processes_of_one_user_leave_places_to_others() {
+    let limits = Limits::default();
+    let mut d = Desk::new(limits);
+    let mut open = Vec::new();
+    let mut fill = |d: &mut Desk, peer: Peer, most: usize| {
+        let begun = open.len();
+        while open.len() - begun < most {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let Some(id) = d.server.add(ours.into(), peer, d.now) else { break };
+            open.push(d.greet(id, theirs));
+        }
+        open.len() - begun
+    };
+    let all = |d: &mut Desk, pids: std::ops::Range<i32>, uid: u32| {
+        pids.map(|pid| fill(d, Peer::Process(pid, uid), usize::MAX)).collect::<Vec<_>>()
+    };
+    let mut all = all;
+    assert_eq!(all(&mut d, 1..3, 1000), [192, 8], "two that run away leave the last quarter, but for a few");
+    assert_eq!(all(&mut d, 3..4, 1000), [8], "a third of that user has its few");
+    assert_eq!(all(&mut d, 4..20, 1000).iter().sum::<usize>(), 16, "all of them have half of that quarter");
+    assert_eq!(all(&mut d, 20..24, 1001), [8; 4], "the rest is for others");
+}
+
 /// Clients that ask for `each` reads of `len` bytes and take nothing.
 fn greedy(d: &mut Desk, clients: u32, each: u64, len: u32) -> Vec<(ConnId, UnixStream)> {
     let flood: Vec<u8> = (0..each).flat_map(|c| request(0, 0, c, 0, len)).collect();
