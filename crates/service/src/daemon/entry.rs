@@ -282,13 +282,15 @@ impl Entry {
         }
         let mut inner = self.lock();
         // Without a stopper it is about to see that it is to end, and begins nothing.
-        let idle = inner.stopper.as_ref().is_none_or(Stopper::leave_behind);
-        if inner.wish != Wish::Quit || inner.left_behind || !idle {
+        if !inner.stopper.as_ref().is_none_or(Stopper::leave_behind) {
             return None;
         }
         inner.left_behind = true;
         let cache = inner.config.cache.as_ref().map(|c| format!(", cache {}", c.display()));
         Some(format!("core {}{}", inner.config.core, cache.unwrap_or_default()))
+        if inner.wish != Wish::Quit || inner.left_behind {
+            return None;
+        }
     }
 
     /// Whether a stop of the daemon waits for its thread.
