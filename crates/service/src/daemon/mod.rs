@@ -83,7 +83,7 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     control: ControlThread,
     memory: Arc<Notes>,
-    volumes: Volumes,
+    volumes: Arc<Volumes>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -155,8 +155,10 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         .context("starting the signal thread")?;
     let control = ControlThread::start()?;
     let memory = Arc::new_cyclic(|me| Notes {
+    let volumes = Arc::<Volumes>::default();
         file,
         state: Mutex::new(state),
+        volumes: volumes.clone(),
         writing: Mutex::default(),
         me: me.clone(),
         defined: Mutex::default(),
@@ -168,7 +170,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         started: Instant::now(),
         control: control.clone(),
         memory,
-        volumes: Volumes::default(),
+        volumes,
     });
     daemon.begin(&sections)?;
     // Names may have come to mean other devices since the file was checked. Whoever is second is refused; the others are served.
