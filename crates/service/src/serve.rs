@@ -77,6 +77,12 @@ impl CacheOptions {
     pub(crate) fn replaces(&self, sb: &Superblock) -> bool {
         self.replace.as_ref() == Some(&sb.uuid_text())
     }
+
+    /// Whether this one was being attached when its service ended, so that a label that does not name it was not
+    /// reached.
+    pub(crate) fn was_attaching(&self, sb: &Superblock) -> bool {
+        self.expected.as_ref().is_some_and(|last| last.attaching && last.uuid == sb.uuid_text())
+    }
 }
 
 impl ServeOptions {
@@ -281,7 +287,8 @@ impl Volume {
                     let found = found.filter(|sb| !cache.replaces(sb));
                     let place = place.filter(|_| found.is_some());
                     home.settle(place.as_ref().map(|p| &p.file), found.as_ref(), cache.force)?;
-                    home.refuse_other(found.as_ref(), cache.force)?;
+                    let attaching = found.as_ref().is_some_and(|sb| cache.was_attaching(sb));
+                    home.refuse_other(found.as_ref(), attaching, cache.force)?;
                     was_clean = found.is_none_or(|sb| sb.clean);
                 }
                 let mut watch = |_: u64, _: u64| match signals.within(Duration::ZERO) {

@@ -124,7 +124,11 @@ impl Memory for Notes {
         self.wait_for_leaving(name, &effective)?;
         let mut o = effective.options(name, leave)?;
         // A copy: what is asked of the devices may take its time.
-        let (core, state) = (o.core.names(), lock(&self.state).clone());
+        let (core, mut state) = (o.core.names(), lock(&self.state).clone());
+        if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut()) {
+            belongs::settle_attach(last, o.core.path());
+        }
+        let remembered = state.volumes.get(name).cloned().unwrap_or_default();
         match &mut o.cache {
             Some(_) => {
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);

@@ -17,8 +17,10 @@
 //!
 //! **Attach.** While clients are served: the device is opened, refused or made an empty cache. Then, with all requests held:
 //! 1. the core is flushed: the new engines know of no write before them that a flush would have to cover;
-//! 2. the daemon's state names the cache as this volume's, and as one that may be dirty: a crash comes back with it, and it is empty;
-//! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused by it;
+//! 2. the daemon's state names the cache as this volume's, as one that may be dirty, and as one that is being
+//!    attached: a crash comes back with it, and it is empty;
+//! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused
+//!    by it. A label that does not name it says that a crash came between the two, and nobody was served through it;
 //! 4. the engines are exchanged, and requests go on.
 //!
 //! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
@@ -537,7 +539,8 @@ impl Volume {
         let mut backend = Some(backend);
         let done = self.carry_out(Change::attach(None), pause, |v, deed, pause| match deed {
             Deed::FlushCore => v.left.core.backing.sync_io().flush().context("the core cannot be flushed"),
-            Deed::StateCached => memory.attached(&name, keys, cache.clone()),
+            // Up to the label, a crash leaves a cache through which nobody was served.
+            Deed::StateCached => memory.attached(&name, keys, LastCache { attaching: true, ..cache.clone() }),
             Deed::LabelCached => match &mut v.left.core.home {
                 Some(home) => {
                     let sb = superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
