@@ -256,9 +256,7 @@ impl Volume {
                 (None, core::open(spec.clone(), options.home_offset, options.is_forced())?)
             }
             CoreSpec::Image(spec) => {
-                // Its lock is taken, and nothing of it hangs for ever.
-                signals.passes()?;
-                let (core, held) = rbd::open(&options, spec)?;
+                let (core, held) = rbd::open(&options, spec, signals)?;
                 (Some(held), core)
             }
         };
@@ -296,8 +294,8 @@ impl Volume {
                     false => Ok(()),
                 };
                 let mut opened = cache::open(&options.name, cache, &core, signals, &mut watch)?;
-                if let Some(image) = &mut image {
-                    rbd::marry(image, &opened.file, &mut opened.superblock)?;
+                if let (Some(image), CoreSpec::Image(spec)) = (&mut image, &options.core) {
+                    rbd::marry(image, spec, &opened.file, &mut opened.superblock, signals)?;
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
