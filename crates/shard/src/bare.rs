@@ -66,6 +66,7 @@ impl Bare {
                 mode: None,
                 params: Params::default(),
                 poisoned: self.engine.failed().map(str::to_owned),
+                core_flush_failed: self.engine.failed().is_some(),
                 core_failing: None,
                 core_refuses: None,
                 alone: None,
@@ -81,6 +82,10 @@ impl Bare {
             Ask::Control(Control::GiveUp(why)) => {
                 self.engine.fail(why);
                 Said::Done(Ok(()))
+            }
+            // It has nothing of its own to flush; whoever asks does that, and is to know whether it would say anything.
+            Ask::Control(Control::FlushCore) => {
+                Said::Done(self.engine.failed().map_or(Ok(()), |why| Err(why.to_owned())))
             }
             Ask::Resize(bytes) => {
                 self.engine.resize(bytes);

@@ -211,6 +211,7 @@ impl Cached {
                     mode: Some(self.core.mode()),
                     params: self.core.params(),
                     poisoned: self.core.poisoned().map(str::to_owned),
+                    core_flush_failed: self.core.has_failed_core_flush(),
                     core_failing: self.core.core_failing().map(str::to_owned),
                     core_refuses: self.core.core_refuses(),
                     alone: self.core.alone(),

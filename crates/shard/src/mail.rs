@@ -65,6 +65,8 @@ pub struct Snapshot {
     pub params: Params,
     /// Why it stopped acknowledging, if it did.
     pub poisoned: Option<String>,
+    /// A flush of its core has failed.
+    pub core_flush_failed: bool,
     /// How writes to its core fail, where the newest ones did.
     pub core_failing: Option<String>,
     /// What its core refuses, where it is only some sectors.
