@@ -21,7 +21,7 @@ use crate::refusals::{self, Refusals};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
-use crate::{cache, core, metrics, names, rbd, stats, stop, systemd};
+use crate::{cache, core, descriptors, metrics, names, rbd, stats, stop, systemd};
 use anyhow::{Context, Result, bail, ensure};
 use begun::{Begun, Note, Of, Phase};
 use loligo_block::lease::Hold;
@@ -125,6 +125,7 @@ pub struct CacheOptions {
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // The thread of the log carries no request out: it need not inherit what follows.
     loligo_log::begin_service().context("starting the thread of the log")?;
+    descriptors::raise();
     // Before any other thread, for they inherit it.
     block::prepare(&options);
     let signals = StopSignals::catch()?;

@@ -5,6 +5,7 @@
 mod api;
 mod belongs;
 mod core_fails;
+mod descriptors;
 mod fio;
 mod forget;
 mod gone;

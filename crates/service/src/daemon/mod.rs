@@ -28,7 +28,7 @@ use crate::metrics::Scraped;
 use crate::say::say;
 use crate::stats::trouble;
 use crate::systemd::notify;
-use crate::{metrics, names};
+use crate::{descriptors, metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, Taken, VolumeConfig};
 use entry::{Entry, Status};
@@ -139,6 +139,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     loligo_log::begin_service().context("starting the thread of the log")?;
     // Before any other thread: what is set here they inherit.
     guard::prepare();
+    descriptors::raise();
     let socket = names::claim_daemon()?;
     let state_dir = std::path::absolute(state_dir(config)?)?;
     let file = StateFile::at(&state_dir)?;
@@ -154,11 +155,11 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         .spawn(move || signals.forever().take_while(|s| send.send(*s).is_ok()).for_each(drop))
         .context("starting the signal thread")?;
     let control = ControlThread::start()?;
-    let memory = Arc::new_cyclic(|me| Notes {
     let volumes = Arc::<Volumes>::default();
+    let memory = Arc::new_cyclic(|me| Notes {
         file,
-        state: Mutex::new(state),
         volumes: volumes.clone(),
+        state: Mutex::new(state),
         writing: Mutex::default(),
         me: me.clone(),
         defined: Mutex::default(),
