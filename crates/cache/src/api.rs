@@ -59,6 +59,9 @@ pub enum Control {
     SetParams(crate::params::Params),
     /// Destage everything dirty now.
     FlushDirty,
+    /// Flush the core, for whoever is about to do without this engine. One that has had a flush fail says so: the
+    /// next flush may succeed over what is lost.
+    FlushCore,
     /// Somebody else has the core now, for this reason: answer every request with [`loligo_block::ReqError::Shutdown`] from
     /// now on, those under way too; write nothing to it any more; keep what is dirty. Operations at the core must still
     /// complete, with an error where need be. [`Control::Stop`] then makes durable what the cache holds.

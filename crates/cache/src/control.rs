@@ -24,6 +24,8 @@ impl Core {
             }
             Control::FlushDirty if self.forsaken.is_some() => self.flush_dirty_alone(now, id, fx),
             Control::FlushDirty => self.flush_dirty(now, id, fx),
+            Control::FlushCore if self.forsaken.is_some() => self.flush_dirty_alone(now, id, fx),
+            Control::FlushCore => self.flush_core_for(id, fx),
             Control::Lose(why) => self.lose(now, id, why, fx),
             Control::Freeze if self.forsaken.is_some() => self.freeze_alone(id, fx),
             Control::Freeze => self.freeze(now, id, fx),

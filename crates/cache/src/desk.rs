@@ -66,6 +66,11 @@ impl Desk {
         self.router.missed(id);
     }
 
+    /// Thread `shard` has ended and answers nothing any more: the clients' answers that waited for nothing but it, all of them errors.
+    pub fn lose(&mut self, shard: u16) -> Vec<Reply> {
+        self.router.lose(shard)
+    }
+
     /// How requests are split.
     pub fn router(&self) -> &Router {
         &self.router

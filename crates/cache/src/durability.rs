@@ -1,6 +1,6 @@
 //! Durability: who waits for which frame, the flushes of both devices, and what happens when one fails.
 
-use crate::api::{Dev, Effect, Nanos};
+use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::{Core, FlushTask, Task, answer};
 use crate::tag::Who;
@@ -26,6 +26,8 @@ pub(crate) enum Waiter {
     /// The last flush of a stop: it closes the intents, and [`Core::settle`] goes on from there.
     Stop,
     Checkpoint,
+    /// A management request, which is among [`CoreFlush::asked`] for as long as it is not answered.
+    Control(ControlId),
 }
 
 /// Flushes of the core: whoever asks while one is under way waits for the next.
@@ -39,6 +41,10 @@ pub(crate) struct CoreFlush {
     urgent: bool,
     /// When the first of `next` came that does.
     shared_since: Option<Nanos>,
+    /// Management requests that wait, whichever flush it is for.
+    asked: Vec<ControlId>,
+    /// One has failed.
+    failed: bool,
 }
 
 impl CoreFlush {
@@ -85,7 +91,40 @@ impl Core {
             Waiter::Lift => self.lift_step(now, fx),
             Waiter::Stop => self.lift_for_stop(),
             Waiter::Checkpoint => self.checkpoint_step(fx),
+            Waiter::Control(id) => self.tell_flushed(id, Ok(()), fx),
         }
+    }
+
+    /// Flushes the core for a management request.
+    pub(crate) fn flush_core_for(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
+        if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
+            return fx.push(Effect::Controlled(id, Err(why.clone())));
+        }
+        self.core_flush.asked.push(id);
+        if !self.want_core_flush(Waiter::Control(id), fx) {
+            self.tell_flushed(id, Ok(()), fx);
+        }
+    }
+
+    /// Answers such a request, unless it has been.
+    pub(crate) fn tell_flushed(&mut self, id: ControlId, result: Result<(), String>, fx: &mut Vec<Effect>) {
+        let asked = &mut self.core_flush.asked;
+        if let Some(at) = asked.iter().position(|other| *other == id) {
+            asked.remove(at);
+            fx.push(Effect::Controlled(id, result));
+        }
+    }
+
+    /// Answers all of them: no flush that is over from now on says anything.
+    pub(crate) fn fail_core_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
+        for id in std::mem::take(&mut self.core_flush.asked) {
+            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+        }
+    }
+
+    /// Whether a flush of the core has failed: what was written before it may be lost, and no later flush tells.
+    pub fn has_failed_core_flush(&self) -> bool {
+        self.core_flush.failed
     }
 
     /// Waits until frame `need` is durable.
@@ -179,7 +218,10 @@ impl Core {
                 }
                 self.start_core_flush(fx);
             }
-            Err(e) => self.poison("flushing the core", &e, fx),
+            Err(e) => {
+                self.core_flush.failed = true;
+                self.poison("flushing the core", &e, fx);
+            }
         }
     }
 

@@ -81,6 +81,10 @@ impl Core {
             Waiter::Job(key) => self.job_over(now, key, fx),
             Waiter::Lift => self.intents.give_up_lifting(),
             Waiter::Stop => {}
+            Waiter::Control(id) => {
+                let why = self.lost.clone().unwrap_or_default();
+                self.tell_flushed(id, Err(why), fx);
+            }
             Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),
         }
     }

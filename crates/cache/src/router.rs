@@ -33,11 +33,13 @@ enum Tallied {
 struct Parent {
     id: ReqId,
     left: u32,
+    /// The window of the first part; nothing for a flush, of which every shard has one.
+    first: Option<u64>,
     tallied: Option<Tallied>,
     /// Some part was not wholly in the cache.
     missed: bool,
     error: Option<ReqError>,
-    /// Answers of the parts, in order, where there is more than one.
+    /// Answers of the parts, in order, where there is more than one. Something stands in for one that failed.
     answers: Vec<Option<Answer>>,
 }
 
@@ -49,6 +51,8 @@ pub struct Router {
     block: u64,
     streams: Streams,
     parents: Slab<Parent>,
+    /// Shards that answer nothing any more.
+    gone: Vec<u16>,
     /// Hits and misses of requests that had several parts.
     reads: Tally,
     writes: Tally,
@@ -70,6 +74,7 @@ impl Router {
             block,
             streams: Streams::new(promotion),
             parents: Slab::with_capacity(256),
+            gone: Vec::new(),
             reads: Tally::default(),
             writes: Tally::default(),
         }
@@ -98,6 +103,15 @@ impl Router {
         if !flush && request.len == 0 {
             return Some(Reply { id: request.id, result: Ok(Answer::Done) });
         }
+        let windows = (request.offset + request.len).div_ceil(WINDOW) - request.offset / WINDOW;
+        let (first, parts) = match flush {
+            true => (None, u64::from(self.shards)),
+            false => (Some(request.offset / WINDOW), windows),
+        };
+        let owners = |n| owner(first, n, self.shards);
+        if !self.gone.is_empty() && (0..parts).any(|n| self.gone.contains(&owners(n))) {
+            return refused(ReqError::Shutdown);
+        }
         let write = match request.kind {
             ReqKind::Read => Some(false),
             ReqKind::Write(_) => Some(true),
@@ -106,8 +120,6 @@ impl Router {
         let run = write.map(|write| self.streams.observe(request.offset, request.len, write));
         let [stream_bytes, run_bytes] = run.map_or([0; 2], |run| [run.stream_bytes(), run.bytes]);
         let (offset, len) = (request.offset, request.len);
-        let parts =
-            if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
         let hint = Hint { stream_bytes, run_bytes, split: parts > 1, whole: len };
         let Request { id, kind, fua, .. } = request;
         let tallied = match kind {
@@ -119,7 +131,7 @@ impl Router {
         if parts > 1 {
             answers.resize_with(parts as usize, || None);
         }
-        let parent = Parent { id, left: parts as u32, tallied, missed: false, error: None, answers };
+        let parent = Parent { id, left: parts as u32, first, tallied, missed: false, error: None, answers };
         let key = self.parents.insert(parent);
         let id = |n: u64| (key as u64) << PART_BITS | n;
         if flush {
@@ -161,7 +173,12 @@ impl Router {
         match reply.result {
             Ok(answer) if parent.answers.is_empty() => single = Some(answer),
             Ok(answer) => parent.answers[n] = Some(answer),
-            Err(e) => parent.error = parent.error.or(Some(e)),
+            Err(e) => {
+                parent.error = parent.error.or(Some(e));
+                if let Some(answer) = parent.answers.get_mut(n) {
+                    *answer = Some(Answer::Done);
+                }
+            }
         }
         if parent.left > 0 {
             return None;
@@ -176,6 +193,21 @@ impl Router {
             (None, None) => Ok(join(parent.answers)),
         };
         Some(Reply { id: parent.id, result })
+    }
+
+    /// Shard `shard` answers nothing any more: the requests that this was the last part of, and whatever else needs it from now on,
+    /// fail.
+    pub fn lose(&mut self, shard: u16) -> Vec<Reply> {
+        self.gone.push(shard);
+        let mut owed = Vec::new();
+        for (key, parent) in &self.parents {
+            let parts = parent.answers.len().max(1) as u64;
+            let open = |n: &u64| parent.answers.get(*n as usize).is_none_or(Option::is_none);
+            let its = (0..parts).filter(|n| owner(parent.first, *n, self.shards) == shard);
+            owed.extend(its.filter(open).map(|n| (key as u64) << PART_BITS | n));
+        }
+        let fails = |id| self.answered(Reply { id, result: Err(ReqError::Shutdown) });
+        owed.into_iter().filter_map(fails).collect()
     }
 
     fn count(&mut self, parent: &Parent) {
@@ -216,6 +248,11 @@ impl Router {
     }
 }
 
+/// The shard of part `n` of a request whose first part is for this window; of a flush without one.
+fn owner(first: Option<u64>, n: u64, shards: u16) -> u16 {
+    first.map_or(n as u16, |first| Stripe::owner((first + n) * WINDOW, shards))
+}
+
 fn join(answers: Vec<Option<Answer>>) -> Answer {
     let mut segments = Segments::new();
     let mut extents: Vec<Extent> = Vec::new();
@@ -237,5 +274,49 @@ fn join(answers: Vec<Option<Answer>>) -> Answer {
         (false, _) => Answer::Data(segments),
         (true, false) => Answer::Extents(extents),
         (true, true) => Answer::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(id: ReqId, kind: ReqKind, offset: u64, windows: u64) -> Request {
+        Request { id, kind, offset: offset * WINDOW, len: windows * WINDOW, fua: false }
+    }
+
+    #[test]
+    fn a_shard_that_is_gone_fails_what_needs_it_and_nothing_else() {
+        let mut router = Router::new(64 * WINDOW, 512, 2, 8);
+        let mut parts = Vec::new();
+        for (id, kind, offset, windows) in [
+            (1, ReqKind::Read, 1, 1),
+            (2, ReqKind::Read, 0, 1),
+            (3, ReqKind::Discard, 0, 3),
+            (4, ReqKind::Discard, 1, 2),
+            (5, ReqKind::Flush, 0, 0),
+        ] {
+            assert!(router.route(request(id, kind, offset, windows), &mut parts).is_none());
+        }
+        let done = |router: &mut Router, part: usize, result| {
+            let id = parts[part].request.id;
+            router.answered(Reply { id, result }).map(|r| (r.id, r.result.is_ok()))
+        };
+        // Both shards have answered all of 4 but one part, which the shard that stays owes; one of them failed.
+        assert_eq!(done(&mut router, 5, Err(ReqError::Io)), None);
+        assert_eq!(done(&mut router, 7, Ok(Answer::Done)), None);
+        let mut failed: Vec<_> = router.lose(1).into_iter().map(|r| (r.id, r.result.err())).collect();
+        failed.sort_by_key(|f| f.0);
+        assert_eq!(failed, [(1, Some(ReqError::Shutdown)), (5, Some(ReqError::Shutdown))]);
+        assert_eq!(done(&mut router, 1, Ok(Answer::Done)), Some((2, true)));
+        assert_eq!(done(&mut router, 2, Ok(Answer::Done)), None);
+        assert_eq!(done(&mut router, 4, Ok(Answer::Done)), Some((3, false)));
+        assert_eq!(done(&mut router, 6, Ok(Answer::Done)), Some((4, false)));
+        assert_eq!(router.in_flight(), 0);
+        let mut parts = Vec::new();
+        let refused = router.route(request(6, ReqKind::Flush, 0, 0), &mut parts);
+        assert_eq!(refused.map(|r| r.result.err()), Some(Some(ReqError::Shutdown)));
+        assert!(router.route(request(7, ReqKind::Read, 4, 2), &mut parts).is_some() && parts.is_empty());
+        assert!(router.route(request(8, ReqKind::Read, 4, 1), &mut parts).is_none() && parts.len() == 1);
     }
 }

@@ -375,6 +375,7 @@ impl Attached {
     /// librbd holds goes with the process.
     pub fn abandon(self: Arc<Attached>) {
         self.header.cluster.silence();
+        crate::cut::leaves_client();
         std::mem::forget(self);
     }
 

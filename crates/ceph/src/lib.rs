@@ -8,6 +8,7 @@
 mod attached;
 pub mod bug;
 pub mod cluster;
+pub mod cut;
 mod device;
 mod ear;
 mod error;

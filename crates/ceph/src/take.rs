@@ -3,6 +3,7 @@
 use crate::attached::{Attached, ImageIdentity, Notice, Parts};
 use crate::bug::{Step, is_left_out, nobody_has_it};
 use crate::cluster::{Cluster, Purpose, WATCH};
+use crate::cut::{Cut, is_given_up};
 use crate::ear::Ear;
 use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo};
 use crate::mark::{KEY, Mark};
@@ -119,7 +120,12 @@ pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
 /// # Errors
 /// Where Ceph cannot be reached, the image is not fit, or somebody has it; nothing was changed then, except that a holder that
 /// was to be fenced may be.
-pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
+pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
+    take_unless(wish, &Cut::default())
+}
+
+/// The same, unless it is given up.
+pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephError> {
     let spec = wish.spec;
     let mut warnings = Vec::new();
     let identity = {
@@ -143,6 +149,7 @@ pub fn take(mut wish: Wish<'_>) -> Result<Taken, CephError> {
         seen.identity
     };
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
+    cut.own(&cluster)?;
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     let options = refuse_overridden(spec, &image)?;
     let layout = image.layout()?;
@@ -411,6 +418,10 @@ impl See {
             if ours.is_some_and(|o| o.knows_watcher(watcher)) {
                 continue;
             }
+            // An attach of this process that was given up: fenced like any other, and nobody who uses the image.
+            if is_given_up(&self.identity.fsid, watcher.client) {
+                continue;
+            }
             let WatcherInfo { address, client, kernel, .. } = watcher;
             if !wish.steal && *kernel {
                 return refuse(format!(
@@ -440,6 +451,10 @@ impl See {
         let Some(h) = self.holder.as_ref().filter(|h| !h.is_among(&self.watchers)) else { return Ok(()) };
         let cache = wish.cache.as_ref();
         if cache.and_then(|c| c.witness.as_ref()).is_some_and(|w| w.knows(h)) {
+            return Ok(());
+        }
+        let number = h.client.strip_prefix("client.").and_then(|n| n.parse().ok());
+        if number.is_some_and(|n| is_given_up(&self.identity.fsid, n)) {
             return Ok(());
         }
         let taken = wish.steal || wish.without_cache || cache.is_some_and(|c| c.force);

@@ -167,5 +167,5 @@ fn main() -> ExitCode {
         if serves { ExitCode::FAILURE } else { ExitCode::from(outcome::exit_status(&error)) }
     });
     loligo_log::finish();
-    code
+    if serves { loligo_service::rbd::end(code) } else { code }
 }

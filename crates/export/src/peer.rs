@@ -20,6 +20,14 @@ pub enum Peer {
 }
 
 impl Peer {
+    /// Whether `other` is the same host, or a process of the same user.
+    pub(crate) fn is_akin(self, other: Peer) -> bool {
+        match (self, other) {
+            (Peer::Process(_, one), Peer::Process(_, two)) => one == two,
+            (one, two) => one == two,
+        }
+    }
+
     /// The peer of a connected socket.
     pub fn of(socket: impl AsFd) -> Peer {
         let fd = socket.as_fd();

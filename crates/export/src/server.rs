@@ -190,32 +190,41 @@ impl Server {
     /// Whether there is a place for a client of `peer`, after the handshakes that are to give way have done so.
     fn has_place(&mut self, peer: Peer, now: Instant) -> bool {
         let most = self.limits.connections.min(1 << 16);
-        let (mut all, mut of_peer) = (0, 0);
+        let of = |is: &dyn Fn(Peer) -> bool| self.entries.iter().filter(|(_, e)| is(e.peer)).count();
+        // Of the last quarter of the places each peer has a few, and all processes of one user half.
+        if of(&|p| p.is_akin(peer)) >= most - most / 8 {
+            return false;
+        }
+        let few = (most / 32).max(1);
+        let has_few = |peer: Peer| of(&|p| p == peer) < few;
+        let places = if has_few(peer) { most } else { (most - most / 4).max(1) };
+        let mut shaking: HashMap<Peer, usize> = HashMap::new();
         for (_, e) in self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake()) {
-            all += 1;
-            of_peer += usize::from(e.peer == peer);
+            *shaking.entry(e.peer).or_default() += 1;
         }
         // One peer has at most half of the places for handshakes, so that it drops its own and not those of others.
-        if of_peer >= (most / 2).max(1) {
-            self.drop_handshake(Some(peer), now);
-        } else if self.entries.len() >= most && all > 0 {
-            self.drop_handshake(None, now);
+        let gives_way = if shaking.get(&peer).is_some_and(|n| *n >= (most / 2).max(1)) {
+            Some(peer)
+        } else if self.entries.len() >= places {
+            // A peer with more than a few, which comes again and again, would otherwise end each one of a peer with
+            // few.
+            shaking.retain(|p, _| has_few(peer) || !has_few(*p));
+            shaking.into_iter().max_by_key(|(_, n)| *n).map(|(p, _)| p)
+        } else {
+            None
+        };
+        if let Some(gives_way) = gives_way {
+            self.drop_handshake(gives_way, now);
         }
         let of_peer = self.entries.iter().filter(|(_, e)| e.peer == peer).count();
-        self.entries.len() < most && of_peer < (most - most / 4).max(1)
+        self.entries.len() < places && of_peer < (most - most / 4).max(1)
     }
 
-    /// Ends the oldest handshake: of `peer`, or else of the peer that has most.
-    fn drop_handshake(&mut self, peer: Option<Peer>, now: Instant) {
-        let waiting = || self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake());
-        let peer = peer.or_else(|| {
-            let mut counts: HashMap<Peer, usize> = HashMap::new();
-            waiting().for_each(|(_, e)| *counts.entry(e.peer).or_default() += 1);
-            counts.into_iter().max_by_key(|(_, n)| *n).map(|(p, _)| p)
-        });
-        let oldest = waiting().filter(|(_, e)| Some(e.peer) == peer).min_by_key(|(_, e)| e.since);
-        let Some(at) = oldest.map(|(at, _)| at) else { return };
-        if let (Some(peer), Some(others)) = (peer, self.crowded.due(now)) {
+    /// Ends the oldest handshake of `peer`.
+    fn drop_handshake(&mut self, peer: Peer, now: Instant) {
+        let waiting = self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake() && e.peer == peer);
+        let Some(at) = waiting.min_by_key(|(_, e)| e.since).map(|(at, _)| at) else { return };
+        if let Some(others) = self.crowded.due(now) {
             tracing::warn!(%peer, others, "a handshake was ended for a newcomer: too many are open");
         }
         self.entries[at].conn.close(Closed::Crowded);

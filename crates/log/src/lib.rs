@@ -7,12 +7,14 @@
 mod events;
 mod output;
 mod queue;
+mod shown;
 mod style;
 
 pub use events::install;
 pub use output::{finish_output, flush_output, print};
 
 use queue::Queue;
+use shown::shown;
 use std::fmt::{Arguments, Display};
 use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
@@ -59,6 +61,8 @@ pub fn line(who: Option<&str>, words: Arguments<'_>) {
 /// How far something has come. On a terminal this rewrites the last such line until `is_last`.
 pub fn progress(words: impl Display, is_last: bool) {
     if is_rewritten() {
+        let words = words.to_string();
+        let words = shown(&words);
         queue::write(format!("\x1b[K{words}{}", if is_last { '\n' } else { '\r' }).as_bytes());
     } else {
         put(Level::Info, None, &words.to_string(), PATIENCE);
@@ -79,6 +83,7 @@ pub fn finish() {
 
 /// Writes a line, and waits for it so long at most.
 fn put(level: Level, who: Option<&str>, words: &str, patience: Duration) {
+    let words = &*shown(words);
     match SERVICE.get() {
         Some(queue) => queue.put(Style::of_service().render(level, who, words), patience),
         None => {

@@ -1,5 +1,6 @@
 //! Results on standard output.
 
+use crate::shown::shown;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +11,10 @@ static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 /// Prints `words`. Once the reader has gone (`| head`, `| grep -q`) or printing has failed, nothing more is printed: a
 /// command that changes something does so to its end.
 pub fn print(words: Arguments<'_>, ends_line: bool) {
+    let words = words.to_string();
     let mut out = io::stdout().lock();
-    attempt(|| out.write_fmt(words).and_then(|()| if ends_line { out.write_all(b"\n") } else { Ok(()) }));
+    let mut write = |text: &str| out.write_all(text.as_bytes());
+    attempt(|| write(&shown(&words)).and_then(|()| if ends_line { write("\n") } else { Ok(()) }));
 }
 
 /// Has printed results reach their reader now; whether there is still one.

@@ -65,8 +65,12 @@ impl Style {
             prefix.push_str(": ");
         }
         let mut text = String::with_capacity(prefix.len() + words.len() + 1);
-        for line in words.trim_end_matches('\n').split('\n') {
+        for (n, line) in words.trim_end_matches('\n').split('\n').enumerate() {
             text.push_str(&prefix);
+            // In a log a line is a message: none that a name ends in the middle is to look like another.
+            if n > 0 && self != Style::Plain {
+                text.push_str("  ");
+            }
             text.push_str(line);
             text.push('\n');
         }
@@ -97,9 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn every_line_has_its_prefix_and_its_end() {
+    fn every_line_has_its_prefix_and_further_ones_are_indented() {
         assert_eq!(Style::Plain.render(Level::Info, None, "a"), "a\n");
-        assert_eq!(Style::Journal.render(Level::Warning, Some("v"), "a\nb\n"), "<4>v: a\n<4>v: b\n");
+        assert_eq!(Style::Journal.render(Level::Warning, Some("v"), "a\nb\n"), "<4>v: a\n<4>v:   b\n");
         let stamped = Style::Stamped.render(Level::Info, None, "a");
         assert!(stamped.starts_with("20") && stamped.ends_with("Z a\n") && stamped.len() == 27, "{stamped}");
     }

@@ -91,12 +91,14 @@ pub(crate) fn open(
             None => open_device(o)?,
         };
         signals.opened();
-        return open_in(place, name, o, core, watch);
+        signals.passes()?;
+        return open_in(place, name, o, core, (signals, watch));
     }
     refuse_missing(o)?;
+    signals.passes()?;
     let file = signals.making(&o.path, || make_file(o))?;
     let made = Made { file, path: o.path.clone() };
-    let mut opened = open_in(made.file.clone().into(), name, o, core, watch)?;
+    let mut opened = open_in(made.file.clone().into(), name, o, core, (signals, watch))?;
     opened.made = Some(made);
     Ok(opened)
 }
@@ -196,7 +198,7 @@ fn open_in(
     name: &str,
     o: &CacheOptions,
     core: &OpenCore,
-    watch: Watch<'_>,
+    (signals, watch): (&StopSignals, Watch<'_>),
 ) -> Result<OpenCache> {
     let Place { file, share } = place;
     for warning in file.warnings() {
@@ -240,7 +242,7 @@ fn open_in(
         superblock.layout.limit = share.limit()?;
         share.identify(&superblock.core.id)?;
     }
-    let mut opened = recover::recover(name, o, core, file, superblock, drop_clean)?;
+    let mut opened = recover::recover(name, o, core, file, superblock, (drop_clean, signals))?;
     opened.share = share;
     if grown {
         // Not before the core was compared: a wrong one must not make the right one look as if it had shrunk.

@@ -8,11 +8,12 @@ use crate::veil::{Saved, Unsettled, settle};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::HEAD;
 use loligo_block::{
-    CacheDevice, CoreFile, DeviceFile, SIGNATURE_PROBE, SyncFile, SyncIo, Veil, foreign_signature,
-    known_signature,
+    CacheDevice, CoreFile, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, Veil,
+    foreign_signature, known_signature,
 };
 use loligo_cache::home::{HomeLabel, MAX_HOME, MIN_HOME};
 use loligo_cache::superblock::{SuperError, Superblock};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -201,10 +202,16 @@ impl Home {
     }
 
     /// Refuses any other cache than the one that the label names, where that may hold what the core lacks; a found label without
-    /// one of these is another core's that stands in its place.
-    pub(crate) fn refuse_other(&self, cache: Option<&Superblock>, force: bool) -> Result<()> {
+    /// one of these is another core's that stands in its place, unless it was `attaching`: nobody was served through
+    /// it, and it is empty.
+    pub(crate) fn refuse_other(
+        &self,
+        cache: Option<&Superblock>,
+        attaching: bool,
+        force: bool,
+    ) -> Result<()> {
         let label = self.mark.label();
-        if let Some(sb) = cache.filter(|_| self.found && label.cache == [0; 16]) {
+        if let Some(sb) = cache.filter(|_| self.found && label.cache == [0; 16] && !attaching) {
             bail!(
                 "the core {} was served without a cache since cache {} of volume '{}' was in front of it: what that holds is void. \
                  --create --force makes it anew",
@@ -280,6 +287,14 @@ impl Home {
             (label.dirty_bytes, label.through) = (Some(0), false);
         })
     }
+}
+
+/// Whether the label before the content of the core at `path` names another cache than `uuid`, or none; nothing where
+/// there is no such label.
+pub(crate) fn names_another(path: &Path, uuid: &str) -> Option<bool> {
+    let look = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
+    let label = HomeLabel::load(&mut SyncFile::new(DeviceFile::open(path, &look).ok()?)).ok()?;
+    Some(label.cache_text() != uuid)
 }
 
 fn lost(label: &HomeLabel) -> Option<String> {
@@ -388,7 +403,6 @@ fn head_holds_data(whole: &DeviceFile, bytes: u64) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_block::OpenOptions;
 
     const SIZE: usize = 4 << 20;
     const HOME: u64 = MIN_HOME;

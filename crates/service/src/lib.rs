@@ -12,6 +12,7 @@ pub mod client;
 mod control;
 mod core;
 pub mod daemon;
+mod descriptors;
 pub mod doctor;
 mod home;
 pub mod identity;

@@ -1,17 +1,23 @@
 //! An RBD image as the core of a volume: taken before the cache is opened, kept while it is served, and given back, or left
 //! with its lock as a witness.
 
+mod start_io;
+
+pub(crate) use start_io::StartIo;
+
 use crate::absent::Absent;
-use crate::cache;
+use crate::cache::{self, CutOff};
 use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::say::say;
 use crate::serve::{CacheOptions, HeldCache, ServeOptions};
+use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};
 use loligo_block::CacheDevice;
 use loligo_cache::api::Control;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock, WITNESS};
 use loligo_cache::units::BLOCK;
+use loligo_ceph::cut;
 use loligo_ceph::keeper::{Clients, Keeper, Report};
 use loligo_ceph::lease::Poller;
 use loligo_ceph::mark::Mark;
@@ -20,11 +26,12 @@ use loligo_ceph::take::{self, Destage, Taken, Wish};
 use loligo_ceph::witness::{Loss, Witness};
 use loligo_ceph::{Attached, CephError, Notice};
 use loligo_shard::{Ask, Handle, Said};
+use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long closing an image may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -133,15 +140,44 @@ impl Drop for Held {
     }
 }
 
+/// Ends the process with `code`, where clients of Ceph are left in it: an orderly exit would take their libraries' data from
+/// threads that still run.
+pub fn end(code: ExitCode) -> ExitCode {
+    if cut::has_left_clients() {
+        // SAFETY: whatever was to be written is; nothing that an orderly exit runs is missed.
+        unsafe { libc::_exit(i32::from(code != ExitCode::SUCCESS)) };
+    }
+    code
+}
+
+/// Whether a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
+/// that takes long.
+fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
+    let begun = Instant::now();
+    let mut told = false;
+    move || {
+        if !told && begun.elapsed() > PATIENCE {
+            told = true;
+            say!(
+                "waiting for the OSDs of image {spec}, which have not answered for {} s",
+                PATIENCE.as_secs()
+            );
+        }
+        !signals.within(Duration::ZERO)
+    }
+}
+
 /// Takes the image that `spec` names for the cache that the options name.
 ///
 /// # Errors
 /// Every refusal, with cause and mend.
-pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held)> {
+pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) -> Result<(OpenCore, Held)> {
     let (place, found) = match &o.cache {
         Some(c) => cache::peek(c)?,
         None => (None, None),
     };
+    // Its lock is taken, and a stop reaches whatever hangs from here on.
+    signals.passes()?;
     let cache = o.cache.as_ref().map(|c| cache_side(o, c, found.as_ref()));
     let may_be_dirty = cache.as_ref().is_some_and(|c| c.dirty);
     let mut stored = found.zip(place.as_ref().map(|p| p.file.clone()));
@@ -150,7 +186,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         sb.witness = encode(witness);
         sb.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))
     };
-    let taken = take::take(Wish {
+    let wish = Wish {
         spec,
         cache,
         steal: o.rbd.steal,
@@ -159,13 +195,13 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec) -> Result<(OpenCore, Held
         quiesce_attempts: o.rbd.quiesce_attempts(),
         lease: o.rbd.lease,
         remember: &mut remember,
-    })
-    .map_err(|why| match why.errno() {
+    };
+    let taken = cut::take_while(wish, goes_on(spec, signals)).map_err(|why| match why.errno() {
         // No monitor answers, and one may come.
         Some(libc::ETIMEDOUT) => Absent(why.to_string()).into(),
         _ => anyhow::Error::from(why),
     })?;
-    let Taken { image, notices, changed, warnings } = taken;
+    let Taken { image, notices, changed, warnings } = taken.ok_or(CutOff)?;
     for warning in warnings {
         say!("warning: {warning}");
     }
@@ -231,10 +267,18 @@ fn witness_of(now: Witness, lost: Option<Loss>, noted: &str) -> Witness {
 /// Says in cache and image that they belong together, before anything is acknowledged.
 ///
 /// # Errors
-/// Where either cannot be written.
-pub(crate) fn marry(held: &mut Held, file: &CacheDevice, sb: &mut Superblock) -> Result<()> {
+/// Where either cannot be written, or the start is stopped first.
+pub(crate) fn marry(
+    held: &mut Held,
+    spec: &ImageSpec,
+    file: &CacheDevice,
+    sb: &mut Superblock,
+    signals: &StopSignals,
+) -> Result<()> {
     let image = held.image();
-    image.set_mark(mark_of(sb))?;
+    let (marks, mark) = (image.clone(), mark_of(sb));
+    let marked = cut::while_waited_for(move || marks.set_mark(mark), goes_on(spec, signals))?;
+    marked.ok_or(CutOff)??;
     sb.witness = encode(&image.witness());
     sb.store(&mut file.sync_io()).context("the superblock cannot be written")?;
     (held.may_be_dirty, held.marked) = (true, true);

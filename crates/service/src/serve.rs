@@ -21,7 +21,7 @@ use crate::refusals::{self, Refusals};
 use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
-use crate::{cache, core, metrics, names, rbd, stats, stop, systemd};
+use crate::{cache, core, descriptors, metrics, names, rbd, stats, stop, systemd};
 use anyhow::{Context, Result, bail, ensure};
 use begun::{Begun, Note, Of, Phase};
 use loligo_block::lease::Hold;
@@ -77,6 +77,12 @@ impl CacheOptions {
     pub(crate) fn replaces(&self, sb: &Superblock) -> bool {
         self.replace.as_ref() == Some(&sb.uuid_text())
     }
+
+    /// Whether this one was being attached when its service ended, so that a label that does not name it was not
+    /// reached.
+    pub(crate) fn was_attaching(&self, sb: &Superblock) -> bool {
+        self.expected.as_ref().is_some_and(|last| last.attaching && last.uuid == sb.uuid_text())
+    }
 }
 
 impl ServeOptions {
@@ -119,6 +125,7 @@ pub struct CacheOptions {
 pub fn run(options: ServeOptions) -> Result<ExitCode> {
     // The thread of the log carries no request out: it need not inherit what follows.
     loligo_log::begin_service().context("starting the thread of the log")?;
+    descriptors::raise();
     // Before any other thread, for they inherit it.
     block::prepare(&options);
     let signals = StopSignals::catch()?;
@@ -253,7 +260,7 @@ impl Volume {
                 (None, core::open(spec.clone(), options.home_offset, options.is_forced(), of_cache)?)
             }
             CoreSpec::Image(spec) => {
-                let (core, held) = rbd::open(&options, spec)?;
+                let (core, held) = rbd::open(&options, spec, signals)?;
                 (Some(held), core)
             }
         };
@@ -266,6 +273,7 @@ impl Volume {
         let (mut volatile, mut threads, mut through) = (geometry.volatile_cache, 1, false);
         let (backend, held, made, finals) = match &options.cache {
             None => {
+                signals.passes()?;
                 if let Some(home) = &mut core.home {
                     home.refuse_bare()?;
                     home.void()?;
@@ -281,7 +289,8 @@ impl Volume {
                     let found = found.filter(|sb| !cache.replaces(sb));
                     let place = place.filter(|_| found.is_some());
                     home.settle(place.as_ref().map(|p| &p.file), found.as_ref(), cache.force)?;
-                    home.refuse_other(found.as_ref(), cache.force)?;
+                    let attaching = found.as_ref().is_some_and(|sb| cache.was_attaching(sb));
+                    home.refuse_other(found.as_ref(), attaching, cache.force)?;
                     was_clean = found.is_none_or(|sb| sb.clean);
                 }
                 let mut watch = |_: u64, _: u64| match signals.within(Duration::ZERO) {
@@ -289,8 +298,8 @@ impl Volume {
                     false => Ok(()),
                 };
                 let mut opened = cache::open(&options.name, cache, &core, signals, &mut watch)?;
-                if let Some(image) = &mut image {
-                    rbd::marry(image, &opened.file, &mut opened.superblock)?;
+                if let (Some(image), CoreSpec::Image(spec)) = (&mut image, &options.core) {
+                    rbd::marry(image, spec, &opened.file, &mut opened.superblock, signals)?;
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);

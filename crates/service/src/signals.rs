@@ -1,5 +1,6 @@
 //! SIGTERM and SIGINT as messages.
 
+use crate::cache::CutOff;
 use anyhow::{Context, Result};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -10,6 +11,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// How far a start has come: it may be left where it is for as long as there is nothing of it to end.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    /// It only looks and opens, which may hang.
+    #[default]
+    Before,
+    /// It makes, writes or notes something: whoever stops it waits for it.
+    Passed,
+    /// Nobody waits for it, and it does nothing more.
+    Closed,
+}
+
 /// Whoever stops a volume that a daemon serves.
 #[derive(Debug)]
 pub(crate) struct Stopper {
@@ -17,9 +30,24 @@ pub(crate) struct Stopper {
     asked: AtomicBool,
     deadly: Arc<AtomicBool>,
     opened: Arc<AtomicBool>,
+    gate: Arc<Mutex<Gate>>,
+    starting: Arc<Mutex<Option<Vec<PathBuf>>>>,
 }
 
 impl Stopper {
+    /// Ends a start that has done nothing yet but look and open, though it hangs; whether that is so.
+    pub(crate) fn leave_behind(&self) -> bool {
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        if *gate == Gate::Before {
+            *gate = Gate::Closed;
+            let left = self.starting.lock().unwrap_or_else(PoisonError::into_inner).take();
+            for path in left.into_iter().flatten() {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        *gate == Gate::Closed
+    }
+
     /// Whether its devices are there, so that its start ends.
     pub(crate) fn has_devices(&self) -> bool {
         self.opened.load(Ordering::Acquire)
@@ -66,6 +94,7 @@ pub(crate) struct StopSignals {
     deadly: Arc<AtomicBool>,
     /// Core and cache have been opened.
     opened: Arc<AtomicBool>,
+    gate: Arc<Mutex<Gate>>,
 }
 
 impl StopSignals {
@@ -104,21 +133,25 @@ impl StopSignals {
                 }
             })
             .context("starting the signal thread")?;
-        Ok(StopSignals { caught, kept: AtomicBool::default(), starting, deadly, opened: Arc::default() })
+        let (opened, gate) = (Arc::default(), Arc::default());
+        Ok(StopSignals { caught, kept: AtomicBool::default(), starting, deadly, opened, gate })
     }
 
-    /// Signals that only the [`Stopper`] gives. A start is never cut off.
+    /// Signals that only the [`Stopper`] gives. A start is never cut off from [`StopSignals::passes`] on.
     pub(crate) fn driven() -> (StopSignals, Stopper) {
         let (send, caught) = channel();
         let (deadly, opened) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let gate = Arc::<Mutex<Gate>>::default();
+        let starting = Arc::new(Mutex::new(Some(Vec::new())));
         let signals = StopSignals {
             caught,
             kept: AtomicBool::default(),
-            starting: Arc::default(),
+            starting: starting.clone(),
             deadly: deadly.clone(),
             opened: opened.clone(),
+            gate: gate.clone(),
         };
-        (signals, Stopper { send, asked: AtomicBool::new(false), deadly, opened })
+        (signals, Stopper { send, asked: AtomicBool::new(false), deadly, opened, gate, starting })
     }
 
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
@@ -146,6 +179,19 @@ impl StopSignals {
     /// Core and cache are there: what the start does from now on ends.
     pub(crate) fn opened(&self) {
         self.opened.store(true, Ordering::Release);
+    }
+
+    /// From now on the start makes, writes or notes something, and comes to its end.
+    ///
+    /// # Errors
+    /// [`CutOff`] where nobody waits for it any more.
+    pub(crate) fn passes(&self) -> Result<()> {
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        if *gate == Gate::Closed {
+            return Err(CutOff.into());
+        }
+        *gate = Gate::Passed;
+        Ok(())
     }
 
     /// From now on clients may be served: signals wait for [`StopSignals::within`].

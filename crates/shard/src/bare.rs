@@ -66,6 +66,7 @@ impl Bare {
                 mode: None,
                 params: Params::default(),
                 poisoned: self.engine.failed().map(str::to_owned),
+                core_flush_failed: self.engine.failed().is_some(),
                 core_failing: None,
                 core_refuses: None,
                 alone: None,
@@ -82,12 +83,13 @@ impl Bare {
                 self.engine.fail(why);
                 Said::Done(Ok(()))
             }
+            // It has nothing of its own to flush; whoever asks does that, and is to know whether it would say anything.
             Ask::Resize(bytes) => {
                 self.engine.resize(bytes);
                 Said::Done(Ok(()))
             }
             // The core would say that it is flushed: it has told of the failure already.
-            Ask::Control(Control::Stop) => {
+            Ask::Control(Control::Stop | Control::FlushCore) => {
                 Said::Done(self.engine.failed().map_or(Ok(()), |why| Err(why.to_owned())))
             }
             Ask::Control(_)

@@ -113,6 +113,11 @@ impl Cached {
         }
     }
 
+    /// Thread `shard` has ended: what waits for its answer, or will ask it, fails.
+    pub(crate) fn lose(&mut self, shard: u16, to: &mut impl Answers) {
+        self.desk.lose(shard).into_iter().for_each(|reply| to.answer(reply));
+    }
+
     fn send(&mut self, (origin, letter): (u16, Letter), to: &mut impl Answers) {
         match origin == self.me {
             true => self.letter(letter, to),
@@ -206,6 +211,7 @@ impl Cached {
                     mode: Some(self.core.mode()),
                     params: self.core.params(),
                     poisoned: self.core.poisoned().map(str::to_owned),
+                    core_flush_failed: self.core.has_failed_core_flush(),
                     core_failing: self.core.core_failing().map(str::to_owned),
                     core_refuses: self.core.core_refuses(),
                     alone: self.core.alone(),

@@ -193,6 +193,9 @@ impl Looper {
             (Mail::Letter(_), Engine::Bare(_)) => {
                 unreachable!("a bare engine asks no other thread, and comes when nothing is under way to any")
             }
+            (Mail::Ended(thread), Engine::Cached(e)) => e.lose(thread, &mut self.clients),
+            // It asks no other thread.
+            (Mail::Ended(_), Engine::Bare(_)) => {}
             (Mail::Socket { socket, read_only }, _) => add(&mut self.clients, socket, read_only, clock),
             (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
@@ -320,8 +323,12 @@ fn add(clients: &mut Clients, socket: OwnedFd, read_only: bool, clock: Instant) 
 }
 
 impl Drop for Looper {
-    /// However it ends, also by a panic: nobody is to wait for it.
+    /// However it ends, also by a panic: nobody is to wait for it. The last letter comes after every answer it gave, and when its box
+    /// takes nothing any more: the others know what they have asked and not heard.
     fn drop(&mut self) {
         self.boxes[self.me].close();
+        for (_, other) in self.boxes.iter().enumerate().filter(|(n, _)| *n != self.me) {
+            other.put([Mail::Ended(self.me as u16)]);
+        }
     }
 }

@@ -65,6 +65,8 @@ pub struct Snapshot {
     pub params: Params,
     /// Why it stopped acknowledging, if it did.
     pub poisoned: Option<String>,
+    /// A flush of its core has failed.
+    pub core_flush_failed: bool,
     /// How writes to its core fail, where the newest ones did.
     pub core_failing: Option<String>,
     /// What its core refuses, where it is only some sectors.
@@ -88,6 +90,8 @@ pub struct Snapshot {
 pub(crate) enum Mail {
     /// A part of a request, or what became of one.
     Letter(Letter),
+    /// This thread has ended and says nothing more.
+    Ended(u16),
     /// A client that the listening thread accepted, and whether it may only read.
     Socket { socket: OwnedFd, read_only: bool },
     /// A request of a client in this process.

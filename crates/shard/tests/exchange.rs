@@ -1,4 +1,4 @@
-//! Claims about an exchange of engines that is not over in time in every thread.
+//! Claims about a volume of two threads of which one is late with an exchange of engines, or ends.
 
 use loligo_block::{
     Answer, Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqError, ReqKind, Request,
@@ -10,7 +10,7 @@ use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Ask, Backend, CoreSource, Handle, Plan, start};
+use loligo_shard::{Ask, Backend, CoreSource, Handle, Plan, Running, start};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -44,6 +44,23 @@ fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
     open::open(&mut c, &mut d, sb, &options).expect("open").into_cores(Mode::Wb, &options, &devices).1
 }
 
+fn backend(cache: &DeviceFile, core: &DeviceFile) -> Backend {
+    Backend::Cached { cache: CacheDevice::from(cache.clone()), cores: cores(cache, core), home_start: 0 }
+}
+
+fn running(core: CoreSource, backend: Backend) -> Running {
+    let plan = Plan {
+        export: Export::new("vol", CORE),
+        limits: Limits::default(),
+        tls: None,
+        listeners: Vec::new(),
+        core,
+        lease: None,
+        backend,
+    };
+    start(plan).expect("threads")
+}
+
 fn ask(handle: &Handle, thread: usize, kind: ReqKind, offset: u64) -> Result<Option<u8>, ReqError> {
     let (send, answer) = channel();
     let request = Request { id: 0, kind, offset, len: 4096, fua: false };
@@ -70,21 +87,8 @@ fn after_an_exchange_that_broke_off_nobody_is_served() {
     let (cache, core) = (file(&dir.join("cache"), 64 * MIB), file(&dir.join("core"), CORE));
     let spec: DeviceSpec = dir.join("core").to_str().expect("text").parse().expect("a path");
     let source = || CoreSource::File(spec.clone(), core.clone().into());
-    let backend = || Backend::Cached {
-        cache: CacheDevice::from(cache.clone()),
-        cores: cores(&cache, &core),
-        home_start: 0,
-    };
-    let running = start(Plan {
-        export: Export::new("vol", CORE),
-        limits: Limits::default(),
-        tls: None,
-        listeners: Vec::new(),
-        core: source(),
-        lease: None,
-        backend: backend(),
-    })
-    .expect("threads");
+    let backend = || backend(&cache, &core);
+    let running = running(source(), backend());
     let handle = running.handle().clone();
     // To two bare threads, as a detach does.
     let mut pause = handle.pause(LONG).expect("nothing is under way");
@@ -110,4 +114,44 @@ fn after_an_exchange_that_broke_off_nobody_is_served() {
     SyncFile::new(core.clone()).read_at(0, &mut first).expect("readable");
     assert_eq!(first, [1; 4096], "nothing refused is written");
     let _ = std::fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn a_thread_that_ends_holds_up_no_request_and_no_drain() {
+    let dir = std::env::temp_dir().join(format!("loligo-ended-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let (cache, core) = (file(&dir.join("cache"), 64 * MIB), file(&dir.join("core"), CORE));
+    let spec: DeviceSpec = dir.join("core").to_str().expect("text").parse().expect("a path");
+    let running = running(CoreSource::File(spec, core.clone().into()), backend(&cache, &core));
+    let handle = running.handle().clone();
+    let (send, answers) = channel();
+    // Each has parts for both threads.
+    let write = || {
+        let (len, send) = (4 * MIB, send.clone());
+        let kind = ReqKind::Write(Buf::zeroed(len as usize).freeze());
+        let answered = move |result: Result<Answer, ReqError>| {
+            let _ = send.send(result.map(|_| ()));
+        };
+        let request = Request { id: 0, kind, offset: 0, len, fua: false };
+        handle.local(0).ask(request, Box::new(answered));
+    };
+    // Some are under way when it ends, others come later.
+    (0..8).for_each(|_| write());
+    let ended = handle.ask(1, Ask::End);
+    (0..8).for_each(|_| write());
+    ended.recv_timeout(LONG).expect("it ends");
+    let answer = || answers.recv_timeout(LONG).expect("a request waits for the thread");
+    for _ in 0..16 {
+        let _ = answer();
+    }
+    while !running.has_failed() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    write();
+    assert_eq!(answer(), Err(ReqError::Shutdown));
+    let drained = handle.ask(0, Ask::Drain).recv_timeout(LONG);
+    let _ = std::fs::remove_dir_all(&dir);
+    assert!(drained.is_ok(), "the stop waits for it");
+    assert_eq!(ask(&handle, 0, ReqKind::Read, 0), Err(ReqError::Shutdown), "all are turned away");
+    running.join().expect("a clean end");
 }

@@ -5,9 +5,11 @@
 mod api;
 mod belongs;
 mod core_fails;
+mod descriptors;
 mod fio;
 mod forget;
 mod gone;
+mod hangs;
 mod journal;
 mod json;
 mod label;

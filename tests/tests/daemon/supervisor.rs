@@ -3,6 +3,7 @@
 use crate::site::{CORE, PATIENCE, Site};
 use loligo_tests::blockdev::impossible;
 use loligo_tests::history::History;
+use loligo_tests::load::{End, Load};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -105,6 +106,35 @@ fn a_block_device_in_use_outlives_its_section() {
     drop(held);
     let ended = daemon.ended().expect("an end");
     assert!(ended.success(), "{ended}");
+}
+
+#[test]
+fn a_renamed_volume_waits_for_its_former_name() {
+    if impossible("a renamed volume waits for its former name") {
+        return;
+    }
+    let site = Site::new(&["a"]);
+    let name = format!("ren{}", std::process::id());
+    let section = site.section("a").replace("\"unix:", &format!("\"loop:{name}\", \"unix:"));
+    site.configure(&section);
+    let daemon = site.daemon();
+    let mut history = History::new(CORE);
+    site.load("a").write(&mut history, 0..2048, true).expect("written");
+    let path = std::path::Path::new("/dev/loligo").join(&name);
+    let held = std::fs::File::open(path).expect("the device");
+    site.configure(&section.replace("[volume.a]", "[volume.b]"));
+    site.ok(&["config", "reload"]);
+    // Longer than a device that is in use is waited for.
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(site.status("a").0, "stopping");
+    let (state, why) = site.status("b");
+    assert!(state == "waiting" && why.contains("'a' is being stopped"), "{state}: {why}");
+    drop(held);
+    site.wait_gone("a");
+    site.wait_for("b", "serving");
+    let mut load = Load::connect(&site.path("a.nbd"), "b", 1).expect("a connection");
+    assert_eq!(load.verify(&mut history, None).expect("right data"), End::Done);
+    daemon.stop().expect("a clean stop");
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod shadow;
 mod site;
 mod sizes;
 mod snapshots;
+mod stuck;
 mod takeover;
 mod trims;
 mod witness;

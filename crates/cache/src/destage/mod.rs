@@ -565,6 +565,7 @@ impl Core {
     pub(crate) fn fail_controls(&mut self, fx: &mut Vec<Effect>) {
         let why = self.poisoned.clone().unwrap_or_default();
         self.fail_flushes(&why, fx);
+        self.fail_core_flushes(&why, fx);
         self.end_freeze_poisoned(&why, fx);
         self.end_vacate(&why, fx);
         if let Some(id) = self.stopping.take() {

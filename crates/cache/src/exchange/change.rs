@@ -15,7 +15,7 @@ use Deed::{
 pub enum Deed {
     /// The last dirty blocks go to the core, and none is left.
     FlushDirty,
-    /// The core is flushed.
+    /// The core is flushed, by engines that know whether a flush before it has failed.
     FlushCore,
     /// The label says that nothing in the cache is dirty.
     LabelClean,
@@ -81,8 +81,8 @@ const DETACH: &[Step] = &[
     (StateClean, AS_BEFORE),
     (Wipe, AS_BEFORE),
     (StateBare, Failure::Ignored),
-    // One that fails to stop has nothing that anybody will miss.
-    (Stop, Failure::Ignored),
+    // One whose core fails a flush is given no other engine. Whatever else fails has nothing that anybody will miss.
+    (Stop, Failure::Fatal),
     (Exchange, Failure::Fatal),
 ];
 
@@ -205,8 +205,10 @@ mod tests {
             assert_eq!((verdict, ending), (Verdict::Kept, Ending::Resume));
             assert_eq!(ended(detach(), &[fails, StateDirty]), (Verdict::Broken, Ending::Fail));
         }
-        assert_eq!(ended(detach(), &[StateBare, Stop]), (Verdict::Done, Ending::Resume));
-        assert_eq!(ended(detach(), &[Exchange]), (Verdict::Broken, Ending::Fail));
+        assert_eq!(ended(detach(), &[StateBare]), (Verdict::Done, Ending::Resume));
+        for fails in [Stop, Exchange] {
+            assert_eq!(ended(detach(), &[fails]), (Verdict::Broken, Ending::Fail));
+        }
     }
 
     #[test]

@@ -75,6 +75,41 @@ fn nothing_becomes_clean_after_a_failed_core_flush() {
     assert!(h.shard.dirty_blocks() >= dirty - 256, "{} of {dirty} are dirty", h.shard.dirty_blocks());
 }
 
+#[test]
+fn whoever_does_without_the_cache_hears_of_a_failed_flush() {
+    let mut h = Hand::with(VOLATILE);
+    h.control(Control::SetMode(Mode::Wt));
+    let write = h.fill(0, 4096, 7);
+    h.quiet(false);
+    assert_eq!(h.answer(write), Some(Ok(())));
+    let first = h.control(Control::FlushCore);
+    let at = core_flush(&h).expect("it is asked for");
+    h.complete(at, false);
+    assert_eq!(h.outcome(first), Some(&Ok(())));
+    let second = h.control(Control::FlushCore);
+    let at = core_flush(&h).expect("it is asked for");
+    fail(&mut h, at);
+    assert!(h.outcome(second).is_some_and(Result::is_err), "{:?}", h.outcome(second));
+    assert!(h.shard.has_failed_core_flush());
+    // One that succeeds would say that what was lost is there.
+    let third = h.control(Control::FlushCore);
+    assert!(core_flush(&h).is_none() && h.outcome(third).is_some_and(Result::is_err));
+}
+
+#[test]
+fn a_failed_flush_of_a_client_is_told_to_whoever_does_without_the_cache() {
+    let mut h = Hand::with(VOLATILE);
+    h.control(Control::SetMode(Mode::Wt));
+    h.fill(0, 4096, 7);
+    h.quiet(false);
+    h.submit(ReqKind::Flush, 0, 0);
+    complete_but_flushes(&mut h, true);
+    let waits = h.control(Control::FlushCore);
+    let at = core_flush(&h).expect("the client's is under way");
+    fail(&mut h, at);
+    assert!(core_flush(&h).is_none() && h.outcome(waits).is_some_and(Result::is_err));
+}
+
 /// The core serves alone, and one write of a client is acknowledged.
 fn alone() -> Hand {
     let mut h = Hand::with(VOLATILE);

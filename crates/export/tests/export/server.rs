@@ -234,6 +234,48 @@ fn one_peer_cannot_take_the_places_of_all() {
     d.greet(id, s);
 }
 
+/// Connects and greets as `peer` until there is no place, or so often; the connections.
+fn fill(d: &mut Desk, peer: Peer, most: usize) -> Vec<(ConnId, UnixStream)> {
+    let mut open = Vec::new();
+    while open.len() < most {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let Some(id) = d.server.add(ours.into(), peer, d.now) else { break };
+        open.push(d.greet(id, theirs));
+    }
+    open
+}
+
+#[test]
+fn processes_of_one_user_leave_places_to_others() {
+    let mut d = Desk::new(Limits::default());
+    let mut open = Vec::new();
+    let mut all = |pids: std::ops::Range<i32>, uid: u32| -> Vec<usize> {
+        let mut of = |pid| {
+            open.push(fill(&mut d, Peer::Process(pid, uid), usize::MAX));
+            open.last().map_or(0, Vec::len)
+        };
+        pids.map(&mut of).collect()
+    };
+    assert_eq!(all(1..3, 1000), [192, 8], "two that run away leave the last quarter, but for a few");
+    assert_eq!(all(3..4, 1000), [8], "a third of that user has its few");
+    assert_eq!(all(4..20, 1000).iter().sum::<usize>(), 16, "all of them have half of that quarter");
+    assert_eq!(all(20..24, 1001), [8; 4], "the rest is for others");
+}
+
+#[test]
+fn a_process_that_comes_again_and_again_ends_no_handshake_of_another() {
+    let mut d = Desk::new(Limits::default());
+    let greedy = Peer::Process(1, 1000);
+    let _open = fill(&mut d, greedy, usize::MAX);
+    let (id, s) = d.connect_from(Peer::Process(2, 1001));
+    for _ in 0..10 {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(d.server.add(ours.into(), greedy, d.now).is_none());
+        d.server.flush(d.now, &mut d.requests);
+    }
+    d.greet(id, s);
+}
+
 /// Clients that ask for `each` reads of `len` bytes and take nothing.
 fn greedy(d: &mut Desk, clients: u32, each: u64, len: u32) -> Vec<(ConnId, UnixStream)> {
     let flood: Vec<u8> = (0..each).flat_map(|c| request(0, 0, c, 0, len)).collect();

@@ -1,14 +1,17 @@
 //! A cache that is there already: recovered, and held against its core.
 
-use super::OpenCache;
-use crate::core::{Backing, OpenCore};
+use super::{CutOff, OpenCache};
+use crate::core::{Backing, CoreSpec, OpenCore};
+use crate::rbd::StartIo;
 use crate::say::say;
 use crate::serve::CacheOptions;
+use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};
 use loligo_block::{CacheDevice, SyncIo};
 use loligo_cache::open::{self as engine, Devices, Large, Opened};
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Clean blocks compared with the core at start, beside those of its first and last MiB.
@@ -27,6 +30,27 @@ pub(super) fn recover(
     core: &OpenCore,
     file: CacheDevice,
     sb: Superblock,
+    (drop_clean, signals): (bool, &StopSignals),
+) -> Result<OpenCache> {
+    let stopped = Cell::new(false);
+    let mut disk: Box<dyn SyncIo + '_> = match (&core.spec, &core.backing) {
+        (CoreSpec::Image(spec), Backing::Image(image)) => {
+            Box::new(StartIo::new(image.clone(), spec, signals, &stopped))
+        }
+        (_, backing) => backing.sync_io(),
+    };
+    let opened = recover_from((&mut *disk, &stopped), name, o, core, file, sb, drop_clean);
+    opened.map_err(|why| if stopped.get() { CutOff.into() } else { why })
+}
+
+/// The same with the core as `disk`, which fails once the start is `stopped`.
+fn recover_from(
+    (disk, stopped): (&mut dyn SyncIo, &Cell<bool>),
+    name: &str,
+    o: &CacheOptions,
+    core: &OpenCore,
+    file: CacheDevice,
+    sb: Superblock,
     drop_clean: bool,
 ) -> Result<OpenCache> {
     let mut dev = file.sync_io();
@@ -34,16 +58,15 @@ pub(super) fn recover(
     if let Some(why) = core.spec.single_thread().filter(|_| sb.layout.shards > 1) {
         bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
     }
-    let mut disk = core.backing.sync_io();
     // Whoever served it without a cache may have been killed: what is read of it now is to be durable.
     disk.flush().context("the core cannot be flushed")?;
     let options = engine::OpenOptions { force: o.force, params: core.params, bug: None };
     let begun = Instant::now();
-    let mut opened = engine::open(&mut dev, &mut *disk, sb, &options).with_context(|| {
+    let mut opened = engine::open(&mut dev, disk, sb, &options).with_context(|| {
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
     })?;
     say_recovered(&opened, begun);
-    if let Err(refused) = follow_shrinking(&mut opened, &mut dev, &mut *disk, core, &options) {
+    if let Err(refused) = follow_shrinking(&mut opened, &mut dev, disk, core, &options) {
         if opened.was_clean {
             close_again(&opened, &mut dev)?;
         }
@@ -52,7 +75,7 @@ pub(super) fn recover(
     let dirty = opened.dirty_blocks() * BLOCK;
     let ahead = core.home.as_ref().map_or(Ok(false), |home| home.is_ahead_of(&opened.superblock, dirty));
     let compared = ahead.and_then(|ahead| {
-        compare(name, &mut opened, (&mut dev, &mut *disk), core, o, &options)?;
+        compare(name, &mut opened, (&mut dev, disk, stopped), core, o, &options)?;
         Ok(ahead)
     });
     let ahead = match compared {
@@ -179,7 +202,7 @@ pub(crate) fn close_unserved(dev: &mut dyn SyncIo, finals: &[u64], dirty_blocks:
 fn compare(
     name: &str,
     opened: &mut Opened,
-    (dev, disk): (&mut dyn SyncIo, &mut dyn SyncIo),
+    (dev, disk, stopped): (&mut dyn SyncIo, &mut dyn SyncIo, &Cell<bool>),
     core: &OpenCore,
     o: &CacheOptions,
     options: &engine::OpenOptions,
@@ -188,6 +211,10 @@ fn compare(
     let c = opened
         .compare(disk, COMPARED, || begun.elapsed() < PATIENCE)
         .context("the core cannot be read to compare it with the cache")?;
+    if stopped.get() {
+        // What could not be read says nothing of the disk.
+        return Err(CutOff.into());
+    }
     let dirty = opened.dirty_blocks() * BLOCK;
     if let Some(at) = c.first_unreadable {
         say!(

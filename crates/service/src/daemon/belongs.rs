@@ -2,6 +2,7 @@
 //! core's, whatever paths and volumes' names say.
 
 use super::state::{CoreNames, LastCache, Remembered, State};
+use crate::home;
 use crate::serve::ServeOptions;
 use anyhow::{Result, bail};
 use std::path::Path;
@@ -28,6 +29,14 @@ pub(super) fn expected(
         of_core.find(|last| is_it(last) && last.lost().is_some())
     };
     own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
+}
+
+/// A crash between the note and the label of an attach leaves a cache through which nobody was served: the label says
+/// so.
+pub(super) fn settle_attach(last: &mut LastCache, core: Option<&Path>) {
+    if last.attaching && core.and_then(|core| home::names_another(core, &last.uuid)) == Some(true) {
+        last.dirty_bytes = Some(0);
+    }
 }
 
 /// Refuses to serve a core bare that lacks what its last cache held.
@@ -139,6 +148,7 @@ mod tests {
             core_names: vec![format!("path:{core}")],
             dirty_bytes,
             void: false,
+            attaching: false,
         }
     }
 

@@ -519,6 +519,20 @@ impl Taken {
     }
 }
 
+/// What `volume` cannot have because `other` has it; nothing where both can be served at once.
+pub(super) fn shared(volume: (&str, &VolumeConfig), other: (&str, &VolumeConfig)) -> Option<String> {
+    let mut taken = Taken::default();
+    // What is wrong with either by itself is no matter here. Names say most, and no device is asked for them.
+    let _ = taken.add(other.0, other.1);
+    things(volume.0, volume.1).ok()?;
+    if let Err(why) = taken.add(volume.0, volume.1) {
+        return Some(why.to_string());
+    }
+    Taken::default().add_devices(volume.0, volume.1).ok()?;
+    let _ = taken.add_devices(other.0, other.1);
+    taken.add_devices(volume.0, volume.1).err().map(|why| why.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -58,6 +58,10 @@ struct Inner {
     says: LastWords,
     /// Its thread does nothing more.
     over: bool,
+    /// Its start hangs, and nobody waits for it.
+    left_behind: bool,
+    /// The definition that it has its devices by, from the start to the end of the stop.
+    used: Option<VolumeConfig>,
 }
 
 /// One volume of the daemon.
@@ -107,6 +111,8 @@ impl Entry {
             stopper: None,
             says: LastWords::default(),
             over: false,
+            left_behind: false,
+            used: None,
         };
         let entry = Arc::new(Entry {
             name: name.to_owned(),
@@ -147,6 +153,11 @@ impl Entry {
     /// Its definition.
     pub(crate) fn config(&self) -> VolumeConfig {
         self.lock().config.clone()
+    }
+
+    /// The definition that it starts, is served or stops by; nothing where it has nothing open.
+    pub(super) fn used(&self) -> Option<VolumeConfig> {
+        self.lock().used.clone()
     }
 
     /// Another definition from the next start on.
@@ -271,6 +282,30 @@ impl Entry {
         self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
     }
 
+    /// Has nobody wait for its thread where that is to end and hangs in a start of which nothing is made, noted or served; in what it may
+    /// hang, where that is so from now on.
+    pub(crate) fn leave_behind(&self) -> Option<String> {
+        if self.is_over() {
+            return None;
+        }
+        let mut inner = self.lock();
+        if inner.wish != Wish::Quit || inner.left_behind {
+            return None;
+        }
+        // Without a stopper it is about to see that it is to end, and begins nothing.
+        if !inner.stopper.as_ref().is_none_or(Stopper::leave_behind) {
+            return None;
+        }
+        inner.left_behind = true;
+        let cache = inner.config.cache.as_ref().map(|c| format!(", cache {}", c.display()));
+        Some(format!("core {}{}", inner.config.core, cache.unwrap_or_default()))
+    }
+
+    /// Whether a stop of the daemon waits for its thread.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.is_over() && !self.lock().left_behind
+    }
+
     /// Whether its thread does nothing more.
     pub(crate) fn is_over(&self) -> bool {
         if self.lock().over {
@@ -309,7 +344,7 @@ impl Entry {
             let words = words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
             let seen = {
                 let mut inner = self.lock();
-                (inner.app, inner.stopper) = (None, None);
+                inner.has_nothing();
                 inner.status = Status::Failed(format!("the volume's thread panicked: {words}"));
                 inner.wishes
             };
@@ -417,6 +452,7 @@ impl Entry {
                 return Ok(());
             }
             inner.stopper = Some(stopper);
+            inner.used = Some(config.clone());
         }
         let core = options.core.clone();
         let note = |cache: Option<LastCache>| match cache {
@@ -447,8 +483,7 @@ impl Entry {
             };
             Err(Ended::Failed(anyhow::anyhow!(why)))
         });
-        let mut inner = self.lock();
-        (inner.app, inner.stopper) = (None, None);
+        self.lock().has_nothing();
         served
     }
 
@@ -541,6 +576,11 @@ impl Entry {
 }
 
 impl Inner {
+    /// Neither served nor about to be.
+    fn has_nothing(&mut self) {
+        (self.app, self.stopper, self.used) = (None, None, None);
+    }
+
     /// Takes back what was allowed: it was for one start.
     fn allow_no_more(&mut self) {
         if let Wish::Run(leave) = &mut self.wish {

@@ -27,7 +27,7 @@ use crate::metrics::Scraped;
 use crate::say::say;
 use crate::stats::{ANSWER, trouble};
 use crate::systemd::notify;
-use crate::{metrics, names};
+use crate::{descriptors, metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, Taken, VolumeConfig};
 use entry::{Entry, Status};
@@ -64,6 +64,9 @@ const BOOT: Duration = Duration::from_secs(900);
 /// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
+/// How long a stop waits for a start that may hang and of which there is nothing to end yet.
+const HANGS: Duration = Duration::from_secs(5);
+
 /// How the daemon is started.
 #[derive(Debug, Clone)]
 pub struct DaemonOptions {
@@ -79,7 +82,7 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     control: ControlThread,
     memory: Arc<Notes>,
-    volumes: Volumes,
+    volumes: Arc<Volumes>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,6 +138,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     loligo_log::begin_service().context("starting the thread of the log")?;
     // Before any other thread: what is set here they inherit.
     guard::prepare();
+    descriptors::raise();
     let socket = names::claim_daemon()?;
     let state_dir = std::path::absolute(state_dir(config)?)?;
     let file = StateFile::at(&state_dir)?;
@@ -150,8 +154,10 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         .spawn(move || signals.forever().take_while(|s| send.send(*s).is_ok()).for_each(drop))
         .context("starting the signal thread")?;
     let control = ControlThread::start()?;
+    let volumes = Arc::<Volumes>::default();
     let memory = Arc::new_cyclic(|me| Notes {
         file,
+        volumes: volumes.clone(),
         state: Mutex::new(state),
         writing: Mutex::default(),
         me: me.clone(),
@@ -165,7 +171,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         started: Instant::now(),
         control: control.clone(),
         memory,
-        volumes: Volumes::default(),
+        volumes,
     });
     daemon.begin(&sections)?;
     // Names may have come to mean other devices since the file was checked. Whoever is second is refused; the others are served.
@@ -225,7 +231,11 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     ensure!(stop, "the signal thread is gone");
     notify(&[NotifyState::Stopping]);
     daemon.volumes.close();
+    let asked = Instant::now();
     while !daemon.is_over() {
+        if asked.elapsed() >= HANGS {
+            daemon.leave_hanging();
+        }
         notify(&[
             NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32),
             NotifyState::Status("stopping: what was promised is made durable"),
@@ -238,6 +248,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
                 loligo_log::finish();
                 let _ = kill_process(getpid(), Signal::KILL);
             }
+            daemon.leave_hanging();
             daemon.entries().iter().for_each(|e| e.hurry());
         }
     }
@@ -332,7 +343,19 @@ impl Daemon {
     }
 
     fn is_over(&self) -> bool {
-        self.entries().iter().all(|e| e.is_over())
+        !self.entries().iter().any(|e| e.is_waited_for())
+    }
+
+    /// Has the stop wait for no start any more of which nothing is made, noted or served: a device that answers nothing may hold it for ever.
+    fn leave_hanging(&self) {
+        for entry in self.entries() {
+            if let Some(what) = entry.leave_behind() {
+                say!(
+                    "{}: warning: its start does not come to an end ({what}) and is not waited for: nothing was noted or served yet",
+                    entry.name
+                );
+            }
+        }
     }
 
     fn has_failed(&self) -> bool {
@@ -342,7 +365,7 @@ impl Daemon {
     /// Whether all that a stop still waits for loses nothing by a crash.
     fn may_be_cut_off(&self) -> bool {
         let entries = self.entries();
-        let mut left = entries.iter().filter(|e| !e.is_over()).peekable();
+        let mut left = entries.iter().filter(|e| e.is_waited_for()).peekable();
         // Where nothing is left the stop is over, and clean.
         left.peek().is_some() && left.all(|e| e.may_be_cut_off())
     }

@@ -4,7 +4,9 @@ use super::config::{self, Leave, VolumeConfig};
 use super::entry::Memory;
 use super::exchange::{CacheConfig, Exchanged};
 use super::state::{self, CoreNames, LastCache, Override, State, StateFile, effective};
+use super::volumes::Volumes;
 use super::{belongs, lock, pools, void};
+use crate::absent::Absent;
 use crate::app::{App, Change};
 use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
@@ -16,6 +18,8 @@ use std::sync::{Arc, Mutex, Weak};
 #[derive(Debug)]
 pub(super) struct Notes {
     pub(super) file: StateFile,
+    /// Of which some may still have what another one is to have.
+    pub(super) volumes: Arc<Volumes>,
     /// Held for a look: who lists volumes does not wait for a disk.
     pub(super) state: Mutex<State>,
     /// Held while the next state is made and stored.
@@ -93,6 +97,22 @@ impl Notes {
         belongs::refuse_late(name, core, uuid, state)
     }
 
+    /// Has volume `name` wait while one that leaves has what it is to have: one that was renamed in the file, say.
+    /// However long that takes, it comes to its end by itself, and what it says of its cache then is to be known
+    /// first.
+    fn wait_for_leaving(&self, name: &str, volume: &VolumeConfig) -> Result<()> {
+        for known in self.volumes.all().into_iter().filter(|known| known.leaving) {
+            let (other, used) = (&known.entry.name, known.entry.used());
+            let used = used.map(|used| with_overrides(&used, &self.of(other)));
+            let shared = used.and_then(|used| config::shared((name, volume), (other, &used)));
+            if let Some(shared) = shared.filter(|_| other != name) {
+                let why = format!("{shared}. '{other}' is being stopped, and this one starts once it has");
+                return Err(Absent(why).into());
+            }
+        }
+        Ok(())
+    }
+
     fn note(&self, name: &str, change: &Change) -> Result<()> {
         let defined = lock(&self.defined).get(name).cloned();
         self.change(name, |r| match change {
@@ -123,9 +143,15 @@ impl Memory for Notes {
             true => lock(&self.forced).insert(name.to_owned()),
             false => lock(&self.forced).remove(name),
         };
-        let mut o = with_overrides(config, &remembered).options(name, leave)?;
+        let effective = with_overrides(config, &remembered);
+        self.wait_for_leaving(name, &effective)?;
+        let mut o = effective.options(name, leave)?;
         // A copy: what is asked of the devices may take its time.
-        let (core, state) = (o.core.names(), lock(&self.state).clone());
+        let (core, mut state) = (o.core.names(), lock(&self.state).clone());
+        if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut()) {
+            belongs::settle_attach(last, o.core.path());
+        }
+        let remembered = state.volumes.get(name).cloned().unwrap_or_default();
         match &mut o.cache {
             Some(_) => {
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);

@@ -157,6 +157,7 @@ mod tests {
                 core: format!("/dev/{core}"),
                 dirty_bytes,
                 void,
+                attaching: false,
             };
             Remembered { cache: Some(cache), ..Remembered::default() }
         };

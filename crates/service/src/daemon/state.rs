@@ -89,6 +89,10 @@ pub struct LastCache {
     /// It failed while its core had everything, and the core was changed without it: what it holds is not to be believed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
+    /// It was made for an attach of which nobody knows whether it came to its end: where its core has a label that
+    /// does not name it, nobody was served through it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attaching: bool,
 }
 
 /// A core as it is known again: by the words of a definition, and by the names of what these lead to.
@@ -104,7 +108,8 @@ impl CoreNames {
     /// A cache of this core.
     pub(crate) fn cache(&self, path: &Path, uuid: String, dirty_bytes: Option<u64>, void: bool) -> LastCache {
         let (core, core_names) = (self.text.clone(), self.names.clone());
-        LastCache { path: path.to_owned(), uuid, core, core_names, dirty_bytes, void }
+        let path = path.to_owned();
+        LastCache { path, uuid, core, core_names, dirty_bytes, void, attaching: false }
     }
 }
 
@@ -272,6 +277,7 @@ mod tests {
             core_names: vec!["path:/dev/sdb".to_owned()],
             dirty_bytes: Some(4096),
             void: true,
+            attaching: false,
         };
         let mode = Override { value: "wt".to_owned(), instead_of: Some("wb".to_owned()) };
         let one = Remembered {

@@ -126,7 +126,8 @@ mod tests {
     fn cache(uuid: &str, void: bool) -> LastCache {
         let (path, core) = (PathBuf::from("/ssd/c"), "/dev/sdb".to_owned());
         let core_names = vec!["device:wwn+0".to_owned()];
-        LastCache { path, uuid: uuid.to_owned(), core, core_names, dirty_bytes: Some(0), void }
+        let dirty_bytes = Some(0);
+        LastCache { path, uuid: uuid.to_owned(), core, core_names, dirty_bytes, void, attaching: false }
     }
 
     #[test]

@@ -40,8 +40,35 @@ struct Inner {
     governed: Mutex<govern::Governed>,
 }
 
-/// The pools that this process has open, by their devices: whoever opens one of them gets that one.
-static OPEN: Mutex<BTreeMap<DeviceId, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+/// The pools that this process has open, by their devices: whoever opens one of them gets that one. Held for a look.
+static OPEN: Mutex<BTreeMap<DeviceId, Arc<Slot>>> = Mutex::new(BTreeMap::new());
+
+/// A device that a pool is opened on, or was.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Held while its device is waited for: one opens it, and whoever wants the same pool comes after.
+    opening: Mutex<()>,
+    pool: Mutex<Weak<Inner>>,
+}
+
+impl Slot {
+    fn pool(&self) -> Option<Pool> {
+        let inner = lock(&self.pool).upgrade()?;
+        Some(Pool { inner })
+    }
+
+    /// That of `device`.
+    fn of(device: DeviceId) -> Arc<Slot> {
+        let mut open = lock(&OPEN);
+        // One that somebody else has in hand is about to be opened.
+        open.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.pool().is_some());
+        open.entry(device).or_default().clone()
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[derive(Debug)]
 struct State {
@@ -71,15 +98,13 @@ impl Pool {
 
     /// The pool at `path`, where this process has it open.
     pub(crate) fn opened(path: &Path) -> Option<Pool> {
-        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let inner = open.get(&device_id(path)?)?.upgrade()?;
-        Some(Pool { inner })
+        let device = device_id(path)?;
+        lock(&OPEN).get(&device)?.pool()
     }
 
     /// Every pool that this process has open.
     pub(crate) fn all_opened() -> Vec<Pool> {
-        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.values().filter_map(Weak::upgrade).map(|inner| Pool { inner }).collect()
+        lock(&OPEN).values().filter_map(|slot| slot.pool()).collect()
     }
 
     /// Whether both are the same one.
@@ -88,10 +113,10 @@ impl Pool {
     }
 
     fn open_within(path: &Path, wait: Duration) -> Result<Pool> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = device_id(path);
-        if let Some(inner) = key.and_then(|k| open.get(&k)).and_then(Weak::upgrade) {
-            return Ok(Pool { inner });
+        let slot = device_id(path).map(Slot::of);
+        let _opening = slot.as_ref().map(|slot| lock(&slot.opening));
+        if let Some(pool) = slot.as_ref().and_then(|slot| slot.pool()) {
+            return Ok(pool);
         }
         let options = OpenOptions { exclusive: Some(wait), ..OpenOptions::default() };
         let file = match DeviceFile::open(path, &options) {
@@ -110,8 +135,9 @@ impl Pool {
             Err(e) => return Err(e).with_context(|| format!("{}", path.display())),
         };
         let pool = Pool::of(file, table);
-        open.retain(|_, p| p.strong_count() > 0);
-        open.extend(key.map(|k| (k, Arc::downgrade(&pool.inner))));
+        if let Some(slot) = &slot {
+            *lock(&slot.pool) = Arc::downgrade(&pool.inner);
+        }
         Ok(pool)
     }
 
@@ -121,7 +147,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.state)
     }
 
     fn dev(&self) -> SyncFile {
@@ -327,5 +353,33 @@ impl Share {
             self.map.set(here, Some(there));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_pool_that_is_waited_for_holds_up_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+        for path in [&a, &b] {
+            drop(create(path, Some(160 << 20), true, false).unwrap());
+        }
+        let other = DeviceFile::open(&a, &OpenOptions::default()).unwrap();
+        let waited = a.clone();
+        let waits = std::thread::spawn(move || Pool::open_within(&waited, Duration::from_secs(60)));
+        // It waits by then: nothing else can be in its way.
+        std::thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        let served = Pool::open(&b).unwrap();
+        assert!(Pool::opened(&a).is_none() && Pool::opened(&b).is_some_and(|p| p.is(&served)));
+        assert!(Pool::all_opened().iter().any(|p| p.is(&served)));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        drop(other);
+        let pool = waits.join().unwrap().unwrap();
+        assert!(Pool::open(&a).unwrap().is(&pool), "whoever comes after it gets that one");
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! **Detach.** While clients are served: everything dirty goes to the core, written through meanwhile so that it does not grow back.
 //! Then, with nothing under way and all requests held:
-//! 1. the last dirty blocks go to the core, and the core is flushed: from here on the cache holds nothing that the core lacks;
+//! 1. the last dirty blocks go to the core, and the engines flush it, which know of every flush before: from here on
+//!    the cache holds nothing that the core lacks;
 //! 2. the core's label, if it has one, and the daemon's state say so ("0 dirty bytes");
 //! 3. the superblocks are wiped: the core will change without this cache, which no later start may believe then. Up to here a crash comes
 //!    back with the cache as it is; from here on with a new one, as the definition still names its device;
@@ -17,8 +18,10 @@
 //!
 //! **Attach.** While clients are served: the device is opened, refused or made an empty cache. Then, with all requests held:
 //! 1. the core is flushed: the new engines know of no write before them that a flush would have to cover;
-//! 2. the daemon's state names the cache as this volume's, and as one that may be dirty: a crash comes back with it, and it is empty;
-//! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused by it;
+//! 2. the daemon's state names the cache as this volume's, as one that may be dirty, and as one that is being
+//!    attached: a crash comes back with it, and it is empty;
+//! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused
+//!    by it. A label that does not name it says that a crash came between the two, and nobody was served through it;
 //! 4. the engines are exchanged, and requests go on.
 //!
 //! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
@@ -303,13 +306,7 @@ impl Volume {
         let name = self.options.name.clone();
         self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
             Deed::FlushDirty => v.flush_last(),
-            Deed::FlushCore => v
-                .left
-                .core
-                .backing
-                .sync_io()
-                .flush()
-                .context("the core cannot be flushed, so the cache stays"),
+            Deed::FlushCore => v.flush_core().context("the core cannot be flushed, so the cache stays"),
             Deed::LabelClean => {
                 let label = v.left.core.home.as_mut().map_or(Ok(()), |home| home.detach(0, &file));
                 label.context("the cache stays")
@@ -345,6 +342,14 @@ impl Volume {
         Ok(())
     }
 
+    /// By the engines: one that has had a flush fail knows that the next would say nothing of what was lost.
+    fn flush_core(&self) -> Result<()> {
+        let handle = &self.app.handle;
+        let flushed = handle.wait_within(handle.ask_all(|| Ask::Control(Control::FlushCore)), LIMIT);
+        flushed
+            .map_err(|why| anyhow!("{why}. Mend the core, and 'loligo volume restart {}'", self.options.name))
+    }
+
     /// A cache goes that is void already.
     fn go_bare(&mut self, pause: Paused, cache: &LastCache, memory: &dyn Memory) -> Result<String, Trouble> {
         self.carry_out(Change::detach_void(), pause, |v, deed, pause| {
@@ -370,13 +375,14 @@ impl Volume {
                 );
             }),
             Deed::Stop => {
-                let stopped = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
-                // With a cache that has gone, only what the core has not flushed can be missed.
-                stopped.map_err(|why| anyhow!(why)).or_else(|why| if self.alone { Err(why) } else { Ok(()) })
-            }
-            Deed::Exchange => {
                 // Its superblocks are not to be written again if this ends the volume.
                 self.left.void = true;
+                let stopped = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
+                // What the cache could not be told nobody misses.
+                let misses = || self.alone || handle.snapshots().iter().any(|s| s.core_flush_failed);
+                stopped.map_err(|why| anyhow!(why)).or_else(|why| if misses() { Err(why) } else { Ok(()) })
+            }
+            Deed::Exchange => {
                 let extent = (self.app.info().size, self.told.block);
                 let exchanged = pause.exchange(self.left.core.source(), Backend::Bare, extent, LIMIT);
                 exchanged.map_err(|why| anyhow!(why))
@@ -539,11 +545,13 @@ impl Volume {
         let through = self.options.cache.as_ref().is_some_and(|o| !o.mode.is_ahead_of_core());
         let mut backend = Some(backend);
         let done = self.carry_out(Change::attach(None), pause, |v, deed, pause| match deed {
-            // A client's flush may have failed while the cache was made: this one would not hear of it.
+            // A client's flush may have failed while the cache was made.
             Deed::FlushCore => v
                 .ensure_acknowledging()
+                .and_then(|()| v.flush_core())
                 .and_then(|()| v.left.core.backing.sync_io().flush().context("the core cannot be flushed")),
-            Deed::StateCached => memory.attached(&name, keys, cache.clone()),
+            // Up to the label, a crash leaves a cache through which nobody was served.
+            Deed::StateCached => memory.attached(&name, keys, LastCache { attaching: true, ..cache.clone() }),
             Deed::LabelCached => match &mut v.left.core.home {
                 Some(home) => {
                     let sb = superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();

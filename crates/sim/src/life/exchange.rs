@@ -150,7 +150,11 @@ impl<E: Engine> Run<E> {
                 let dirty = self.w.engine().map_or(0, Engine::dirty_blocks);
                 if flushed && dirty == 0 { Ok(()) } else { Err(format!("{dirty} blocks are dirty")) }
             }
-            Deed::FlushCore => self.w.flush_core(&fuse),
+            Deed::FlushCore if self.w.is_plain() => self.w.flush_core(&fuse),
+            Deed::FlushCore => match self.while_served(&Control::FlushCore)? {
+                true => Ok(()),
+                false => Err("the core cannot be flushed".into()),
+            },
             Deed::Wipe | Deed::Restore => {
                 let done = self.w.wipe(deed == Deed::Restore, &fuse);
                 // The device may fail at its end, too.

@@ -1,0 +1,166 @@
+//! Waits for a cluster that can be given up. A client that owns an image waits for OSDs as long as it takes, in calls
+//! of Ceph's libraries that nobody can end; who is not to wait for them leaves a thread behind, and keeps its client
+//! from sending.
+
+use crate::CephError;
+use crate::cluster::Cluster;
+use crate::take::{Taken, Wish, refuse, take_unless};
+use crate::witness::Witness;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// Between two looks at whether it is still waited for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Clients of this process that were given up, by their cluster's id: they say nothing any more, and may be known to
+/// OSDs for a while.
+static GIVEN_UP: Mutex<BTreeSet<(String, i64)>> = Mutex::new(BTreeSet::new());
+
+/// Whether `client` of the cluster `fsid` is one of these.
+pub(crate) fn is_given_up(fsid: &str, client: i64) -> bool {
+    lock(&GIVEN_UP).contains(&(fsid.to_owned(), client))
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Clients are left in this process that nobody ends.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// A client is left to end with the process.
+pub(crate) fn leaves_client() {
+    LEFT.store(true, Ordering::Relaxed);
+}
+
+/// Whether threads of clients go on until the process is gone. An orderly exit takes the data of their libraries away before.
+pub fn has_left_clients() -> bool {
+    LEFT.load(Ordering::Relaxed)
+}
+
+/// The client of an attach that may be given up.
+#[derive(Debug, Default)]
+pub(crate) struct Cut(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_cut: bool,
+    own: Weak<Cluster>,
+}
+
+impl Cut {
+    /// `cluster` is about to change the image.
+    ///
+    /// # Errors
+    /// Where the attach has been given up: nothing is to be changed any more.
+    pub(crate) fn own(&self, cluster: &Arc<Cluster>) -> Result<(), CephError> {
+        let mut state = lock(&self.0);
+        if state.is_cut {
+            return refuse("the attach was given up");
+        }
+        state.own = Arc::downgrade(cluster);
+        Ok(())
+    }
+
+    /// The attach is given up. Whatever of it is carried out later would be so behind the back of whoever comes next.
+    fn cut(&self) {
+        let mut state = lock(&self.0);
+        state.is_cut = true;
+        leaves_client();
+        if let Some(own) = state.own.upgrade() {
+            own.silence();
+            // It is asked for without a question to the cluster.
+            let fsid = own.fsid().unwrap_or_default();
+            lock(&GIVEN_UP).insert((fsid, own.instance()));
+        }
+    }
+}
+
+/// What the thread of an attach says.
+enum Said {
+    /// This is to be written down, and how that went is waited for.
+    Remember(Box<Witness>, Sender<Result<(), String>>),
+    Taken(Box<Result<Taken, CephError>>),
+}
+
+impl Said {
+    /// Nobody hears it any more: an image that was taken keeps its lock, as that of a client which has died.
+    fn unheard(self) {
+        if let Said::Taken(taken) = self
+            && let Ok(taken) = *taken
+        {
+            taken.image.abandon();
+        }
+    }
+}
+
+/// Takes an image, as long as `goes_on` says so, which is asked some times a second; nothing: it was given up.
+/// Nothing more is changed by it then, and what was noted by `remember` knows its client.
+///
+/// # Errors
+/// As [`crate::take::take`].
+pub fn take_while(wish: Wish<'_>, mut goes_on: impl FnMut() -> bool) -> Result<Option<Taken>, CephError> {
+    let Wish { spec, cache, steal, without_cache, destage, quiesce_attempts, lease, remember } = wish;
+    let (says, said) = channel();
+    let cut = Arc::new(Cut::default());
+    let (spec, given_up) = (spec.clone(), cut.clone());
+    let work = move || {
+        let unheard = || "the attach was given up".to_owned();
+        let mut ask = |witness: &Witness| {
+            let (answers, answer) = channel();
+            let asked = says.send(Said::Remember(Box::new(witness.clone()), answers));
+            asked.map_err(|_| unheard())?;
+            answer.recv().map_err(|_| unheard())?
+        };
+        let remember = &mut ask;
+        let spec = &spec;
+        let wish = Wish { spec, cache, steal, without_cache, destage, quiesce_attempts, lease, remember };
+        let taken = take_unless(wish, &given_up);
+        if let Err(unheard) = says.send(Said::Taken(Box::new(taken))) {
+            unheard.0.unheard();
+        }
+    };
+    let thread = std::thread::Builder::new().name("rbd-take".to_owned());
+    thread.spawn(work).map_err(|e| CephError::Named(format!("no thread can be had: {e}")))?;
+    loop {
+        match said.recv_timeout(LOOK) {
+            // Whoever asked may be waiting for nothing else.
+            Ok(Said::Remember(witness, answers)) => drop(answers.send(remember(&witness))),
+            Ok(Said::Taken(taken)) => return taken.map(Some),
+            Err(RecvTimeoutError::Timeout) if goes_on() => {}
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => return refuse("the thread that took the image has ended"),
+        }
+    }
+    cut.cut();
+    said.try_iter().for_each(Said::unheard);
+    Ok(None)
+}
+
+/// What `work` gives, as long as `goes_on` says so; nothing: it was given up, and its thread is left behind.
+///
+/// # Errors
+/// Where there is no thread for it.
+pub fn while_waited_for<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    mut goes_on: impl FnMut() -> bool,
+) -> Result<Option<T>, CephError> {
+    let (says, said) = channel();
+    let thread = std::thread::Builder::new().name("rbd-wait".to_owned());
+    // Nobody may be waiting any more.
+    let work = move || drop(says.send(work()));
+    thread.spawn(work).map_err(|e| CephError::Named(format!("no thread can be had: {e}")))?;
+    loop {
+        match said.recv_timeout(LOOK) {
+            Ok(result) => return Ok(Some(result)),
+            Err(RecvTimeoutError::Timeout) if goes_on() => {}
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                return refuse("a thread that waited for the cluster has ended");
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What hangs, and is not to keep the daemon from ending.
+
+use crate::site::{CORE, PATIENCE, Site};
+use loligo_tests::server::Server;
+use loligo_tests::skip;
+use std::time::{Duration, Instant};
+
+/// A volume as a file, whose server answers nothing from now on.
+fn stuck(site: &Site) -> Option<(Server, std::path::PathBuf)> {
+    if let Err(why) = skip::fuse() {
+        skip::skip("a core that hangs", &why);
+        return None;
+    }
+    let (core, mount) = (site.path("under.core"), site.path("m"));
+    std::fs::File::create(&core).and_then(|f| f.set_len(CORE)).expect("a core");
+    std::fs::create_dir(&mount).expect("a folder");
+    let run = site.path("other");
+    std::fs::create_dir(&run).expect("a folder");
+    let args =
+        ["--bare", "--core", &core.display().to_string(), "--listen", &format!("fuse:{}", mount.display())];
+    let mut server = Server::launch(&run, &args.map(str::to_owned)).expect("it runs");
+    server.ready().expect("it gets ready");
+    let file = std::fs::read_dir(&mount).expect("a mount").next().expect("a file").expect("an entry").path();
+    server.signal(libc::SIGSTOP);
+    Some((server, file))
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_start_that_hangs() {
+    let site = Site::new(&["a"]);
+    let Some((server, file)) = stuck(&site) else { return };
+    let listen = site.path("h.nbd").display().to_string();
+    site.configure(&format!(
+        "{}[volume.h]\ncore = \"{}\"\nlisten = [\"unix:{listen}\"]\n",
+        site.section("a"),
+        file.display()
+    ));
+    let mut daemon = Server::daemon(site.dir.path(), &site.path("loligod.toml")).expect("it runs");
+    let deadline = Instant::now() + PATIENCE;
+    while !site.loligo(&["volume", "list"]).status.success() {
+        assert!(Instant::now() < deadline, "it does not answer");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    site.wait_for("a", "serving");
+    assert_eq!(site.status("h").0, "starting");
+    let begun = Instant::now();
+    daemon.terminate();
+    let status = daemon.ended().expect("it ends");
+    assert!(status.success() && begun.elapsed() < Duration::from_secs(20), "{status}, {:?}", begun.elapsed());
+    let log = daemon.log();
+    assert!(
+        log.contains("h: warning: its start does not come to an end")
+            && log.contains(&*file.display().to_string()),
+        "{log}"
+    );
+    assert!(!site.path("h.nbd").exists() && !site.path("a.nbd").exists(), "nothing is left of it");
+    server.signal(libc::SIGCONT);
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_second_signal_right_after_a_clean_stop_is_no_failure() {
+    for _ in 0..5 {
+        let site = Site::new(&["a"]);
+        let mut daemon = site.daemon();
+        daemon.terminate();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // The listener goes in the stop, some time before the process does.
+        while site.path("a.nbd").exists() {
+            assert!(Instant::now() < deadline, "it does not stop");
+        }
+        for _ in 0..100 {
+            daemon.signal(libc::SIGTERM);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let status = daemon.ended().expect("it ends");
+        assert!(status.success(), "{status}: {}", daemon.log());
+    }
+}
