@@ -62,3 +62,4 @@ pub use forsaken::Alone;
 pub use index::Meta;
 pub use router::{Part, Router};
 pub use tables::Tables;
+pub use tag::TAG_BITS;

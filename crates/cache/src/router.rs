@@ -4,7 +4,7 @@
 use crate::api::Hint;
 use crate::policy::streams::Streams;
 use crate::stats::Stats;
-use crate::units::{Stripe, WINDOW};
+use crate::units::{Striping, WINDOW};
 use loligo_block::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, SECTOR, Segments};
 use slab::Slab;
 
@@ -44,7 +44,7 @@ struct Parent {
 /// Splits requests and joins answers.
 #[derive(Debug)]
 pub struct Router {
-    shards: u16,
+    by: Striping,
     size: u64,
     block: u64,
     streams: Streams,
@@ -61,11 +61,11 @@ struct Tally {
 }
 
 impl Router {
-    /// For a volume of `size` bytes in blocks of `logical_block` bytes over `shards` shards.
-    pub fn new(size: u64, logical_block: u32, shards: u16, promotion: u32) -> Router {
+    /// For a volume of `size` bytes in blocks of `logical_block` bytes, divided like that.
+    pub fn new(size: u64, logical_block: u32, by: Striping, promotion: u32) -> Router {
         let block = u64::from(logical_block).max(SECTOR);
         Router {
-            shards,
+            by,
             size,
             block,
             streams: Streams::new(promotion),
@@ -107,7 +107,7 @@ impl Router {
         let [stream_bytes, run_bytes] = run.map_or([0; 2], |run| [run.stream_bytes(), run.bytes]);
         let (offset, len) = (request.offset, request.len);
         let parts =
-            if flush { u64::from(self.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
+            if flush { u64::from(self.by.shards) } else { (offset + len).div_ceil(WINDOW) - offset / WINDOW };
         let hint = Hint { stream_bytes, run_bytes, split: parts > 1, whole: len };
         let Request { id, kind, fua, .. } = request;
         let tallied = match kind {
@@ -133,7 +133,7 @@ impl Router {
             // The payload moves on whole: a second handle to it would cost two locked operations, the later of which
             // waits for the copy that emptied the buffer.
             let request = Request { id: id(0), kind, offset, len, fua };
-            out.push(Part { shard: Stripe::owner(offset, self.shards), request, hint });
+            out.push(Part { shard: self.by.owner(offset), request, hint });
             return None;
         }
         let mut at = offset;
@@ -146,7 +146,7 @@ impl Router {
                 other => other.clone(),
             };
             let request = Request { id: id(n), kind, offset: at, len: end - at, fua };
-            out.push(Part { shard: Stripe::owner(at, self.shards), request, hint });
+            out.push(Part { shard: self.by.owner(at), request, hint });
             at = end;
         }
         None

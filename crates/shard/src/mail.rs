@@ -50,11 +50,11 @@ pub enum Ask {
 pub enum Said {
     /// Carried out, or why not.
     Done(Result<(), String>),
-    /// The numbers.
-    Snapshot(Box<Snapshot>),
+    /// The numbers of each shard that the thread has.
+    Snapshots(Vec<Snapshot>),
 }
 
-/// What a thread says of itself.
+/// What a thread says of a shard, or of itself where there is no cache.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Its counters and histograms.
@@ -121,7 +121,7 @@ impl Handle {
         Handle { boxes }
     }
 
-    /// Threads of the volume.
+    /// Threads of the volume: one for each shard, or one for all.
     pub fn shards(&self) -> usize {
         self.boxes.len()
     }
@@ -208,7 +208,7 @@ impl Handle {
             let one = loop {
                 match said.recv_timeout(pause) {
                     Ok(Said::Done(done)) => break done,
-                    Ok(Said::Snapshot(_)) => break Ok(()),
+                    Ok(Said::Snapshots(_)) => break Ok(()),
                     Err(RecvTimeoutError::Disconnected) => {
                         break Err("a thread of the volume has ended".to_owned());
                     }
@@ -220,13 +220,13 @@ impl Handle {
         result.map_err(E::from)
     }
 
-    /// The numbers of every thread that still runs.
+    /// The numbers of every shard whose thread still runs.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let all = self.ask_all(|| Ask::Snapshot);
         let taken = all.into_iter().filter_map(|said| match said.recv() {
-            Ok(Said::Snapshot(s)) => Some(*s),
+            Ok(Said::Snapshots(shards)) => Some(shards),
             _ => None,
         });
-        taken.collect()
+        taken.flatten().collect()
     }
 }

@@ -579,7 +579,7 @@ mod tests {
 
     #[test]
     fn a_flush_gives_up_a_window_that_is_replaced_without_end() {
-        let stripe = Stripe { shard: 1, shards: 2 };
+        let stripe = crate::units::Striping::by_window(2).of(1);
         let mut flush = FlushAll {
             id: 0,
             from: 0,

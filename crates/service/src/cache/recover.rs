@@ -31,7 +31,7 @@ pub(super) fn recover(
 ) -> Result<OpenCache> {
     let mut dev = file.sync_io();
     let path = o.path.display();
-    if let Some(why) = core.spec.single_thread().filter(|_| sb.layout.shards > 1) {
+    if let Some(why) = core.spec.single_shard().filter(|_| sb.layout.shards > 1) {
         bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
     }
     let mut disk = core.backing.sync_io();
