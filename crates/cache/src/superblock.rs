@@ -356,7 +356,7 @@ mod tests {
             Superblock::decode(&Superblock { core, home_length: size, ..sb() }.encode())
         };
         // Two shards of nearly 16 TiB each.
-        assert!(sized(2 * ((16 << 40) - (4 << 20))).is_ok());
+        assert!(sized(2 * ((16 << 40) - (64 << 20))).is_ok());
         assert!(sized(2 * (16 << 40)).is_err());
         assert!(sized(u64::MAX / 512 * 512).is_err());
     }
