@@ -117,10 +117,11 @@ fn a_cache_serves_both_sides_of_16_tib() {
     write(&site, 0, content(0, 1));
     write(&site, END - 4096, content(WRITTEN - 1, 1));
     site.flush();
-    let expected = Shadow::new((WRITTEN * BLOCK) as u64);
-    let expected: Kept = Arc::new(Mutex::new(expected));
+    let expected = shadow();
     for block in [0, BLOCKS + BLOCKS / 2 - 1, BLOCKS + BLOCKS / 2, WRITTEN - 1] {
-        (look(&expected).acked[block], look(&expected).sent[block]) = (1, 1);
+        let mut s = look(&expected);
+        s.acked[block] = 1;
+        s.sent[block] = 1;
     }
     holds(&expected, &read_all(&site));
     holds(&expected, &stock(&image, &image.spec));
