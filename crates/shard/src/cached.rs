@@ -11,7 +11,7 @@ use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint, Joint};
 use loligo_cache::desk::{Desk, Letter};
-use loligo_cache::{Core, Router, TAG_BITS};
+use loligo_cache::{Core, Router, TAG_BITS, share};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -150,6 +150,9 @@ impl Cached {
         self.disk.poll(ring, now, &mut done);
         self.events.extend(done.drain(..).map(event));
         self.done = done;
+        if self.cores.len() > 1 {
+            share(&mut self.cores.iter_mut().collect::<Vec<_>>());
+        }
         for (engine, core) in self.cores.iter().enumerate() {
             let offsets = self.events.iter().filter_map(|e| match e {
                 (of, Event::Submit(request, _)) if *of == engine && request.len > 0 => Some(request.offset),

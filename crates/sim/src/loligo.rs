@@ -13,7 +13,7 @@ use loligo_cache::recover::{RecoverError, Report};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
 use loligo_cache::units::Striping;
-use loligo_cache::{Alone, Config as CoreConfig, Core, Router};
+use loligo_cache::{Alone, Config as CoreConfig, Core, Router, share};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -27,6 +27,13 @@ enum Thread {
 
 impl Thread {
     fn core(&self) -> Option<&Core> {
+        match self {
+            Thread::Cached(core, _) => Some(core),
+            Thread::Bare(..) => None,
+        }
+    }
+
+    fn core_mut(&mut self) -> Option<&mut Core> {
         match self {
             Thread::Cached(core, _) => Some(core),
             Thread::Bare(..) => None,
@@ -230,6 +237,10 @@ impl Engine for Loligo {
     }
 
     fn settle(&mut self, shard: usize, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.joint {
+            let cores = self.threads.iter_mut().filter_map(Thread::core_mut);
+            share(&mut cores.collect::<Vec<_>>());
+        }
         if let Thread::Cached(core, _) = &mut self.threads[shard] {
             core.settle(now, fx);
         }

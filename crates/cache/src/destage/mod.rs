@@ -286,6 +286,16 @@ impl Destage {
         self.pacer.rate()
     }
 
+    /// The same of all shards that share the core.
+    pub(crate) fn shared_rate(&self) -> u64 {
+        self.pacer.shared_rate()
+    }
+
+    /// Blocks destaged so far.
+    pub(crate) fn total(&self) -> u64 {
+        self.pacer.total()
+    }
+
     /// Nothing under way.
     pub(crate) fn idle(&self) -> bool {
         self.jobs.is_empty()
