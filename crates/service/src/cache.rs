@@ -19,7 +19,7 @@ use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, FormatOptions, OpenError};
 use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
-use loligo_cache::units::BLOCK;
+use loligo_cache::units::{BLOCK, Striping};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) use recover::close_unserved;
 
 /// The most shards of an image's cache: one thread has all of them.
 pub(crate) const IMAGE_SHARDS: u16 = 32;
-/// Bytes of an image for each shard of its cache, so that it can double: the numbers of a shard's blocks reach 16 TiB.
+/// Bytes of an image for each of several shards of its cache, so that it can double: the numbers of a shard's blocks reach 16 TiB.
 const IMAGE_SHARD: u64 = 8 << 40;
 /// Exponent of the windows in a stripe of an image: 32 MiB, as large as objects can be, so that what is dirty in one object is
 /// one shard's, and goes out together.
@@ -525,8 +525,11 @@ fn wanted(
     Ok(wanted)
 }
 
-/// Shards of a new cache before an image of so many bytes: it can become twice as large.
+/// Shards of a new cache before an image of so many bytes: one where that reaches, else as many as let it become twice as large.
 fn image_shards(bytes: u64) -> u16 {
+    if Striping::by_window(1).can_count(bytes) {
+        return 1;
+    }
     bytes.div_ceil(IMAGE_SHARD).clamp(1, IMAGE_SHARDS.into()) as u16
 }
 
@@ -573,4 +576,16 @@ fn format(
 fn has_holes(path: &Path) -> Result<bool> {
     let meta = std::fs::metadata(path)?;
     Ok(meta.is_file() && meta.blocks() * 512 < meta.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::image_shards;
+
+    #[test]
+    fn an_image_gets_one_shard_as_far_as_one_reaches() {
+        let tib = |n: u64| n << 40;
+        assert_eq!([1, tib(8), tib(15)].map(image_shards), [1; 3]);
+        assert_eq!([tib(16), tib(17), tib(256), tib(500)].map(image_shards), [2, 3, 32, 32]);
+    }
 }
