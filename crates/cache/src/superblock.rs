@@ -421,6 +421,18 @@ mod tests {
     }
 
     #[test]
+    fn stripes_of_one_window_are_written_as_before_and_others_need_a_feature() {
+        let words = |stripe| {
+            let plain = FORM.unseal(&Superblock { stripe, cut: None, ..sb() }.encode()).unwrap();
+            (u64_at(&plain, 32), plain[156])
+        };
+        assert_eq!(words(0), (Some(0), 0));
+        assert_eq!(words(5), (Some(STRIPES), 5));
+        let with = |stripe| Superblock::decode(&Superblock { stripe, ..sb() }.encode());
+        assert!(with(Striping::MOST).is_ok() && with(Striping::MOST + 1).is_err());
+    }
+
+    #[test]
     fn a_later_format_is_refused_by_name_not_taken_for_damage() {
         let mut plain = FORM.unseal(&sb().encode()).unwrap();
         plain[32] = 4;

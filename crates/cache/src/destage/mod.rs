@@ -124,7 +124,7 @@ pub(crate) struct Destage {
     /// What the core does not take.
     pub(crate) stuck: Stuck,
     chooser: Chooser,
-    pacer: Pacer,
+    pub(crate) pacer: Pacer,
     depth: Depth,
     next_job: Nanos,
     age: Age,
