@@ -176,7 +176,7 @@ fn an_image_that_grows_beyond_16_tib_keeps_its_cache() {
     let Some((cluster, _shared)) = shared("an image that grows beyond 16 TiB") else { return };
     let image = image(cluster, "large-growing", 15);
     let site = image.site("a");
-    let server = site.serve(&[]);
+    let server = site.serve(&["--shards", "2"]);
     assert!(server.words().contains("2 shard(s)"), "{}", server.words());
     write(&site, 0, content(0, 1));
     resize(&image, 17);
@@ -203,7 +203,8 @@ fn one_shard_serves_what_an_image_had_before_it_outgrew_it() {
     let Some((cluster, _shared)) = shared("an image that outgrows its cache") else { return };
     let image = image(cluster, "large-outgrown", 15);
     let site = image.site("a");
-    let server = site.serve(&["--shards", "1"]);
+    let server = site.serve(&[]);
+    assert!(server.words().contains("1 shard(s)"), "{}", server.words());
     write(&site, 0, content(0, 1));
     resize(&image, 17);
     wait_until("the growth to be told of", || server.words().contains("does not follow"));
