@@ -28,7 +28,7 @@ pub(crate) use recover::close_unserved;
 
 /// The most shards of an image's cache: one thread has all of them.
 pub(crate) const IMAGE_SHARDS: u16 = 32;
-/// Bytes of an image for each of several shards of its cache, so that it can double: the numbers of a shard's blocks reach 16 TiB.
+/// Bytes of an image for each of several shards, so that it can double: the numbers of a shard's blocks reach 16 TiB.
 const IMAGE_SHARD: u64 = 8 << 40;
 /// Exponent of the windows in a stripe of an image: 32 MiB, as large as objects can be, so that what is dirty in one object is
 /// one shard's, and goes out together.
@@ -525,7 +525,7 @@ fn wanted(
     Ok(wanted)
 }
 
-/// Shards of a new cache before an image of so many bytes: one where that reaches, else as many as let it become twice as large.
+/// Shards of a new cache before an image of so many bytes: one where that reaches, else enough for twice as large a one.
 fn image_shards(bytes: u64) -> u16 {
     if Striping::by_window(1).can_count(bytes) {
         return 1;

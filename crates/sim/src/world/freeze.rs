@@ -59,7 +59,7 @@ impl<E: Engine> World<E> {
         }
     }
 
-    /// Has every shard carry out a freeze or a thaw, with nothing in between: all of a volume that can be frozen are one thread's.
+    /// Has every shard carry out a freeze or a thaw, with nothing in between: a volume that can be frozen is one thread's.
     pub(super) fn turn(&mut self, shard: usize, event: Option<Event>) -> Result<(), Wrong> {
         let Some(Event::Control(id, control)) = event else { return Ok(()) };
         let all = self.inbox.len();
