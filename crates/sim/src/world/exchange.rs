@@ -110,6 +110,9 @@ impl<E: Engine> World<E> {
                 self.deadlines[s] = engine.next_deadline(s, self.now);
             }
             self.marks.hit("an engine exchanged");
+            if shards.len() > 1 {
+                self.marks.hit("several shards exchanged");
+            }
             who
         });
         let heard = [rested, next].into_iter().flatten().filter(|who| *who == self.gates.asked).count();
