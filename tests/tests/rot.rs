@@ -14,7 +14,6 @@ use loligo_cache::policy::Kind as Replacement;
 use loligo_cache::record::{JournalId, parse};
 use loligo_cache::recover::{Plan, load_root};
 use loligo_cache::superblock::Superblock;
-use loligo_cache::units::Stripe;
 use loligo_sim::rng::Rng;
 use loligo_tests::history::{History, SECTOR};
 use loligo_tests::load::Load;
@@ -80,7 +79,7 @@ struct Places {
 fn places(image: &[u8]) -> Places {
     let mut mem = image.to_vec();
     let sb = Superblock::load(&mut mem).expect("a superblock");
-    let (layout, stripe) = (sb.layout.shard(0), Stripe { shard: 0, shards: 1 });
+    let (layout, stripe) = (sb.layout.shard(0), sb.striping().of(0));
     let id = JournalId { cache: sb.cache_id(), shard: 0 };
     let plan = Plan {
         stripe,

@@ -130,6 +130,7 @@ pub(crate) fn format_options(cache: u64, core: u64) -> FormatOptions {
         core: CoreIdentity { size: core, id: String::new() },
         line_size: 4096,
         shards: 1,
+        stripe: 0,
         mode: Mode::Wb,
         core_reserve: 0,
         journal_len: 0,
@@ -152,7 +153,7 @@ fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Re
     let sb = Superblock::load(cache)?;
     let opened = open::open(cache, core, sb, &open_options())?;
     let (sb, mut cores) = opened.into_cores(Mode::Wb, &open_options(), &DEVICES);
-    Ok((cores.remove(0), Router::new(sb.home_length, 512, 1, 8)))
+    Ok((cores.remove(0), Router::new(sb.home_length, 512, sb.striping(), 8)))
 }
 
 struct Ram {

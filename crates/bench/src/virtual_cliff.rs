@@ -12,6 +12,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
+use loligo_cache::units::Striping;
 use loligo_cache::{Core, Router};
 use serde::Serialize;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -165,7 +166,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
     let devices = Devices { cache_volatile: true, core_unmaps: true, ..Devices::PLAIN };
     let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);
     let mut core: Core = cores.remove(0);
-    let mut router = Router::new(o.core, 512, 1, 8);
+    let mut router = Router::new(o.core, 512, Striping::by_window(1), 8);
     let disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core);
     let mut w = World {
         cache,

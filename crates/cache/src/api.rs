@@ -67,7 +67,8 @@ pub enum Control {
     /// complete, with an error where need be. [`Control::Stop`] then makes durable what the cache holds.
     Lose(String),
     /// Bring the core to this very moment, and answer once it holds that; until [`Control::Thaw`] its content does not
-    /// change. Clients go on; what they write stays in the cache. For a core with one shard.
+    /// change. Clients go on; what they write stays in the cache. A volume with several shards has them all in one thread,
+    /// which tells each of them with nothing in between: the moment is one.
     Freeze,
     /// The core may change again. A freeze that is not answered yet fails; without one it does nothing.
     Thaw,
@@ -87,6 +88,42 @@ pub enum Control {
     Stop,
 }
 
+/// What several shards of one thread answer to a management request that each of them was told of.
+#[derive(Debug)]
+pub struct Joint {
+    left: usize,
+    failed: Option<String>,
+    /// The first failure is the answer: nothing is gained by the others' success.
+    hasty: bool,
+    answered: bool,
+}
+
+impl Joint {
+    /// For `control`, told to so many shards.
+    pub fn new(control: &Control, shards: usize) -> Joint {
+        let hasty = matches!(control, Control::Freeze);
+        Joint { left: shards, failed: None, hasty, answered: false }
+    }
+
+    /// What one of them said. The answer of all, once, as soon as it stands: that all have done it, or why one could not.
+    pub fn said(&mut self, result: Result<(), String>) -> Option<Result<(), String>> {
+        self.left -= 1;
+        let failed = result.err();
+        let now = self.left == 0 || (self.hasty && failed.is_some());
+        self.failed = self.failed.take().or(failed);
+        if self.answered || !now {
+            return None;
+        }
+        self.answered = true;
+        Some(self.failed.take().map_or(Ok(()), Err))
+    }
+
+    /// Whether every shard has said something.
+    pub fn is_over(&self) -> bool {
+        self.left == 0
+    }
+}
+
 /// What the engine asks of the world.
 #[derive(Debug)]
 pub enum Effect {
@@ -98,4 +135,34 @@ pub enum Effect {
     Missed(ReqId),
     /// A management request is done.
     Controlled(ControlId, Result<(), String>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no(why: &str) -> Result<(), String> {
+        Err(why.to_owned())
+    }
+
+    #[test]
+    fn all_shards_are_waited_for_and_the_first_failure_told() {
+        let mut stop = Joint::new(&Control::Stop, 3);
+        assert_eq!((stop.said(Ok(())), stop.said(no("one"))), (None, None));
+        assert!(!stop.is_over());
+        assert_eq!(stop.said(no("two")), Some(no("one")));
+        assert!(stop.is_over());
+        let mut one = Joint::new(&Control::Stop, 1);
+        assert_eq!(one.said(Ok(())), Some(Ok(())));
+    }
+
+    #[test]
+    fn a_freeze_that_failed_in_one_shard_waits_for_no_other() {
+        let mut freeze = Joint::new(&Control::Freeze, 3);
+        assert_eq!(freeze.said(Ok(())), None);
+        assert_eq!(freeze.said(no("one")), Some(no("one")));
+        assert!(!freeze.is_over());
+        assert_eq!(freeze.said(Ok(())), None, "it is said once");
+        assert!(freeze.is_over());
+    }
 }

@@ -27,6 +27,7 @@ use crate::read::ReadTask;
 use crate::recent::Recent;
 use crate::record::{JournalId, Record};
 use crate::recover::Recovered;
+use crate::shared_core::Demand;
 use crate::slots::{Slots, Tickets};
 use crate::stats::Stats;
 use crate::tables::Tables;
@@ -152,6 +153,8 @@ pub struct Core {
     /// Changes that wait for the thaw, with their locks.
     pub(crate) held: Vec<usize>,
     pub(crate) inflow: Inflow,
+    /// What the shards want that share the core.
+    pub(crate) others: Demand,
     /// The last look for something to evict found nothing.
     pub(crate) no_victims: bool,
     /// Waiting changes are being admitted.
@@ -210,6 +213,7 @@ impl Core {
             vacate: None,
             held: Vec::new(),
             inflow: Inflow::default(),
+            others: Demand::default(),
             no_victims: false,
             admitting: false,
             core_busy: 0,

@@ -286,7 +286,7 @@ impl Core {
         if dirty as f64 <= budget || spent < budget * (1.0 - left / pinned) {
             return 0.0;
         }
-        (pinned / budget * 1e9 / self.destage.rate().max(50) as f64).min(DEAREST)
+        (pinned / budget * 1e9 / self.frozen_rate().max(50) as f64).min(DEAREST)
     }
 
     /// Whether a change must not reach the core now.

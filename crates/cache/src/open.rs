@@ -12,10 +12,10 @@ use crate::page::{DIR_MAGIC, Directory, ROOT_MAGIC, Root, decode_page};
 use crate::params::Params;
 use crate::record::JournalId;
 use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
-use crate::resize::{exported, is_countable};
+use crate::resize::exported;
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::tables::Tables;
-use crate::units::{BLOCK, Stripe};
+use crate::units::{BLOCK, Striping};
 use crate::veil;
 use loligo_block::{Geometry, IoError, SyncIo, crc32c};
 use thiserror::Error;
@@ -57,6 +57,8 @@ pub struct FormatOptions {
     pub line_size: u32,
     /// Shards.
     pub shards: u16,
+    /// Exponent of the windows in a stripe: how many in a row belong to one shard.
+    pub stripe: u8,
     /// First mode.
     pub mode: Mode,
     /// Percent of the core left unexported, 0 to 50.
@@ -85,7 +87,10 @@ fn divide(o: &FormatOptions, device: u64) -> Result<(Layout, u64), OpenError> {
     }
     let layout = Layout::new(o.cache_size.min(device), o.shards, o.journal_len)?;
     let home_length = exported(o.core.size, o.core_reserve);
-    if !is_countable(home_length, o.shards) {
+    if o.stripe > Striping::MOST {
+        return Err(OpenError::Invalid(format!("stripes of 2^{} MiB", o.stripe)));
+    }
+    if !(Striping { shards: o.shards, exponent: o.stripe }).can_count(home_length) {
         return Err(LayoutError::CoreTooLarge((home_length >> 44) as u16 + 1).into());
     }
     if home_length == 0 {
@@ -114,6 +119,7 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
         line_size: o.line_size,
         mode: o.mode,
         core_reserve: o.core_reserve,
+        stripe: o.stripe,
         clean: true,
         finals: vec![0; usize::from(o.shards)],
         dirty_blocks: 0,
@@ -193,7 +199,7 @@ pub struct Opened {
 
 pub(crate) fn plan(sb: &Superblock, shard: u16, o: &OpenOptions) -> Plan {
     Plan {
-        stripe: Stripe { shard, shards: sb.layout.shards },
+        stripe: sb.striping().of(shard),
         layout: sb.layout.shard(shard),
         id: JournalId { cache: sb.cache_id(), shard },
         home_length: sb.home_length,

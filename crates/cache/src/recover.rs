@@ -411,10 +411,8 @@ fn vouch(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered, root: &Root) ->
 
 /// Whether a record speaks of a slot, a block and a region that there are.
 fn in_range(record: &Record, plan: &Plan) -> bool {
-    let block = |b: u64| {
-        b < plan.home_length.div_ceil(BLOCK)
-            && Stripe::owner(b * BLOCK, plan.stripe.shards) == plan.stripe.shard
-    };
+    let block =
+        |b: u64| b < plan.home_length.div_ceil(BLOCK) && plan.stripe.by.owner(b * BLOCK) == plan.stripe.shard;
     match *record {
         Record::Put { block: b, slot, .. }
         | Record::Clean { block: b, slot }

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::open::{OpenError, OpenOptions, Opened, plan};
 use crate::recover::commit;
 use crate::superblock::{MAX_REGIONS, Superblock};
-use crate::units::{BLOCK, Stripe, WINDOW, WINDOW_BLOCKS};
+use crate::units::{BLOCK, Striping, WINDOW};
 use loligo_block::{IoError, IoKind, SECTOR, SyncIo, crc32c};
 use thiserror::Error;
 
@@ -17,8 +17,7 @@ use thiserror::Error;
 pub enum TooLarge {
     /// Blocks of a shard have numbers of 32 bits.
     #[error(
-        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards (an RBD image has \
-         one shard: without a cache then)"
+        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
     )]
     Shards,
     /// A checkpoint's root has no room for so many regions.
@@ -34,15 +33,9 @@ pub(crate) fn exported(size: u64, reserve: u8) -> u64 {
     if reserve == 0 { size } else { size / 100 * (100 - u64::from(reserve)) / WINDOW * WINDOW }
 }
 
-/// Whether blocks of the shards of a volume of `length` bytes fit into their numbers.
-pub(crate) fn is_countable(length: u64, shards: u16) -> bool {
-    let windows = length.div_ceil(WINDOW).div_ceil(u64::from(shards.max(1)));
-    windows.checked_mul(WINDOW_BLOCKS).is_some_and(|n| n < u64::from(u32::MAX))
-}
-
 /// Whether a cache can follow to `length` bytes.
-fn check(length: u64, shards: u16, region: u64) -> Result<(), TooLarge> {
-    if !is_countable(length, shards) {
+fn check(length: u64, by: Striping, region: u64) -> Result<(), TooLarge> {
+    if !by.can_count(length) {
         return Err(TooLarge::Shards);
     }
     if length.div_ceil(region) > MAX_REGIONS {
@@ -58,7 +51,7 @@ impl Superblock {
     /// Where the cache cannot follow; nothing is changed then.
     pub fn grow(&mut self, bytes: u64) -> Result<(), TooLarge> {
         let length = exported(bytes, self.core_reserve).max(self.home_length);
-        check(length, self.layout.shards, self.region)?;
+        check(length, self.striping(), self.region)?;
         (self.core.size, self.home_length) = (bytes, length);
         Ok(())
     }
@@ -89,10 +82,10 @@ pub struct CutOff {
 impl Opened {
     /// Dirty blocks that begin in `from..to` of the volume.
     pub fn dirty_between(&self, from: u64, to: u64) -> u64 {
-        let shards = self.superblock.layout.shards;
+        let by = self.superblock.striping();
         let within = |at: u64| (from..to).contains(&at);
         let of = |(shard, rec): (u16, &crate::recover::Recovered)| {
-            rec.blocks(Stripe { shard, shards }, 1).filter(|(b, m)| m.dirty != 0 && within(b * BLOCK)).count()
+            rec.blocks(by.of(shard), 1).filter(|(b, m)| m.dirty != 0 && within(b * BLOCK)).count()
         };
         (0u16..).zip(&self.shards).map(of).sum::<usize>() as u64
     }
@@ -109,12 +102,11 @@ impl Opened {
         o: &OpenOptions,
     ) -> Result<CutOff, OpenError> {
         let mut cut = CutOff::default();
-        let shards = self.superblock.layout.shards;
-        for shard in 0..shards {
+        for shard in 0..self.superblock.layout.shards {
             let p = plan(&self.superblock, shard, o);
             let rec = &mut self.shards[usize::from(shard)];
             let behind: Vec<(u64, crate::index::Meta)> =
-                rec.blocks(Stripe { shard, shards }, 1).filter(|(b, _)| (b + 1) * BLOCK > end).collect();
+                rec.blocks(p.stripe, 1).filter(|(b, _)| (b + 1) * BLOCK > end).collect();
             for (block, meta) in &behind {
                 let at = block * BLOCK;
                 if meta.dirty == 0 {
@@ -147,6 +139,11 @@ impl Opened {
 }
 
 impl Core {
+    /// How the shards of its cache divide the volume.
+    pub fn striping(&self) -> Striping {
+        self.cfg.stripe.by
+    }
+
     /// Requests may reach up to `bytes` from now on. The superblock on the device says so already: recovery refuses what it
     /// finds behind the exported length. An engine that reaches further keeps its reach.
     ///
@@ -156,7 +153,7 @@ impl Core {
         if bytes <= self.cfg.home_length {
             return Ok(());
         }
-        check(bytes, self.cfg.stripe.shards, self.cfg.region)?;
+        check(bytes, self.cfg.stripe.by, self.cfg.region)?;
         self.index.grow(self.cfg.stripe.windows(bytes));
         self.intents.grow(bytes);
         self.cfg.home_length = bytes;

@@ -87,18 +87,20 @@ impl Core {
     }
 
     /// Dirty blocks the shard should hold at most: what there is room for, and where snapshots of the core are to be quick,
-    /// what goes to the core in the time they may take, at the rate measured. Admission is paced towards it; only the
-    /// first is a wall. A core that takes groups is a cluster, which pauses at times: [`CLEAR`] of destaging is kept clear of the
-    /// wall for that, an eighth of the slots at most, which the pacer gives out ever more slowly.
+    /// what goes to the core in the time they may take, at the rate measured, beside what other shards of the thread have.
+    /// Admission is paced towards it; only the first is a wall. A core that takes groups is a cluster, which pauses at
+    /// times: [`CLEAR`] of destaging is kept clear of the wall for that, an eighth of the slots at most, which the pacer
+    /// gives out ever more slowly.
     pub(crate) fn dirty_limit(&self) -> u64 {
         let (wall, rate) = (self.slot_limit(), self.destage.rate());
         let clear = (rate as f64 * CLEAR as f64 / 1e9) as u64;
         let most = if self.cfg.core_groups { wall - clear.min(wall / 8) } else { wall };
-        if !self.cfg.core_snapshots || self.params.snapshot_deadline == 0 || rate == 0 {
+        let in_time = self.destaged_in(self.params.snapshot_deadline);
+        if !self.cfg.core_snapshots || in_time == 0 {
             return most;
         }
         let least = SNAPSHOT_LEAST.min(u64::from(self.slots.count() / 16));
-        most.min((rate * self.params.snapshot_deadline).max(least))
+        most.min(in_time.max(least))
     }
 
     /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.

@@ -4,7 +4,7 @@
 use crate::api::Hint;
 use crate::policy::streams::Streams;
 use crate::stats::Stats;
-use crate::units::{Stripe, WINDOW};
+use crate::units::{Striping, WINDOW};
 use loligo_block::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, SECTOR, Segments};
 use slab::Slab;
 
@@ -46,7 +46,7 @@ struct Parent {
 /// Splits requests and joins answers.
 #[derive(Debug)]
 pub struct Router {
-    shards: u16,
+    by: Striping,
     size: u64,
     block: u64,
     streams: Streams,
@@ -65,11 +65,11 @@ struct Tally {
 }
 
 impl Router {
-    /// For a volume of `size` bytes in blocks of `logical_block` bytes over `shards` shards.
-    pub fn new(size: u64, logical_block: u32, shards: u16, promotion: u32) -> Router {
+    /// For a volume of `size` bytes in blocks of `logical_block` bytes, divided like that.
+    pub fn new(size: u64, logical_block: u32, by: Striping, promotion: u32) -> Router {
         let block = u64::from(logical_block).max(SECTOR);
         Router {
-            shards,
+            by,
             size,
             block,
             streams: Streams::new(promotion),
@@ -105,10 +105,10 @@ impl Router {
         }
         let windows = (request.offset + request.len).div_ceil(WINDOW) - request.offset / WINDOW;
         let (first, parts) = match flush {
-            true => (None, u64::from(self.shards)),
+            true => (None, u64::from(self.by.shards)),
             false => (Some(request.offset / WINDOW), windows),
         };
-        let owners = |n| owner(first, n, self.shards);
+        let owners = |n| owner(first, n, self.by);
         if !self.gone.is_empty() && (0..parts).any(|n| self.gone.contains(&owners(n))) {
             return refused(ReqError::Shutdown);
         }
@@ -145,7 +145,7 @@ impl Router {
             // The payload moves on whole: a second handle to it would cost two locked operations, the later of which
             // waits for the copy that emptied the buffer.
             let request = Request { id: id(0), kind, offset, len, fua };
-            out.push(Part { shard: Stripe::owner(offset, self.shards), request, hint });
+            out.push(Part { shard: self.by.owner(offset), request, hint });
             return None;
         }
         let mut at = offset;
@@ -158,7 +158,7 @@ impl Router {
                 other => other.clone(),
             };
             let request = Request { id: id(n), kind, offset: at, len: end - at, fua };
-            out.push(Part { shard: Stripe::owner(at, self.shards), request, hint });
+            out.push(Part { shard: self.by.owner(at), request, hint });
             at = end;
         }
         None
@@ -203,7 +203,7 @@ impl Router {
         for (key, parent) in &self.parents {
             let parts = parent.answers.len().max(1) as u64;
             let open = |n: &u64| parent.answers.get(*n as usize).is_none_or(Option::is_none);
-            let its = (0..parts).filter(|n| owner(parent.first, *n, self.shards) == shard);
+            let its = (0..parts).filter(|n| owner(parent.first, *n, self.by) == shard);
             owed.extend(its.filter(open).map(|n| (key as u64) << PART_BITS | n));
         }
         let fails = |id| self.answered(Reply { id, result: Err(ReqError::Shutdown) });
@@ -249,8 +249,8 @@ impl Router {
 }
 
 /// The shard of part `n` of a request whose first part is for this window; of a flush without one.
-fn owner(first: Option<u64>, n: u64, shards: u16) -> u16 {
-    first.map_or(n as u16, |first| Stripe::owner((first + n) * WINDOW, shards))
+fn owner(first: Option<u64>, n: u64, by: Striping) -> u16 {
+    first.map_or(n as u16, |first| by.owner((first + n) * WINDOW))
 }
 
 fn join(answers: Vec<Option<Answer>>) -> Answer {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_is_gone_fails_what_needs_it_and_nothing_else() {
-        let mut router = Router::new(64 * WINDOW, 512, 2, 8);
+        let mut router = Router::new(64 * WINDOW, 512, Striping::by_window(2), 8);
         let mut parts = Vec::new();
         for (id, kind, offset, windows) in [
             (1, ReqKind::Read, 1, 1),

@@ -5,8 +5,7 @@ use crate::guard::{Form, Says, Unsealed, newest, order};
 use crate::layout::{Layout, MAX_SHARDS, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::record::{u32_at, u64_at};
-use crate::resize::is_countable;
-use crate::units::is_counted;
+use crate::units::{Striping, is_counted};
 use loligo_block::{IoError, IoKind, SyncIo};
 use thiserror::Error;
 
@@ -20,8 +19,10 @@ pub const MAX_RESERVE: u8 = 50;
 pub const MAX_REGIONS: u64 = 30_000;
 /// Incompatible feature: the core ended before the exported length, and what is cached behind that is void.
 const CUT: u64 = 1;
+/// Incompatible feature: the shards' stripes have more than one window.
+const STRIPES: u64 = 2;
 /// Incompatible features this version knows.
-const KNOWN_INCOMPAT: u64 = CUT;
+const KNOWN_INCOMPAT: u64 = CUT | STRIPES;
 const FINALS_AT: usize = 1024;
 const CORE_ID_AT: usize = 512;
 const NAME_AT: usize = 768;
@@ -62,6 +63,8 @@ pub struct Superblock {
     pub core_reserve: u8,
     /// Division of the device.
     pub layout: Layout,
+    /// Exponent of the windows in a stripe of the volume.
+    pub stripe: u8,
     /// Cleanly stopped: `finals` hold.
     pub clean: bool,
     /// Last journal frame of each shard at a clean stop.
@@ -135,6 +138,11 @@ impl Superblock {
         u64_at(&self.uuid, 0).unwrap_or(0)
     }
 
+    /// How its shards divide the volume.
+    pub fn striping(&self) -> Striping {
+        Striping { shards: self.layout.shards, exponent: self.stripe }
+    }
+
     /// The cache's name in hexadecimal digits.
     pub fn uuid_text(&self) -> String {
         self.uuid.iter().map(|b| format!("{b:02x}")).collect()
@@ -144,10 +152,16 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let mut o = vec![0u8; SUPERBLOCK];
         // 16, 24: compatible and read-only compatible feature words.
+        let mut features = 0;
         if let Some(end) = self.cut {
-            o[32..40].copy_from_slice(&CUT.to_le_bytes());
+            features |= CUT;
             o[148..156].copy_from_slice(&end.to_le_bytes());
         }
+        if self.stripe > 0 {
+            features |= STRIPES;
+            o[156] = self.stripe;
+        }
+        o[32..40].copy_from_slice(&features.to_le_bytes());
         o[40..48].copy_from_slice(&self.generation.to_le_bytes());
         o[48..64].copy_from_slice(&self.uuid);
         let words: [(usize, u64); 8] = [
@@ -224,6 +238,7 @@ impl Superblock {
             mode: Mode::from_number(raw[134]).ok_or_else(|| bad("mode"))?,
             core_reserve: raw[135],
             layout,
+            stripe: if word(32) & STRIPES != 0 { raw[156] } else { 0 },
             clean: raw[136] != 0,
             finals,
             dirty_blocks: word(112),
@@ -234,7 +249,8 @@ impl Superblock {
         let fits = sb.home_start.checked_add(sb.home_length).is_some_and(|end| end <= sb.core.size);
         // As at the format: blocks of a shard have numbers of 32 bits, and tables are made for all of them.
         if !fits
-            || !is_countable(sb.home_length, shards)
+            || sb.stripe > Striping::MOST
+            || !sb.striping().can_count(sb.home_length)
             || sb.cut.is_some_and(|end| end >= sb.home_length)
             || !valid_line_size(sb.line_size)
             || sb.core_reserve > MAX_RESERVE
@@ -317,6 +333,7 @@ mod tests {
             mode: Mode::Wb,
             core_reserve: 0,
             layout: Layout::new(64 << 20, 2, 0).unwrap(),
+            stripe: 5,
             clean: true,
             finals: vec![5, 6],
             dirty_blocks: 9,
@@ -344,7 +361,7 @@ mod tests {
             Superblock::decode(&Superblock { core, home_length: size, ..sb() }.encode())
         };
         // Two shards of nearly 16 TiB each.
-        assert!(sized(2 * ((16 << 40) - (4 << 20))).is_ok());
+        assert!(sized(2 * ((16 << 40) - (64 << 20))).is_ok());
         assert!(sized(2 * (16 << 40)).is_err());
         assert!(sized(u64::MAX / 512 * 512).is_err());
     }
@@ -444,9 +461,21 @@ mod tests {
     }
 
     #[test]
+    fn stripes_of_one_window_are_written_as_before_and_others_need_a_feature() {
+        let words = |stripe| {
+            let plain = FORM.unseal(&Superblock { stripe, cut: None, ..sb() }.encode()).unwrap();
+            (u64_at(&plain, 32), plain[156])
+        };
+        assert_eq!(words(0), (Some(0), 0));
+        assert_eq!(words(5), (Some(STRIPES), 5));
+        let with = |stripe| Superblock::decode(&Superblock { stripe, ..sb() }.encode());
+        assert!(with(Striping::MOST).is_ok() && with(Striping::MOST + 1).is_err());
+    }
+
+    #[test]
     fn a_later_format_is_refused_by_name_not_taken_for_damage() {
         let mut plain = FORM.unseal(&sb().encode()).unwrap();
-        plain[32] = 2;
+        plain[32] = 4;
         let raw = FORM.seal(&plain);
         assert!(matches!(Superblock::decode(&raw), Err(SuperError::TooNew(_))));
     }

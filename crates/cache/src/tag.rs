@@ -22,6 +22,9 @@ pub(crate) enum Who {
 }
 
 const SUB: u64 = 0xff_ffff;
+const KIND_SHIFT: u32 = 56;
+/// Bits of a tag that an engine uses. Whoever runs several over one device may use those above.
+pub const TAG_BITS: u32 = KIND_SHIFT + 3;
 
 impl Who {
     pub(crate) fn tag(self) -> Tag {
@@ -34,12 +37,12 @@ impl Who {
             Who::Destage(k, s) => (6, k as u64, s),
             Who::Checkpoint(s) => (7, 0, s),
         };
-        kind << 56 | key << 24 | u64::from(sub) & SUB
+        kind << KIND_SHIFT | key << 24 | u64::from(sub) & SUB
     }
 
     pub(crate) fn of(tag: Tag) -> Who {
         let (key, sub) = (tag >> 24 & 0xffff_ffff, (tag & SUB) as u32);
-        match tag >> 56 {
+        match tag >> KIND_SHIFT {
             1 => Who::Task(key as usize, sub),
             2 => Who::Data(key as u32),
             3 => Who::Frame(key as u32),

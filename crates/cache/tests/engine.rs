@@ -9,6 +9,7 @@ use loligo_cache::params::Params;
 use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
 use loligo_cache::stats::Stats;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_cache::units::Striping;
 use loligo_cache::{Core, Meta, Router};
 use std::collections::VecDeque;
 
@@ -43,6 +44,7 @@ impl Rig {
             core: CoreIdentity { size: CORE as u64, id: String::new() },
             line_size,
             shards,
+            stripe: 0,
             mode,
             core_reserve: 0,
             journal_len: 0,
@@ -56,7 +58,15 @@ impl Rig {
         let shards = sb.layout.shards;
         let opened = open::open(&mut cache, &mut core, sb, &options()).unwrap();
         let (sb, cores) = opened.into_cores(mode, &options(), &DEVICES);
-        Rig { cache, core, sb, cores, router: Router::new(CORE as u64, 512, shards, 8), now: 1, id: 0 }
+        Rig {
+            cache,
+            core,
+            sb,
+            cores,
+            router: Router::new(CORE as u64, 512, Striping::by_window(shards), 8),
+            now: 1,
+            id: 0,
+        }
     }
 
     /// Feeds `events` and everything that follows from them; returns the first whole answer.

@@ -37,6 +37,7 @@ fn an_older_copy_does_not_count_beside_a_newer_one_of_a_later_version() {
         core: CoreIdentity { size: 64 << 20, id: String::new() },
         line_size: 4096,
         shards: 1,
+        stripe: 0,
         mode: Mode::Wb,
         core_reserve: 0,
         journal_len: 0,

@@ -94,7 +94,7 @@ enum Command {
         /// What it gets of what several want, in proportion to the others'
         #[arg(long, value_name = "N", default_value_t = 100)]
         weight: u32,
-        /// Threads of its cache, for good
+        /// Shards of its cache, for good; each has a thread, those of an RBD image have one
         #[arg(long, value_name = "N", default_value_t = 1)]
         shards: u16,
         /// Wait so long at most for room that others give; after that nothing is attached, and the exit status is 4

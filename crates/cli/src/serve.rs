@@ -150,7 +150,8 @@ pub(crate) struct Args {
     /// Overwrite foreign data, give up what is damaged, use a core whose content differs
     #[arg(long, conflicts_with = "bare")]
     force: bool,
-    /// Threads of a new cache, each with a part of core and cache (default 1)
+    /// Shards of a new cache, each with a thread and a part of core and cache (default 1). An RBD image has one thread for all
+    /// of them (default one for each 8 TiB)
     #[arg(long, value_name = "N", conflicts_with = "bare")]
     shards: Option<u16>,
     /// Percent of the core that a new cache leaves unexported, 0 to 50 (default 0)

@@ -249,6 +249,7 @@ mod tests {
             core: CoreIdentity { size: 12_288, id: String::new() },
             line_size: 4096,
             shards: 1,
+            stripe: 0,
             mode: loligo_cache::mode::Mode::Wb,
             core_reserve: 0,
             journal_len: 0,

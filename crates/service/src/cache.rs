@@ -17,17 +17,22 @@ use loligo_block::{
 };
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
-use loligo_cache::open::{self as engine, FormatOptions};
+use loligo_cache::open::{self as engine, FormatOptions, OpenError};
 use loligo_cache::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock};
-use loligo_cache::units::BLOCK;
+use loligo_cache::units::{BLOCK, Striping};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use recover::close_unserved;
 
-/// Bytes of a core beyond which one shard does not count: block numbers have 32 bits.
-const ONE_SHARD: u64 = 16 << 40;
+/// The most shards of an image's cache: one thread has all of them.
+pub(crate) const IMAGE_SHARDS: u16 = 32;
+/// Bytes of an image for each of several shards, so that it can double: the numbers of a shard's blocks reach 16 TiB.
+const IMAGE_SHARD: u64 = 8 << 40;
+/// Exponent of the windows in a stripe of an image: 32 MiB, as large as objects can be, so that what is dirty in one object is
+/// one shard's, and goes out together.
+const IMAGE_STRIPE: u8 = 5;
 /// Blocks looked at before a device without any known mark counts as blank.
 const LOOKED_AT: u64 = 1024;
 /// Bytes at the end of the device that are looked at whole.
@@ -499,7 +504,11 @@ fn wanted(
     if size < MIN_CACHE {
         return Err(size_refused(&LayoutError::TooSmall(size)));
     }
-    let shards = share.map_or(o.shards.unwrap_or(1), |s| s.member().shards);
+    let (own, stripe) = match core.spec.is_one_threads() {
+        true => (image_shards(core.identity.size), IMAGE_STRIPE),
+        false => (1, 0),
+    };
+    let shards = share.map_or(o.shards.unwrap_or(own), |s| s.member().shards);
     let wanted = FormatOptions {
         uuid: random_uuid()?,
         name: name.to_owned(),
@@ -507,21 +516,32 @@ fn wanted(
         core: core.identity.clone(),
         line_size: o.line_size.unwrap_or(4096),
         shards,
+        stripe: if shards > 1 { stripe } else { 0 },
         mode: o.mode,
         core_reserve: o.core_reserve.unwrap_or(0),
         journal_len: share.map_or(0, |s| s.member().journal_len),
     };
     let checked = engine::check(&wanted, dev.size());
-    let large = checked.is_err() && core.identity.size >= ONE_SHARD;
-    if let Some(why) = core.spec.single_thread().filter(|_| large) {
+    if let (Err(OpenError::Layout(LayoutError::CoreTooLarge(n))), true) =
+        (&checked, core.spec.is_one_threads())
+        && *n > IMAGE_SHARDS
+    {
         bail!(
-            "a cache can stand before 16 TiB of this core at most, and it has {} bytes: {why}, so that one thread has all of it, with block \
-             numbers of 32 bits. Serve it without a cache (--bare)",
+            "an image of {} bytes has no cache: it would need {n} shards, and {IMAGE_SHARDS} are possible. Serve it without one \
+             (--bare)",
             core.identity.size
         );
     }
     checked.with_context(|| format!("{path} cannot be made a cache"))?;
     Ok(wanted)
+}
+
+/// Shards of a new cache before an image of so many bytes: one where that reaches, else enough for twice as large a one.
+fn image_shards(bytes: u64) -> u16 {
+    if Striping::by_window(1).can_count(bytes) {
+        return 1;
+    }
+    bytes.div_ceil(IMAGE_SHARD).clamp(1, IMAGE_SHARDS.into()) as u16
 }
 
 fn format(
@@ -567,4 +587,16 @@ fn format(
 fn has_holes(path: &Path) -> Result<bool> {
     let meta = std::fs::metadata(path)?;
     Ok(meta.is_file() && meta.blocks() * 512 < meta.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::image_shards;
+
+    #[test]
+    fn an_image_gets_one_shard_as_far_as_one_reaches() {
+        let tib = |n: u64| n << 40;
+        assert_eq!([1, tib(8), tib(15)].map(image_shards), [1; 3]);
+        assert_eq!([tib(16), tib(17), tib(256), tib(500)].map(image_shards), [2, 3, 32, 32]);
+    }
 }

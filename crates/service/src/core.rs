@@ -64,13 +64,17 @@ impl CoreSpec {
         CoreNames { text: self.to_string(), names: self.path().map(names_of).unwrap_or_default() }
     }
 
-    /// Why one thread must have it to itself.
-    pub(crate) fn single_thread(&self) -> Option<&'static str> {
+    /// Why its cache must have one shard.
+    pub(crate) fn single_shard(&self) -> Option<&'static str> {
         match self {
             CoreSpec::Device(DeviceSpec::Hdd { .. }) => Some("a modelled disk (hdd:) has one set of heads"),
-            CoreSpec::Device(DeviceSpec::File(_)) => None,
-            CoreSpec::Image(_) => Some("snapshots of an RBD image are one moment of the whole volume"),
+            CoreSpec::Device(DeviceSpec::File(_)) | CoreSpec::Image(_) => None,
         }
+    }
+
+    /// Whether one thread has all shards of its cache: a snapshot of an image is one moment of all of them.
+    pub(crate) fn is_one_threads(&self) -> bool {
+        matches!(self, CoreSpec::Image(_))
     }
 }
 

@@ -401,7 +401,7 @@ impl Clients for Volume {
         std::thread::spawn(move || {
             let result = match said.recv() {
                 Ok(Said::Done(result)) => result,
-                Ok(Said::Snapshot(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
+                Ok(Said::Snapshots(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
             };
             // The keeper may have given up meanwhile.
             let _ = send.send(result);

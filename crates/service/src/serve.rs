@@ -104,7 +104,7 @@ pub struct CacheOptions {
     pub mode: Mode,
     /// Bytes of a cache line.
     pub line_size: Option<u32>,
-    /// Threads.
+    /// Shards: threads, but for an RBD image, which has one.
     pub shards: Option<u16>,
     /// Percent of the core that is not exported.
     pub core_reserve: Option<u8>,
@@ -303,7 +303,7 @@ impl Volume {
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
-                threads = opened.cores.len();
+                threads = if core.spec.is_one_threads() { 1 } else { opened.cores.len() };
                 let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
                 through = dirty == 0 && !cache.mode.is_ahead_of_core();
                 let finals = was_clean
@@ -622,7 +622,10 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     if let Some(n) = c.shards.filter(|n| !(1..=loligo_cache::layout::MAX_SHARDS).contains(n)) {
         bail!("--shards {n}: 1 to {} threads can share a cache", loligo_cache::layout::MAX_SHARDS);
     }
-    if let Some(why) = o.core.single_thread().filter(|_| c.shards.is_some_and(|n| n > 1)) {
+    if let Some(n) = c.shards.filter(|n| o.core.is_one_threads() && *n > cache::IMAGE_SHARDS) {
+        bail!("--shards {n}: 1 to {} of them can share an RBD image", cache::IMAGE_SHARDS);
+    }
+    if let Some(why) = o.core.single_shard().filter(|_| c.shards.is_some_and(|n| n > 1)) {
         bail!("{why}: use it with --shards 1");
     }
     Ok(())

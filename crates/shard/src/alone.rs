@@ -4,7 +4,7 @@
 use crate::cached::{Cached, Parts};
 use crate::mail::Mailbox;
 use crate::port::Port;
-use crate::start::{CACHE_ID, CORE_ID, RING_ENTRIES};
+use crate::start::{CORE_ID, RING_ENTRIES, cache_id};
 use loligo_block::{CacheDevice, DeviceFile, DeviceSpec, IoError, Reply, Request, Ring};
 use loligo_cache::stats::Stats;
 use loligo_cache::{Core, Router};
@@ -36,9 +36,9 @@ impl Alone {
         let block = disk.geometry().logical_block;
         let engine = Cached::new(Parts {
             me: 0,
-            router: Router::new(size, block, 1, core.params().seq_promotion),
-            core,
-            cache: Port::new(cache.on_ring(CACHE_ID)?),
+            router: Router::new(size, block, core.striping(), core.params().seq_promotion),
+            cores: vec![core],
+            caches: vec![Port::new(cache.on_ring(cache_id(0))?)],
             disk: Port::new(spec.device(disk, CORE_ID)),
             home_start,
             boxes: [Mailbox::new()?].into(),
@@ -72,7 +72,7 @@ impl Alone {
 
     /// The shard's numbers.
     pub fn stats(&self) -> Stats {
-        self.engine.engine().stats()
+        self.engine.engines()[0].stats()
     }
 
     fn now(&self) -> u64 {

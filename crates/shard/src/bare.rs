@@ -61,7 +61,7 @@ impl Bare {
 
     pub(crate) fn ask(&mut self, ask: Ask, said: Sender<Said>, connections: usize) {
         let answer = match ask {
-            Ask::Snapshot => Said::Snapshot(Box::new(Snapshot {
+            Ask::Snapshot => Said::Snapshots(vec![Snapshot {
                 stats: self.engine.stats.clone(),
                 mode: None,
                 params: Params::default(),
@@ -75,7 +75,7 @@ impl Bare {
                 connections,
                 core_queue_max: self.core.most,
                 ram: Vec::new(),
-            })),
+            }]),
             Ask::Control(Control::SetMode(_) | Control::SetParams(_)) => {
                 Said::Done(Err("this volume is served bare: it has no cache to set anything of".to_owned()))
             }

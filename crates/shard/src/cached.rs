@@ -1,12 +1,17 @@
-//! One shard of a cache at work: events to the engine, its effects to devices, clients and other threads.
+//! The shards of one thread at work: events to their engines, the engines' effects to devices, clients and other threads.
+//!
+//! A thread has one shard, or all of a volume whose core belongs to one thread. Those share the core: the top bits of an
+//! operation's tag name the engine that asked for it. Each has a descriptor of its own for the cache, since the kernel tells a
+//! failed write-back once to each. What management asks of the thread each engine is told in the same turn, with no event
+//! between, so that a freeze is one moment of all.
 
 use crate::mail::{Ask, Mail, Mailbox, Said, Snapshot};
 use crate::port::Port;
 use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
-use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
+use loligo_cache::api::{Control, Dev, Effect, Event, Hint, Joint};
 use loligo_cache::desk::{Desk, Letter};
-use loligo_cache::{Core, Router};
+use loligo_cache::{Core, Router, TAG_BITS, share};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,25 +38,39 @@ enum Cause {
     Engine,
 }
 
-/// The engine of one thread with everything it works on.
+/// Shards that one thread can have: tags have room for so many.
+pub(crate) const MOST: usize = 1 << (u64::BITS - TAG_BITS);
+
+/// Who waits for what the engines of this thread say.
+#[derive(Debug)]
+struct Asked {
+    said: Sender<Said>,
+    joint: Joint,
+}
+
+/// The engines of one thread with everything they work on.
 #[derive(Debug)]
 pub(crate) struct Cached {
     me: u16,
-    core: Core,
+    cores: Vec<Core>,
+    /// The shard of the first.
+    first: u16,
     desk: Desk,
-    cache: Port,
+    /// One for each engine.
+    caches: Vec<Port>,
     disk: Port,
     /// First byte of the core that is exported.
     home_start: u64,
     boxes: Arc<[Mailbox]>,
     /// Letters of this turn, by receiver.
     outgoing: Vec<Vec<Mail>>,
-    events: VecDeque<Event>,
+    /// With the engine that each is for.
+    events: VecDeque<(usize, Event)>,
     effects: Vec<Effect>,
     done: Vec<Completion>,
     /// Status parts under way: id and offset on the volume.
     status: Vec<(ReqId, u64)>,
-    asked: Slab<Sender<Said>>,
+    asked: Slab<Asked>,
     seq_promotion: u32,
 }
 
@@ -59,9 +78,11 @@ pub(crate) struct Cached {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) me: u16,
-    pub(crate) core: Core,
+    /// At least one, at most [`MOST`]: that of the thread's number, or all.
+    pub(crate) cores: Vec<Core>,
     pub(crate) router: Router,
-    pub(crate) cache: Port,
+    /// One for each of them.
+    pub(crate) caches: Vec<Port>,
     pub(crate) disk: Port,
     pub(crate) home_start: u64,
     pub(crate) boxes: Arc<[Mailbox]>,
@@ -71,10 +92,11 @@ impl Cached {
     pub(crate) fn new(p: Parts) -> Cached {
         Cached {
             me: p.me,
-            seq_promotion: p.core.params().seq_promotion,
-            core: p.core,
+            seq_promotion: p.cores[0].params().seq_promotion,
+            first: if p.cores.len() > 1 { 0 } else { p.me },
+            cores: p.cores,
             desk: Desk::new(p.me, p.router),
-            cache: p.cache,
+            caches: p.caches,
             disk: p.disk,
             home_start: p.home_start,
             outgoing: p.boxes.iter().map(|_| Vec::new()).collect(),
@@ -89,10 +111,10 @@ impl Cached {
 
     /// A client's request: its parts go to the shards that own their windows.
     pub(crate) fn request(&mut self, req: Request, to: &mut impl Answers) {
-        let (me, events, status, outgoing) =
-            (self.me, &mut self.events, &mut self.status, &mut self.outgoing);
-        let refused = self.desk.request(req, |shard, part, hint| match shard == me {
-            true => submit(events, status, part, hint),
+        let own = self.first..self.first + self.cores.len() as u16;
+        let (events, status, outgoing) = (&mut self.events, &mut self.status, &mut self.outgoing);
+        let refused = self.desk.request(req, |shard, part, hint| match own.contains(&shard) {
+            true => submit(events, status, usize::from(shard - own.start), part, hint),
             false => outgoing[usize::from(shard)].push(Mail::Letter(Letter::Part(part, hint))),
         });
         if let Some(refused) = refused {
@@ -103,7 +125,8 @@ impl Cached {
     /// What another thread wrote, or this one to itself.
     pub(crate) fn letter(&mut self, letter: Letter, to: &mut impl Answers) {
         match letter {
-            Letter::Part(req, hint) => submit(&mut self.events, &mut self.status, req, hint),
+            // Where there are other threads, each has one shard.
+            Letter::Part(req, hint) => submit(&mut self.events, &mut self.status, 0, req, hint),
             Letter::Answered(reply) => {
                 if let Some(whole) = self.desk.answered(reply) {
                     to.answer(whole);
@@ -125,26 +148,33 @@ impl Cached {
         }
     }
 
-    /// Takes completions, feeds the engine everything there is and carries out what it wants, until it is quiet.
+    /// Takes completions, feeds the engines everything there is and carries out what they want, until they are quiet.
     pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         let mut done = std::mem::take(&mut self.done);
-        self.cache.poll(ring, now, &mut done);
+        self.caches.iter_mut().for_each(|cache| cache.poll(ring, now, &mut done));
         self.disk.poll(ring, now, &mut done);
         self.events.extend(done.drain(..).map(event));
         self.done = done;
-        let offsets = self.events.iter().filter_map(|e| match e {
-            Event::Submit(request, _) if request.len > 0 => Some(request.offset),
-            _ => None,
-        });
-        self.core.prefetch(offsets);
+        if self.cores.len() > 1 {
+            share(&mut self.cores.iter_mut().collect::<Vec<_>>());
+        }
+        for (engine, core) in self.cores.iter().enumerate() {
+            let offsets = self.events.iter().filter_map(|e| match e {
+                (of, Event::Submit(request, _)) if *of == engine && request.len > 0 => Some(request.offset),
+                _ => None,
+            });
+            core.prefetch(offsets);
+        }
         loop {
-            while let Some(event) = self.events.pop_front() {
+            while let Some((engine, event)) = self.events.pop_front() {
                 let cause = if matches!(event, Event::Submit(..)) { Cause::Client } else { Cause::Engine };
-                self.core.step(now, event, &mut self.effects);
-                self.carry_out(cause, ring, now, to);
+                self.cores[engine].step(now, event, &mut self.effects);
+                self.carry_out(engine, cause, ring, now, to);
             }
-            self.core.settle(now, &mut self.effects);
-            self.carry_out(Cause::Engine, ring, now, to);
+            for engine in 0..self.cores.len() {
+                self.cores[engine].settle(now, &mut self.effects);
+                self.carry_out(engine, Cause::Engine, ring, now, to);
+            }
             if self.events.is_empty() {
                 break;
             }
@@ -156,12 +186,13 @@ impl Cached {
         }
     }
 
-    fn carry_out(&mut self, cause: Cause, ring: &mut Ring, now: u64, to: &mut impl Answers) {
+    fn carry_out(&mut self, engine: usize, cause: Cause, ring: &mut Ring, now: u64, to: &mut impl Answers) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Io(dev, op) => {
-                    let port = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
+                Effect::Io(dev, mut op) => {
+                    op.tag |= (engine as u64) << TAG_BITS;
+                    let port = if dev == Dev::Cache { &mut self.caches[engine] } else { &mut self.disk };
                     match (port.submit(ring, now, op), cause) {
                         (None, _) => {}
                         (Some(c), Cause::Client) => self.events.push_front(event(c)),
@@ -170,15 +201,22 @@ impl Cached {
                 }
                 Effect::Answer(reply) => self.answer(reply, to),
                 Effect::Missed(id) => self.send(Desk::miss(id), to),
-                Effect::Controlled(id, result) => {
-                    if let Some(said) = self.asked.try_remove(id as usize) {
-                        // Nobody may be waiting any more.
-                        let _ = said.send(Said::Done(result));
-                    }
-                }
+                Effect::Controlled(id, result) => self.controlled(id as usize, result),
             }
         }
         self.effects = effects;
+    }
+
+    /// One engine has answered what management asked.
+    fn controlled(&mut self, id: usize, result: Result<(), String>) {
+        let Some(asked) = self.asked.get_mut(id) else { return };
+        if let Some(result) = asked.joint.said(result) {
+            // Nobody may be waiting any more.
+            let _ = asked.said.send(Said::Done(result));
+        }
+        if asked.joint.is_over() {
+            self.asked.remove(id);
+        }
     }
 
     fn answer(&mut self, mut reply: Reply, to: &mut impl Answers) {
@@ -200,35 +238,20 @@ impl Cached {
                     self.seq_promotion = p.seq_promotion;
                     self.desk.router_mut().set_promotion(p.seq_promotion);
                 }
-                let id = self.asked.insert(said) as u64;
-                self.events.push_back(Event::Control(id, control));
+                let joint = Joint::new(&control, self.cores.len());
+                let id = self.asked.insert(Asked { said, joint }) as u64;
+                let engines = 0..self.cores.len();
+                self.events.extend(engines.map(|n| (n, Event::Control(id, control.clone()))));
             }
             Ask::Snapshot => {
-                let mut stats = self.core.stats();
-                self.desk.router().add_to(&mut stats);
-                let snapshot = Snapshot {
-                    stats,
-                    mode: Some(self.core.mode()),
-                    params: self.core.params(),
-                    poisoned: self.core.poisoned().map(str::to_owned),
-                    core_flush_failed: self.core.has_failed_core_flush(),
-                    core_failing: self.core.core_failing().map(str::to_owned),
-                    core_refuses: self.core.core_refuses(),
-                    alone: self.core.alone(),
-                    needs_cache: self.core.needs_cache(),
-                    flush_remaining: self.core.flush_remaining(),
-                    connections,
-                    core_queue_max: self.disk.most,
-                    ram: self.core.ram(),
-                };
                 // Nobody may be waiting any more.
-                let _ = said.send(Said::Snapshot(Box::new(snapshot)));
+                let _ = said.send(Said::Snapshots(self.snapshots(connections)));
             }
             Ask::Reach(bytes) => {
-                let _ = said.send(Said::Done(self.core.reach(bytes).map_err(|e| e.to_string())));
+                let _ = said.send(Said::Done(self.reach(bytes)));
             }
             Ask::Resize(bytes) => {
-                let result = self.core.reach(bytes).map_err(|e| e.to_string());
+                let result = self.reach(bytes);
                 if result.is_ok() {
                     // What was let in before keeps the old end.
                     self.desk.router_mut().resize(bytes);
@@ -247,11 +270,41 @@ impl Cached {
         }
     }
 
+    /// The numbers of each shard; what the thread has for all of them stands in the first.
+    fn snapshots(&self, connections: usize) -> Vec<Snapshot> {
+        let of = |(n, core): (usize, &Core)| {
+            let mut stats = core.stats();
+            if n == 0 {
+                self.desk.router().add_to(&mut stats);
+            }
+            Snapshot {
+                stats,
+                mode: Some(core.mode()),
+                params: core.params(),
+                poisoned: core.poisoned().map(str::to_owned),
+                core_flush_failed: core.has_failed_core_flush(),
+                core_failing: core.core_failing().map(str::to_owned),
+                core_refuses: core.core_refuses(),
+                alone: core.alone(),
+                needs_cache: core.needs_cache(),
+                flush_remaining: core.flush_remaining(),
+                connections: if n == 0 { connections } else { 0 },
+                core_queue_max: self.disk.most,
+                ram: core.ram(),
+            }
+        };
+        self.cores.iter().enumerate().map(of).collect()
+    }
+
+    /// All engines reach as far, or none further than before: what refuses one refuses the first.
+    fn reach(&mut self, bytes: u64) -> Result<(), String> {
+        self.cores.iter_mut().try_for_each(|core| core.reach(bytes)).map_err(|e| e.to_string())
+    }
+
     pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
-        [self.core.next_deadline(now), self.cache.next_deadline(), self.disk.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let engines = self.cores.iter().map(|core| core.next_deadline(now));
+        let caches = self.caches.iter().map(Port::next_deadline);
+        engines.chain(caches).chain([self.disk.next_deadline()]).flatten().min()
     }
 
     /// Whether there is work that waits for nothing but the next turn.
@@ -266,22 +319,31 @@ impl Cached {
 
     /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.events.is_empty() && self.done.is_empty() && self.cache.is_quiet() && self.disk.is_quiet()
+        let devices = self.caches.iter().chain([&self.disk]).all(Port::is_quiet);
+        self.events.is_empty() && self.done.is_empty() && devices
     }
 
-    pub(crate) fn engine(&self) -> &Core {
-        &self.core
+    pub(crate) fn engines(&self) -> &[Core] {
+        &self.cores
     }
 }
 
-/// A part for this shard.
-fn submit(events: &mut VecDeque<Event>, status: &mut Vec<(ReqId, u64)>, req: Request, hint: Hint) {
+/// A part for one of the engines here.
+fn submit(
+    events: &mut VecDeque<(usize, Event)>,
+    status: &mut Vec<(ReqId, u64)>,
+    engine: usize,
+    req: Request,
+    hint: Hint,
+) {
     if matches!(req.kind, ReqKind::Status) {
         status.push((req.id, req.offset));
     }
-    events.push_back(Event::Submit(req, hint));
+    events.push_back((engine, Event::Submit(req, hint)));
 }
 
-fn event(c: Completion) -> Event {
-    Event::Done { tag: c.tag, buf: c.buf, result: c.result }
+/// The engine that asked for an operation which is over, and what it is to hear.
+fn event(c: Completion) -> (usize, Event) {
+    let tag = c.tag & ((1 << TAG_BITS) - 1);
+    ((c.tag >> TAG_BITS) as usize, Event::Done { tag, buf: c.buf, result: c.result })
 }

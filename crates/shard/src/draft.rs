@@ -1,11 +1,11 @@
 //! What a thread's engine is made of before it is on that thread's ring: at the start, and when it is exchanged.
 
 use crate::bare::Bare;
-use crate::cached::{Cached, Parts};
+use crate::cached::{Cached, MOST, Parts};
 use crate::looper::Engine;
 use crate::mail::Mailbox;
 use crate::port::Port;
-use crate::start::{Backend, CACHE_ID, CORE_ID, CoreSource};
+use crate::start::{Backend, CORE_ID, CoreSource, cache_id};
 use loligo_block::{AnyDevice, DeviceSpec, IoError, IoKind};
 use loligo_cache::{Core, Router};
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Draft {
     me: u16,
-    threads: u16,
     size: u64,
     block: u32,
     core: AnyDevice,
-    cache: Option<(Core, AnyDevice, u64)>,
+    /// Its shards, each with the cache, and the first byte of the core that is exported.
+    cache: Option<(Vec<(Core, AnyDevice)>, u64)>,
 }
 
-/// The engines of `threads` threads over `core`, for a volume of `size` bytes in blocks of `block`.
+/// The engines of `threads` threads over `core`, for a volume of `size` bytes in blocks of `block`. Each thread has one shard of
+/// the cache; where there is one thread it has all.
 ///
 /// # Errors
 /// Where the core belongs to one thread and there are more, or the cache has another number of shards.
@@ -47,16 +48,24 @@ pub(crate) fn all(
     let caches: Vec<Option<_>> = match backend {
         Backend::Bare => (0..threads).map(|_| None).collect(),
         Backend::Cached { cache, cores, home_start } => {
-            let part = |c| Ok(Some((c, cache.on_ring(CACHE_ID)?, home_start)));
-            cores.into_iter().map(part).collect::<Result<_, IoError>>()?
+            let shards: Vec<Vec<Core>> =
+                if threads == 1 { vec![cores] } else { cores.into_iter().map(|core| vec![core]).collect() };
+            if shards.len() != threads || shards.iter().any(Vec::is_empty) {
+                return invalid("the cache has another number of shards than the volume has threads");
+            }
+            if shards.iter().any(|cores| cores.len() > MOST) {
+                return invalid("one thread has 32 shards at most");
+            }
+            let shard = |(n, core)| Ok((core, cache.on_ring(cache_id(n))?));
+            let part = |cores: Vec<Core>| {
+                let cores = cores.into_iter().enumerate().map(shard).collect::<Result<_, IoError>>()?;
+                Ok(Some((cores, home_start)))
+            };
+            shards.into_iter().map(part).collect::<Result<_, IoError>>()?
         }
     };
-    if caches.len() != threads {
-        return invalid("the cache has another number of shards than the volume has threads");
-    }
     let all = devices.into_iter().zip(caches).enumerate().map(|(me, (core, cache))| Draft {
         me: me as u16,
-        threads: threads as u16,
         size,
         block,
         core,
@@ -71,15 +80,19 @@ impl Draft {
         let disk = Port::new(self.core);
         match self.cache {
             None => Engine::Bare(Box::new(Bare::new(disk, self.size))),
-            Some((core, cache, home_start)) => Engine::Cached(Box::new(Cached::new(Parts {
-                me: self.me,
-                router: Router::new(self.size, self.block, self.threads, core.params().seq_promotion),
-                core,
-                cache: Port::new(cache),
-                disk,
-                home_start,
-                boxes: boxes.clone(),
-            }))),
+            Some((shards, home_start)) => {
+                let (cores, caches): (Vec<Core>, Vec<AnyDevice>) = shards.into_iter().unzip();
+                let promotion = cores[0].params().seq_promotion;
+                Engine::Cached(Box::new(Cached::new(Parts {
+                    me: self.me,
+                    router: Router::new(self.size, self.block, cores[0].striping(), promotion),
+                    cores,
+                    caches: caches.into_iter().map(Port::new).collect(),
+                    disk,
+                    home_start,
+                    boxes: boxes.clone(),
+                })))
+            }
         }
     }
 }

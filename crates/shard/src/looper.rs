@@ -2,12 +2,12 @@
 //! ring, answers leave a few at a time, and one system call submits and waits.
 
 use crate::bare::Bare;
-use crate::cached::{Answers, Cached};
+use crate::cached::{Answers, Cached, MOST};
 use crate::draft::Draft;
 use crate::locals::Clients;
 use crate::mail::{Ask, Mail, Mailbox, Said};
 use crate::sockets::{Ready, Sockets};
-use crate::start::CACHE_ID;
+use crate::start::cache_id;
 use loligo_block::{Foreign, IoError, Reply, ReqError, Request, Ring};
 use loligo_cache::exchange::Gate;
 use loligo_export::{Listener, Peer};
@@ -212,7 +212,7 @@ impl Looper {
             }
             (Mail::Ask(Ask::Abandon(why), said), _) => {
                 // Its engine hears of it before the end of this turn.
-                self.ring.disown(CACHE_ID, &why);
+                (0..MOST).for_each(|n| self.ring.disown(cache_id(n), &why));
                 let _ = said.send(Said::Done(Ok(())));
             }
             (Mail::Ask(Ask::Drain, said), _) => {
@@ -258,7 +258,7 @@ impl Looper {
             Engine::Bare(e) => e.is_quiet(),
         };
         if let Some((draft, said)) = self.gate.next(quiet) {
-            self.ring.readmit(CACHE_ID);
+            (0..MOST).for_each(|n| self.ring.readmit(cache_id(n)));
             self.engine = draft.make(&self.boxes);
             // Nobody may be waiting any more.
             let _ = said.send(Said::Done(Ok(())));

@@ -50,11 +50,11 @@ pub enum Ask {
 pub enum Said {
     /// Carried out, or why not.
     Done(Result<(), String>),
-    /// The numbers.
-    Snapshot(Box<Snapshot>),
+    /// The numbers of each shard that the thread has.
+    Snapshots(Vec<Snapshot>),
 }
 
-/// What a thread says of itself.
+/// What a thread says of a shard, or of itself where there is no cache.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Its counters and histograms.
@@ -125,7 +125,7 @@ impl Handle {
         Handle { boxes }
     }
 
-    /// Threads of the volume.
+    /// Threads of the volume: one for each shard, or one for all.
     pub fn shards(&self) -> usize {
         self.boxes.len()
     }
@@ -212,7 +212,7 @@ impl Handle {
             let one = loop {
                 match said.recv_timeout(pause) {
                     Ok(Said::Done(done)) => break done,
-                    Ok(Said::Snapshot(_)) => break Ok(()),
+                    Ok(Said::Snapshots(_)) => break Ok(()),
                     Err(RecvTimeoutError::Disconnected) => {
                         break Err("a thread of the volume has ended".to_owned());
                     }
@@ -224,13 +224,13 @@ impl Handle {
         result.map_err(E::from)
     }
 
-    /// The numbers of every thread that still runs; nothing where one has not answered within `limit`.
+    /// The numbers of every shard whose thread still runs; nothing where one has not answered within `limit`.
     pub fn snapshots_within(&self, limit: Duration) -> Option<Vec<Snapshot>> {
         let until = Instant::now() + limit;
         let mut all = Vec::new();
         for said in self.ask_all(|| Ask::Snapshot) {
             match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Said::Snapshot(s)) => all.push(*s),
+                Ok(Said::Snapshots(shards)) => all.extend(shards),
                 Err(RecvTimeoutError::Timeout) => return None,
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => {}
             }
@@ -238,13 +238,13 @@ impl Handle {
         Some(all)
     }
 
-    /// The numbers of every thread that still runs, however long one takes.
+    /// The numbers of every shard whose thread still runs, however long one takes.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let all = self.ask_all(|| Ask::Snapshot);
         let taken = all.into_iter().filter_map(|said| match said.recv() {
-            Ok(Said::Snapshot(s)) => Some(*s),
+            Ok(Said::Snapshots(shards)) => Some(shards),
             _ => None,
         });
-        taken.collect()
+        taken.flatten().collect()
     }
 }

@@ -16,13 +16,17 @@ use std::thread::JoinHandle;
 
 /// Submissions the ring takes per system call.
 pub(crate) const RING_ENTRIES: u32 = 256;
-pub(crate) const CACHE_ID: DevId = DevId(0);
-pub(crate) const CORE_ID: DevId = DevId(1);
+pub(crate) const CORE_ID: DevId = DevId(0);
+
+/// The cache as one of a thread's engines has it, by its place among them.
+pub(crate) fn cache_id(engine: usize) -> DevId {
+    DevId(1 + engine as u16)
+}
 
 /// What answers the clients of a volume.
 #[derive(Debug)]
 pub enum Backend {
-    /// A cache: one engine per shard.
+    /// A cache: one engine per shard. Each has a thread; over a core that belongs to one thread they have that one.
     Cached {
         /// The open cache device.
         cache: CacheDevice,
@@ -71,7 +75,7 @@ pub struct Plan {
     pub backend: Backend,
 }
 
-/// How a thread's shard was left.
+/// How a shard was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     /// Its last journal frame.
@@ -85,7 +89,7 @@ pub struct Ended {
 /// What a thread says when it ends.
 #[derive(Debug)]
 struct Last {
-    result: Result<Option<Ended>, IoError>,
+    result: Result<Vec<Ended>, IoError>,
     /// It stays until a device answers that nobody waits for, since the kernel may reach its buffers until then.
     stays: bool,
 }
@@ -183,9 +187,9 @@ struct Seat {
 /// # Errors
 /// Where a thread or its ring cannot be had.
 pub fn start(plan: Plan) -> Result<Running, IoError> {
-    let shards = match &plan.backend {
-        Backend::Bare => 1,
-        Backend::Cached { cores, .. } => cores.len(),
+    let shards = match (&plan.backend, &plan.core) {
+        (Backend::Bare, _) | (_, CoreSource::Device(_)) => 1,
+        (Backend::Cached { cores, .. }, CoreSource::File(..)) => cores.len(),
     };
     let drafts = draft::all(plan.core, plan.backend, shards, (plan.export.size, plan.export.min_block))?;
     let boxes: Vec<Mailbox> = (0..shards).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
@@ -230,6 +234,10 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     Ok(running)
 }
 
+fn ended(core: &Core) -> Ended {
+    Ended { last_seq: core.last_seq(), dirty_blocks: core.dirty_blocks(), mode: core.mode() }
+}
+
 fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLock<OwnedFd>) {
     let say = |result, stays| {
         // Nobody may be waiting any more.
@@ -251,11 +259,8 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLoc
     let mut looper = Looper::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
     let _ = started.send(());
     let result = looper.run().map(|()| match &looper.engine {
-        Engine::Bare(_) => None,
-        Engine::Cached(e) => {
-            let core = e.engine();
-            Some(Ended { last_seq: core.last_seq(), dirty_blocks: core.dirty_blocks(), mode: core.mode() })
-        }
+        Engine::Bare(_) => Vec::new(),
+        Engine::Cached(e) => e.engines().iter().map(ended).collect(),
     });
     let stays = looper.ring.has_orphans();
     if stays {

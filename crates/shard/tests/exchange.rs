@@ -33,6 +33,7 @@ fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
         core: CoreIdentity { size: CORE, id: String::new() },
         line_size: 4096,
         shards: 2,
+        stripe: 0,
         mode: Mode::Wb,
         core_reserve: 0,
         journal_len: 0,

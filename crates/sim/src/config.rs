@@ -274,6 +274,17 @@ impl Config {
         }
     }
 
+    /// Whether one thread has all of several shards, from what is drawn already.
+    pub fn is_joint(&self) -> bool {
+        self.shards > 1 && (self.core.size / u64::from(self.core.logical_block) / 7).is_multiple_of(2)
+    }
+
+    /// Exponent of the windows in a stripe, from what is drawn already.
+    pub fn stripe(&self) -> u8 {
+        let chance = self.core.size / u64::from(self.core.logical_block) / 14;
+        if self.is_joint() { (chance % 3) as u8 } else { 0 }
+    }
+
     /// A share of a pool, which grows and shrinks all the time, by `chance`.
     fn in_a_pool(&mut self, chance: u64) {
         self.share = chance.is_multiple_of(5) && self.load.cools_one_in == 0;

@@ -67,6 +67,11 @@ pub trait Engine: Sized {
     /// Shards.
     fn shards(&self) -> usize;
 
+    /// Threads: one for each shard, or one for all.
+    fn threads(&self) -> usize {
+        self.shards()
+    }
+
     /// Splits a request that came to thread `home` into parts for shards.
     fn route(&mut self, home: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply>;
 

@@ -12,12 +12,12 @@ use loligo_cache::page::PER_PAGE;
 use loligo_cache::recover::{RecoverError, Report};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
-use loligo_cache::units::Stripe;
-use loligo_cache::{Alone, Config as CoreConfig, Core, Router};
+use loligo_cache::units::Striping;
+use loligo_cache::{Alone, Config as CoreConfig, Core, Router, share};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What serves one thread.
+/// What serves one thread, or one shard of a thread that has all.
 #[derive(Debug)]
 enum Thread {
     Cached(Box<Core>, Box<Desk>),
@@ -32,6 +32,13 @@ impl Thread {
             Thread::Bare(..) => None,
         }
     }
+
+    fn core_mut(&mut self) -> Option<&mut Core> {
+        match self {
+            Thread::Cached(core, _) => Some(core),
+            Thread::Bare(..) => None,
+        }
+    }
 }
 
 /// A volume in service.
@@ -39,6 +46,9 @@ impl Thread {
 pub struct Loligo {
     size: u64,
     superblock: Option<Superblock>,
+    by: Striping,
+    /// One thread has all shards: the first one's desk is its, and all are exchanged at once.
+    joint: bool,
     threads: Vec<Thread>,
     report: Report,
     was_clean: bool,
@@ -54,6 +64,10 @@ impl Loligo {
 
     fn bare(cfg: &Config) -> Thread {
         Thread::Bare(Box::new(Bare::new(cfg.core.size, cfg.core.volatile)), BTreeSet::new())
+    }
+
+    fn by(cfg: &Config) -> Striping {
+        Striping { shards: cfg.shards, exponent: cfg.stripe() }
     }
 }
 
@@ -79,6 +93,7 @@ impl Engine for Loligo {
             core: CoreIdentity { size: cfg.core.size, id: String::new() },
             line_size: cfg.line_size,
             shards: cfg.shards,
+            stripe: cfg.stripe(),
             mode: cfg.mode,
             core_reserve: cfg.core_reserve,
             journal_len: cfg.journal_len,
@@ -119,12 +134,23 @@ impl Engine for Loligo {
         let configs: Vec<CoreConfig> = (0..cfg.shards).map(of_shard).collect();
         let superblock = opened.superblock;
         let size = superblock.home_length;
-        let router = || Router::new(size, cfg.core.logical_block, cfg.shards, cfg.params.seq_promotion);
+        let by = superblock.striping();
+        let router = || Router::new(size, cfg.core.logical_block, by, cfg.params.seq_promotion);
         let of_thread =
             |(me, (c, r))| Thread::Cached(Box::new(Core::new(c, r)), Box::new(Desk::new(me, router())));
         let threads: Vec<_> = (0..).zip(configs.into_iter().zip(opened.shards)).map(of_thread).collect();
         let next = threads.iter().map(|_| None).collect();
-        Ok(Loligo { size, superblock: Some(superblock), threads, report, was_clean, next, coming: None })
+        Ok(Loligo {
+            size,
+            superblock: Some(superblock),
+            by,
+            joint: cfg.is_joint(),
+            threads,
+            report,
+            was_clean,
+            next,
+            coming: None,
+        })
     }
 
     fn open_bare(cfg: &Config, core: &mut dyn SyncIo) -> Result<Loligo, Refusal> {
@@ -132,6 +158,8 @@ impl Engine for Loligo {
         Ok(Loligo {
             size: cfg.core.size,
             superblock: None,
+            by: Loligo::by(cfg),
+            joint: cfg.is_joint(),
             threads: (0..cfg.shards).map(|_| Loligo::bare(cfg)).collect(),
             report: Report::default(),
             was_clean: false,
@@ -153,6 +181,10 @@ impl Engine for Loligo {
 
     fn shards(&self) -> usize {
         self.threads.len()
+    }
+
+    fn threads(&self) -> usize {
+        if self.joint { 1 } else { self.threads.len() }
     }
 
     fn route(&mut self, home: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply> {
@@ -205,6 +237,10 @@ impl Engine for Loligo {
     }
 
     fn settle(&mut self, shard: usize, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.joint {
+            let cores = self.threads.iter_mut().filter_map(Thread::core_mut);
+            share(&mut cores.collect::<Vec<_>>());
+        }
         if let Thread::Cached(core, _) = &mut self.threads[shard] {
             core.settle(now, fx);
         }
@@ -247,8 +283,11 @@ impl Engine for Loligo {
     }
 
     fn exchange(&mut self, home: usize) {
-        if let Some(next) = self.next[home].take() {
-            self.threads[home] = next;
+        let shards = if self.joint { 0..self.threads.len() } else { home..home + 1 };
+        for shard in shards {
+            if let Some(next) = self.next[shard].take() {
+                self.threads[shard] = next;
+            }
         }
         if self.next.iter().all(Option::is_none) {
             self.superblock = self.coming.take();
@@ -283,13 +322,12 @@ impl Engine for Loligo {
     }
 
     fn freezes(&self) -> bool {
-        self.threads.len() == 1 && !self.is_bare()
+        self.threads() == 1 && !self.is_bare()
     }
 
     fn has_sector(&self, sector: u32) -> bool {
         let offset = u64::from(sector) * 512;
-        let owner = Stripe::owner(offset, self.threads.len() as u16);
-        self.threads[usize::from(owner)].core().is_some_and(|c| c.has_sector(offset))
+        self.threads[usize::from(self.by.owner(offset))].core().is_some_and(|c| c.has_sector(offset))
     }
 
     fn audit(&self, shard: usize) -> Result<(), String> {

@@ -214,7 +214,7 @@ impl<E: Engine> World<E> {
     fn run_on(&mut self, engine: E) {
         let n = engine.shards();
         self.missed = (0..n).map(|_| Vec::new()).collect();
-        self.gates = Gates::new(n);
+        self.gates = Gates::new(engine.threads());
         self.inbox = (0..n).map(|_| VecDeque::new()).collect();
         self.outbox = (0..n).map(|_| VecDeque::new()).collect();
         self.deadlines = (0..n).map(|s| engine.next_deadline(s, self.now)).collect();
@@ -437,7 +437,7 @@ impl<E: Engine> World<E> {
                 match self.deadlines[shard] {
                     Some(due) if due <= self.now => batch.push(Event::Tick),
                     _ => {
-                        self.gate_turn(shard);
+                        self.gate_turn(shard, i + 1 == shards);
                         continue;
                     }
                 }
@@ -448,10 +448,10 @@ impl<E: Engine> World<E> {
                 let rest = batch.split_off(at + 1);
                 let turn = batch.pop();
                 self.run(shard, std::mem::replace(&mut batch, rest))?;
-                self.run(shard, turn.into_iter().collect())?;
+                self.turn(shard, turn)?;
             }
             self.run(shard, batch)?;
-            self.gate_turn(shard);
+            self.gate_turn(shard, i + 1 == shards);
         }
         Ok(())
     }
@@ -462,7 +462,7 @@ impl<E: Engine> World<E> {
         }
         if let Some(f) = &mut self.freezing {
             match batch[0] {
-                Event::Control(_, Control::Freeze) => f.moment = Some(self.oracle.time()),
+                Event::Control(_, Control::Freeze) => f.moment = f.moment.or(Some(self.oracle.time())),
                 Event::Control(_, Control::Thaw) => f.held = false,
                 _ => {}
             }
@@ -490,10 +490,6 @@ impl<E: Engine> World<E> {
             match effect {
                 Effect::Io(Dev::Core, op) if held && op.is_mutation() => {
                     return Err(format!("{:?} at {} for a frozen core", op.kind, op.offset));
-                }
-                Effect::Controlled(id, result) if self.freezing.as_ref().is_some_and(|f| f.id == id) => {
-                    self.frozen(result.clone())?;
-                    self.send_back(shard, Out::Controlled(id, result));
                 }
                 Effect::Io(Dev::Core, op) if lost && (op.is_mutation() || op.is_empty()) => {
                     return Err(format!("{:?} at {} for a core that is not ours", op.kind, op.offset));
@@ -531,7 +527,11 @@ impl<E: Engine> World<E> {
                     };
                     self.send_back(shard, out);
                 }
-                Effect::Controlled(id, result) => self.send_back(shard, Out::Controlled(id, result)),
+                Effect::Controlled(id, result) => {
+                    if let Some(by) = self.said(shard, id, &result)? {
+                        self.send_back(by, Out::Controlled(id, result));
+                    }
+                }
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ const SEEDS: u64 = 2_000;
 const FOUND: [u64; 4] = [25_624, 3_001_029, 3_007_472, 6_336_591_766];
 
 /// What the default seeds must reach, for the claim to mean anything.
-const PATHS: [&str; 46] = [
+const PATHS: [&str; 47] = [
     "a cache found to be gone",
     "a void cache made anew",
     "cache filled",
@@ -56,6 +56,7 @@ const PATHS: [&str; 46] = [
     "recovery: clean blocks dropped",
     "recovery: older image entries",
     "recovery: records dropped",
+    "several shards frozen",
     "share grew",
     "share shrank",
     "shrink given up",

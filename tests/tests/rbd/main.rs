@@ -12,6 +12,7 @@ mod faults;
 mod fio;
 mod gap;
 mod gone;
+mod large;
 mod late;
 mod layouts;
 mod left_out;

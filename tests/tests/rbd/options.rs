@@ -2,13 +2,9 @@
 
 use crate::cluster::{Cluster, alone, shared};
 use crate::driven::LeftOut;
-use crate::shadow::content;
 use crate::site::Image;
-use crate::writer::{request, size};
 use loligo_ceph::CephError;
 use loligo_ceph::take::{self, Destage, Taken, Wish};
-use loligo_tests::nbd::Command;
-use loligo_tests::server::Server;
 use std::time::Duration;
 
 /// Takes an image as client `id`, with a lease of 20 s.
@@ -112,26 +108,5 @@ fn the_lease_follows_the_watch_timeout_of_osds() {
     cluster.ceph(&["config", "set", "client.told", "osd_client_watch_timeout", "5"]);
     let why = take_as(&image, "told").expect_err("it is too short").to_string();
     assert!(why.contains("osd_client_watch_timeout"), "{why}");
-    image.is_free();
-}
-
-#[test]
-fn an_image_of_more_than_16_tib_is_served_without_a_cache() {
-    let Some((cluster, _shared)) = shared("a large image") else { return };
-    cluster.rbd(&["create", "--size", "17T", "--object-size", "32M", "rbd/large"]);
-    let image = Image::existing(cluster, "rbd/large");
-    let site = image.site("a");
-    let words = site.refused(&site.core(), &[]);
-    assert!(words.contains("16 TiB of this core") && words.contains("--bare"), "{words}");
-    image.is_free();
-    let listen = format!("unix:{}", site.socket().display());
-    let args = ["--bare", "--core", &site.core(), "--listen", &listen].map(str::to_owned);
-    let mut server = Server::launch(&site.dir, &args).expect("the program runs");
-    server.ready().unwrap_or_else(|e| panic!("{e:?}"));
-    let (end, data) = ((17 << 40) - 4096, content(7, 1));
-    assert_eq!(size(&site.socket()), 17 << 40);
-    request(&site.socket(), end, &Command::Write { data: data.clone(), fua: true }).expect("a write");
-    assert_eq!(request(&site.socket(), end, &Command::Read(4096)), Ok(data));
-    server.stop().expect("a clean stop");
     image.is_free();
 }

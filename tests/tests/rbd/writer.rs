@@ -55,11 +55,23 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes to random blocks among the first `blocks` of the volume at `socket`.
     pub(crate) fn start(socket: &Path, shadow: &Kept, seed: u64, blocks: usize) -> Writer {
+        Writer::at(socket, shadow, seed, blocks, |block| block as u64 * 4096)
+    }
+
+    /// The same where block `n` of the shadow is at the byte `place(n)` of the volume.
+    pub(crate) fn at(
+        socket: &Path,
+        shadow: &Kept,
+        seed: u64,
+        blocks: usize,
+        place: fn(usize) -> u64,
+    ) -> Writer {
         let (stop, acked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (socket, shadow) = (socket.to_owned(), shadow.clone());
         let (ordered, count) = (stop.clone(), acked.clone());
-        let thread =
-            std::thread::spawn(move || write(&socket, &shadow, Rng::new(seed), blocks, &ordered, &count));
+        let thread = std::thread::spawn(move || {
+            write(&socket, &shadow, Rng::new(seed), (blocks, place), &ordered, &count)
+        });
         Writer { stop, acked, thread }
     }
 
@@ -93,7 +105,7 @@ fn write(
     socket: &Path,
     shadow: &Kept,
     mut rng: Rng,
-    blocks: usize,
+    (blocks, place): (usize, fn(usize) -> u64),
     stop: &AtomicBool,
     acked: &AtomicU64,
 ) -> End {
@@ -115,7 +127,7 @@ fn write(
             };
             let data = content(block, version);
             flight.insert(next, (block, version));
-            if client.send(next, block as u64 * 4096, &Command::Write { data, fua: false }).is_err() {
+            if client.send(next, place(block), &Command::Write { data, fua: false }).is_err() {
                 return End::Broken;
             }
             next += 1;

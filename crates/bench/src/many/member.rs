@@ -36,6 +36,7 @@ impl Member {
             core: CoreIdentity { size: far.size, id: String::new() },
             line_size: 4096,
             shards: m.shards,
+            stripe: 0,
             mode: Mode::Wb,
             core_reserve: 0,
             journal_len: m.journal_len,

@@ -436,7 +436,7 @@ impl Core {
         let busy =
             self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS && !self.holds_back(now);
         let destaged = job.pieces.iter().filter(|p| !p.filler && !p.refused).count() as u64;
-        if let Some(rate) = self.destage.pacer.destaged(now, destaged, busy) {
+        if let Some(rate) = self.destage.pacer.destaged(now, destaged, self.others.destaged, busy) {
             self.destage.depth.measured(rate);
         }
         // Those found bad earlier were left out of the job, and are still dirty.

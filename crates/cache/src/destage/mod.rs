@@ -124,7 +124,7 @@ pub(crate) struct Destage {
     /// What the core does not take.
     pub(crate) stuck: Stuck,
     chooser: Chooser,
-    pacer: Pacer,
+    pub(crate) pacer: Pacer,
     depth: Depth,
     next_job: Nanos,
     age: Age,
@@ -284,6 +284,16 @@ impl Destage {
     /// Blocks a second over the last while.
     pub(crate) fn rate(&self) -> u64 {
         self.pacer.rate()
+    }
+
+    /// The same of all shards that share the core.
+    pub(crate) fn shared_rate(&self) -> u64 {
+        self.pacer.shared_rate()
+    }
+
+    /// Blocks destaged so far.
+    pub(crate) fn total(&self) -> u64 {
+        self.pacer.total()
     }
 
     /// Nothing under way.
@@ -580,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_flush_gives_up_a_window_that_is_replaced_without_end() {
-        let stripe = Stripe { shard: 1, shards: 2 };
+        let stripe = crate::units::Striping::by_window(2).of(1);
         let mut flush = FlushAll {
             id: 0,
             from: 0,

@@ -15,8 +15,13 @@ const BURST: Nanos = 4_000_000;
 pub(crate) struct Pacer {
     /// Blocks a second, smoothed; 0: not known yet.
     rate: f64,
+    /// The same of all shards that share the core.
+    shared: f64,
     since: Nanos,
     blocks: u64,
+    /// Blocks destaged so far, and what the others had destaged when the span began.
+    total: u64,
+    others: u64,
     /// Blocks admitted that are not paid for yet; below 0: credit. What they cost is what a block costs now, so that what was let in
     /// while room was dear is not paid for dearly once there is room again.
     owed: f64,
@@ -40,25 +45,39 @@ pub(crate) struct Fill {
 }
 
 impl Pacer {
-    /// `blocks` were destaged; `busy`: there was more to do all the time. The rate of a span that has just ended, if it
-    /// was busy throughout.
-    pub(crate) fn destaged(&mut self, now: Nanos, blocks: u64, busy: bool) -> Option<f64> {
+    /// `blocks` were destaged, and `others` so far by those that share the core; `busy`: there was more to do all the time. The
+    /// rate of a span that has just ended, if it was busy throughout.
+    pub(crate) fn destaged(&mut self, now: Nanos, blocks: u64, others: u64, busy: bool) -> Option<f64> {
         self.blocks += blocks;
+        self.total += blocks;
         let span = now.saturating_sub(self.since);
         if span < SPAN {
             return None;
         }
         let rate = self.blocks as f64 * 1e9 / span as f64;
-        if span < 8 * SPAN && (busy || rate > self.rate) {
-            self.rate = if self.rate == 0.0 { rate } else { self.rate * 0.7 + rate * 0.3 };
+        let beside = others.saturating_sub(self.others) as f64 * 1e9 / span as f64;
+        if span < 8 * SPAN {
+            self.rate = smoothed(self.rate, rate, busy);
+            self.shared = smoothed(self.shared, rate + beside, busy);
         }
         self.since = now;
         self.blocks = 0;
+        self.others = others;
         (busy && span < 8 * SPAN).then_some(rate)
     }
 
     pub(crate) fn rate(&self) -> u64 {
         self.rate as u64
+    }
+
+    /// Blocks a second of all shards that share the core.
+    pub(crate) fn shared_rate(&self) -> u64 {
+        self.shared as u64
+    }
+
+    /// Blocks destaged so far.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Whether `fresh` more dirty blocks may be admitted.
@@ -110,6 +129,15 @@ impl Pacer {
     }
 }
 
+/// A span that was not busy shows only that the rate is higher.
+fn smoothed(before: f64, rate: f64, busy: bool) -> f64 {
+    match before {
+        _ if !busy && rate <= before => before,
+        0.0 => rate,
+        _ => before * 0.7 + rate * 0.3,
+    }
+}
+
 /// How far the dirty share is between the low watermark (percent of `limit`) and the limit, 0 to 1.
 pub(super) fn fullness(dirty: u64, limit: u64, low: u32) -> f64 {
     let share = dirty as f64 / limit.max(1) as f64;
@@ -140,7 +168,7 @@ mod tests {
     fn admission_falls_smoothly_to_the_destage_rate_at_the_limit() {
         let mut p = Pacer::default();
         for i in 1..40 {
-            p.destaged(i * SPAN, 2_000, true);
+            p.destaged(i * SPAN, 2_000, 0, true);
         }
         let rate = p.rate();
         assert!((7_500..8_500).contains(&rate), "{rate}");
@@ -153,11 +181,24 @@ mod tests {
         assert!((rate * 95 / 100..rate * 108 / 100).contains(&last), "{last} at the limit, destage {rate}");
     }
 
+    #[test]
+    fn the_shared_rate_counts_what_other_shards_destage() {
+        let mut p = Pacer::default();
+        for i in 1..40 {
+            p.destaged(i * SPAN, 500, i * 1_500, true);
+        }
+        assert!((1_900..2_100).contains(&p.rate()), "{}", p.rate());
+        assert!((7_500..8_500).contains(&p.shared_rate()), "{}", p.shared_rate());
+        // An idle span of this one shows what the others alone were given, which is less than the core takes.
+        p.destaged(41 * SPAN, 0, 60_000, false);
+        assert!(p.shared_rate() >= 7_500, "{}", p.shared_rate());
+    }
+
     /// A pacer whose rate is 8,000 blocks a second, and a cache that is full up to its limit: 4,000 blocks before the wall.
     fn full() -> (Pacer, Fill) {
         let mut p = Pacer::default();
         for i in 1..40 {
-            p.destaged(i * SPAN, 2_000, true);
+            p.destaged(i * SPAN, 2_000, 0, true);
         }
         (p, Fill { dirty: 60_000, limit: 60_000, wall: 64_000, low: 10, least: 0.0 })
     }

@@ -2,7 +2,7 @@
 
 use super::Opened;
 use crate::index::Meta;
-use crate::units::{BLOCK, Stripe, WINDOW, WINDOW_BLOCKS};
+use crate::units::{BLOCK, WINDOW, WINDOW_BLOCKS};
 use loligo_block::{IoError, IoKind, SyncIo, crc32c};
 use std::collections::BTreeMap;
 
@@ -43,11 +43,11 @@ impl Opened {
         let blocks = home.home_length.div_ceil(BLOCK);
         let edge = WINDOW.div_ceil(BLOCK).min(blocks);
         let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
-        let shards = home.layout.shards;
+        let by = home.striping();
         let mut chosen: BTreeMap<u64, Meta> = BTreeMap::new();
         for block in (0..edge).chain(blocks - edge..blocks) {
-            let shard = Stripe::owner(block * BLOCK, shards);
-            let local = Stripe { shard, shards }.local(block);
+            let shard = by.owner(block * BLOCK);
+            let local = by.of(shard).local(block);
             let meta = self.shards[usize::from(shard)].index.get(local);
             chosen.extend(meta.filter(clean).map(|m| (block, m)));
         }
@@ -57,7 +57,7 @@ impl Opened {
         let even = (slots / samples.max(1) as u64).max(1);
         for step in [even, (even / 16).max(1), 1] {
             for (shard, rec) in (0u16..).zip(&self.shards) {
-                let of_shard = rec.blocks(Stripe { shard, shards }, step as usize).filter(|(_, m)| clean(m));
+                let of_shard = rec.blocks(by.of(shard), step as usize).filter(|(_, m)| clean(m));
                 chosen.extend(of_shard.take(wanted.saturating_sub(chosen.len())));
             }
             if chosen.len() >= wanted {

@@ -51,6 +51,7 @@ impl Hand {
             core: CoreIdentity { size: CORE, id: String::new() },
             line_size: 4096,
             shards: 1,
+            stripe: 0,
             mode: Mode::Wb,
             core_reserve: 0,
             journal_len: 0,

@@ -21,6 +21,7 @@ fn refused_sectors_of_a_shard_are_named_where_they_are() {
         core: CoreIdentity { size: core, id: String::new() },
         line_size: 4096,
         shards: 2,
+        stripe: 0,
         mode: Mode::Wb,
         core_reserve: 0,
         journal_len: 0,

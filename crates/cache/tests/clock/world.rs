@@ -6,6 +6,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_cache::units::Striping;
 use loligo_cache::{Core, Part, Router};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -88,6 +89,7 @@ impl World {
             core: CoreIdentity { size: core, id: String::new() },
             line_size: 4096,
             shards: 1,
+            stripe: 0,
             mode: Mode::Wb,
             core_reserve: 0,
             journal_len: 0,
@@ -105,7 +107,7 @@ impl World {
             unreadable: Vec::new(),
             unwritable: Vec::new(),
             failed: 0,
-            router: Router::new(core, 512, 1, params.seq_promotion),
+            router: Router::new(core, 512, Striping::by_window(1), params.seq_promotion),
             flash: Model::flash(),
             disk,
             due: BinaryHeap::new(),

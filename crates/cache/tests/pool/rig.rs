@@ -162,6 +162,7 @@ pub fn with_cache(dev: &Dev, pool: &Pool, number: u16) -> Dev {
         core: CoreIdentity { size: 1 << 30, id: String::new() },
         line_size: 4096,
         shards: m.shards,
+        stripe: 0,
         mode: Mode::Wb,
         core_reserve: 0,
         journal_len: m.journal_len,

@@ -55,7 +55,7 @@ fn recover_from(
 ) -> Result<OpenCache> {
     let mut dev = file.sync_io();
     let path = o.path.display();
-    if let Some(why) = core.spec.single_thread().filter(|_| sb.layout.shards > 1) {
+    if let Some(why) = core.spec.single_shard().filter(|_| sb.layout.shards > 1) {
         bail!("{why}, but {path} was made with {} shards", sb.layout.shards);
     }
     // Whoever served it without a cache may have been killed: what is read of it now is to be durable.

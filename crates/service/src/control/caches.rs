@@ -56,7 +56,7 @@ pub struct AttachCore {
     /// What it gets of what several want.
     #[serde(default = "usual_weight")]
     pub weight: u32,
-    /// Threads of its cache.
+    /// Shards of its cache.
     #[serde(default = "one")]
     pub shards: u16,
 }

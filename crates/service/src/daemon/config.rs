@@ -76,7 +76,7 @@ pub struct VolumeConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub line_size: Option<Bytes>,
-    /// Threads of a new cache.
+    /// Shards of a new cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<u16>,
     /// Percent of the core that a new cache leaves unexported.

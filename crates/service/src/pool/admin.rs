@@ -153,7 +153,7 @@ pub struct Attach {
     pub max: Option<u64>,
     /// What it gets of what several want.
     pub weight: u32,
-    /// Threads of its cache.
+    /// Shards of its cache.
     pub shards: u16,
 }
 

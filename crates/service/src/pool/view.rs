@@ -49,7 +49,7 @@ pub struct Member {
     pub size: u64,
     /// What of that holds data.
     pub cache_bytes: u64,
-    /// Threads of its cache.
+    /// Shards of its cache.
     pub shards: u16,
     /// How it is, in words.
     pub state: String,

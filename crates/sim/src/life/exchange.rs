@@ -190,7 +190,7 @@ impl<E: Engine> Run<E> {
     }
 
     fn exchange_engines(&mut self, pause: &mut Pause) -> Result<Result<(), Wrong>, Wrong> {
-        let threads = self.w.engine().map_or(1, Engine::shards) as u64;
+        let threads = self.w.engine().map_or(1, Engine::threads) as u64;
         let late = self.swaps.chance(1, LATE_ONE_IN).then(|| self.swaps.below(threads) as usize);
         pause.exchanging();
         self.w.exchange_engines(late);

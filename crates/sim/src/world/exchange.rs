@@ -92,17 +92,27 @@ impl<E: Engine> World<E> {
         self.enter(shard, requests);
     }
 
-    /// The end of a thread's turn.
-    pub(super) fn gate_turn(&mut self, shard: usize) {
+    /// The end of the turn of `shard`, and so of its thread's: one that has all shards waits for the `last`.
+    pub(super) fn gate_turn(&mut self, shard: usize, last: bool) {
         let Some(engine) = &mut self.engine else { return };
-        let gate = &mut self.gates.gates[shard];
-        let rested = gate.rested(engine.in_flight(shard));
-        let fed = self.inbox[shard].iter().any(|(_, mail)| matches!(mail, Mail::Event(_)));
-        let quiet = || !fed && !self.cache.is_busy_for(shard) && !self.core.is_busy_for(shard);
-        let next = gate.next(quiet).map(|((), who)| {
-            engine.exchange(shard);
-            self.deadlines[shard] = engine.next_deadline(shard, self.now);
+        let (thread, shards) = match self.gates.gates.len() {
+            1 if !last => return,
+            1 => (0, 0..self.inbox.len()),
+            _ => (shard, shard..shard + 1),
+        };
+        let gate = &mut self.gates.gates[thread];
+        let rested = gate.rested(engine.in_flight(thread));
+        let is_fed = |s: usize| self.inbox[s].iter().any(|(_, mail)| matches!(mail, Mail::Event(_)));
+        let is_busy = |s| is_fed(s) || self.cache.is_busy_for(s) || self.core.is_busy_for(s);
+        let next = gate.next(|| !shards.clone().any(is_busy)).map(|((), who)| {
+            engine.exchange(thread);
+            for s in shards.clone() {
+                self.deadlines[s] = engine.next_deadline(s, self.now);
+            }
             self.marks.hit("an engine exchanged");
+            if shards.len() > 1 {
+                self.marks.hit("several shards exchanged");
+            }
             who
         });
         let heard = [rested, next].into_iter().flatten().filter(|who| *who == self.gates.asked).count();

@@ -4,12 +4,14 @@ use super::{World, Wrong};
 use crate::engine::Engine;
 use crate::oracle::Ticket;
 use crate::stamp;
-use loligo_cache::api::{Control, ControlId};
+use loligo_cache::api::{Control, ControlId, Event, Joint};
 
 /// A freeze of the core, from the request to the thaw.
 #[derive(Debug)]
 pub(super) struct Freezing {
     pub(super) id: ControlId,
+    /// What the shards have said of it.
+    pub(super) joint: Joint,
     /// Under way since before the moment, so that the oracle forgets nothing of then.
     pub(super) since: Ticket,
     /// The oracle's time when the engine heard of it.
@@ -18,6 +20,8 @@ pub(super) struct Freezing {
     pub(super) held: bool,
     /// The request that ends it.
     pub(super) thaw: Option<ControlId>,
+    /// What the shards have said of that.
+    pub(super) thawed: Joint,
 }
 
 impl<E: Engine> World<E> {
@@ -28,7 +32,16 @@ impl<E: Engine> World<E> {
         }
         let id = self.clients.next_id();
         let since = self.oracle.begin_read(0, self.exported);
-        self.freezing = Some(Freezing { id, since, moment: None, held: false, thaw: None });
+        let joint = |control: &Control| Joint::new(control, self.inbox.len());
+        self.freezing = Some(Freezing {
+            id,
+            joint: joint(&Control::Freeze),
+            since,
+            moment: None,
+            held: false,
+            thaw: None,
+            thawed: joint(&Control::Thaw),
+        });
         self.tell(id, Control::Freeze);
     }
 
@@ -46,8 +59,38 @@ impl<E: Engine> World<E> {
         }
     }
 
+    /// Has every shard carry out a freeze or a thaw, with nothing in between: a volume that can be frozen is one thread's.
+    pub(super) fn turn(&mut self, shard: usize, event: Option<Event>) -> Result<(), Wrong> {
+        let Some(Event::Control(id, control)) = event else { return Ok(()) };
+        let all = self.inbox.len();
+        (0..all)
+            .map(|n| (shard + n) % all)
+            .try_for_each(|s| self.run(s, vec![Event::Control(id, control.clone())]))
+    }
+
+    /// A shard says what came of a management request. In whose turn that is told: of a freeze or its end in the first's, once it
+    /// is the answer of all of them.
+    pub(super) fn said(
+        &mut self,
+        shard: usize,
+        id: ControlId,
+        result: &Result<(), String>,
+    ) -> Result<Option<usize>, Wrong> {
+        let Some(f) = &mut self.freezing else { return Ok(Some(shard)) };
+        if f.thaw == Some(id) {
+            return Ok(f.thawed.said(result.clone()).map(|_| 0));
+        }
+        if f.id != id {
+            return Ok(Some(shard));
+        }
+        match f.joint.said(result.clone()) {
+            Some(all) => self.frozen(all).map(|()| Some(0)),
+            None => Ok(None),
+        }
+    }
+
     /// The engine says of a freeze what came of it.
-    pub(super) fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
+    fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
         let forsaken = self.is_forsaken();
         let Some(f) = &mut self.freezing else { return Ok(()) };
         if let Err(why) = result {
@@ -61,6 +104,9 @@ impl<E: Engine> World<E> {
         }
         f.held = true;
         self.marks.hit("frozen");
+        if self.inbox.len() > 1 {
+            self.marks.hit("several shards frozen");
+        }
         if self.core.is_changing() {
             return Err("the core is said to be frozen, and is being changed".into());
         }
