@@ -124,6 +124,26 @@ fn a_core_that_takes_no_writes_is_told_of_and_what_was_acknowledged_reaches_it_o
 }
 
 #[test]
+fn a_detach_whose_last_flush_fails_keeps_the_cache() {
+    let Some(b) = Breakable::new("wt") else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..512, true).expect("written");
+    b.fail(Part::Flushes);
+    let said = b.site.refused(&["volume", "detach", "a"]);
+    assert!(said.contains("the cache stays") && said.contains("volume restart a"), "{said}");
+    b.fs.power().mend();
+    // Its stop says that the cache was not brought to an end.
+    let _ = b.site.loligo(&["volume", "restart", "a"]);
+    b.site.wait_for("a", "serving");
+    assert_eq!(b.site.show("a")["mode"], "wt", "it has its cache");
+    b.site.verified("a", &mut history, None);
+    b.site.ok(&["volume", "detach", "a"]);
+    b.site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
     let Some(b) = Breakable::new("wb") else { return };
     let mut history = History::new(CORE);
