@@ -236,6 +236,7 @@ impl Core {
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.poisoned.is_none() {
             if self.lost.is_none() {
+                self.look_for_jam(now);
                 self.admit_waiting(now, fx);
                 self.make_room(now);
                 self.vacate_step(now, fx);

@@ -10,6 +10,7 @@ mod choose;
 mod depth;
 mod drain;
 mod health;
+mod jam;
 mod job;
 mod pace;
 mod stuck;
@@ -24,6 +25,7 @@ use age::Age;
 use choose::Chooser;
 use depth::Depth;
 use health::Health;
+use jam::Jam;
 pub(crate) use pace::Fill;
 use pace::{Pacer, fullness};
 use slab::Slab;
@@ -123,6 +125,7 @@ pub(crate) struct Destage {
     bad: BTreeSet<u32>,
     /// What the core does not take.
     pub(crate) stuck: Stuck,
+    jam: Jam,
     chooser: Chooser,
     pacer: Pacer,
     depth: Depth,
@@ -161,6 +164,7 @@ impl Destage {
             last_client: 0,
             bad: BTreeSet::new(),
             stuck: Stuck::default(),
+            jam: Jam::default(),
             chooser: Chooser::default(),
             pacer: Pacer::default(),
             depth: Depth::default(),
@@ -466,6 +470,7 @@ impl Core {
         let aged = self.destage.age.deadline().filter(|at| self.params.destage_age > 0 && *at > now);
         [
             d.search,
+            self.is_starved().then(|| d.jam.deadline()).flatten().filter(|at| *at > now),
             aged,
             d.stuck.deadline(now),
             (d.backoff > now).then_some(d.backoff),

@@ -32,6 +32,8 @@ pub struct Refused {
     pub untried_ranges: Vec<Range<u64>>,
     /// How the first of them failed.
     pub why: String,
+    /// They fill the cache: what needs room goes to the core itself, and fails where that refuses it.
+    pub full: bool,
 }
 
 #[derive(Debug)]
@@ -245,7 +247,7 @@ impl Core {
         let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
         let dirty = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty != 0);
         let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
-        Some(Refused { ranges, places, untried, untried_ranges, why })
+        Some(Refused { ranges, places, untried, untried_ranges, why, full: self.is_jammed() })
     }
 
     /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.

@@ -164,6 +164,7 @@ impl Core {
             Ok(()) => {
                 job.successes += 1;
                 self.destage.health.worked();
+                self.destage.jam.over();
                 if down {
                     self.destage.stuck.retry_all();
                 }
