@@ -236,7 +236,9 @@ impl Core {
     /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Core::core_refuses`].
     pub fn core_failing(&self) -> Option<&str> {
         let d = &self.destage;
-        let core = || d.health.is_down() || !d.stuck.any_known() || d.stuck.is_hopeless(d.health.successes());
+        // Without a clean block to tell, a window that was given up as a whole looks like the core.
+        let looks = || !d.stuck.any_known() || d.stuck.is_hopeless(d.health.successes());
+        let core = || d.core_is_down() || (d.cannot_tell() && looks());
         d.health.why().filter(|_| core())
     }
 
