@@ -5,9 +5,10 @@ use crate::bug::{Bug, planted};
 use crate::core::{Core, Task};
 use crate::destage::Fill;
 use crate::index::Meta;
-use crate::mutation::{Content, Merge, Stage};
+use crate::mutation::{Content, Merge, Route, Stage};
 use crate::record::Record;
 use crate::room::Room;
+use crate::stats::Bypass;
 use crate::tag::Who;
 use crate::units::{ALL, BLOCK};
 use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
@@ -42,10 +43,9 @@ impl Core {
                     self.waiting.pop_front();
                     self.begin_back(now, key, blocks, fx);
                 }
-                Admission::Full if self.destage.health.is_lost(now) => {
+                Admission::Full if self.is_jammed() || self.destage.health.is_lost(now) => {
                     self.waiting.pop_front();
-                    self.mutation(key).error = Some(ReqError::Io);
-                    self.finish(now, key, fx);
+                    self.pass_by(now, key, fx);
                 }
                 Admission::Full => {
                     self.starved = true;
@@ -55,6 +55,20 @@ impl Core {
             }
         }
         self.admitting = false;
+    }
+
+    /// Nothing makes room for the change: the core takes it itself, or says why not. Not so one that has dirty blocks beneath
+    /// it, or has come into the cache in part, or was refused by the core just now.
+    fn pass_by(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let m = self.mutation(key);
+        let (first, last, asked) = (m.first, m.last, m.is_halfway() || m.in_doubt);
+        if asked || self.any_dirty(first, last) {
+            self.mutation(key).error = Some(ReqError::Io);
+            return self.finish(now, key, fx);
+        }
+        self.stats.bypassed(Bypass::NoSlot, 1);
+        self.mutation(key).route = Route::Invalidate;
+        self.through(now, key, fx);
     }
 
     /// The change waits (again) for room for its next blocks, before those that came after it.

@@ -43,6 +43,8 @@ pub(crate) struct Checkpoint {
     next_directory: Directory,
     root_seq: u64,
     step: Step,
+    /// It waits for a flush of the cache that has not begun.
+    wants_flush: bool,
     in_flight: u32,
     cut: u64,
     cut_at: u64,
@@ -73,6 +75,7 @@ impl Checkpoint {
             directory,
             root_seq,
             step: Step::Idle,
+            wants_flush: false,
             in_flight: 0,
             cut: 0,
             cut_at: 0,
@@ -108,6 +111,16 @@ impl Checkpoint {
     /// The next commit is needed even if no page changes.
     pub(crate) fn renew(&mut self) {
         self.stale = true;
+    }
+
+    /// Whether it waits for a flush of the cache that has not begun.
+    pub(crate) fn wants_flush(&self) -> bool {
+        self.wants_flush
+    }
+
+    /// A flush of the cache begins: whether it is the one that the checkpoint waits for.
+    pub(crate) fn flush_begins(&mut self) -> bool {
+        std::mem::take(&mut self.wants_flush)
     }
 
     /// None is under way.
@@ -201,7 +214,7 @@ impl Core {
             c.next_directory.set(page, place, crc);
             c.in_flight += 1;
             let offset = self.cfg.layout.page(page, place);
-            self.put_checkpoint(0, offset, buf.freeze(), fx);
+            self.put_checkpoint(offset, buf.freeze(), fx);
         }
         if self.checkpoint.in_flight == 0 && self.checkpoint.todo.is_empty() {
             self.checkpoint.highest = self.journal.completed();
@@ -214,10 +227,10 @@ impl Core {
         }
     }
 
-    fn put_checkpoint(&mut self, sub: u32, offset: u64, data: Shared, fx: &mut Vec<Effect>) {
+    fn put_checkpoint(&mut self, offset: u64, data: Shared, fx: &mut Vec<Effect>) {
         self.stats.cache_write_bytes += data.len() as u64;
         let kind = OpKind::Write { data, fua: false };
-        fx.push(Effect::Io(Dev::Cache, Op { tag: Who::Checkpoint(sub).tag(), offset, kind }));
+        fx.push(Effect::Io(Dev::Cache, Op { tag: Who::Checkpoint.tag(), offset, kind }));
     }
 
     fn flush_checkpoint(&mut self, step: Step, fx: &mut Vec<Effect>) {
@@ -225,8 +238,8 @@ impl Core {
         if !self.cfg.cache_volatile {
             return self.checkpoint_flushed(fx);
         }
-        self.stats.cache_flushes += 1;
-        fx.push(Effect::Io(Dev::Cache, Op { tag: Who::Checkpoint(1).tag(), offset: 0, kind: OpKind::Flush }));
+        // One that is under way began before what was written here had ended: it goes with the next one.
+        self.checkpoint.wants_flush = true;
     }
 
     /// The journal is durable through everything the pages contain.
@@ -234,13 +247,10 @@ impl Core {
         self.flush_checkpoint(Step::PagesFlush, fx);
     }
 
-    /// An operation of the checkpoint is over.
-    pub(crate) fn checkpoint_done(&mut self, sub: u32, fx: &mut Vec<Effect>) {
+    /// A write of the checkpoint is over.
+    pub(crate) fn checkpoint_done(&mut self, fx: &mut Vec<Effect>) {
         if self.poisoned.is_some() {
             return;
-        }
-        if sub == 1 {
-            return self.checkpoint_flushed(fx);
         }
         match self.checkpoint.step {
             Step::Pages => {
@@ -253,7 +263,8 @@ impl Core {
         }
     }
 
-    fn checkpoint_flushed(&mut self, fx: &mut Vec<Effect>) {
+    /// The flush that the checkpoint waited for is over.
+    pub(crate) fn checkpoint_flushed(&mut self, fx: &mut Vec<Effect>) {
         let (id, layout) = (self.cfg.id, self.cfg.layout);
         match self.checkpoint.step {
             Step::PagesFlush => {
@@ -277,7 +288,7 @@ impl Core {
                     earlier: Vec::new(),
                 };
                 c.root = Some(Buf::copy_of(&root.encode(id)).freeze());
-                self.put_checkpoint(0, layout.dirs[usize::from(which)], buf.freeze(), fx);
+                self.put_checkpoint(layout.dirs[usize::from(which)], buf.freeze(), fx);
             }
             Step::DirectoryFlush => self.put_root(0, fx),
             Step::RootFlush(0) => self.put_root(1, fx),
@@ -298,6 +309,6 @@ impl Core {
     fn put_root(&mut self, n: u8, fx: &mut Vec<Effect>) {
         self.checkpoint.step = Step::Root(n);
         let root = self.checkpoint.root.clone().expect("made with the directory");
-        self.put_checkpoint(0, self.cfg.layout.roots[usize::from(n)], root, fx);
+        self.put_checkpoint(self.cfg.layout.roots[usize::from(n)], root, fx);
     }
 }

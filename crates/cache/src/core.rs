@@ -8,7 +8,7 @@ use crate::api::{ControlId, Dev, Effect, Event, Hint, Nanos};
 use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::destage::Destage;
-use crate::durability::{CoreFlush, FLUSH_EVERY, Waiter};
+use crate::durability::{CacheFlush, CoreFlush, FLUSH_EVERY, Waiter};
 use crate::forsaken::{Alone, Direct, Forsaken};
 use crate::freeze::{Freeze, Inflow};
 use crate::index::{Index, Meta};
@@ -132,7 +132,7 @@ pub struct Core {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) intents: Intents,
     pub(crate) durable_waiters: VecDeque<(u64, Waiter)>,
-    pub(crate) cache_flush: Option<u64>,
+    pub(crate) cache_flush: Option<CacheFlush>,
     pub(crate) last_flush: Nanos,
     pub(crate) core_flush: CoreFlush,
     /// Acknowledged changes that reached the core by another route than destaging.
@@ -240,6 +240,7 @@ impl Core {
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.poisoned.is_none() {
             if self.lost.is_none() {
+                self.look_for_jam(now);
                 self.admit_waiting(now, fx);
                 self.make_room(now);
                 self.vacate_step(now, fx);
@@ -349,18 +350,11 @@ impl Core {
                 }
                 Err(e) => self.cache_failed(now, "writing the journal", &e, fx),
             },
-            Who::CacheFlush => {
-                let captured = self.cache_flush.take().unwrap_or(0);
-                self.last_flush = now;
-                match result {
-                    Ok(()) => self.journal.flushed(captured),
-                    Err(e) => self.cache_failed(now, "flushing the cache", &e, fx),
-                }
-            }
+            Who::CacheFlush => self.cache_flushed(now, result, fx),
             Who::CoreFlush => self.core_flushed_event(now, result, fx),
             Who::Destage(key, sub) => self.destage_done(now, key, sub, buf, result, fx),
-            Who::Checkpoint(sub) => match result {
-                Ok(()) => self.checkpoint_done(sub, fx),
+            Who::Checkpoint => match result {
+                Ok(()) => self.checkpoint_done(fx),
                 Err(e) => self.cache_failed(now, "writing a checkpoint", &e, fx),
             },
         }

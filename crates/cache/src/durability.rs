@@ -30,6 +30,15 @@ pub(crate) enum Waiter {
     Control(ControlId),
 }
 
+/// A flush of the cache device that is under way, and what it covers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CacheFlush {
+    /// The journal through this frame.
+    journal: u64,
+    /// What the checkpoint has written.
+    checkpoint: bool,
+}
+
 /// Flushes of the core: whoever asks while one is under way waits for the next.
 #[derive(Debug, Default)]
 pub(crate) struct CoreFlush {
@@ -254,9 +263,12 @@ impl Core {
         }
     }
 
-    /// Starts a flush of the cache device if one is due or somebody waits for what it would make durable.
+    /// Starts a flush of the cache device if one is due or somebody waits for what it would make durable. One at a time, the
+    /// checkpoint's too: of two on one descriptor Linux tells one alone of a failed write-back.
     pub(crate) fn flush_if_wanted(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.cache_flush.is_some() || !self.journal.undurable() || self.poisoned.is_some() {
+        let checkpoint = self.checkpoint.wants_flush();
+        if self.cache_flush.is_some() || !(self.journal.undurable() || checkpoint) || self.poisoned.is_some()
+        {
             return;
         }
         let completed = self.journal.completed();
@@ -264,13 +276,29 @@ impl Core {
         let short = self.slots.free_count() < self.room_wanted()
             && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
         let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
-        if waited || short || due {
-            self.cache_flush = Some(completed);
+        if waited || short || due || checkpoint {
+            let checkpoint = self.checkpoint.flush_begins();
+            self.cache_flush = Some(CacheFlush { journal: completed, checkpoint });
             self.stats.cache_flushes += 1;
             fx.push(Effect::Io(
                 Dev::Cache,
                 Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush },
             ));
+        }
+    }
+
+    /// The flush of the cache device is over.
+    pub(crate) fn cache_flushed(&mut self, now: Nanos, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+        let covered = self.cache_flush.take().expect("one was under way");
+        self.last_flush = now;
+        match result {
+            Ok(()) => {
+                self.journal.flushed(covered.journal);
+                if covered.checkpoint && self.poisoned.is_none() {
+                    self.checkpoint_flushed(fx);
+                }
+            }
+            Err(e) => self.cache_failed(now, "flushing the cache", &e, fx),
         }
     }
 

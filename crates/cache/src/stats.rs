@@ -12,7 +12,7 @@ pub enum Bypass {
     Mode,
     /// The admission policy wants to see it again first.
     Admission,
-    /// No free slot for a fill.
+    /// No free slot for a fill, or for a write while nothing that is dirty can make room.
     NoSlot,
     /// The block was written while the core was read.
     Raced,

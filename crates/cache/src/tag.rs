@@ -17,8 +17,8 @@ pub(crate) enum Who {
     CoreFlush,
     /// Operation `1` of destage job `0`.
     Destage(usize, u32),
-    /// A step of the checkpoint.
-    Checkpoint(u32),
+    /// A write of the checkpoint.
+    Checkpoint,
 }
 
 const SUB: u64 = 0xff_ffff;
@@ -35,7 +35,7 @@ impl Who {
             Who::CacheFlush => (4, 0, 0),
             Who::CoreFlush => (5, 0, 0),
             Who::Destage(k, s) => (6, k as u64, s),
-            Who::Checkpoint(s) => (7, 0, s),
+            Who::Checkpoint => (7, 0, 0),
         };
         kind << KIND_SHIFT | key << 24 | u64::from(sub) & SUB
     }
@@ -49,7 +49,7 @@ impl Who {
             4 => Who::CacheFlush,
             5 => Who::CoreFlush,
             6 => Who::Destage(key as usize, sub),
-            7 => Who::Checkpoint(sub),
+            7 => Who::Checkpoint,
             k => unreachable!("tag of kind {k} was never issued"),
         }
     }

@@ -31,9 +31,15 @@ fn text<'a>(refused: impl Iterator<Item = &'a Refused>, offset: u64) -> Option<S
             sectors(&untried, offset)
         ),
     };
+    let rest = if refused.iter().any(|r| r.full) {
+        "They fill the cache: a write to a new place goes to the core itself, and fails where that refuses it. Give a thin core \
+         more space, or"
+    } else {
+        "They stay dirty on the cache, everything else goes on:"
+    };
     Some(format!(
-        "the core refuses writes to its sectors of 512 bytes {}{more} ({why}){beside}. They stay dirty on the cache, everything else goes \
-         on: have the disk remap them or replace it, then flush again",
+        "the core refuses writes to its sectors of 512 bytes {}{more} ({why}){beside}. {rest} have the disk remap them or replace it, \
+         then flush again",
         sectors(&ranges, offset)
     ))
 }
@@ -98,6 +104,7 @@ mod tests {
             untried,
             untried_ranges: (untried > 0).then_some(4 * MIB..4 * MIB + untried * 4096).into_iter().collect(),
             why: "why".to_owned(),
+            full: false,
         };
         assert_eq!(text([].iter(), 0), None);
         // Neighbours over the border of two shards' windows are one place.
@@ -109,7 +116,9 @@ mod tests {
         assert!(told.contains("bytes 4096 to 4103, 6136 to 6151, 20480 to 20480 (why); 3 blocks of 4 KiB beside them were not tried, in sectors 10240 to 10263."), "{told}");
         let many = Refused { places: 1000, ..of((0..20).map(|i| i * MIB..i * MIB + 4096).collect(), 0) };
         let told = text([many].iter(), 0).expect("there are some");
-        assert!(told.contains("14336 to 14343 and in 992 more places (why). They"), "{told}");
+        assert!(told.contains("14336 to 14343 and in 992 more places (why). They stay"), "{told}");
+        let told = text([Refused { full: true, ..of(vec![0..4096], 0) }].iter(), 0).expect("there are some");
+        assert!(told.contains("They fill the cache") && told.contains("or have the disk"), "{told}");
     }
 
     #[test]

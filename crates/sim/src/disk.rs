@@ -296,6 +296,7 @@ impl Disk {
     }
 
     fn put_in_flight(&mut self, now: Nanos, owner: usize, op: Op, group: Option<u64>) {
+        self.check_flushes(owner, &op);
         let l = self.traits.latency;
         let mut took = l.base + self.rng.below(l.spread + 1);
         if l.stall_one_in > 0 && self.rng.chance(1, l.stall_one_in) {

@@ -1,6 +1,6 @@
 //! Asynchronous I/O on a veiled device.
 
-use super::{Change, HEAD, Veil, in_head};
+use super::{Change, HEAD, LABEL_TRIES, Veil, in_head};
 use crate::op::{refuse_group, refuse_invalid};
 use crate::uring::Ring;
 use crate::{Buf, Completion, Device, Geometry, IoError, Op, OpKind, Shared, Submit, Tag};
@@ -52,6 +52,8 @@ pub struct VeiledDevice<D> {
     writing: Option<Change>,
     /// A write of the head that failed, while what it left is looked at; and how many labels had been written.
     looking: Option<(Completion, u64)>,
+    /// How often a label has been written again that a failed write may have gone over.
+    label_tries: u32,
     in_flight: usize,
 }
 
@@ -66,6 +68,7 @@ impl<D: Device> VeiledDevice<D> {
             heads: VecDeque::new(),
             writing: None,
             looking: None,
+            label_tries: 0,
             in_flight: 0,
         }
     }
@@ -186,6 +189,14 @@ impl<D: Device> VeiledDevice<D> {
             if let (Ok(()), Some(block)) = (&part.result, &part.buf) {
                 self.veil.looked(block, labels);
             }
+            if self.veil.label_is_doubtful() && self.label_tries < LABEL_TRIES {
+                self.label_tries += 1;
+                let key = failed.tag & !(PART | OF_HEAD);
+                self.splits[key as usize].result = failed.result;
+                self.heads.push_front(HeadWrite { key, range: 0..0, data: None, fua: true });
+                return None;
+            }
+            self.label_tries = 0;
             return self.part_over(failed);
         }
         let key = (part.tag & !(PART | OF_HEAD)) as usize;
@@ -209,6 +220,7 @@ impl<D: Device> VeiledDevice<D> {
             to[split.of_head..].copy_from_slice(from);
         }
         if split.result.is_ok() {
+            // What failed stays so, also where its block was written once more.
             split.result = part.result;
         }
         split.left -= 1;

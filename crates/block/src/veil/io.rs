@@ -1,6 +1,6 @@
 //! Blocking I/O on a veiled device.
 
-use super::{HEAD, Veil, in_head};
+use super::{HEAD, LABEL_TRIES, Veil, in_head};
 use crate::op::check_range;
 use crate::{Buf, IoError, SyncIo};
 use std::sync::Arc;
@@ -16,6 +16,19 @@ impl<I: SyncIo> VeiledIo<I> {
     /// `inner`, whose first block on the disk is that of `veil`.
     pub fn new(inner: I, veil: Arc<Veil>) -> VeiledIo<I> {
         VeiledIo { inner, veil }
+    }
+
+    /// Writes the label again that a write of the head which failed may have gone over.
+    fn write_label_again(&mut self) {
+        for _ in 0..LABEL_TRIES {
+            if !self.veil.label_is_doubtful() {
+                return;
+            }
+            self.look();
+            let Ok(change) = self.veil.change(0..0, None) else { return };
+            let written = self.inner.write_at(0, &change.block).and_then(|()| self.inner.flush());
+            let _ = self.veil.changed(change, written.is_ok());
+        }
     }
 
     /// Looks at what a write of the head that failed has left.
@@ -68,6 +81,9 @@ impl<I: SyncIo> SyncIo for VeiledIo<I> {
             loop {
                 let written = self.inner.write_at(0, &change.block);
                 let again = self.veil.changed(change, written.is_ok());
+                if written.is_err() {
+                    self.write_label_again();
+                }
                 written?;
                 if !again {
                     break;

@@ -22,6 +22,10 @@ pub const HEAD: u64 = 4096;
 /// Bytes of the label, at the start of the block.
 pub const LABEL: usize = 512;
 
+/// A label that a failed write may have gone over is written so often, until that succeeds. After that it goes with the next
+/// write of the head.
+const LABEL_TRIES: u32 = 3;
+
 /// The head of a device, and the block that stands for it on the disk.
 #[derive(Debug)]
 pub struct Veil(Mutex<State>);
@@ -36,6 +40,8 @@ struct State {
     labels: u64,
     /// A write of the head failed, and what it left was not looked at: this one's head or the one before.
     unsure: bool,
+    /// A label was written beside a write of the head, which may have put the one before over it.
+    doubtful: bool,
 }
 
 /// What a write does to the head.
@@ -57,20 +63,21 @@ impl Veil {
     pub fn of_block(block: Vec<u8>) -> Veil {
         assert_eq!(block.len() as u64, HEAD, "a block");
         let head = body::unpack(&block);
-        Veil(Mutex::new(State { block, head, labels: 0, unsure: false }))
+        Veil(Mutex::new(State { block, head, labels: 0, unsure: false, doubtful: false }))
     }
 
     /// One that is to stand before `head`; nothing where that has no room behind a label.
     pub fn before(head: Vec<u8>) -> Option<Veil> {
         let mut block = vec![0; HEAD as usize];
-        body::pack(&head, &mut block)
-            .then(|| Veil(Mutex::new(State { block, head: Some(head), labels: 0, unsure: false })))
+        body::pack(&head, &mut block).then(|| {
+            Veil(Mutex::new(State { block, head: Some(head), labels: 0, unsure: false, doubtful: false }))
+        })
     }
 
     /// Becomes what `other` is.
     pub fn become_like(&self, other: &Veil) {
         let (block, head) = (other.block(), other.head());
-        *self.lock() = State { block, head, labels: 0, unsure: false };
+        *self.lock() = State { block, head, labels: 0, unsure: false, doubtful: false };
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -115,6 +122,7 @@ impl Veil {
             let written = write(&block);
             let mut state = self.lock();
             state.labels += 1;
+            state.doubtful &= written.is_err();
             if written.is_err() || state.block == block {
                 return written;
             }
@@ -159,11 +167,19 @@ impl Veil {
     pub(crate) fn changed(&self, change: Change, written: bool) -> bool {
         let mut state = self.lock();
         state.unsure = !written;
+        let beside = change.labels != state.labels;
+        // One that failed without a label beside it has the right one, and may still not have gone to the disk.
+        state.doubtful = beside || (state.doubtful && !written);
         if written {
             state.head = Some(change.head);
             state.block[LABEL..].copy_from_slice(&change.block[LABEL..]);
         }
-        written && change.labels != state.labels
+        written && beside
+    }
+
+    /// Whether the disk may hold a label from before the last one: the block must be written once more, as a change of nothing.
+    pub(crate) fn label_is_doubtful(&self) -> bool {
+        self.lock().doubtful
     }
 
     /// Whether the block is to be looked at before the head is read: how many labels have been written by now.

@@ -147,6 +147,8 @@ enum Leaves {
 struct OnceBroken {
     ram: RamDevice,
     leaves: Option<Leaves>,
+    /// A label is written while that write is under way.
+    label: Option<Arc<Veil>>,
 }
 
 impl OnceBroken {
@@ -156,12 +158,15 @@ impl OnceBroken {
             Leaves::After => data.len(),
             Leaves::Torn => data.len() / 4,
         };
+        if let Some(veil) = self.label.take() {
+            veil.write_label(&[b'M'; LABEL], |block| self.ram.write_at(0, block)).unwrap();
+        }
         self.ram.write_at(0, &data[..len]).unwrap();
         Some(IoError::new(IoKind::Io, "timeout"))
     }
 }
 
-impl SyncIo for OnceBroken {
+impl SyncIo for &mut OnceBroken {
     fn size(&self) -> u64 {
         MIB
     }
@@ -209,8 +214,9 @@ fn after_a_failed_write_the_head_is_as_the_disk_has_it() {
         after[512..1024].fill(6);
         let seen = if leaves == Leaves::After { &after } else { &head(1) };
         let own = veil(1);
-        let broken = |veil: &Veil| OnceBroken { ram: disk(veil), leaves: Some(leaves) };
-        let mut io = VeiledIo::new(broken(&own), own.clone());
+        let broken = |veil: &Veil| OnceBroken { ram: disk(veil), leaves: Some(leaves), label: None };
+        let mut once = broken(&own);
+        let mut io = VeiledIo::new(&mut once, own.clone());
         io.write_at(512, &[6; 512]).expect_err("it failed");
         let mut to = vec![0; HEAD as usize];
         io.read_at(0, &mut to).expect("it is known");
@@ -227,6 +233,35 @@ fn after_a_failed_write_the_head_is_as_the_disk_has_it() {
         rig.write(512, &[6; 512], false).expect("the disk is well again");
         assert_eq!(rig.read(0, HEAD as usize), after);
         assert_eq!(rig.dev.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_label_survives_a_write_of_the_head_that_fails_beside_it() {
+    for leaves in [Leaves::Before, Leaves::After, Leaves::Torn] {
+        let broken = |veil: &Arc<Veil>| OnceBroken {
+            ram: disk(veil),
+            leaves: Some(leaves),
+            label: Some(veil.clone()),
+        };
+        let own = veil(1);
+        let mut once = broken(&own);
+        let mut io = VeiledIo::new(&mut once, own.clone());
+        io.write_at(512, &[6; 512]).expect_err("it failed");
+        let mut seen = vec![0; HEAD as usize];
+        io.read_at(0, &mut seen).expect("it is known");
+        let raw = &once.ram.bytes()[..HEAD as usize];
+        assert!(raw[..LABEL] == [b'M'; LABEL] && raw == own.block(), "{leaves:?}");
+        assert!(body::unpack(raw) == Some(seen), "{leaves:?}");
+
+        let own = veil(1);
+        let dev = VeiledDevice::new(broken(&own), own.clone());
+        let mut rig = Rig { dev, ring: Ring::new(4).unwrap() };
+        rig.write(512, &[6; 512], false).expect_err("it failed");
+        let seen = rig.read(0, HEAD as usize);
+        let raw = &rig.dev.inner().ram.bytes()[..HEAD as usize];
+        assert!(raw[..LABEL] == [b'M'; LABEL] && raw == own.block(), "{leaves:?}");
+        assert!(body::unpack(raw) == Some(seen) && rig.dev.in_flight() == 0, "{leaves:?}");
     }
 }
 

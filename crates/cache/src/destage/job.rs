@@ -64,6 +64,21 @@ struct Piece {
 }
 
 impl Piece {
+    fn new(block: u32, meta: Meta, filler: bool, ticket: u64) -> Piece {
+        Piece {
+            block,
+            meta,
+            filler,
+            superseded: false,
+            pinned: false,
+            ticket,
+            buf: None,
+            bad: false,
+            refused: false,
+            made_ready: false,
+        }
+    }
+
     /// Good, and still the newest version, or pinned: otherwise it might go over what a client has put into the core since.
     fn usable(&self) -> bool {
         !self.bad && (!self.superseded || self.pinned)
@@ -122,11 +137,59 @@ pub(crate) struct Job {
     again: bool,
     /// Blocks that failed by themselves.
     refused: Vec<u32>,
+    /// It only finds out whether the core takes a clean block.
+    probe: bool,
     tasks: Vec<usize>,
     pub(crate) claimants: Vec<usize>,
 }
 
 impl Job {
+    /// One of these pieces, which are durable on the cache; its number comes when it begins.
+    fn new(window: u32, now: Nanos, pieces: Vec<Piece>) -> Job {
+        Job {
+            number: 0,
+            window,
+            began: now,
+            state: State::Reading,
+            way: Way::Runs,
+            turn: Turn::default(),
+            asked: 0,
+            reads: pieces.len() as u32,
+            pieces,
+            dirty: 0,
+            drains: false,
+            durable: true,
+            writes: Vec::new(),
+            sent: 0,
+            in_flight: 0,
+            apart: false,
+            successes: 0,
+            failures: 0,
+            failed: None,
+            gave_up: false,
+            down: false,
+            again: false,
+            refused: Vec::new(),
+            probe: false,
+            tasks: Vec::new(),
+            claimants: Vec::new(),
+        }
+    }
+
+    pub(super) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Whether the core took what it was given; nothing where it was given nothing.
+    pub(super) fn outcome(&self) -> Option<bool> {
+        (self.successes + self.failures > 0).then_some(self.failures == 0)
+    }
+
+    /// How a write of it failed.
+    pub(super) fn why(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
     pub(crate) fn superseded(&mut self, block: u32) {
         if let Ok(i) = self.pieces.binary_search_by_key(&block, |p| p.block) {
             self.pieces[i].superseded = true;
@@ -229,56 +292,41 @@ impl Core {
         let pieces = wanted
             .into_iter()
             .map(|(block, meta, filler)| Piece {
-                block,
-                meta,
-                filler,
                 superseded: self.freeze.as_ref().is_some_and(|f| f.kept_of(block).is_some()),
                 pinned: drains && !filler,
-                ticket: self.tickets.begin(),
-                buf: None,
-                bad: false,
-                refused: false,
-                made_ready: false,
+                ..Piece::new(block, meta, filler, self.tickets.begin())
             })
             .collect::<Vec<_>>();
-        self.destage.number += 1;
         self.destage.last_job = now;
-        let job = Job {
-            number: self.destage.number,
-            window,
-            began: now,
-            state: State::Reading,
-            way,
-            turn,
-            asked: 0,
-            reads: pieces.len() as u32,
-            pieces,
-            dirty: count,
-            drains,
-            durable: newest <= durable,
-            writes: Vec::new(),
-            sent: 0,
-            in_flight: 0,
-            apart,
-            successes: 0,
-            failures: 0,
-            failed: None,
-            gave_up: false,
-            down: false,
-            again: false,
-            refused: Vec::new(),
-            tasks,
-            claimants: Vec::new(),
-        };
+        let mut job = Job::new(window, now, pieces);
+        (job.way, job.turn, job.dirty, job.apart, job.drains) = (way, turn, count, apart, drains);
+        job.durable = newest <= durable;
+        job.tasks = tasks;
         self.destage.tasked += u32::from(!job.tasks.is_empty());
-        let key = self.destage.jobs.insert(job);
-        self.destage.by_window.insert(window, key);
-        self.destage.reading.push_back(key);
-        self.issue_slot_reads(now, fx);
+        let key = self.begin(now, job, fx);
         if newest > durable {
             self.wait_durable(newest, Waiter::Job(key));
         }
         count as u64
+    }
+
+    /// The job's slots are read from now on.
+    fn begin(&mut self, now: Nanos, mut job: Job, fx: &mut Vec<Effect>) -> usize {
+        self.destage.number += 1;
+        job.number = self.destage.number;
+        let window = job.window;
+        let key = self.destage.jobs.insert(job);
+        self.destage.by_window.insert(window, key);
+        self.destage.reading.push_back(key);
+        self.issue_slot_reads(now, fx);
+        key
+    }
+
+    /// Writes a clean block to the core once more.
+    pub(super) fn start_probe(&mut self, now: Nanos, block: u32, meta: Meta, fx: &mut Vec<Effect>) {
+        let piece = Piece::new(block, meta, true, self.tickets.begin());
+        let job = Job { probe: true, ..Job::new(block / WINDOW_BLOCKS as u32, now, vec![piece]) };
+        self.begin(now, job, fx);
     }
 
     /// The gaps between dirty blocks: how many, and those whose every block is clean and whole in the cache.
@@ -381,7 +429,9 @@ impl Core {
             let op = Op { tag: Who::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
             return fx.push(Effect::Io(Dev::Core, op));
         }
-        self.compose_runs(key);
+        if !self.destage.jobs[key].probe || self.may_probe() {
+            self.compose_runs(key);
+        }
         self.begin_writes(now, key, fx);
     }
 
@@ -432,6 +482,11 @@ impl Core {
         self.destage.tasked -= u32::from(!job.tasks.is_empty());
         self.destage.recording -= u32::from(job.state == State::Recording);
         self.destage.by_window.remove(&job.window);
+        if job.probe {
+            // It says nothing of what is dirty in its window.
+            self.probed(now, &job);
+            return self.destage.probe.ended();
+        }
         // What is held back for the clients' sake does not show what the core can do.
         let busy =
             self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS && !self.holds_back(now);

@@ -10,8 +10,10 @@ mod choose;
 mod depth;
 mod drain;
 mod health;
+mod jam;
 mod job;
 mod pace;
+mod probe;
 mod stuck;
 
 pub(crate) use job::Job;
@@ -24,8 +26,10 @@ use age::Age;
 use choose::Chooser;
 use depth::Depth;
 use health::Health;
+use jam::Jam;
 pub(crate) use pace::Fill;
 use pace::{Pacer, fullness};
+use probe::Probe;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use stuck::Refused;
@@ -123,6 +127,8 @@ pub(crate) struct Destage {
     bad: BTreeSet<u32>,
     /// What the core does not take.
     pub(crate) stuck: Stuck,
+    jam: Jam,
+    probe: Probe,
     chooser: Chooser,
     pub(crate) pacer: Pacer,
     depth: Depth,
@@ -161,6 +167,8 @@ impl Destage {
             last_client: 0,
             bad: BTreeSet::new(),
             stuck: Stuck::default(),
+            jam: Jam::default(),
+            probe: Probe::default(),
             chooser: Chooser::default(),
             pacer: Pacer::default(),
             depth: Depth::default(),
@@ -316,6 +324,7 @@ impl Core {
         }
         self.forget_clean();
         self.check_flushes(now, fx);
+        self.probe_if_due(now, fx);
         self.destage.search = None;
         let windows = if self.index.dirty_blocks() > 0 { self.index.windows() } else { 0 };
         self.destage.age.look(now, self.params.destage_age, windows);
@@ -463,9 +472,9 @@ impl Core {
         let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.waiting.is_empty();
         if self.freeze.is_some() {
             // The rest waits for the thaw.
-            let again =
-                [(d.backoff > now).then_some(d.backoff), d.stuck.deadline(now)].into_iter().flatten().min();
-            return again.filter(|_| self.is_draining());
+            let probe = d.probe_deadline().filter(|at| *at > now);
+            let again = [(d.backoff > now).then_some(d.backoff), d.stuck.deadline(now), probe];
+            return again.into_iter().flatten().min().filter(|_| self.is_draining());
         }
         if !waited && (self.index.dirty_blocks() == 0 || self.stopping.is_some()) {
             return None;
@@ -476,6 +485,8 @@ impl Core {
         let aged = self.destage.age.deadline().filter(|at| self.params.destage_age > 0 && *at > now);
         [
             d.search,
+            d.probe_deadline().filter(|at| *at > now),
+            self.is_starved().then(|| d.jam.deadline()).flatten().filter(|at| *at > now),
             aged,
             d.stuck.deadline(now),
             (d.backoff > now).then_some(d.backoff),

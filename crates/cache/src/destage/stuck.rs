@@ -32,6 +32,8 @@ pub struct Refused {
     pub untried_ranges: Vec<Range<u64>>,
     /// How the first of them failed.
     pub why: String,
+    /// They fill the cache: what needs room goes to the core itself, and fails where that refuses it.
+    pub full: bool,
 }
 
 #[derive(Debug)]
@@ -234,7 +236,9 @@ impl Core {
     /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Core::core_refuses`].
     pub fn core_failing(&self) -> Option<&str> {
         let d = &self.destage;
-        let core = || d.health.is_down() || !d.stuck.any_known() || d.stuck.is_hopeless(d.health.successes());
+        // Without a clean block to tell, a window that was given up as a whole looks like the core.
+        let looks = || !d.stuck.any_known() || d.stuck.is_hopeless(d.health.successes());
+        let core = || d.core_is_down() || (d.cannot_tell() && looks());
         d.health.why().filter(|_| core())
     }
 
@@ -245,7 +249,7 @@ impl Core {
         let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
         let dirty = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty != 0);
         let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
-        Some(Refused { ranges, places, untried, untried_ranges, why })
+        Some(Refused { ranges, places, untried, untried_ranges, why, full: self.is_jammed() })
     }
 
     /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.

@@ -1,7 +1,7 @@
 //! A flush of the core that fails once and then succeeds, as a kernel flushes that tells of lost pages once.
 
 use crate::hand::{Hand, MIB};
-use loligo_block::{IoError, IoKind, OpKind, ReqError, ReqKind};
+use loligo_block::{IoError, IoKind, Op, OpKind, ReqError, ReqKind};
 use loligo_cache::Alone;
 use loligo_cache::api::{Control, Dev, Event};
 use loligo_cache::mode::Mode;
@@ -183,4 +183,28 @@ fn a_second_stop_fails_after_one_whose_flush_failed() {
     let again = h.control(Control::Stop);
     h.quiet(false);
     assert!(h.outcome(again).unwrap().is_err(), "{:?}", h.outcome(again));
+}
+
+#[test]
+fn the_cache_has_one_flush_at_a_time() {
+    let mut h = Hand::new();
+    let flush = |h: &Hand| {
+        let is = |p: &(Dev, Op)| p.0 == Dev::Cache && matches!(p.1.kind, OpKind::Flush);
+        let under_way: Vec<usize> = (0..h.pending.len()).filter(|i| is(&h.pending[*i])).collect();
+        assert!(under_way.len() <= 1, "of two, one alone is told of a failure");
+        under_way.first().copied()
+    };
+    for i in 0..4000 {
+        h.fill(i % 64 * 4096, 4096, 1);
+        // Flushes of the cache take a hundred times as long as anything else.
+        while let Some(at) = (0..h.pending.len()).find(|at| Some(*at) != flush(&h)) {
+            h.now += 1000;
+            h.complete(at, false);
+        }
+        if let Some(at) = flush(&h).filter(|_| i % 100 == 0) {
+            h.complete(at, false);
+        }
+        h.tick(10_000_000);
+    }
+    assert!(h.shard.stats().checkpoints > 0);
 }

@@ -306,3 +306,78 @@ fn one_refused_block_of_an_idle_volume_is_no_lost_core() {
     let counts = w.load(60 * S, S, 32, 256 * MIB);
     assert!(counts.iter().all(|n| *n > 0), "{counts:?}");
 }
+
+/// Five blocks in windows apart that the core refuses, of a volume that is idle but for them. It has a clean block or two.
+fn five_refused() -> World {
+    let mut w = World::new(64 * MIB, 256 * MIB, Params::default(), disk());
+    for i in 0..3 {
+        w.write_block((100 + 20 * i) * MIB);
+    }
+    assert_eq!(w.ask(Control::FlushDirty, 60 * S), Some(Ok(())));
+    for i in 0..5 {
+        let at = (5 + 3 * i) * MIB;
+        w.unwritable.push(at..at + 4096);
+        w.write_block(at);
+    }
+    w
+}
+
+#[test]
+fn a_core_that_refuses_five_blocks_is_never_called_gone() {
+    let mut w = five_refused();
+    let end = w.now + 200 * S;
+    while w.now < end {
+        w.advance(end);
+        assert_eq!(w.engine.core_failing(), None, "after {} ms", w.now / MS);
+    }
+    assert_eq!((w.engine.dirty_blocks(), w.engine.stats().refused_blocks), (5, 5));
+}
+
+#[test]
+fn a_freeze_over_five_refused_blocks_ends_soon() {
+    let mut w = five_refused();
+    w.pass(20 * S);
+    let said = w.ask(Control::Freeze, 40 * S).expect("it comes to an end").expect_err("not all of it");
+    assert!(said.contains("refuses 5 blocks"), "{said}");
+}
+
+#[test]
+fn a_flush_takes_the_good_blocks_when_five_others_fail_first() {
+    let mut w = five_refused();
+    for i in 0..60 {
+        w.write_block((60 + i) * MIB);
+    }
+    assert!(w.ask(Control::FlushDirty, 60 * S).expect("an end").is_err());
+    assert_eq!(w.engine.dirty_blocks(), 5);
+}
+
+#[test]
+fn a_core_that_is_gone_is_called_so_soon_and_comes_back() {
+    let mut w = five_refused();
+    w.unwritable = vec![0..256 * MIB];
+    w.pass(S);
+    // One dirty block is enough.
+    w.write_block(200 * MIB);
+    w.pass(20 * S);
+    assert!(w.engine.core_failing().is_some());
+    let failed = w.failed;
+    w.pass(600 * S);
+    assert!(w.engine.core_failing().is_some());
+    assert!(w.failed - failed < 1000, "{} tries in ten minutes", w.failed - failed);
+    w.unwritable.clear();
+    w.pass(40 * S);
+    assert_eq!((w.engine.core_failing(), w.engine.dirty_blocks()), (None, 0));
+}
+
+#[test]
+fn a_core_that_is_gone_under_one_dirty_block_is_called_so() {
+    let mut w = World::new(64 * MIB, 256 * MIB, Params::default(), disk());
+    for i in 0..3 {
+        w.write_block((100 + 20 * i) * MIB);
+    }
+    assert_eq!(w.ask(Control::FlushDirty, 60 * S), Some(Ok(())));
+    w.unwritable = vec![0..256 * MIB];
+    w.write_block(5 * MIB);
+    w.pass(20 * S);
+    assert!(w.engine.core_failing().is_some(), "{:?}", w.engine.core_refuses());
+}

@@ -2,6 +2,7 @@
 
 mod age;
 mod bad_sectors;
+mod full;
 mod one_command;
 mod room;
 mod sharded;

@@ -2,7 +2,7 @@
 
 use super::loss::Subset;
 use super::{Disk, Flight, Pending, put, slice};
-use loligo_block::{IoError, IoKind, OpKind};
+use loligo_block::{IoError, IoKind, Op, OpKind};
 use std::collections::BTreeMap;
 
 /// What a failed flush has lost.
@@ -19,6 +19,16 @@ impl Disk {
     /// Whether reads see anything that no later flush will make durable.
     pub fn has_forgotten(&self) -> bool {
         !self.forgotten.lost.is_empty()
+    }
+
+    /// Of two flushes of one owner at once, one alone would be told of a failure: an engine is not to ask for that.
+    ///
+    /// # Panics
+    /// Where it does.
+    pub(super) fn check_flushes(&self, owner: usize, op: &Op) {
+        let flush = |op: &Op| matches!(op.kind, OpKind::Flush);
+        let two = flush(op) && self.flight.iter().any(|f| f.owner == owner && flush(&f.op));
+        assert!(!(two && self.traits.forgets), "owner {owner} asks for a second flush beside one under way");
     }
 
     /// How the flush `f` ends, whose result would be `result`.

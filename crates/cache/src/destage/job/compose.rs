@@ -43,10 +43,10 @@ impl Core {
                 }
                 // Fillers at either end bridge nothing (what they led to may have turned out bad).
                 let (mut a, mut b) = (i, j);
-                while a < b && job.pieces[a].filler {
+                while a < b && job.pieces[a].filler && !job.probe {
                     a += 1;
                 }
-                while b > a && job.pieces[b - 1].filler {
+                while b > a && job.pieces[b - 1].filler && !job.probe {
                     b -= 1;
                 }
                 if a < b {

@@ -157,13 +157,16 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         self.destage.writes -= 1;
-        let down = self.destage.health.is_down();
+        let down = self.destage.core_is_down();
         let job = &mut self.destage.jobs[key];
         job.in_flight -= 1;
         match result {
             Ok(()) => {
                 job.successes += 1;
                 self.destage.health.worked();
+                if !job.probe {
+                    self.destage.jam.over();
+                }
                 if down {
                     self.destage.stuck.retry_all();
                 }
@@ -195,19 +198,19 @@ impl Core {
         let job = &mut self.destage.jobs[key];
         job.state = State::Flushing;
         let (way, turn, dirty) = (job.way, job.turn, job.dirty);
-        let (failed, apart) = (job.failed.is_some(), job.apart);
+        let (failed, apart, probe) = (job.failed.is_some(), job.apart, job.probe);
         let claimants = std::mem::take(&mut job.claimants);
         self.destage.blocked -= claimants.len() as u32;
         for p in &mut job.pieces {
             p.buf = None;
         }
-        if !self.cfg.core_groups && !failed && !apart {
+        if !self.cfg.core_groups && !failed && !apart && !probe {
             self.destage.chooser.ended(now, way, turn, dirty, busy);
         }
         for task in claimants {
             self.claim(now, task, fx);
         }
-        if self.lost.is_some() {
+        if self.lost.is_some() || probe {
             return self.job_over(now, key, fx);
         }
         self.note_refusals(now, key);
@@ -222,7 +225,7 @@ impl Core {
     /// Remembers what the core did not take of job `key`, and what it takes by now.
     fn note_refusals(&mut self, now: Nanos, key: usize) {
         let d = &mut self.destage;
-        let job = &mut d.jobs[key];
+        let job = &d.jobs[key];
         let window = job.window;
         let Some(why) = job.failed.clone() else {
             if job.apart {
@@ -240,7 +243,8 @@ impl Core {
         if !sectors {
             d.health.refused_in(window);
         }
-        let down = d.health.is_down() && !sectors;
+        let down = d.core_is_down() && !sectors;
+        let job = &mut d.jobs[key];
         if down && !known {
             // It is the core, not a sector: nothing is asked of it for a moment.
             d.backoff = now + BACKOFF;

@@ -1,0 +1,59 @@
+//! A cache full of what the core refuses: nothing that is dirty can make room, however long a writer waits.
+
+use crate::api::Nanos;
+use crate::core::Core;
+
+/// It is waited for so long, on the engine's clock. Each refused block is tried several times meanwhile. A core that is
+/// slow, or answers nothing, refuses nothing: it is waited for without an end.
+const LASTING: Nanos = 60_000_000_000;
+/// Between two looks at all that is refused.
+const LOOK: Nanos = 1_000_000_000;
+
+/// Since when all that is dirty is refused.
+#[derive(Debug, Default)]
+pub(crate) struct Jam {
+    since: Option<Nanos>,
+    looked: Option<Nanos>,
+    /// It has lasted for [`LASTING`].
+    lasts: bool,
+}
+
+impl Jam {
+    /// The core has taken something that was dirty, or there is room.
+    pub(crate) fn over(&mut self) {
+        (self.since, self.lasts) = (None, false);
+    }
+
+    /// When to look again, while somebody waits for room.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.since.map(|since| since + LASTING).or(self.looked.map(|at| at + LOOK))
+    }
+}
+
+impl Core {
+    /// Looks whether all that is dirty in a full cache is refused. Where a core is frozen a thaw may bring room.
+    pub(crate) fn look_for_jam(&mut self, now: Nanos) {
+        if self.freeze.is_some() || self.dirty_and_kept() < self.slot_limit() {
+            return self.destage.jam.over();
+        }
+        if self.destage.jam.looked.is_none_or(|at| now >= at + LOOK) {
+            let all = self.all_is_refused();
+            let jam = &mut self.destage.jam;
+            jam.looked = Some(now);
+            jam.since = all.then(|| jam.since.unwrap_or(now));
+        }
+        let jam = &mut self.destage.jam;
+        jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING);
+    }
+
+    /// Whether waiting for room is in vain: all that is dirty has been refused by the core for a minute.
+    pub(crate) fn is_jammed(&self) -> bool {
+        self.destage.jam.lasts
+    }
+
+    fn all_is_refused(&self) -> bool {
+        let d = &self.destage;
+        let damaged = d.bad.iter().filter(|b| !d.stuck.is_refused(**b)).count() as u64;
+        self.refused_blocks() + damaged >= self.index.dirty_blocks() + self.pending_dirty
+    }
+}
