@@ -3,13 +3,23 @@
 
 use super::state::{CoreNames, LastCache, Remembered, State};
 use crate::serve::ServeOptions;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use std::path::Path;
 
 /// The caches that other volumes were served through last, with the names of these.
 fn of_others<'a>(name: &'a str, state: &'a State) -> impl Iterator<Item = (&'a String, &'a LastCache)> {
     let others = state.volumes.iter().filter(move |(other, _)| *other != name);
     others.filter_map(|(other, r)| Some((other, r.cache.as_ref().filter(|last| !last.void)?)))
+}
+
+/// The same, with whose they are in words.
+fn others<'a>(name: &'a str, state: &'a State) -> impl Iterator<Item = (String, &'a LastCache)> {
+    of_others(name, state).map(|(other, last)| (format!("volume '{other}'"), last))
+}
+
+/// The caches of volumes that are gone, likewise.
+fn left(state: &State) -> impl Iterator<Item = (String, &LastCache)> {
+    state.left.values().map(|last| ("a volume that is gone".to_owned(), last))
 }
 
 /// The cache that has to lie at `path` for volume `name` to be served from `core`: its own, or that of a volume that had the core
@@ -42,6 +52,34 @@ pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
     )
 }
 
+/// The core of volume `name` lacks what `last` holds.
+fn lacks(name: &str, whose: &str, last: &LastCache, lost: &str) -> anyhow::Error {
+    anyhow!(
+        "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
+         start it with --force, which gives that up",
+        last.uuid,
+        last.path.display()
+    )
+}
+
+/// Refuses a start that has its core to itself by now, and is to serve it through the cache `uuid` or bare, where another cache
+/// holds what the core lacks. Of the `expected` one it was asked whether it is given up, where it was known then to hold anything.
+pub(super) fn refuse_past(
+    name: &str,
+    core: &CoreNames,
+    uuid: Option<&str>,
+    expected: Option<&LastCache>,
+    state: &State,
+) -> Result<()> {
+    let own = state.volumes.get(name).and_then(|r| r.cache.as_ref()).filter(|own| !own.void);
+    let own = own.into_iter().map(|own| (format!("volume '{name}'"), own));
+    let known = own.chain(others(name, state)).chain(left(state));
+    let was_asked = |last: &LastCache| expected.is_some_and(|e| e.uuid == last.uuid && e.lost().is_some());
+    let mut past = known.filter(|(_, last)| last.is_of(core) && uuid != Some(&last.uuid) && !was_asked(last));
+    let lost = past.find_map(|(whose, last)| Some((last.lost()?, whose, last)));
+    lost.map_or(Ok(()), |(lost, whose, last)| Err(lacks(name, &whose, last, &lost)))
+}
+
 /// A cache that lies at a volume's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
@@ -60,21 +98,14 @@ pub(super) fn refuse_anothers(
     found: Option<&Found>,
     state: &State,
 ) -> Result<()> {
-    let others = || of_others(name, state).map(|(other, last)| (format!("volume '{other}'"), last));
-    let left = || state.left.values().map(|last| ("a volume that is gone".to_owned(), last));
-    for (whose, last) in others().chain(left()).filter(|(_, last)| last.is_of(core)) {
+    for (whose, last) in others(name, state).chain(left(state)).filter(|(_, last)| last.is_of(core)) {
         // Where nothing is found, or something else, the start finds that it is not what is expected.
         let is_asked_for = options.cache.as_ref().and_then(|c| c.expected.as_ref()) == Some(last);
         if found.is_some_and(|found| found.uuid == last.uuid) || is_asked_for {
             continue;
         }
         let Some(lost) = last.lost() else { continue };
-        bail!(
-            "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
-             start it with --force, which gives that up",
-            last.uuid,
-            last.path.display()
-        );
+        return Err(lacks(name, &whose, last, &lost));
     }
     let (Some(found), Some(cache)) = (found.filter(|found| found.by_size), &options.cache) else {
         return Ok(());
@@ -85,7 +116,7 @@ pub(super) fn refuse_anothers(
     }
     // A copy of a core on another disk is compared with what its cache has clean; what is dirty says nothing of it.
     let own = own.filter(|own| own.lost().is_some()).map(|own| (format!("volume '{name}'"), own));
-    let mut known = own.into_iter().chain(others()).chain(left());
+    let mut known = own.into_iter().chain(others(name, state)).chain(left(state));
     let of_another = known.find(|(_, last)| last.uuid == found.uuid && !last.is_of(core));
     of_another.map_or(Ok(()), |(whose, last)| {
         let lost = last.lost().map(|lost| format!(" It holds {lost}.")).unwrap_or_default();
