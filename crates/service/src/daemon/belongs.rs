@@ -187,6 +187,26 @@ mod tests {
     }
 
     #[test]
+    fn a_path_says_nothing_where_lasting_names_differ() {
+        let named = |name: &str| LastCache {
+            core_names: vec!["path:/dev/sdb".into(), name.into()],
+            ..last("ab", "/dev/sdb", None)
+        };
+        let asked = |had: &str, now: &str| {
+            let core = core("/dev/sdb", &["path:/dev/sdb", now]);
+            said(None, &core, None, &state(&[("a", named(had))])).is_some()
+        };
+        assert!(!asked("device:naa.b+0", "device:naa.a+0"), "letters were exchanged");
+        assert!(!asked("device:naa.b+1048576", "device:naa.b+2097152"), "two partitions");
+        assert!(asked("device:naa.b+0", "device:naa.b+0"));
+        assert!(asked("device:naa.36b+0", "device:mpath-336b+0"), "the same disk behind multipath");
+        assert!(asked("path:/a.img", "path:/b.img"), "loop devices have no lasting name");
+        assert!(asked("path:/dev/sdb", "device:naa.a+0"), "an older program noted no name");
+        let elsewhere = core("/dev/sdc", &["path:/dev/sdc", "device:naa.b+0"]);
+        assert!(said(None, &elsewhere, None, &state(&[("a", named("device:naa.b+0"))])).is_some());
+    }
+
+    #[test]
     fn another_cache_at_the_same_path_is_not_the_one() {
         let known = state(&[("a", last("ab", "/dev/sdb", Some(4096)))]);
         let sdb = core("/dev/sdb", &[]);

@@ -152,7 +152,8 @@ impl Memory for Notes {
                 Some(cache) => r.cache = Some(cache),
                 None => r.forget_cache(),
             });
-            void::core_changes(state, name, core, uuid.as_deref());
+            let given_up = forced || expected.is_some_and(|e| Some(&e.uuid) != uuid.as_ref());
+            void::core_changes(state, name, core, uuid.as_deref(), given_up);
             Ok(())
         })
     }
