@@ -263,9 +263,8 @@ impl Volume {
         let (mut volatile, mut threads, mut through) = (geometry.volatile_cache, 1, false);
         let (backend, held, made, finals) = match &options.cache {
             None => {
-                if let Some(home) = &mut core.home {
+                if let Some(home) = &core.home {
                     home.refuse_bare()?;
-                    home.void()?;
                 }
                 export.rotational = turns;
                 (Backend::Bare, None, None, None)
