@@ -280,6 +280,19 @@ impl Home {
         })
     }
 
+    /// What it says.
+    pub(crate) fn label(&self) -> HomeLabel {
+        self.mark.label()
+    }
+
+    /// It says again what it said as `former`, to the generation. Durable when this returns.
+    pub(crate) fn restore(&mut self, former: HomeLabel) -> Result<()> {
+        self.mark.write(None, |label| {
+            // One that is written counts on.
+            *label = HomeLabel { generation: former.generation.saturating_sub(1), ..former };
+        })
+    }
+
     /// The core goes on without a cache: what any holds of it is void. Durable when this returns.
     pub(crate) fn void(&mut self) -> Result<()> {
         self.mark.write(None, |label| {

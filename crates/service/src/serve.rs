@@ -274,9 +274,8 @@ impl Volume {
         let (backend, held, made, finals) = match &options.cache {
             None => {
                 signals.passes()?;
-                if let Some(home) = &mut core.home {
+                if let Some(home) = &core.home {
                     home.refuse_bare()?;
-                    home.void()?;
                 }
                 export.rotational = turns;
                 (Backend::Bare, None, None, None)

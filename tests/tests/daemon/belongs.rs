@@ -119,3 +119,33 @@ fn a_label_does_not_go_over_data_without_a_signature() {
     daemon.stop().expect("a clean stop");
     assert!(std::fs::read(site.path("a.core")).expect("a core") == content, "nothing was written");
 }
+
+#[test]
+fn a_section_does_not_take_the_core_of_a_volume_made_by_command() {
+    let site = Site::new(&[]);
+    site.core("m");
+    let dir = site.dir.path().display().to_string();
+    let (core, cache, listen) =
+        (format!("{dir}/m.core"), format!("{dir}/m.cache"), format!("unix:{dir}/m.nbd"));
+    let mut history = History::new(CORE);
+    let daemon = site.daemon();
+    let make = ["volume", "create", "m", "--core", &core, "--listen", &listen, "--cache", &cache];
+    site.ok(&[&make[..], &["--cache-size", "24m", "--mode", "wb"]].concat());
+    site.load("m").write(&mut history, 0..16, true).expect("written");
+    site.ok(&["volume", "stop", "m"]);
+    std::os::unix::fs::symlink("m.core", site.path("link")).expect("a link");
+    for (core, how) in [("m.core", "is volume 'm' already"), ("link", "by whatever name")] {
+        site.configure(&bare(&site, "f", core));
+        site.loligo(&["config", "reload"]);
+        let why = site.wait_for("f", "refused");
+        assert!(why.contains("volume 'm' already") && why.contains(how), "{why}");
+    }
+    daemon.stop().expect("a clean stop");
+    site.configure(&bare(&site, "f", "m.core"));
+    let daemon = site.daemon();
+    let why = site.wait_for("f", "refused");
+    assert!(why.contains("is volume 'm' already"), "{why}");
+    site.ok(&["volume", "start", "m"]);
+    site.verified("m", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}

@@ -204,6 +204,30 @@ fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
     daemon.stop().expect("a clean stop");
 }
 
+#[test]
+fn a_volume_started_without_its_failed_cache_takes_another() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    under_load(&b.site, "a", &mut history, || {
+        b.fail();
+        b.wait("a", &daemon);
+    });
+    daemon.stop().expect("a clean stop");
+    let daemon = b.site.daemon();
+    let said = daemon.words();
+    assert!(said.contains("'loligo volume attach' gives the volume another one"), "{said}");
+    let other = b.site.path("other").display().to_string();
+    b.site.ok(&["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"]);
+    b.site.load("a").write(&mut history, 0..2048, false).expect("written");
+    assert!(b.site.stats("a")["dirty_bytes"].as_u64() > Some(0), "it is used");
+    daemon.kill().expect("it lived");
+    b.fs.power().mend();
+    let daemon = b.site.daemon();
+    b.site.verified("a", &mut history, Some(Crash::Killed));
+    daemon.stop().expect("a clean stop");
+}
+
 /// Longest that a command may take which meets a device that answers nothing: it looks twice for ten seconds each, and lets
 /// those that came before wait for as long.
 const SOON: Duration = Duration::from_secs(50);

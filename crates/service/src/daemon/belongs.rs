@@ -4,13 +4,23 @@
 use super::state::{CoreNames, LastCache, Remembered, State};
 use crate::home;
 use crate::serve::ServeOptions;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use std::path::Path;
 
 /// The caches that other volumes were served through last, with the names of these.
 fn of_others<'a>(name: &'a str, state: &'a State) -> impl Iterator<Item = (&'a String, &'a LastCache)> {
     let others = state.volumes.iter().filter(move |(other, _)| *other != name);
     others.filter_map(|(other, r)| Some((other, r.cache.as_ref().filter(|last| !last.void)?)))
+}
+
+/// The same, with whose they are in words.
+fn others<'a>(name: &'a str, state: &'a State) -> impl Iterator<Item = (String, &'a LastCache)> {
+    of_others(name, state).map(|(other, last)| (format!("volume '{other}'"), last))
+}
+
+/// The caches of volumes that are gone, likewise.
+fn left(state: &State) -> impl Iterator<Item = (String, &LastCache)> {
+    state.left.values().map(|last| ("a volume that is gone".to_owned(), last))
 }
 
 /// The cache that has to lie at `path` for volume `name` to be served from `core`: its own, or that of a volume that had the core
@@ -51,6 +61,34 @@ pub(super) fn refuse_bare(name: &str, remembered: &Remembered) -> Result<()> {
     )
 }
 
+/// The core of volume `name` lacks what `last` holds.
+fn lacks(name: &str, whose: &str, last: &LastCache, lost: &str) -> anyhow::Error {
+    anyhow!(
+        "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
+         start it with --force, which gives that up",
+        last.uuid,
+        last.path.display()
+    )
+}
+
+/// Refuses a start that has its core to itself by now, and is to serve it through the cache `uuid` or bare, where another cache
+/// holds what the core lacks. Of the `expected` one it was asked whether it is given up, where it was known then to hold anything.
+pub(super) fn refuse_past(
+    name: &str,
+    core: &CoreNames,
+    uuid: Option<&str>,
+    expected: Option<&LastCache>,
+    state: &State,
+) -> Result<()> {
+    let own = state.volumes.get(name).and_then(|r| r.cache.as_ref()).filter(|own| !own.void);
+    let own = own.into_iter().map(|own| (format!("volume '{name}'"), own));
+    let known = own.chain(others(name, state)).chain(left(state));
+    let was_asked = |last: &LastCache| expected.is_some_and(|e| e.uuid == last.uuid && e.lost().is_some());
+    let mut past = known.filter(|(_, last)| last.is_of(core) && uuid != Some(&last.uuid) && !was_asked(last));
+    let lost = past.find_map(|(whose, last)| Some((last.lost()?, whose, last)));
+    lost.map_or(Ok(()), |(lost, whose, last)| Err(lacks(name, &whose, last, &lost)))
+}
+
 /// A cache that lies at a volume's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
@@ -69,24 +107,14 @@ pub(super) fn refuse_anothers(
     found: Option<&Found>,
     state: &State,
 ) -> Result<()> {
-    let others = || of_others(name, state).map(|(other, last)| (format!("volume '{other}'"), last));
-    let left = || state.left.values().map(|last| ("a volume that is gone".to_owned(), last));
-    for (whose, last) in others().chain(left()).filter(|(_, last)| last.is_of(core)) {
+    for (whose, last) in others(name, state).chain(left(state)).filter(|(_, last)| last.is_of(core)) {
         // Where nothing is found, or something else, the start finds that it is not what is expected.
         let is_asked_for = options.cache.as_ref().and_then(|c| c.expected.as_ref()) == Some(last);
         if found.is_some_and(|found| found.uuid == last.uuid) || is_asked_for {
             continue;
         }
         let Some(lost) = last.lost() else { continue };
-        if last.is_of_another(core) {
-            bail!(
-                "the core of volume '{name}' has the path that the core of {whose} had, whose cache {} at {} holds {lost}. By their serial \
-                 numbers they are two disks. Start {whose} first, on its own disk; or start this one with --force: that cache stays",
-                last.uuid,
-                last.path.display()
-            );
-        }
-        bail!("{}", passed_by(name, &whose, last, &lost));
+        return Err(lacks(name, &whose, last, &lost));
     }
     let (Some(found), Some(cache)) = (found.filter(|found| found.by_size), &options.cache) else {
         return Ok(());
@@ -97,7 +125,7 @@ pub(super) fn refuse_anothers(
     }
     // A copy of a core on another disk is compared with what its cache has clean; what is dirty says nothing of it.
     let own = own.filter(|own| own.lost().is_some()).map(|own| (format!("volume '{name}'"), own));
-    let mut known = own.into_iter().chain(others()).chain(left());
+    let mut known = own.into_iter().chain(others(name, state)).chain(left(state));
     let of_another = known.find(|(_, last)| last.uuid == found.uuid && !last.is_of(core));
     of_another.map_or(Ok(()), |(whose, last)| {
         let lost = last.lost().map(|lost| format!(" It holds {lost}.")).unwrap_or_default();
@@ -110,29 +138,6 @@ pub(super) fn refuse_anothers(
             core.text
         )
     })
-}
-
-fn passed_by(name: &str, whose: &str, last: &LastCache, lost: &str) -> String {
-    format!(
-        "the core of volume '{name}' was last served as {whose}, through cache {} at {}, which holds {lost}. Give it that cache; or \
-         start it with --force, which gives that up",
-        last.uuid,
-        last.path.display()
-    )
-}
-
-/// Refuses what would make another volume's cache void that holds what `core` lacks: it may have begun after [`refuse_anothers`]
-/// looked, while this start waited for the core. The core is locked by now, so that nothing changes any more.
-pub(super) fn refuse_late(name: &str, core: &CoreNames, uuid: Option<&str>, state: &State) -> Result<()> {
-    let others = of_others(name, state).map(|(other, last)| (format!("volume '{other}'"), last));
-    let left = state.left.values().map(|last| ("a volume that is gone".to_owned(), last));
-    let passed = |last: &LastCache| last.is_passed_by(core) && Some(last.uuid.as_str()) != uuid;
-    for (whose, last) in others.chain(left).filter(|(_, last)| passed(last)) {
-        if let Some(lost) = last.lost() {
-            bail!("{}", passed_by(name, &whose, last, &lost));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -192,25 +197,23 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_got_ahead_while_a_start_waited_is_asked_about() {
-        let sdb = core("/dev/sdb", &["path:/dev/sdb"]);
-        for (dirty, may) in [(Some(0), true), (Some(4096), false), (None, false)] {
-            let known = state(&[("a", last("ab", "/dev/sdb", dirty))]);
-            assert_eq!(refuse_late("b", &sdb, None, &known).is_ok(), may, "{dirty:?}");
-            assert!(refuse_late("b", &sdb, Some("ab"), &known).is_ok(), "the same cache under another name");
-            assert!(refuse_late("a", &sdb, None, &known).is_ok(), "its own is looked at elsewhere");
-        }
-    }
-
-    #[test]
-    fn two_disks_that_had_one_letter_are_told_apart() {
-        let mut was = last("ab", "/dev/sdb", Some(4096));
-        was.core_names.push("device:b+0".into());
-        let known = state(&[("a", was)]);
-        let other = core("/dev/disk/by-id/a", &["path:/dev/sdb", "device:a+0"]);
-        let why = said(None, &other, None, &known).expect("it is asked about");
-        assert!(why.contains("two disks") && why.contains("that cache stays"), "{why}");
-        assert!(refuse_late("b", &other, None, &known).is_ok());
+    fn a_path_says_nothing_where_lasting_names_differ() {
+        let named = |name: &str| LastCache {
+            core_names: vec!["path:/dev/sdb".into(), name.into()],
+            ..last("ab", "/dev/sdb", None)
+        };
+        let asked = |had: &str, now: &str| {
+            let core = core("/dev/sdb", &["path:/dev/sdb", now]);
+            said(None, &core, None, &state(&[("a", named(had))])).is_some()
+        };
+        assert!(!asked("device:naa.b+0", "device:naa.a+0"), "letters were exchanged");
+        assert!(!asked("device:naa.b+1048576", "device:naa.b+2097152"), "two partitions");
+        assert!(asked("device:naa.b+0", "device:naa.b+0"));
+        assert!(asked("device:naa.36b+0", "device:mpath-336b+0"), "the same disk behind multipath");
+        assert!(asked("path:/a.img", "path:/b.img"), "loop devices have no lasting name");
+        assert!(asked("path:/dev/sdb", "device:naa.a+0"), "an older program noted no name");
+        let elsewhere = core("/dev/sdc", &["path:/dev/sdc", "device:naa.b+0"]);
+        assert!(said(None, &elsewhere, None, &state(&[("a", named("device:naa.b+0"))])).is_some());
     }
 
     #[test]

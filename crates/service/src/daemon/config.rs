@@ -481,7 +481,7 @@ pub(super) fn things(name: &str, volume: &VolumeConfig) -> Result<Vec<String>> {
 
 impl Taken {
     /// Checks `volume`, by itself and beside those before it.
-    fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+    pub(super) fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
         for thing in things(name, volume)? {
             if let Some(other) = self.things.get(&thing) {
                 bail!("{thing} is volume '{other}' already: no two can share it");

@@ -73,14 +73,26 @@ pub(crate) struct Entry {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What a start is about to serve, and what was known when it was allowed.
+pub(crate) struct Begins<'a> {
+    /// The core, which it has to itself by now.
+    pub(crate) core: &'a CoreNames,
+    /// The cache in front of it; nothing: it is served bare.
+    pub(crate) cache: Option<LastCache>,
+    /// Whatever stands in the way is given up.
+    pub(crate) forced: bool,
+    /// The cache that was asked for.
+    pub(crate) expected: Option<&'a LastCache>,
+}
+
 /// What an entry asks of the daemon it belongs to.
 pub(crate) trait Memory: Send + Sync {
     /// The options of a start, with what was set by command.
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> anyhow::Result<ServeOptions>;
-    /// Its cache is in use from now on, or was stopped like this. It is durable when this returns.
+    /// Its start is about to serve this, and other caches of the core are void. Durable when this returns, as are the next three.
+    fn begins(&self, name: &str, begins: Begins<'_>) -> anyhow::Result<()>;
+    /// Its cache is like this, or was stopped so.
     fn cache_is(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
-    /// `core` is served as it without a cache, and whatever one held is given up. Durable, as are the next two.
-    fn is_bare(&self, name: &str, core: &CoreNames) -> anyhow::Result<()>;
     /// From now on its cache is what `keys` say.
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> anyhow::Result<()>;
     /// From now on it has no cache.
@@ -455,9 +467,14 @@ impl Entry {
             inner.used = Some(config.clone());
         }
         let core = options.core.clone();
+        let expected = options.cache.as_ref().and_then(|c| c.expected.clone());
         let note = |cache: Option<LastCache>| match cache {
-            Some(cache) => memory.cache_is(&self.name, cache),
-            None => memory.is_bare(&self.name, &core.names()),
+            // How a start that failed has left it.
+            Some(cache) if cache.dirty_bytes.is_some() => memory.cache_is(&self.name, cache),
+            cache => {
+                let (core, expected) = (&core.names(), expected.as_ref());
+                memory.begins(&self.name, Begins { core, cache, forced: leave.force, expected })
+            }
         };
         let started = Volume::start(options, &signals, control, &note);
         let served = started.map_err(refused).and_then(|mut volume| {
@@ -635,10 +652,10 @@ mod tests {
             assert_ne!(self.0.fetch_add(1, Ordering::Relaxed), 0, "planted");
             bail!("not this one")
         }
-        fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+        fn begins(&self, _: &str, _: Begins<'_>) -> anyhow::Result<()> {
             Ok(())
         }
-        fn is_bare(&self, _: &str, _: &CoreNames) -> anyhow::Result<()> {
+        fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
             Ok(())
         }
         fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {

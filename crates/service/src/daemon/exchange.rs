@@ -190,9 +190,13 @@ impl Daemon {
         // Nobody else is given the device meanwhile.
         let _turn = self.volumes.turn();
         let now = self.effective(name)?;
-        ensure!(now.cache.is_none(), "volume '{name}' has a cache: 'loligo volume detach {name}' first");
+        // By what is served: one that was started without its failed cache is defined with that.
+        let entry = self.entry(name)?;
+        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
+        let has_one = app.info().cache.is_some();
+        ensure!(!has_one, "volume '{name}' has a cache: 'loligo volume detach {name}' first");
         ensure!(cache.cache.is_some(), "no cache is given");
-        let cache = cache.like(CacheConfig::of(&self.entry(name)?.config()));
+        let cache = cache.like(CacheConfig::of(&entry.config()));
         let next = cache.put(&now);
         self.refuse_taken(name, &next, |_| true)?;
         let options = next.options(name, Leave { force, ..Leave::default() })?;

@@ -163,7 +163,6 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         me: me.clone(),
         defined: Mutex::default(),
         plain: Mutex::default(),
-        forced: Mutex::default(),
     });
     let daemon = Arc::new(Daemon {
         config_path: options.config.clone(),

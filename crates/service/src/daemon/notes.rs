@@ -1,9 +1,9 @@
 //! What the daemon remembers of its volumes, as they ask for it and change it.
 
 use super::config::{self, Leave, VolumeConfig};
-use super::entry::Memory;
+use super::entry::{Begins, Memory};
 use super::exchange::{CacheConfig, Exchanged};
-use super::state::{self, CoreNames, LastCache, Override, State, StateFile, effective};
+use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::volumes::Volumes;
 use super::{belongs, lock, pools, void};
 use crate::absent::Absent;
@@ -11,7 +11,7 @@ use crate::app::{App, Change};
 use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
 use anyhow::{Result, ensure};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 /// What `State` says, kept on disk.
@@ -29,17 +29,15 @@ pub(super) struct Notes {
     pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
     /// The same without the caches that came or went by command.
     pub(super) plain: Mutex<BTreeMap<String, VolumeConfig>>,
-    /// Volumes whose last start was told to give up what other caches hold.
-    pub(super) forced: Mutex<BTreeSet<String>>,
 }
 
 impl Notes {
-    /// Changes what is remembered, durably or not at all.
-    fn edit(&self, edit: impl FnOnce(&mut State)) -> Result<()> {
+    /// Changes what is remembered, durably or not at all, unless `edit` refuses.
+    fn edit(&self, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let _writing = lock(&self.writing);
         let now = lock(&self.state).clone();
         let mut next = now.clone();
-        edit(&mut next);
+        edit(&mut next)?;
         if next != now || self.file.is_uncertain() {
             let failed = |why: anyhow::Error| Ended::with(Outcome::Failed, format!("{why:#}"));
             self.file.store(&next).map_err(failed)?;
@@ -50,7 +48,10 @@ impl Notes {
 
     /// Changes what is remembered of `name`, durably or not at all.
     pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
-        self.edit(|state| changed(state, name, change))
+        self.edit(|state| {
+            changed(state, name, change);
+            Ok(())
+        })
     }
 
     /// Forgets `name`. Its cache stays known by itself, for as long as its core does not change without it.
@@ -58,6 +59,7 @@ impl Notes {
         self.edit(|state| {
             let cache = state.volumes.remove(name).and_then(|r| r.cache).filter(|c| !c.void);
             state.left.extend(cache.map(|c| (c.uuid.clone(), c)));
+            Ok(())
         })
     }
 
@@ -66,6 +68,7 @@ impl Notes {
         self.edit(|state| {
             let cache = state.volumes.get_mut(name).and_then(|r| r.cache.take()).filter(|c| !c.void);
             state.left.extend(cache.map(|c| (c.uuid.clone(), c)));
+            Ok(())
         })
     }
 
@@ -78,23 +81,6 @@ impl Notes {
         let defined = Exchanged::effective(self.of(name).exchanged.as_ref(), config);
         lock(&self.plain).insert(name.to_owned(), config.clone());
         lock(&self.defined).insert(name.to_owned(), defined);
-    }
-
-    fn may_begin(&self, name: &str, cache: &LastCache, state: &State) -> Result<()> {
-        let uuid = &cache.uuid;
-        ensure!(
-            !state.voids.contains_key(uuid),
-            "cache {uuid} is void: its core was served without it. The next start makes it anew"
-        );
-        self.may_pass(name, &cache.core(), Some(uuid), state)
-    }
-
-    /// Whether the start of `name`, which has locked `core`, may make every other cache of that void.
-    fn may_pass(&self, name: &str, core: &CoreNames, uuid: Option<&str>, state: &State) -> Result<()> {
-        if lock(&self.forced).contains(name) {
-            return Ok(());
-        }
-        belongs::refuse_late(name, core, uuid, state)
     }
 
     /// Has volume `name` wait while one that leaves has what it is to have: one that was renamed in the file, say.
@@ -135,14 +121,21 @@ fn changed(state: &mut State, name: &str, change: impl FnOnce(&mut state::Rememb
     void::note(state, name, before.as_ref());
 }
 
+/// Refuses a `cache` that is to be dirty from now on, and is void already: another volume's start may have made it so.
+fn refuse_void(state: &State, cache: &LastCache) -> Result<()> {
+    let begins = cache.dirty_bytes.is_none() && !cache.void;
+    ensure!(
+        !begins || !state.voids.contains_key(&cache.uuid),
+        "cache {} is void: its core was served without it. The next start makes it anew",
+        cache.uuid
+    );
+    Ok(())
+}
+
 impl Memory for Notes {
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
         let remembered = self.of(name);
         self.is_defined(name, config);
-        match leave.force {
-            true => lock(&self.forced).insert(name.to_owned()),
-            false => lock(&self.forced).remove(name),
-        };
         let effective = with_overrides(config, &remembered);
         self.wait_for_leaving(name, &effective)?;
         let mut o = effective.options(name, leave)?;
@@ -172,29 +165,31 @@ impl Memory for Notes {
         Ok(o)
     }
 
-    fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
-        let begins = cache.dirty_bytes.is_none() && !cache.void;
-        let mut may = Ok(());
+    fn begins(&self, name: &str, begins: Begins<'_>) -> Result<()> {
+        let Begins { core, cache, forced, expected } = begins;
+        let uuid = cache.as_ref().map(|c| c.uuid.clone());
         self.edit(|state| {
-            // Looked at where it is decided: another volume's start may have made it void meanwhile, or begun.
-            may = if begins { self.may_begin(name, &cache, state) } else { Ok(()) };
-            if may.is_ok() {
-                changed(state, name, |r| r.cache = Some(cache));
+            // Asked where it is decided: others may have been served while this start waited for its devices.
+            cache.as_ref().map_or(Ok(()), |cache| refuse_void(state, cache))?;
+            if !forced {
+                belongs::refuse_past(name, core, uuid.as_deref(), expected, state)?;
             }
-        })?;
-        may
+            changed(state, name, |r| match cache {
+                Some(cache) => r.cache = Some(cache),
+                None => r.forget_cache(),
+            });
+            let given_up = forced || expected.is_some_and(|e| Some(&e.uuid) != uuid.as_ref());
+            void::core_changes(state, name, core, uuid.as_deref(), given_up);
+            Ok(())
+        })
     }
 
-    fn is_bare(&self, name: &str, core: &CoreNames) -> Result<()> {
-        let mut may = Ok(());
+    fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
         self.edit(|state| {
-            may = self.may_pass(name, core, None, state);
-            if may.is_ok() {
-                changed(state, name, state::Remembered::forget_cache);
-                void::core_changes(state, name, core, None);
-            }
-        })?;
-        may
+            refuse_void(state, &cache)?;
+            changed(state, name, |r| r.cache = Some(cache));
+            Ok(())
+        })
     }
 
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
@@ -225,4 +220,60 @@ pub(super) fn with_overrides(config: &VolumeConfig, remembered: &state::Remember
         }
     }
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::CoreNames;
+    use super::*;
+
+    /// Notes in a folder of their own.
+    fn notes(dir: &std::path::Path) -> Arc<Notes> {
+        Arc::new_cyclic(|me| Notes {
+            file: StateFile::at(dir).unwrap(),
+            state: Mutex::default(),
+            writing: Mutex::default(),
+            me: me.clone(),
+            defined: Mutex::default(),
+            plain: Mutex::default(),
+            volumes: Arc::default(),
+        })
+    }
+
+    fn begins(notes: &Notes, name: &str, cache: Option<LastCache>, forced: bool) -> Result<()> {
+        let core = &CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
+        notes.begins(name, Begins { core, cache, forced, expected: None })
+    }
+
+    #[test]
+    fn a_start_that_waited_does_not_give_up_what_became_dirty() {
+        let core = CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
+        let cache = |uuid: &str, dirty| core.cache("/ssd/c".as_ref(), uuid.to_owned(), dirty, false);
+        for other in [None, Some(cache("cd", None))] {
+            let dir = tempfile::tempdir().unwrap();
+            let notes = notes(dir.path());
+            begins(&notes, "m", Some(cache("ab", None)), false).unwrap();
+            notes.cache_is("m", cache("ab", Some(4096))).unwrap();
+            let why = begins(&notes, "f", other.clone(), false).expect_err("m's cache is dirty").to_string();
+            assert!(why.contains("volume 'm'") && why.contains("4096 bytes"), "{why}");
+            let state = lock(&notes.state).clone();
+            assert!(state.voids.is_empty() && !state.volumes.contains_key("f"), "{state:?}");
+            assert_eq!(notes.file.load().unwrap(), state);
+            begins(&notes, "f", other, true).expect("as ordered");
+            assert!(lock(&notes.state).voids.contains_key("ab"));
+            let why =
+                begins(&notes, "m", Some(cache("ab", None)), false).expect_err("it is void").to_string();
+            assert!(why.contains("is void"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_clean_cache_is_void_once_its_core_is_served_without_it() {
+        let core = CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
+        let dir = tempfile::tempdir().unwrap();
+        let notes = notes(dir.path());
+        notes.cache_is("m", core.cache("/ssd/c".as_ref(), "ab".to_owned(), Some(0), false)).unwrap();
+        begins(&notes, "f", None, false).expect("nothing is lost");
+        assert!(lock(&notes.state).voids.contains_key("ab"));
+    }
 }

@@ -110,6 +110,25 @@ impl Sections {
             }
         }
     }
+
+    /// Takes those for wrong that have what one of these has, which were made by command: these were there first. With `look` by
+    /// whatever names, which asks the file systems that devices lie on.
+    pub(super) fn yield_to(&mut self, made: &BTreeMap<String, VolumeConfig>, look: bool) {
+        for (name, volume) in &self.right.volumes.clone() {
+            let mut taken = Taken::default();
+            let mut add = |name: &str, volume: &VolumeConfig| match look {
+                true => taken.add_whole(name, volume),
+                false => taken.add(name, volume),
+            };
+            for (other, of) in made.iter().filter(|(other, _)| *other != name) {
+                // What is wrong with another is that one's.
+                let _ = add(other, of);
+            }
+            if let Err(why) = add(name, volume) {
+                self.refuse(name, format!("{why:#}"));
+            }
+        }
+    }
 }
 
 /// A definition by those keys of a section that can be understood.

@@ -115,21 +115,19 @@ impl CoreNames {
 
 impl LastCache {
     /// Whether it is a cache of `core`, by whatever path. A core that only seems to be the same is asked about once too often;
-    /// one that is not seen to be the same would be changed without its cache.
+    /// one that is not seen to be the same would be changed without its cache. Paths count where lasting names say nothing:
+    /// after a boot they may lead to other disks.
     pub fn is_of(&self, core: &CoreNames) -> bool {
-        self.core == core.text || self.core_names.iter().any(|name| core.names.contains(name))
+        are_one(&self.core_names, &core.names).unwrap_or_else(|| {
+            self.core == core.text || self.core_names.iter().any(|name| core.names.contains(name))
+        })
     }
 
-    /// Whether the core of this cache and `core` are two devices for certain, whatever path led to both: letters go to other disks
-    /// with a boot, what the kernel knows a disk by stays with it.
-    pub fn is_of_another(&self, core: &CoreNames) -> bool {
-        let lasting = |names: &[String]| names.iter().find(|n| n.starts_with("device:")).cloned();
-        lasting(&self.core_names).zip(lasting(&core.names)).is_some_and(|(was, is)| was != is)
-    }
-
-    /// Whether what is written to `core` is written past this cache. Its data is void then, so that a path alone is not enough.
-    pub fn is_passed_by(&self, core: &CoreNames) -> bool {
-        self.is_of(core) && !self.is_of_another(core)
+    /// Whether that is so by more than a path.
+    pub fn is_surely_of(&self, core: &CoreNames) -> bool {
+        let is_image = self.core.starts_with("rbd:") && self.core == core.text;
+        let lasts = |name: &&String| name.starts_with(DEVICE) || name.starts_with("file:");
+        is_image || self.core_names.iter().filter(lasts).any(|name| core.names.contains(name))
     }
 
     /// Its core.
@@ -148,6 +146,18 @@ impl LastCache {
             )),
         }
     }
+}
+
+/// Begins the name that a device keeps, whatever path leads to it.
+const DEVICE: &str = "device:";
+
+/// Whether two devices of these names are one, by the names that last; nothing where these do not say. A partition's name has
+/// its place on the disk. A loop device has none; a disk has one of its own and another one behind multipath, and neither says anything of the other.
+fn are_one(a: &[String], b: &[String]) -> Option<bool> {
+    let lasting = |names: &[String]| names.iter().find(|name| name.starts_with(DEVICE)).cloned();
+    let (a, b) = (lasting(a)?, lasting(b)?);
+    let is_multipath = |name: &str| name.contains("mpath-");
+    if a != b && is_multipath(&a) != is_multipath(&b) { None } else { Some(a == b) }
 }
 
 /// The value of something that has one in the definition and may have been set by command.

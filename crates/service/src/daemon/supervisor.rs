@@ -3,6 +3,7 @@
 
 use super::config::{Leave, VolumeConfig};
 use super::entry::{Entry, Status};
+use super::notes::with_overrides;
 use super::sections::{Fault, Sections};
 use super::state::Remembered;
 use super::volumes::{Known, Turn};
@@ -62,6 +63,12 @@ impl Daemon {
     /// Starts every volume of the file, and those made by command.
     pub(super) fn begin(&self, sections: &Sections) -> Result<()> {
         let turn = self.volumes.turn();
+        let state = lock(&self.memory.state).clone();
+        let made = state.volumes.iter().filter(|(name, _)| !sections.has(name));
+        let made = made.filter_map(|(name, r)| Some((name.clone(), with_overrides(r.made.as_ref()?, r))));
+        let mut sections = sections.clone();
+        // By their words: a file system that hangs is to hold up nobody's start but of who lies on it.
+        sections.yield_to(&made.collect(), false);
         for (name, volume) in &sections.right.volumes {
             self.add(&turn, name, volume.clone(), true)?;
         }
@@ -69,7 +76,6 @@ impl Daemon {
             say!("error: {}", refused(name, fault));
             self.add_wrong(&turn, name, fault)?;
         }
-        let state = lock(&self.memory.state).clone();
         for (name, remembered) in &state.volumes {
             let Some(made) = &remembered.made else { continue };
             if sections.has(name) {
@@ -291,6 +297,10 @@ impl Daemon {
         let turn = self.volumes.turn();
         let known: BTreeMap<String, Known> =
             self.volumes.all().into_iter().map(|known| (known.entry.name.clone(), known)).collect();
+        let made =
+            known.values().filter(|known| !known.from_file && !known.leaving).map(|known| &known.entry);
+        let made = made.map(|e| (e.name.clone(), with_overrides(&e.config(), &self.memory.of(&e.name))));
+        sections.yield_to(&made.collect(), true);
         let mut done = Vec::new();
         for (name, volume) in &sections.right.volumes {
             done.extend(self.reload_one(&turn, known.get(name), name, volume)?);

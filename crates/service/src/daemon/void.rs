@@ -24,12 +24,12 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
     // Its volume has another core by now: it stays known by itself, for as long as its own core does not change without it.
     if let (Some(before), Some(now)) = (before, now)
         && now.uuid != before.uuid
-        && !now.is_passed_by(&before.core())
+        && !now.is_of(&before.core())
         && !before.void
     {
         state.left.insert(before.uuid.clone(), before.clone());
     }
-    let left = before.filter(|b| now.is_none_or(|n| n.uuid != b.uuid && n.is_passed_by(&b.core())));
+    let left = before.filter(|b| now.is_none_or(|n| n.uuid != b.uuid && n.is_of(&b.core())));
     let void: Vec<LastCache> = left.into_iter().chain(now.filter(|n| n.void)).cloned().collect();
     for cache in void {
         let others = state.volumes.iter().filter(|(other, _)| *other != name);
@@ -41,15 +41,22 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
     // A volume that forgets its cache says nothing of the core: its cache may have become another volume's.
     if let Some(now) = state.volumes.get(name).and_then(|r| r.cache.clone()).filter(|now| Some(now) != before)
     {
-        core_changes(state, name, &now.core(), Some(&now.uuid));
+        core_changes(state, name, &now.core(), Some(&now.uuid), false);
     }
 }
 
 /// `core` is served as volume `name`, through the cache `uuid` or bare: from here on every other cache of it is void, also one of a volume that
-/// was deleted or taken out of the file.
-pub(super) fn core_changes(state: &mut State, name: &str, core: &CoreNames, uuid: Option<&str>) {
+/// was deleted or taken out of the file. One that holds what its core lacks is not for a path alone, unless somebody has `given_up` what it holds.
+pub(super) fn core_changes(
+    state: &mut State,
+    name: &str,
+    core: &CoreNames,
+    uuid: Option<&str>,
+    given_up: bool,
+) {
     let State { volumes, voids, left } = state;
-    let is_stale = |c: &LastCache| c.is_passed_by(core) && Some(c.uuid.as_str()) != uuid;
+    let is_known = |c: &LastCache| given_up || c.lost().is_none() || c.is_surely_of(core);
+    let is_stale = |c: &LastCache| c.is_of(core) && Some(c.uuid.as_str()) != uuid && is_known(c);
     let others = volumes.iter_mut().filter(|(other, _)| *other != name);
     for cache in others.filter_map(|(_, r)| r.cache.as_mut()).filter(|c| is_stale(c)) {
         cache.void = true;
@@ -162,24 +169,29 @@ mod tests {
         let mut state = State { volumes: volumes.into(), ..State::default() };
         note(&mut state, "v", Some(&a));
         assert_eq!(state.left.get("a"), Some(&a));
-        core_changes(&mut state, "w", &a.core(), None);
+        core_changes(&mut state, "w", &a.core(), None, false);
         assert!(state.left.is_empty() && state.voids.contains_key("a"), "its core was served without it");
     }
 
     #[test]
-    fn a_letter_that_another_disk_has_by_now_makes_no_cache_void() {
-        let was =
-            LastCache { core_names: vec!["path:/dev/sdb".into(), "device:b+0".into()], ..cache("b", false) };
-        let disk = |id: &str| CoreNames {
-            text: "/dev/sdb".into(),
-            names: vec!["path:/dev/sdb".into(), format!("device:{id}+0")],
+    fn a_dirty_cache_is_not_void_for_a_path_that_leads_to_another_disk() {
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let core = |of: &[&str]| CoreNames { text: "/dev/sdb".to_owned(), names: names(of) };
+        let stays = |had: &[&str], now: &[&str], given_up| {
+            let dirty = LastCache { core_names: names(had), dirty_bytes: None, ..cache("a", false) };
+            let known = Remembered { cache: Some(dirty.clone()), ..Remembered::default() };
+            let (volumes, left) = ([("v".to_owned(), known)].into(), [("b".to_owned(), dirty)].into());
+            let mut state = State { volumes, left, ..State::default() };
+            core_changes(&mut state, "w", &core(now), None, given_up);
+            assert_eq!(state.left.is_empty(), !state.voids.is_empty());
+            state.voids.is_empty()
         };
-        for (id, void) in [("a", false), ("b", true)] {
-            let known = Remembered { cache: Some(was.clone()), ..Remembered::default() };
-            let mut state = State { volumes: [("v".to_owned(), known)].into(), ..State::default() };
-            core_changes(&mut state, "w", &disk(id), None);
-            assert_eq!(state.voids.contains_key("b"), void, "{id}");
-        }
+        let path = "path:/dev/sdb";
+        let (had, other) = ([path, "device:wwn-b+0"], [path, "device:wwn-a+0"]);
+        assert!(stays(&had, &other, true), "the path leads to another disk");
+        assert!(!stays(&had, &["path:/dev/sdc", "device:wwn-b+0"], false), "the disk has another path");
+        assert!(stays(&[path], &other, false), "the path says little");
+        assert!(!stays(&[path], &other, true), "it was given up");
     }
 
     #[test]

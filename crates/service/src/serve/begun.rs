@@ -7,6 +7,7 @@ use crate::core::OpenCore;
 use crate::daemon::state::{CoreNames, LastCache};
 use crate::ublk::{self, Devices};
 use anyhow::{Context, Result};
+use loligo_cache::home::HomeLabel;
 use loligo_cache::units::BLOCK;
 use loligo_export::ublk::Traits;
 use std::sync::PoisonError;
@@ -19,7 +20,7 @@ pub(crate) type Note<'a> = &'a dyn Fn(Option<LastCache>) -> Result<()>;
 pub(super) enum Phase {
     /// The kernel's device is claimed.
     Kernel,
-    /// The core's label says that the cache may have what it lacks.
+    /// The core's label says that the cache may have what it lacks, or that none has.
     Label,
     /// It is noted what is served.
     Note,
@@ -47,6 +48,8 @@ pub(super) struct Begun {
     finals: Option<(Vec<u64>, u64)>,
     pub(super) kernel: Option<Devices>,
     labelled: bool,
+    /// What the label of a core said that is to be served bare.
+    former: Option<HomeLabel>,
     noted: bool,
 }
 
@@ -84,10 +87,18 @@ impl Begun {
     ) -> Result<()> {
         self.kernel = Some(Devices::claim(of.options, &ublk::identity(core), traits, threads)?);
         Phase::Kernel.is_over()?;
-        if let (Some(home), Some(held)) = (&mut core.home, of.held) {
-            let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            home.attach(&superblock, &held.file, through)?;
-            self.labelled = true;
+        match (&mut core.home, of.held) {
+            (Some(home), Some(held)) => {
+                let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                home.attach(&superblock, &held.file, through)?;
+                self.labelled = true;
+            }
+            (Some(home), None) => {
+                // Kept before: one that cannot be written may be all the same.
+                self.former = Some(home.label());
+                home.void()?;
+            }
+            (None, _) => {}
         }
         Phase::Label.is_over()?;
         (of.note)(of.last(None))?;
@@ -98,9 +109,16 @@ impl Begun {
     /// Takes all of it back, with nobody served and no thread of the volume begun: a cache that was found stopped cleanly is left so. The label and
     /// the note of any other say what they said, that it is not known what the core lacks.
     pub(super) fn take_back(self, why: anyhow::Error, of: &Of<'_>, core: &mut OpenCore) -> anyhow::Error {
-        let Begun { finals, kernel, labelled, noted } = self;
+        let Begun { finals, kernel, labelled, former, noted } = self;
         if let Some(kernel) = kernel {
             kernel.end();
+        }
+        if let (Some(former), Some(home)) = (former, &mut core.home) {
+            let restored = home.restore(former).context("the core's label could not be put back");
+            return match restored {
+                Ok(()) => why,
+                Err(also) => also.context(why),
+            };
         }
         let (Some((finals, dirty)), Some(held)) = (&finals, of.held) else { return why };
         let mut undone = Ok(());
@@ -137,18 +155,26 @@ mod tests {
     /// Names the folder of the volume for the process that the starts are tried in: sockets lie where the environment says.
     const DIR: &str = "LOLIGO_TEST_STARTS";
 
-    fn options(dir: &Path) -> ServeOptions {
+    fn options(dir: &Path, bare: bool) -> ServeOptions {
         let at = dir.display();
-        let text = format!(
-            "core = \"{at}/core\"\ncache = \"{at}/cache\"\ncache-size = \"24m\"\nmode = \"wb\"\nhome-offset = \"1m\"\n\
-             listen = [\"unix:{at}/nbd\"]\n"
-        );
+        let cache =
+            format!("cache = \"{at}/cache\"\ncache-size = \"24m\"\nmode = \"wb\"\nhome-offset = \"1m\"\n");
+        let cache = if bare { "" } else { &cache };
+        let text = format!("core = \"{at}/core\"\n{cache}listen = [\"unix:{at}/nbd\"]\n");
         let config: VolumeConfig = toml::from_str(&text).unwrap();
         config.options("v", Leave::default()).unwrap()
     }
 
     /// Tries the start, which fails in `phase` or not at all; what was noted.
     fn start(dir: &Path, phase: Option<Phase>, control: &ControlThread) -> Vec<Option<Option<u64>>> {
+        start_as(options(dir, false), phase, control)
+    }
+
+    fn start_as(
+        options: ServeOptions,
+        phase: Option<Phase>,
+        control: &ControlThread,
+    ) -> Vec<Option<Option<u64>>> {
         let (signals, _stopper) = StopSignals::driven();
         let noted = RefCell::new(Vec::new());
         let note = |last: Option<LastCache>| {
@@ -156,7 +182,7 @@ mod tests {
             Ok(())
         };
         FAILS.set(phase);
-        let started = Volume::start(options(dir), &signals, control, &note);
+        let started = Volume::start(options, &signals, control, &note);
         FAILS.set(None);
         match (started, phase) {
             (Ok(volume), None) => assert_eq!(volume.stop(&signals).unwrap(), 0),
@@ -192,6 +218,14 @@ mod tests {
             }
             assert_eq!(start(&dir, None, &control), [Some(None)], "{phase:?}: it can be started again");
         }
+        let head = || std::fs::read(dir.join("core")).unwrap()[..1 << 20].to_vec();
+        let before = head();
+        for phase in [Phase::Kernel, Phase::Label, Phase::Note] {
+            start_as(options(&dir, true), Some(phase), &control);
+            assert!(head() == before, "{phase:?}: a bare start that failed has changed the label");
+        }
+        start_as(options(&dir, true), None, &control);
+        assert!(head() != before, "the core was served without its cache");
     }
 
     #[test]
