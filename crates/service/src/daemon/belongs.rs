@@ -71,8 +71,8 @@ fn lacks(name: &str, whose: &str, last: &LastCache, lost: &str) -> anyhow::Error
     )
 }
 
-/// Refuses a start that has its core to itself by now, and is to serve it through the cache `uuid` or bare, where another cache
-/// holds what the core lacks. Of the `expected` one it was asked whether it is given up, where it was known then to hold anything.
+/// Refuses a start that has its core to itself by now, and is to serve it through the cache `uuid` or bare, where another
+/// cache holds what the core lacks. The `expected` one was asked about, where it was known then to hold anything.
 pub(super) fn refuse_past(
     name: &str,
     core: &CoreNames,

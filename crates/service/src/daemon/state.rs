@@ -151,8 +151,9 @@ impl LastCache {
 /// Begins the name that a device keeps, whatever path leads to it.
 const DEVICE: &str = "device:";
 
-/// Whether two devices of these names are one, by the names that last; nothing where these do not say. A partition's name has
-/// its place on the disk. A loop device has none; a disk has one of its own and another one behind multipath, and neither says anything of the other.
+/// Whether two devices of these names are one, by the names that last; nothing where these do not say. A partition's
+/// name has its place on the disk. A loop device has none. A disk has another one behind multipath, and neither says
+/// anything of the other.
 fn are_one(a: &[String], b: &[String]) -> Option<bool> {
     let lasting = |names: &[String]| names.iter().find(|name| name.starts_with(DEVICE)).cloned();
     let (a, b) = (lasting(a)?, lasting(b)?);

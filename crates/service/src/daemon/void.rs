@@ -46,7 +46,8 @@ pub(super) fn note(state: &mut State, name: &str, before: Option<&LastCache>) {
 }
 
 /// `core` is served as volume `name`, through the cache `uuid` or bare: from here on every other cache of it is void, also one of a volume that
-/// was deleted or taken out of the file. One that holds what its core lacks is not for a path alone, unless somebody has `given_up` what it holds.
+/// was deleted or taken out of the file. One that holds what its core lacks is not for a path alone, unless somebody
+/// has `given_up` what it holds.
 pub(super) fn core_changes(
     state: &mut State,
     name: &str,
