@@ -16,7 +16,7 @@ pub(crate) fn raise() {
     if before.current == before.maximum {
         return;
     }
-    match setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before.clone() }) {
+    match setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before }) {
         Ok(()) => drop(BEFORE.set(before)),
         Err(e) => say!("warning: the limit of open files cannot be raised ({e}): give LimitNOFILE=65536"),
     }
@@ -26,7 +26,7 @@ pub(crate) fn raise() {
 /// 1024.
 pub(crate) fn as_before(command: &mut Command) {
     let Some(before) = BEFORE.get() else { return };
-    let restore = || setrlimit(Resource::Nofile, before.clone()).map_err(Into::into);
+    let restore = || setrlimit(Resource::Nofile, *before).map_err(Into::into);
     // SAFETY: between fork and exec it makes one system call, and allocates nothing.
     unsafe { command.pre_exec(restore) };
 }

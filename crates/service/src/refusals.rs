@@ -117,7 +117,9 @@ mod tests {
         let many = Refused { places: 1000, ..of((0..20).map(|i| i * MIB..i * MIB + 4096).collect(), 0) };
         let told = text([many].iter(), 0).expect("there are some");
         assert!(told.contains("14336 to 14343 and in 992 more places (why). They stay"), "{told}");
-        let told = text([Refused { full: true, ..of(vec![0..4096], 0) }].iter(), 0).expect("there are some");
+        let told =
+            text([Refused { full: true, ..of(Vec::from_iter(std::iter::once(0..4096)), 0) }].iter(), 0)
+                .expect("there are some");
         assert!(told.contains("They fill the cache") && told.contains("or have the disk"), "{told}");
     }
 

@@ -354,7 +354,8 @@ fn a_flush_takes_the_good_blocks_when_five_others_fail_first() {
 #[test]
 fn a_core_that_is_gone_is_called_so_soon_and_comes_back() {
     let mut w = five_refused();
-    w.unwritable = vec![0..256 * MIB];
+    w.unwritable.clear();
+    w.unwritable.push(0..256 * MIB);
     w.pass(S);
     // One dirty block is enough.
     w.write_block(200 * MIB);
@@ -376,7 +377,8 @@ fn a_core_that_is_gone_under_one_dirty_block_is_called_so() {
         w.write_block((100 + 20 * i) * MIB);
     }
     assert_eq!(w.ask(Control::FlushDirty, 60 * S), Some(Ok(())));
-    w.unwritable = vec![0..256 * MIB];
+    w.unwritable.clear();
+    w.unwritable.push(0..256 * MIB);
     w.write_block(5 * MIB);
     w.pass(20 * S);
     assert!(w.engine.core_failing().is_some(), "{:?}", w.engine.core_refuses());

@@ -93,7 +93,8 @@ fn writers_go_on_once_the_core_takes_writes_again() {
 fn a_slow_core_that_refuses_a_block_is_waited_for() {
     // 10 s for each operation.
     let mut w = thin(Model::new(1, 10 * S, US, MS));
-    w.unwritable = vec![THERE..THERE + 4096];
+    w.unwritable.clear();
+    w.unwritable.push(THERE..THERE + 4096);
     let ids: Vec<u64> = (0..1900).map(|i| w.write(THERE + i * 32_768, 4096)).collect();
     w.pass(600 * S);
     assert!(w.failed > 0 && w.done.len() < ids.len(), "some wait");
