@@ -44,7 +44,7 @@ pub(crate) struct Checkpoint {
     root_seq: u64,
     step: Step,
     /// It waits for a flush of the cache that has not begun.
-    wants_flush: bool,
+    pub(crate) wants_flush: bool,
     in_flight: u32,
     cut: u64,
     cut_at: u64,
@@ -111,16 +111,6 @@ impl Checkpoint {
     /// The next commit is needed even if no page changes.
     pub(crate) fn renew(&mut self) {
         self.stale = true;
-    }
-
-    /// Whether it waits for a flush of the cache that has not begun.
-    pub(crate) fn wants_flush(&self) -> bool {
-        self.wants_flush
-    }
-
-    /// A flush of the cache begins: whether it is the one that the checkpoint waits for.
-    pub(crate) fn flush_begins(&mut self) -> bool {
-        std::mem::take(&mut self.wants_flush)
     }
 
     /// None is under way.
@@ -238,8 +228,7 @@ impl Core {
         if !self.cfg.cache_volatile {
             return self.checkpoint_flushed(fx);
         }
-        // One that is under way began before what was written here had ended: it goes with the next one.
-        self.checkpoint.wants_flush = true;
+        self.flush_for_checkpoint(fx);
     }
 
     /// The journal is durable through everything the pages contain.

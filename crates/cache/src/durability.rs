@@ -266,7 +266,7 @@ impl Core {
     /// Starts a flush of the cache device if one is due or somebody waits for what it would make durable. One at a time, the
     /// checkpoint's too: of two on one descriptor Linux tells one alone of a failed write-back.
     pub(crate) fn flush_if_wanted(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let checkpoint = self.checkpoint.wants_flush();
+        let checkpoint = self.checkpoint.wants_flush;
         if self.cache_flush.is_some() || !(self.journal.undurable() || checkpoint) || self.poisoned.is_some()
         {
             return;
@@ -277,14 +277,25 @@ impl Core {
             && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
         let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
         if waited || short || due || checkpoint {
-            let checkpoint = self.checkpoint.flush_begins();
-            self.cache_flush = Some(CacheFlush { journal: completed, checkpoint });
-            self.stats.cache_flushes += 1;
-            fx.push(Effect::Io(
-                Dev::Cache,
-                Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush },
-            ));
+            self.begin_cache_flush(fx);
         }
+    }
+
+    /// Has the checkpoint's writes made durable by a flush that begins from now on.
+    pub(crate) fn flush_for_checkpoint(&mut self, fx: &mut Vec<Effect>) {
+        self.checkpoint.wants_flush = true;
+        // One that is under way began before what was written here had ended: it goes with the next one, which begins once that has
+        // ended. Without one nothing else may happen to an idle cache.
+        if self.cache_flush.is_none() {
+            self.begin_cache_flush(fx);
+        }
+    }
+
+    fn begin_cache_flush(&mut self, fx: &mut Vec<Effect>) {
+        let checkpoint = std::mem::take(&mut self.checkpoint.wants_flush);
+        self.cache_flush = Some(CacheFlush { journal: self.journal.completed(), checkpoint });
+        self.stats.cache_flushes += 1;
+        fx.push(Effect::Io(Dev::Cache, Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush }));
     }
 
     /// The flush of the cache device is over.

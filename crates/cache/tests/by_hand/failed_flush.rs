@@ -208,3 +208,15 @@ fn the_cache_has_one_flush_at_a_time() {
     }
     assert!(h.shard.stats().checkpoints > 0);
 }
+
+/// The flush of the last checkpoint is then the first one of the cache, and nothing else happens.
+#[test]
+fn a_stop_of_a_cache_that_nobody_wrote_to_since_its_start_ends() {
+    let mut h = Hand::new();
+    h.fill(0, 4096, 1);
+    h.quiet(false);
+    let mut h = h.again(Hand::DEVICES);
+    let stop = h.control(Control::Stop);
+    h.quiet(false);
+    assert_eq!(h.outcome(stop), Some(&Ok(())));
+}
