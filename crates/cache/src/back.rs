@@ -58,11 +58,11 @@ impl Core {
     }
 
     /// Nothing makes room for the change: the core takes it itself, or says why not. Not so one that has dirty blocks beneath
-    /// it, or has come into the cache in part, or was refused by the core just now.
+    /// it, or has come into the cache in part, or was refused by the core just now, or may not go to a core that is frozen.
     fn pass_by(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         let (first, last, asked) = (m.first, m.last, m.is_halfway() || m.in_doubt);
-        if asked || self.any_dirty(first, last) {
+        if asked || self.is_frozen() || self.any_dirty(first, last) {
             self.mutation(key).error = Some(ReqError::Io);
             return self.finish(now, key, fx);
         }

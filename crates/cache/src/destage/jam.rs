@@ -46,9 +46,10 @@ impl Core {
         jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING);
     }
 
-    /// Whether waiting for room is in vain: all that is dirty has been refused by the core for a minute.
+    /// Whether waiting for room is in vain: all that is dirty has been refused by the core for a minute. A core that is frozen takes
+    /// nothing for now.
     pub(crate) fn is_jammed(&self) -> bool {
-        self.destage.jam.lasts
+        self.destage.jam.lasts && self.freeze.is_none()
     }
 
     fn all_is_refused(&self) -> bool {
