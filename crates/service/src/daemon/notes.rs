@@ -76,6 +76,17 @@ impl Notes {
         lock(&self.state).volumes.get(name).cloned().unwrap_or_default()
     }
 
+    /// What is known by now of the last cache of `name` is `last`: the start asks again once it has the core.
+    fn is_settled(&self, name: &str, last: &LastCache) -> Result<()> {
+        self.edit(|state| {
+            let known = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut());
+            if let Some(known) = known.filter(|known| known.uuid == last.uuid) {
+                known.clone_from(last);
+            }
+            Ok(())
+        })
+    }
+
     /// The definition of `name` is `config` from now on; what was exchanged by command counts as long as it speaks of the same.
     pub(super) fn is_defined(&self, name: &str, config: &VolumeConfig) {
         let defined = Exchanged::effective(self.of(name).exchanged.as_ref(), config);
@@ -142,7 +153,11 @@ impl Memory for Notes {
         // A copy: what is asked of the devices may take its time.
         let (core, mut state) = (o.core.names(), lock(&self.state).clone());
         if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut()) {
+            let before = last.clone();
             belongs::settle_attach(last, o.core.path());
+            if *last != before {
+                self.is_settled(name, last)?;
+            }
         }
         let remembered = state.volumes.get(name).cloned().unwrap_or_default();
         match &mut o.cache {
