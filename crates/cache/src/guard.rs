@@ -84,11 +84,21 @@ pub(crate) fn newest<T, E>(
     best.map(|(_, copy)| copy)
 }
 
-/// Where two copies are written, in order: the one that counts last, by the generation of each that is sound. A write that
-/// is cut off, and one that fails again and again, must not meet the only sound copy. Of equals the one at the start of the
-/// device is the last.
-pub(crate) fn order(places: [u64; 2], mut sound: impl FnMut(u64) -> Option<u64>) -> [u64; 2] {
+/// The places of two copies in the order in which they are written: the one that counts last, by the generation of each that
+/// is sound. A write that is cut off, and one that fails again and again, must not meet the only sound copy. Of equals the one
+/// at the start of the device is the last.
+pub(crate) fn order(
+    dev: &mut dyn SyncIo,
+    places: [u64; 2],
+    len: usize,
+    generation: impl Fn(&[u8]) -> Option<u64>,
+) -> [u64; 2] {
     let [start, end] = places;
+    let mut sound = |at| {
+        let mut raw = vec![0; len];
+        dev.read_at(at, &mut raw).ok()?;
+        generation(&raw)
+    };
     if sound(end) > sound(start) { [start, end] } else { [end, start] }
 }
 

@@ -84,13 +84,6 @@ impl HomeLabel {
         Ok(HomeLabel { generation, cache, name, home_start, dirty_bytes, through: raw[57] != 0 })
     }
 
-    /// The generation of the copy at `at`, if that is sound.
-    fn sound_at(core: &mut dyn SyncIo, at: u64) -> Option<u64> {
-        let mut raw = vec![0; LABEL];
-        core.read_at(at, &mut raw).ok()?;
-        HomeLabel::decode(&raw).ok().map(|have| have.generation)
-    }
-
     /// The newest valid copy on a core, or the label of one whose content begins at byte 0.
     ///
     /// # Errors
@@ -126,7 +119,7 @@ impl HomeLabel {
     /// # Errors
     /// Those of the device.
     pub fn store(&mut self, core: &mut dyn SyncIo) -> Result<(), IoError> {
-        let places = order(COPIES, |at| HomeLabel::sound_at(core, at));
+        let places = order(core, COPIES, LABEL, |raw| Some(HomeLabel::decode(raw).ok()?.generation));
         self.generation += 1;
         places.into_iter().try_for_each(|at| FORM.put(core, at, &self.copy_at(at)))
     }

@@ -350,11 +350,7 @@ pub fn recover(
     if gave_up || !r.intents.is_empty() {
         // What the core holds there may not be durable yet: it must be before anything read from it is trusted.
         core.flush()?;
-    }
-    if gave_up {
-        drop_all_clean(plan, &mut r, &mut report);
-    } else if !r.intents.is_empty() {
-        drop_distrusted(plan, &mut r, &mut report);
+        drop_distrusted(plan, gave_up, &mut r, &mut report);
     }
     let mut slots = Slots::new(plan.layout.slots, plan.layout.limit);
     (0..plan.layout.slots).filter(|s| r.index.block_in(*s).is_none()).for_each(|s| slots.free(s));
@@ -487,33 +483,22 @@ fn apply_sure(above: &mut Vec<(u64, Vec<Record>)>, watermark: u64, plan: &Plan, 
     }
 }
 
-fn drop_distrusted(plan: &Plan, r: &mut Replay, report: &mut Report) {
+/// Forgets the clean blocks that cannot be trusted: those of regions with an open intent, or all once frames were given up, which
+/// may have said that the core has newer ones.
+fn drop_distrusted(plan: &Plan, gave_up: bool, r: &mut Replay, report: &mut Report) {
     for slot in 0..plan.layout.slots {
         let Some((block, meta)) = r.index.entry(slot) else { continue };
         let region = (plan.stripe.global(block) * BLOCK / plan.region) as u32;
-        if !r.intents.contains(&region) {
+        if !gave_up && !r.intents.contains(&region) {
             continue;
         }
         if meta.dirty == 0 {
             r.forget(block, slot);
             report.clean_dropped += 1;
         } else if meta.valid != meta.dirty {
-            // The core may have lost what its clean sectors hold: they are written again with the others.
-            r.index.put(block, Meta { dirty: meta.valid, ..meta });
-            r.touch(slot);
-        }
-    }
-}
-
-/// Forgets every clean sector. What was lost of the journal may have said that the core has newer ones.
-fn drop_all_clean(plan: &Plan, r: &mut Replay, report: &mut Report) {
-    for slot in 0..plan.layout.slots {
-        let Some((block, meta)) = r.index.entry(slot) else { continue };
-        if meta.dirty == 0 {
-            r.forget(block, slot);
-            report.clean_dropped += 1;
-        } else if meta.valid != meta.dirty {
-            r.index.put(block, Meta { valid: meta.dirty, ..meta });
+            // Below an intent the core may have lost what the clean sectors hold: they are written again with the others.
+            let known = if gave_up { meta.dirty } else { meta.valid };
+            r.index.put(block, Meta { valid: known, dirty: known, ..meta });
             r.touch(slot);
         }
     }

@@ -266,13 +266,6 @@ impl Superblock {
         u64_at(&FORM.spread(raw), 40).unwrap_or(0)
     }
 
-    /// The generation of the copy at `at`, if that is sound.
-    fn sound_at(dev: &mut dyn SyncIo, at: u64) -> Option<u64> {
-        let mut raw = vec![0; SUPERBLOCK];
-        dev.read_at(at, &mut raw).ok()?;
-        Superblock::decode(&raw).ok().map(|have| have.generation)
-    }
-
     /// The newest valid copy on the device. One that cannot be read is a damaged one, unless the device is gone.
     ///
     /// # Errors
@@ -300,7 +293,8 @@ impl Superblock {
     /// # Errors
     /// Those of the device.
     pub fn store(&mut self, dev: &mut dyn SyncIo) -> Result<(), IoError> {
-        let places = order(SUPERBLOCKS, |at| Superblock::sound_at(dev, at));
+        let places =
+            order(dev, SUPERBLOCKS, SUPERBLOCK, |raw| Some(Superblock::decode(raw).ok()?.generation));
         self.generation += 1;
         let raw = self.encode();
         places.into_iter().try_for_each(|at| FORM.put(dev, at, &raw))
@@ -448,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_made_or_comes_back_is_there_or_not_at_any_time() {
+    fn a_new_superblock_is_there_or_not_at_any_time() {
         for junk in [0, 1] {
             let before = vec![junk; (512 << 10) + SUPERBLOCK];
             let mut next = sb();
@@ -461,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_of_one_window_are_written_as_before_and_others_need_a_feature() {
+    fn stripes_of_more_than_one_window_need_a_feature() {
         let words = |stripe| {
             let plain = FORM.unseal(&Superblock { stripe, cut: None, ..sb() }.encode()).unwrap();
             (u64_at(&plain, 32), plain[156])

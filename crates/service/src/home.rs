@@ -347,6 +347,13 @@ fn first_block(whole: &DeviceFile) -> Result<Vec<u8>> {
     Ok(raw)
 }
 
+/// The start of the device, where signatures lie.
+fn signatures_of(whole: &DeviceFile) -> Result<Vec<u8>> {
+    let mut head = vec![0; SIGNATURE_PROBE];
+    SyncFile::new(whole.clone()).read_at(0, &mut head).context("the core cannot be read")?;
+    Ok(head)
+}
+
 fn is_veiled(block: &[u8]) -> bool {
     loligo_cache::veil::is_label(block)
 }
@@ -360,9 +367,7 @@ fn is_content(whole: &DeviceFile, label: &HomeLabel, begins: Option<u64>) -> Res
     if begins_with_label(whole)? {
         return Ok(false);
     }
-    let mut head = vec![0; SIGNATURE_PROBE];
-    SyncFile::new(whole.clone()).read_at(0, &mut head).context("the core cannot be read")?;
-    let Some(what) = known_signature(&head) else { return Ok(false) };
+    let Some(what) = known_signature(&signatures_of(whole)?) else { return Ok(false) };
     let (path, n) = (whole.path().display(), label.home_start);
     say!(
         "warning: {path} holds {what}, and at 512 KiB the second copy of a label of volume '{}', which is taken for left behind: the \
@@ -385,9 +390,7 @@ fn vacant(whole: &DeviceFile, home: u64, force: bool) -> Result<()> {
     );
     let size = whole.geometry().size;
     ensure!(size > home, "the core {path} has {size} bytes, and its content would begin at {home}");
-    let mut head = vec![0; SIGNATURE_PROBE];
-    SyncFile::new(whole.clone()).read_at(0, &mut head).context("the core cannot be read")?;
-    match foreign_signature(&head) {
+    match foreign_signature(&signatures_of(whole)?) {
         Some(what) if !force => bail!(
             "the core {path} holds {what}, and its content would begin behind a label: if that is to be overwritten, add --force; an \
              OSD with data is put behind a cache by 'loligo osd adopt'"
