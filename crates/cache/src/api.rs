@@ -88,7 +88,7 @@ pub enum Control {
     Stop,
 }
 
-/// What several shards of one thread answer to a management request that each of them was told of.
+/// The answer of several shards of one thread to a management request that each of them was told of.
 #[derive(Debug)]
 pub struct Joint {
     left: usize,
@@ -105,7 +105,7 @@ impl Joint {
         Joint { left: shards, failed: None, hasty, answered: false }
     }
 
-    /// What one of them said. The answer of all, once, as soon as it stands: that all have done it, or why one could not.
+    /// Takes what one of them said. Gives the answer of all, once, as soon as it stands: all have done it, or why one could not.
     pub fn said(&mut self, result: Result<(), String>) -> Option<Result<(), String>> {
         self.left -= 1;
         let failed = result.err();

@@ -57,8 +57,8 @@ impl Core {
         self.admitting = false;
     }
 
-    /// Nothing makes room for the change: the core takes it itself, or says why not. Not so one that has dirty blocks beneath
-    /// it, or has come into the cache in part, or was refused by the core just now, or may not go to a core that is frozen.
+    /// Has the core take a change for which nothing makes room, or say why not. A change fails that has dirty blocks beneath it,
+    /// has come into the cache in part, was refused by the core just now, or meets a frozen core.
     fn pass_by(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         let (first, last, asked) = (m.first, m.last, m.is_halfway() || m.in_doubt);

@@ -153,7 +153,7 @@ pub struct Core {
     /// Changes that wait for the thaw, with their locks.
     pub(crate) held: Vec<usize>,
     pub(crate) inflow: Inflow,
-    /// What the shards want that share the core.
+    /// Demand of the other shards that share the core.
     pub(crate) others: Demand,
     /// The last look for something to evict found nothing.
     pub(crate) no_victims: bool,

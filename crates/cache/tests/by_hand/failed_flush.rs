@@ -97,7 +97,7 @@ fn whoever_does_without_the_cache_hears_of_a_failed_flush() {
 }
 
 #[test]
-fn a_failed_flush_of_a_client_is_told_to_whoever_does_without_the_cache() {
+fn a_failed_flush_of_a_client_is_told_once_the_cache_goes() {
     let mut h = Hand::with(VOLATILE);
     h.control(Control::SetMode(Mode::Wt));
     h.fill(0, 4096, 7);

@@ -263,7 +263,7 @@ fn processes_of_one_user_leave_places_to_others() {
 }
 
 #[test]
-fn a_process_that_comes_again_and_again_ends_no_handshake_of_another() {
+fn a_process_that_comes_again_ends_no_handshake_of_another() {
     let mut d = Desk::new(Limits::default());
     let greedy = Peer::Process(1, 1000);
     let _open = fill(&mut d, greedy, usize::MAX);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dirty_cache_is_not_void_for_a_path_that_leads_to_another_disk() {
+    fn a_path_to_another_disk_makes_no_dirty_cache_void() {
         let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         let core = |of: &[&str]| CoreNames { text: "/dev/sdb".to_owned(), names: names(of) };
         let stays = |had: &[&str], now: &[&str], given_up| {
