@@ -54,6 +54,21 @@ impl Breakable {
         self.site.stats(volume)["cache_gone"].is_string()
     }
 
+    /// Its cache fails under clients, and it is served without one.
+    fn goes_on_alone(&self, history: &mut History, daemon: &Server) {
+        under_load(&self.site, "a", history, || {
+            self.fail();
+            self.wait("a", daemon);
+        });
+    }
+
+    /// Gives the volume another cache.
+    fn attach_another(&self) {
+        let other = self.site.path("other").display().to_string();
+        let attach = ["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"];
+        self.site.ok(&attach);
+    }
+
     /// Waits until the volume is served without its cache.
     fn wait(&self, volume: &str, daemon: &Server) {
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -161,10 +176,7 @@ fn a_cache_that_stays_away_is_done_without_at_the_next_start_and_begins_anew_whe
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
-    under_load(&b.site, "a", &mut history, || {
-        b.fail();
-        b.wait("a", &daemon);
-    });
+    b.goes_on_alone(&mut history, &daemon);
     daemon.stop().expect("a clean stop");
     // Also at the one after that.
     for _ in 0..2 {
@@ -186,13 +198,11 @@ fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
-    let other = b.site.path("other").display().to_string();
     under_load(&b.site, "a", &mut history, || {
         b.fail();
         b.wait("a", &daemon);
         b.site.ok(&["volume", "detach", "a"]);
-        let attach = ["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"];
-        b.site.ok(&attach);
+        b.attach_another();
         std::thread::sleep(Duration::from_millis(300));
     });
     assert!(!b.is_gone("a"));
@@ -209,16 +219,12 @@ fn a_volume_started_without_its_failed_cache_takes_another() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
-    under_load(&b.site, "a", &mut history, || {
-        b.fail();
-        b.wait("a", &daemon);
-    });
+    b.goes_on_alone(&mut history, &daemon);
     daemon.stop().expect("a clean stop");
     let daemon = b.site.daemon();
     let said = daemon.words();
     assert!(said.contains("'loligo volume attach' gives the volume another one"), "{said}");
-    let other = b.site.path("other").display().to_string();
-    b.site.ok(&["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"]);
+    b.attach_another();
     b.site.load("a").write(&mut history, 0..2048, false).expect("written");
     assert!(b.site.stats("a")["dirty_bytes"].as_u64() > Some(0), "it is used");
     daemon.kill().expect("it lived");
@@ -237,7 +243,6 @@ fn a_cache_that_answers_nothing_is_detached_where_the_core_has_everything_and_no
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
-    let other = b.site.path("other").display().to_string();
     under_load(&b.site, "a", &mut history, || {
         std::thread::sleep(Duration::from_millis(300));
         b.fs.power().hang("cache", Part::Reads);
@@ -247,8 +252,7 @@ fn a_cache_that_answers_nothing_is_detached_where_the_core_has_everything_and_no
         assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
         std::thread::sleep(Duration::from_millis(300));
         // What the kernel still has under way to the first is nothing to the next.
-        let attach = ["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"];
-        b.site.ok(&attach);
+        b.attach_another();
         std::thread::sleep(Duration::from_millis(300));
         b.fs.power().mend();
         std::thread::sleep(Duration::from_millis(300));
@@ -378,9 +382,8 @@ fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
     write(&mut history);
     b.wait("a", &daemon);
     // Another one comes and goes, so that the volume knows nothing of the first any more.
-    let other = b.site.path("other").display().to_string();
     b.site.ok(&["volume", "detach", "a"]);
-    b.site.ok(&["volume", "attach", "a", "--cache", &other, "--cache-size", "24m", "--mode", "wb"]);
+    b.attach_another();
     write(&mut history);
     b.site.ok(&["volume", "detach", "a"]);
     daemon.stop().expect("a clean stop");

@@ -2,7 +2,7 @@
 
 use crate::cluster::wait_until;
 use crate::shadow::content;
-use crate::site::{Image, SIZE};
+use crate::site::{Image, SIZE, wish};
 use loligo_block::lease::boottime;
 use loligo_block::{Buf, Completion, Device, Op, OpKind, Ring, Submit};
 use loligo_ceph::bug::{Step, leave_out};
@@ -88,17 +88,8 @@ pub(crate) fn taken(image: &Image, steal: bool, lease: Duration) -> Taken {
 
 fn taken_by(image: &Image, steal: bool, lease: Duration, destage: Destage) -> Taken {
     let spec = format!("{}?conf={}&id=loligo", image.spec, image.cluster.conf().display());
-    let wish = Wish {
-        spec: &spec.parse().expect("an image"),
-        cache: None,
-        steal,
-        without_cache: false,
-        lease,
-        destage,
-        quiesce_attempts: 4,
-        remember: &mut |_| Ok(()),
-    };
-    take::take(wish).expect("the image")
+    let spec = spec.parse().expect("an image");
+    take::take(Wish { steal, lease, destage, ..wish(&spec, &mut |_| Ok(())) }).expect("the image")
 }
 
 /// An image that is taken by this process.

@@ -2,10 +2,9 @@
 
 use crate::cluster::{Cluster, alone, shared};
 use crate::driven::LeftOut;
-use crate::site::Image;
+use crate::site::{Image, wish};
 use loligo_ceph::CephError;
-use loligo_ceph::take::{self, Destage, Taken, Wish};
-use std::time::Duration;
+use loligo_ceph::take::{self, Taken};
 
 /// Takes an image as client `id`, with a lease of 20 s.
 fn take_as(image: &Image, id: &str) -> Result<Taken, CephError> {
@@ -16,16 +15,7 @@ fn take_as(image: &Image, id: &str) -> Result<Taken, CephError> {
         image.cluster.conf().display(),
         keyring.display()
     );
-    take::take(Wish {
-        spec: &spec.parse().expect("an image"),
-        cache: None,
-        steal: false,
-        without_cache: false,
-        lease: Duration::from_secs(20),
-        destage: Destage::Grouped,
-        quiesce_attempts: 4,
-        remember: &mut |_| Ok(()),
-    })
+    take::take(wish(&spec.parse().expect("an image"), &mut |_| Ok(())))
 }
 
 /// A client of a test's own, with these rights on monitors.

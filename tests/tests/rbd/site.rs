@@ -3,6 +3,9 @@
 use crate::cluster::{Cluster, wait_until};
 use crate::shadow::{Shadow, content};
 use crate::writer::request;
+use loligo_ceph::spec::ImageSpec;
+use loligo_ceph::take::{Destage, Wish};
+use loligo_ceph::witness::Witness;
 use loligo_tests::nbd;
 use loligo_tests::server::{Server, Volume, program};
 use serde_json::Value;
@@ -16,6 +19,23 @@ pub(crate) const ESHUTDOWN: u32 = 108;
 
 /// Bytes of an image where a test does not say.
 pub(crate) const SIZE: u64 = 64 << 20;
+
+/// To take the image `spec` bare, with a lease of 20 s, where nobody has it.
+pub(crate) fn wish<'a>(
+    spec: &'a ImageSpec,
+    remember: &'a mut dyn FnMut(&Witness) -> Result<(), String>,
+) -> Wish<'a> {
+    Wish {
+        spec,
+        cache: None,
+        steal: false,
+        without_cache: false,
+        lease: Duration::from_secs(20),
+        destage: Destage::Grouped,
+        quiesce_attempts: 4,
+        remember,
+    }
+}
 
 /// An image in the pool `rbd`.
 #[derive(Debug)]

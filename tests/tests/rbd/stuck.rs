@@ -1,10 +1,9 @@
 //! Claims about OSDs that stop answering while an image is taken: who waits for them can give it up.
 
 use crate::cluster::alone;
-use crate::site::Image;
+use crate::site::{Image, wish};
 use loligo_ceph::bug;
 use loligo_ceph::cut::take_while;
-use loligo_ceph::take::{Destage, Wish};
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -29,17 +28,7 @@ fn in_a_process_of_its_own() {
     let Ok(spec) = std::env::var(IMAGE) else { return };
     let spec = spec.parse().expect("an image");
     let take = |goes_on: &mut dyn FnMut() -> bool| {
-        let wish = Wish {
-            spec: &spec,
-            cache: None,
-            steal: false,
-            without_cache: false,
-            lease: Duration::from_secs(20),
-            destage: Destage::Grouped,
-            quiesce_attempts: 4,
-            remember: &mut |_| Ok(()),
-        };
-        take_while(wish, goes_on).expect("no refusal")
+        take_while(wish(&spec, &mut |_| Ok(())), goes_on).expect("no refusal")
     };
     let hangs = Arc::new(AtomicBool::new(false));
     let told = hangs.clone();
