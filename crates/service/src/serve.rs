@@ -2,8 +2,10 @@
 
 mod alone;
 mod begun;
+mod check;
 pub(crate) mod live;
 mod size;
+mod trouble;
 
 use crate::absent::Absent;
 use crate::app::{App, Info};
@@ -11,7 +13,8 @@ use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
 use crate::core::OpenCore;
-use crate::daemon::entry::{Memory, Status};
+use crate::daemon::entry::Status;
+use crate::daemon::memory::Memory;
 use crate::daemon::state::{CoreNames, LastCache};
 use crate::home::Home;
 use crate::metrics::Scraped;
@@ -22,13 +25,14 @@ use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
 use crate::{cache, core, descriptors, metrics, names, rbd, stats, stop, systemd};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use begun::{Begun, Note, Of, Phase};
+pub(crate) use check::check;
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
 use loligo_cache::Alone;
 use loligo_cache::mode::Mode;
-use loligo_cache::superblock::{MAX_RESERVE, Superblock, valid_line_size};
+use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
 use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
@@ -577,55 +581,4 @@ pub(crate) struct Left {
     pub(crate) image: Option<Held>,
     /// What the cache holds is void.
     pub(crate) void: bool,
-}
-
-pub(crate) fn check(o: &ServeOptions) -> Result<()> {
-    names::check_name(&o.name)?;
-    ensure!(
-        !o.listen.is_empty(),
-        "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
-    );
-    for (i, way) in o.listen.iter().enumerate() {
-        // A port of 0 is another one each time.
-        let fixed = !matches!(way, Way::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
-        let place = way.place();
-        let twice = o.listen[..i].iter().any(|other| other.place() == place);
-        ensure!(!fixed || !twice, "--listen {place} is given twice: once is enough");
-        if let Way::Socket(spec) = way {
-            spec.addr.check(Credentials::guard(o.tls.as_ref()))?;
-        }
-    }
-    let seconds = o.rbd.lease.as_secs();
-    ensure!(
-        (2..=25).contains(&seconds),
-        "a lease of {seconds} s: 2 to 25 seconds are possible; a watch that is not renewed ends after 30"
-    );
-    ensure!(
-        o.rbd.snapshot_deadline.as_secs() <= 3600,
-        "the deadline for snapshots: 0 to 3600 seconds are possible"
-    );
-    ensure!(
-        o.home_offset.is_none() || (o.cache.is_some() && o.core.path().is_some()),
-        "a home offset is for devices and files behind a cache: leave --home-offset out"
-    );
-    let Some(c) = &o.cache else {
-        ensure!(o.params.is_empty(), "a bare core has no tunables: leave them out, or give a cache");
-        return Ok(());
-    };
-    if let Some(n) = c.line_size.filter(|n| !valid_line_size(*n)) {
-        bail!("--line-size {n} is none: use 4k, 8k, 16k, 32k or 64k");
-    }
-    if let Some(n) = c.core_reserve.filter(|n| *n > MAX_RESERVE) {
-        bail!("--core-reserve {n}: 0 to {MAX_RESERVE} percent of the core can be kept back");
-    }
-    if let Some(n) = c.shards.filter(|n| !(1..=loligo_cache::layout::MAX_SHARDS).contains(n)) {
-        bail!("--shards {n}: 1 to {} threads can share a cache", loligo_cache::layout::MAX_SHARDS);
-    }
-    if let Some(n) = c.shards.filter(|n| o.core.is_one_threads() && *n > cache::IMAGE_SHARDS) {
-        bail!("--shards {n}: 1 to {} of them can share an RBD image", cache::IMAGE_SHARDS);
-    }
-    if let Some(why) = o.core.single_shard().filter(|_| c.shards.is_some_and(|n| n > 1)) {
-        bail!("{why}: use it with --shards 1");
-    }
-    Ok(())
 }

@@ -484,8 +484,7 @@ impl Core {
         self.destage.by_window.remove(&job.window);
         if job.probe {
             // It says nothing of what is dirty in its window.
-            self.probed(now, &job);
-            return self.destage.probe.ended();
+            return self.probed(now, &job);
         }
         // What is held back for the clients' sake does not show what the core can do.
         let busy =

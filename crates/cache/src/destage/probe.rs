@@ -51,11 +51,6 @@ impl Probe {
             None => self.again = now + TRICKLE,
         }
     }
-
-    /// The job of the one that was under way has ended.
-    pub(super) fn ended(&mut self) {
-        self.running = false;
-    }
 }
 
 impl Destage {
@@ -133,6 +128,7 @@ impl Core {
             // The rest need not wait for a core that is well.
             d.backoff = d.backoff.min(now);
         }
+        d.probe.running = false;
         d.probe.over(now, job.window(), taken);
     }
 }

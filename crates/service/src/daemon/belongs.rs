@@ -42,11 +42,15 @@ pub(super) fn expected(
 }
 
 /// A crash between the note and the label of an attach leaves a cache through which nobody was served: the label says
-/// so.
-pub(super) fn settle_attach(last: &mut LastCache, core: Option<&Path>) {
-    if last.attaching && core.and_then(|core| home::names_another(core, &last.uuid)) == Some(true) {
+/// so. Whether that is news.
+pub(super) fn settle_attach(last: &mut LastCache, core: Option<&Path>) -> bool {
+    let unserved = last.attaching
+        && last.dirty_bytes != Some(0)
+        && core.and_then(|core| home::names_another(core, &last.uuid)) == Some(true);
+    if unserved {
         last.dirty_bytes = Some(0);
     }
+    unserved
 }
 
 /// Refuses to serve a core bare that lacks what its last cache held.

@@ -1,10 +1,12 @@
 //! One volume of the daemon: a thread that starts it, looks after it and stops it, as it is told.
 
+mod behind;
+
 use super::config::{Leave, VolumeConfig};
-use super::exchange::CacheConfig;
 use super::hook::after_start;
+use super::memory::{Begins, Memory};
 use super::sections::Fault;
-use super::state::{CoreNames, LastCache};
+use super::state::LastCache;
 pub use super::status::Status;
 use super::words::of_file;
 use crate::absent::Absent;
@@ -14,7 +16,7 @@ use crate::control::ControlThread;
 use crate::patience::Standstill;
 use crate::say::{LastWords, say, speak_for};
 use crate::serve::live::After;
-use crate::serve::{GLANCE, LOOK, ServeOptions, Volume};
+use crate::serve::{GLANCE, LOOK, Volume};
 use crate::signals::{StopSignals, Stopper};
 use loligo_cache::units::BLOCK;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,34 +73,6 @@ pub(crate) struct Entry {
     inner: Mutex<Inner>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// What a start is about to serve, and what was known when it was allowed.
-pub(crate) struct Begins<'a> {
-    /// The core, which it has to itself by now.
-    pub(crate) core: &'a CoreNames,
-    /// The cache in front of it; nothing: it is served bare.
-    pub(crate) cache: Option<LastCache>,
-    /// Whatever stands in the way is given up.
-    pub(crate) forced: bool,
-    /// The cache that was asked for.
-    pub(crate) expected: Option<&'a LastCache>,
-}
-
-/// What an entry asks of the daemon it belongs to.
-pub(crate) trait Memory: Send + Sync {
-    /// The options of a start, with what was set by command.
-    fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> anyhow::Result<ServeOptions>;
-    /// Its start is about to serve this, and other caches of the core are void. Durable when this returns, as are the next three.
-    fn begins(&self, name: &str, begins: Begins<'_>) -> anyhow::Result<()>;
-    /// Its cache is like this, or was stopped so.
-    fn cache_is(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
-    /// From now on its cache is what `keys` say.
-    fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> anyhow::Result<()>;
-    /// From now on it has no cache.
-    fn detached(&self, name: &str) -> anyhow::Result<()>;
-    /// `app` is served: changes are to be remembered.
-    fn follow(&self, app: &Arc<App>);
 }
 
 impl Entry {
@@ -292,30 +266,6 @@ impl Entry {
     /// Whether its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
     pub(crate) fn may_be_cut_off(&self) -> bool {
         self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
-    }
-
-    /// Has nobody wait for its thread where that is to end and hangs in a start of which nothing is made, noted or served; in what it may
-    /// hang, where that is so from now on.
-    pub(crate) fn leave_behind(&self) -> Option<String> {
-        if self.is_over() {
-            return None;
-        }
-        let mut inner = self.lock();
-        if inner.wish != Wish::Quit || inner.left_behind {
-            return None;
-        }
-        // Without a stopper it is about to see that it is to end, and begins nothing.
-        if !inner.stopper.as_ref().is_none_or(Stopper::leave_behind) {
-            return None;
-        }
-        inner.left_behind = true;
-        let cache = inner.config.cache.as_ref().map(|c| format!(", cache {}", c.display()));
-        Some(format!("core {}{}", inner.config.core, cache.unwrap_or_default()))
-    }
-
-    /// Whether a stop of the daemon waits for its thread.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        !self.is_over() && !self.lock().left_behind
     }
 
     /// Whether its thread does nothing more.
@@ -639,7 +589,9 @@ enum Ended {
 
 #[cfg(test)]
 mod tests {
+    use super::super::exchange::CacheConfig;
     use super::*;
+    use crate::serve::ServeOptions;
     use anyhow::bail;
     use std::sync::atomic::{AtomicUsize, Ordering};
 

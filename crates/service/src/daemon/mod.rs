@@ -10,6 +10,7 @@ pub mod exchange;
 mod folder;
 mod guard;
 mod hook;
+pub(crate) mod memory;
 mod notes;
 mod pools;
 mod restart;

@@ -1,8 +1,8 @@
 //! What the daemon remembers of its volumes, as they ask for it and change it.
 
 use super::config::{self, Leave, VolumeConfig};
-use super::entry::{Begins, Memory};
 use super::exchange::{CacheConfig, Exchanged};
+use super::memory::{Begins, Memory};
 use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::volumes::Volumes;
 use super::{belongs, lock, pools, void};
@@ -152,12 +152,10 @@ impl Memory for Notes {
         let mut o = effective.options(name, leave)?;
         // A copy: what is asked of the devices may take its time.
         let (core, mut state) = (o.core.names(), lock(&self.state).clone());
-        if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut()) {
-            let before = last.clone();
-            belongs::settle_attach(last, o.core.path());
-            if *last != before {
-                self.is_settled(name, last)?;
-            }
+        if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut())
+            && belongs::settle_attach(last, o.core.path())
+        {
+            self.is_settled(name, last)?;
         }
         let remembered = state.volumes.get(name).cloned().unwrap_or_default();
         match &mut o.cache {

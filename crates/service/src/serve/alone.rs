@@ -6,7 +6,7 @@
 //! daemon's state, or superblocks that are wiped after all, because only a part of the device has failed.
 
 use super::Volume;
-use crate::daemon::entry::Memory;
+use crate::daemon::memory::Memory;
 use crate::daemon::state::LastCache;
 use crate::home::Home;
 use crate::rbd;

@@ -34,11 +34,12 @@
 //! takes too long. Where it does not, and the core has everything, the volume goes on without it as without one that failed (decision
 //! 0028): requests that wait for it are done by the core. Where the core lacks anything the cache stays, and they wait.
 
+use super::trouble::{Trouble, Waited};
 use super::{HeldCache, ServeOptions, Volume};
 use crate::cache;
 use crate::change::Wanted;
-use crate::daemon::entry::Memory;
 use crate::daemon::exchange::CacheConfig;
+use crate::daemon::memory::Memory;
 use crate::daemon::state::LastCache;
 use crate::home::Home;
 use crate::outcome::{Ended, OrRefused};
@@ -69,35 +70,6 @@ pub(crate) enum After {
     Stopping,
     /// It cannot go on: as after a crash, the next start finds what is right.
     Broken,
-}
-
-/// Why a change came to nothing.
-pub(super) enum Trouble {
-    /// Everything is as it was.
-    Kept(anyhow::Error),
-    /// The same, and the volume is to stop.
-    Stop,
-    /// The same, and the cache device answers nothing.
-    Silent,
-    /// The same, but for the daemon's state, which may name the cache that was to be attached.
-    Named(anyhow::Error),
-    /// What was done could not be taken back.
-    Broken(anyhow::Error),
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Trouble {
-    fn from(why: E) -> Trouble {
-        Trouble::Kept(why.into())
-    }
-}
-
-/// What waits for threads says why in words.
-struct Waited(Trouble);
-
-impl From<String> for Waited {
-    fn from(why: String) -> Waited {
-        Waited(Trouble::Kept(anyhow!(why)))
-    }
 }
 
 impl Volume {
@@ -545,10 +517,9 @@ impl Volume {
         let through = self.options.cache.as_ref().is_some_and(|o| !o.mode.is_ahead_of_core());
         let mut backend = Some(backend);
         let done = self.carry_out(Change::attach(None), pause, |v, deed, pause| match deed {
-            // A client's flush may have failed while the cache was made.
+            // A client's flush may have failed while the cache was made: only the engines know.
             Deed::FlushCore => v
                 .ensure_acknowledging()
-                .and_then(|()| v.flush_core())
                 .and_then(|()| v.left.core.backing.sync_io().flush().context("the core cannot be flushed")),
             // Up to the label, a crash leaves a cache through which nobody was served.
             Deed::StateCached => memory.attached(&name, keys, LastCache { attaching: true, ..cache.clone() }),

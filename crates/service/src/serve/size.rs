@@ -1,9 +1,9 @@
 //! A volume that gets larger while it is served, and a share of a pool that gets another size.
 
-use super::live::Trouble;
+use super::trouble::Trouble;
 use super::{LOOK, Volume};
 use crate::core::{Backing, CoreSpec};
-use crate::daemon::entry::Memory;
+use crate::daemon::memory::Memory;
 use crate::outcome::{Ended, OrRefused};
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};

@@ -1,0 +1,32 @@
+//! The ways in which a change of a served volume comes to nothing.
+
+use anyhow::anyhow;
+
+/// Why a change came to nothing.
+pub(super) enum Trouble {
+    /// Everything is as it was.
+    Kept(anyhow::Error),
+    /// The same, and the volume is to stop.
+    Stop,
+    /// The same, and the cache device answers nothing.
+    Silent,
+    /// The same, but for the daemon's state, which may name the cache that was to be attached.
+    Named(anyhow::Error),
+    /// What was done could not be taken back.
+    Broken(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Trouble {
+    fn from(why: E) -> Trouble {
+        Trouble::Kept(why.into())
+    }
+}
+
+/// The same from a wait for threads, which says why in words.
+pub(super) struct Waited(pub(super) Trouble);
+
+impl From<String> for Waited {
+    fn from(why: String) -> Waited {
+        Waited(Trouble::Kept(anyhow!(why)))
+    }
+}
