@@ -1,12 +1,12 @@
 //! The harness itself must be able to fail: a plain pass-through volume is never faulted, and every way to break it is.
 
-use loligo_block::{Answer, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo};
+use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event, Hint, Nanos};
 use loligo_cache::desk::Letter;
 use loligo_sim::config::Config;
 use loligo_sim::engine::{Engine, Parts, Refusal};
 use loligo_sim::life::run;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
 
 /// What a pass-through volume does wrong.
@@ -57,19 +57,65 @@ impl Flaw for GreedyDiscard {
 struct PassThrough<F> {
     size: u64,
     under_way: BTreeMap<u64, (Request, u32)>,
+    /// Tags of flushes, in order; the first one is under way. Of two at once, one alone would be told of a failure.
+    flushes: VecDeque<u64>,
+    /// How a flush failed: what it lost is told once, so none succeeds after it.
+    failed: Option<IoError>,
     flaw: PhantomData<F>,
 }
 
 impl<F: Flaw> PassThrough<F> {
+    fn flush(&mut self, tag: u64, fx: &mut Vec<Effect>) {
+        self.flushes.push_back(tag);
+        if self.flushes.len() == 1 {
+            self.send_flush(fx);
+        }
+    }
+
+    fn send_flush(&mut self, fx: &mut Vec<Effect>) {
+        let Some(&tag) = self.flushes.front() else { return };
+        match self.failed.clone() {
+            None => fx.push(Effect::Io(Dev::Core, Op { tag, offset: 0, kind: OpKind::Flush })),
+            Some(e) => self.done(tag, None, Err(e), fx),
+        }
+    }
+
+    fn done(&mut self, tag: u64, buf: Option<Buf>, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+        if self.flushes.front() == Some(&tag) {
+            self.flushes.pop_front();
+            self.failed = result.as_ref().err().cloned();
+            self.send_flush(fx);
+        }
+        self.end(tag, buf, result, fx);
+    }
+
+    fn end(&mut self, tag: u64, buf: Option<Buf>, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
+        let Some((req, after)) = self.under_way.remove(&tag) else { return };
+        if after > 0 && result.is_ok() {
+            self.under_way.insert(tag, (req, 0));
+            self.flush(tag, fx);
+        } else if req.offset == u64::MAX {
+            fx.push(Effect::Controlled(req.id, result.map_err(|e| e.to_string())));
+        } else if req.id != u64::MAX {
+            let answer = match (&req.kind, buf) {
+                (ReqKind::Read, Some(b)) => Answer::Data([b.freeze()].into_iter().collect()),
+                (ReqKind::Status, _) => {
+                    Answer::Extents(vec![Extent { len: req.len, allocated: true, zero: false }])
+                }
+                _ => Answer::Done,
+            };
+            let result = result.map(|()| answer).map_err(|_| ReqError::Io);
+            fx.push(Effect::Answer(Reply { id: req.id, result }));
+        }
+    }
+
     fn submit(&mut self, mut req: Request, fx: &mut Vec<Effect>) {
         let tag = req.id;
         let mut op = |offset, kind| fx.push(Effect::Io(Dev::Core, Op { tag, offset, kind }));
         let offset = req.offset;
         let mut after = false;
         match &req.kind {
-            ReqKind::Read | ReqKind::Status => {
-                op(offset, OpKind::Read(loligo_block::Buf::alloc(req.len as usize)))
-            }
+            ReqKind::Read | ReqKind::Status => op(offset, OpKind::Read(Buf::alloc(req.len as usize))),
             ReqKind::Write(data) => {
                 let short = if F::WRITES_ONE_SECTOR_SHORT && data.len() > 8192 { 512 } else { 0 };
                 let data = data.slice(0..data.len() - short);
@@ -84,7 +130,7 @@ impl<F: Flaw> PassThrough<F> {
                 op(offset, OpKind::Discard { len: req.len + more });
                 after = req.fua;
             }
-            ReqKind::Flush => op(0, OpKind::Flush),
+            ReqKind::Flush => {}
         }
         let early = (F::ACK_BEFORE_WRITING && matches!(req.kind, ReqKind::Write(_)))
             || (F::FLUSH_DOES_NOTHING && matches!(req.kind, ReqKind::Flush));
@@ -92,7 +138,11 @@ impl<F: Flaw> PassThrough<F> {
             fx.push(Effect::Answer(Reply { id: req.id, result: Ok(Answer::Done) }));
             req.id = u64::MAX;
         }
+        let flush = matches!(req.kind, ReqKind::Flush);
         self.under_way.insert(tag, (req, u32::from(after && !F::FUA_IGNORED)));
+        if flush {
+            self.flush(tag, fx);
+        }
     }
 }
 
@@ -102,7 +152,13 @@ impl<F: Flaw> Engine for PassThrough<F> {
     }
 
     fn open(_: &Config, _: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<Self, Refusal> {
-        Ok(PassThrough { size: core.size(), under_way: BTreeMap::new(), flaw: PhantomData })
+        Ok(PassThrough {
+            size: core.size(),
+            under_way: BTreeMap::new(),
+            flushes: VecDeque::new(),
+            failed: None,
+            flaw: PhantomData,
+        })
     }
 
     fn close(self, _: &Config, _: &mut dyn SyncIo) -> Result<(), String> {
@@ -136,33 +192,9 @@ impl<F: Flaw> Engine for PassThrough<F> {
                 // Management waits for a flush of the core, so that "destaged" and "stopped" hold.
                 let req = Request { id, kind: ReqKind::Flush, offset: u64::MAX, len: 0, fua: false };
                 self.under_way.insert(id, (req, 0));
-                fx.push(Effect::Io(Dev::Core, Op { tag: id, offset: 0, kind: OpKind::Flush }));
+                self.flush(id, fx);
             }
-            Event::Done { tag, buf, result } => {
-                let Some((req, after)) = self.under_way.remove(&tag) else { return };
-                if after > 0 && result.is_ok() {
-                    fx.push(Effect::Io(Dev::Core, Op { tag, offset: 0, kind: OpKind::Flush }));
-                    self.under_way.insert(tag, (req, 0));
-                    return;
-                }
-                if req.offset == u64::MAX {
-                    fx.push(Effect::Controlled(req.id, result.map_err(|e| e.to_string())));
-                } else if req.id != u64::MAX {
-                    let answer = match (&req.kind, buf) {
-                        (ReqKind::Read, Some(b)) => Answer::Data([b.freeze()].into_iter().collect()),
-                        (ReqKind::Status, _) => Answer::Extents(vec![loligo_block::Extent {
-                            len: req.len,
-                            allocated: true,
-                            zero: false,
-                        }]),
-                        _ => Answer::Done,
-                    };
-                    fx.push(Effect::Answer(Reply {
-                        id: req.id,
-                        result: result.map(|()| answer).map_err(|_| ReqError::Io),
-                    }));
-                }
-            }
+            Event::Done { tag, buf, result } => self.done(tag, buf, result, fx),
             Event::Tick => {}
         }
     }
