@@ -55,8 +55,8 @@ pub(crate) struct Chooser {
     length: u32,
     trying: Option<usize>,
     last_end: Nanos,
-    /// The streak of the job that ended last.
-    ended: u32,
+    /// The streak of the job that ended last, and its way.
+    ended: Option<(u32, Way)>,
 }
 
 pub(crate) fn class_of(dirty: usize) -> usize {
@@ -131,9 +131,10 @@ impl Chooser {
     /// the last end is its, if that was one of the same streak: by now others may have begun in another.
     pub(crate) fn ended(&mut self, now: Nanos, way: Way, turn: Turn, dirty: usize, busy: bool) {
         let took = now.saturating_sub(self.last_end);
-        let pure = self.ended == turn.streak && turn.nth > turn.settle;
+        let like = self.ended.is_some_and(|(streak, before)| streak == turn.streak || before == way);
+        let pure = like && turn.nth > turn.settle;
         let measured = busy && self.last_end > 0 && pure && dirty > 0;
-        (self.last_end, self.ended) = (now, turn.streak);
+        (self.last_end, self.ended) = (now, Some((turn.streak, way)));
         if !measured {
             return;
         }
