@@ -9,10 +9,13 @@ const LASTING: Nanos = 60_000_000_000;
 /// Between two looks at all that is refused.
 const LOOK: Nanos = 1_000_000_000;
 
-/// Since when all that is dirty is refused.
+/// Since when all that is dirty is refused, or nothing of it has been taken.
 #[derive(Debug, Default)]
 pub(crate) struct Jam {
     since: Option<Nanos>,
+    /// The first and the newest refusal of something dirty since the core last took any. Clean blocks that it takes, and
+    /// what clients write to it, make no room: they say nothing here.
+    refusals: Option<(Nanos, Nanos)>,
     looked: Option<Nanos>,
     /// It has lasted for [`LASTING`].
     lasts: bool,
@@ -21,7 +24,18 @@ pub(crate) struct Jam {
 impl Jam {
     /// The core has taken something that was dirty, or there is room.
     pub(crate) fn over(&mut self) {
-        (self.since, self.lasts) = (None, false);
+        (self.since, self.refusals, self.lasts) = (None, None, false);
+    }
+
+    /// The core has refused something that is dirty.
+    pub(crate) fn refused(&mut self, now: Nanos) {
+        let first = self.refusals.map_or(now, |(first, _)| first);
+        self.refusals = Some((first, now));
+    }
+
+    /// Whether the core has refused for so long, and goes on: of one that has become silent meanwhile that is not known.
+    fn is_barren(&self, now: Nanos) -> bool {
+        self.refusals.is_some_and(|(first, last)| last - first >= LASTING && now - last < LASTING)
     }
 
     /// When to look again, while somebody waits for room.
@@ -43,11 +57,11 @@ impl Core {
             jam.since = all.then(|| jam.since.unwrap_or(now));
         }
         let jam = &mut self.destage.jam;
-        jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING);
+        jam.lasts = jam.since.is_some_and(|since| now >= since + LASTING) || jam.is_barren(now);
     }
 
-    /// Whether waiting for room is in vain: all that is dirty has been refused by the core for a minute. A core that is frozen takes
-    /// nothing for now.
+    /// Whether waiting for room is in vain: for a minute all that is dirty has been refused, or nothing of it taken while the core
+    /// refused what it was asked for. A core that is frozen takes nothing for now.
     pub(crate) fn is_jammed(&self) -> bool {
         self.destage.jam.lasts && self.freeze.is_none()
     }

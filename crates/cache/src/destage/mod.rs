@@ -128,6 +128,8 @@ pub(crate) struct Destage {
     /// What the core does not take.
     pub(crate) stuck: Stuck,
     jam: Jam,
+    /// Until then no round is made: the last one met nothing but what the core refuses.
+    quiet: Nanos,
     probe: Probe,
     chooser: Chooser,
     pub(crate) pacer: Pacer,
@@ -168,6 +170,7 @@ impl Destage {
             bad: BTreeSet::new(),
             stuck: Stuck::default(),
             jam: Jam::default(),
+            quiet: 0,
             probe: Probe::default(),
             chooser: Chooser::default(),
             pacer: Pacer::default(),
@@ -304,6 +307,12 @@ impl Destage {
         self.pacer.total()
     }
 
+    /// What was refused is to be tried now.
+    fn retry_all(&mut self) {
+        self.quiet = 0;
+        self.stuck.retry_all();
+    }
+
     /// Nothing under way.
     pub(crate) fn idle(&self) -> bool {
         self.jobs.is_empty()
@@ -362,7 +371,7 @@ impl Core {
         let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
         let stopping = self.stopping.is_some();
         let by_age = !hurried && !idle && self.is_low();
-        if (stopping && !hurried) || (by_age && !self.destage.age.is_round()) {
+        if (stopping && !hurried) || (by_age && !self.destage.age.is_round()) || now < self.destage.quiet {
             return;
         }
         // Once round at most: windows that have a job already are met again.
@@ -370,6 +379,7 @@ impl Core {
         let groups = self.cfg.core_groups;
         let mut backlog = self.destage.backlog(groups);
         let most = if groups && !hurried && !idle { self.jobs_beside_clients(now) } else { JOBS };
+        let (mut refused, mut began) = (false, false);
         while self.destage.jobs.len() < most && backlog < AHEAD && look > 0 {
             // Whoever has everything flushed wants it done.
             let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
@@ -384,10 +394,14 @@ impl Core {
                     look = look.saturating_sub(passed);
                     self.destage.sought = self.destage.sought.saturating_add(passed);
                     self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
-                    if !self.destage.by_window.contains_key(&w) {
+                    let dirty = usize::from(self.index.window_dirty(w));
+                    if self.destage.stuck.keeps_all(w, dirty, now) {
+                        refused = true;
+                    } else if !self.destage.by_window.contains_key(&w) {
                         let blocks = self.start_job(now, w, Vec::new(), fx);
                         backlog += blocks.min(if groups { 1 } else { 32 }) as u32;
                         if blocks > 0 {
+                            began = true;
                             self.destage.sought = 0;
                         }
                         if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.params.destage_rate) {
@@ -401,9 +415,13 @@ impl Core {
                     self.destage.age.passed(look);
                     self.destage.sought = self.destage.sought.saturating_add(look);
                     self.search_on(now);
-                    return;
+                    break;
                 }
             }
+        }
+        if refused && !began {
+            // A round over nothing but what waits costs the more the more that is.
+            self.destage.quiet = now + TRICKLE;
         }
     }
 
@@ -490,6 +508,7 @@ impl Core {
             aged,
             d.stuck.deadline(now),
             (d.backoff > now).then_some(d.backoff),
+            (d.quiet > now).then_some(d.quiet),
             (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
             (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),
             held.filter(|at| *at > now),
@@ -512,7 +531,7 @@ impl Core {
         let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
         let from = self.destage.number;
         // Whoever asks for it may have mended the core.
-        self.destage.stuck.retry_all();
+        self.destage.retry_all();
         self.destage.flushes.push(FlushAll {
             id,
             from,

@@ -2,7 +2,7 @@
 //! it again: what it takes that for is told apart from what it refuses.
 
 use super::job::Job;
-use super::{BACKOFF, Destage, JOBS, TRICKLE};
+use super::{BACKOFF, Destage, JOBS, SOON, TRICKLE};
 use crate::api::{Effect, Nanos};
 use crate::core::Core;
 use crate::index::Meta;
@@ -12,7 +12,7 @@ use crate::units::{ALL, WINDOW_BLOCKS};
 const TRIES: u32 = 2;
 /// From then on it is tried again after a second, and ever more seldom.
 const MOST: Nanos = 30_000_000_000;
-/// Slots looked at for a clean block.
+/// Slots looked at in one go for a clean block.
 const LOOK: u32 = 1 << 14;
 
 /// The clean blocks that are written again since writes began to fail.
@@ -27,7 +27,9 @@ pub(crate) struct Probe {
     wait: Nanos,
     /// The slot to look at next.
     cursor: u32,
-    /// No clean block was found.
+    /// Slots looked at since a clean block was last found.
+    sought: u32,
+    /// There is none in any slot.
     without: bool,
 }
 
@@ -82,14 +84,19 @@ impl Core {
             return;
         }
         let found = self.clean_block_to_write();
+        let slots = self.slots.count();
         let probe = &mut self.destage.probe;
-        probe.without = found.is_none();
         match found {
             Some((block, meta)) => {
-                probe.running = true;
+                (probe.running, probe.sought, probe.without) = (true, 0, false);
                 self.start_probe(now, block, meta, fx);
             }
-            None => probe.again = now + BACKOFF,
+            None => {
+                probe.sought = probe.sought.saturating_add(LOOK);
+                // Only once every slot has been looked at it is known that there is none.
+                probe.without = probe.sought >= slots;
+                probe.again = now + if probe.without { BACKOFF } else { SOON };
+            }
         }
     }
 

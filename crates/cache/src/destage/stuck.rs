@@ -53,6 +53,8 @@ struct Window {
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
     windows: BTreeMap<u32, Window>,
+    /// When each of them that waits is tried again.
+    due: BTreeSet<(Nanos, u32)>,
     /// Of those, the ones in which something may be dirty no longer.
     changed: BTreeSet<u32>,
     unreadable: BTreeSet<u32>,
@@ -83,9 +85,12 @@ impl Stuck {
         w.blocks.retain(|b| !taken.contains(b));
         w.blocks.extend(refused);
         w.rest = all;
-        w.again = now + w.wait;
+        let before = std::mem::replace(&mut w.again, now + w.wait);
         w.wait = (w.wait * 2).min(MOST);
         why.clone_into(&mut w.why);
+        let again = w.again;
+        self.due.remove(&(before, window));
+        self.due.insert((again, window));
     }
 
     fn entry(&mut self, now: Nanos, window: u32, successes: u64, why: &str) -> &mut Window {
@@ -105,8 +110,14 @@ impl Stuck {
             w.blocks.retain(|b| !blocks.contains(b));
             w.rest = false;
             if w.blocks.is_empty() {
-                self.windows.remove(&window);
+                self.forget(window);
             }
+        }
+    }
+
+    fn forget(&mut self, window: u32) {
+        if let Some(w) = self.windows.remove(&window) {
+            self.due.remove(&(w.again, window));
         }
     }
 
@@ -150,7 +161,7 @@ impl Stuck {
         let none = w.blocks.is_empty();
         w.blocks.retain(|b| is_dirty(*b));
         if !any || (w.blocks.is_empty() && !none) {
-            self.windows.remove(&window);
+            self.forget(window);
         }
     }
 
@@ -171,14 +182,20 @@ impl Stuck {
         self.windows.get(&window).is_some_and(|w| now < w.again)
     }
 
+    /// Whether none of the `dirty` blocks of `window` is to be tried now. False too where it would have to be looked at.
+    pub(crate) fn keeps_all(&self, window: u32, dirty: usize, now: Nanos) -> bool {
+        self.windows.get(&window).is_some_and(|w| now < w.again && (w.rest || w.blocks.len() >= dirty))
+    }
+
     /// Everything is to be tried now.
     pub(crate) fn retry_all(&mut self) {
         self.windows.values_mut().for_each(|w| w.again = 0);
+        self.due.clear();
     }
 
     /// When the next of them is tried again.
     pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
-        self.windows.values().map(|w| w.again).filter(|at| *at > now).min()
+        self.due.range((now + 1, 0)..).next().map(|(at, _)| *at)
     }
 
     /// A gap of `window` cannot be read: it is not merged any more.

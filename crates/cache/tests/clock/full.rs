@@ -102,3 +102,37 @@ fn a_slow_core_that_refuses_a_block_is_waited_for() {
     let first = ids.iter().find(|id| !w.done.iter().any(|d| d.0 == **id)).copied().expect("one waits");
     assert!(w.wait(first, 3600 * S).is_some() && ok(&w, first));
 }
+
+/// 1,500 windows that the core refuses fill a cache of 32,768 slots. Clean blocks that it takes lie close together in it.
+#[test]
+fn refused_blocks_of_many_windows_hold_nobody_longer() {
+    const WINDOWS: u64 = 1500;
+    let params = Params { destage_age: 0, ..Params::default() };
+    let fast = Model::new(64, 100 * US, US, MS);
+    let mut w = World::new(128 * MIB, (WINDOWS + 64) * MIB, params, fast);
+    for i in 0..2000 {
+        w.write(i % 64 * MIB + i / 64 * 8192, 4096);
+        if i % 64 == 0 {
+            w.pass(MS);
+        }
+    }
+    w.pass(20 * S);
+    w.unwritable.push(THERE..(WINDOWS + 64) * MIB);
+    let (mut sent, mut grew, mut dirty) = (0, 0, 0);
+    while w.done.iter().all(|d| d.2) {
+        while w.done.len() as u64 + 64 > sent - 2000.min(sent) {
+            w.write(THERE + sent % WINDOWS * MIB + sent / WINDOWS * 4096 % MIB, 4096);
+            sent += 1;
+        }
+        w.pass(S / 10);
+        if w.engine.dirty_blocks() > dirty {
+            (grew, dirty) = (w.now, w.engine.dirty_blocks());
+        }
+        assert!(
+            grew == 0 || w.now < grew + 200 * S,
+            "{dirty} blocks are dirty, and writers wait for {} s",
+            (w.now - grew) / S
+        );
+    }
+    assert!(dirty > 30_000, "{dirty} blocks were dirty: it was not full");
+}

@@ -168,7 +168,7 @@ impl Core {
                     self.destage.jam.over();
                 }
                 if down {
-                    self.destage.stuck.retry_all();
+                    self.destage.retry_all();
                 }
             }
             Err(e) => {
@@ -233,6 +233,7 @@ impl Core {
             }
             return;
         };
+        d.jam.refused(now);
         let successes = d.health.successes();
         let known = job.names_all() && d.stuck.are_known(window, &job.refused);
         // A window that failed when others did not, and fails again, says nothing of the core.
