@@ -302,12 +302,12 @@ impl Home {
     }
 }
 
-/// Whether the label before the content of the core at `path` names another cache than `uuid`, or none; nothing where
-/// there is no such label.
-pub(crate) fn names_another(path: &Path, uuid: &str) -> Option<bool> {
+/// The cache that the label at the start of the core at `path` names, which is all zeros for none; nothing where there
+/// is no such label.
+pub(crate) fn named_cache(path: &Path) -> Option<String> {
     let look = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
     let label = HomeLabel::load(&mut SyncFile::new(DeviceFile::open(path, &look).ok()?)).ok()?;
-    Some(label.cache_text() != uuid)
+    Some(label.cache_text())
 }
 
 fn lost(label: &HomeLabel) -> Option<String> {

@@ -41,16 +41,13 @@ pub(super) fn expected(
     own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
 }
 
-/// A crash between the note and the label of an attach leaves a cache through which nobody was served: the label says
-/// so. Whether that is news.
-pub(super) fn settle_attach(last: &mut LastCache, core: Option<&Path>) -> bool {
-    let unserved = last.attaching
+/// Whether nobody was served through `last`, since a crash came between the note and the label of its attach. The label
+/// says so, and only that of its own core counts: a path may lead to another disk.
+pub(super) fn is_unserved(last: &LastCache, core: &CoreNames, path: Option<&Path>) -> bool {
+    last.attaching
         && last.dirty_bytes != Some(0)
-        && core.and_then(|core| home::names_another(core, &last.uuid)) == Some(true);
-    if unserved {
-        last.dirty_bytes = Some(0);
-    }
-    unserved
+        && last.is_surely_of(core)
+        && path.and_then(home::named_cache).is_some_and(|named| named != last.uuid)
 }
 
 /// Refuses to serve a core bare that lacks what its last cache held.
@@ -148,6 +145,7 @@ pub(super) fn refuse_anothers(
 mod tests {
     use super::super::config::{Leave, VolumeConfig};
     use super::*;
+    use loligo_cache::home::HomeLabel;
 
     fn last(uuid: &str, core: &str, dirty_bytes: Option<u64>) -> LastCache {
         LastCache {
@@ -182,6 +180,34 @@ mod tests {
             c.expected = expected("b", &c.path, core, found.as_ref(), state);
         }
         refuse_anothers("b", &options, core, found.as_ref(), state).err().map(|why| why.to_string())
+    }
+
+    #[test]
+    fn only_the_label_of_its_own_core_says_that_nobody_was_served_through_a_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("core");
+        let mut label = HomeLabel {
+            generation: 1,
+            cache: [0xcd; 16],
+            name: "w".into(),
+            home_start: 1 << 20,
+            dirty_bytes: Some(0),
+            through: false,
+        };
+        let mut disk = vec![0; 4 << 20];
+        label.store(&mut disk).unwrap();
+        std::fs::write(&path, disk).unwrap();
+        let core = core("/d/core", &["path:/d/core", "file:1:2:3"]);
+        let unserved = |names: &[&str], uuid: &str, attaching| {
+            let core_names = names.iter().map(|n| (*n).to_owned()).collect();
+            let last = LastCache { core_names, attaching, ..last(uuid, "/d/core", None) };
+            is_unserved(&last, &core, Some(&path))
+        };
+        let own = ["path:/d/core", "file:1:2:3"];
+        assert!(unserved(&own, "ab", true));
+        assert!(!unserved(&own, "ab", false), "its attach came to its end");
+        assert!(!unserved(&own, &"cd".repeat(16), true), "it is named");
+        assert!(!unserved(&["path:/d/core", "file:1:9:3"], "ab", true), "the path leads to another disk");
     }
 
     #[test]

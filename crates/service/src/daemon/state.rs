@@ -89,7 +89,7 @@ pub struct LastCache {
     /// It failed while its core had everything, and the core was changed without it: what it holds is not to be believed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
-    /// It was made for an attach of which nobody knows whether it came to its end: where its core has a label that
+    /// It was made for an attach to a core with a label, and nobody knows whether that came to its end: where the label
     /// does not name it, nobody was served through it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attaching: bool,
