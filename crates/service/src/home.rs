@@ -1,7 +1,6 @@
 //! Cores that begin with a label, so that nobody else finds anything on the raw device, and that remember their cache: before
 //! their content, or in the place of its first block.
 
-use crate::absent::Absent;
 use crate::mark::Mark;
 use crate::say::say;
 use crate::veil::{Saved, Unsettled, settle};
@@ -185,20 +184,17 @@ impl Home {
         self.mark.label().home_start
     }
 
-    /// Refuses to serve the core without a cache, where that may hold what it lacks.
-    pub(crate) fn refuse_bare(&self) -> Result<()> {
+    /// Refuses to serve the core without a cache, where that may hold what it lacks and nobody gives that up by `force`.
+    pub(crate) fn refuse_bare(&self, force: bool) -> Result<()> {
         self.is_settled()?;
         let label = self.mark.label();
-        match lost(&label) {
-            None => Ok(()),
-            Some(lost) => Err(Absent(format!(
-                "the core {} belongs to cache {} of volume '{}', which holds {lost}: serve it through that cache",
-                self.path(),
-                label.cache_text(),
-                label.name
-            ))
-            .into()),
-        }
+        let Some(lost) = lost(&label).filter(|_| !force) else { return Ok(()) };
+        bail!(
+            "the core {} belongs to cache {} of volume '{}', which holds {lost}. Serve it through that cache; --force gives that up",
+            self.path(),
+            label.cache_text(),
+            label.name
+        )
     }
 
     /// Refuses any other cache than the one that the label names, where that may hold what the core lacks; a found label without

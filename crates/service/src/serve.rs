@@ -58,6 +58,8 @@ pub struct ServeOptions {
     pub rbd: RbdOptions,
     /// The cache; `None` exports the core as it is.
     pub cache: Option<CacheOptions>,
+    /// Give up what a cache holds that the core lacks, where that is served without one.
+    pub force: bool,
     /// Where clients come from.
     pub listen: Vec<Way>,
     /// What the block devices among these are like.
@@ -279,7 +281,7 @@ impl Volume {
             None => {
                 signals.passes()?;
                 if let Some(home) = &core.home {
-                    home.refuse_bare()?;
+                    home.refuse_bare(options.force)?;
                 }
                 export.rotational = turns;
                 (Backend::Bare, None, None, None)

@@ -192,3 +192,26 @@ fn a_label_that_a_client_wrote_does_not_say_that_nobody_was_served() {
     site.wait_for("a", "serving");
     daemon.stop().expect("a clean stop");
 }
+
+#[test]
+fn a_bare_start_by_force_gives_up_what_the_label_speaks_of() {
+    let site = Site::new(&[]);
+    labelled(&site, "a");
+    std::fs::remove_file(site.path("a.cache")).expect("lost");
+    let dir = site.dir.path().display();
+    site.configure(&format!("[volume.a]\ncore = \"{dir}/a.core\"\nlisten = [\"unix:{dir}/a.nbd\"]\n"));
+    let daemon = site.daemon();
+    let why = site.wait_for("a", "refused");
+    assert!(why.contains("--force, which gives that up"), "{why}");
+    // Nothing but the label knows of the cache then.
+    daemon.stop().expect("a clean stop");
+    std::fs::remove_dir_all(site.path("state")).expect("forgotten");
+    let daemon = site.daemon();
+    let why = site.wait_for("a", "refused");
+    assert!(why.contains("belongs to cache") && why.contains("--force gives that up"), "{why}");
+    site.ok(&["volume", "start", "a", "--force"]);
+    assert_eq!(site.status("a").0, "serving");
+    site.ok(&["volume", "restart", "a"]);
+    assert_eq!(site.status("a").0, "serving", "it is given up for good");
+    daemon.stop().expect("a clean stop");
+}

@@ -277,6 +277,7 @@ impl VolumeConfig {
                 snapshot_deadline: seconds(self.rbd.snapshot_deadline),
             },
             cache,
+            force: leave.force,
             listen: listen.collect::<Result<_>>()?,
             block: BlockOptions {
                 rotational: self.rotational.parse().map_err(|e| anyhow!("rotational: {e}"))?,
