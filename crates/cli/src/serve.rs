@@ -212,6 +212,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         force: a.force,
         replace: None,
         expected: None,
+        disputed: None,
     });
     loligo_service::serve::run(ServeOptions {
         name: a.name,

@@ -122,6 +122,8 @@ pub struct CacheOptions {
     pub replace: Option<String>,
     /// The cache that this volume was last served through, where that is known.
     pub expected: Option<LastCache>,
+    /// Why the core may be another cache's: asked where nothing in this one can be compared with it.
+    pub disputed: Option<String>,
 }
 
 /// Serves until SIGTERM or SIGINT.

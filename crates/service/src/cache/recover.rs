@@ -226,6 +226,13 @@ fn compare(
             c.untried
         );
     }
+    if let Some(why) = o.disputed.as_ref().filter(|_| c.compared == 0 && dirty > 0 && !o.force) {
+        bail!(
+            "nothing shows that {} is the core that the {dirty} dirty bytes of the cache belong to, and {why}. Give the right \
+             --core; --force takes this one",
+            core.spec
+        );
+    }
     if c.compared == 0 && c.unreadable > 0 {
         let dropped = opened.drop_clean(dev, options).context("clean lines cannot be dropped")?;
         say!(

@@ -261,6 +261,7 @@ impl VolumeConfig {
                 force: leave.force,
                 replace: None,
                 expected: None,
+                disputed: None,
             }),
         };
         let params: Vec<_> = self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect();

@@ -12,6 +12,7 @@ use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 /// What `State` says, kept on disk.
@@ -163,8 +164,11 @@ impl Memory for Notes {
         match &mut o.cache {
             Some(_) => {
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
+                let path = o.core.path().map(Path::to_owned);
                 if let Some(cache) = &mut o.cache {
                     cache.expected = belongs::expected(name, &cache.path, &core, found.as_ref(), &state);
+                    let disputed = |found| belongs::disputed(name, &core, path.as_deref(), found, &state);
+                    cache.disputed = found.as_ref().and_then(disputed);
                 }
                 if !leave.force {
                     belongs::refuse_anothers(name, &o, &core, found.as_ref(), &state)?;

@@ -123,7 +123,8 @@ impl LastCache {
         })
     }
 
-    /// Whether that is so by more than a path.
+    /// Whether that is so by more than a path: a device's lasting name, or the number of a file, which may lie under a
+    /// loop device.
     pub fn is_surely_of(&self, core: &CoreNames) -> bool {
         let is_image = self.core.starts_with("rbd:") && self.core == core.text;
         let lasts = |name: &&String| name.starts_with(DEVICE) || name.starts_with("file:");
