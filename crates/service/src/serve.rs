@@ -289,7 +289,6 @@ impl Volume {
                 (Backend::Bare, None, None, None)
             }
             Some(cache) => {
-                let mut was_clean = false;
                 if let Some(home) = &mut core.home {
                     // Before anything is made or opened: a core is not to be lost for the sake of a start that is refused.
                     let (place, found) = if cache.create { (None, None) } else { cache::peek(cache)? };
@@ -298,7 +297,6 @@ impl Volume {
                     home.settle(place.as_ref().map(|p| &p.file), found.as_ref(), cache.force)?;
                     let attaching = found.as_ref().is_some_and(|sb| cache.was_attaching(sb));
                     home.refuse_other(found.as_ref(), attaching, cache.force)?;
-                    was_clean = found.is_none_or(|sb| sb.clean);
                 }
                 let mut watch = |_: u64, _: u64| match signals.within(Duration::ZERO) {
                     true => Err(cache::CutOff.into()),
@@ -313,7 +311,8 @@ impl Volume {
                 threads = if core.spec.is_one_threads() { 1 } else { opened.cores.len() };
                 let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
                 through = dirty == 0 && !cache.mode.is_ahead_of_core();
-                let finals = was_clean
+                // An image that was taken keeps the mark of this client, as after a crash, and its cache goes with that.
+                let finals = (opened.was_clean && image.is_none())
                     .then(|| (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
                 volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {

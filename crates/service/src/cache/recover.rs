@@ -105,8 +105,9 @@ fn recover_from(
         core_snapshots: core.has_snapshots(),
         ..Devices::of(file.geometry(), core.backing.geometry())
     };
+    let was_clean = opened.was_clean;
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
-    Ok(OpenCache { file, share: None, superblock, cores, made: None })
+    Ok(OpenCache { file, share: None, superblock, cores, was_clean, made: None })
 }
 
 /// Forgets what is cached behind the end that an image had meanwhile, or has by now, and takes its size.

@@ -434,7 +434,7 @@ impl Volume {
             true => Trouble::Stop,
             false => Trouble::Kept(why),
         });
-        let cache::OpenCache { file, share, superblock, cores, made } = opened?;
+        let cache::OpenCache { file, share, superblock, cores, made, .. } = opened?;
         let home_start = superblock.home_start;
         let backend = Backend::Cached { cache: file.clone(), cores, home_start };
         let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
