@@ -147,8 +147,9 @@ pub(crate) struct Args {
     /// Insist on a new cache: refuse one that exists (with --force: replace it)
     #[arg(long, conflicts_with = "bare")]
     create: bool,
-    /// Overwrite foreign data, give up what is damaged, use a core whose content differs
-    #[arg(long, conflicts_with = "bare")]
+    /// Overwrite foreign data, give up what is damaged, use a core whose content differs; with --bare, give up what the
+    /// core's cache holds
+    #[arg(long)]
     force: bool,
     /// Shards of a new cache, each with a thread and a part of core and cache (default 1). An RBD image has one thread for all
     /// of them (default one for each 8 TiB)
@@ -211,6 +212,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         force: a.force,
         replace: None,
         expected: None,
+        disputed: None,
     });
     loligo_service::serve::run(ServeOptions {
         name: a.name,
@@ -223,6 +225,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             snapshot_deadline: a.snapshot_deadline,
         },
         cache,
+        force: a.force,
         listen: a.listen,
         block: BlockOptions { rotational: a.rotational, dev_names: a.dev_name, owner: a.dev_owner },
         tls,

@@ -67,6 +67,8 @@ pub(crate) struct OpenCache {
     pub(crate) share: Option<Arc<Share>>,
     pub(crate) superblock: Superblock,
     pub(crate) cores: Vec<Core>,
+    /// It was found stopped cleanly, or is new.
+    pub(crate) was_clean: bool,
     pub(crate) made: Option<Made>,
 }
 

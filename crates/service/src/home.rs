@@ -1,7 +1,6 @@
 //! Cores that begin with a label, so that nobody else finds anything on the raw device, and that remember their cache: before
 //! their content, or in the place of its first block.
 
-use crate::absent::Absent;
 use crate::mark::Mark;
 use crate::say::say;
 use crate::veil::{Saved, Unsettled, settle};
@@ -185,20 +184,17 @@ impl Home {
         self.mark.label().home_start
     }
 
-    /// Refuses to serve the core without a cache, where that may hold what it lacks.
-    pub(crate) fn refuse_bare(&self) -> Result<()> {
+    /// Refuses to serve the core without a cache, where that may hold what it lacks and nobody gives that up by `force`.
+    pub(crate) fn refuse_bare(&self, force: bool) -> Result<()> {
         self.is_settled()?;
         let label = self.mark.label();
-        match lost(&label) {
-            None => Ok(()),
-            Some(lost) => Err(Absent(format!(
-                "the core {} belongs to cache {} of volume '{}', which holds {lost}: serve it through that cache",
-                self.path(),
-                label.cache_text(),
-                label.name
-            ))
-            .into()),
-        }
+        let Some(lost) = lost(&label).filter(|_| !force) else { return Ok(()) };
+        bail!(
+            "the core {} belongs to cache {} of volume '{}', which holds {lost}. Serve it through that cache; --force gives that up",
+            self.path(),
+            label.cache_text(),
+            label.name
+        )
     }
 
     /// Refuses any other cache than the one that the label names, where that may hold what the core lacks; a found label without
@@ -302,12 +298,12 @@ impl Home {
     }
 }
 
-/// Whether the label before the content of the core at `path` names another cache than `uuid`, or none; nothing where
-/// there is no such label.
-pub(crate) fn names_another(path: &Path, uuid: &str) -> Option<bool> {
+/// The cache that the label at the start of the core at `path` names, which is all zeros for none; nothing where there
+/// is no such label.
+pub(crate) fn named_cache(path: &Path) -> Option<String> {
     let look = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
     let label = HomeLabel::load(&mut SyncFile::new(DeviceFile::open(path, &look).ok()?)).ok()?;
-    Some(label.cache_text() != uuid)
+    Some(label.cache_text())
 }
 
 fn lost(label: &HomeLabel) -> Option<String> {

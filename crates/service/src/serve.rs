@@ -58,6 +58,8 @@ pub struct ServeOptions {
     pub rbd: RbdOptions,
     /// The cache; `None` exports the core as it is.
     pub cache: Option<CacheOptions>,
+    /// Give up what a cache holds that the core lacks, where that is served without one.
+    pub force: bool,
     /// Where clients come from.
     pub listen: Vec<Way>,
     /// What the block devices among these are like.
@@ -120,6 +122,8 @@ pub struct CacheOptions {
     pub replace: Option<String>,
     /// The cache that this volume was last served through, where that is known.
     pub expected: Option<LastCache>,
+    /// Why the core may be another cache's: asked where nothing in this one can be compared with it.
+    pub disputed: Option<String>,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -279,13 +283,12 @@ impl Volume {
             None => {
                 signals.passes()?;
                 if let Some(home) = &core.home {
-                    home.refuse_bare()?;
+                    home.refuse_bare(options.force)?;
                 }
                 export.rotational = turns;
                 (Backend::Bare, None, None, None)
             }
             Some(cache) => {
-                let mut was_clean = false;
                 if let Some(home) = &mut core.home {
                     // Before anything is made or opened: a core is not to be lost for the sake of a start that is refused.
                     let (place, found) = if cache.create { (None, None) } else { cache::peek(cache)? };
@@ -294,7 +297,6 @@ impl Volume {
                     home.settle(place.as_ref().map(|p| &p.file), found.as_ref(), cache.force)?;
                     let attaching = found.as_ref().is_some_and(|sb| cache.was_attaching(sb));
                     home.refuse_other(found.as_ref(), attaching, cache.force)?;
-                    was_clean = found.is_none_or(|sb| sb.clean);
                 }
                 let mut watch = |_: u64, _: u64| match signals.within(Duration::ZERO) {
                     true => Err(cache::CutOff.into()),
@@ -309,7 +311,8 @@ impl Volume {
                 threads = if core.spec.is_one_threads() { 1 } else { opened.cores.len() };
                 let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
                 through = dirty == 0 && !cache.mode.is_ahead_of_core();
-                let finals = was_clean
+                // An image that was taken keeps the mark of this client, as after a crash, and its cache goes with that.
+                let finals = (opened.was_clean && image.is_none())
                     .then(|| (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
                 volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {

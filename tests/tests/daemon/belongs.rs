@@ -1,7 +1,9 @@
 //! A core and its cache belong together, whatever paths and names they are given under.
 
 use crate::site::{CORE, Site};
-use loligo_tests::history::History;
+use loligo_tests::history::{Crash, History};
+use loligo_tests::loops::Loop;
+use loligo_tests::skip;
 
 /// A volume without a cache.
 fn bare(site: &Site, volume: &str, core: &str) -> String {
@@ -148,4 +150,77 @@ fn a_section_does_not_take_the_core_of_a_volume_made_by_command() {
     site.ok(&["volume", "start", "m"]);
     site.verified("m", &mut history, None);
     daemon.stop().expect("a clean stop");
+}
+
+/// Volume 'a', whose cache has nothing but dirty data, and 'c', whose core has a label and everything. They were killed.
+fn dirty_beside_a_labelled_one(site: &Site) -> [History; 2] {
+    let dirty = "params = { destage-low = 90, destage-age = 0 }\n";
+    site.configure(&(site.section("a") + dirty + &site.section("c") + "home-offset = \"1m\"\n"));
+    let (mut a, mut c) = (History::new(CORE), History::new(CORE - (1 << 20)));
+    let daemon = site.daemon();
+    site.load("a").write(&mut a, 0..512, true).expect("written");
+    site.load("c").write(&mut c, 0..512, true).expect("written");
+    site.ok(&["volume", "stop", "c", "--flush"]);
+    daemon.kill().expect("it lived");
+    [a, c]
+}
+
+/// Has the names of both cores lead to the other one.
+fn exchange(site: &Site) {
+    let moves = [("a.core", "third"), ("c.core", "a.core"), ("third", "c.core")];
+    moves.iter().for_each(|(from, to)| std::fs::rename(site.path(from), site.path(to)).expect("moved"));
+}
+
+/// Volume 'a' is refused for `why` by the disk of 'c', which stays as it is, and both are served by their own again.
+fn keeps_to_its_disk(site: &Site, [mut a, mut c]: [History; 2], why: &str) {
+    let disk = std::fs::read(site.path("a.core")).expect("the disk of 'c'");
+    let daemon = site.daemon();
+    let said = site.wait_for("a", "refused");
+    assert!(said.contains(why) && said.contains("of volume 'c'") && said.contains("--force"), "{said}");
+    daemon.stop().expect("a clean stop");
+    assert!(std::fs::read(site.path("a.core")).expect("the disk of 'c'") == disk, "nothing was written");
+    exchange(site);
+    let daemon = site.daemon();
+    site.ok(&["volume", "start", "c"]);
+    site.wait_for("a", "serving");
+    site.verified("a", &mut a, Some(Crash::Killed));
+    site.verified("c", &mut c, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_dirty_cache_does_not_go_to_the_disk_that_its_path_leads_to() {
+    let site = Site::new(&["a", "c"]);
+    let histories = dirty_beside_a_labelled_one(&site);
+    exchange(&site);
+    keeps_to_its_disk(&site, histories, "is the core");
+}
+
+#[test]
+fn a_dirty_cache_does_not_go_to_another_loop_device() {
+    let site = Site::new(&[]);
+    let made = |name: &str| Loop::new(&site.path(&format!("{name}.disk")), CORE, 512);
+    let (a, c) = match made("a").and_then(|a| Ok((a, made("c")?))) {
+        Ok(both) => both,
+        Err(why) => return skip::skip("cores on loop devices that are numbered anew", &why),
+    };
+    for (device, link) in [(&a, "a.core"), (&c, "c.core")] {
+        std::os::unix::fs::symlink(device.path(), site.path(link)).expect("a link");
+    }
+    let histories = dirty_beside_a_labelled_one(&site);
+    exchange(&site);
+    keeps_to_its_disk(&site, histories, "is the core");
+}
+
+#[test]
+fn a_dirty_cache_does_not_go_over_the_label_of_another() {
+    let site = Site::new(&["a", "c"]);
+    let histories = dirty_beside_a_labelled_one(&site);
+    // Copies have other numbers.
+    for name in ["a.core", "c.core"] {
+        std::fs::copy(site.path(name), site.path("copy")).expect("copied");
+        std::fs::rename(site.path("copy"), site.path(name)).expect("moved");
+    }
+    exchange(&site);
+    keeps_to_its_disk(&site, histories, "the label at its start");
 }

@@ -59,9 +59,11 @@ pub(super) fn lasting_name(number: u64) -> Option<(String, u64)> {
     Some((id, read_number(&own.join("start")).unwrap_or(0) * SECTOR))
 }
 
-/// The file under a loop device.
-pub(super) fn backing_file(number: u64) -> Option<PathBuf> {
-    read_text(&folders(number).0.join("loop/backing_file")).map(PathBuf::from)
+/// The file under a loop device, and the byte of it that the device begins at.
+pub(super) fn backing_file(number: u64) -> Option<(PathBuf, u64)> {
+    let folder = folders(number).0.join("loop");
+    let file = read_text(&folder.join("backing_file"))?;
+    Some((file.into(), read_number(&folder.join("offset")).unwrap_or(0)))
 }
 
 /// Has udev look at the device again: it does so by itself only when a writer closes it.

@@ -1,13 +1,14 @@
 //! The names of a file or device, whatever path it is given by.
 
 use super::block;
+use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 /// All names of what is at `path`: two paths that lead to one thing have one of them in common. A link has the name of the file it
 /// leads to; a file has its number, for hard links and moves; a device has what the kernel knows it by, and a loop device the
-/// name of its file. Nothing where nothing is there.
+/// path of its file, and the number of that with the place in it. Nothing where nothing is there.
 ///
 /// A name may come to mean something else (a path, the number of a deleted file): equal names are a reason to ask, not a proof.
 pub fn names_of(path: &Path) -> Vec<String> {
@@ -17,15 +18,24 @@ pub fn names_of(path: &Path) -> Vec<String> {
     let mut names = vec![named(&real)];
     if meta.file_type().is_block_device() {
         names.extend(block::lasting_name(meta.rdev()).map(|(id, offset)| format!("device:{id}+{offset}")));
-        names.extend(block::backing_file(meta.rdev()).map(|file| named(&file)));
-    } else if let Ok(fs) = rustix::fs::statvfs(&real)
-        && fs.f_fsid != 0
-    {
-        // A file system may use a number again; when the file was made tells the two apart.
-        let made = meta.created().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
-        names.push(format!("file:{:x}:{}:{}", fs.f_fsid, meta.ino(), made.map_or(0, |t| t.as_nanos())));
+        if let Some((file, offset)) = block::backing_file(meta.rdev()) {
+            names.push(named(&file));
+            let number = std::fs::metadata(&file).ok().and_then(|meta| numbered(&file, &meta));
+            names
+                .extend(number.map(|number| if offset == 0 { number } else { format!("{number}+{offset}") }));
+        }
+    } else {
+        names.extend(numbered(&real, &meta));
     }
     names
+}
+
+/// The name of a file by its number.
+fn numbered(path: &Path, meta: &Metadata) -> Option<String> {
+    let fs = rustix::fs::statvfs(path).ok().filter(|fs| fs.f_fsid != 0)?;
+    // A file system may use a number again; when the file was made tells the two apart.
+    let made = meta.created().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+    Some(format!("file:{:x}:{}:{}", fs.f_fsid, meta.ino(), made.map_or(0, |t| t.as_nanos())))
 }
 
 #[cfg(test)]

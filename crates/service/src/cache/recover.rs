@@ -105,8 +105,9 @@ fn recover_from(
         core_snapshots: core.has_snapshots(),
         ..Devices::of(file.geometry(), core.backing.geometry())
     };
+    let was_clean = opened.was_clean;
     let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
-    Ok(OpenCache { file, share: None, superblock, cores, made: None })
+    Ok(OpenCache { file, share: None, superblock, cores, was_clean, made: None })
 }
 
 /// Forgets what is cached behind the end that an image had meanwhile, or has by now, and takes its size.
@@ -224,6 +225,13 @@ fn compare(
             c.unreadable + c.compared,
             core.spec,
             c.untried
+        );
+    }
+    if let Some(why) = o.disputed.as_ref().filter(|_| c.compared == 0 && dirty > 0 && !o.force) {
+        bail!(
+            "nothing shows that {} is the core that the {dirty} dirty bytes of the cache belong to, and {why}. Give the right \
+             --core; --force takes this one",
+            core.spec
         );
     }
     if c.compared == 0 && c.unreadable > 0 {

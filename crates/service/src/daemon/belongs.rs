@@ -41,16 +41,13 @@ pub(super) fn expected(
     own.filter(|own| own.lost().is_some()).or_else(renamed).or(own).cloned()
 }
 
-/// A crash between the note and the label of an attach leaves a cache through which nobody was served: the label says
-/// so. Whether that is news.
-pub(super) fn settle_attach(last: &mut LastCache, core: Option<&Path>) -> bool {
-    let unserved = last.attaching
+/// Whether nobody was served through `last`, since a crash came between the note and the label of its attach. The label
+/// says so, and only that of its own core counts: a path may lead to another disk.
+pub(super) fn is_unserved(last: &LastCache, core: &CoreNames, path: Option<&Path>) -> bool {
+    last.attaching
         && last.dirty_bytes != Some(0)
-        && core.and_then(|core| home::names_another(core, &last.uuid)) == Some(true);
-    if unserved {
-        last.dirty_bytes = Some(0);
-    }
-    unserved
+        && last.is_surely_of(core)
+        && path.and_then(home::named_cache).is_some_and(|named| named != last.uuid)
 }
 
 /// Refuses to serve a core bare that lacks what its last cache held.
@@ -123,6 +120,21 @@ pub(super) fn refuse_anothers(
     let (Some(found), Some(cache)) = (found.filter(|found| found.by_size), &options.cache) else {
         return Ok(());
     };
+    // A path that leads to another cache's core by now says less than that core's number.
+    if !is_surely_of(found, core, name, state)
+        && let Some((whose, last)) =
+            others(name, state).chain(left(state)).find(|(_, l)| l.is_surely_of(core))
+    {
+        bail!(
+            "{} holds cache {}, and {} is the core of {whose}, which belongs to cache {} at {}. Give the right core; or start the \
+             volume with --force, which takes this one",
+            cache.path.display(),
+            found.uuid,
+            core.text,
+            last.uuid,
+            last.path.display()
+        )
+    }
     let own = state.volumes.get(name).and_then(|r| r.cache.as_ref());
     if own.is_some_and(|own| own.uuid == found.uuid && own.is_of(core)) {
         return Ok(());
@@ -144,10 +156,36 @@ pub(super) fn refuse_anothers(
     })
 }
 
+/// Whether some volume was served through the cache `found` with this very core, by more than a path.
+fn is_surely_of(found: &Found, core: &CoreNames, name: &str, state: &State) -> bool {
+    let own = state.volumes.get(name).and_then(|r| r.cache.as_ref());
+    let known =
+        own.into_iter().chain(of_others(name, state).map(|(_, last)| last)).chain(state.left.values());
+    known.filter(|last| last.uuid == found.uuid).any(|last| last.is_surely_of(core))
+}
+
+/// Why the core at `path` may be another cache's than `found`, which knows it by the size alone: a label at its start names
+/// one that is known. It counts where neither the number of the core nor its content says anything.
+pub(super) fn disputed(
+    name: &str,
+    core: &CoreNames,
+    path: Option<&Path>,
+    found: &Found,
+    state: &State,
+) -> Option<String> {
+    if !found.by_size || is_surely_of(found, core, name, state) {
+        return None;
+    }
+    let named = home::named_cache(path?).filter(|named| *named != found.uuid)?;
+    let (whose, _) = others(name, state).chain(left(state)).find(|(_, last)| last.uuid == named)?;
+    Some(format!("the label at its start names cache {named} of {whose}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::config::{Leave, VolumeConfig};
     use super::*;
+    use loligo_cache::home::HomeLabel;
 
     fn last(uuid: &str, core: &str, dirty_bytes: Option<u64>) -> LastCache {
         LastCache {
@@ -182,6 +220,34 @@ mod tests {
             c.expected = expected("b", &c.path, core, found.as_ref(), state);
         }
         refuse_anothers("b", &options, core, found.as_ref(), state).err().map(|why| why.to_string())
+    }
+
+    #[test]
+    fn only_the_label_of_its_own_core_says_that_nobody_was_served_through_a_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("core");
+        let mut label = HomeLabel {
+            generation: 1,
+            cache: [0xcd; 16],
+            name: "w".into(),
+            home_start: 1 << 20,
+            dirty_bytes: Some(0),
+            through: false,
+        };
+        let mut disk = vec![0; 4 << 20];
+        label.store(&mut disk).unwrap();
+        std::fs::write(&path, disk).unwrap();
+        let core = core("/d/core", &["path:/d/core", "file:1:2:3"]);
+        let unserved = |names: &[&str], uuid: &str, attaching| {
+            let core_names = names.iter().map(|n| (*n).to_owned()).collect();
+            let last = LastCache { core_names, attaching, ..last(uuid, "/d/core", None) };
+            is_unserved(&last, &core, Some(&path))
+        };
+        let own = ["path:/d/core", "file:1:2:3"];
+        assert!(unserved(&own, "ab", true));
+        assert!(!unserved(&own, "ab", false), "its attach came to its end");
+        assert!(!unserved(&own, &"cd".repeat(16), true), "it is named");
+        assert!(!unserved(&["path:/d/core", "file:1:9:3"], "ab", true), "the path leads to another disk");
     }
 
     #[test]
@@ -242,6 +308,28 @@ mod tests {
             let gone = known.volumes.remove("c").and_then(|r| r.cache).unwrap();
             known.left.insert("cd".into(), gone);
             assert!(said(Some("/ssd/d"), &sdb, Some("cd"), &known).unwrap().contains("that is gone"));
+        }
+    }
+
+    #[test]
+    fn the_number_of_another_caches_core_outvotes_a_path() {
+        let of = |uuid: &str, path: &str, number: &str, dirty| LastCache {
+            core_names: vec![format!("path:{path}"), number.into()],
+            ..last(uuid, path, dirty)
+        };
+        for dirty in [Some(0), Some(4096), None] {
+            let own = of("ab", "/d/1", "file:1:1:1", dirty);
+            let mut known = state(&[("b", own), ("w", of("cd", "/d/2", "file:1:2:1", Some(0)))]);
+            let said = |number: &str, known: &State| {
+                said(Some("/ssd/c"), &core("/d/1", &[number]), Some("ab"), known)
+            };
+            let why = said("file:1:2:1", &known).expect("refused");
+            assert!(why.contains("/d/1 is the core of volume 'w'") && why.contains("--force"), "{why}");
+            assert_eq!(said("file:1:1:1", &known), None, "it is its own");
+            assert_eq!(said("file:9:1:1", &known), None, "mounted anew, it may be its own");
+            let gone = known.volumes.remove("w").and_then(|r| r.cache).unwrap();
+            known.left.insert("cd".into(), gone);
+            assert!(said("file:1:2:1", &known).expect("refused").contains("that is gone"));
         }
     }
 

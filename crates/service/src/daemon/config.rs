@@ -261,6 +261,7 @@ impl VolumeConfig {
                 force: leave.force,
                 replace: None,
                 expected: None,
+                disputed: None,
             }),
         };
         let params: Vec<_> = self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect();
@@ -277,6 +278,7 @@ impl VolumeConfig {
                 snapshot_deadline: seconds(self.rbd.snapshot_deadline),
             },
             cache,
+            force: leave.force,
             listen: listen.collect::<Result<_>>()?,
             block: BlockOptions {
                 rotational: self.rotational.parse().map_err(|e| anyhow!("rotational: {e}"))?,

@@ -12,6 +12,7 @@ use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 /// What `State` says, kept on disk.
@@ -76,12 +77,13 @@ impl Notes {
         lock(&self.state).volumes.get(name).cloned().unwrap_or_default()
     }
 
-    /// What is known by now of the last cache of `name` is `last`: the start asks again once it has the core.
-    fn is_settled(&self, name: &str, last: &LastCache) -> Result<()> {
+    /// Nobody was served through the last cache of `name`, which is `uuid`: the start asks again once it has the core.
+    /// What others have noted of it meanwhile stays.
+    fn is_unserved(&self, name: &str, uuid: &str) -> Result<()> {
         self.edit(|state| {
             let known = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut());
-            if let Some(known) = known.filter(|known| known.uuid == last.uuid) {
-                known.clone_from(last);
+            if let Some(known) = known.filter(|known| known.uuid == uuid) {
+                known.dirty_bytes = Some(0);
             }
             Ok(())
         })
@@ -153,16 +155,20 @@ impl Memory for Notes {
         // A copy: what is asked of the devices may take its time.
         let (core, mut state) = (o.core.names(), lock(&self.state).clone());
         if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut())
-            && belongs::settle_attach(last, o.core.path())
+            && belongs::is_unserved(last, &core, o.core.path())
         {
-            self.is_settled(name, last)?;
+            last.dirty_bytes = Some(0);
+            self.is_unserved(name, &last.uuid)?;
         }
         let remembered = state.volumes.get(name).cloned().unwrap_or_default();
         match &mut o.cache {
             Some(_) => {
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
+                let path = o.core.path().map(Path::to_owned);
                 if let Some(cache) = &mut o.cache {
                     cache.expected = belongs::expected(name, &cache.path, &core, found.as_ref(), &state);
+                    let disputed = |found| belongs::disputed(name, &core, path.as_deref(), found, &state);
+                    cache.disputed = found.as_ref().and_then(disputed);
                 }
                 if !leave.force {
                     belongs::refuse_anothers(name, &o, &core, found.as_ref(), &state)?;
@@ -278,6 +284,20 @@ mod tests {
                 begins(&notes, "m", Some(cache("ab", None)), false).expect_err("it is void").to_string();
             assert!(why.contains("is void"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_cache_that_became_void_meanwhile_stays_void() {
+        let core = CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
+        let dir = tempfile::tempdir().unwrap();
+        let notes = notes(dir.path());
+        let asked = core.cache("/ssd/c".as_ref(), "ab".to_owned(), None, false);
+        notes.cache_is("m", LastCache { attaching: true, ..asked.clone() }).unwrap();
+        begins(&notes, "f", None, true).expect("as ordered");
+        notes.is_unserved("m", &asked.uuid).unwrap();
+        let known = notes.of("m").cache.expect("a cache");
+        assert_eq!((known.void, known.dirty_bytes), (true, Some(0)));
+        assert!(lock(&notes.state).voids.contains_key("ab"));
     }
 
     #[test]

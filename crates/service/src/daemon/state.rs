@@ -89,7 +89,7 @@ pub struct LastCache {
     /// It failed while its core had everything, and the core was changed without it: what it holds is not to be believed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
-    /// It was made for an attach of which nobody knows whether it came to its end: where its core has a label that
+    /// It was made for an attach to a core with a label, and nobody knows whether that came to its end: where the label
     /// does not name it, nobody was served through it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attaching: bool,
@@ -123,7 +123,8 @@ impl LastCache {
         })
     }
 
-    /// Whether that is so by more than a path.
+    /// Whether that is so by more than a path: a device's lasting name, or the number of a file, which may lie under a
+    /// loop device.
     pub fn is_surely_of(&self, core: &CoreNames) -> bool {
         let is_image = self.core.starts_with("rbd:") && self.core == core.text;
         let lasts = |name: &&String| name.starts_with(DEVICE) || name.starts_with("file:");

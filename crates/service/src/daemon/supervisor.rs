@@ -25,7 +25,7 @@ const LEAVES: Duration = Duration::from_secs(5);
 pub struct Reloaded {
     /// What was done, in lines.
     pub done: Vec<String>,
-    /// Sections that are not right, each with its reason: their volumes are as they were, or refused.
+    /// Sections that are not right, or not served, each with its reason: their volumes are as they were, or refused.
     pub refused: Vec<String>,
 }
 
@@ -301,11 +301,14 @@ impl Daemon {
             known.values().filter(|known| !known.from_file && !known.leaving).map(|known| &known.entry);
         let made = made.map(|e| (e.name.clone(), with_overrides(&e.config(), &self.memory.of(&e.name))));
         sections.yield_to(&made.collect(), true);
-        let mut done = Vec::new();
+        let (mut done, mut wrong) = (Vec::new(), Vec::new());
         for (name, volume) in &sections.right.volumes {
-            done.extend(self.reload_one(&turn, known.get(name), name, volume)?);
+            match self.reload_one(&turn, known.get(name), name, volume) {
+                Ok(line) => done.extend(line),
+                // What was done of other sections stays done, and is to be heard of.
+                Err(why) => wrong.push(format!("{name}: its section is not served: {why:#}")),
+            }
         }
-        let mut wrong = Vec::new();
         for (name, fault) in &sections.wrong {
             wrong.push(match known.get(name) {
                 Some(Known { from_file: true, leaving: false, entry }) => {
@@ -316,17 +319,17 @@ impl Daemon {
                     }
                 }
                 Some(_) => refused(name, fault),
-                None => {
-                    self.add_wrong(&turn, name, fault)?;
-                    refused(name, fault)
-                }
+                None => match self.add_wrong(&turn, name, fault) {
+                    Ok(()) => refused(name, fault),
+                    Err(why) => format!("{}; nor is it listed: {why:#}", refused(name, fault)),
+                },
             });
         }
         for (name, known) in known {
             if !known.from_file || known.leaving || sections.has(&name) {
                 continue;
             }
-            if sections.wrong.is_empty() {
+            if wrong.is_empty() {
                 turn.leave(&name);
                 done.push(format!(
                     "{name}: no longer in the file: it is being stopped, and listed until it has"
@@ -394,5 +397,54 @@ impl Daemon {
         entry.define(volume.clone());
         // What is set from now on was set by somebody who had seen this.
         self.memory.is_defined(&entry.name, volume);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::notes::Notes;
+    use super::super::state::StateFile;
+    use super::super::volumes::Volumes;
+    use super::*;
+    use crate::control::ControlThread;
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    #[test]
+    fn a_section_that_cannot_be_served_does_not_hide_what_was_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let config_path = dir.path().join("loligod.toml");
+        let section = |name: &str, mode: &str| {
+            let more = "autostart = false\nlisten = [\"unix:/nowhere/";
+            let cache = format!("cache = \"/nowhere/{name}.cache\"\nmode = \"{mode}\"\n");
+            format!("[volume.{name}]\ncore = \"/nowhere/{name}\"\n{cache}{more}{name}.nbd\"]\n")
+        };
+        std::fs::write(&config_path, section("a", "wb") + &section("gone", "wb")).unwrap();
+        let volumes = Arc::<Volumes>::default();
+        let memory = Arc::new_cyclic(|me| Notes {
+            file: StateFile::at(dir.path()).unwrap(),
+            state: Mutex::default(),
+            writing: Mutex::default(),
+            me: me.clone(),
+            defined: Mutex::default(),
+            plain: Mutex::default(),
+            volumes: volumes.clone(),
+        });
+        let daemon = Daemon {
+            config_path: config_path.clone(),
+            state_dir: dir.path().to_owned(),
+            started: Instant::now(),
+            control: ControlThread::start().unwrap(),
+            memory,
+            volumes,
+        };
+        daemon.begin(&Sections::load(&config_path).unwrap()).unwrap();
+        // Nobody comes from here on.
+        daemon.volumes.close();
+        std::fs::write(&config_path, section("a", "wt") + &section("b", "wb")).unwrap();
+        let Reloaded { done, refused } = daemon.reload().expect("the file is right");
+        assert!(done.len() == 2 && done[0].contains("a: changed") && done[1].contains("gone: "), "{done:?}");
+        assert!(done[1].contains("it stays"), "{done:?}");
+        assert!(refused.len() == 1 && refused[0].contains("b: its section is not served"), "{refused:?}");
     }
 }

@@ -165,6 +165,15 @@ mod tests {
         config.options("v", Leave::default()).unwrap()
     }
 
+    /// The same of a core without a label.
+    fn unlabelled(dir: &Path) -> ServeOptions {
+        let mut o = options(dir, false);
+        o.core = dir.join("plain").display().to_string().parse().unwrap();
+        o.home_offset = None;
+        o.cache.as_mut().unwrap().path = dir.join("plain.cache");
+        o
+    }
+
     /// Tries the start, which fails in `phase` or not at all; what was noted.
     fn start(dir: &Path, phase: Option<Phase>, control: &ControlThread) -> Vec<Option<Option<u64>>> {
         start_as(options(dir, false), phase, control)
@@ -200,11 +209,12 @@ mod tests {
         std::fs::File::create(dir.join("core")).and_then(|f| f.set_len(64 << 20)).unwrap();
         assert_eq!(start(&dir, None, &control), [Some(None)]);
         let label = || std::fs::read(dir.join("core")).unwrap()[..4096].to_vec();
-        let clean = || {
-            let file = loligo_block::DeviceFile::open(dir.join("cache"), &Default::default()).unwrap();
+        let clean_in = |cache: &str| {
+            let file = loligo_block::DeviceFile::open(dir.join(cache), &Default::default()).unwrap();
             let sb = loligo_cache::superblock::Superblock::load(&mut loligo_block::SyncFile::new(file));
             sb.unwrap().clean
         };
+        let clean = || clean_in("cache");
         let says = |raw: &[u8]| loligo_cache::home::HomeLabel::decode(raw).unwrap().dirty_bytes;
         assert_eq!((says(&label()), clean()), (Some(0), true));
         for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Ways] {
@@ -223,6 +233,12 @@ mod tests {
         for phase in [Phase::Kernel, Phase::Label, Phase::Note] {
             start_as(options(&dir, true), Some(phase), &control);
             assert!(head() == before, "{phase:?}: a bare start that failed has changed the label");
+        }
+        std::fs::File::create(dir.join("plain")).and_then(|f| f.set_len(64 << 20)).unwrap();
+        start_as(unlabelled(&dir), None, &control);
+        for phase in [Phase::Kernel, Phase::Label, Phase::Note] {
+            start_as(unlabelled(&dir), Some(phase), &control);
+            assert!(clean_in("plain.cache"), "{phase:?}: a core without a label has its cache as it was");
         }
         start_as(options(&dir, true), None, &control);
         assert!(head() != before, "the core was served without its cache");

@@ -18,11 +18,12 @@
 //!
 //! **Attach.** While clients are served: the device is opened, refused or made an empty cache. Then, with all requests held:
 //! 1. the core is flushed: the new engines know of no write before them that a flush would have to cover;
-//! 2. the daemon's state names the cache as this volume's, as one that may be dirty, and as one that is being
-//!    attached: a crash comes back with it, and it is empty;
+//! 2. the daemon's state names the cache as this volume's, as one that may be dirty, and, where the core has a label,
+//!    as one that is being attached: a crash comes back with it, and it is empty;
 //! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused
 //!    by it. A label that does not name it says that a crash came between the two, and nobody was served through it;
-//! 4. the engines are exchanged, and requests go on.
+//! 4. the engines are exchanged, and requests go on;
+//! 5. the state says no more that the cache is being attached.
 //!
 //! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
 //! name it also where the volume stays bare, so that such a cache is not wiped: it holds nothing that could be believed wrongly.
@@ -433,7 +434,7 @@ impl Volume {
             true => Trouble::Stop,
             false => Trouble::Kept(why),
         });
-        let cache::OpenCache { file, share, superblock, cores, made } = opened?;
+        let cache::OpenCache { file, share, superblock, cores, made, .. } = opened?;
         let home_start = superblock.home_start;
         let backend = Backend::Cached { cache: file.clone(), cores, home_start };
         let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
@@ -459,6 +460,12 @@ impl Volume {
         }
         if let Some(made) = made {
             made.keep();
+        }
+        if self.left.core.home.is_some()
+            && let Some(cache) = self.last_cache()
+        {
+            // The label names it already, which says the same of this core: nothing hangs on this note.
+            let _ = memory.cache_is(&self.options.name, cache);
         }
         let share = self.left.held.as_ref().and_then(|h| h.share.clone());
         if let Some(share) = share {
@@ -521,8 +528,12 @@ impl Volume {
             Deed::FlushCore => v
                 .ensure_acknowledging()
                 .and_then(|()| v.left.core.backing.sync_io().flush().context("the core cannot be flushed")),
-            // Up to the label, a crash leaves a cache through which nobody was served.
-            Deed::StateCached => memory.attached(&name, keys, LastCache { attaching: true, ..cache.clone() }),
+            // Up to the label, a crash leaves a cache through which nobody was served. Without one nothing tells that
+            // crash from a later one: a label that is found then may be what clients wrote, or another disk's.
+            Deed::StateCached => {
+                let attaching = v.left.core.home.is_some();
+                memory.attached(&name, keys, LastCache { attaching, ..cache.clone() })
+            }
             Deed::LabelCached => match &mut v.left.core.home {
                 Some(home) => {
                     let sb = superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
