@@ -5,8 +5,8 @@
 use super::Pause;
 use crate::bug::{Bug, planted};
 use Deed::{
-    Exchange, FlushCore, FlushDirty, LabelCached, LabelClean, LabelDirty, LabelGone, Restore, StateBare,
-    StateCached, StateClean, StateDirty, Stop, Wipe,
+    Exchange, FlushCore, FlushDirty, LabelCached, LabelClean, LabelDirty, LabelGone, NoteVoid, Restore,
+    StateBare, StateCached, StateClean, StateDirty, Stop, Wipe,
 };
 
 /// One deed. The *state* is what is remembered of the volume outside its devices, the *label* what its core says of its cache, if it
@@ -23,6 +23,8 @@ pub enum Deed {
     StateClean,
     /// The cache's superblocks are wiped.
     Wipe,
+    /// It is noted that nobody may believe what the cache holds, whose superblocks take no write.
+    NoteVoid,
     /// The state says that the volume is bare.
     StateBare,
     /// The engines stop.
@@ -61,6 +63,8 @@ pub enum Verdict {
 enum Failure {
     /// This is taken back; where that fails, too, it ends thus.
     Undo(&'static [Deed], Verdict),
+    /// These are done instead of what is left.
+    Instead(&'static [Step]),
     /// Nothing: the change goes on.
     Ignored,
     /// The end.
@@ -79,9 +83,17 @@ const DETACH: &[Step] = &[
     (FlushCore, NOTHING),
     (LabelClean, AS_BEFORE),
     (StateClean, AS_BEFORE),
-    (Wipe, AS_BEFORE),
+    (Wipe, Failure::Instead(DETACH_UNWIPED)),
     (StateBare, Failure::Ignored),
     // One whose core fails a flush is given no other engine. Whatever else fails has nothing that anybody will miss.
+    (Stop, Failure::Fatal),
+    (Exchange, Failure::Fatal),
+];
+
+/// A cache that takes no write can hardly be restored either: clients of a core that is well are not to fail for it.
+const DETACH_UNWIPED: &[Step] = &[
+    (NoteVoid, AS_BEFORE),
+    (StateBare, Failure::Ignored),
     (Stop, Failure::Fatal),
     (Exchange, Failure::Fatal),
 ];
@@ -147,6 +159,10 @@ impl Change {
             self.steps = rest;
             match (failure, done) {
                 (_, Ok(())) | (Failure::Ignored, Err(_)) => {}
+                (Failure::Instead(steps), Err(e)) => {
+                    self.steps = steps;
+                    why = Some(e);
+                }
                 (Failure::Undo(deeds, broken), Err(e)) => {
                     self.undo = Some((*deeds, *broken));
                     why = Some(e);
@@ -199,12 +215,19 @@ mod tests {
         let all = [FlushDirty, FlushCore, LabelClean, StateClean, Wipe, StateBare, Stop, Exchange];
         assert_eq!((&did[..], verdict, ending), (&all[..], Verdict::Done, Ending::Resume));
         assert_eq!(carried_out(detach(), &[FlushCore]).0, [FlushDirty, FlushCore]);
-        for fails in [LabelClean, StateClean, Wipe] {
+        for fails in [LabelClean, StateClean] {
             let (did, verdict, ending) = carried_out(detach(), &[fails]);
             assert!(did.ends_with(&[fails, Restore, StateDirty, LabelDirty]), "{did:?}");
             assert_eq!((verdict, ending), (Verdict::Kept, Ending::Resume));
             assert_eq!(ended(detach(), &[fails, StateDirty]), (Verdict::Broken, Ending::Fail));
         }
+        let (did, verdict, ending) = carried_out(detach(), &[Wipe]);
+        assert!(did.ends_with(&[Wipe, NoteVoid, StateBare, Stop, Exchange]), "{did:?}");
+        assert_eq!((verdict, ending), (Verdict::Done, Ending::Resume));
+        let (did, verdict, _) = carried_out(detach(), &[Wipe, NoteVoid]);
+        assert!(did.ends_with(&[NoteVoid, Restore, StateDirty, LabelDirty]), "{did:?}");
+        assert_eq!(verdict, Verdict::Kept);
+        assert_eq!(ended(detach(), &[Wipe, NoteVoid, Restore]), (Verdict::Broken, Ending::Fail));
         assert_eq!(ended(detach(), &[StateBare]), (Verdict::Done, Ending::Resume));
         for fails in [Stop, Exchange] {
             assert_eq!(ended(detach(), &[fails]), (Verdict::Broken, Ending::Fail));

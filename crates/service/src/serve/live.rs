@@ -277,6 +277,7 @@ impl Volume {
         let mut dev = file.sync_io();
         let mut superblock = Some(superblock.lock().unwrap_or_else(PoisonError::into_inner));
         let name = self.options.name.clone();
+        let mut unwiped = None;
         self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
             Deed::FlushDirty => v.flush_last(),
             Deed::FlushCore => v.flush_core().context("the core cannot be flushed, so the cache stays"),
@@ -288,8 +289,13 @@ impl Volume {
                 let clean = LastCache { dirty_bytes: Some(0), ..cache.clone() };
                 memory.cache_is(&name, clean).context("the cache stays")
             }
-            Deed::Wipe => {
-                engine::wipe(&mut dev).context("the cache cannot be wiped").context("the cache stays")
+            Deed::Wipe => engine::wipe(&mut dev)
+                .inspect_err(|why| unwiped = Some(why.to_string()))
+                .context("the cache cannot be wiped")
+                .context("the cache stays"),
+            Deed::NoteVoid => {
+                let void = LastCache { dirty_bytes: Some(0), void: true, ..cache.clone() };
+                memory.cache_is(&name, void).context("the cache cannot be wiped, and stays")
             }
             Deed::Restore => Ok(superblock.as_mut().map_or(Ok(()), |s| s.store(&mut dev))?),
             Deed::StateDirty => memory.cache_is(&name, cache.clone()),
@@ -302,7 +308,13 @@ impl Volume {
                 v.turn_bare(deed, pause, &cache, memory)
             }
         })?;
-        Ok(self.is_bare(&cache))
+        let done = self.is_bare(&cache);
+        Ok(match unwiped {
+            Some(why) => format!(
+                "{done}. It took no write ({why}), so that its superblocks are still there; the daemon remembers that what it holds is void"
+            ),
+            None => done,
+        })
     }
 
     /// The last dirty blocks.

@@ -163,9 +163,13 @@ impl<E: Engine> Run<E> {
             Deed::LabelClean | Deed::LabelGone => self.note(|n| n.label = false),
             Deed::LabelDirty | Deed::LabelCached => self.note(|n| n.label = true),
             Deed::StateClean => self.note(|n| n.dirty = false),
-            Deed::StateDirty => self.note(|n| n.dirty = true),
+            Deed::StateDirty => self.note(|n| (n.dirty, n.void) = (true, false)),
+            Deed::NoteVoid => {
+                self.w.marks.hit("void without a wipe");
+                self.note(|n| n.void = true)
+            }
             Deed::StateBare => self.note(|n| n.bare = true),
-            Deed::StateCached => self.note(|n| (n.bare, n.dirty) = (false, true)),
+            Deed::StateCached => self.note(|n| (n.bare, n.dirty, n.void) = (false, true, false)),
             Deed::Stop => match self.while_served(&Control::Stop)? {
                 true => Ok(()),
                 false => Err("it could not stop".into()),

@@ -51,7 +51,7 @@ impl<E: Engine> Run<E> {
 
     /// Opens the cache, with crashes in the middle of it. False where it refuses, with reason.
     pub(super) fn start(&mut self) -> Result<bool, Wrong> {
-        if self.w.void {
+        if self.w.void || std::mem::take(&mut self.w.noted.void) {
             self.w.marks.hit("a void cache made anew");
             (self.stopped, self.rotted) = (false, false);
             self.w.cfg.uuid[0] = self.w.cfg.uuid[0].wrapping_add(1);

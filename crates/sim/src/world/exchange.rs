@@ -20,6 +20,8 @@ pub struct Noted {
     pub dirty: bool,
     /// The core's label says so.
     pub label: bool,
+    /// Nobody may believe what it holds.
+    pub void: bool,
 }
 
 /// The gates of all threads.
