@@ -3,10 +3,18 @@
 use crate::site::{CORE, PATIENCE, Site};
 use loligo_tests::server::Server;
 use loligo_tests::skip;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A volume as a file, whose server answers nothing from now on.
 fn stuck(site: &Site) -> Option<(Server, std::path::PathBuf)> {
+    let (server, file) = mounted(site)?;
+    server.signal(libc::SIGSTOP);
+    Some((server, file))
+}
+
+/// A volume as a file.
+fn mounted(site: &Site) -> Option<(Server, std::path::PathBuf)> {
     if let Err(why) = skip::fuse() {
         skip::skip("a core that hangs", &why);
         return None;
@@ -21,7 +29,6 @@ fn stuck(site: &Site) -> Option<(Server, std::path::PathBuf)> {
     let mut server = Server::launch(&run, &args.map(str::to_owned)).expect("it runs");
     server.ready().expect("it gets ready");
     let file = std::fs::read_dir(&mount).expect("a mount").next().expect("a file").expect("an entry").path();
-    server.signal(libc::SIGSTOP);
     Some((server, file))
 }
 
@@ -76,4 +83,55 @@ fn a_second_signal_right_after_a_clean_stop_is_no_failure() {
         let status = daemon.ended().expect("it ends");
         assert!(status.success(), "{status}: {}", daemon.log());
     }
+}
+
+/// A command that hangs as long as a server is stopped.
+struct Hanging(std::process::Child);
+
+impl Hanging {
+    fn begin(site: &Site, args: &[&str]) -> Hanging {
+        let mut child =
+            site.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(child.try_wait().expect("a child").is_none(), "{args:?} does not hang");
+        Hanging(child)
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn commands_that_look_at_a_dead_path_hang_alone() {
+    let site = Site::new(&["a", "b"]);
+    let Some((server, file)) = mounted(&site) else { return };
+    let listen = |name: &str| format!("unix:{}", site.path(&format!("{name}.nbd")).display());
+    let b =
+        format!("[volume.b]\ncore = \"{}\"\nlisten = [\"{}\"]\n", site.path("b.core").display(), listen("b"));
+    site.configure(&format!("{}{b}", site.section("a")));
+    let daemon = site.daemon();
+    site.ok(&["volume", "create", "n", "--core", &file.display().to_string(), "--listen", &listen("n")]);
+    site.ok(&["volume", "stop", "n"]);
+    server.signal(libc::SIGSTOP);
+    // The kernel answers for it a while.
+    std::thread::sleep(Duration::from_millis(1500));
+    let cache = site.path("new.cache").display().to_string();
+    let attach = ["volume", "attach", "b", "--cache", &cache, "--cache-size", "24m", "--mode", "wt"];
+    let other = site.path("a.core").display().to_string();
+    let create = ["volume", "create", "o", "--core", &other, "--listen", &listen("o")];
+    let commands = [&attach[..], &create, &["config", "reload"]].map(|args| Hanging::begin(&site, args));
+    let begun = Instant::now();
+    for what in ["stop", "start", "restart"] {
+        site.ok(&["volume", what, "a", "--timeout", "20"]);
+    }
+    site.ok(&["volume", "delete", "n"]);
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    server.signal(libc::SIGCONT);
+    drop(commands);
+    daemon.stop().expect("a clean stop");
+    server.stop().expect("a clean stop");
 }

@@ -188,7 +188,7 @@ impl Daemon {
     /// What can be refused at once; everything else is said of the change.
     pub(crate) fn attach(&self, name: &str, cache: CacheConfig, force: bool) -> Result<ChangeState> {
         // Nobody else is given the device meanwhile.
-        let _turn = self.volumes.turn();
+        let (_turn, looked) = self.turn_beside([&cache.put(&self.effective(name)?)]);
         let now = self.effective(name)?;
         // By what is served: one that was started without its failed cache is defined with that.
         let entry = self.entry(name)?;
@@ -198,7 +198,7 @@ impl Daemon {
         ensure!(cache.cache.is_some(), "no cache is given");
         let cache = cache.like(CacheConfig::of(&entry.config()));
         let next = cache.put(&now);
-        self.refuse_taken(name, &next, |_| true)?;
+        self.refuse_taken(name, &next, &looked, |_| true)?;
         let options = next.options(name, Leave { force, ..Leave::default() })?;
         self.ask(name, Wanted::Attach(Box::new(options), cache))
     }

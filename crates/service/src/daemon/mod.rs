@@ -10,6 +10,7 @@ pub mod exchange;
 mod folder;
 mod guard;
 mod hook;
+mod looked;
 pub(crate) mod memory;
 mod notes;
 mod pools;
@@ -34,6 +35,7 @@ use config::{Config, Taken, VolumeConfig};
 use entry::{Entry, Status};
 use folder::Folder;
 use loligo_export::ListenAddr;
+use looked::Looked;
 use notes::{Notes, with_overrides};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
@@ -415,15 +417,21 @@ impl Daemon {
         }
     }
 
-    /// Refuses `volume` where it is wrong, or has what another has that `counts`.
-    fn refuse_taken(&self, name: &str, volume: &VolumeConfig, counts: impl Fn(&Entry) -> bool) -> Result<()> {
+    /// Refuses `volume` where it is wrong, or has what another has that `counts`, by the devices that were `looked` at.
+    fn refuse_taken(
+        &self,
+        name: &str,
+        volume: &VolumeConfig,
+        looked: &Looked,
+        counts: impl Fn(&Entry) -> bool,
+    ) -> Result<()> {
         let mut taken = Taken::default();
         for other in self.entries().iter().filter(|other| other.name != name && counts(other)) {
             // What is wrong with another is no matter here.
             let of = with_overrides(&other.config(), &self.memory.of(&other.name));
-            let _ = taken.add_whole(&other.name, &of);
+            let _ = taken.add_whole(&other.name, &of, looked);
         }
-        taken.add_whole(name, volume)
+        taken.add_whole(name, volume, looked)
     }
 }
 

@@ -68,7 +68,7 @@ impl Daemon {
         let made = made.filter_map(|(name, r)| Some((name.clone(), with_overrides(r.made.as_ref()?, r))));
         let mut sections = sections.clone();
         // By their words: a file system that hangs is to hold up nobody's start but of who lies on it.
-        sections.yield_to(&made.collect(), false);
+        sections.yield_to(&made.collect(), None);
         for (name, volume) in &sections.right.volumes {
             self.add(&turn, name, volume.clone(), true)?;
         }
@@ -123,9 +123,7 @@ impl Daemon {
     /// # Errors
     /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
     pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
-        // Paths are looked at for this, and one that hangs is to hang this command alone. It is looked again, with the turn, at what others have by then.
-        self.refuse_taken(name, &volume, |_| true)?;
-        let turn = self.volumes.turn();
+        let (turn, looked) = self.turn_beside([&volume]);
         if let Ok(known) = self.volumes.find(name) {
             ensure!(
                 known.leaving,
@@ -136,7 +134,7 @@ impl Daemon {
                 "volume '{name}' is still being stopped, and leaves then: try again after that ('loligo volume show {name}' says how it is)"
             );
         }
-        self.refuse_taken(name, &volume, |_| true)?;
+        self.refuse_taken(name, &volume, &looked, |_| true)?;
         self.memory
             // What is known of a cache by this name still counts.
             .change(name, |r| {
@@ -294,13 +292,13 @@ impl Daemon {
     pub(crate) fn reload(&self) -> Result<Reloaded> {
         let mut sections = Sections::load(&self.config_path)?;
         sections.be_distinct();
-        let turn = self.volumes.turn();
+        let (turn, looked) = self.turn_beside(sections.right.volumes.values());
         let known: BTreeMap<String, Known> =
             self.volumes.all().into_iter().map(|known| (known.entry.name.clone(), known)).collect();
         let made =
             known.values().filter(|known| !known.from_file && !known.leaving).map(|known| &known.entry);
         let made = made.map(|e| (e.name.clone(), with_overrides(&e.config(), &self.memory.of(&e.name))));
-        sections.yield_to(&made.collect(), true);
+        sections.yield_to(&made.collect(), Some(&looked));
         let mut done = Vec::new();
         for (name, volume) in &sections.right.volumes {
             done.extend(self.reload_one(&turn, known.get(name), name, volume)?);
@@ -335,6 +333,8 @@ impl Daemon {
                 done.push(format!("{name}: no longer in the file: it stays until every section is right"));
             }
         }
+        // Files are read for this, which may hang.
+        drop(turn);
         for entry in self.entries() {
             match (&entry.name, entry.app().map(|app| app.renew_tls())) {
                 (name, Some(Ok(true))) => done.push(format!("{name}: its files for TLS are read again")),
