@@ -1,6 +1,7 @@
 //! What hangs, and is not to keep the daemon from ending.
 
 use crate::site::{CORE, PATIENCE, Site};
+use loligo_tests::line::Line;
 use loligo_tests::server::Server;
 use loligo_tests::skip;
 use std::process::Stdio;
@@ -132,6 +133,75 @@ fn commands_that_look_at_a_dead_path_hang_alone() {
     assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     server.signal(libc::SIGCONT);
     drop(commands);
+    daemon.stop().expect("a clean stop");
+    server.stop().expect("a clean stop");
+}
+
+/// The volume `name` answers at a socket.
+fn answers(site: &Site, socket: &str, name: &str) {
+    let mut line = Line::connect(&site.path(socket), name).expect("a connection");
+    line.flush().expect("an answer");
+}
+
+#[test]
+fn a_volume_whose_start_hangs_can_be_stopped_and_replaced() {
+    let site = Site::new(&["a", "n"]);
+    let Some((server, file)) = mounted(&site) else { return };
+    site.configure(&site.section("a"));
+    let daemon = site.daemon();
+    let listen = format!("unix:{}", site.path("n.nbd").display());
+    let create = |core: &std::path::Path| {
+        let core = core.display().to_string();
+        site.ok(&["volume", "create", "n", "--core", &core, "--listen", &listen]);
+    };
+    create(&file);
+    site.ok(&["volume", "stop", "n"]);
+    server.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(1500));
+    site.ok(&["volume", "start", "n", "--no-wait"]);
+    assert_eq!(site.status("n").0, "starting");
+    site.ok(&["volume", "stop", "n", "--timeout", "20"]);
+    assert_eq!(site.status("n").0, "stopped");
+    assert!(daemon.log().contains("n: warning: its start does not come to an end"), "{}", daemon.log());
+    site.ok(&["volume", "delete", "n"]);
+    create(&site.path("n.core"));
+    site.wait_for("n", "serving");
+    server.signal(libc::SIGCONT);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(site.status("n").0, "serving");
+    answers(&site, "n.nbd", "n");
+    let log = daemon.log();
+    assert_eq!(log.matches("n: serving").count(), 2, "the start that woke serves nobody: {log}");
+    daemon.stop().expect("a clean stop");
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_successor_does_not_wait_for_a_start_that_hangs() {
+    let site = Site::new(&["a"]);
+    let Some((server, file)) = stuck(&site) else { return };
+    std::thread::sleep(Duration::from_millis(1500));
+    // Its files for TLS are read once its devices are known.
+    let file = file.display();
+    let hangs =
+        format!("{}tls = {{ cert = \"{file}\", key = \"{file}\", anonymous = true }}\n", site.section("a"));
+    site.configure(&hangs);
+    let mut daemon = Server::daemon(site.dir.path(), &site.path("loligod.toml")).expect("it runs");
+    let deadline = Instant::now() + PATIENCE;
+    while !site.loligo(&["volume", "list"]).status.success() {
+        assert!(Instant::now() < deadline, "it does not answer");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(site.status("a").0, "starting");
+    site.configure(&site.section("a").replace("[volume.a]", "[volume.b]"));
+    site.ok(&["config", "reload"]);
+    site.wait_for("b", "serving");
+    site.wait_gone("a");
+    daemon.ready().expect("it gets ready");
+    server.signal(libc::SIGCONT);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(site.status("b").0, "serving");
+    answers(&site, "a.nbd", "b");
     daemon.stop().expect("a clean stop");
     server.stop().expect("a clean stop");
 }

@@ -520,19 +520,22 @@ impl Taken {
     }
 }
 
-/// What `volume` cannot have because `other` has it; nothing where both can be served at once.
-pub(super) fn shared(volume: (&str, &VolumeConfig), other: (&str, &VolumeConfig)) -> Option<String> {
+/// What `volume` cannot have because `other` has it, each with its devices as they were looked at; nothing where both can
+/// be served at once.
+pub(super) fn shared(
+    volume: (&str, &VolumeConfig, &Looked),
+    other: (&str, &VolumeConfig, &Looked),
+) -> Option<String> {
     let mut taken = Taken::default();
-    // What is wrong with either by itself is no matter here. Names say most, and no device is asked for them.
+    // What is wrong with either by itself is no matter here. Names say most.
     let _ = taken.add(other.0, other.1);
     things(volume.0, volume.1).ok()?;
     if let Err(why) = taken.add(volume.0, volume.1) {
         return Some(why.to_string());
     }
-    let looked = Looked::at([volume.1, other.1]);
-    Taken::default().add_devices(volume.0, volume.1, &looked).ok()?;
-    let _ = taken.add_devices(other.0, other.1, &looked);
-    taken.add_devices(volume.0, volume.1, &looked).err().map(|why| why.to_string())
+    Taken::default().add_devices(volume.0, volume.1, volume.2).ok()?;
+    let _ = taken.add_devices(other.0, other.1, other.2);
+    taken.add_devices(volume.0, volume.1, volume.2).err().map(|why| why.to_string())
 }
 
 #[cfg(test)]

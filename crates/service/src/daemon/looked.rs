@@ -11,6 +11,7 @@ use super::volumes::Turn;
 use crate::core::CoreSpec;
 use crate::identity::{DeviceId, device_id};
 use crate::pool::PoolSpec;
+use crate::serve::ServeOptions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,13 @@ impl Looked {
     pub(super) fn at<'a>(volumes: impl IntoIterator<Item = &'a VolumeConfig>) -> Looked {
         let mut looked = Looked::default();
         looked.look(volumes.into_iter().flat_map(paths));
+        looked
+    }
+
+    /// Looks at the devices of `options`.
+    pub(super) fn at_those_of(options: &ServeOptions) -> Looked {
+        let mut looked = Looked::default();
+        looked.look(places(&options.core, options.cache.as_ref().map(|cache| cache.path.as_path())));
         looked
     }
 
@@ -48,13 +56,17 @@ impl Looked {
 
 /// Where the devices of `volume` are.
 fn paths(volume: &VolumeConfig) -> Vec<PathBuf> {
-    let core = volume.core.parse::<CoreSpec>().ok();
-    let core = core.as_ref().and_then(CoreSpec::path).map(Path::to_owned);
-    let cache = volume.cache.clone().map(|cache| match PoolSpec::of(&cache) {
+    // One that cannot be read is refused for that.
+    volume.core.parse().map(|core| places(&core, volume.cache.as_deref())).unwrap_or_default()
+}
+
+/// The same of its core and cache.
+fn places(core: &CoreSpec, cache: Option<&Path>) -> Vec<PathBuf> {
+    let cache = cache.map(|cache| match PoolSpec::of(cache) {
         Ok(Some(pool)) => pool.path,
-        _ => cache,
+        _ => cache.to_owned(),
     });
-    core.into_iter().chain(cache).collect()
+    core.path().map(Path::to_owned).into_iter().chain(cache).collect()
 }
 
 impl Daemon {

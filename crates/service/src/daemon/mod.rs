@@ -67,7 +67,7 @@ const BOOT: Duration = Duration::from_secs(900);
 /// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
-/// How long a stop waits for a start that may hang and of which there is nothing to end yet.
+/// How long a stop, of a volume or of the daemon, waits for a start that may hang and of which there is nothing to end yet.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// How the daemon is started.
@@ -177,6 +177,13 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     });
     daemon.begin(&sections)?;
     // Names may have come to mean other devices since the file was checked. Whoever is second is refused; the others are served.
+    let of = daemon.clone();
+    let leave = move || loop {
+        std::thread::sleep(BEAT);
+        of.leave_hanging(HANGS);
+    };
+    // A thread of its own: what is left of such starts may lie where they hang.
+    std::thread::Builder::new().name("hangs".into()).spawn(leave).context("starting a thread")?;
     let look = move || {
         if let Err(why) = sections.right.distinct() {
             say!("warning: {why:#}");
@@ -236,7 +243,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let asked = Instant::now();
     while !daemon.is_over() {
         if asked.elapsed() >= HANGS {
-            daemon.leave_hanging();
+            daemon.leave_hanging(HANGS);
         }
         notify(&[
             NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32),
@@ -250,7 +257,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
                 loligo_log::finish();
                 let _ = kill_process(getpid(), Signal::KILL);
             }
-            daemon.leave_hanging();
+            daemon.leave_hanging(Duration::ZERO);
             daemon.entries().iter().for_each(|e| e.hurry());
         }
     }
@@ -348,10 +355,11 @@ impl Daemon {
         !self.entries().iter().any(|e| e.is_waited_for())
     }
 
-    /// Has the stop wait for no start any more of which nothing is made, noted or served: a device that answers nothing may hold it for ever.
-    fn leave_hanging(&self) {
+    /// Has nobody wait for a start any more that was to stop so long ago, and of which nothing is made, noted or served: a device
+    /// that answers nothing may hold it for ever.
+    fn leave_hanging(&self, after: Duration) {
         for entry in self.entries() {
-            if let Some(what) = entry.leave_behind() {
+            if let Some(what) = entry.leave_behind(after) {
                 say!(
                     "{}: warning: its start does not come to an end ({what}) and is not waited for: nothing was noted or served yet",
                     entry.name

@@ -2,6 +2,7 @@
 
 use super::config::{self, Leave, VolumeConfig};
 use super::exchange::{CacheConfig, Exchanged};
+use super::looked::Looked;
 use super::memory::{Begins, Memory};
 use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::volumes::Volumes;
@@ -80,7 +81,8 @@ impl Notes {
     fn is_settled(&self, name: &str, last: &LastCache) -> Result<()> {
         self.edit(|state| {
             let known = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut());
-            if let Some(known) = known.filter(|known| known.uuid == last.uuid) {
+            // The look may have hung, and another start of that name may have been served meanwhile.
+            if let Some(known) = known.filter(|known| known.uuid == last.uuid && known.attaching) {
                 known.clone_from(last);
             }
             Ok(())
@@ -95,13 +97,21 @@ impl Notes {
     }
 
     /// Has volume `name` wait while one that leaves has what it is to have: one that was renamed in the file, say.
-    /// However long that takes, it comes to its end by itself, and what it says of its cache then is to be known
-    /// first.
+    /// However long that takes, it comes to its end by itself, or is left behind, and what it says of its cache then is
+    /// to be known first.
     fn wait_for_leaving(&self, name: &str, volume: &VolumeConfig) -> Result<()> {
-        for known in self.volumes.all().into_iter().filter(|known| known.leaving) {
-            let (other, used) = (&known.entry.name, known.entry.used());
-            let used = used.map(|used| with_overrides(&used, &self.of(other)));
-            let shared = used.and_then(|used| config::shared((name, volume), (other, &used)));
+        let leaving: Vec<_> = self.volumes.all().into_iter().filter(|known| known.leaving).collect();
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        // Its own devices alone, for which it has to wait anyway: those of another may be why that one hangs.
+        let own = Looked::at([volume]);
+        for known in leaving {
+            let other = &known.entry.name;
+            let shared = known.entry.used().and_then(|(used, looked)| {
+                let used = with_overrides(&used, &self.of(other));
+                config::shared((name, volume, &own), (other, &used, &looked))
+            });
             if let Some(shared) = shared.filter(|_| other != name) {
                 let why = format!("{shared}. '{other}' is being stopped, and this one starts once it has");
                 return Err(Absent(why).into());
@@ -288,5 +298,22 @@ mod tests {
         notes.cache_is("m", core.cache("/ssd/c".as_ref(), "ab".to_owned(), Some(0), false)).unwrap();
         begins(&notes, "f", None, false).expect("nothing is lost");
         assert!(lock(&notes.state).voids.contains_key("ab"));
+    }
+
+    #[test]
+    fn what_a_look_found_that_hung_is_not_noted_over_a_start() {
+        let core = CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
+        let dir = tempfile::tempdir().unwrap();
+        let notes = notes(dir.path());
+        let cache = core.cache("/ssd/c".as_ref(), "ab".to_owned(), None, false);
+        let attaching = LastCache { attaching: true, ..cache.clone() };
+        let unserved = LastCache { dirty_bytes: Some(0), ..attaching.clone() };
+        let dirty = || notes.of("m").cache.unwrap().dirty_bytes;
+        notes.cache_is("m", attaching).unwrap();
+        notes.is_settled("m", &unserved).unwrap();
+        assert_eq!(dirty(), Some(0));
+        begins(&notes, "m", Some(cache), false).unwrap();
+        notes.is_settled("m", &unserved).unwrap();
+        assert_eq!(dirty(), None, "it is served");
     }
 }

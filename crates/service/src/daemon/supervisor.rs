@@ -232,7 +232,7 @@ impl Daemon {
     /// # Errors
     /// Where there is no such volume, or that cannot be remembered.
     pub(crate) fn set_running(&self, name: &str, run: Run) -> Result<Arc<Entry>> {
-        let _turn = self.volumes.turn();
+        let turn = self.volumes.turn();
         let known = self.volumes.find(name)?;
         if known.leaving && matches!(run, Run::Stop { force: true, .. }) {
             known.entry.hurry();
@@ -241,7 +241,11 @@ impl Daemon {
         let entry = self.staying(name)?.entry;
         self.note_running(&entry, matches!(run, Run::Start(_)))?;
         match run {
-            Run::Start(leave) => entry.start(leave),
+            Run::Start(leave) => {
+                let entry = self.renewed(&turn, name)?;
+                entry.start(leave);
+                return Ok(entry);
+            }
             Run::Stop { flush, force } => {
                 entry.stop(flush);
                 if force {
@@ -250,6 +254,19 @@ impl Daemon {
             }
         }
         Ok(entry)
+    }
+
+    /// The volume `name`, with another thread where its own hangs and was left behind.
+    fn renewed(&self, turn: &Turn<'_>, name: &str) -> Result<Arc<Entry>> {
+        let Known { entry, from_file, .. } = self.staying(name)?;
+        if !entry.is_left_behind() || entry.fault().is_some() {
+            return Ok(entry);
+        }
+        turn.leave(name);
+        turn.add(name, from_file, || {
+            Entry::new(name, entry.config(), false, self.memory.clone(), self.control.clone())
+                .context("starting a thread")
+        })
     }
 
     fn note_running(&self, entry: &Entry, run: bool) -> Result<()> {
@@ -264,9 +281,9 @@ impl Daemon {
     pub(crate) fn restart(&self, name: &str) -> Result<Arc<Entry>> {
         // Devices are looked at for this, which may answer late: nobody else's turn is to wait for them.
         self.check_restart(name)?;
-        let _turn = self.volumes.turn();
-        let entry = self.staying(name)?.entry;
-        self.note_running(&entry, true)?;
+        let turn = self.volumes.turn();
+        self.note_running(&self.staying(name)?.entry, true)?;
+        let entry = self.renewed(&turn, name)?;
         entry.restart();
         Ok(entry)
     }
