@@ -439,7 +439,7 @@ impl Entry {
         let expected = options.cache.as_ref().and_then(|c| c.expected.clone());
         let note = |cache: Option<LastCache>| match cache {
             // How a start that failed has left it.
-            Some(cache) if cache.dirty_bytes.is_some() => memory.cache_is(&self.name, cache),
+            Some(cache) if cache.dirty_bytes.is_some() => memory.cache_was(&self.name, cache),
             cache => {
                 let (core, expected) = (&core.names(), expected.as_ref());
                 memory.begins(&self.name, Begins { core, cache, forced: leave.force, expected })
@@ -460,7 +460,7 @@ impl Entry {
             let dirty = stopped.map_err(Ended::Failed)?;
             if let Some(cache) = cache {
                 let cache = LastCache { dirty_bytes: Some(dirty * BLOCK), ..cache };
-                memory.cache_is(&self.name, cache).map_err(Ended::Failed)?;
+                memory.cache_was(&self.name, cache).map_err(Ended::Failed)?;
             }
             let why = match (broken, failed) {
                 (true, _) => "it could not go on after a change: the log says why",
@@ -647,6 +647,12 @@ mod tests {
             Ok(())
         }
         fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn cache_was(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn can_note(&self) -> anyhow::Result<()> {
             Ok(())
         }
         fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 use super::config::{Bytes, Leave, VolumeConfig, Word};
 use super::notes::{Notes, with_overrides};
+use super::pen::Limit;
 use super::state::{LastCache, Remembered};
 use super::{Daemon, lock};
 use crate::change::{ChangeState, Wanted};
@@ -148,7 +149,7 @@ impl Notes {
     pub(super) fn note_attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
         let (config, keys) = (self.plain(name)?, keys.clone());
         let defined = keys.put(&config);
-        self.change(name, |r| {
+        self.change_within(Limit::PAUSED, name, |r| {
             r.exchange(&config, keys);
             r.cache = Some(cache);
         })?;
@@ -160,7 +161,7 @@ impl Notes {
         let config = self.plain(name)?;
         let bare = CacheConfig::default();
         let defined = bare.put(&config);
-        self.change(name, |r| {
+        self.change_within(Limit::PAUSED, name, |r| {
             r.exchange(&config, bare);
             r.forget_cache();
         })?;

@@ -13,6 +13,7 @@ mod hook;
 mod looked;
 pub(crate) mod memory;
 mod notes;
+mod pen;
 mod pools;
 mod restart;
 mod sections;
@@ -37,6 +38,7 @@ use folder::Folder;
 use loligo_export::ListenAddr;
 use looked::Looked;
 use notes::{Notes, with_overrides};
+use pen::Pen;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
@@ -162,7 +164,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         file,
         volumes: volumes.clone(),
         state: Mutex::new(state),
-        writing: Mutex::default(),
+        pen: Pen::default(),
         me: me.clone(),
         defined: Mutex::default(),
         plain: Mutex::default(),
