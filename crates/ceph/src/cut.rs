@@ -65,6 +65,13 @@ impl Cut {
         Ok(())
     }
 
+    /// Sends `what` to whoever waits for it; it comes back where nobody does. Nothing is sent once the attach is given up:
+    /// what was sent before that is heard, and what came later would be dropped unheard with the channel.
+    fn send<T>(&self, says: &Sender<T>, what: T) -> Result<(), T> {
+        let state = lock(&self.0);
+        if state.is_cut { Err(what) } else { says.send(what).map_err(|unheard| unheard.0) }
+    }
+
     /// The attach is given up. Whatever of it is carried out later would be so behind the back of whoever comes next.
     fn cut(&self) {
         let mut state = lock(&self.0);
@@ -119,8 +126,8 @@ pub fn take_while(wish: Wish<'_>, mut goes_on: impl FnMut() -> bool) -> Result<O
         let spec = &spec;
         let wish = Wish { spec, cache, steal, without_cache, destage, quiesce_attempts, lease, remember };
         let taken = take_unless(wish, &given_up);
-        if let Err(unheard) = says.send(Said::Taken(Box::new(taken))) {
-            unheard.0.unheard();
+        if let Err(unheard) = given_up.send(&says, Said::Taken(Box::new(taken))) {
+            unheard.unheard();
         }
     };
     let thread = std::thread::Builder::new().name("rbd-take".to_owned());
@@ -162,5 +169,23 @@ pub fn while_waited_for<T: Send + 'static>(
                 return refuse("a thread that waited for the cluster has ended");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_after_an_attach_was_given_up_goes_back() {
+        let (says, said) = channel();
+        let cut = Cut::default();
+        assert_eq!(cut.send(&says, 1), Ok(()));
+        cut.cut();
+        assert_eq!(cut.send(&says, 2), Err(2), "it would go with the channel");
+        assert_eq!(said.try_iter().collect::<Vec<_>>(), [1]);
+        drop(said);
+        assert_eq!(Cut::default().send(&says, 3), Err(3));
+        assert!(has_left_clients());
     }
 }

@@ -3,7 +3,7 @@
 use crate::attached::{Attached, ImageIdentity, Notice, Parts};
 use crate::bug::{Step, is_left_out, nobody_has_it};
 use crate::cluster::{Cluster, Purpose, WATCH};
-use crate::cut::{Cut, is_given_up};
+use crate::cut::{Cut, is_given_up, leaves_client};
 use crate::ear::Ear;
 use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo};
 use crate::mark::{KEY, Mark};
@@ -253,6 +253,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
             if dirty {
                 // Closing would give the lock back, which is the only witness that nobody else had the image.
                 cluster.silence();
+                leaves_client();
                 // Ending the watch would wait for an answer.
                 std::mem::forget((image, ear));
             }

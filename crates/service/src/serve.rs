@@ -228,6 +228,7 @@ impl Volume {
         let mut options = options;
         options.listen = block::choose(&options.listen);
         let tls = options.tls.as_ref().map(TlsContext::load).transpose()?;
+        signals.goes_on()?;
         let name = names::claim(&options.name)?;
         leaves(signals, name.addr());
         if let Some(path) = &options.stats_json {
@@ -261,6 +262,7 @@ impl Volume {
             }
             listeners.push(listener);
         }
+        signals.goes_on()?;
         // In this order: a refusal further down must let go of the core before the image that it reads can be closed.
         let (mut image, mut core) = match &options.core {
             CoreSpec::Device(spec) => {
@@ -496,6 +498,11 @@ impl Volume {
         let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
         let path = &self.options.cache.as_ref()?.path;
         Some(self.known_as.cache(path, uuid, None, self.alone))
+    }
+
+    /// What it is served by now.
+    pub(crate) fn options(&self) -> &ServeOptions {
+        &self.options
     }
 
     /// Whether the stop writes everything dirty to the core.

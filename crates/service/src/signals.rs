@@ -35,17 +35,15 @@ pub(crate) struct Stopper {
 }
 
 impl Stopper {
-    /// Ends a start that has done nothing yet but look and open, though it hangs; whether that is so.
-    pub(crate) fn leave_behind(&self) -> bool {
+    /// Ends a start that has done nothing yet but look and open, though it hangs: what is to be removed of it; nothing
+    /// where it has done more.
+    pub(crate) fn leave_behind(&self) -> Option<Vec<PathBuf>> {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        if *gate == Gate::Before {
-            *gate = Gate::Closed;
-            let left = self.starting.lock().unwrap_or_else(PoisonError::into_inner).take();
-            for path in left.into_iter().flatten() {
-                let _ = std::fs::remove_file(path);
-            }
+        if *gate == Gate::Passed {
+            return None;
         }
-        *gate == Gate::Closed
+        *gate = Gate::Closed;
+        Some(self.starting.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default())
     }
 
     /// Whether its devices are there, so that its start ends.
@@ -179,6 +177,17 @@ impl StopSignals {
     /// Core and cache are there: what the start does from now on ends.
     pub(crate) fn opened(&self) {
         self.opened.store(true, Ordering::Release);
+    }
+
+    /// Goes on with a start that may have hung.
+    ///
+    /// # Errors
+    /// [`CutOff`] where nobody waits for it any more: another may have begun since, which is to find nothing taken by it.
+    pub(crate) fn goes_on(&self) -> Result<()> {
+        match *self.gate.lock().unwrap_or_else(PoisonError::into_inner) {
+            Gate::Closed => Err(CutOff.into()),
+            Gate::Before | Gate::Passed => Ok(()),
+        }
     }
 
     /// From now on the start makes, writes or notes something, and comes to its end.

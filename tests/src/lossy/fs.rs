@@ -52,6 +52,8 @@ pub enum Part {
     Reads,
     /// Its writes; nothing of them is taken.
     Writes,
+    /// Writes of its first 4 KiB.
+    Start,
     /// Its flushes.
     Flushes,
     /// Everything, as where a device is gone.
@@ -204,7 +206,8 @@ impl Lossy {
         self.wait_while_hung(ino, Part::Writes);
         let number = {
             let mut s = self.lock();
-            if !s.alive(fh) || s.fails(ino, Part::Writes) {
+            let start = offset < 4096 && s.fails(ino, Part::Start);
+            if !s.alive(fh) || s.fails(ino, Part::Writes) || start {
                 return Err(Errno::EIO);
             }
             let number = s.image(ino)?.write(offset, data);

@@ -269,6 +269,28 @@ fn a_cache_that_answers_nothing_is_detached_where_the_core_has_everything_and_no
 }
 
 #[test]
+fn a_cache_whose_superblock_takes_no_write_is_detached() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    under_load(&b.site, "a", &mut history, || {
+        std::thread::sleep(Duration::from_millis(300));
+        b.fs.power().fail("cache", Part::Start);
+        b.site.ok(&["volume", "detach", "a"]);
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    assert!(daemon.words().contains("the daemon remembers that what it holds is void"), "{}", daemon.words());
+    assert_eq!(b.site.stats("a")["mode"], "bare");
+    b.fs.power().mend();
+    daemon.stop().expect("a clean stop");
+    b.site.configure(&b.section("wa"));
+    let daemon = b.site.daemon();
+    assert!(daemon.words().contains("made anew"), "what it holds is void: {}", daemon.words());
+    b.site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_cache_that_answers_nothing_is_kept_where_the_core_lacks_anything_and_a_stop_says_so_and_ends() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);

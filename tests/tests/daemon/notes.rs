@@ -3,6 +3,9 @@
 use crate::site::{CORE, Site};
 use loligo_tests::history::History;
 use loligo_tests::server::Server;
+use std::io::Read;
+use std::process::Stdio;
+use std::time::Duration;
 
 #[test]
 fn a_second_daemon_on_a_state_folder_is_refused() {
@@ -65,5 +68,38 @@ fn a_deleted_volumes_cache_is_void_once_its_core_changes() {
     cached("c");
     site.verified("c", &mut history, None);
     away("c");
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn clients_are_not_held_for_a_state_folder_that_hangs() {
+    let site = Site::new(&["a", "b"]);
+    let at = |name: &str| site.path(name).display().to_string();
+    let (core, listen) = (at("b.core"), at("b.nbd"));
+    let b = format!("[volume.b]\ncore = \"{core}\"\nlisten = [\"unix:{listen}\"]\n");
+    site.configure(&format!("{}{b}", site.section("a")));
+    let daemon = site.daemon();
+    // Who opens it to write waits for a reader.
+    let fifo = site.path("state/state.new");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("it runs").success());
+    let attach = ["volume", "attach", "b", "--cache", &at("b.cache"), "--cache-size", "24m", "--mode", "wt"];
+    for (volume, change) in [("b", &attach[..]), ("a", &["volume", "detach", "a"])] {
+        let mut client = site.line(volume);
+        let mut changing = site.command(change).stderr(Stdio::piped()).spawn().expect("it runs");
+        std::thread::sleep(Duration::from_secs(1));
+        client.flush().expect("an answer");
+        assert!(changing.try_wait().expect("a child").is_none(), "it was not asked of the folder");
+        let mut why = String::new();
+        changing.stderr.take().expect("a pipe").read_to_string(&mut why).expect("text");
+        assert_eq!(changing.wait().expect("a child").code(), Some(3), "{why}");
+        assert!(why.contains("nothing is changed") && why.contains("Mend the file system"), "{why}");
+    }
+    assert!(!site.path("b.cache").exists() && site.show("a")["mode"] == "wb");
+    let reader = std::fs::File::open(&fifo).expect("a reader");
+    std::fs::remove_file(&fifo).expect("removed");
+    site.ok(&attach);
+    site.ok(&["volume", "detach", "a"]);
+    drop(reader);
     daemon.stop().expect("a clean stop");
 }

@@ -1,8 +1,9 @@
 //! The daemon's one file, and the definition of a volume, in TOML as in JSON.
 
+use super::looked::Looked;
 use super::words::of_file;
 use crate::block::BlockOptions;
-use crate::identity::{DeviceId, device_id};
+use crate::identity::DeviceId;
 use crate::names;
 use crate::pool::{CoreName, PoolSpec};
 use crate::profile;
@@ -399,9 +400,9 @@ impl Config {
     /// # Errors
     /// Which is.
     pub fn distinct(&self) -> Result<()> {
-        let mut taken = Taken::default();
+        let (mut taken, looked) = (Taken::default(), Looked::at(self.volumes.values()));
         for (name, volume) in &self.volumes {
-            taken.add_devices(name, volume).with_context(|| format!("[volume.{name}]"))?;
+            taken.add_devices(name, volume, &looked).with_context(|| format!("[volume.{name}]"))?;
         }
         Ok(())
     }
@@ -494,19 +495,19 @@ impl Taken {
     }
 
     /// Both checks.
-    pub(crate) fn add_whole(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+    pub(super) fn add_whole(&mut self, name: &str, volume: &VolumeConfig, looked: &Looked) -> Result<()> {
         self.add(name, volume)?;
-        self.add_devices(name, volume)
+        self.add_devices(name, volume, looked)
     }
 
-    /// Checks the devices of `volume` as they are there now, by whatever names; those that are not there are anybody's.
-    pub(super) fn add_devices(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
+    /// Checks the devices of `volume` as they were `looked` at, by whatever names; those that were not there are anybody's.
+    pub(super) fn add_devices(&mut self, name: &str, volume: &VolumeConfig, looked: &Looked) -> Result<()> {
         let core: CoreSpec = volume.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", volume.core))?;
         let pool = volume.cache.as_deref().map(PoolSpec::of).transpose()?.flatten();
         let cache = pool.as_ref().map(|pool| pool.path.as_path()).or(volume.cache.as_deref());
         let share = pool.as_ref().map(|pool| pool.core.clone());
         for (path, share) in [(core.path(), None), (cache, share)] {
-            let Some((path, id)) = path.and_then(|path| Some((path, device_id(path)?))) else { continue };
+            let Some((path, id)) = path.and_then(|path| Some((path, looked.id(path)?))) else { continue };
             let same = |(other, part, _): &&(DeviceId, Option<CoreName>, String)| {
                 *other == id && (part.is_none() || share.is_none() || *part == share)
             };
@@ -521,18 +522,22 @@ impl Taken {
     }
 }
 
-/// What `volume` cannot have because `other` has it; nothing where both can be served at once.
-pub(super) fn shared(volume: (&str, &VolumeConfig), other: (&str, &VolumeConfig)) -> Option<String> {
+/// What `volume` cannot have because `other` has it, each with its devices as they were looked at; nothing where both can
+/// be served at once.
+pub(super) fn shared(
+    volume: (&str, &VolumeConfig, &Looked),
+    other: (&str, &VolumeConfig, &Looked),
+) -> Option<String> {
     let mut taken = Taken::default();
-    // What is wrong with either by itself is no matter here. Names say most, and no device is asked for them.
+    // What is wrong with either by itself is no matter here. Names say most.
     let _ = taken.add(other.0, other.1);
     things(volume.0, volume.1).ok()?;
     if let Err(why) = taken.add(volume.0, volume.1) {
         return Some(why.to_string());
     }
-    Taken::default().add_devices(volume.0, volume.1).ok()?;
-    let _ = taken.add_devices(other.0, other.1);
-    taken.add_devices(volume.0, volume.1).err().map(|why| why.to_string())
+    Taken::default().add_devices(volume.0, volume.1, volume.2).ok()?;
+    let _ = taken.add_devices(other.0, other.1, other.2);
+    taken.add_devices(volume.0, volume.1, volume.2).err().map(|why| why.to_string())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod behind;
 
 use super::config::{Leave, VolumeConfig};
 use super::hook::after_start;
+use super::looked::Looked;
 use super::memory::{Begins, Memory};
 use super::sections::Fault;
 use super::state::LastCache;
@@ -60,10 +61,14 @@ struct Inner {
     says: LastWords,
     /// Its thread does nothing more.
     over: bool,
+    /// Its start is being looked at, and has nothing open yet.
+    looks: bool,
     /// Its start hangs, and nobody waits for it.
     left_behind: bool,
-    /// The definition that it has its devices by, from the start to the end of the stop.
-    used: Option<VolumeConfig>,
+    /// When it was told to stop last.
+    asked: Instant,
+    /// The definition that it has its devices by, from the start to the end of the stop, and these as it found them.
+    used: Option<(VolumeConfig, Looked)>,
 }
 
 /// One volume of the daemon.
@@ -97,7 +102,9 @@ impl Entry {
             stopper: None,
             says: LastWords::default(),
             over: false,
+            looks: false,
             left_behind: false,
+            asked: Instant::now(),
             used: None,
         };
         let entry = Arc::new(Entry {
@@ -141,8 +148,9 @@ impl Entry {
         self.lock().config.clone()
     }
 
-    /// The definition that it starts, is served or stops by; nothing where it has nothing open.
-    pub(super) fn used(&self) -> Option<VolumeConfig> {
+    /// The definition that it starts, is served or stops by, and its devices as it found them; nothing where it has
+    /// nothing open.
+    pub(super) fn used(&self) -> Option<(VolumeConfig, Looked)> {
         self.lock().used.clone()
     }
 
@@ -191,6 +199,10 @@ impl Entry {
             stopper.ask();
         }
         let before = inner.status.clone();
+        // A second order to stop is no new one.
+        if before != Status::Stopping || matches!(inner.wish, Wish::Run(_)) {
+            inner.asked = Instant::now();
+        }
         // Whoever asked next would otherwise see how it was before the wish.
         match (&wish, &inner.status) {
             (Wish::Run(_), Status::Serving) if anew => inner.status = Status::Stopping,
@@ -205,6 +217,7 @@ impl Entry {
         }
         // Where nothing is started by it, nothing is allowed by it later.
         let idle = matches!(wish, Wish::Run(_)) && !anew && before == Status::Serving;
+        inner.left_behind &= !matches!(wish, Wish::Run(_));
         inner.anew |= anew;
         inner.wish = wish;
         if idle {
@@ -249,10 +262,10 @@ impl Entry {
         }
     }
 
-    /// Takes back that it is to stop for good; it is stopped then. False where its thread has ended.
+    /// Takes back that it is to stop for good; it is stopped then. False where its thread has ended, or hangs.
     pub(crate) fn stay(&self) -> bool {
         let mut inner = self.lock();
-        if inner.over {
+        if inner.over || inner.left_behind {
             return false;
         }
         if inner.wish == Wish::Quit {
@@ -277,11 +290,12 @@ impl Entry {
         thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until its thread does nothing more, or for `limit`; whether that is so.
+    /// Waits until its thread does nothing more, or nobody waits for that, or for `limit`; whether that is so.
     pub(crate) fn ends_within(&self, limit: Duration) -> bool {
         let inner = self.lock();
-        let waiting = self.changed.wait_timeout_while(inner, limit, |i| !i.over);
-        waiting.unwrap_or_else(PoisonError::into_inner).0.over
+        let is_there = |i: &mut Inner| !i.over && !i.left_behind;
+        let waiting = self.changed.wait_timeout_while(inner, limit, is_there);
+        !is_there(&mut waiting.unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
@@ -336,6 +350,7 @@ impl Entry {
                     return Entry::end(&mut inner, &self.changed);
                 }
                 inner.anew = false;
+                inner.looks = matches!(inner.wish, Wish::Run(_));
                 let now = (inner.wish.clone(), inner.wishes, inner.config.clone());
                 // This start alone has what is allowed, in whatever way it ends, by a panic too.
                 inner.allow_no_more();
@@ -355,7 +370,9 @@ impl Entry {
                 self.set(Status::Starting);
             }
             let begun = Instant::now();
-            match self.serve(&config, leave, seen, memory, control) {
+            let served = self.serve(&config, leave, seen, memory, control);
+            self.lock().looks = false;
+            match served {
                 Ok(()) => {}
                 // Something else is wanted by now, and is done next.
                 Err(Ended::Refused(why)) if why.is::<CutOff>() => {}
@@ -405,6 +422,8 @@ impl Entry {
     ) -> Result<(), Ended> {
         let refused = Ended::Refused;
         let options = memory.options(&self.name, config, leave).map_err(refused)?;
+        // Nothing is open yet: if one of them hangs, nobody else need wait for this one.
+        let looked = Looked::at_those_of(&options);
         let (signals, stopper) = StopSignals::driven();
         {
             let mut inner = self.lock();
@@ -413,14 +432,14 @@ impl Entry {
             if inner.wishes != seen {
                 return Ok(());
             }
-            inner.stopper = Some(stopper);
-            inner.used = Some(config.clone());
+            (inner.stopper, inner.looks) = (Some(stopper), false);
+            inner.used = Some((config.clone(), looked));
         }
         let core = options.core.clone();
         let expected = options.cache.as_ref().and_then(|c| c.expected.clone());
         let note = |cache: Option<LastCache>| match cache {
             // How a start that failed has left it.
-            Some(cache) if cache.dirty_bytes.is_some() => memory.cache_is(&self.name, cache),
+            Some(cache) if cache.dirty_bytes.is_some() => memory.cache_was(&self.name, cache),
             cache => {
                 let (core, expected) = (&core.names(), expected.as_ref());
                 memory.begins(&self.name, Begins { core, cache, forced: leave.force, expected })
@@ -441,7 +460,7 @@ impl Entry {
             let dirty = stopped.map_err(Ended::Failed)?;
             if let Some(cache) = cache {
                 let cache = LastCache { dirty_bytes: Some(dirty * BLOCK), ..cache };
-                memory.cache_is(&self.name, cache).map_err(Ended::Failed)?;
+                memory.cache_was(&self.name, cache).map_err(Ended::Failed)?;
             }
             let why = match (broken, failed) {
                 (true, _) => "it could not go on after a change: the log says why",
@@ -452,6 +471,14 @@ impl Entry {
         });
         self.lock().has_nothing();
         served
+    }
+
+    /// Finds its devices again, which `volume` has open.
+    fn has_devices_of(&self, volume: &Volume) {
+        let found = Looked::at_those_of(volume.options());
+        if let Some((_, looked)) = &mut self.lock().used {
+            *looked = found;
+        }
     }
 
     /// Whether its stop is to write everything dirty to the core first, while it is served: only a stop for good is in a hurry.
@@ -497,6 +524,8 @@ impl Entry {
         }
         self.changed.notify_all();
         say!("serving");
+        // The start may have made its cache.
+        self.has_devices_of(volume);
         after_start(&config.after_start);
         let mut next = Instant::now() + LOOK;
         let (mut after, mut flush, mut hurried) = (After::Served, None, false);
@@ -528,6 +557,7 @@ impl Entry {
             }
             if let Some(wanted) = volume.app.changes.take() {
                 after = volume.change(wanted, memory, signals);
+                self.has_devices_of(volume);
             }
             if after == After::Served
                 && let Err(why) = volume.glance()
@@ -545,7 +575,16 @@ impl Entry {
 impl Inner {
     /// Neither served nor about to be.
     fn has_nothing(&mut self) {
-        (self.app, self.stopper, self.used) = (None, None, None);
+        (self.app, self.stopper, self.used, self.looks) = (None, None, None, false);
+    }
+
+    /// It is to stop, and has not.
+    fn is_ending(&self) -> bool {
+        match self.wish {
+            Wish::Quit => true,
+            Wish::Stop { .. } => self.status == Status::Stopping,
+            Wish::Run(_) | Wish::Refuse(_) => false,
+        }
     }
 
     /// Takes back what was allowed: it was for one start.
@@ -608,6 +647,12 @@ mod tests {
             Ok(())
         }
         fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn cache_was(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn can_note(&self) -> anyhow::Result<()> {
             Ok(())
         }
         fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {

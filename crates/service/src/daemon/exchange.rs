@@ -2,6 +2,7 @@
 
 use super::config::{Bytes, Leave, VolumeConfig, Word};
 use super::notes::{Notes, with_overrides};
+use super::pen::Limit;
 use super::state::{LastCache, Remembered};
 use super::{Daemon, lock};
 use crate::change::{ChangeState, Wanted};
@@ -148,7 +149,7 @@ impl Notes {
     pub(super) fn note_attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
         let (config, keys) = (self.plain(name)?, keys.clone());
         let defined = keys.put(&config);
-        self.change(name, |r| {
+        self.change_within(Limit::PAUSED, name, |r| {
             r.exchange(&config, keys);
             r.cache = Some(cache);
         })?;
@@ -160,7 +161,7 @@ impl Notes {
         let config = self.plain(name)?;
         let bare = CacheConfig::default();
         let defined = bare.put(&config);
-        self.change(name, |r| {
+        self.change_within(Limit::PAUSED, name, |r| {
             r.exchange(&config, bare);
             r.forget_cache();
         })?;
@@ -188,7 +189,7 @@ impl Daemon {
     /// What can be refused at once; everything else is said of the change.
     pub(crate) fn attach(&self, name: &str, cache: CacheConfig, force: bool) -> Result<ChangeState> {
         // Nobody else is given the device meanwhile.
-        let _turn = self.volumes.turn();
+        let (_turn, looked) = self.turn_beside([&cache.put(&self.effective(name)?)]);
         let now = self.effective(name)?;
         // By what is served: one that was started without its failed cache is defined with that.
         let entry = self.entry(name)?;
@@ -198,7 +199,7 @@ impl Daemon {
         ensure!(cache.cache.is_some(), "no cache is given");
         let cache = cache.like(CacheConfig::of(&entry.config()));
         let next = cache.put(&now);
-        self.refuse_taken(name, &next, |_| true)?;
+        self.refuse_taken(name, &next, &looked, |_| true)?;
         let options = next.options(name, Leave { force, ..Leave::default() })?;
         self.ask(name, Wanted::Attach(Box::new(options), cache))
     }

@@ -23,14 +23,18 @@ pub(crate) struct Begins<'a> {
 pub(crate) trait Memory: Send + Sync {
     /// The options of a start, with what was set by command.
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> anyhow::Result<ServeOptions>;
-    /// Its start is about to serve this, and other caches of the core are void. Durable when this returns, as are the next three.
+    /// Its start is about to serve this, and other caches of the core are void. Durable when this returns, as are the next four.
     fn begins(&self, name: &str, begins: Begins<'_>) -> anyhow::Result<()>;
-    /// Its cache is like this, or was stopped so.
+    /// Its cache is like this. Requests of clients wait for this and the next two, and no longer than for its limit.
     fn cache_is(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
     /// From now on its cache is what `keys` say.
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> anyhow::Result<()>;
     /// From now on it has no cache.
     fn detached(&self, name: &str) -> anyhow::Result<()>;
+    /// Its cache was stopped so, and no client waits.
+    fn cache_was(&self, name: &str, cache: LastCache) -> anyhow::Result<()>;
+    /// Whether something can be noted: refuses what would have to be taken back.
+    fn can_note(&self) -> anyhow::Result<()>;
     /// `app` is served: changes are to be remembered.
     fn follow(&self, app: &Arc<App>);
 }

@@ -10,8 +10,10 @@ pub mod exchange;
 mod folder;
 mod guard;
 mod hook;
+mod looked;
 pub(crate) mod memory;
 mod notes;
+mod pen;
 mod pools;
 mod restart;
 mod sections;
@@ -34,7 +36,9 @@ use config::{Config, Taken, VolumeConfig};
 use entry::{Entry, Status};
 use folder::Folder;
 use loligo_export::ListenAddr;
+use looked::Looked;
 use notes::{Notes, with_overrides};
+use pen::Pen;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
@@ -65,7 +69,7 @@ const BOOT: Duration = Duration::from_secs(900);
 /// What systemd is asked for while volumes start or stop, beyond what it grants anyway.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
-/// How long a stop waits for a start that may hang and of which there is nothing to end yet.
+/// How long a stop, of a volume or of the daemon, waits for a start that may hang and of which there is nothing to end yet.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// How the daemon is started.
@@ -160,7 +164,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         file,
         volumes: volumes.clone(),
         state: Mutex::new(state),
-        writing: Mutex::default(),
+        pen: Pen::default(),
         me: me.clone(),
         defined: Mutex::default(),
         plain: Mutex::default(),
@@ -175,6 +179,13 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     });
     daemon.begin(&sections)?;
     // Names may have come to mean other devices since the file was checked. Whoever is second is refused; the others are served.
+    let of = daemon.clone();
+    let leave = move || loop {
+        std::thread::sleep(BEAT);
+        of.leave_hanging(HANGS);
+    };
+    // A thread of its own: what is left of such starts may lie where they hang.
+    std::thread::Builder::new().name("hangs".into()).spawn(leave).context("starting a thread")?;
     let look = move || {
         if let Err(why) = sections.right.distinct() {
             say!("warning: {why:#}");
@@ -234,7 +245,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
     let asked = Instant::now();
     while !daemon.is_over() {
         if asked.elapsed() >= HANGS {
-            daemon.leave_hanging();
+            daemon.leave_hanging(HANGS);
         }
         notify(&[
             NotifyState::ExtendTimeoutUsec(MORE_TIME.as_micros() as u32),
@@ -248,7 +259,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
                 loligo_log::finish();
                 let _ = kill_process(getpid(), Signal::KILL);
             }
-            daemon.leave_hanging();
+            daemon.leave_hanging(Duration::ZERO);
             daemon.entries().iter().for_each(|e| e.hurry());
         }
     }
@@ -346,10 +357,11 @@ impl Daemon {
         !self.entries().iter().any(|e| e.is_waited_for())
     }
 
-    /// Has the stop wait for no start any more of which nothing is made, noted or served: a device that answers nothing may hold it for ever.
-    fn leave_hanging(&self) {
+    /// Has nobody wait for a start any more that was to stop so long ago, and of which nothing is made, noted or served: a device
+    /// that answers nothing may hold it for ever.
+    fn leave_hanging(&self, after: Duration) {
         for entry in self.entries() {
-            if let Some(what) = entry.leave_behind() {
+            if let Some(what) = entry.leave_behind(after) {
                 say!(
                     "{}: warning: its start does not come to an end ({what}) and is not waited for: nothing was noted or served yet",
                     entry.name
@@ -415,15 +427,21 @@ impl Daemon {
         }
     }
 
-    /// Refuses `volume` where it is wrong, or has what another has that `counts`.
-    fn refuse_taken(&self, name: &str, volume: &VolumeConfig, counts: impl Fn(&Entry) -> bool) -> Result<()> {
+    /// Refuses `volume` where it is wrong, or has what another has that `counts`, by the devices that were `looked` at.
+    fn refuse_taken(
+        &self,
+        name: &str,
+        volume: &VolumeConfig,
+        looked: &Looked,
+        counts: impl Fn(&Entry) -> bool,
+    ) -> Result<()> {
         let mut taken = Taken::default();
         for other in self.entries().iter().filter(|other| other.name != name && counts(other)) {
             // What is wrong with another is no matter here.
             let of = with_overrides(&other.config(), &self.memory.of(&other.name));
-            let _ = taken.add_whole(&other.name, &of);
+            let _ = taken.add_whole(&other.name, &of, looked);
         }
-        taken.add_whole(name, volume)
+        taken.add_whole(name, volume, looked)
     }
 }
 

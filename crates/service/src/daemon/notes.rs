@@ -2,7 +2,9 @@
 
 use super::config::{self, Leave, VolumeConfig};
 use super::exchange::{CacheConfig, Exchanged};
+use super::looked::Looked;
 use super::memory::{Begins, Memory};
+use super::pen::{InHand, Limit, Pen};
 use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::volumes::Volumes;
 use super::{belongs, lock, pools, void};
@@ -10,10 +12,13 @@ use crate::absent::Absent;
 use crate::app::{App, Change};
 use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
 /// What `State` says, kept on disk.
 #[derive(Debug)]
@@ -23,8 +28,8 @@ pub(super) struct Notes {
     pub(super) volumes: Arc<Volumes>,
     /// Held for a look: who lists volumes does not wait for a disk.
     pub(super) state: Mutex<State>,
-    /// Held while the next state is made and stored.
-    pub(super) writing: Mutex<()>,
+    /// In hand while the next state is made and stored.
+    pub(super) pen: Pen,
     pub(super) me: Weak<Notes>,
     /// What definitions say by now, so that a value set by command knows what it stands in for.
     pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
@@ -33,23 +38,80 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Changes what is remembered, durably or not at all, unless `edit` refuses.
-    fn edit(&self, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
-        let _writing = lock(&self.writing);
+    /// Changes what is remembered, durably or not at all, unless `edit` refuses. A file system that has not answered within
+    /// `limit` is not waited for any longer.
+    fn edit_within(&self, limit: Limit, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+        let until = Instant::now() + limit.0;
+        let pen = self.pen.take(until).ok_or_else(|| self.is_silent(limit))?;
         let now = lock(&self.state).clone();
         let mut next = now.clone();
         edit(&mut next)?;
-        if next != now || self.file.is_uncertain() {
-            let failed = |why: anyhow::Error| Ended::with(Outcome::Failed, format!("{why:#}"));
-            self.file.store(&next).map_err(failed)?;
-            *lock(&self.state) = next;
+        if next == now && !self.file.is_uncertain() {
+            return Ok(());
         }
-        Ok(())
+        self.write(next, pen, until, limit)
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+        self.edit_within(Limit::PATIENT, edit)
+    }
+
+    /// Has `next` stored by a thread, which is left behind where that takes too long: what it writes counts no more then, and is
+    /// written over as soon as its file system answers.
+    fn write(&self, next: State, pen: InHand, until: Instant, limit: Limit) -> Result<()> {
+        let me = self.me.upgrade().context("the daemon ends")?;
+        let ((says, said), over) = (channel(), Arc::new(AtomicBool::new(false)));
+        let is_over = over.clone();
+        let work = move || {
+            let stored = me.file.store(&next);
+            if is_over.swap(true, Ordering::AcqRel) {
+                me.file.doubt();
+                let now = lock(&me.state).clone();
+                // Failing that, the next note is stored in any case.
+                let _ = me.file.store(&now);
+            } else {
+                if stored.is_ok() {
+                    *lock(&me.state) = next;
+                }
+                // Before anybody is told, who may go on to the next note.
+                drop(pen);
+                let _ = says.send(stored);
+            }
+        };
+        let failed = |why: anyhow::Error| Ended::with(Outcome::Failed, format!("{why:#}"));
+        std::thread::Builder::new().name("notes".into()).spawn(work).context("starting a thread")?;
+        let stored = match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(stored) => stored,
+            // It is just about to say so.
+            Err(_) if over.swap(true, Ordering::AcqRel) => said.recv().context("a note failed")?,
+            Err(_) => return Err(self.is_silent(limit)),
+        };
+        Ok(stored.map_err(failed)?)
+    }
+
+    /// Nothing was heard of a note within `limit`.
+    fn is_silent(&self, Limit(limit): Limit) -> anyhow::Error {
+        let (path, s) = (self.file.path().display(), limit.as_secs());
+        Ended::with(
+            Outcome::Failed,
+            format!("{path} cannot be written: its file system has not answered for {s} s"),
+        )
+        .into()
     }
 
     /// Changes what is remembered of `name`, durably or not at all.
     pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut state::Remembered)) -> Result<()> {
-        self.edit(|state| {
+        self.change_within(Limit::PATIENT, name, change)
+    }
+
+    /// The same, within `limit`.
+    pub(super) fn change_within(
+        &self,
+        limit: Limit,
+        name: &str,
+        change: impl FnOnce(&mut state::Remembered),
+    ) -> Result<()> {
+        self.edit_within(limit, |state| {
             changed(state, name, change);
             Ok(())
         })
@@ -82,7 +144,8 @@ impl Notes {
     fn is_unserved(&self, name: &str, uuid: &str) -> Result<()> {
         self.edit(|state| {
             let known = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut());
-            if let Some(known) = known.filter(|known| known.uuid == uuid) {
+            // The look may have hung, and another start of that name may have been served meanwhile.
+            if let Some(known) = known.filter(|known| known.uuid == uuid && known.attaching) {
                 known.dirty_bytes = Some(0);
             }
             Ok(())
@@ -97,19 +160,35 @@ impl Notes {
     }
 
     /// Has volume `name` wait while one that leaves has what it is to have: one that was renamed in the file, say.
-    /// However long that takes, it comes to its end by itself, and what it says of its cache then is to be known
-    /// first.
+    /// However long that takes, it comes to its end by itself, or is left behind, and what it says of its cache then is
+    /// to be known first.
     fn wait_for_leaving(&self, name: &str, volume: &VolumeConfig) -> Result<()> {
-        for known in self.volumes.all().into_iter().filter(|known| known.leaving) {
-            let (other, used) = (&known.entry.name, known.entry.used());
-            let used = used.map(|used| with_overrides(&used, &self.of(other)));
-            let shared = used.and_then(|used| config::shared((name, volume), (other, &used)));
+        let leaving: Vec<_> = self.volumes.all().into_iter().filter(|known| known.leaving).collect();
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        // Its own devices alone, for which it has to wait anyway: those of another may be why that one hangs.
+        let own = Looked::at([volume]);
+        for known in leaving {
+            let other = &known.entry.name;
+            let shared = known.entry.used().and_then(|(used, looked)| {
+                let used = with_overrides(&used, &self.of(other));
+                config::shared((name, volume, &own), (other, &used, &looked))
+            });
             if let Some(shared) = shared.filter(|_| other != name) {
                 let why = format!("{shared}. '{other}' is being stopped, and this one starts once it has");
                 return Err(Absent(why).into());
             }
         }
         Ok(())
+    }
+
+    fn note_cache(&self, limit: Limit, name: &str, cache: LastCache) -> Result<()> {
+        self.edit_within(limit, |state| {
+            refuse_void(state, &cache)?;
+            changed(state, name, |r| r.cache = Some(cache));
+            Ok(())
+        })
     }
 
     fn note(&self, name: &str, change: &Change) -> Result<()> {
@@ -203,12 +282,29 @@ impl Memory for Notes {
         })
     }
 
-    fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
-        self.edit(|state| {
-            refuse_void(state, &cache)?;
-            changed(state, name, |r| r.cache = Some(cache));
-            Ok(())
+    fn can_note(&self) -> Result<()> {
+        let limit = Limit::PAUSED;
+        let until = Instant::now() + limit.0;
+        let written = self.pen.take(until).ok_or_else(|| self.is_silent(limit)).and_then(|pen| {
+            let now = lock(&self.state).clone();
+            self.write(now, pen, until, limit)
+        });
+        written.map_err(|why| {
+            let dir = self.file.path().parent().unwrap_or(Path::new("/")).display();
+            let why = format!(
+                "nothing is changed, because it could not be remembered: {why:#}. Mend the file system of {dir}, or give the daemon \
+                 another state-dir, which must not lie on the volume itself; then try again"
+            );
+            Ended::refused(why).into()
         })
+    }
+
+    fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
+        self.note_cache(Limit::PAUSED, name, cache)
+    }
+
+    fn cache_was(&self, name: &str, cache: LastCache) -> Result<()> {
+        self.note_cache(Limit::PATIENT, name, cache)
     }
 
     fn attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
@@ -251,7 +347,7 @@ mod tests {
         Arc::new_cyclic(|me| Notes {
             file: StateFile::at(dir).unwrap(),
             state: Mutex::default(),
-            writing: Mutex::default(),
+            pen: Pen::default(),
             me: me.clone(),
             defined: Mutex::default(),
             plain: Mutex::default(),
@@ -308,5 +404,47 @@ mod tests {
         notes.cache_is("m", core.cache("/ssd/c".as_ref(), "ab".to_owned(), Some(0), false)).unwrap();
         begins(&notes, "f", None, false).expect("nothing is lost");
         assert!(lock(&notes.state).voids.contains_key("ab"));
+    }
+
+    #[test]
+    fn what_a_look_found_that_hung_is_not_noted_over_a_start() {
+        let core = CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
+        let dir = tempfile::tempdir().unwrap();
+        let notes = notes(dir.path());
+        let cache = core.cache("/ssd/c".as_ref(), "ab".to_owned(), None, false);
+        let attaching = LastCache { attaching: true, ..cache.clone() };
+        let dirty = || notes.of("m").cache.unwrap().dirty_bytes;
+        notes.cache_is("m", attaching).unwrap();
+        notes.is_unserved("m", "ab").unwrap();
+        assert_eq!(dirty(), Some(0));
+        begins(&notes, "m", Some(cache), false).unwrap();
+        notes.is_unserved("m", "ab").unwrap();
+        assert_eq!(dirty(), None, "it is served");
+    }
+
+    #[test]
+    fn a_note_that_hangs_is_given_up_and_puts_nothing_over_a_later_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = notes(dir.path());
+        let run = |name: &str, limit| {
+            let limit = Limit(std::time::Duration::from_millis(limit));
+            notes.change_within(limit, name, |r| r.run = Some(false))
+        };
+        run("a", 10_000).unwrap();
+        // Who opens it to write waits for a reader.
+        let fifo = dir.path().join("state.new");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        for name in ["b", "c"] {
+            let why = run(name, 100).expect_err("it hangs").to_string();
+            assert!(why.contains("has not answered"), "{why}");
+        }
+        assert_eq!(lock(&notes.state).volumes.len(), 1, "neither counts");
+        let reader = std::fs::File::options().read(true).open(&fifo).unwrap();
+        std::fs::remove_file(&fifo).unwrap();
+        run("d", 10_000).unwrap();
+        drop(reader);
+        let stored = notes.file.load().unwrap();
+        assert_eq!(stored.volumes.keys().collect::<Vec<_>>(), ["a", "d"]);
+        assert_eq!(stored, *lock(&notes.state));
     }
 }

@@ -1,6 +1,7 @@
 //! Whether a volume could be started as it is defined now: asked before it is stopped for that.
 
 use super::config::Leave;
+use super::entry::Entry;
 use super::words::of_file;
 use super::{Daemon, belongs, lock, pools, void};
 use crate::cache;
@@ -28,7 +29,8 @@ impl Daemon {
     fn foresee(&self, name: &str, dirty: u64) -> Result<()> {
         let next = self.effective(name)?;
         // What nobody is served through stands in no way of this.
-        self.refuse_taken(name, &next, |other| other.app().is_some())?;
+        let counts = |other: &Entry| other.app().is_some();
+        self.refuse_taken(name, &next, &self.look_beside(&next, counts), counts)?;
         let mut options = next.options(name, Leave::default())?;
         if let Some(core) = options.core.path() {
             ensure!(core.exists(), "the core {} is not there", core.display());

@@ -1,6 +1,7 @@
 //! The daemon's file by its sections: what is wrong with one of them concerns its volume alone.
 
 use super::config::{Config, DaemonConfig, Taken, VolumeConfig, read, things};
+use super::looked::Looked;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -99,26 +100,27 @@ impl Sections {
     /// Takes those for wrong that have a device of another one, by whatever name. This asks the file systems that they lie on.
     pub(super) fn be_distinct(&mut self) {
         let all = self.right.volumes.clone();
+        let looked = Looked::at(all.values());
         for (name, volume) in &all {
             let mut others = Taken::default();
             for (other, of) in all.iter().filter(|(other, _)| *other != name) {
                 // What is wrong with another is that one's.
-                let _ = others.add_devices(other, of);
+                let _ = others.add_devices(other, of, &looked);
             }
-            if let Err(why) = others.add_devices(name, volume) {
+            if let Err(why) = others.add_devices(name, volume, &looked) {
                 self.refuse(name, format!("{why:#}"));
             }
         }
     }
 
-    /// Takes those for wrong that have what one of these has, which were made by command: these were there first. With `look` by
-    /// whatever names, which asks the file systems that devices lie on.
-    pub(super) fn yield_to(&mut self, made: &BTreeMap<String, VolumeConfig>, look: bool) {
+    /// Takes those for wrong that have what one of these has, which were made by command: these were there first; by
+    /// whatever names where devices were `looked` at.
+    pub(super) fn yield_to(&mut self, made: &BTreeMap<String, VolumeConfig>, looked: Option<&Looked>) {
         for (name, volume) in &self.right.volumes.clone() {
             let mut taken = Taken::default();
-            let mut add = |name: &str, volume: &VolumeConfig| match look {
-                true => taken.add_whole(name, volume),
-                false => taken.add(name, volume),
+            let mut add = |name: &str, volume: &VolumeConfig| match looked {
+                Some(looked) => taken.add_whole(name, volume, looked),
+                None => taken.add(name, volume),
             };
             for (other, of) in made.iter().filter(|(other, _)| *other != name) {
                 // What is wrong with another is that one's.

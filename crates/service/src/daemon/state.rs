@@ -195,6 +195,16 @@ impl StateFile {
         self.uncertain.load(Ordering::Relaxed)
     }
 
+    /// Somebody may have stored what counts no more.
+    pub(super) fn doubt(&self) {
+        self.uncertain.store(true, Ordering::Relaxed);
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What is in it; nothing where there is none yet.
     ///
     /// # Errors

@@ -68,7 +68,7 @@ impl Daemon {
         let made = made.filter_map(|(name, r)| Some((name.clone(), with_overrides(r.made.as_ref()?, r))));
         let mut sections = sections.clone();
         // By their words: a file system that hangs is to hold up nobody's start but of who lies on it.
-        sections.yield_to(&made.collect(), false);
+        sections.yield_to(&made.collect(), None);
         for (name, volume) in &sections.right.volumes {
             self.add(&turn, name, volume.clone(), true)?;
         }
@@ -123,9 +123,7 @@ impl Daemon {
     /// # Errors
     /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
     pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
-        // Paths are looked at for this, and one that hangs is to hang this command alone. It is looked again, with the turn, at what others have by then.
-        self.refuse_taken(name, &volume, |_| true)?;
-        let turn = self.volumes.turn();
+        let (turn, looked) = self.turn_beside([&volume]);
         if let Ok(known) = self.volumes.find(name) {
             ensure!(
                 known.leaving,
@@ -136,7 +134,7 @@ impl Daemon {
                 "volume '{name}' is still being stopped, and leaves then: try again after that ('loligo volume show {name}' says how it is)"
             );
         }
-        self.refuse_taken(name, &volume, |_| true)?;
+        self.refuse_taken(name, &volume, &looked, |_| true)?;
         self.memory
             // What is known of a cache by this name still counts.
             .change(name, |r| {
@@ -234,7 +232,7 @@ impl Daemon {
     /// # Errors
     /// Where there is no such volume, or that cannot be remembered.
     pub(crate) fn set_running(&self, name: &str, run: Run) -> Result<Arc<Entry>> {
-        let _turn = self.volumes.turn();
+        let turn = self.volumes.turn();
         let known = self.volumes.find(name)?;
         if known.leaving && matches!(run, Run::Stop { force: true, .. }) {
             known.entry.hurry();
@@ -243,7 +241,11 @@ impl Daemon {
         let entry = self.staying(name)?.entry;
         self.note_running(&entry, matches!(run, Run::Start(_)))?;
         match run {
-            Run::Start(leave) => entry.start(leave),
+            Run::Start(leave) => {
+                let entry = self.renewed(&turn, name)?;
+                entry.start(leave);
+                return Ok(entry);
+            }
             Run::Stop { flush, force } => {
                 entry.stop(flush);
                 if force {
@@ -252,6 +254,19 @@ impl Daemon {
             }
         }
         Ok(entry)
+    }
+
+    /// The volume `name`, with another thread where its own hangs and was left behind.
+    fn renewed(&self, turn: &Turn<'_>, name: &str) -> Result<Arc<Entry>> {
+        let Known { entry, from_file, .. } = self.staying(name)?;
+        if !entry.is_left_behind() || entry.fault().is_some() {
+            return Ok(entry);
+        }
+        turn.leave(name);
+        turn.add(name, from_file, || {
+            Entry::new(name, entry.config(), false, self.memory.clone(), self.control.clone())
+                .context("starting a thread")
+        })
     }
 
     fn note_running(&self, entry: &Entry, run: bool) -> Result<()> {
@@ -266,9 +281,9 @@ impl Daemon {
     pub(crate) fn restart(&self, name: &str) -> Result<Arc<Entry>> {
         // Devices are looked at for this, which may answer late: nobody else's turn is to wait for them.
         self.check_restart(name)?;
-        let _turn = self.volumes.turn();
-        let entry = self.staying(name)?.entry;
-        self.note_running(&entry, true)?;
+        let turn = self.volumes.turn();
+        self.note_running(&self.staying(name)?.entry, true)?;
+        let entry = self.renewed(&turn, name)?;
         entry.restart();
         Ok(entry)
     }
@@ -294,13 +309,13 @@ impl Daemon {
     pub(crate) fn reload(&self) -> Result<Reloaded> {
         let mut sections = Sections::load(&self.config_path)?;
         sections.be_distinct();
-        let turn = self.volumes.turn();
+        let (turn, looked) = self.turn_beside(sections.right.volumes.values());
         let known: BTreeMap<String, Known> =
             self.volumes.all().into_iter().map(|known| (known.entry.name.clone(), known)).collect();
         let made =
             known.values().filter(|known| !known.from_file && !known.leaving).map(|known| &known.entry);
         let made = made.map(|e| (e.name.clone(), with_overrides(&e.config(), &self.memory.of(&e.name))));
-        sections.yield_to(&made.collect(), true);
+        sections.yield_to(&made.collect(), Some(&looked));
         let (mut done, mut wrong) = (Vec::new(), Vec::new());
         for (name, volume) in &sections.right.volumes {
             match self.reload_one(&turn, known.get(name), name, volume) {
@@ -338,6 +353,8 @@ impl Daemon {
                 done.push(format!("{name}: no longer in the file: it stays until every section is right"));
             }
         }
+        // Files are read for this, which may hang.
+        drop(turn);
         for entry in self.entries() {
             match (&entry.name, entry.app().map(|app| app.renew_tls())) {
                 (name, Some(Ok(true))) => done.push(format!("{name}: its files for TLS are read again")),
@@ -424,7 +441,7 @@ mod tests {
         let memory = Arc::new_cyclic(|me| Notes {
             file: StateFile::at(dir.path()).unwrap(),
             state: Mutex::default(),
-            writing: Mutex::default(),
+            pen: Default::default(),
             me: me.clone(),
             defined: Mutex::default(),
             plain: Mutex::default(),

@@ -1,4 +1,5 @@
-//! The set of the daemon's volumes: one change of it at a time, and nobody leaves it before its thread has ended.
+//! The set of the daemon's volumes: one change of it at a time, and nobody leaves it before its thread has ended or is left
+//! behind.
 
 use super::entry::Entry;
 use super::lock;
@@ -12,7 +13,7 @@ pub(super) struct Known {
     pub(super) entry: Arc<Entry>,
     /// It is in the file, and not made by command.
     pub(super) from_file: bool,
-    /// It is stopped for good, and gone once its thread has ended.
+    /// It is stopped for good, and gone once its thread has ended or is left behind.
     pub(super) leaving: bool,
 }
 
@@ -52,7 +53,7 @@ impl Volumes {
 
     fn set(&self) -> MutexGuard<'_, Set> {
         let mut set = lock(&self.set);
-        set.known.retain(|_, known| !(known.leaving && known.entry.is_over()));
+        set.known.retain(|_, known| !known.leaving || known.entry.is_waited_for());
         set
     }
 
@@ -108,7 +109,7 @@ impl Turn<'_> {
         Ok(entry)
     }
 
-    /// Has a volume stop for good; it stays until its thread has ended.
+    /// Has a volume stop for good; it stays until its thread has ended or is left behind.
     pub(super) fn leave(&self, name: &str) {
         if let Some(known) = self.volumes.set().known.get_mut(name) {
             known.leaving = true;

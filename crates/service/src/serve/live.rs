@@ -59,8 +59,8 @@ use loligo_shard::{Ask, Backend, Paused};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long requests are held for devices that do not answer before it is given up.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long requests are held for devices, or for a note, that do not answer before it is given up.
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 /// How a volume is after a change was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,21 @@ impl Volume {
         done
     }
 
+    /// The same where something is to be noted meanwhile. It is tried first, so that nobody is held for a dead file system; and again
+    /// with all requests held, for which the daemon's folder may wait itself. What is noted then is what is so: there
+    /// is nothing to be taken back.
+    fn paused_to_note<T>(
+        &mut self,
+        memory: &dyn Memory,
+        exchange: impl FnOnce(&mut Volume, Paused) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        memory.can_note()?;
+        self.paused(|v, pause| {
+            memory.can_note()?;
+            exchange(v, pause)
+        })
+    }
+
     fn detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<String, Trouble> {
         ensure_exchangeable(self)?;
         let Some(held) = &self.left.held else {
@@ -123,13 +138,15 @@ impl Volume {
             self.ensure_acknowledging()?;
             // Nothing is to be flushed, and the cache was declared void when it went.
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
-            return self.paused(|v, pause| v.go_bare(pause, &cache, memory));
+            return self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory));
         }
         let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
         if home != 0 {
             let why = format!("its content begins at byte {home} of the core for the cache only: stop it");
             return Err(Ended::refused(why).into());
         }
+        // Before what may take hours.
+        memory.can_note()?;
         let mode = self.app.handle.snapshots().first().and_then(|s| s.mode).unwrap_or(Mode::Wt);
         let set = |mode| {
             let _alone = self.app.set_by_nobody();
@@ -181,7 +198,7 @@ impl Volume {
         if !self.cache_answers() {
             return Err(Trouble::Silent);
         }
-        match self.paused(|v, pause| v.take_cache_away(pause, memory)) {
+        match self.paused_to_note(memory, |v, pause| v.take_cache_away(pause, memory)) {
             Err(Trouble::Kept(_)) if !self.cache_answers() => Err(Trouble::Silent),
             done => done,
         }
@@ -201,7 +218,7 @@ impl Volume {
         }
         self.forsake(why, Some(memory), false).map_err(Trouble::Kept)?;
         let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
-        self.paused(|v, pause| v.go_bare(pause, &cache, memory))
+        self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory))
     }
 
     /// Everything dirty to the core while clients are served.
@@ -408,6 +425,8 @@ impl Volume {
         let mut options = options;
         let Some(o) = &mut options.cache else { return Err(Ended::refused("no cache is given").into()) };
         self.may_attach(o).or_refused()?;
+        // Before a cache is made.
+        memory.can_note()?;
         // Where it could be another number it has been refused.
         o.shards = Some(self.app.handle.shards() as u16);
         let (o, core) = (&*o, &mut self.left.core);
@@ -455,7 +474,7 @@ impl Volume {
         let next = ServeOptions { cache: options.cache, params: options.params, ..self.options.clone() };
         let before = std::mem::replace(&mut self.options, next);
         self.left.held = Some(held);
-        let done = self.paused(|v, pause| v.put_cache(pause, keys, memory, backend));
+        let done = self.paused_to_note(memory, |v, pause| v.put_cache(pause, keys, memory, backend));
         if let Err(trouble) = done {
             self.options = before;
             let held = self.left.held.take();
