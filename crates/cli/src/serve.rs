@@ -163,8 +163,9 @@ pub(crate) struct Args {
     /// While the cache may hold what the core lacks, nobody else must use the raw device. Behind a label nobody finds anything on
     /// it: no file system, no LVM, no OSD. The label also remembers the cache. A core that has one is recognised without this
     /// option. With 0 a core keeps the content that it has, where it is: the label takes the place of its first 4 KiB, which are kept
-    /// behind it and on the cache. For OSDs that is 'loligo osd adopt'.
-    #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "bare")]
+    /// behind it and on the cache. For OSDs that is 'loligo osd adopt'. With --bare, 0 says that the content begins at byte 0 and a label
+    /// there is a client's; over a sound one it needs --force.
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
     home_offset: Option<u64>,
     /// Take an RBD image away from the client that has it: that client is fenced first
     #[arg(long)]

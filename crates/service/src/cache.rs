@@ -18,8 +18,9 @@ use loligo_block::{
 use loligo_cache::Core;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, FormatOptions, OpenError};
-use loligo_cache::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock};
+use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
 use loligo_cache::units::{BLOCK, Striping};
+use loligo_cache::veil;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -155,13 +156,25 @@ pub(crate) fn peek(o: &CacheOptions) -> Result<(Option<Place>, Option<Superblock
     Ok((Some(place), found))
 }
 
-/// What a cache that exists, and is not to be made anew, remembers of its core. What refuses it is said later, with its reason.
-pub(crate) fn remembers(o: &CacheOptions) -> Option<CoreIdentity> {
+/// A cache that exists, and is not to be made anew, which remembers its core; and whether it keeps a copy of a first block, sound or
+/// not, of whatever cache.
+///
+/// # Errors
+/// What refuses it.
+pub(crate) fn remembers(o: &CacheOptions) -> Result<Option<(Superblock, bool)>> {
     if o.create {
-        return None;
+        return Ok(None);
     }
-    let (_, found) = peek(o).ok()?;
-    found.filter(|sb| !o.replaces(sb)).map(|sb| sb.core)
+    let (Some(place), Some(sb)) = peek(o)? else { return Ok(None) };
+    if o.replaces(&sb) {
+        return Ok(None);
+    }
+    let (mut dev, mut keeps, mut raw) = (place.file.sync_io(), false, vec![0; BLOCK as usize]);
+    for at in veil::SAVED {
+        dev.read_at(at, &mut raw).context("the cache cannot be read")?;
+        keeps |= veil::is_label(&raw);
+    }
+    Ok(Some((sb, keeps)))
 }
 
 /// Refuses what a start would, in so far as that is seen without a device that is in use.

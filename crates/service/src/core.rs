@@ -3,14 +3,14 @@
 use crate::absent::Absent;
 use crate::cache::Place;
 use crate::daemon::state::CoreNames;
-use crate::home::Home;
+use crate::home::{Home, Known, Wanted};
 use crate::say::say;
 use anyhow::{Result, bail};
 use loligo_block::{
     CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, names_of,
 };
 use loligo_cache::params::Params;
-use loligo_cache::superblock::CoreIdentity;
+use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::{Attached, RbdDevice, sync_io::ImageIo};
 use loligo_shard::CoreSource;
@@ -139,16 +139,15 @@ impl OpenCore {
     }
 }
 
-/// Opens and locks a device of this host. With `home_offset` the content of a new core begins there. `of_cache` is asked what its
-/// cache remembers of it.
+/// Opens and locks a device of this host, which is to be as `wanted`. `of_cache` is asked for its cache, and whether that keeps a copy of
+/// a first block.
 ///
 /// # Errors
 /// Where it is not there, or in use.
 pub(crate) fn open(
     spec: DeviceSpec,
-    home_offset: Option<u64>,
-    force: bool,
-    of_cache: impl FnOnce() -> Option<CoreIdentity>,
+    wanted: Wanted,
+    of_cache: impl FnOnce() -> Result<Option<(Superblock, bool)>>,
 ) -> Result<OpenCore> {
     let file = match DeviceFile::open(spec.path(), &OpenOptions::default()) {
         Ok(file) => file,
@@ -163,8 +162,12 @@ pub(crate) fn open(
         say!("warning: {warning}");
     }
     let known_as = file.identity().clone();
-    let begins = || start_of(&of_cache()?, &known_as);
-    let (file, home) = Home::find(file, home_offset, force, begins)?;
+    let known = || {
+        let Some((sb, keeps)) = of_cache()? else { return Ok(None) };
+        let begins = start_of(&sb.core, &known_as);
+        Ok(begins.map(|begins| Known { begins, uuid: sb.uuid, name: sb.name, keeps }))
+    };
+    let (file, home) = Home::find(file, wanted, known)?;
     let start = home.as_ref().map_or(0, Home::start);
     let identity = CoreIdentity { size: file.geometry().size, id: identity_text(&known_as, start) };
     Ok(OpenCore {

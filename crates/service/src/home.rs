@@ -5,7 +5,7 @@ use crate::mark::Mark;
 use crate::say::say;
 use crate::veil::{Saved, Unsettled, settle};
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::veil::HEAD;
+use loligo_block::veil::{HEAD, body};
 use loligo_block::{
     CacheDevice, CoreFile, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, Veil,
     foreign_signature, known_signature,
@@ -18,6 +18,42 @@ use std::time::Duration;
 
 /// How long somebody who locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// What mends a start that takes a client's bytes for a label.
+const CLIENTS: &str = "give the cache that it was written through and no --home-offset, since it knows that the content begins at byte 0; or serve \
+                       the core without a cache by --bare --home-offset 0 (home-offset = \"0\" in the file)";
+
+/// How a core is to be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    /// Bytes before its content, where that is said.
+    pub(crate) home: Option<u64>,
+    /// What stands in the way is given up.
+    pub(crate) force: bool,
+    /// It is served without a cache.
+    pub(crate) bare: bool,
+}
+
+/// What the cache of a core knows of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    /// Where its content begins.
+    pub(crate) begins: u64,
+    /// Which cache it is.
+    pub(crate) uuid: [u8; 16],
+    /// Its volume.
+    pub(crate) name: String,
+    /// It keeps a copy of a first block, sound or not.
+    pub(crate) keeps: bool,
+}
+
+impl Known {
+    /// The core is content from its first byte on, without a label. A copy of the first block is on the cache before a label takes the
+    /// place of that.
+    fn is_plain(&self) -> bool {
+        self.begins == 0 && !self.keeps
+    }
+}
 
 /// The label of a core and the whole device that it lies on.
 #[derive(Debug)]
@@ -32,26 +68,50 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Looks for a label on `whole`, or takes place for one of `wanted` bytes (0: in the content's first block). The core's content
-    /// with it; without either the device is the content. `begins` is asked whether its cache knows where that begins, since
+    /// Looks for a label on `whole`, or takes place for one of as many bytes as `wanted` (0: in the content's first block). The core's
+    /// content with it; without either the device is the content. `known` is asked what its cache knows of it, since
     /// clients may have written anything, a label too.
     ///
     /// # Errors
     /// Where the label is damaged or another than wanted, or its place is somebody else's.
     pub(crate) fn find(
         whole: DeviceFile,
-        wanted: Option<u64>,
-        force: bool,
-        begins: impl FnOnce() -> Option<u64>,
+        wanted: Wanted,
+        known: impl FnOnce() -> Result<Option<Known>>,
     ) -> Result<(CoreFile, Option<Home>)> {
         let path = whole.path().display().to_string();
-        let (label, found) = match HomeLabel::load(&mut SyncFile::new(whole.clone())) {
-            Ok(label) if label.home_start == 0 => return Home::veiled(whole, wanted),
-            Ok(label) if wanted.is_none() && is_content(&whole, &label, begins())? => {
+        let Wanted { home: wanted, force, bare } = wanted;
+        let loaded = HomeLabel::load(&mut SyncFile::new(whole.clone()));
+        if bare && wanted == Some(0) && is_content_by_order(&whole, &loaded, force)? {
+            return Ok((whole.into(), None));
+        }
+        // Whoever says how much is before the content says that a label there is the core's own.
+        let is_open = wanted.is_none() && !matches!(loaded, Err(SuperError::Absent | SuperError::Io(_)));
+        // What refuses the cache is said where the cache is needed.
+        let known = if is_open { known() } else { Ok(None) };
+        let of_cache = known.as_ref().ok().and_then(Option::as_ref);
+        let (label, found) = match loaded {
+            Ok(HomeLabel { home_start: 0, .. }) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
+                if is_veiled(&first_block(&whole)?) =>
+            {
+                return match is_clients_veil(&whole, &loaded, of_cache, force)? {
+                    true => Ok((whole.into(), None)),
+                    false => Home::veiled(whole, wanted),
+                };
+            }
+            Ok(label) if wanted.is_none() && is_content(&whole, &label, of_cache.map(|k| k.begins))? => {
+                return Ok((whole.into(), None));
+            }
+            // It knows of no label at all.
+            Err(SuperError::Damaged(_) | SuperError::TooNew(_)) if of_cache.is_some_and(Known::is_plain) => {
                 return Ok((whole.into(), None));
             }
             // With that order its second copy is content.
-            Ok(_) if wanted == Some(0) && !begins_with_label(&whole)? => return Home::veiled(whole, wanted),
+            Ok(_) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
+                if wanted == Some(0) && !begins_with_label(&whole)? =>
+            {
+                return Home::veiled(whole, wanted);
+            }
             Ok(label) => {
                 if let Some(n) = wanted.filter(|n| *n != label.home_start) {
                     bail!(
@@ -70,11 +130,13 @@ impl Home {
                 (HomeLabel { home_start, ..nobodys() }, false)
             }
             Err(SuperError::Io(e)) => return Err(e).context("the core cannot be read"),
-            Err(_) if is_veiled(&first_block(&whole)?) => return Home::veiled(whole, wanted),
-            Err(e) => bail!(
-                "both labels of the core {path} are unusable: {e}. Its content begins behind them; restore the first 1 MiB of the \
-                 device, or serve it with a program of the version that wrote them"
-            ),
+            Err(e) => {
+                known?;
+                bail!(
+                    "both labels of the core {path} are unusable: {e}. If its content begins behind them, restore the first 1 MiB of the \
+                     device, or serve it with a program of the version that wrote them; if a client wrote them, {CLIENTS}"
+                )
+            }
         };
         let content = whole.behind(label.home_start).context("the core is too small")?;
         Ok((
@@ -158,7 +220,9 @@ impl Home {
     fn is_settled(&self) -> Result<()> {
         let Some(why) = &self.unsettled else { return Ok(()) };
         let mend = match why {
-            Unsettled::Label(_) => "give the cache that it belongs to, which keeps a copy",
+            Unsettled::Label(_) => &format!(
+                "give the cache that it belongs to, which keeps a copy; if a client wrote it, {CLIENTS}"
+            ),
             Unsettled::Changed => "if what is on the core is right, add --force",
             Unsettled::NoRoom => "this core cannot be served with its content from byte 0 on",
         };
@@ -373,6 +437,67 @@ fn is_content(whole: &DeviceFile, label: &HomeLabel, begins: Option<u64>) -> Res
     Ok(true)
 }
 
+/// Whether the first block, which bears the magic of a label in its place, is content as it is: its cache knows of none.
+///
+/// # Errors
+/// Where another cache may have put it there, and nobody takes it for content by `force`: a client that reads such a label has lost
+/// its first block.
+fn is_clients_veil(
+    whole: &DeviceFile,
+    label: &Result<HomeLabel, SuperError>,
+    known: Option<&Known>,
+    force: bool,
+) -> Result<bool> {
+    let Some(known) = known.filter(|known| known.is_plain()) else { return Ok(false) };
+    let whose = match label {
+        // Where the block behind it is damaged, no copy is made.
+        Ok(label) if label.cache == known.uuid => return Ok(false),
+        Ok(label) => (label.name == known.name)
+            .then(|| format!("of cache {}, for this very volume '{}'", label.cache_text(), label.name)),
+        Err(why) => may_be_veil(&first_block(whole)?, why)
+            .then(|| format!("that is damaged ({why}), and what is behind it is not")),
+    };
+    let Some(whose) = whose.filter(|_| !force) else { return Ok(true) };
+    bail!(
+        "the core {} begins with a label {whose}, and the cache that is given knows of none: another cache may have been in front of the core \
+         since. If so, give that one; if a client wrote the label, add --force, which takes it for content",
+        whole.path().display()
+    )
+}
+
+/// Whether a label in the place of a first block, unusable because of `why`, may have been a sound one.
+fn may_be_veil(block: &[u8], why: &SuperError) -> bool {
+    matches!(why, SuperError::TooNew(_)) || body::unpack(block).is_some()
+}
+
+/// Whether a core without a cache is content from its first byte on, as was said. A label that somebody may go by is not shown as content
+/// for that alone: what served the core behind it may have been taken from the same definition.
+///
+/// # Errors
+/// Where there is such a one, without `force`.
+fn is_content_by_order(
+    whole: &DeviceFile,
+    label: &Result<HomeLabel, SuperError>,
+    force: bool,
+) -> Result<bool> {
+    let counts = match label {
+        Err(SuperError::Io(_)) => return Ok(false),
+        Err(SuperError::Absent) => false,
+        Ok(_) | Err(SuperError::TooNew(_)) => true,
+        Err(why) => {
+            let raw = first_block(whole)?;
+            is_veiled(&raw) && may_be_veil(&raw, why)
+        }
+    };
+    ensure!(
+        !counts || force,
+        "the core {} has a label, and --home-offset 0 without a cache would show it to clients as content: if it is the core's own, leave \
+         --home-offset out; if a client wrote it, add --force",
+        whole.path().display()
+    );
+    Ok(true)
+}
+
 fn begins_with_label(whole: &DeviceFile) -> Result<bool> {
     Ok(loligo_cache::home::is_label(&first_block(whole)?))
 }
@@ -431,10 +556,108 @@ mod tests {
     }
 
     /// Where its content begins, for who has heard this of the cache.
-    fn begins(start: &[u8], wanted: Option<u64>, of_cache: Option<u64>) -> u64 {
-        let (_dir, device) = disk(start);
-        let (_, home) = Home::find(device, wanted, false, || of_cache).unwrap();
+    fn begins(start: &[u8], home: Option<u64>, of_cache: Option<u64>) -> u64 {
+        let known = of_cache.map(|begins| Known { begins, ..plain() });
+        let (_, home) = found(start, Wanted { home, ..Wanted::default() }, known).unwrap();
         home.map_or(0, |home| home.start())
+    }
+
+    fn found(start: &[u8], wanted: Wanted, known: Option<Known>) -> Result<(CoreFile, Option<Home>)> {
+        let (_dir, device) = disk(start);
+        Home::find(device, wanted, || Ok(known))
+    }
+
+    /// What a cache knows that has never seen a label.
+    fn plain() -> Known {
+        Known { begins: 0, uuid: [3; 16], name: "host".to_owned(), keeps: false }
+    }
+
+    /// What a start with `known`, or none, makes of a disk: content, a veil, or what it says.
+    fn taken(start: &[u8], wanted: Wanted, known: Option<Known>) -> String {
+        match found(start, wanted, known) {
+            Ok((_, None)) => "content".to_owned(),
+            Ok((_, Some(home))) if home.is_veiled() => "veil".to_owned(),
+            Ok((_, Some(home))) => format!("behind {}", home.start()),
+            Err(why) => why.to_string(),
+        }
+    }
+
+    /// A first block behind a label of `cache` for volume `name`.
+    fn veiled(cache: [u8; 16], name: &str) -> Vec<u8> {
+        let head = [&b"bluestore block device"[..], &[0; 4074]].concat();
+        let label = HomeLabel { cache, name: name.to_owned(), ..nobodys() };
+        crate::veil::relabel(&Veil::before(head).unwrap(), &label)
+    }
+
+    fn eight_bytes(magic: &[u8; 8]) -> Vec<u8> {
+        [&[0; 8], &magic[..], &[0xa5; 4080]].concat()
+    }
+
+    const FORCED: Wanted = Wanted { home: None, force: true, bare: false };
+    const BARE: Wanted = Wanted { home: None, force: false, bare: true };
+    const AS_CONTENT: Wanted = Wanted { home: Some(0), force: false, bare: true };
+
+    #[test]
+    fn a_damaged_label_is_content_where_the_cache_knows_of_none() {
+        // The second copy goes too.
+        let mut start = vec![0; 513 << 10];
+        start[..4096].copy_from_slice(&eight_bytes(b"LOLIGOHM"));
+        let taken = |wanted, known| taken(&start, wanted, known);
+        assert_eq!(taken(Wanted::default(), Some(plain())), "content");
+        let own = Known { begins: HOME, ..plain() };
+        for (wanted, known) in [(Wanted::default(), Some(own)), (FORCED, None), (BARE, None)] {
+            let why = taken(wanted, known);
+            assert!(why.contains("unusable") && why.contains("--bare --home-offset 0"), "{why}");
+        }
+        assert_eq!(taken(AS_CONTENT, None), "content");
+        let (_dir, device) = disk(&start);
+        let why = Home::find(device, Wanted::default(), || bail!("not there yet")).unwrap_err();
+        assert_eq!(why.to_string(), "not there yet", "it may know");
+    }
+
+    #[test]
+    fn an_unsound_veil_is_content_where_the_cache_keeps_no_copy() {
+        let start = eight_bytes(b"LOLIGOVL");
+        assert_eq!(taken(&start, Wanted::default(), Some(plain())), "content");
+        let keeps = Known { keeps: true, ..plain() };
+        assert_eq!(taken(&start, FORCED, Some(keeps)), "veil");
+        assert_eq!(taken(&start, Wanted::default(), Some(Known { begins: HOME, ..plain() })), "veil");
+        assert_eq!(taken(&start, FORCED, None), "veil");
+        let (_, home) = found(&start, BARE, None).unwrap();
+        let why = home.unwrap().refuse_bare(true).unwrap_err().to_string();
+        assert!(why.contains("is damaged") && why.contains("--bare --home-offset 0"), "{why}");
+        assert_eq!(taken(&start, AS_CONTENT, None), "content");
+        let said = Wanted { home: Some(0), ..FORCED };
+        assert_eq!(taken(&start, said, Some(plain())), "veil", "a label is wanted there");
+    }
+
+    #[test]
+    fn a_sound_veil_of_a_client_is_content_and_an_own_one_is_not() {
+        let guests = veiled([8; 16], "guest");
+        assert_eq!(taken(&guests, Wanted::default(), Some(plain())), "content");
+        let own = Known { uuid: [8; 16], ..plain() };
+        assert_eq!(taken(&guests, FORCED, Some(own)), "veil", "its copies are lost");
+        assert_eq!(taken(&guests, FORCED, Some(Known { keeps: true, ..plain() })), "veil");
+        assert_eq!(taken(&guests, FORCED, None), "veil", "the cache is not there");
+        let said = Wanted { home: Some(0), ..FORCED };
+        assert_eq!(taken(&guests, said, Some(plain())), "veil", "an adopted one with another cache");
+        assert_eq!(taken(&guests, Wanted { force: true, ..BARE }, None), "veil");
+        assert!(taken(&guests, AS_CONTENT, None).contains("add --force"));
+        assert_eq!(taken(&guests, Wanted { force: true, ..AS_CONTENT }, None), "content");
+    }
+
+    #[test]
+    fn a_veil_that_another_cache_may_have_put_there_is_refused() {
+        let ours = veiled([8; 16], "host");
+        let mut damaged = veiled([8; 16], "guest");
+        damaged[100] ^= 1;
+        for start in [ours, damaged] {
+            let why = taken(&start, Wanted::default(), Some(plain()));
+            assert!(why.contains("another cache may have been") && why.contains("add --force"), "{why}");
+            assert_eq!(taken(&start, FORCED, Some(plain())), "content");
+            assert!(taken(&start, AS_CONTENT, None).contains("add --force"));
+            assert_eq!(taken(&start, Wanted::default(), None), "veil");
+        }
     }
 
     #[test]

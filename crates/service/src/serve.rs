@@ -16,7 +16,7 @@ use crate::core::OpenCore;
 use crate::daemon::entry::Status;
 use crate::daemon::memory::Memory;
 use crate::daemon::state::{CoreNames, LastCache};
-use crate::home::Home;
+use crate::home::{Home, Wanted};
 use crate::metrics::Scraped;
 use crate::pool::{Governing, Share};
 use crate::rbd::{Held, RbdOptions, SharedSuperblock};
@@ -74,7 +74,8 @@ pub struct ServeOptions {
     pub flush_on_stop: bool,
     /// Tunables that are not to have their default, by key.
     pub params: Vec<(String, String)>,
-    /// Bytes of a new core that are kept for a label, before its content.
+    /// Bytes of a new core that are kept for a label, before its content. Without a cache only 0: the core is all content, whatever
+    /// it begins with.
     pub home_offset: Option<u64>,
 }
 
@@ -92,8 +93,9 @@ impl CacheOptions {
 }
 
 impl ServeOptions {
-    fn is_forced(&self) -> bool {
-        self.cache.as_ref().is_some_and(|c| c.force)
+    fn wanted(&self) -> Wanted {
+        let (home, bare) = (self.home_offset, self.cache.is_none());
+        Wanted { home, bare, force: self.cache.as_ref().map_or(self.force, |c| c.force) }
     }
 }
 
@@ -266,8 +268,8 @@ impl Volume {
         // In this order: a refusal further down must let go of the core before the image that it reads can be closed.
         let (mut image, mut core) = match &options.core {
             CoreSpec::Device(spec) => {
-                let of_cache = || cache::remembers(options.cache.as_ref()?);
-                (None, core::open(spec.clone(), options.home_offset, options.is_forced(), of_cache)?)
+                let of_cache = || options.cache.as_ref().map_or(Ok(None), cache::remembers);
+                (None, core::open(spec.clone(), options.wanted(), of_cache)?)
             }
             CoreSpec::Image(spec) => {
                 let (core, held) = rbd::open(&options, spec, signals)?;

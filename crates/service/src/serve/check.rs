@@ -32,7 +32,7 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
         "the deadline for snapshots: 0 to 3600 seconds are possible"
     );
     ensure!(
-        o.home_offset.is_none() || (o.cache.is_some() && o.core.path().is_some()),
+        o.home_offset.is_none_or(|n| o.core.path().is_some() && (o.cache.is_some() || n == 0)),
         "a home offset is for devices and files behind a cache: leave --home-offset out"
     );
     let Some(c) = &o.cache else {
