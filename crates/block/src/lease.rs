@@ -35,8 +35,13 @@ pub fn boottime() -> u64 {
 impl Lease {
     /// One that is valid for `length` from now.
     pub fn new(length: Duration) -> Arc<Lease> {
+        Lease::since(length, boottime())
+    }
+
+    /// One whose core has become ours at some time after `asked` ([`boottime`]).
+    pub fn since(length: Duration, asked: u64) -> Arc<Lease> {
         let lease = Lease { until: AtomicU64::new(0), lost: AtomicBool::new(false), length };
-        lease.renew(boottime());
+        lease.renew(asked);
         Arc::new(lease)
     }
 

@@ -410,6 +410,12 @@ impl Attached {
         }
     }
 
+    /// From now on somebody asks. The time in which nobody did ends, whether or not an answer comes: the client may send for as long
+    /// as its lock vouches for it.
+    pub(crate) fn is_asked_about(&self) {
+        self.header.cluster.may_send_until(self.lease.until() + SEND_AFTER);
+    }
+
     /// Another client has said at some time after `asked` that the lock names us: this one may send again. Nothing is answered by
     /// that. Whoever finds a lock whose holder does not watch the image takes it at once.
     pub(crate) fn vouched(&self, asked: u64) {
@@ -417,8 +423,8 @@ impl Attached {
         self.header.cluster.may_send_until(asked + length + SEND_AFTER);
     }
 
-    /// Whether this client may send.
-    pub(crate) fn may_send(&self) -> bool {
+    /// Whether this client may send: nothing leaves it once nobody has said for a while that the image is ours.
+    pub fn may_send(&self) -> bool {
         self.header.cluster.may_send()
     }
 

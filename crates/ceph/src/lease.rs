@@ -36,6 +36,8 @@ impl Poller {
     /// # Errors
     /// Where no thread can be had.
     pub fn start(image: Arc<Attached>) -> std::io::Result<Poller> {
+        // Not with the first answer: OSDs that stand still by then may never give one.
+        image.is_asked_about();
         let stop = Arc::new(AtomicBool::new(false));
         let mut poller = Poller { stop: stop.clone(), threads: Vec::new() };
         let (stopped, seen) = (stop.clone(), Arc::downgrade(&image));

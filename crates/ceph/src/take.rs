@@ -13,7 +13,7 @@ use crate::spec::ImageSpec;
 use crate::witness::Witness;
 use crate::{CephError, mirror, pools, stamp, status};
 use loligo_block::Letterbox;
-use loligo_block::lease::Lease;
+use loligo_block::lease::{Lease, boottime};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -247,6 +247,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
         std::mem::forget((image, ear));
         return refuse("left out: taking the lock");
     }
+    let asked = boottime();
     let holder = match hold(&image, &cluster, spec) {
         Ok(holder) => holder,
         Err(e) => {
@@ -282,7 +283,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
         why_librbd: (!why_librbd.is_empty()).then(|| why_librbd.join("; ")),
         notices: send,
         inbox,
-        lease: Lease::new(lease),
+        lease: Lease::since(lease, asked),
     }));
     let settled = attached.watch().and_then(|()| {
         attached.refresh()?;

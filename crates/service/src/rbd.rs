@@ -73,6 +73,8 @@ pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
 pub(crate) struct Held {
     image: Option<Arc<Attached>>,
     notices: Option<Receiver<Notice>>,
+    /// It is asked from the beginning whether the image is still ours, while the cache is being opened as well.
+    poller: Option<Poller>,
     pub(crate) may_be_dirty: bool,
     /// The image's metadata names this cache.
     marked: bool,
@@ -89,6 +91,8 @@ impl Held {
     /// for the cache to keep: it shows at the next start that nobody has written to the image.
     pub(crate) fn give_back(mut self) -> Result<Option<String>> {
         let Some(image) = self.image.take() else { return Ok(None) };
+        // A lock that is given back looks like one that was taken away.
+        self.poller = None;
         if self.may_be_dirty || image.is_lost() {
             return Ok(retire(image).as_ref().map(encode));
         }
@@ -132,6 +136,7 @@ fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, Ceph
 
 impl Drop for Held {
     fn drop(&mut self) {
+        self.poller = None;
         match self.image.take() {
             Some(image) if self.may_be_dirty || image.is_lost() => drop(retire(image)),
             Some(image) => drop(detach(image, self.marked)),
@@ -218,16 +223,16 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
         changed,
         params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
     };
-    Ok((
-        core,
-        Held {
-            image: Some(image),
-            notices: Some(notices),
-            may_be_dirty,
-            marked: false,
-            void: Arc::default(),
-        },
-    ))
+    let mut held = Held {
+        image: Some(image.clone()),
+        notices: Some(notices),
+        poller: None,
+        may_be_dirty,
+        marked: false,
+        void: Arc::default(),
+    };
+    held.poller = Some(Poller::start(image)?);
+    Ok((core, held))
 }
 
 fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> take::Cache {
@@ -338,11 +343,12 @@ pub(crate) fn keep(
     options: &RbdOptions,
 ) -> Result<Kept> {
     let image = held.image().clone();
-    let Some(notices) = held.notices.take() else { bail!("the image is kept already") };
+    let (Some(notices), Some(poller)) = (held.notices.take(), held.poller.take()) else {
+        bail!("the image is kept already")
+    };
     let void = held.void.clone();
     let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb, void });
     let keeper = Keeper::start(image.clone(), notices, clients, options.quiesce_attempts())?;
-    let poller = Poller::start(image.clone())?;
     Ok(Kept { image, keeper, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
 }
 

@@ -2,9 +2,12 @@
 //! nobody did. The cluster forgets here within seconds that a client was fenced; by default it takes an hour.
 
 use crate::cluster::{Frozen, alone, long, wait_until};
+use crate::driven::taken;
 use crate::shadow::BLOCK;
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Writer, fresh, look, read_all};
+use loligo_ceph::lease::Poller;
+use loligo_ceph::take::Taken;
 use loligo_tests::cli::Cli;
 use loligo_tests::nbd::{Client, Command};
 use loligo_tests::server::{Server, Volume};
@@ -132,6 +135,22 @@ fn a_service_that_stood_still_writes_nothing_late() {
         goes_on(&image, &first, server, taker);
         late.into_iter().for_each(|c| drop(c.join()));
     }
+}
+
+#[test]
+fn a_client_whose_first_question_hangs_is_silent_after_its_lease() {
+    let Some((cluster, _alone)) = alone("the silence of a client that was never heard") else { return };
+    let image = Image::new(cluster, "late-unheard");
+    let lease = Duration::from_secs(LEASE.parse().expect("seconds"));
+    let Taken { image: attached, .. } = taken(&image, false, lease);
+    let osds = cluster.freeze(&["osd.0", "osd.1", "osd.2"]);
+    let poller = Poller::start(attached.clone()).expect("a thread");
+    assert!(attached.may_send(), "its lock vouches for it");
+    wait_until("the client to be silent", || !attached.may_send());
+    drop(osds);
+    wait_until("the client to be heard", || attached.may_send());
+    drop(poller);
+    attached.detach(false).expect("the lock given back");
 }
 
 #[test]
