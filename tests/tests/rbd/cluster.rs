@@ -1,5 +1,6 @@
 //! The cluster that all tests here share: brought up by the first, taken down when the process ends.
 
+use crate::autopsy::autopsy;
 use loligo_tests::server::{Server, program};
 use loligo_tests::skip::{installed, root, skip};
 use rustix::process::{Pid, Signal, kill_process};
@@ -189,12 +190,13 @@ impl Cluster {
 
     /// The same where it must succeed; what it says on stdout.
     pub(crate) fn rbd(&self, args: &[&str]) -> String {
-        text(&format!("rbd {}", args.join(" ")), self.try_rbd(args))
+        self.text(&format!("rbd {}", args.join(" ")), self.try_rbd(args))
     }
 
     /// `rbd` with the administrator's key.
     pub(crate) fn admin_rbd(&self, args: &[&str]) -> String {
-        text(&format!("rbd {}", args.join(" ")), self.tool("rbd", "admin", args).output().expect("rbd runs"))
+        let out = self.tool("rbd", "admin", args).output().expect("rbd runs");
+        self.text(&format!("rbd {}", args.join(" ")), out)
     }
 
     /// The same as JSON; null where `rbd` has nothing to say.
@@ -208,10 +210,8 @@ impl Cluster {
 
     /// `ceph` with the administrator's key.
     pub(crate) fn ceph(&self, args: &[&str]) -> String {
-        text(
-            &format!("ceph {}", args.join(" ")),
-            self.tool("ceph", "admin", args).output().expect("ceph runs"),
-        )
+        let out = self.tool("ceph", "admin", args).output().expect("ceph runs");
+        self.text(&format!("ceph {}", args.join(" ")), out)
     }
 
     /// A command that becomes `program` on one of the cluster's hosts.
@@ -244,8 +244,17 @@ impl Cluster {
 
     /// Has the pool `rbd` hold no more than `bytes`.
     pub(crate) fn quota(&self, bytes: u64) -> Quota<'_> {
-        text("a quota", self.set_quota(bytes).output().expect("ceph runs"));
+        self.text("a quota", self.set_quota(bytes).output().expect("ceph runs"));
         Quota(self)
+    }
+
+    /// What a command that must succeed said on stdout.
+    fn text(&self, what: &str, out: Output) -> String {
+        let said = String::from_utf8_lossy(&out.stderr);
+        // One without an exit status was killed: nobody has answered it.
+        assert!(out.status.code().is_some(), "{what}: {}: {said}\n{}", out.status, autopsy(&self.dir));
+        assert!(out.status.success(), "{what}: {}: {said}", out.status);
+        String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
     fn pid(&self, daemon: &str) -> Pid {
@@ -312,9 +321,4 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(120), "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn text(what: &str, out: Output) -> String {
-    assert!(out.status.success(), "{what}: {}: {}", out.status, String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).into_owned()
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod autopsy;
 mod cluster;
 mod cut_off;
 mod driven;
