@@ -31,7 +31,7 @@ impl Table {
         table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(&self.head);
         for row in &self.rows {
-            table.add_row(row);
+            table.add_row(row.iter().map(|cell| loligo_log::one_line(cell)));
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);

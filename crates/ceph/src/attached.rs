@@ -3,6 +3,7 @@
 use crate::CephError;
 use crate::bug::{Step, is_left_out, nobody_has_it};
 use crate::cluster::{Pool, text};
+use crate::cut::Waited;
 use crate::device::Landed;
 use crate::error::check;
 use crate::gate::Gate;
@@ -112,6 +113,8 @@ pub struct Attached {
     /// The smallest size that was seen since the keeper last looked.
     lowest: Mutex<u64>,
     sampler: Mutex<Option<Sampler>>,
+    /// What lies behind the end is being cut off, by a thread that nobody may be waiting for.
+    cutting: AtomicBool,
     /// No groups any more.
     librbd_only: AtomicBool,
     why_librbd: Mutex<Option<String>>,
@@ -207,6 +210,7 @@ impl Attached {
             limit: AtomicU64::new(p.size),
             lowest: Mutex::new(u64::MAX),
             sampler: Mutex::new(None),
+            cutting: AtomicBool::new(false),
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
             context: Mutex::new(SnapContext::default()),
@@ -573,9 +577,28 @@ impl Attached {
     /// What groups have put behind `size` into the last object of an image that shrank is cut off, so that nobody finds it there
     /// when the image grows again. Only while nothing is under way, and where nobody else has written since.
     ///
+    /// OSDs that do not answer are waited for by a thread: who gives it up must not let the image go while it
+    /// [is being cut](Attached::is_being_cut), because others would have their data cut off.
+    ///
     /// # Errors
-    /// Where the object cannot be cut.
-    pub fn cut_boundary(&self, size: u64) -> Result<(), CephError> {
+    /// Where there is no thread for it.
+    pub fn cut_boundary(self: &Arc<Attached>, size: u64) -> Result<Waited<Result<(), CephError>>, CephError> {
+        let image = self.clone();
+        self.cutting.store(true, Ordering::Release);
+        let begun = Waited::begin(move || {
+            let cut = image.cut_off_behind(size);
+            image.cutting.store(false, Ordering::Release);
+            cut
+        });
+        begun.inspect_err(|_| self.cutting.store(false, Ordering::Release))
+    }
+
+    /// Whether OSDs may still cut off what lies behind its end.
+    pub fn is_being_cut(&self) -> bool {
+        self.cutting.load(Ordering::Acquire)
+    }
+
+    fn cut_off_behind(&self, size: u64) -> Result<(), CephError> {
         let (object, end) = (size / self.object_size(), size % self.object_size());
         // Of an image in stripes nothing was put there by groups, and its last object is another one.
         if end > 0 && self.layout.is_linear() {

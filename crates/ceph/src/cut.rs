@@ -8,7 +8,7 @@ use crate::take::{Taken, Wish, refuse, take_unless};
 use crate::witness::Witness;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -147,34 +147,76 @@ pub fn take_while(wish: Wish<'_>, mut goes_on: impl FnMut() -> bool) -> Result<O
     Ok(None)
 }
 
+/// Work for the cluster by a thread of its own, which is left behind where nobody waits for it any more.
+#[derive(Debug)]
+pub struct Waited<T>(Receiver<T>);
+
+impl<T: Send + 'static> Waited<T> {
+    /// Begins `work`.
+    ///
+    /// # Errors
+    /// Where there is no thread for it.
+    pub fn begin(work: impl FnOnce() -> T + Send + 'static) -> Result<Waited<T>, CephError> {
+        let (says, said) = channel();
+        let thread = std::thread::Builder::new().name("rbd-wait".to_owned());
+        // Nobody may be waiting any more.
+        let work = move || drop(says.send(work()));
+        thread.spawn(work).map_err(|e| CephError::Named(format!("no thread can be had: {e}")))?;
+        Ok(Waited(said))
+    }
+
+    /// What it gives, if it does within `limit`.
+    ///
+    /// # Errors
+    /// Where its thread has ended without a word.
+    pub fn within(&self, limit: Duration) -> Result<Option<T>, CephError> {
+        match self.0.recv_timeout(limit) {
+            Ok(result) => Ok(Some(result)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => refuse("a thread that waited for the cluster has ended"),
+        }
+    }
+
+    /// The same, as long as `goes_on` says so, which is asked some times a second; nothing: it was given up.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn while_waited_for(self, mut goes_on: impl FnMut() -> bool) -> Result<Option<T>, CephError> {
+        loop {
+            match self.within(LOOK)? {
+                None if goes_on() => {}
+                result => return Ok(result),
+            }
+        }
+    }
+}
+
 /// What `work` gives, as long as `goes_on` says so; nothing: it was given up, and its thread is left behind.
 ///
 /// # Errors
 /// Where there is no thread for it.
 pub fn while_waited_for<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-    mut goes_on: impl FnMut() -> bool,
+    goes_on: impl FnMut() -> bool,
 ) -> Result<Option<T>, CephError> {
-    let (says, said) = channel();
-    let thread = std::thread::Builder::new().name("rbd-wait".to_owned());
-    // Nobody may be waiting any more.
-    let work = move || drop(says.send(work()));
-    thread.spawn(work).map_err(|e| CephError::Named(format!("no thread can be had: {e}")))?;
-    loop {
-        match said.recv_timeout(LOOK) {
-            Ok(result) => return Ok(Some(result)),
-            Err(RecvTimeoutError::Timeout) if goes_on() => {}
-            Err(RecvTimeoutError::Timeout) => return Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                return refuse("a thread that waited for the cluster has ended");
-            }
-        }
-    }
+    Waited::begin(work)?.while_waited_for(goes_on)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_that_hangs_is_waited_for_as_long_as_somebody_wants() {
+        let (ends, end) = channel::<u32>();
+        let work = Waited::begin(move || end.recv()).unwrap();
+        assert!(work.within(Duration::from_millis(10)).unwrap().is_none());
+        ends.send(7).unwrap();
+        assert_eq!(work.within(Duration::from_secs(60)).unwrap(), Some(Ok(7)), "it went on meanwhile");
+        assert!(work.within(Duration::from_millis(10)).is_err(), "it has said everything");
+        let (_ends, end) = channel::<u32>();
+        assert_eq!(while_waited_for(move || end.recv(), || false).unwrap(), None);
+    }
 
     #[test]
     fn what_comes_after_an_attach_was_given_up_goes_back() {

@@ -5,6 +5,8 @@
 //! told by another, which asks nobody.
 
 use crate::attached::{Attached, Notice};
+use crate::cut::Waited;
+use crate::take::refuse;
 use crate::{CephError, status};
 use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -136,6 +138,7 @@ impl Keeper {
             stale: true,
             stopping: false,
             told: image.limit(),
+            cutting: None,
             again: None,
         };
         let thread =
@@ -203,6 +206,13 @@ impl Drop for Keeper {
     }
 }
 
+/// What lies behind `end` is being cut off.
+struct Cutting {
+    end: u64,
+    since: Instant,
+    cut: Waited<Result<(), CephError>>,
+}
+
 struct Watch {
     image: Arc<Attached>,
     clients: Arc<dyn Clients>,
@@ -222,6 +232,8 @@ struct Watch {
     stopping: bool,
     /// The size that clients were told.
     told: u64,
+    /// What lies behind the end is being cut off.
+    cutting: Option<Cutting>,
     /// The header could not be read: not before then again.
     again: Option<Instant>,
 }
@@ -425,13 +437,41 @@ impl Watch {
         Ok(size)
     }
 
+    /// Has what lies behind `end` cut off. OSDs that do not answer are left to it, because a snapshot or a stop that comes
+    /// meanwhile is not to wait for them: it is asked about again.
+    fn cut_boundary(&mut self, end: u64) -> Result<(), CephError> {
+        loop {
+            let begun = match self.cutting.take() {
+                Some(begun) => begun,
+                None => Cutting { end, since: Instant::now(), cut: self.image.cut_boundary(end)? },
+            };
+            let Cutting { end: at, since, .. } = begun;
+            match begun.cut.within(DRAIN)? {
+                Some(done) => done?,
+                None => {
+                    self.cutting = Some(begun);
+                    return refuse(format!(
+                        "what lies behind byte {at}, where image {} ends by now, cannot be cut off: its OSDs have not answered for \
+                         {} s. Nothing is written to the image until they do: 'ceph health detail' says what they lack",
+                        self.image.name,
+                        since.elapsed().as_secs()
+                    ));
+                }
+            }
+            // It may have got smaller again meanwhile.
+            if at == end {
+                return Ok(());
+            }
+        }
+    }
+
     /// Goes along with another size, with the gate closed. What was cut off is void although it may be there again: a volume
     /// that got smaller stays so, and grows at the next start.
     fn follow_size(&mut self) -> Result<(), CephError> {
         let size = self.look_for_cut()?;
         let end = self.image.limit();
         if end < self.told {
-            self.image.cut_boundary(end)?;
+            self.cut_boundary(end)?;
             self.told = end;
             self.clients.resized(self.told);
         } else if size > self.told && self.told == self.image.reach() {

@@ -4,7 +4,7 @@ use crate::outcome::{Json, Patience, refuse};
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
-use loligo_log::{outln, say};
+use loligo_log::{out, outln, say};
 use loligo_service::client::{AttachCore, ChangeState, DaemonClient, DetachCore, ResizeCore, Until};
 use loligo_service::daemon::Listed;
 use loligo_service::daemon::entry::Status;
@@ -231,7 +231,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 None => Pool::open_idle(&path)?.view()?,
             };
             if json {
-                outln!("{}", serde_json::to_string_pretty(&json!(view))?);
+                out!("{}\n", serde_json::to_string_pretty(&json!(view))?);
             } else {
                 view_rows(&view).iter().for_each(|row| outln!("{row}"));
             }

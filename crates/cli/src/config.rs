@@ -94,7 +94,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Show { config, json } => {
             let config = show(&config)?;
             if json {
-                outln!("{}", serde_json::to_string_pretty(&config)?);
+                out!("{}\n", serde_json::to_string_pretty(&config)?);
             } else {
                 out!("{}", toml::to_string(&config)?);
             }

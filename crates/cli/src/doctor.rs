@@ -1,7 +1,7 @@
 //! `loligo doctor`.
 
 use anyhow::Result;
-use loligo_log::{out, outln};
+use loligo_log::{one_line, out};
 use loligo_service::doctor::{Finding, Verdict, examine};
 use serde_json::json;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let findings = examine(a.config.as_deref());
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&json!({ "findings": findings }))?);
+        out!("{}\n", serde_json::to_string_pretty(&json!({ "findings": findings }))?);
     } else {
         out!("{}", text(&findings, a.verbose));
     }
@@ -50,12 +50,12 @@ fn text(findings: &[Finding], verbose: bool) -> String {
     sorted.sort_by_key(|f| f.verdict);
     let mut text = String::new();
     for f in sorted {
-        text.push_str(&format!("{:<8} {}: {}\n", f.verdict.word(), f.check, f.seen));
+        text.push_str(&format!("{:<8} {}: {}\n", f.verdict.word(), f.check, one_line(&f.seen)));
         if f.verdict != Verdict::Ok {
-            text.push_str(&format!("         why: {}\n", f.why));
+            text.push_str(&format!("         why: {}\n", one_line(&f.why)));
         }
         if let Some(mend) = &f.mend {
-            text.push_str(&format!("         mend: {mend}\n"));
+            text.push_str(&format!("         mend: {}\n", one_line(mend)));
         }
     }
     let count = |v| findings.iter().filter(|f| f.verdict == v).count();

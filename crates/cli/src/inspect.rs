@@ -1,7 +1,7 @@
 //! `loligo inspect`.
 
 use anyhow::Result;
-use loligo_log::outln;
+use loligo_log::{out, outln};
 use loligo_service::offline::{inspect, inspection_json, inspection_rows};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let found = inspect(&a.path)?;
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&inspection_json(&found))?);
+        out!("{}\n", serde_json::to_string_pretty(&inspection_json(&found))?);
     } else {
         for (label, value) in inspection_rows(&found) {
             outln!("{label:<14} {value}");

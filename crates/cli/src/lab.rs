@@ -12,7 +12,7 @@ use loligo_lab::layout::Layout;
 use loligo_lab::status::Status;
 use loligo_lab::up::UpOptions;
 use loligo_lab::{down, status, up};
-use loligo_log::{outln, say};
+use loligo_log::{out, outln, say};
 use loligo_service::client::Client;
 use loligo_service::outcome::OrRefused;
 use loligo_service::profile::Profile;
@@ -281,7 +281,7 @@ fn config(a: Up) -> Result<LabConfig> {
 fn show(a: &Look) -> Result<ExitCode> {
     let s = status::status(&a.place.dir())?;
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&s)?);
+        out!("{}\n", serde_json::to_string_pretty(&s)?);
     } else {
         print(&s);
     }
@@ -332,7 +332,7 @@ fn show_caches(a: &Look) -> Result<ExitCode> {
         all.insert(osd, Client::at(&cache.runtime_dir, &cache.volume)?.stats()?);
     }
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&all)?);
+        out!("{}\n", serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(std::iter::once("OSD").chain(SHOWN));
@@ -344,6 +344,6 @@ fn show_caches(a: &Look) -> Result<ExitCode> {
         };
         table.row(std::iter::once(osd.clone()).chain(SHOWN.iter().map(word)));
     }
-    outln!("{}", table.text());
+    out!("{}\n", table.text());
     Ok(ExitCode::SUCCESS)
 }

@@ -117,7 +117,7 @@ fn no_command(said: &clap::Error, words: &[OsString]) -> ExitCode {
     }
     let own = words.split(|word| word == "--").next().unwrap_or_default();
     if own.iter().any(|word| word == "--json") {
-        loligo_log::outln!("{:#}", outcome::misuse(&said.render().to_string()));
+        loligo_log::out!("{:#}\n", outcome::misuse(&said.render().to_string()));
         let _ = loligo_log::finish_output();
     }
     ExitCode::from(Outcome::Usage.exit_code())
@@ -158,7 +158,7 @@ fn main() -> ExitCode {
         Command::Hold(args) => Ok(loligo_export::ublk::hold(&args.node)),
     };
     if let (Err(error), true) = (&done, json) {
-        loligo_log::outln!("{:#}", outcome::problem(error));
+        loligo_log::out!("{:#}\n", outcome::problem(error));
     }
     let written = loligo_log::finish_output().context("the result cannot be written to standard output");
     let code = done.and_then(|code| written.map(|()| code)).unwrap_or_else(|error| {

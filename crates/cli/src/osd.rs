@@ -7,7 +7,7 @@ use loligo_bench::table::Table;
 use loligo_block::DeviceSpec;
 use loligo_cache::mode::Mode;
 use loligo_lab::interrupt::Interrupt;
-use loligo_log::{outln, say};
+use loligo_log::{out, outln, say};
 use loligo_osd::adopt::{self, Adopt};
 use loligo_osd::behind::{Behind, Via};
 use loligo_osd::ceph_volume::By;
@@ -368,7 +368,7 @@ fn start(a: &ActivateArgs, stop: &Interrupt) -> Result<()> {
 
 fn show(rows: &[Row], json: bool) -> Result<()> {
     if json {
-        outln!("{}", serde_json::to_string_pretty(rows)?);
+        out!("{}\n", serde_json::to_string_pretty(rows)?);
         return Ok(());
     }
     let mut table = Table::new([
@@ -405,7 +405,7 @@ fn show(rows: &[Row], json: bool) -> Result<()> {
             word(Some(shares.join(", ")).filter(|s| !s.is_empty())),
         ]);
     }
-    outln!("{}", table.text());
+    out!("{}\n", table.text());
     for r in rows {
         if let Some(why) = &r.why {
             outln!("osd.{}: volume {} is {}: {why}", r.id, r.volume, r.volume_state);

@@ -3,7 +3,7 @@
 use crate::values;
 use anyhow::{Result, bail};
 use loligo_lab::interrupt::{Interrupted, exit_code};
-use loligo_log::outln;
+use loligo_log::{out, outln};
 use loligo_service::client::{ChangeState, FlushState, Until};
 use loligo_service::outcome::{Ended, Outcome};
 use serde::Serialize;
@@ -36,7 +36,7 @@ impl Json {
         }
         let mut all = serde_json::to_value(what)?;
         all["outcome"] = json!(outcome);
-        outln!("{}", serde_json::to_string_pretty(&all)?);
+        out!("{}\n", serde_json::to_string_pretty(&all)?);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::outcome::Json;
 use anyhow::Result;
 use clap::Subcommand;
 use loligo_bench::table::Table;
-use loligo_log::outln;
+use loligo_log::{out, outln};
 use loligo_service::client::{Client, Param};
 use loligo_service::outcome::Ended;
 use serde_json::json;
@@ -71,13 +71,13 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         What::Get { name, key: None, json } => {
             let rows = Client::new(&name)?.params()?;
             if json {
-                outln!("{}", serde_json::to_string_pretty(&rows.iter().map(fields).collect::<Vec<_>>())?);
+                out!("{}\n", serde_json::to_string_pretty(&rows.iter().map(fields).collect::<Vec<_>>())?);
             } else {
                 let mut table = Table::new(["parameter", "value", "range", "default"]);
                 for r in rows {
                     table.row([r.key, r.value, r.range, r.default]);
                 }
-                outln!("{}", table.text());
+                out!("{}\n", table.text());
             }
         }
         What::Get { name, key: Some(key), json } => {
@@ -87,7 +87,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
                 || Ended::refused(format!("unknown parameter '{key}': use one of {}", keys.join(", ")));
             let row = rows.iter().find(|r| r.key == key).ok_or_else(unknown)?;
             if json {
-                outln!("{}", serde_json::to_string_pretty(&fields(row))?);
+                out!("{}\n", serde_json::to_string_pretty(&fields(row))?);
             } else {
                 outln!("{}", row.value);
             }

@@ -1,7 +1,7 @@
 //! `loligo probe`.
 
 use anyhow::Result;
-use loligo_log::{outln, say};
+use loligo_log::{out, outln, say};
 use loligo_service::probe::{Found, probe};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -44,7 +44,10 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
         match probe(path) {
             Ok(found) if a.json => all.push(found.json(path)),
             Ok(found) if a.export => export(&found),
-            Ok(found) => outln!("{}: {}", path.display(), found.sentence()),
+            Ok(found) => {
+                outln!("{}: {}", path.display(), found.sentence());
+                found.members().iter().for_each(|member| outln!("  {member}"));
+            }
             Err(why) => {
                 failed = true;
                 say!("error: {why:#}");
@@ -53,7 +56,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
         }
     }
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&Value::Array(all))?);
+        out!("{}\n", serde_json::to_string_pretty(&Value::Array(all))?);
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

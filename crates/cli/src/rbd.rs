@@ -5,7 +5,7 @@ use anyhow::Result;
 use loligo_bench::units;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::status::{ImageStatus, status};
-use loligo_log::outln;
+use loligo_log::{out, outln};
 use loligo_service::client::Client;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     if a.json {
         let mut all = serde_json::to_value(&s)?;
         all["service"] = served.unwrap_or_default();
-        outln!("{}", serde_json::to_string_pretty(&all)?);
+        out!("{}\n", serde_json::to_string_pretty(&all)?);
     } else {
         print(&s, served.as_ref());
     }

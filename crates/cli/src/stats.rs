@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use loligo_bench::units::{bytes, number, time};
-use loligo_log::{out, outln};
+use loligo_log::{one_line, out};
 use loligo_service::client::Client;
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let stats = Client::new(&a.name)?.stats()?;
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&stats)?);
+        out!("{}\n", serde_json::to_string_pretty(&stats)?);
     } else {
         out!("{}", text(&stats));
     }
@@ -234,7 +234,8 @@ impl Page {
         // What stands before the first head is not below one.
         let indent = if self.0.contains("\n\n") { "  " } else { "" };
         let label = format!("{indent}{label}");
-        let _ = writeln!(self.0, "{}", format!("{label:<19} {value}").trim_end());
+        let line = format!("{label:<19} {value}");
+        let _ = writeln!(self.0, "{}", one_line(line.trim_end()));
     }
 
     /// Everything of `all`, one line each.

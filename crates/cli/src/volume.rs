@@ -1,15 +1,15 @@
 //! `loligo volume`.
 
 use crate::outcome::{Json, Patience, refuse};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_log::{out, outln, say};
 use loligo_service::client::{Attach, Create, DaemonClient, Resize, Stop, Until};
-use loligo_service::daemon::Listed;
 use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside, way_beside};
 use loligo_service::daemon::entry::Status;
 use loligo_service::daemon::exchange::CacheConfig;
+use loligo_service::daemon::{Listed, not_toml};
 use loligo_service::outcome::{Ended, OrRefused};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -218,9 +218,10 @@ struct CreateArgs {
 impl CreateArgs {
     fn definition(&self) -> Result<VolumeConfig> {
         let text = self.definition.as_ref().map(std::fs::read_to_string).transpose()?.unwrap_or_default();
-        let mut all: toml::Table = toml::from_str(&text)?;
+        let parse = |text: &str| toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)));
+        let mut all: toml::Table = parse(&text)?;
         for line in &self.set {
-            all.extend(toml::from_str::<toml::Table>(line)?);
+            all.extend(parse(line)?);
         }
         let mut put = |key: &str, value: Option<toml::Value>| {
             if let Some(value) = value {
@@ -429,7 +430,7 @@ fn lacks(v: &Listed) -> Option<&str> {
 
 fn list(volumes: &[Listed], json: bool) -> Result<()> {
     if json {
-        outln!("{}", serde_json::to_string_pretty(volumes)?);
+        out!("{}\n", serde_json::to_string_pretty(volumes)?);
         return Ok(());
     }
     let mut table = Table::new(["volume", "state", "mode", "size", "dirty", "core", "cache"]);
@@ -450,7 +451,7 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
             d.cache.as_ref().map_or("-".to_owned(), |c| c.display().to_string()),
         ]);
     }
-    outln!("{}", table.text());
+    out!("{}\n", table.text());
     for v in volumes {
         if let Some(why) = v.why() {
             outln!("{}: {}: {why}", v.name, v.status.word());
@@ -467,7 +468,7 @@ fn list(volumes: &[Listed], json: bool) -> Result<()> {
 
 fn show(v: &Listed, json: bool) -> Result<()> {
     if json {
-        outln!("{}", serde_json::to_string_pretty(&json!(v))?);
+        out!("{}\n", serde_json::to_string_pretty(&json!(v))?);
         return Ok(());
     }
     let why = v.why().map(|why| format!(": {why}")).unwrap_or_default();

@@ -1,8 +1,10 @@
 //! Turns of TLS handshakes: strangers bring them about, so that they have a bounded part of a thread's time.
 //!
 //! A handshake costs its client nothing (one canned message, sent again and again) and this thread a signature: 0.3 ms to 5 ms,
-//! by the kind of key. A step of a handshake is therefore taken only while there is credit, which grows with time. The peer
-//! that has had least of it comes first.
+//! by the kind of key. A step of a handshake is therefore taken only while there is credit, which grows with time.
+//!
+//! A handshake that has begun goes on before others begin: a stranger who is always a new one would otherwise come before
+//! it for ever. Among equals the network that has had least comes first, then the peer.
 
 use crate::peer::Peer;
 use crate::server::ConnId;
@@ -17,23 +19,41 @@ const BURST: Duration = Duration::from_millis(50);
 /// Peers of which it is known how much they have had.
 const PEERS: usize = 4096;
 
+/// Steps of a handshake that has begun for which it goes before others. An honest one needs fewer; one that sends its bytes
+/// one by one would otherwise let nobody begin.
+const EAGER: u32 = 8;
+
+/// One that waits.
+#[derive(Debug)]
+struct Waits {
+    id: ConnId,
+    peer: Peer,
+    /// It goes before those that have not begun.
+    eager: bool,
+}
+
 /// Who waits for a step of its handshake, and what may be spent on it.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     /// In the order in which they came.
-    waiting: Vec<(ConnId, Peer)>,
-    /// Time that peers have had since the burst was whole.
-    spent: HashMap<Peer, Duration>,
+    waiting: Vec<Waits>,
+    /// Time that peers and their networks have had since the burst was whole, the widest first.
+    spent: [HashMap<Peer, Duration>; 3],
     /// From this moment on there is credit.
     solvent: Option<Instant>,
 }
 
 impl Handshakes {
-    /// `id` of `peer` has sent something that a step of its handshake needs.
-    pub(crate) fn ask(&mut self, id: ConnId, peer: Peer) {
-        if !self.waiting.iter().any(|(waits, _)| *waits == id) {
-            self.waiting.push((id, peer));
+    /// `id` of `peer` has sent something that a step of its handshake needs, of which it has had so many.
+    pub(crate) fn ask(&mut self, id: ConnId, peer: Peer, steps: u32) {
+        if !self.waiting.iter().any(|w| w.id == id) {
+            self.waiting.push(Waits { id, peer, eager: (1..=EAGER).contains(&steps) });
         }
+    }
+
+    /// `id` is gone.
+    pub(crate) fn forget(&mut self, id: ConnId) {
+        self.waiting.retain(|w| w.id != id);
     }
 
     /// The one whose step is to be taken now, if there is credit.
@@ -41,19 +61,26 @@ impl Handshakes {
         if self.solvent.is_some_and(|s| s > now) {
             return None;
         }
-        let spent = |peer: &Peer| self.spent.get(peer).copied().unwrap_or_default();
-        let at = (0..self.waiting.len()).min_by_key(|at| spent(&self.waiting[*at].1))?;
-        Some(self.waiting.remove(at))
+        let spent = |peer: Peer| {
+            let circles = peer.circles();
+            [0, 1, 2].map(|n| self.spent[n].get(&circles[n]).copied().unwrap_or_default())
+        };
+        let turn = |w: &Waits| (!w.eager, spent(w.peer));
+        let at = (0..self.waiting.len()).min_by_key(|at| turn(&self.waiting[*at]))?;
+        let next = self.waiting.remove(at);
+        Some((next.id, next.peer))
     }
 
     /// A step of `peer` took so long, measured at `now` or before.
     pub(crate) fn took(&mut self, peer: Peer, time: Duration, now: Instant) {
         // A thread that had none for long has the burst; one that is in debt pays from its own moment on.
         let full = now.checked_sub(BURST * PART).unwrap_or(now);
-        if self.solvent.is_none_or(|s| s <= full) || self.spent.len() >= PEERS {
-            self.spent.clear();
+        if self.solvent.is_none_or(|s| s <= full) || self.spent.iter().any(|known| known.len() >= PEERS) {
+            self.spent.iter_mut().for_each(HashMap::clear);
         }
-        *self.spent.entry(peer).or_default() += time;
+        for (known, circle) in self.spent.iter_mut().zip(peer.circles()) {
+            *known.entry(circle).or_default() += time;
+        }
         self.solvent = Some(self.solvent.map_or(full, |s| s.max(full)) + time * PART);
     }
 
@@ -66,7 +93,7 @@ impl Handshakes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     const STEP: Duration = Duration::from_millis(5);
 
@@ -84,7 +111,7 @@ mod tests {
         let (mut now, mut taken) = (start, Duration::ZERO);
         let mut n = 0;
         while now < start + Duration::from_secs(10) {
-            h.ask(id(n), host(1));
+            h.ask(id(n), host(1), 0);
             n += 1;
             match h.next(now) {
                 Some((_, peer)) => {
@@ -102,18 +129,61 @@ mod tests {
     #[test]
     fn a_newcomer_does_not_wait_for_the_queue_of_another_peer() {
         let (mut h, now) = (Handshakes::default(), Instant::now());
-        (0..100).for_each(|n| h.ask(id(n), host(1)));
+        (0..100).for_each(|n| h.ask(id(n), host(1), 0));
         let (_, first) = h.next(now).unwrap();
         h.took(first, STEP, now);
-        h.ask(id(500), host(2));
+        h.ask(id(500), host(2), 0);
         assert_eq!(h.next(now), Some((id(500), host(2))));
+    }
+
+    /// A peer that was never seen, of one site.
+    fn newcomer(n: u16) -> Peer {
+        Peer::Host(Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 0).into())
+    }
+
+    #[test]
+    fn a_handshake_that_has_begun_goes_before_newcomers() {
+        let (mut h, now) = (Handshakes::default(), Instant::now());
+        h.ask(id(1), host(1), 0);
+        assert_eq!(h.next(now), Some((id(1), host(1))));
+        h.took(host(1), STEP, now);
+        (2..100).for_each(|n| h.ask(id(n), newcomer(n as u16), 0));
+        h.ask(id(1), host(1), 1);
+        assert_eq!(h.next(now), Some((id(1), host(1))));
+    }
+
+    #[test]
+    fn one_that_dawdles_gives_its_turn_to_newcomers() {
+        let (mut h, now) = (Handshakes::default(), Instant::now());
+        h.took(host(1), STEP, now);
+        h.ask(id(1), host(1), EAGER + 1);
+        h.ask(id(2), newcomer(2), 0);
+        assert_eq!(h.next(now), Some((id(2), newcomer(2))));
+    }
+
+    #[test]
+    fn always_new_peers_of_one_site_have_had_what_it_had() {
+        let (mut h, now) = (Handshakes::default(), Instant::now());
+        h.took(host(1), STEP, now);
+        h.took(newcomer(0), STEP * 2, now);
+        h.ask(id(1), newcomer(1), 0);
+        h.ask(id(2), host(1), 0);
+        assert_eq!(h.next(now), Some((id(2), host(1))));
+    }
+
+    #[test]
+    fn who_is_gone_waits_no_more() {
+        let (mut h, now) = (Handshakes::default(), Instant::now());
+        h.ask(id(1), host(1), 0);
+        h.forget(id(1));
+        assert_eq!((h.next(now), h.deadline(now)), (None, None));
     }
 
     #[test]
     fn who_asks_twice_waits_once() {
         let (mut h, now) = (Handshakes::default(), Instant::now());
-        h.ask(id(1), host(1));
-        h.ask(id(1), host(1));
+        h.ask(id(1), host(1), 0);
+        h.ask(id(1), host(1), 0);
         assert!(h.next(now).is_some() && h.next(now).is_none());
         assert_eq!(h.deadline(now), None);
     }

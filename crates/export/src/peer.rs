@@ -19,13 +19,28 @@ pub enum Peer {
     Unknown,
 }
 
+/// Bits of the networks of IPv6 that are given out to one hand: to a provider, and to a site. Who has one is as many peers
+/// as it likes.
+const WIDTHS: [u32; 2] = [32, 48];
+
 impl Peer {
-    /// Whether `other` is the same host, or a process of the same user.
+    /// Whether `other` is the same host, is of the same site, or is a process of the same user.
     pub(crate) fn is_akin(self, other: Peer) -> bool {
         match (self, other) {
             (Peer::Process(_, one), Peer::Process(_, two)) => one == two,
-            (one, two) => one == two,
+            (one, two) => one.circles()[1] == two.circles()[1],
         }
+    }
+
+    /// The networks that it is in and itself, the widest first. One that has none is alone in each.
+    pub(crate) fn circles(self) -> [Peer; 3] {
+        let within = |bits: u32| match self {
+            Peer::Host(IpAddr::V6(a)) if !is_of_no_network(a) => {
+                Peer::Host(IpAddr::V6(Ipv6Addr::from(u128::from(a) & !(u128::MAX >> bits))))
+            }
+            alone => alone,
+        };
+        [within(WIDTHS[0]), within(WIDTHS[1]), self]
     }
 
     /// The peer of a connected socket.
@@ -34,14 +49,17 @@ impl Peer {
         match address(fd).map(|a| a.ip().to_canonical()) {
             Some(IpAddr::V6(a)) => {
                 let network = u128::from(a) & !u128::from(u64::MAX);
-                // Loopback and link-local addresses have no network that says whose they are.
-                let whole = a.is_loopback() || a.is_unicast_link_local();
-                Peer::Host(IpAddr::V6(if whole { a } else { Ipv6Addr::from(network) }))
+                Peer::Host(IpAddr::V6(if is_of_no_network(a) { a } else { Ipv6Addr::from(network) }))
             }
             Some(v4) => Peer::Host(v4),
             None => credentials(fd).map_or(Peer::Unknown, |(pid, uid)| Peer::Process(pid, uid)),
         }
     }
+}
+
+/// Loopback and link-local addresses have no network that says whose they are.
+fn is_of_no_network(a: Ipv6Addr) -> bool {
+    a.is_loopback() || a.is_unicast_link_local()
 }
 
 /// Number and user of the process at the other end of a unix socket. The number is 0 where this pid namespace does not
@@ -89,6 +107,18 @@ mod tests {
 
     /// Names the socket that the test listens on in another pid namespace.
     const INSIDE: &str = "LOLIGO_TEST_PEER_SOCKET";
+
+    #[test]
+    fn a_peer_is_counted_with_its_site_and_its_provider() {
+        let peer = |text: &str| Peer::Host(text.parse().unwrap());
+        let [provider, site, own] = peer("2001:db8:1:2::").circles();
+        assert_eq!((provider, site, own), (peer("2001:db8::"), peer("2001:db8:1::"), peer("2001:db8:1:2::")));
+        assert!(own.is_akin(peer("2001:db8:1:ffff::")) && !own.is_akin(peer("2001:db8:2:2::")));
+        for alone in [peer("192.0.2.1"), peer("::1"), peer("fe80::1"), Peer::Process(1, 2), Peer::Unknown] {
+            assert_eq!(alone.circles(), [alone; 3]);
+        }
+        assert!(!peer("fe80::1").is_akin(peer("fe80::2")));
+    }
 
     #[test]
     fn a_peer_of_this_namespace_has_its_number() {

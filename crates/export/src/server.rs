@@ -16,6 +16,7 @@ use loligo_block::{Reply, ReqId, Request};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use slab::Slab;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -190,40 +191,55 @@ impl Server {
     /// Whether there is a place for a client of `peer`, after the handshakes that are to give way have done so.
     fn has_place(&mut self, peer: Peer, now: Instant) -> bool {
         let most = self.limits.connections.min(1 << 16);
-        let of = |is: &dyn Fn(Peer) -> bool| self.entries.iter().filter(|(_, e)| is(e.peer)).count();
-        // Of the last quarter of the places each peer has a few, and all processes of one user half.
-        if of(&|p| p.is_akin(peer)) >= most - most / 8 {
-            return false;
-        }
+        // Of the last quarter of the places each peer has a few, and all of one site or user half.
+        let akin_most = most - most / 8;
         let few = (most / 32).max(1);
-        let has_few = |peer: Peer| of(&|p| p == peer) < few;
+        let akin = |server: &Server| server.entries.iter().filter(|(_, e)| e.peer.is_akin(peer)).count();
+        let mut open: HashMap<Peer, usize> = HashMap::new();
+        self.entries.iter().for_each(|(_, e)| *open.entry(e.peer).or_default() += 1);
+        let has_few = |peer: Peer| open.get(&peer).is_none_or(|n| *n < few);
         let places = if has_few(peer) { most } else { (most - most / 4).max(1) };
-        let mut shaking: HashMap<Peer, usize> = HashMap::new();
-        for (_, e) in self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake()) {
-            *shaking.entry(e.peer).or_default() += 1;
-        }
+        let shaking = self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake() && e.peer == peer).count();
         // One peer has at most half of the places for handshakes, so that it drops its own and not those of others.
-        let gives_way = if shaking.get(&peer).is_some_and(|n| *n >= (most / 2).max(1)) {
-            Some(peer)
-        } else if self.entries.len() >= places {
-            // A peer with more than a few, which comes again and again, would otherwise end each one of a peer with
-            // few.
-            shaking.retain(|p, _| has_few(peer) || !has_few(*p));
-            shaking.into_iter().max_by_key(|(_, n)| *n).map(|(p, _)| p)
-        } else {
-            None
-        };
-        if let Some(gives_way) = gives_way {
-            self.drop_handshake(gives_way, now);
+        let (own, of_akin) = (shaking >= (most / 2).max(1), akin(self) >= akin_most);
+        if own || of_akin || self.entries.len() >= places {
+            self.drop_handshake(now, few, |other| {
+                // A peer with more than a few, which comes again and again, would otherwise end each one of a peer
+                // with few.
+                let is_fair = has_few(peer) || !has_few(other);
+                if own { other == peer } else { is_fair && (!of_akin || other.is_akin(peer)) }
+            });
         }
         let of_peer = self.entries.iter().filter(|(_, e)| e.peer == peer).count();
-        self.entries.len() < places && of_peer < (most - most / 4).max(1)
+        self.entries.len() < places && akin(self) < akin_most && of_peer < (most - most / 4).max(1)
     }
 
-    /// Ends the oldest handshake of `peer`.
-    fn drop_handshake(&mut self, peer: Peer, now: Instant) {
-        let waiting = self.entries.iter().filter(|(_, e)| e.conn.is_in_handshake() && e.peer == peer);
-        let Some(at) = waiting.min_by_key(|(_, e)| e.since).map(|(at, _)| at) else { return };
+    /// Ends a handshake of those that `may` give way: the oldest of the network with most, the widest first, so that many
+    /// peers of one hand end their own; networks with up to `few` are alike. Those whose TLS has begun have half of the
+    /// places to themselves, of which nobody drives them out who only comes: they are as few as the time for handshakes
+    /// allows.
+    fn drop_handshake(&mut self, now: Instant, few: usize, may: impl Fn(Peer) -> bool) {
+        let has_begun = |e: &Entry| e.tls.as_ref().is_some_and(|t| t.steps() > 0);
+        let (begun, new): (Vec<_>, Vec<_>) = self
+            .entries
+            .iter()
+            .filter(|(_, e)| e.conn.is_in_handshake() && may(e.peer))
+            .partition(|(_, e)| has_begun(e));
+        let shaking = if begun.len() > new.len() { begun } else { new };
+        let mut counts: [HashMap<Peer, usize>; 3] = Default::default();
+        for (_, e) in &shaking {
+            for (count, circle) in counts.iter_mut().zip(e.peer.circles()) {
+                *count.entry(circle).or_default() += 1;
+            }
+        }
+        let crowd = |peer: Peer| {
+            let circles = peer.circles();
+            [0, 1, 2].map(|n| counts[n].get(&circles[n]).map_or(few, |count| few.max(*count)))
+        };
+        let Some((at, e)) = shaking.into_iter().max_by_key(|(_, e)| (crowd(e.peer), Reverse(e.since))) else {
+            return;
+        };
+        let peer = e.peer;
         if let Some(others) = self.crowded.due(now) {
             tracing::warn!(%peer, others, "a handshake was ended for a newcomer: too many are open");
         }
@@ -236,8 +252,8 @@ impl Server {
         let Some(e) = find(&mut self.entries, id) else { return };
         e.receive(self.tls.as_ref(), now, requests);
         e.note_log_in();
-        if e.tls.as_ref().is_some_and(|t| t.wants_step()) {
-            self.handshakes.ask(id, e.peer);
+        if let Some(tls) = e.tls.as_ref().filter(|t| t.wants_step()) {
+            self.handshakes.ask(id, e.peer, tls.steps());
         }
         self.mark(usize::from(id.index));
     }
@@ -391,6 +407,7 @@ impl Server {
         }
         e.finish();
         if e.socket.is_none() && e.conn.in_flight() == 0 {
+            self.handshakes.forget(ConnId { index: at as u16, generation: e.generation });
             self.entries.remove(at);
         } else if let Some(d) = e.deadline() {
             self.soonest = Some(self.soonest.map_or(d, |s| s.min(d)));

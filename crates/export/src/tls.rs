@@ -258,6 +258,8 @@ impl Write for Pipe {
 pub struct TlsSession {
     stream: SslStream<Pipe>,
     ready: bool,
+    /// Of the handshake.
+    steps: u32,
     closing: bool,
     sending: Watch,
     /// Why the handshake failed.
@@ -274,7 +276,8 @@ impl TlsSession {
         let n = pipe.outbound.len();
         conn.sent(n, now);
         let stream = SslStream::new(openssl::ssl::Ssl::new(&context.current())?, pipe)?;
-        Ok(TlsSession { stream, ready: false, closing: false, sending: Watch::default(), failure: None })
+        let sending = Watch::default();
+        Ok(TlsSession { stream, ready: false, steps: 0, closing: false, sending, failure: None })
     }
 
     /// Where received ciphertext belongs.
@@ -306,11 +309,17 @@ impl TlsSession {
         !self.ready && p.filled > p.taken
     }
 
+    /// Steps of the handshake that were taken.
+    pub fn steps(&self) -> u32 {
+        self.steps
+    }
+
     /// Goes on with the handshake. This is what costs: a signature or the proof of a certificate.
     pub fn step(&mut self, conn: &mut Conn) {
         if self.ready {
             return;
         }
+        self.steps = self.steps.saturating_add(1);
         match self.stream.accept() {
             Ok(()) => self.ready = true,
             Err(e) if matches!(e.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => {}

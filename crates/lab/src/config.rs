@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 /// Least size of an OSD's data, bytes: BlueStore's own structures and a little data.
@@ -180,7 +180,10 @@ impl LabConfig {
     /// Where it cannot be read, is not TOML, or names what is not known.
     pub fn read(path: &Path) -> Result<LabConfig> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        toml::from_str(&text).with_context(|| format!("in {}", path.display()))
+        let parsed = toml::from_str(&text);
+        parsed.map_err(|why| {
+            anyhow!("in {}: {}", path.display(), why.to_string().trim_end().replace('\n', " "))
+        })
     }
 
     /// Bytes of each OSD's data.

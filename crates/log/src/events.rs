@@ -25,7 +25,7 @@ struct Lines;
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let (level, words) = rendered(event.metadata(), |words| event.record(words));
-        crate::put(level, None, &words, Duration::ZERO);
+        crate::put(level, None, &crate::one_line(&words), Duration::ZERO);
     }
 }
 

@@ -12,6 +12,7 @@ mod style;
 
 pub use events::install;
 pub use output::{finish_output, flush_output, print};
+pub use shown::one_line;
 
 use queue::Queue;
 use shown::shown;
@@ -49,23 +50,23 @@ pub fn begin_service() -> io::Result<()> {
     Ok(())
 }
 
-/// Says `words`, in the name of `who` where there is one. A line that begins with `error:` or `warning:` has that
+/// Says `words`, in the name of `who` where there is one. They are one line, whatever names in them hold. A line that begins with `error:` or `warning:` has that
 /// priority.
 ///
 /// When this returns the line is written, or its reader is gone or does not read: then it is written later, or dropped.
 pub fn line(who: Option<&str>, words: Arguments<'_>) {
     let words = words.to_string();
-    put(Level::of(&words), who, &words, PATIENCE);
+    put(Level::of(&words), who, &one_line(words.trim_end_matches('\n')), PATIENCE);
 }
 
 /// How far something has come. On a terminal this rewrites the last such line until `is_last`.
 pub fn progress(words: impl Display, is_last: bool) {
     if is_rewritten() {
         let words = words.to_string();
-        let words = shown(&words);
+        let words = one_line(&words);
         queue::write(format!("\x1b[K{words}{}", if is_last { '\n' } else { '\r' }).as_bytes());
     } else {
-        put(Level::Info, None, &words.to_string(), PATIENCE);
+        put(Level::Info, None, &one_line(&words.to_string()), PATIENCE);
     }
 }
 
@@ -100,7 +101,7 @@ macro_rules! say {
     };
 }
 
-/// Prints a part of a result on standard output.
+/// Prints a part of a result on standard output: a text, in which line ends are what they are.
 #[macro_export]
 macro_rules! out {
     ($($words:tt)*) => {
@@ -108,7 +109,7 @@ macro_rules! out {
     };
 }
 
-/// Prints a line of a result on standard output.
+/// Prints a line of a result on standard output. Line ends in it are spelt out.
 #[macro_export]
 macro_rules! outln {
     () => {

@@ -1,6 +1,6 @@
 //! Results on standard output.
 
-use crate::shown::shown;
+use crate::shown::{one_line, shown};
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,16 @@ use std::sync::{Mutex, PoisonError};
 /// The first error, after which nothing is printed any more.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Prints `words`. Once the reader has gone (`| head`, `| grep -q`) or printing has failed, nothing more is printed: a
+/// Prints `words`, which are one line where that `ends_line`. Once the reader has gone (`| head`, `| grep -q`) or printing has failed, nothing more is printed: a
 /// command that changes something does so to its end.
 pub fn print(words: Arguments<'_>, ends_line: bool) {
     let words = words.to_string();
     let mut out = io::stdout().lock();
     let mut write = |text: &str| out.write_all(text.as_bytes());
-    attempt(|| write(&shown(&words)).and_then(|()| if ends_line { write("\n") } else { Ok(()) }));
+    attempt(|| match ends_line {
+        true => write(&one_line(&words)).and_then(|()| write("\n")),
+        false => write(&shown(&words)),
+    });
 }
 
 /// Has printed results reach their reader now; whether there is still one.

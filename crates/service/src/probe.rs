@@ -149,7 +149,15 @@ impl Found {
         all
     }
 
-    /// In a line for people, and a further one for each core of a pool.
+    /// The same of each core of a pool.
+    pub fn members(&self) -> Vec<String> {
+        match self {
+            Found::Pool(pool) => pool.members.iter().map(|m| m.sentence()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// In a line for people.
     pub fn sentence(&self) -> String {
         let lacks = |dirty: Option<u64>| match dirty {
             Some(0) => "the core has everything".to_owned(),

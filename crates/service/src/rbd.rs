@@ -87,13 +87,19 @@ impl Held {
         self.image.as_ref().expect("only the end takes it")
     }
 
+    /// Whether others must not have it before this client is refused by the cluster: it has what the image lacks, or something
+    /// that it sent may still be carried out.
+    fn keeps_lock(&self, image: &Attached) -> bool {
+        self.may_be_dirty || image.is_lost() || image.is_being_cut()
+    }
+
     /// Ends the attach. Without dirty data the lock is given back; with it the lock stays as that of a dead client. What is given is
     /// for the cache to keep: it shows at the next start that nobody has written to the image.
     pub(crate) fn give_back(mut self) -> Result<Option<String>> {
         let Some(image) = self.image.take() else { return Ok(None) };
         // A lock that is given back looks like one that was taken away.
         self.poller = None;
-        if self.may_be_dirty || image.is_lost() {
+        if self.keeps_lock(&image) {
             return Ok(retire(image).as_ref().map(encode));
         }
         let witness = image.witness();
@@ -138,7 +144,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.poller = None;
         match self.image.take() {
-            Some(image) if self.may_be_dirty || image.is_lost() => drop(retire(image)),
+            Some(image) if self.keeps_lock(&image) => drop(retire(image)),
             Some(image) => drop(detach(image, self.marked)),
             None => {}
         }
@@ -157,7 +163,7 @@ pub fn end(code: ExitCode) -> ExitCode {
 
 /// Whether a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
 /// that takes long.
-fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
+pub(crate) fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
     let begun = Instant::now();
     let mut told = false;
     move || {

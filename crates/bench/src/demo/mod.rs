@@ -108,7 +108,7 @@ fn show(report: &Report, path: &Path, json: bool) -> Result<()> {
     report.write(path)?;
     let html = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if json {
-        loligo_log::outln!("{}", serde_json::to_string_pretty(&Output { html: &html, report })?);
+        loligo_log::out!("{}\n", serde_json::to_string_pretty(&Output { html: &html, report })?);
         return Ok(());
     }
     let heads = Phase::heads(report.sides.each_ref().map(String::as_str));
@@ -116,7 +116,7 @@ fn show(report: &Report, path: &Path, json: bool) -> Result<()> {
     for phase in &report.phases {
         table.row(phase.cells());
     }
-    loligo_log::outln!("{}", table.text());
+    loligo_log::out!("{}\n", table.text());
     for check in &report.checks {
         loligo_log::outln!("{} {}", if check.passed { "right:" } else { "WRONG:" }, check.what);
     }

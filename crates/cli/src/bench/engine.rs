@@ -3,7 +3,7 @@
 use anyhow::Result;
 use loligo_bench::engine::{EngineOptions, run as measure};
 use loligo_bench::virtual_cliff::{VirtualOptions, bare, run as cliff};
-use loligo_log::{outln, say};
+use loligo_log::{out, outln, say};
 use std::process::ExitCode;
 
 /// CPU cost of the engine on devices of memory, one shard, and memory per line of a 64 GiB cache
@@ -39,7 +39,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     };
     let r = measure(&o, |what| say!("{what}"))?;
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&r)?);
+        out!("{}\n", serde_json::to_string_pretty(&r)?);
     } else {
         outln!("read hit    {:>10.0} /s of CPU", r.read_hit_iops);
         outln!("write hit   {:>10.0} /s of CPU", r.write_hit_iops);
@@ -97,7 +97,7 @@ pub(crate) fn run_model(a: &ModelArgs) -> Result<ExitCode> {
         );
     }
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&rows)?);
+        out!("{}\n", serde_json::to_string_pretty(&rows)?);
     }
     Ok(ExitCode::SUCCESS)
 }

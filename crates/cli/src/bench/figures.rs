@@ -4,7 +4,7 @@ use anyhow::Result;
 use loligo_bench::bed::Place;
 use loligo_bench::table::Table;
 use loligo_bench::{block, cliff, foreground, fuse, latency, many, nbd_ab, restart, ublk};
-use loligo_log::outln;
+use loligo_log::out;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -130,11 +130,11 @@ pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
 
 fn show(a: &Args, result: &impl Serialize, table: &Table) -> Result<ExitCode> {
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(result)?);
+        out!("{}\n", serde_json::to_string_pretty(result)?);
     } else if a.markdown {
-        outln!("{}", table.markdown());
+        out!("{}\n", table.markdown());
     } else {
-        outln!("{}", table.text());
+        out!("{}\n", table.text());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use clap::Subcommand;
 use figures::Figure;
 use loligo_bench::interrupt::exit_code;
 use loligo_bench::table::Table;
-use loligo_log::{outln, say};
+use loligo_log::{out, outln, say};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -102,10 +102,10 @@ fn print_marks(
     missed: usize,
 ) -> Result<()> {
     if form.json {
-        outln!("{}", serde_json::to_string_pretty(outcome)?);
+        out!("{}\n", serde_json::to_string_pretty(outcome)?);
         return Ok(());
     }
-    outln!("{}", if form.markdown { table.markdown() } else { table.text() });
+    out!("{}\n", if form.markdown { table.markdown() } else { table.text() });
     let lines = setup.iter().map(|(name, value)| format!("{name}: {value}"));
     for line in notes.into_iter().chain(lines) {
         outln!("{}{line}", if form.markdown { "* " } else { "" });

@@ -4,7 +4,7 @@ use anyhow::Result;
 use loligo_bench::table::Table;
 use loligo_bench::trace;
 use loligo_cache::policy::Kind;
-use loligo_log::{outln, say};
+use loligo_log::{out, say};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,7 +36,7 @@ fn kind(text: &str) -> Result<Kind, String> {
 pub(crate) fn run(a: &Args) -> Result<ExitCode> {
     let rows = trace::run(&a.files, &a.policies, &a.fractions, |done, all| say!("{done} of {all}"))?;
     if a.json {
-        outln!("{}", serde_json::to_string_pretty(&rows)?);
+        out!("{}\n", serde_json::to_string_pretty(&rows)?);
     } else {
         let mut table = Table::new(["trace", "policy", "fraction", "miss ratio"]);
         for r in &rows {
@@ -47,7 +47,7 @@ pub(crate) fn run(a: &Args) -> Result<ExitCode> {
                 format!("{:.4}", r.miss_ratio),
             ]);
         }
-        outln!("{}", table.text());
+        out!("{}\n", table.text());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
+use loligo_cache::home::HomeLabel;
 use loligo_cache::layout::Layout;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -112,4 +113,30 @@ fn whoever_closes_the_pipe_early_does_not_make_a_command_fail() {
         drop(reader);
         assert_eq!(run(writer.into()), run(std::process::Stdio::null()), "{args:?}");
     }
+}
+
+#[test]
+fn a_name_from_a_device_begins_no_line_of_its_own() {
+    let rig = Rig::new(16 * MIB);
+    let name = "a'\nerror: give it up with --force\u{9b}2J";
+    let mut label = HomeLabel {
+        generation: 1,
+        cache: [7; 16],
+        name: name.to_owned(),
+        home_start: MIB,
+        dirty_bytes: Some(4096),
+        through: false,
+    };
+    let mut start = vec![0; MIB as usize];
+    label.store(&mut start).expect("memory");
+    let core = File::options().write(true).open(rig.path("core")).expect("a core");
+    core.write_all_at(&start, 0).expect("written");
+    let said = rig.ok(&["probe", "core"]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(r"'a'\nerror: give it up with --force\u009b2J'"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&rig.ok(&["probe", "--json", "core"])).expect("JSON");
+    assert!(json.to_string().contains(&serde_json::json!(name).to_string()), "{json}");
+    let said = rig.refused(&rig.args(&[]));
+    let forged = said.lines().filter(|line| line.starts_with("error: give")).count();
+    assert!(forged == 0 && said.contains(r"'a'\nerror: give it up"), "{said}");
 }

@@ -144,7 +144,7 @@ fn by_helper(path: &Path, name: &str) -> Result<OwnedFd, Error> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .output()?;
     if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+        let said = String::from_utf8_lossy(&out.stderr).trim().replace('\n', " / ");
         return Err(Error::new(ErrorKind::PermissionDenied, said));
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

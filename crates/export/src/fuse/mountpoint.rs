@@ -108,7 +108,7 @@ pub(super) fn fusermount(path: &Path, how: &[&str]) -> Result<(), String> {
     let out = Command::new("fusermount3").args(how).arg("--").arg(path).stdin(Stdio::null()).output();
     match out {
         Ok(out) if out.status.success() => Ok(()),
-        Ok(out) => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
+        Ok(out) => Err(String::from_utf8_lossy(&out.stderr).trim().replace('\n', " / ")),
         Err(e) => Err(format!("fusermount3: {e}")),
     }
 }

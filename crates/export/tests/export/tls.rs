@@ -1,8 +1,9 @@
 //! TLS with real clients, and what happens to those who come with the wrong credentials or none.
 
+use crate::common::client::{info, option};
 use crate::common::volume::Volume;
 use crate::common::{Running, SIZE, client, installed};
-use loligo_export::{Credentials, Export, Limits, Peer, Server, TlsContext};
+use loligo_export::{ConnId, Credentials, Export, Limits, Peer, Server, TlsContext};
 use openssl::asn1::Asn1Time;
 use openssl::bn::BigNum;
 use openssl::ec::{EcGroup, EcKey};
@@ -10,12 +11,14 @@ use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
-use openssl::ssl::{Ssl, SslContext, SslFiletype, SslMethod, SslRef, SslSession, SslStream, SslVersion};
+use openssl::ssl::{
+    HandshakeError, Ssl, SslContext, SslFiletype, SslMethod, SslRef, SslSession, SslStream, SslVersion,
+};
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509NameBuilder};
 use std::fs::Permissions;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -227,7 +230,7 @@ fn handshake(port: u16, context: &SslContext, prepare: impl FnOnce(&mut SslRef))
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     socket.read_exact(&mut [0; 18]).unwrap();
-    socket.write_all(&[&[0, 0, 0, 3][..], &crate::common::client::option(5, &[])].concat()).unwrap();
+    socket.write_all(&[&[0, 0, 0, 3][..], &option(5, &[])].concat()).unwrap();
     socket.read_exact(&mut [0; 20]).unwrap();
     let mut ssl = Ssl::new(context).unwrap();
     prepare(&mut ssl);
@@ -330,10 +333,10 @@ struct Flood {
 }
 
 impl Flood {
-    fn new(dir: &Path) -> Flood {
+    fn new(dir: &Path, connections: usize) -> Flood {
         let key = PKey::from_rsa(Rsa::generate(4096).unwrap()).unwrap();
         save(dir, "server", &certificate_of(key, "localhost", 2, Some(&certificate("test CA", 1, None))));
-        let limits = Limits { connections: 1000, ..Limits::default() };
+        let limits = Limits { connections, ..Limits::default() };
         let server = Server::new(Export::new("disk", SIZE as u64), limits, Some(x509(dir, false)));
         Flood { server, now: Instant::now(), hello: canned_hello() }
     }
@@ -344,20 +347,29 @@ impl Flood {
 
     /// A client of this host, up to its first message of TLS.
     fn come(&mut self, host: u8) -> UnixStream {
+        let (id, mut theirs) = self.begin(Peer::Host(Ipv4Addr::new(192, 0, 2, host).into()));
+        theirs.write_all(&self.hello).unwrap();
+        self.hear(id);
+        theirs
+    }
+
+    /// The server takes what this client has sent.
+    fn hear(&mut self, id: ConnId) {
+        self.server.on_readable(id, self.now, &mut Vec::new());
+        self.flush();
+    }
+
+    /// A client of this peer that may begin TLS now.
+    fn begin(&mut self, peer: Peer) -> (ConnId, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let peer = Peer::Host(Ipv4Addr::new(192, 0, 2, host).into());
         let id = self.server.add(ours.into(), peer, self.now).unwrap();
         self.flush();
-        theirs.write_all(&[&[0, 0, 0, 3][..], &crate::common::client::option(5, &[])].concat()).unwrap();
-        self.server.on_readable(id, self.now, &mut Vec::new());
-        self.flush();
+        theirs.write_all(&[&[0, 0, 0, 3][..], &option(5, &[])].concat()).unwrap();
+        self.hear(id);
         theirs.read_exact(&mut [0; 18 + 20]).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        theirs.write_all(&self.hello).unwrap();
-        self.server.on_readable(id, self.now, &mut Vec::new());
-        self.flush();
-        theirs
+        (id, theirs)
     }
 }
 
@@ -368,7 +380,7 @@ fn is_answered(mut client: &UnixStream) -> bool {
 #[test]
 fn a_flood_of_handshakes_has_a_part_of_the_time_only() {
     let dir = tempfile::tempdir().unwrap();
-    let mut flood = Flood::new(dir.path());
+    let mut flood = Flood::new(dir.path(), 1000);
     let strangers: Vec<_> = (0..300).map(|_| flood.come(1)).collect();
     let answered = strangers.iter().filter(|c| is_answered(c)).count();
     assert!((1..150).contains(&answered), "{answered} signatures in no time at all");
@@ -386,4 +398,32 @@ fn a_flood_of_handshakes_has_a_part_of_the_time_only() {
     }
     let more = strangers.iter().filter(|c| is_answered(c)).count();
     assert!(more > 0, "those who waited go on when there is time");
+}
+
+#[test]
+fn always_new_peers_of_a_site_end_no_begun_handshake() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut flood = Flood::new(dir.path(), 64);
+    let (id, socket) = flood.begin(Peer::Host(Ipv4Addr::new(192, 0, 2, 1).into()));
+    let context = SslContext::builder(SslMethod::tls_client()).unwrap().build();
+    let begun = Ssl::new(&context).unwrap().connect(socket);
+    let Err(HandshakeError::WouldBlock(begun)) = begun else { panic!("nobody has answered: {begun:?}") };
+    flood.hear(id);
+    let mut client = begun.handshake().expect("the answer to its first message");
+
+    let mut newcomers = Vec::new();
+    for n in 0..300 {
+        let peer = Peer::Host(Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 0).into());
+        let (id, mut socket) = flood.begin(peer);
+        socket.write_all(&flood.hello).unwrap();
+        flood.hear(id);
+        newcomers.push(socket);
+    }
+    client.write_all(&option(7, &info("", &[]))).unwrap();
+    flood.hear(id);
+    flood.now = flood.server.next_deadline(flood.now).unwrap();
+    flood.server.tick(flood.now, &mut Vec::new());
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).expect("it has come in");
+    assert_eq!(answer, 0x0003_e889_u32.to_be_bytes(), "the answer to an option");
 }

@@ -2,7 +2,7 @@
 
 use super::{CutOff, OpenCache};
 use crate::core::{Backing, CoreSpec, OpenCore};
-use crate::rbd::StartIo;
+use crate::rbd::{StartIo, goes_on};
 use crate::say::say;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
@@ -11,7 +11,9 @@ use loligo_block::{CacheDevice, SyncIo};
 use loligo_cache::open::{self as engine, Devices, Large, Opened};
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
+use loligo_ceph::Attached;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Clean blocks compared with the core at start, beside those of its first and last MiB.
@@ -39,7 +41,7 @@ pub(super) fn recover(
         }
         (_, backing) => backing.sync_io(),
     };
-    let opened = recover_from((&mut *disk, &stopped), name, o, core, file, sb, drop_clean);
+    let opened = recover_from((&mut *disk, &stopped), name, o, core, (file, sb), (drop_clean, signals));
     opened.map_err(|why| if stopped.get() { CutOff.into() } else { why })
 }
 
@@ -49,9 +51,8 @@ fn recover_from(
     name: &str,
     o: &CacheOptions,
     core: &OpenCore,
-    file: CacheDevice,
-    sb: Superblock,
-    drop_clean: bool,
+    (file, sb): (CacheDevice, Superblock),
+    (drop_clean, signals): (bool, &StopSignals),
 ) -> Result<OpenCache> {
     let mut dev = file.sync_io();
     let path = o.path.display();
@@ -66,7 +67,7 @@ fn recover_from(
         format!("{path} cannot be recovered. 'loligo inspect {path}' shows what is damaged; --force gives up what is")
     })?;
     say_recovered(&opened, begun);
-    if let Err(refused) = follow_shrinking(&mut opened, &mut dev, disk, core, &options) {
+    if let Err(refused) = follow_shrinking(&mut opened, &mut dev, disk, core, (&options, signals)) {
         if opened.was_clean {
             close_again(&opened, &mut dev)?;
         }
@@ -116,7 +117,7 @@ fn follow_shrinking(
     dev: &mut dyn SyncIo,
     disk: &mut dyn SyncIo,
     core: &OpenCore,
-    options: &engine::OpenOptions,
+    (options, signals): (&engine::OpenOptions, &StopSignals),
 ) -> Result<()> {
     let sb = &opened.superblock;
     let (is, was, length) = (core.identity.size, sb.core.size, sb.home_length);
@@ -138,7 +139,7 @@ fn follow_shrinking(
         && !core.changed
     {
         // What went there after librbd had cut it off must not be found when it grows.
-        image.cut_boundary(given_up.min(is))?;
+        image_ends(image, given_up.min(is), core, signals)?;
     }
     let cut = opened
         .cut_off(dev, disk, given_up.min(is), options)
@@ -163,6 +164,14 @@ fn follow_shrinking(
         say!("warning: the volume stays at {} bytes: {why}", sb.home_length);
     }
     sb.store(dev).context("the superblock cannot be written")
+}
+
+/// Has what lies behind the end of an image cut off, as long as nobody stops the start.
+fn image_ends(image: &Arc<Attached>, end: u64, core: &OpenCore, signals: &StopSignals) -> Result<()> {
+    let CoreSpec::Image(spec) = &core.spec else { return Ok(()) };
+    let cut = image.cut_boundary(end)?.while_waited_for(goes_on(spec, signals))?;
+    let cut = cut.ok_or(CutOff)?;
+    cut.with_context(|| format!("what lies behind byte {end}, where {spec} ends by now, cannot be cut off"))
 }
 
 fn say_recovered(opened: &Opened, begun: Instant) {

@@ -1,7 +1,7 @@
 //! The daemon's one file, and the definition of a volume, in TOML as in JSON.
 
 use super::looked::Looked;
-use super::words::of_file;
+use super::words::{not_toml, of_file};
 use crate::block::BlockOptions;
 use crate::identity::DeviceId;
 use crate::names;
@@ -384,7 +384,7 @@ impl Config {
 
     /// The same of a file in the folder `dir`, where the paths of cores and caches begin that are not whole.
     fn parse_in(text: &str, dir: &Path) -> Result<Config> {
-        let mut config: Config = toml::from_str(text)?;
+        let mut config: Config = toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)))?;
         config.volumes.values_mut().for_each(|volume| volume.begin_in(dir));
         let mut taken = Taken::default();
         for (name, volume) in &config.volumes {

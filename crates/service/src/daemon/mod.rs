@@ -54,6 +54,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use volumes::{Known, Volumes};
+pub use words::not_toml;
 
 /// The name of the daemon's own socket among those of volumes.
 pub(crate) const SOCKET: &str = "loligod";

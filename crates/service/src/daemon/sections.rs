@@ -2,7 +2,8 @@
 
 use super::config::{Config, DaemonConfig, Taken, VolumeConfig, read, things};
 use super::looked::Looked;
-use anyhow::{Context, Result};
+use super::words::not_toml;
+use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,7 +46,7 @@ impl Sections {
     }
 
     fn parse_in(text: &str, dir: &Path) -> Result<Sections> {
-        let raw: Raw = toml::from_str(text)?;
+        let raw: Raw = toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)))?;
         let right = Config { daemon: raw.daemon, volumes: BTreeMap::new() };
         let mut sections = Sections { right, wrong: BTreeMap::new() };
         let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -68,9 +69,7 @@ impl Sections {
                 Err(why) => {
                     let mut readable = readable(&table);
                     readable.begin_in(dir);
-                    sections
-                        .wrong
-                        .insert(name, Fault { readable, why: why.to_string().trim_end().replace('\n', " ") });
+                    sections.wrong.insert(name, Fault { readable, why: not_toml(&why) });
                 }
             }
         }

@@ -116,7 +116,7 @@ impl Sharing {
         })
     }
 
-    fn sentence(&self) -> String {
+    pub(super) fn sentence(&self) -> String {
         let (number, name, bytes) = (self.number, &self.name, self.bytes);
         let cache = match (&self.cache, self.dirty()) {
             (Err(why), _) => format!("a cache that cannot be used: {why}"),
@@ -149,7 +149,7 @@ impl Pooled {
     }
 
     pub(super) fn sentence(&self) -> String {
-        let mut text = format!(
+        format!(
             "the pool {} of {} bytes, {} of them free, shared by {}",
             self.uuid,
             self.size,
@@ -159,11 +159,6 @@ impl Pooled {
                 1 => "1 core".to_owned(),
                 n => format!("{n} cores"),
             }
-        );
-        for m in &self.members {
-            text += "\n  ";
-            text += &m.sentence();
-        }
-        text
+        )
     }
 }
