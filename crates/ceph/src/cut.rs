@@ -41,6 +41,15 @@ pub fn has_left_clients() -> bool {
     LEFT.load(Ordering::Relaxed)
 }
 
+/// `cluster` is left in this process, says nothing any more, and is known for that where OSDs still know it.
+pub(crate) fn give_up(cluster: &Cluster) {
+    leaves_client();
+    cluster.silence();
+    // It is asked for without a question to the cluster.
+    let fsid = cluster.fsid().unwrap_or_default();
+    lock(&GIVEN_UP).insert((fsid, cluster.instance()));
+}
+
 /// The client of an attach that may be given up.
 #[derive(Debug, Default)]
 pub(crate) struct Cut(Mutex<State>);
@@ -78,10 +87,7 @@ impl Cut {
         state.is_cut = true;
         leaves_client();
         if let Some(own) = state.own.upgrade() {
-            own.silence();
-            // It is asked for without a question to the cluster.
-            let fsid = own.fsid().unwrap_or_default();
-            lock(&GIVEN_UP).insert((fsid, own.instance()));
+            give_up(&own);
         }
     }
 }

@@ -98,6 +98,8 @@ fn ask_until(stop: &AtomicBool, image: &Attached) {
                 }
                 image.renew(asked);
             }
+            // A lock that was given back looks like one that was taken away, and is given back only once this is to stop.
+            Err(Doubt::Lost(_)) if stop.load(Ordering::Acquire) => return,
             Err(Doubt::Lost(why)) => return image.lose(why),
             Err(Doubt::Lacks(what)) => {
                 image.set_lacks(Some(what));
@@ -180,7 +182,7 @@ fn vouch_until(stop: &AtomicBool, image: &Weak<Attached>) {
             // The stop does not wait for the connection, and the image is not kept by it.
             match Cluster::connect(&spec, Purpose::Look) {
                 Ok(cluster) => match image.upgrade() {
-                    Some(seen) => vouch(&Arc::new(cluster), &seen),
+                    Some(seen) => vouch(&Arc::new(cluster), &seen, stop),
                     None => return,
                 },
                 Err(error) => tracing::debug!(%error, "the cluster does not answer"),
@@ -190,12 +192,12 @@ fn vouch_until(stop: &AtomicBool, image: &Weak<Attached>) {
     }
 }
 
-fn vouch(cluster: &Arc<Cluster>, image: &Attached) {
+fn vouch(cluster: &Arc<Cluster>, image: &Attached, stop: &AtomicBool) {
     let asked = boottime();
     let lock = open_header(cluster, image).and_then(|pool| HeaderLock::read(&pool, &image.identity.id));
     match lock.map_err(Doubt::from).and_then(|lock| held(lock, image)) {
         Ok(_) => image.vouched(asked),
-        Err(Doubt::Lost(why)) => image.lose(why),
-        Err(Doubt::Lacks(_) | Doubt::Silence) => {}
+        Err(Doubt::Lost(why)) if !stop.load(Ordering::Acquire) => image.lose(why),
+        Err(_) => {}
     }
 }

@@ -39,7 +39,16 @@ impl Loss {
     pub(crate) fn wait(&self) -> Option<String> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let said = self.told.wait_while(said, |s| s.is_none()).unwrap_or_else(PoisonError::into_inner);
-        match &*said {
+        Loss::found_in(said.as_ref())
+    }
+
+    /// Why the image is lost, if it was by now.
+    pub(crate) fn why(&self) -> Option<String> {
+        Loss::found_in(self.said.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
+    }
+
+    fn found_in(said: Option<&Said>) -> Option<String> {
+        match said {
             Some(Said::Found(why)) => Some(why.clone()),
             Some(Said::Nobodys) | None => None,
         }

@@ -17,7 +17,7 @@ use loligo_cache::api::Control;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock, WITNESS};
 use loligo_cache::units::BLOCK;
-use loligo_ceph::cut;
+use loligo_ceph::cut::{self, Waited};
 use loligo_ceph::keeper::{Clients, Keeper, Report};
 use loligo_ceph::lease::Poller;
 use loligo_ceph::mark::Mark;
@@ -105,8 +105,8 @@ impl Held {
         let witness = image.witness();
         let Some(left_at) = detach(image, self.marked) else {
             say!(
-                "warning: the cluster does not answer, so that the image keeps this client's lock: nothing is lost, and the next \
-                 start takes it back"
+                "warning: the cluster does not answer, so that the image may keep this client's lock: nothing is lost. A start of \
+                 the same daemon or with the same cache takes it back; any other needs --steal"
             );
             return Ok(None);
         };
@@ -116,28 +116,28 @@ impl Held {
     }
 }
 
-/// Closes an image whose cache has dirty data. A cluster that does not answer is not waited for. How the image was left, if that is
-/// known.
+/// Closes an image whose cache has dirty data. How the image was left, if that is known.
 fn retire(image: Arc<Attached>) -> Option<Witness> {
-    let (send, over) = channel();
-    let close = move || {
-        // Nobody may be waiting any more.
-        let _ = send.send(image.retire());
-    };
-    std::thread::Builder::new().name("rbd-close".to_owned()).spawn(close).ok()?;
-    // What is not over by then goes with the process: it can send nothing once its lease has ended.
-    over.recv_timeout(PATIENCE).ok()?
+    ends(image, Attached::retire)?
 }
 
-/// Closes an image. A cluster that does not answer is not waited for: what it holds of this client goes with the process.
+/// Closes an image.
 fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, CephError>> {
-    let (send, over) = channel();
-    let close = move || {
-        // Nobody may be waiting any more.
-        let _ = send.send(image.detach(marked));
-    };
-    std::thread::Builder::new().name("rbd-close".to_owned()).spawn(close).ok()?;
-    over.recv_timeout(PATIENCE).ok()
+    ends(image, move |image| image.detach(marked))
+}
+
+/// Ends an attach by `close`; nothing: the cluster does not answer. It is not waited for: what it holds of this client goes with
+/// the process, and the client says nothing more.
+fn ends<T: Send + 'static>(
+    image: Arc<Attached>,
+    close: impl FnOnce(Arc<Attached>) -> T + Send + 'static,
+) -> Option<T> {
+    let left = Arc::downgrade(&image);
+    let ended = Waited::begin(move || close(image)).ok()?.within(PATIENCE).ok()?;
+    if let (None, Some(left)) = (&ended, left.upgrade()) {
+        left.give_up();
+    }
+    ended
 }
 
 impl Drop for Held {
@@ -163,7 +163,7 @@ pub fn end(code: ExitCode) -> ExitCode {
 
 /// Whether a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
 /// that takes long.
-pub(crate) fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
+fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
     let begun = Instant::now();
     let mut told = false;
     move || {
@@ -275,6 +275,27 @@ fn witness_of(now: Witness, lost: Option<Loss>, noted: &str) -> Witness {
     Witness { lost: decode(noted).and_then(|w| w.lost).or(lost), ..now }
 }
 
+/// What `work` for an image gives while its volume starts; nothing: somebody stopped the start.
+///
+/// # Errors
+/// Where the image is another's by now: its client says nothing any more, and hears nothing.
+pub(crate) fn while_ours<T: Send + 'static>(
+    image: &Attached,
+    spec: &ImageSpec,
+    signals: &StopSignals,
+    work: Waited<T>,
+) -> Result<Option<T>> {
+    let mut goes_on = goes_on(spec, signals);
+    let done = work.while_waited_for(|| !image.is_lost() && goes_on())?;
+    if done.is_none() && image.is_lost() {
+        let why = image.why_lost().unwrap_or_default();
+        bail!(
+            "image {spec} became another client's while its volume was being started: {why}. Nobody was served yet"
+        );
+    }
+    Ok(done)
+}
+
 /// Says in cache and image that they belong together, before anything is acknowledged.
 ///
 /// # Errors
@@ -286,13 +307,15 @@ pub(crate) fn marry(
     sb: &mut Superblock,
     signals: &StopSignals,
 ) -> Result<()> {
-    let image = held.image();
-    let (marks, mark) = (image.clone(), mark_of(sb));
-    let marked = cut::while_waited_for(move || marks.set_mark(mark), goes_on(spec, signals))?;
-    marked.ok_or(CutOff)??;
+    let (image, mark) = (held.image().clone(), mark_of(sb));
+    let marks = image.clone();
+    // It may be there as soon as it is sent, whatever the answer.
+    held.marked = true;
+    let marked = Waited::begin(move || marks.set_mark(mark))?;
+    while_ours(&image, spec, signals, marked)?.ok_or(CutOff)??;
     sb.witness = encode(&image.witness());
     sb.store(&mut file.sync_io()).context("the superblock cannot be written")?;
-    (held.may_be_dirty, held.marked) = (true, true);
+    held.may_be_dirty = true;
     Ok(())
 }
 
@@ -301,8 +324,15 @@ pub(crate) fn marry(
 /// # Errors
 /// Where the image cannot be written.
 pub(crate) fn void(held: &mut Held, cache: &HeldCache) -> Result<()> {
-    let sb = cache.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-    held.image().set_mark(Mark { void: true, ..mark_of(&sb) })?;
+    let void =
+        Mark { void: true, ..mark_of(&cache.superblock.lock().unwrap_or_else(PoisonError::into_inner)) };
+    let image = held.image().clone();
+    let begun = Instant::now();
+    let marks = image.clone();
+    let marked = Waited::begin(move || marks.set_mark(void))?
+        .while_waited_for(|| !image.is_lost() && begun.elapsed() < PATIENCE)?;
+    let Some(marked) = marked else { bail!("the cluster does not answer") };
+    marked?;
     held.marked = false;
     held.void.store(true, Relaxed);
     Ok(())

@@ -307,17 +307,26 @@ impl Volume {
                     false => Ok(()),
                 };
                 let mut opened = cache::open(&options.name, cache, &core, signals, &mut watch)?;
+                let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
+                let finals = opened
+                    .was_clean
+                    .then(|| (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
                 if let (Some(image), CoreSpec::Image(spec)) = (&mut image, &options.core) {
-                    rbd::marry(image, spec, &opened.file, &mut opened.superblock, signals)?;
+                    let married = rbd::marry(image, spec, &opened.file, &mut opened.superblock, signals);
+                    if let Err(why) = married {
+                        let closed = finals.map_or(Ok(()), |(finals, dirty)| {
+                            cache::close_unserved(&mut opened.file.sync_io(), &finals, dirty)
+                        });
+                        return Err(match closed {
+                            Ok(()) => why,
+                            Err(also) => also.context(why),
+                        });
+                    }
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
                 threads = if core.spec.is_one_threads() { 1 } else { opened.cores.len() };
-                let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
                 through = dirty == 0 && !cache.mode.is_ahead_of_core();
-                // An image that was taken keeps the mark of this client, as after a crash, and its cache goes with that.
-                let finals = (opened.was_clean && image.is_none())
-                    .then(|| (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
                 volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {
                     cache: opened.file.clone(),
@@ -337,7 +346,7 @@ impl Volume {
         let mut begun = Begun::with(finals);
         // After all that can be refused.
         if let Err(why) = begun.begin(&of, &mut core, (&traits, threads), through) {
-            return Err(begun.take_back(why, &of, &mut core));
+            return Err(begun.take_back(why, &of, &mut core, image.as_mut()));
         }
         // What is noted from here on is to be there.
         if let Some(made) = made {

@@ -2,7 +2,7 @@
 
 use super::{CutOff, OpenCache};
 use crate::core::{Backing, CoreSpec, OpenCore};
-use crate::rbd::{StartIo, goes_on};
+use crate::rbd::{StartIo, while_ours};
 use crate::say::say;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
@@ -169,7 +169,7 @@ fn follow_shrinking(
 /// Has what lies behind the end of an image cut off, as long as nobody stops the start.
 fn image_ends(image: &Arc<Attached>, end: u64, core: &OpenCore, signals: &StopSignals) -> Result<()> {
     let CoreSpec::Image(spec) = &core.spec else { return Ok(()) };
-    let cut = image.cut_boundary(end)?.while_waited_for(goes_on(spec, signals))?;
+    let cut = while_ours(image, spec, signals, image.cut_boundary(end)?)?;
     let cut = cut.ok_or(CutOff)?;
     cut.with_context(|| format!("what lies behind byte {end}, where {spec} ends by now, cannot be cut off"))
 }

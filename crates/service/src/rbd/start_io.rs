@@ -1,11 +1,12 @@
 //! An image while its volume starts: read as long as nobody stops the start.
 
-use super::goes_on;
+use super::while_ours;
 use crate::signals::StopSignals;
 use loligo_block::{IoError, IoKind, SyncIo};
+use loligo_ceph::Attached;
+use loligo_ceph::cut::Waited;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::sync_io::ImageIo;
-use loligo_ceph::{Attached, cut};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -35,7 +36,9 @@ impl<'a> StartIo<'a> {
         let mut io = ImageIo(self.image.clone());
         let done = match self.stopped.get() {
             true => None,
-            false => cut::while_waited_for(move || work(&mut io), goes_on(self.spec, self.signals))
+            false => Waited::begin(move || work(&mut io))
+                .map_err(anyhow::Error::from)
+                .and_then(|work| while_ours(&self.image, self.spec, self.signals, work))
                 .map_err(|why| IoError::new(IoKind::Io, why.to_string()))?,
         };
         self.stopped.set(done.is_none());

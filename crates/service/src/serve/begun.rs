@@ -5,6 +5,7 @@ use super::{HeldCache, ServeOptions};
 use crate::cache;
 use crate::core::OpenCore;
 use crate::daemon::state::{CoreNames, LastCache};
+use crate::rbd::Held;
 use crate::ublk::{self, Devices};
 use anyhow::{Context, Result};
 use loligo_cache::home::HomeLabel;
@@ -108,7 +109,13 @@ impl Begun {
 
     /// Takes all of it back, with nobody served and no thread of the volume begun: a cache that was found stopped cleanly is left so. The label and
     /// the note of any other say what they said, that it is not known what the core lacks.
-    pub(super) fn take_back(self, why: anyhow::Error, of: &Of<'_>, core: &mut OpenCore) -> anyhow::Error {
+    pub(super) fn take_back(
+        self,
+        why: anyhow::Error,
+        of: &Of<'_>,
+        core: &mut OpenCore,
+        image: Option<&mut Held>,
+    ) -> anyhow::Error {
         let Begun { finals, kernel, labelled, former, noted } = self;
         if let Some(kernel) = kernel {
             kernel.end();
@@ -131,7 +138,13 @@ impl Begun {
         }
         undone = undone.and(cache::close_unserved(&mut held.file.sync_io(), finals, *dirty));
         match undone {
-            Ok(()) => why,
+            Ok(()) => {
+                if let Some(image) = image.filter(|_| *dirty == 0) {
+                    // Given back without its mark: the cache that this names may go with the start.
+                    image.may_be_dirty = false;
+                }
+                why
+            }
             Err(also) => also.context(why),
         }
     }

@@ -311,6 +311,9 @@ impl Volume {
                 .context("the cache cannot be wiped")
                 .context("the cache stays"),
             Deed::NoteVoid => {
+                // Its superblocks are whole. Whoever starts it elsewhere has nobody to ask but the core.
+                let label = v.left.core.home.as_mut().map_or(Ok(()), |home| home.void());
+                label.context("the cache cannot be wiped, and stays")?;
                 let void = LastCache { dirty_bytes: Some(0), void: true, ..cache.clone() };
                 memory.cache_is(&name, void).context("the cache cannot be wiped, and stays")
             }
