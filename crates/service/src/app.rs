@@ -222,11 +222,13 @@ impl App {
             mark.may_be_ahead().map_err(|why| failed(format!("the mode stays as it is: {why:#}")))?;
         }
         let before = self.handle.snapshots().iter().find_map(|s| s.mode);
-        let set = self.handle.control(&Control::SetMode(mode)).map_err(failed);
-        if let Err(why) = set.and_then(|()| self.remember(Change::Mode(mode))) {
+        // Before anything is acknowledged that the core does not have, too: what is noted may say that there is nothing.
+        self.remember(Change::Mode(mode))?;
+        if let Err(why) = self.handle.control(&Control::SetMode(mode)).map_err(failed) {
             // One whose cache has failed refuses: the others are not to be ahead of the core where it cannot be.
             if let Some(before) = before {
                 let _ = self.handle.control(&Control::SetMode(before));
+                let _ = self.remember(Change::Mode(before));
             }
             return Err(why);
         }

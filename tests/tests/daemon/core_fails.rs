@@ -8,7 +8,7 @@ use loligo_tests::lossy::{Mounted, Part};
 use loligo_tests::nbd::Command;
 use loligo_tests::server::program;
 use loligo_tests::skip;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -137,6 +137,48 @@ fn a_detach_whose_last_flush_fails_keeps_the_cache() {
     let _ = b.site.loligo(&["volume", "restart", "a"]);
     b.site.wait_for("a", "serving");
     assert_eq!(b.site.show("a")["mode"], "wt", "it has its cache");
+    b.site.verified("a", &mut history, None);
+    b.site.ok(&["volume", "detach", "a"]);
+    b.site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_detach_whose_note_hangs_leaves_the_volume_to_its_cache() {
+    let Some(b) = Breakable::new("wb") else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..512, true).expect("written");
+    b.site.ok(&["flush", "a"]);
+    let mut client = b.site.line("a");
+    client.ask(0, &Command::Read(4096)).expect("the cache has it");
+    b.fs.power().hang("core", Part::Flushes);
+    let mut detach =
+        b.site.command(&["volume", "detach", "a"]).stderr(Stdio::piped()).spawn().expect("it runs");
+    // All requests are held, and the folder was tried for the last time.
+    let held = std::thread::spawn(move || client.ask(0, &Command::Read(4096)).map(|_| client));
+    std::thread::sleep(Duration::from_secs(2));
+    // Who opens it to write waits for a reader.
+    let fifo = b.site.path("state/state.new");
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).expect("a pipe");
+    b.fs.power().mend();
+    let mut said = String::new();
+    detach.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(detach.wait().expect("a child").code(), Some(1), "{said}");
+    assert!(said.contains("keeps its cache") && said.contains("has not answered"), "{said}");
+    held.join().expect("it ended").expect("it was answered, and no error");
+    assert_eq!((b.site.status("a").0.as_str(), &b.site.show("a")["mode"]), ("serving", &"wt".into()));
+    b.site.load("a").write(&mut history, 256..1024, true).expect("written");
+    assert_eq!(b.site.show("a")["dirty_bytes"].as_u64(), Some(0), "what may be noted is true");
+
+    let reader = std::fs::File::open(&fifo).expect("a reader");
+    std::fs::remove_file(&fifo).expect("removed");
+    b.site.ok(&["mode", "a", "wb"]);
+    drop(reader);
+    b.site.load("a").write(&mut history, 0..512, true).expect("written");
+    daemon.kill().expect("it ran");
+    let daemon = b.site.daemon();
     b.site.verified("a", &mut history, None);
     b.site.ok(&["volume", "detach", "a"]);
     b.site.verified("a", &mut history, None);

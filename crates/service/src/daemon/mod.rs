@@ -169,6 +169,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         me: me.clone(),
         defined: Mutex::default(),
         plain: Mutex::default(),
+        owed: Mutex::default(),
     });
     let daemon = Arc::new(Daemon {
         config_path: options.config.clone(),

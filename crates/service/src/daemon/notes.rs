@@ -35,6 +35,8 @@ pub(super) struct Notes {
     pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
     /// The same without the caches that came or went by command.
     pub(super) plain: Mutex<BTreeMap<String, VolumeConfig>>,
+    /// Caches that may be dirty, of which that could not be noted. The next note, whatever it is of, says so first.
+    pub(super) owed: Mutex<BTreeMap<String, LastCache>>,
 }
 
 impl Notes {
@@ -45,11 +47,16 @@ impl Notes {
         let pen = self.pen.take(until).ok_or_else(|| self.is_silent(limit))?;
         let now = lock(&self.state).clone();
         let mut next = now.clone();
-        edit(&mut next)?;
-        if next == now && !self.file.is_uncertain() {
-            return Ok(());
+        let owed = lock(&self.owed).clone();
+        for (name, cache) in owed.iter().filter(|(_, cache)| refuse_void(&now, cache).is_ok()) {
+            changed(&mut next, name, |r| r.cache = Some(cache.clone()));
         }
-        self.write(next, pen, until, limit)
+        edit(&mut next)?;
+        if next != now || self.file.is_uncertain() {
+            self.write(next, pen, until, limit)?;
+        }
+        lock(&self.owed).retain(|name, cache| owed.get(name) != Some(cache));
+        Ok(())
     }
 
     fn edit(&self, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
@@ -300,7 +307,12 @@ impl Memory for Notes {
     }
 
     fn cache_is(&self, name: &str, cache: LastCache) -> Result<()> {
-        self.note_cache(Limit::PAUSED, name, cache)
+        let may_be_dirty = cache.dirty_bytes.is_none() && !cache.void;
+        let noted = self.note_cache(Limit::PAUSED, name, cache.clone());
+        if noted.is_err() && may_be_dirty {
+            lock(&self.owed).insert(name.to_owned(), cache);
+        }
+        noted
     }
 
     fn cache_was(&self, name: &str, cache: LastCache) -> Result<()> {
@@ -351,6 +363,7 @@ mod tests {
             me: me.clone(),
             defined: Mutex::default(),
             plain: Mutex::default(),
+            owed: Mutex::default(),
             volumes: Arc::default(),
         })
     }
@@ -380,6 +393,24 @@ mod tests {
                 begins(&notes, "m", Some(cache("ab", None)), false).expect_err("it is void").to_string();
             assert!(why.contains("is void"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_cache_that_may_be_dirty_is_noted_with_the_next_note() {
+        let core = CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
+        let cache = |dirty| core.cache("/ssd/c".as_ref(), "ab".to_owned(), dirty, false);
+        let dir = tempfile::tempdir().unwrap();
+        let notes = notes(dir.path());
+        notes.cache_is("m", cache(Some(0))).unwrap();
+        // Nothing can be written in this place.
+        let beside = dir.path().join("state.new");
+        std::fs::create_dir(&beside).unwrap();
+        notes.cache_is("m", cache(None)).expect_err("it cannot be written");
+        std::fs::remove_dir(&beside).unwrap();
+        notes.change("a", |r| r.run = Some(false)).unwrap();
+        assert_eq!(notes.file.load().unwrap().volumes["m"].cache, Some(cache(None)));
+        notes.cache_was("m", cache(Some(0))).unwrap();
+        assert_eq!(notes.of("m").cache, Some(cache(Some(0))), "it was said once");
     }
 
     #[test]

@@ -445,6 +445,7 @@ mod tests {
             me: me.clone(),
             defined: Mutex::default(),
             plain: Mutex::default(),
+            owed: Mutex::default(),
             volumes: volumes.clone(),
         });
         let daemon = Daemon {

@@ -14,7 +14,8 @@
 //! 5. the engines stop, bare ones take their place, requests go on, the device is let go of.
 //!
 //! Only then is anything written that the cache does not see. What fails in 1 to 3 is taken back (the label and the state say "may be
-//! dirty" again before a request goes on), and the volume keeps its cache.
+//! dirty" again before a request goes on), and the volume keeps its cache. Where the state cannot say so, since its folder has died
+//! meanwhile, the cache stays in mode wt, which keeps what the state may say true: another mode is noted first, and the state with it.
 //!
 //! **Attach.** While clients are served: the device is opened, refused or made an empty cache. Then, with all requests held:
 //! 1. the core is flushed: the new engines know of no write before them that a flush would have to cover;
@@ -87,7 +88,9 @@ impl Volume {
                 say!("{done}");
                 (After::Served, Ok(done))
             }
-            Err(Trouble::Kept(why) | Trouble::Named(why)) => (After::Served, Err(why)),
+            Err(Trouble::Kept(why) | Trouble::Through(why) | Trouble::Named(why)) => {
+                (After::Served, Err(why))
+            }
             Err(Trouble::Silent) => (After::Served, Err(anyhow!("the cache device answers nothing"))),
             Err(Trouble::Stop) => (After::Stopping, Err(anyhow!("the volume is being stopped"))),
             Err(Trouble::Broken(why)) => {
@@ -294,8 +297,8 @@ impl Volume {
         let mut dev = file.sync_io();
         let mut superblock = Some(superblock.lock().unwrap_or_else(PoisonError::into_inner));
         let name = self.options.name.clone();
-        let mut unwiped = None;
-        self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
+        let (mut unwiped, mut unnoted) = (None, None);
+        let done = self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
             Deed::FlushDirty => v.flush_last(),
             Deed::FlushCore => v.flush_core().context("the core cannot be flushed, so the cache stays"),
             Deed::LabelClean => {
@@ -318,7 +321,10 @@ impl Volume {
                 memory.cache_is(&name, void).context("the cache cannot be wiped, and stays")
             }
             Deed::Restore => Ok(superblock.as_mut().map_or(Ok(()), |s| s.store(&mut dev))?),
-            Deed::StateDirty => memory.cache_is(&name, cache.clone()),
+            Deed::StateDirty => {
+                unnoted = memory.cache_is(&name, cache.clone()).err();
+                Ok(())
+            }
             Deed::LabelDirty => match (&mut v.left.core.home, &superblock) {
                 (Some(home), Some(superblock)) => home.attach(superblock, &file, false),
                 _ => Ok(()),
@@ -327,6 +333,13 @@ impl Volume {
                 superblock = None;
                 v.turn_bare(deed, pause, &cache, memory)
             }
+        });
+        done.map_err(|trouble| match (trouble, unnoted) {
+            (Trouble::Kept(why), Some(unnoted)) => Trouble::Through(why.context(format!(
+                "volume '{name}' keeps its cache, and stays in mode wt until another is set, because the daemon may remember that \
+                 nothing in it is dirty ({unnoted:#}). Mend the file system of its state-dir, then 'loligo mode {name} MODE'"
+            ))),
+            (other, _) => other,
         })?;
         let done = self.is_bare(&cache);
         Ok(match unwiped {

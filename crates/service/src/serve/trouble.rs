@@ -10,6 +10,8 @@ pub(super) enum Trouble {
     Stop,
     /// The same, and the cache device answers nothing.
     Silent,
+    /// The same, but for the daemon's state, which may say that nothing in the cache is dirty: nothing is to become so.
+    Through(anyhow::Error),
     /// The same, but for the daemon's state, which may name the cache that was to be attached.
     Named(anyhow::Error),
     /// What was done could not be taken back.
