@@ -186,6 +186,27 @@ fn a_detach_whose_note_hangs_leaves_the_volume_to_its_cache() {
 }
 
 #[test]
+fn a_longer_core_is_durable_before_its_cache_knows_of_it() {
+    let Some(b) = Breakable::new("wb") else { return };
+    let mut history = History::new(CORE);
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..512, true).expect("written");
+    b.fail(Part::Flushes);
+    let said = b.site.refused(&["volume", "resize", "a", "--size", &(2 * CORE).to_string()]);
+    assert!(said.contains("cannot be made durable"), "{said}");
+    daemon.kill().expect("it ran");
+    b.fs.power().mend();
+    // As a loss of power may leave it.
+    let core = std::fs::File::options().write(true).open(b.fs.dir().join("core")).expect("a core");
+    core.set_len(CORE).expect("it is as short as it was");
+    drop(core);
+    let daemon = b.site.daemon();
+    b.site.wait_for("a", "serving");
+    b.site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
     let Some(b) = Breakable::new("wb") else { return };
     let mut history = History::new(CORE);
