@@ -2,6 +2,7 @@
 //! engine asks, in seeded order, and shows every answer to the oracle.
 
 mod bad;
+mod control;
 mod exchange;
 mod freeze;
 mod judge;
@@ -16,6 +17,7 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::sync::{Fuse, SyncDisk};
 use crate::trace::Trace;
+use control::Controlling;
 use exchange::Gates;
 pub use exchange::Noted;
 use freeze::Freezing;
@@ -37,14 +39,6 @@ const RECOUNT_EVERY: u64 = 8;
 const STUCK: Nanos = 900_000_000_000;
 /// From then on a silent fault is at or below the watermark on disk: two idle flushes and a margin, ns.
 pub const SETTLED: Nanos = 4_000_000_000;
-
-/// The first shard answer still missing for a management request.
-#[derive(Debug)]
-struct Controlling {
-    id: ControlId,
-    left: usize,
-    errors: Vec<String>,
-}
 
 /// What comes to a thread.
 #[derive(Debug)]
@@ -305,53 +299,6 @@ impl<E: Engine> World<E> {
         (0..engine.shards()).try_for_each(|shard| engine.audit(shard))
     }
 
-    /// Asks every shard for `control`; the outcome comes out of [`World::controlled`].
-    pub fn control(&mut self, control: &Control) {
-        let Some(engine) = &mut self.engine else { return };
-        let left = engine.shards();
-        let id = self.clients.next_id();
-        self.trace.note(self.now, "control", id, left as u64);
-        self.trace.say(|| format!("{control:?}"));
-        self.stopping |= matches!(control, Control::Stop | Control::Lose(_));
-        self.lost |= matches!(control, Control::Lose(_));
-        self.controlling = Some(Controlling { id, left, errors: Vec::new() });
-        self.controlled = None;
-        for shard in 0..left {
-            let due = self.hop(shard);
-            self.inbox[shard].push_back((due, Mail::Event(Event::Control(id, control.clone()))));
-        }
-    }
-
-    /// Asks for a share of `limit` slots in each shard. What it has more is there before the engine hears of it; what it has less is
-    /// given away once every shard has answered.
-    pub fn resize_share(&mut self, limit: u32) {
-        if limit >= self.cfg.limit {
-            self.marks.hit("share grew");
-            self.cfg.limit = limit;
-            self.cache.give_away(E::beyond(&self.cfg, limit));
-        } else {
-            self.shrinking = Some(limit);
-        }
-        self.control(&Control::Limit(limit));
-    }
-
-    fn tell(&mut self, id: ControlId, control: Control) {
-        self.trace.note(self.now, "control", id, 1);
-        self.trace.say(|| format!("{control:?}"));
-        let due = self.hop(0);
-        self.inbox[0].push_back((due, Mail::Event(Event::Control(id, control))));
-    }
-
-    /// Whether a management request is under way.
-    pub fn is_controlling(&self) -> bool {
-        self.controlling.is_some()
-    }
-
-    /// The outcome of the last management request, once.
-    pub fn controlled(&mut self) -> Option<Result<(), String>> {
-        self.controlled.take()
-    }
-
     /// When a message to `shard` sent now arrives: messages of one queue stay in order.
     fn hop(&mut self, shard: usize) -> Nanos {
         let delay = if self.rng.chance(1, 2) { 0 } else { self.rng.below(30_000) };
@@ -559,44 +506,6 @@ impl<E: Engine> World<E> {
                     None => break,
                 }
             }
-        }
-        Ok(())
-    }
-
-    fn heard_control(&mut self, id: ControlId, result: Result<(), String>) -> Result<(), Wrong> {
-        if let Some(f) = &self.freezing {
-            if f.id == id {
-                self.trace.note(self.now, "frozen", id, u64::from(result.is_ok()));
-                return Ok(());
-            }
-            if f.thaw == Some(id) {
-                self.trace.note(self.now, "thawed", id, u64::from(result.is_ok()));
-                let since = self.freezing.take().map(|f| f.since);
-                since.into_iter().for_each(|t| self.oracle.end_read_failed(t));
-                return result;
-            }
-        }
-        if self.rescue.as_ref().is_some_and(|r| r.id == id) {
-            self.heard_rescue(result);
-            return Ok(());
-        }
-        let Some(c) = self.controlling.as_mut().filter(|c| c.id == id) else {
-            return Err(format!("management request {id} was answered and is not under way"));
-        };
-        self.trace.note(self.now, "controlled", id, u64::from(result.is_ok()));
-        c.left -= 1;
-        c.errors.extend(result.err());
-        if c.left == 0 {
-            let errors = std::mem::take(&mut c.errors);
-            self.controlling = None;
-            if let Some(limit) = self.shrinking.take() {
-                self.marks.hit(if errors.is_empty() { "share shrank" } else { "shrink given up" });
-                if errors.is_empty() {
-                    self.cfg.limit = limit;
-                    self.cache.give_away(E::beyond(&self.cfg, limit));
-                }
-            }
-            self.controlled = Some(if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) });
         }
         Ok(())
     }
