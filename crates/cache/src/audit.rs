@@ -20,8 +20,11 @@ impl Core {
         let (mut puts, mut landing, mut pending, mut dropping) = (BTreeSet::new(), 0, 0, 0);
         for action in self.journal.actions() {
             match action {
-                Action::Apply(Record::Put { slot, dirty, .. }, fresh) => {
-                    puts.insert(*slot);
+                Action::Apply(Record::Put { block, slot, dirty, .. }, fresh) => {
+                    // One that says of a version that it is dirty takes no slot.
+                    if self.index.block_in(*slot) != Some(self.cfg.stripe.local(*block)) {
+                        puts.insert(*slot);
+                    }
                     landing += u64::from(*dirty != 0);
                     pending += u64::from(*fresh);
                 }

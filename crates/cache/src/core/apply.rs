@@ -14,6 +14,9 @@ impl Core {
                 let local = self.cfg.stripe.local(block);
                 self.pending_dirty -= u64::from(fresh);
                 self.landing -= u64::from(dirty != 0);
+                if self.index.block_in(slot) == Some(local) {
+                    return self.doubt_noted(seq, local, Meta { slot, crc, valid, dirty });
+                }
                 self.hidden.remove(&local);
                 if self.filling.get(&local) == Some(&slot) {
                     self.filling.remove(&local);

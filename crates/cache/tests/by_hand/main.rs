@@ -4,6 +4,7 @@
 
 mod bad_sectors;
 mod destage;
+mod doubt;
 mod failed_flush;
 mod forsaken;
 mod freeze;

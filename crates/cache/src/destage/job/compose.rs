@@ -24,6 +24,10 @@ impl Core {
         let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
         let stuck = &self.destage.stuck;
         let job = &mut self.destage.jobs[key];
+        // One that is being evicted would not be there any more if the core refused it.
+        for p in job.pieces.iter_mut().filter(|p| p.filler && self.policy.state(p.meta.slot) == 0) {
+            p.superseded = true;
+        }
         let mut writes = Vec::new();
         let mut i = 0;
         while i < job.pieces.len() {
