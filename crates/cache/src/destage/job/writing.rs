@@ -81,7 +81,9 @@ impl Core {
             // What takes groups gathers them further and keeps back what it has no use for yet.
             return JOBS as u32;
         }
-        match (self.core_busy > 0, self.destage_is_wanted()) {
+        // Nobody is told of a freeze before what the core has been asked for is over.
+        let freezes = self.freeze.as_ref().is_some_and(|f| !f.is_answered());
+        match (self.core_busy > 0, freezes || self.destage_is_wanted()) {
             (false, _) => self.destage.depth.now(),
             (true, true) => DEPTH_BUSY,
             (true, false) => u32::from(self.has_a_share(now)),
