@@ -10,6 +10,7 @@ mod forsaken;
 mod freeze;
 mod groups;
 mod hand;
+mod jam;
 mod lost;
 mod passing;
 mod reads;
