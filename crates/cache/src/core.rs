@@ -354,7 +354,10 @@ impl Core {
             },
             Who::CacheFlush => self.cache_flushed(now, result, fx),
             Who::CoreFlush => self.core_flushed_event(now, result, fx),
-            Who::Destage(key, sub) => self.destage_done(now, key, sub, buf, result, fx),
+            Who::Destage(key, sub) => {
+                self.destage_done(now, key, sub, buf, result, fx);
+                self.let_in(now, fx);
+            }
             Who::Checkpoint => match result {
                 Ok(()) => self.checkpoint_done(fx),
                 Err(e) => self.cache_failed(now, "writing a checkpoint", &e, fx),

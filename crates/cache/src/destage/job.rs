@@ -194,6 +194,10 @@ impl Job {
         self.outgrown = true;
     }
 
+    pub(super) fn is_probe(&self) -> bool {
+        self.probe
+    }
+
     /// The block of one that only finds out whether the core takes it.
     pub(super) fn tried(&self) -> (u32, Meta) {
         (self.pieces[0].block, self.pieces[0].meta)
@@ -441,7 +445,7 @@ impl Core {
     }
 
     fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() {
+        if self.lost.is_some() || self.forsaken.is_some() {
             return self.begin_writes(now, key, fx);
         }
         let job = &mut self.destage.jobs[key];

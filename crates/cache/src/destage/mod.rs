@@ -281,6 +281,23 @@ impl Destage {
         !self.claims.is_empty() || self.writes > 0 || self.jobs.iter().any(|(_, j)| j.owns_core())
     }
 
+    /// Whether anything of a job is at the core, to be written there.
+    pub(crate) fn writes_core(&self) -> bool {
+        self.writes > 0
+    }
+
+    /// Whether a job brings something to the core that it lacks, or may. One that only finds out whether the core takes what it has
+    /// does not.
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.doubts.is_empty() || self.jobs.iter().any(|(_, j)| !j.is_probe())
+    }
+
+    /// Clients that wait for a job to give its window up wait no longer.
+    pub(crate) fn let_clients_go(&mut self) {
+        self.blocked = 0;
+        self.jobs.iter_mut().for_each(|(_, j)| j.claimants.clear());
+    }
+
     /// A dirty block whose data does not match its checksum.
     pub(crate) fn first_bad(&self) -> Option<u32> {
         self.bad.first().copied()

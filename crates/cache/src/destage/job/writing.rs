@@ -64,7 +64,7 @@ impl Core {
         for p in job.pieces.iter_mut().filter(|p| p.usable()) {
             p.made_ready = true;
         }
-        if self.lost.is_some() {
+        if self.lost.is_some() || self.forsaken.is_some() {
             job.send_no_more();
         }
         if job.unsent() == 0 {
