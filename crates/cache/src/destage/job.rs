@@ -8,7 +8,7 @@ use super::choose::{Turn, Way};
 use super::{DEPTH_BUSY, Destage, JOBS};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::core::{Core, Task};
 use crate::durability::Waiter;
 use crate::index::Meta;
 use crate::record::Record;
@@ -16,6 +16,7 @@ use crate::tag::Who;
 use crate::units::{ALL, BLOCK, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use reading::READS;
+use std::ops::RangeInclusive;
 
 /// One part in so many of a window's dirty blocks is much of it.
 const MUCH: usize = 4;
@@ -285,7 +286,12 @@ impl Core {
         let mut dirty = Vec::new();
         self.index.dirty_in(window, &mut dirty);
         self.destageable(window, &mut dirty);
-        dirty.retain(|(b, _)| !self.destage.bad.contains(b) && !self.destage.stuck.keeps(*b, now));
+        // Whoever waits for a block is told of an error only once that has been tried.
+        let waited = self.waited_by(&tasks);
+        let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
+        let d = &self.destage;
+        let waits = |b: u32| d.stuck.keeps(b, now) && (d.stuck.is_refused(b) || !is_waited(b));
+        dirty.retain(|(b, _)| !d.bad.contains(b) && !waits(*b));
         if dirty.is_empty() {
             // Nothing (more) to write, or only what must not be written, or what the core refuses.
             for key in tasks {
@@ -342,6 +348,15 @@ impl Core {
             self.wait_durable(newest, Waiter::Job(key));
         }
         count as u64
+    }
+
+    /// The blocks that these changes wait for.
+    fn waited_by(&self, tasks: &[usize]) -> Vec<RangeInclusive<u32>> {
+        let blocks = |key: &usize| match &self.tasks[*key] {
+            Task::Mutation(m) => Some(m.first..=m.last),
+            _ => None,
+        };
+        tasks.iter().filter_map(blocks).collect()
     }
 
     /// The job's slots are read from now on.
