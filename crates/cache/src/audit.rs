@@ -1,5 +1,6 @@
 //! Counts kept along the way, counted anew: what must hold between any two batches of events. For tests.
 
+use crate::api::Nanos;
 use crate::core::{Core, Task};
 use crate::journal::Action;
 use crate::mutation::Route;
@@ -72,6 +73,11 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether nobody waits any more for room that only the core could make.
+    pub fn gives_up(&self, now: Nanos) -> bool {
+        self.is_jammed() || self.destage.health.is_lost(now)
     }
 
     /// Whether the cache by itself has the sector at this byte of the volume for a read.

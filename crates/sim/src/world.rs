@@ -7,6 +7,7 @@ mod exchange;
 mod freeze;
 mod judge;
 mod rescue;
+mod worn;
 
 use crate::clients::Clients;
 use crate::config::Config;
@@ -99,6 +100,8 @@ pub struct World<E> {
     doubtful: BTreeSet<u64>,
     /// Sectors of the core that were bad at some time.
     once_bad: BTreeSet<u32>,
+    /// Parts of the core that take no writes.
+    worn: worn::Worn,
     /// The core was taken.
     pub lost: bool,
     engine: Option<E>,
@@ -153,6 +156,7 @@ impl<E: Engine> World<E> {
             rescue: None,
             doubtful: BTreeSet::new(),
             once_bad: BTreeSet::new(),
+            worn: worn::Worn::default(),
             lost: false,
             engine: None,
             inbox: Vec::new(),
@@ -184,6 +188,7 @@ impl<E: Engine> World<E> {
     /// # Errors
     /// What the engine said.
     pub fn format(&mut self, fuse: &Fuse) -> Result<bool, Wrong> {
+        self.keep_no_more(0..u32::MAX);
         let (mut cache, mut core) =
             (SyncDisk::new(&mut self.cache, fuse), SyncDisk::new(&mut self.core, fuse));
         match E::format(&self.cfg, &mut cache, &mut core) {
@@ -257,6 +262,7 @@ impl<E: Engine> World<E> {
         self.cache.crash(crash);
         self.core.crash(crash);
         self.oracle.crash(crash == Crash::Power);
+        self.crash_worn();
         self.clients.forget();
         self.doubtful.clear();
         if let Some(f) = self.freezing.take().filter(|_| !self.stopping) {
@@ -361,6 +367,7 @@ impl<E: Engine> World<E> {
             }
         }
         self.take_fired();
+        self.note_spoiled();
         let first = self.rng.below(shards as u64) as usize;
         for i in 0..shards {
             let shard = (first + i) % shards;
@@ -432,6 +439,8 @@ impl<E: Engine> World<E> {
         if self.pumps.is_multiple_of(RECOUNT_EVERY) {
             engine.audit(shard)?;
         }
+        self.watch_worn();
+        let Some(engine) = &mut self.engine else { return Ok(()) };
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
         for effect in fx {
             match effect {
@@ -524,12 +533,16 @@ impl<E: Engine> World<E> {
                 || refused
                 || self.is_failed()
                 || self.oracle.may_fail(lo, hi - lo, &asked.ticket)
-                || self.was_lost(reply.id, &asked);
+                || self.was_lost(reply.id, &asked)
+                || self.was_refused(&asked);
             if !allowed {
                 return Err(format!(
                     "request {} failed with {e:?} and nothing is wrong: {asked:?}",
                     reply.id
                 ));
+            }
+            if !asked.is_read() {
+                self.keep_no_more(first..first + count);
             }
             self.marks.hit(if refused { "refused while stopping" } else { "failed by a fault" });
         }
