@@ -1,5 +1,6 @@
 //! Counts kept along the way, counted anew: what must hold between any two batches of events. For tests.
 
+use crate::api::Nanos;
 use crate::core::{Core, Task};
 use crate::journal::Action;
 use crate::mutation::Route;
@@ -20,8 +21,11 @@ impl Core {
         let (mut puts, mut landing, mut pending, mut dropping) = (BTreeSet::new(), 0, 0, 0);
         for action in self.journal.actions() {
             match action {
-                Action::Apply(Record::Put { slot, dirty, .. }, fresh) => {
-                    puts.insert(*slot);
+                Action::Apply(Record::Put { block, slot, dirty, .. }, fresh) => {
+                    // One that says of a version that it is dirty takes no slot.
+                    if self.index.block_in(*slot) != Some(self.cfg.stripe.local(*block)) {
+                        puts.insert(*slot);
+                    }
                     landing += u64::from(*dirty != 0);
                     pending += u64::from(*fresh);
                 }
@@ -69,6 +73,11 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether nobody waits any more for room that only the core could make.
+    pub fn gives_up(&self, now: Nanos) -> bool {
+        self.is_jammed() || self.destage.health.is_lost(now)
     }
 
     /// Whether the cache by itself has the sector at this byte of the volume for a read.

@@ -62,7 +62,7 @@ impl Core {
     fn pass_by(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.mutation(key);
         let (first, last, asked) = (m.first, m.last, m.is_halfway() || m.in_doubt);
-        if asked || self.is_frozen() || self.any_dirty(first, last) {
+        if asked || self.is_frozen() || self.any_dirty(first, last) || self.destage.any_doubted(first, last) {
             self.mutation(key).error = Some(ReqError::Io);
             return self.finish(now, key, fx);
         }

@@ -76,6 +76,7 @@ impl Core {
             || !self.tasks.is_empty()
             || self.poisoned.is_some()
             || !self.destage.idle()
+            || (self.lost.is_none() && self.has_doubts())
         {
             return;
         }

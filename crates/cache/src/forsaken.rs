@@ -110,7 +110,7 @@ impl Core {
             return Some(format!("in mode {} the core may lack what is on the cache", self.mode));
         }
         // Also one whose newest version is clean by now has something dirty on its way.
-        if self.dirty_blocks() + self.landing > 0 || !self.destage.idle() {
+        if self.dirty_blocks() + self.landing > 0 || self.destage.has_dirty() {
             return Some("the core lacks dirty blocks".to_owned());
         }
         if self.stopping.is_some() {
@@ -150,6 +150,8 @@ impl Core {
         self.closed.clear();
         self.held.clear();
         self.core_flush.give_up();
+        self.destage.let_clients_go();
+        self.drop_core_writes(now, fx);
         let mut f = Forsaken {
             state: Alone::Waiting,
             leaving: 0,
@@ -273,11 +275,13 @@ impl Core {
     }
 
     /// Changes go to the core as soon as they may.
-    fn let_in(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+    pub(crate) fn let_in(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         while let Some(f) = &mut self.forsaken {
             let noted = f.state == Alone::Serving
                 || (f.state == Alone::Waiting && planted(self.cfg.bug, Bug::ForsakenUnnoted));
-            if !noted || f.leaving > 0 || f.frozen.is_some() || self.lost.is_some() {
+            // What a destage job still writes is older than what comes now.
+            let busy = f.leaving > 0 || self.destage.writes_core();
+            if !noted || busy || f.frozen.is_some() || self.lost.is_some() {
                 break;
             }
             let Some(req) = f.waiting.pop_front() else { break };
@@ -510,7 +514,8 @@ impl Core {
     }
 
     fn say_frozen(&mut self, fx: &mut Vec<Effect>) {
-        let Some(f) = self.forsaken.as_mut().filter(|f| f.leaving + f.changing == 0) else { return };
+        let busy = self.destage.writes_core();
+        let Some(f) = self.forsaken.as_mut().filter(|f| !busy && f.leaving + f.changing == 0) else { return };
         if let Some(id) = f.frozen.as_mut().and_then(Option::take) {
             fx.push(Effect::Controlled(id, Ok(())));
         }
@@ -552,7 +557,8 @@ impl Core {
     pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let (Some(id), true) = (self.stopping, self.tasks.is_empty()) else { return };
         let idle = |f: &&mut Box<Forsaken>| f.waiting.is_empty() && f.flushes.is_empty();
-        let Some(f) = self.forsaken.as_mut().filter(idle).filter(|_| !self.core_flush.running) else {
+        let busy = self.core_flush.running || self.destage.writes_core();
+        let Some(f) = self.forsaken.as_mut().filter(idle).filter(|_| !busy) else {
             return;
         };
         if !f.flushed {

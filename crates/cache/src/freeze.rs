@@ -76,6 +76,13 @@ impl Freeze {
         self.left -= 1;
     }
 
+    /// A version of the moment in `window`, which the core was believed to have, is to go there (again).
+    pub(crate) fn one_more(&mut self, window: u32) {
+        self.pinned += 1;
+        self.left += 1;
+        self.later(window);
+    }
+
     /// Slots held by versions that are not the newest.
     pub(crate) fn kept(&self) -> u64 {
         self.pins.len() as u64
@@ -249,7 +256,7 @@ impl Core {
     /// Answers the freeze once the core holds its moment and there is room for what comes until the thaw.
     pub(crate) fn freeze_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let waiting = self.freeze.as_ref().is_some_and(|f| f.id.is_some() && f.left == 0);
-        if !waiting || self.destage.uses_core() {
+        if !waiting || self.destage.uses_core() || self.has_doubts() {
             return;
         }
         let room = (self.inflow.rate(now) * ROOM_SECONDS).min(u64::from(self.slots.count() / 2)) as u32;

@@ -59,9 +59,15 @@ impl Locks {
         }
     }
 
+    /// Whose change of `block` is under way.
+    pub(crate) fn holder(&self, block: u32) -> Option<usize> {
+        let covers = |h: &&Held| h.active && h.first <= block && block <= h.last;
+        self.buckets[self.bucket(block)].iter().find(covers).map(|h| h.task)
+    }
+
     /// Whether a change of `block` is under way.
     pub(crate) fn is_locked(&self, block: u32) -> bool {
-        self.buckets[self.bucket(block)].iter().any(|h| h.active && h.first <= block && block <= h.last)
+        self.holder(block).is_some()
     }
 }
 

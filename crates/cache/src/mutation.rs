@@ -362,7 +362,7 @@ impl Core {
         for block in first..=last {
             match self.index.get(block) {
                 Some(meta) => {
-                    dirty |= meta.dirty != 0;
+                    dirty |= meta.dirty != 0 || self.destage.any_doubted(block, block);
                     replaces &= meta.dirty != 0;
                     whole &= (meta.valid | self.mutation(key).mask(block)) == meta.valid;
                 }

@@ -35,10 +35,10 @@ impl Core {
             && self.journal_has_room(Room::Housekeeping)
         {
             budget -= 1;
-            let (index, stripe) = (&self.index, self.cfg.stripe);
+            let (index, stripe, destage) = (&self.index, self.cfg.stripe, &self.destage);
             let evictable = |slot: u32| {
                 let block = index.block_in(slot)?;
-                (!index.slot_is_dirty(slot)).then(|| stripe.global(block))
+                (!index.slot_is_dirty(slot) && !destage.holds(block)).then(|| stripe.global(block))
             };
             let victim = self.policy.victim(evictable);
             self.no_victims = victim.is_none();
@@ -46,7 +46,9 @@ impl Core {
             let Some(block) = self.index.block_in(victim) else { continue };
             let first = block / self.cfg.line_blocks * self.cfg.line_blocks;
             for b in first..first + self.cfg.line_blocks {
-                let Some(meta) = self.index.get(b).filter(|m| m.dirty == 0) else { continue };
+                let Some(meta) = self.index.get(b).filter(|m| m.dirty == 0 && !self.destage.holds(b)) else {
+                    continue;
+                };
                 if meta.slot == victim || self.policy.state(meta.slot) != 0 {
                     self.policy.remove(meta.slot);
                     self.stats.evictions += 1;

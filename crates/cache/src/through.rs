@@ -7,7 +7,7 @@ use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::Core;
 use crate::durability::Waiter;
-use crate::mutation::{Content, Stage};
+use crate::mutation::{Content, Route, Stage};
 use crate::record::Record;
 use crate::stats::Bypass;
 use crate::tag::Who;
@@ -55,13 +55,16 @@ impl Core {
             self.intents.leave(region, now, 0);
             return self.give_up(now, key, fx);
         }
-        if self.is_frozen() {
+        let m = self.mutation(key);
+        let (first, last, replaces) = (m.first, m.last, matches!(m.route, Route::Zero | Route::Direct));
+        // A version that the core may have nothing good of is as good as dirty, and it was not when the way was chosen.
+        if self.is_frozen() || (!replaces && self.destage.any_doubted(first, last)) {
             let offset = self.mutation(key).offset;
             let region = self.intents.region_of(offset);
             self.intents.leave(region, now, 0);
             return self.route(now, key, fx);
         }
-        let window = self.mutation(key).first / WINDOW_BLOCKS as u32;
+        let window = first / WINDOW_BLOCKS as u32;
         let wanted = self.destage_is_wanted();
         if !self.destage.claim(window, key, wanted) {
             self.mutation(key).stage = Stage::Claim;
@@ -118,7 +121,12 @@ impl Core {
             self.mutation(key).error = Some(ReqError::Shutdown);
         }
         let m = self.mutation(key);
-        if m.replaces_dirty() && self.any_dirty(first, last) {
+        let replaces = m.replaces_dirty();
+        let doubted = self.destage.any_doubted(first, last);
+        if replaces {
+            self.destage.doubt_no_more(first, last);
+        }
+        if replaces && (doubted || self.any_dirty(first, last)) {
             self.mutation(key).stage = Stage::CoreFlush;
             if self.want_core_flush(Waiter::Task(key), fx) {
                 return;
@@ -156,7 +164,8 @@ impl Core {
                 recorded = true;
                 continue;
             }
-            let old = old.filter(|o| o.dirty == 0 || replaces).map(|o| o.slot);
+            let old = old.filter(|o| replaces || (o.dirty == 0 && !self.destage.any_doubted(block, block)));
+            let old = old.map(|o| o.slot);
             for slot in old.into_iter().chain(self.filling.get(&block).copied()) {
                 self.record(now, Record::Drop { block: global, slot }, false, true);
                 recorded = true;

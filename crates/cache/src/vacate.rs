@@ -157,6 +157,8 @@ impl Core {
                     return self.end_vacate(&why, fx);
                 }
                 v.found |= self.destage.vacate(block / WINDOW_BLOCKS as u32);
+            } else if self.destage.holds(block) {
+                v.found = true;
             } else if self.policy.state(slot) != 0 {
                 // Not counted as an eviction: those say that a cache has too little room.
                 self.policy.remove(slot);

@@ -40,6 +40,11 @@ impl Asked {
         matches!(self.sense, Sense::Read)
     }
 
+    /// When it was asked for.
+    pub fn since(&self) -> Nanos {
+        self.since
+    }
+
     /// Shows the outcome to the oracle.
     ///
     /// # Errors
@@ -211,6 +216,12 @@ impl Clients {
     /// The reads under way: their names, first sectors and sectors.
     pub fn reads(&self) -> impl Iterator<Item = (ReqId, u32, u32)> {
         self.under_way.iter().filter(|(_, a)| a.is_read()).map(|(id, a)| (*id, a.first, a.count))
+    }
+
+    /// First sectors and sectors of what is under way and changes something.
+    pub fn changes(&self) -> impl Iterator<Item = (u32, u32)> {
+        let changes = |a: &&Asked| matches!(a.sense, Sense::Change { .. });
+        self.under_way.values().filter(changes).map(|a| (a.first, a.count))
     }
 
     /// The process died: nothing will be answered.

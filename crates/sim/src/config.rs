@@ -51,6 +51,8 @@ pub struct Config {
     /// One step of the workload in so many makes a block of the core unreadable until it is written (0: none does); what
     /// rots on the cache may become unreadable too.
     pub spoil_one_in: u64,
+    /// One step of the workload in so many makes a part of the core take no writes for a while, or for good (0: none does).
+    pub wear_one_in: u64,
     /// Clients come to any thread, not only to the first.
     pub homes: bool,
     /// The cache is taken away and given back while clients are served.
@@ -224,6 +226,7 @@ impl Config {
             tables: Tables::default(),
             region: 0,
             spoil_one_in: 0,
+            wear_one_in: 0,
             homes: false,
             exchanges: false,
             bug,
@@ -272,6 +275,32 @@ impl Config {
         if self.exchanges && rng.chance(2, 3) {
             self.shards = self.shards.max(2);
         }
+    }
+
+    /// Adds what only worn seeds have: parts of the core that take no writes, beneath a cache that is full before long.
+    pub fn wear(&mut self, rng: &mut Rng) {
+        self.wear_one_in = rng.pick(&[20, 60, 200]);
+        self.exchanges = false;
+        if rng.chance(1, 2) {
+            self.spoil_one_in = 0;
+        }
+        if !self.share && !self.load.fill && self.load.cools_one_in == 0 && rng.chance(3, 4) {
+            self.crowd(rng);
+        }
+    }
+
+    /// As few slots as there can be, which what the core refuses fills soon.
+    fn crowd(&mut self, rng: &mut Rng) {
+        self.limit = MIN_SLOTS;
+        self.mode = Mode::Wb;
+        self.faults = false;
+        self.shards = 1;
+        self.core.size = (16 << 20) + self.core.size % (1 << 20);
+        self.params.seq_cutoff = SeqCutoff::Never;
+        self.load.reads = rng.pick(&[10, 30]);
+        self.load.largest = rng.pick(&[64, 520]);
+        self.load.hot = 20;
+        self.load.streams = 10;
     }
 
     /// Whether one thread has all of several shards, from what is drawn already.

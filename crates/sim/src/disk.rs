@@ -4,6 +4,7 @@
 mod bad;
 mod forget;
 mod loss;
+mod worn;
 
 use crate::faults::{Fault, FaultKind, Fired, is_stamped};
 use crate::rng::Rng;
@@ -139,6 +140,7 @@ pub struct Disk {
     gone: bool,
     /// Sectors that cannot be read until they are written.
     bad: BTreeSet<u64>,
+    worn: worn::WornOut,
     forgotten: forget::Forgotten,
     /// Operations completed.
     pub completed: u64,
@@ -164,6 +166,7 @@ impl Disk {
             fired: Vec::new(),
             gone: false,
             bad: BTreeSet::new(),
+            worn: worn::WornOut::default(),
             forgotten: forget::Forgotten::default(),
             completed: 0,
         }
@@ -348,6 +351,7 @@ impl Disk {
     }
 
     fn end_one(&mut self, now: Nanos) -> Option<(usize, Option<u64>, Completion)> {
+        self.renew_due(now);
         let at = self
             .flight
             .iter()
@@ -389,7 +393,8 @@ impl Disk {
             let key = self.flight[i].key;
             self.flight[i].early.resize(on as usize, false);
             for s in lo..hi {
-                if !self.flight[i].early[(s - of) as usize] && self.rng.chance(1, 2) {
+                let late = !self.flight[i].early[(s - of) as usize];
+                if late && self.rng.chance(1, 2) && !self.any_worn(s, 1) {
                     self.flight[i].early[(s - of) as usize] = true;
                     self.apply(key, s, 1, slice(&payload, s - of, 1), false);
                 }
@@ -419,6 +424,12 @@ impl Disk {
             OpKind::Read(_) if self.any_bad(first, count) => return failed(IoKind::Io, "bad sector"),
             OpKind::Read(_) => {}
             OpKind::WriteMany(_) => unreachable!("{GROUP}"),
+            _ if f.op.is_mutation() && self.any_worn(first, count) => {
+                let Some(payload) = f.payload() else { return Ok(()) };
+                self.apply_some(f, &payload);
+                self.spoil_worn(first, count);
+                return failed(IoKind::Io, "worn sector");
+            }
             OpKind::Discard { .. } if !self.traits.can_unmap => self.apply_some(f, &Payload::Zero),
             OpKind::Discard { .. } | OpKind::WriteZeroes { .. } | OpKind::Write { .. } => {
                 let fua = matches!(f.op.kind, OpKind::Write { fua: true, .. });
@@ -464,7 +475,7 @@ impl Disk {
         let (first, count) = f.sectors();
         let keep = Subset::draw(&mut self.rng, count);
         for s in 0..count {
-            if keep.holds(&mut self.rng, s) {
+            if keep.holds(&mut self.rng, s) && !self.any_worn(first + s, 1) {
                 self.apply(f.key, first + s, 1, slice(payload, s, 1), false);
             }
         }
@@ -559,7 +570,8 @@ impl Disk {
                 let keep = Subset::draw(&mut self.rng, count);
                 for s in 0..count {
                     let early = f.early.get(s as usize).is_some_and(|e| *e);
-                    if !early && keep.holds(&mut self.rng, s) && !(unknown && self.rng.chance(1, 2)) {
+                    let kept = !early && keep.holds(&mut self.rng, s) && !(unknown && self.rng.chance(1, 2));
+                    if kept && !self.any_worn(first + s, 1) {
                         self.apply(f.key, first + s, 1, slice(&payload, s, 1), false);
                     }
                 }

@@ -122,6 +122,11 @@ pub trait Engine: Sized {
         false
     }
 
+    /// Whether it has waited long enough for a core that takes nothing: who needs room of it is answered without.
+    fn gives_up(&self, _now: Nanos) -> bool {
+        false
+    }
+
     /// Starts without a cache.
     ///
     /// # Errors

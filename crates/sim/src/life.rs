@@ -14,7 +14,7 @@ use crate::faults::{Fault, FaultKind, Target};
 use crate::loligo::Loligo;
 use crate::marks::Marks;
 use crate::rng::Rng;
-use crate::seeds::WIDE;
+use crate::seeds::{WIDE, WORN};
 use crate::world::{SETTLED, World, Wrong};
 use loligo_cache::Bug;
 use loligo_cache::api::Control;
@@ -38,6 +38,8 @@ const BAD: u64 = 0x0062_6164;
 const WIDER: u64 = 0x7769_6465;
 /// And a seventh one.
 const SWAPS: u64 = 0x0073_7761_7073;
+/// And an eighth one.
+const WEAR: u64 = 0x7765_6172;
 /// One step of the workload in so many changes the size of a share.
 const RESIZE_ONE_IN: u64 = 150;
 /// Largest read of a check, sectors.
@@ -101,6 +103,9 @@ fn draw(seed: u64, bug: Option<Bug>) -> (Config, Rng) {
     if seed >= WIDE {
         cfg.widen(&mut Rng::new(seed ^ WIDER));
     }
+    if seed >= WORN {
+        cfg.wear(&mut Rng::new(seed ^ WEAR));
+    }
     (cfg, rng)
 }
 
@@ -120,6 +125,7 @@ pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Sum
             sizes: Rng::new(seed ^ SIZES),
             bad: Rng::new(seed ^ BAD),
             swaps: Rng::new(seed ^ SWAPS),
+            worn: Rng::new(seed ^ WEAR ^ WIDER),
             storm: false,
             thaw_in: 0,
             thaw_at: 0,
@@ -154,6 +160,8 @@ struct Run<E> {
     bad: Rng,
     /// For caches that come and go.
     swaps: Rng,
+    /// For parts of the core that take no writes.
+    worn: Rng,
     /// Clients do not pause while the core is frozen.
     storm: bool,
     /// Steps of the workload until the core is thawed, and when it is at the latest, ns.
@@ -302,6 +310,9 @@ impl<E: Engine> Run<E> {
             if self.w.cfg.spoil_one_in > 0 && self.bad.chance(1, self.w.cfg.spoil_one_in) {
                 self.w.spoil_core(&mut self.bad);
             }
+            if self.w.cfg.wear_one_in > 0 && self.worn.chance(1, self.w.cfg.wear_one_in) {
+                self.w.wear_core(&mut self.worn);
+            }
             if room && self.w.now >= next {
                 let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);
                 self.w.ask(req);
@@ -326,7 +337,9 @@ impl<E: Engine> Run<E> {
 
     fn check_control(&mut self, what: &str) -> Result<bool, Wrong> {
         match self.w.controlled() {
-            Some(Err(e)) if !(self.w.broken || self.w.lied || self.w.is_forsaken()) => {
+            Some(Err(e))
+                if !(self.w.broken || self.w.lied || self.w.is_forsaken()) && self.w.is_renewed() =>
+            {
                 Err(format!("{what} failed and nothing is wrong: {e}"))
             }
             Some(result) => Ok(result.is_ok()),

@@ -330,6 +330,10 @@ impl Engine for Loligo {
         self.threads[usize::from(self.by.owner(offset))].core().is_some_and(|c| c.has_sector(offset))
     }
 
+    fn gives_up(&self, now: Nanos) -> bool {
+        self.cores().any(|c| c.gives_up(now))
+    }
+
     fn audit(&self, shard: usize) -> Result<(), String> {
         self.threads[shard].core().map_or(Ok(()), Core::audit)
     }

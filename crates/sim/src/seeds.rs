@@ -25,19 +25,22 @@ pub fn seeds(default: u64) -> Vec<u64> {
 }
 
 /// Seeds that no run had before: from `LOLIGO_FRESH=n` on, as many as `LOLIGO_SEEDS` says or `default`, and where they begin.
-/// Every fifth is wide. Nothing where the environment names none: chance comes from outside.
+/// Of every five one is wide and one is worn. Nothing where the environment names none: chance comes from outside.
 ///
 /// # Panics
 /// Where one of them is no number.
 pub fn fresh(default: u64) -> Option<(u64, Vec<u64>)> {
     let start = number("LOLIGO_FRESH")?;
-    let of = |n: u64| if n.is_multiple_of(5) { WIDE + n } else { n };
+    let of = |n: u64| n + [WIDE, WORN, 0, 0, 0][(n % 5) as usize];
     let count = number("LOLIGO_SEEDS").unwrap_or(default);
     Some((start, (start..start + count).map(of).collect()))
 }
 
 /// Seeds from here on are wide: their worlds have what [`Config::widen`](crate::config::Config::widen) adds.
 pub const WIDE: u64 = 1 << 32;
+
+/// Wide seeds from here on are worn: their worlds have what [`Config::wear`](crate::config::Config::wear) adds too.
+pub const WORN: u64 = 1 << 33;
 
 /// Runs `seeds` on every processor, in order of their numbers, until `enough` says so; outcomes are in order of the
 /// seeds.

@@ -2,10 +2,12 @@
 //! engine asks, in seeded order, and shows every answer to the oracle.
 
 mod bad;
+mod control;
 mod exchange;
 mod freeze;
 mod judge;
 mod rescue;
+mod worn;
 
 use crate::clients::Clients;
 use crate::config::Config;
@@ -16,6 +18,7 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::sync::{Fuse, SyncDisk};
 use crate::trace::Trace;
+use control::Controlling;
 use exchange::Gates;
 pub use exchange::Noted;
 use freeze::Freezing;
@@ -37,14 +40,6 @@ const RECOUNT_EVERY: u64 = 8;
 const STUCK: Nanos = 900_000_000_000;
 /// From then on a silent fault is at or below the watermark on disk: two idle flushes and a margin, ns.
 pub const SETTLED: Nanos = 4_000_000_000;
-
-/// The first shard answer still missing for a management request.
-#[derive(Debug)]
-struct Controlling {
-    id: ControlId,
-    left: usize,
-    errors: Vec<String>,
-}
 
 /// What comes to a thread.
 #[derive(Debug)]
@@ -105,6 +100,8 @@ pub struct World<E> {
     doubtful: BTreeSet<u64>,
     /// Sectors of the core that were bad at some time.
     once_bad: BTreeSet<u32>,
+    /// Parts of the core that take no writes.
+    worn: worn::Worn,
     /// The core was taken.
     pub lost: bool,
     engine: Option<E>,
@@ -159,6 +156,7 @@ impl<E: Engine> World<E> {
             rescue: None,
             doubtful: BTreeSet::new(),
             once_bad: BTreeSet::new(),
+            worn: worn::Worn::default(),
             lost: false,
             engine: None,
             inbox: Vec::new(),
@@ -190,6 +188,7 @@ impl<E: Engine> World<E> {
     /// # Errors
     /// What the engine said.
     pub fn format(&mut self, fuse: &Fuse) -> Result<bool, Wrong> {
+        self.keep_no_more(0..u32::MAX);
         let (mut cache, mut core) =
             (SyncDisk::new(&mut self.cache, fuse), SyncDisk::new(&mut self.core, fuse));
         match E::format(&self.cfg, &mut cache, &mut core) {
@@ -263,6 +262,7 @@ impl<E: Engine> World<E> {
         self.cache.crash(crash);
         self.core.crash(crash);
         self.oracle.crash(crash == Crash::Power);
+        self.crash_worn();
         self.clients.forget();
         self.doubtful.clear();
         if let Some(f) = self.freezing.take().filter(|_| !self.stopping) {
@@ -303,53 +303,6 @@ impl<E: Engine> World<E> {
     pub fn recount(&self) -> Result<(), Wrong> {
         let Some(engine) = &self.engine else { return Ok(()) };
         (0..engine.shards()).try_for_each(|shard| engine.audit(shard))
-    }
-
-    /// Asks every shard for `control`; the outcome comes out of [`World::controlled`].
-    pub fn control(&mut self, control: &Control) {
-        let Some(engine) = &mut self.engine else { return };
-        let left = engine.shards();
-        let id = self.clients.next_id();
-        self.trace.note(self.now, "control", id, left as u64);
-        self.trace.say(|| format!("{control:?}"));
-        self.stopping |= matches!(control, Control::Stop | Control::Lose(_));
-        self.lost |= matches!(control, Control::Lose(_));
-        self.controlling = Some(Controlling { id, left, errors: Vec::new() });
-        self.controlled = None;
-        for shard in 0..left {
-            let due = self.hop(shard);
-            self.inbox[shard].push_back((due, Mail::Event(Event::Control(id, control.clone()))));
-        }
-    }
-
-    /// Asks for a share of `limit` slots in each shard. What it has more is there before the engine hears of it; what it has less is
-    /// given away once every shard has answered.
-    pub fn resize_share(&mut self, limit: u32) {
-        if limit >= self.cfg.limit {
-            self.marks.hit("share grew");
-            self.cfg.limit = limit;
-            self.cache.give_away(E::beyond(&self.cfg, limit));
-        } else {
-            self.shrinking = Some(limit);
-        }
-        self.control(&Control::Limit(limit));
-    }
-
-    fn tell(&mut self, id: ControlId, control: Control) {
-        self.trace.note(self.now, "control", id, 1);
-        self.trace.say(|| format!("{control:?}"));
-        let due = self.hop(0);
-        self.inbox[0].push_back((due, Mail::Event(Event::Control(id, control))));
-    }
-
-    /// Whether a management request is under way.
-    pub fn is_controlling(&self) -> bool {
-        self.controlling.is_some()
-    }
-
-    /// The outcome of the last management request, once.
-    pub fn controlled(&mut self) -> Option<Result<(), String>> {
-        self.controlled.take()
     }
 
     /// When a message to `shard` sent now arrives: messages of one queue stay in order.
@@ -414,6 +367,7 @@ impl<E: Engine> World<E> {
             }
         }
         self.take_fired();
+        self.note_spoiled();
         let first = self.rng.below(shards as u64) as usize;
         for i in 0..shards {
             let shard = (first + i) % shards;
@@ -485,6 +439,8 @@ impl<E: Engine> World<E> {
         if self.pumps.is_multiple_of(RECOUNT_EVERY) {
             engine.audit(shard)?;
         }
+        self.watch_worn();
+        let Some(engine) = &mut self.engine else { return Ok(()) };
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
         for effect in fx {
             match effect {
@@ -563,44 +519,6 @@ impl<E: Engine> World<E> {
         Ok(())
     }
 
-    fn heard_control(&mut self, id: ControlId, result: Result<(), String>) -> Result<(), Wrong> {
-        if let Some(f) = &self.freezing {
-            if f.id == id {
-                self.trace.note(self.now, "frozen", id, u64::from(result.is_ok()));
-                return Ok(());
-            }
-            if f.thaw == Some(id) {
-                self.trace.note(self.now, "thawed", id, u64::from(result.is_ok()));
-                let since = self.freezing.take().map(|f| f.since);
-                since.into_iter().for_each(|t| self.oracle.end_read_failed(t));
-                return result;
-            }
-        }
-        if self.rescue.as_ref().is_some_and(|r| r.id == id) {
-            self.heard_rescue(result);
-            return Ok(());
-        }
-        let Some(c) = self.controlling.as_mut().filter(|c| c.id == id) else {
-            return Err(format!("management request {id} was answered and is not under way"));
-        };
-        self.trace.note(self.now, "controlled", id, u64::from(result.is_ok()));
-        c.left -= 1;
-        c.errors.extend(result.err());
-        if c.left == 0 {
-            let errors = std::mem::take(&mut c.errors);
-            self.controlling = None;
-            if let Some(limit) = self.shrinking.take() {
-                self.marks.hit(if errors.is_empty() { "share shrank" } else { "shrink given up" });
-                if errors.is_empty() {
-                    self.cfg.limit = limit;
-                    self.cache.give_away(E::beyond(&self.cfg, limit));
-                }
-            }
-            self.controlled = Some(if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) });
-        }
-        Ok(())
-    }
-
     fn answered(&mut self, reply: Reply) -> Result<(), Wrong> {
         self.trace.note(self.now, "answer", reply.id, u64::from(reply.result.is_ok()));
         let Some(asked) = self.clients.take(reply.id) else {
@@ -615,12 +533,16 @@ impl<E: Engine> World<E> {
                 || refused
                 || self.is_failed()
                 || self.oracle.may_fail(lo, hi - lo, &asked.ticket)
-                || self.was_lost(reply.id, &asked);
+                || self.was_lost(reply.id, &asked)
+                || self.was_refused(&asked);
             if !allowed {
                 return Err(format!(
                     "request {} failed with {e:?} and nothing is wrong: {asked:?}",
                     reply.id
                 ));
+            }
+            if !asked.is_read() {
+                self.keep_no_more(first..first + count);
             }
             self.marks.hit(if refused { "refused while stopping" } else { "failed by a fault" });
         }

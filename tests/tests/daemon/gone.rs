@@ -291,6 +291,29 @@ fn a_cache_whose_superblock_takes_no_write_is_detached() {
 }
 
 #[test]
+fn a_cache_that_was_not_wiped_is_void_where_no_daemon_remembers() {
+    let Some(b) = Breakable::new() else { return };
+    let mut history = History::new(CORE - (1 << 20));
+    b.site.configure(&format!("{}home-offset = \"1m\"\n", b.section("wt")));
+    let daemon = b.site.daemon();
+    b.site.load("a").write(&mut history, 0..512, false).expect("written");
+    b.fs.power().fail("cache", Part::Start);
+    b.site.ok(&["volume", "detach", "a"]);
+    // The cache knows nothing of these.
+    b.site.load("a").write(&mut history, 0..512, false).expect("written");
+    daemon.kill().expect("it lived");
+    b.fs.power().mend();
+    let dir = b.site.dir.path();
+    let core = format!("file:{}", b.site.path("a.core").display());
+    let cache = b.fs.dir().join("cache").display().to_string();
+    let listen = format!("unix:{}", dir.join("x.nbd").display());
+    let args = ["--core", &core, "--cache", &cache, "--listen", &listen, "--mode", "wt"];
+    let mut server = Server::launch(dir, &args.map(str::to_owned)).expect("it runs");
+    let why = format!("{:#}", server.ready().expect_err("it is void"));
+    assert!(why.contains("is void"), "{why}");
+}
+
+#[test]
 fn a_cache_that_answers_nothing_is_kept_where_the_core_lacks_anything_and_a_stop_says_so_and_ends() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);

@@ -68,7 +68,7 @@ impl Core {
 
     fn all_is_refused(&self) -> bool {
         let d = &self.destage;
-        let damaged = d.bad.iter().filter(|b| !d.stuck.is_refused(**b)).count() as u64;
+        let damaged = d.bad.iter().filter(|b| !d.stuck.counts(**b)).count() as u64;
         self.refused_blocks() + damaged >= self.index.dirty_blocks() + self.pending_dirty
     }
 }

@@ -8,7 +8,7 @@ use super::choose::{Turn, Way};
 use super::{DEPTH_BUSY, Destage, JOBS};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::core::{Core, Task};
 use crate::durability::Waiter;
 use crate::index::Meta;
 use crate::record::Record;
@@ -16,6 +16,7 @@ use crate::tag::Who;
 use crate::units::{ALL, BLOCK, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use reading::READS;
+use std::ops::RangeInclusive;
 
 /// One part in so many of a window's dirty blocks is much of it.
 const MUCH: usize = 4;
@@ -139,6 +140,8 @@ pub(crate) struct Job {
     refused: Vec<u32>,
     /// It only finds out whether the core takes a clean block.
     probe: bool,
+    /// What was clean in its window became dirty since it began: it says nothing of that.
+    outgrown: bool,
     tasks: Vec<usize>,
     pub(crate) claimants: Vec<usize>,
 }
@@ -171,13 +174,34 @@ impl Job {
             again: false,
             refused: Vec::new(),
             probe: false,
+            outgrown: false,
             tasks: Vec::new(),
             claimants: Vec::new(),
         }
     }
 
-    pub(super) fn window(&self) -> u32 {
-        self.window
+    /// The version `meta` of a block in its window has more dirty sectors than it had. The job brings them to the core if it still
+    /// can, or does so anyway.
+    pub(super) fn now_dirty(&mut self, block: u32, meta: Meta) {
+        if let Ok(i) = self.pieces.binary_search_by_key(&block, |p| p.block) {
+            let written = self.written_of(&self.pieces[i]);
+            let p = &mut self.pieces[i];
+            if p.meta.slot == meta.slot && !p.filler && (!p.made_ready || meta.dirty & !written == 0) {
+                p.meta.dirty = meta.dirty;
+                return;
+            }
+            p.superseded = true;
+        }
+        self.outgrown = true;
+    }
+
+    pub(super) fn is_probe(&self) -> bool {
+        self.probe
+    }
+
+    /// The block of one that only finds out whether the core takes it.
+    pub(super) fn tried(&self) -> (u32, Meta) {
+        (self.pieces[0].block, self.pieces[0].meta)
     }
 
     /// Whether the core took what it was given; nothing where it was given nothing.
@@ -206,6 +230,17 @@ impl Job {
         if let Ok(i) = self.pieces.binary_search_by_key(&block, |p| p.block) {
             self.pieces[i].pinned = false;
         }
+    }
+
+    /// The sectors of a block that go to the core with it.
+    fn written_of(&self, p: &Piece) -> u8 {
+        if self.way == Way::Merge || p.meta.valid == ALL { ALL } else { p.meta.dirty }
+    }
+
+    /// Whether `block` only fills a gap of what is being written, or is written to find out whether the core takes it.
+    pub(super) fn writes_filler(&self, block: u32) -> bool {
+        let piece = || self.pieces.binary_search_by_key(&block, |p| p.block);
+        self.state == State::Writing && piece().is_ok_and(|i| self.pieces[i].filler)
     }
 
     /// Everything is at hand, and clients write the core there.
@@ -251,7 +286,12 @@ impl Core {
         let mut dirty = Vec::new();
         self.index.dirty_in(window, &mut dirty);
         self.destageable(window, &mut dirty);
-        dirty.retain(|(b, _)| !self.destage.bad.contains(b) && !self.destage.stuck.keeps(*b, now));
+        // Whoever waits for a block is told of an error only once that has been tried.
+        let waited = self.waited_by(&tasks);
+        let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
+        let d = &self.destage;
+        let waits = |b: u32| d.stuck.keeps(b, now) && (d.stuck.is_refused(b) || !is_waited(b));
+        dirty.retain(|(b, _)| !d.bad.contains(b) && !waits(*b));
         if dirty.is_empty() {
             // Nothing (more) to write, or only what must not be written, or what the core refuses.
             for key in tasks {
@@ -308,6 +348,15 @@ impl Core {
             self.wait_durable(newest, Waiter::Job(key));
         }
         count as u64
+    }
+
+    /// The blocks that these changes wait for.
+    fn waited_by(&self, tasks: &[usize]) -> Vec<RangeInclusive<u32>> {
+        let blocks = |key: &usize| match &self.tasks[*key] {
+            Task::Mutation(m) => Some(m.first..=m.last),
+            _ => None,
+        };
+        tasks.iter().filter_map(blocks).collect()
     }
 
     /// The job's slots are read from now on.
@@ -411,7 +460,7 @@ impl Core {
     }
 
     fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() {
+        if self.lost.is_some() || self.forsaken.is_some() {
             return self.begin_writes(now, key, fx);
         }
         let job = &mut self.destage.jobs[key];
@@ -445,10 +494,20 @@ impl Core {
     fn record_clean(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         self.destage.jobs[key].state = State::Recording;
         self.destage.recording += 1;
+        if !self.destage.doubts.is_empty() {
+            let job = &self.destage.jobs[key];
+            let taken: Vec<(u32, u8)> = job
+                .pieces
+                .iter()
+                .filter(|p| !p.superseded && p.is_taken())
+                .map(|p| (p.block, job.written_of(p)))
+                .collect();
+            self.lift_doubts(taken.into_iter());
+        }
         let clean: Vec<(u32, u32)> = self.destage.jobs[key]
             .pieces
             .iter()
-            .filter(|p| !p.superseded && p.is_taken())
+            .filter(|p| !p.superseded && p.is_taken() && !self.destage.any_doubted(p.block, p.block))
             .map(|p| (p.block, p.meta.slot))
             .collect();
         let kept: Vec<u32> = self.destage.jobs[key]
@@ -498,7 +557,7 @@ impl Core {
         let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied();
         let down = job.failed.clone().filter(|_| job.down);
         let why = down.or_else(|| bad.map(|b| self.bad_block_text(b)));
-        let again = job.again;
+        let (again, outgrown) = (job.again, job.outgrown);
         self.forget_clean();
         // What was there when a flush was asked for may be a part of what replaced it.
         let replaced = |p: &Piece| p.superseded && !p.made_ready && !p.filler;
@@ -509,7 +568,7 @@ impl Core {
             freeze.later(job.window);
         }
         // One made for a freeze may have left newer versions behind.
-        let counts = |from: u64| from < job.number && !job.drains && !again;
+        let counts = |from: u64| from < job.number && !job.drains && !again && !outgrown;
         for f in self.destage.flushes.iter_mut().filter(|f| counts(f.from)) {
             if left {
                 f.left_in(job.window, self.cfg.stripe);

@@ -8,6 +8,7 @@
 mod age;
 mod choose;
 mod depth;
+mod doubt;
 mod drain;
 mod health;
 mod jam;
@@ -125,6 +126,8 @@ pub(crate) struct Destage {
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
     bad: BTreeSet<u32>,
+    /// Blocks, and their sectors, at whose place a write to the core failed, until that is noted where they were clean.
+    doubts: BTreeMap<u32, u8>,
     /// What the core does not take.
     pub(crate) stuck: Stuck,
     jam: Jam,
@@ -168,6 +171,7 @@ impl Destage {
             health: Health::default(),
             last_client: 0,
             bad: BTreeSet::new(),
+            doubts: BTreeMap::new(),
             stuck: Stuck::default(),
             jam: Jam::default(),
             quiet: 0,
@@ -277,6 +281,23 @@ impl Destage {
         !self.claims.is_empty() || self.writes > 0 || self.jobs.iter().any(|(_, j)| j.owns_core())
     }
 
+    /// Whether anything of a job is at the core, to be written there.
+    pub(crate) fn writes_core(&self) -> bool {
+        self.writes > 0
+    }
+
+    /// Whether a job brings something to the core that it lacks, or may. One that only finds out whether the core takes what it has
+    /// does not.
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.doubts.is_empty() || self.jobs.iter().any(|(_, j)| !j.is_probe())
+    }
+
+    /// Clients that wait for a job to give its window up wait no longer.
+    pub(crate) fn let_clients_go(&mut self) {
+        self.blocked = 0;
+        self.jobs.iter_mut().for_each(|(_, j)| j.claimants.clear());
+    }
+
     /// A dirty block whose data does not match its checksum.
     pub(crate) fn first_bad(&self) -> Option<u32> {
         self.bad.first().copied()
@@ -332,6 +353,7 @@ impl Core {
             self.destage.last_client = now;
         }
         self.forget_clean();
+        self.note_doubts(now);
         self.check_flushes(now, fx);
         self.probe_if_due(now, fx);
         self.destage.search = None;
@@ -566,7 +588,7 @@ impl Core {
             let over = remaining.iter().all(|w| self.cannot_go(now, *w));
             let first = remaining.first().copied();
             self.destage.flushes[i].remaining = remaining;
-            if !over && self.destage.flushes[i].failed.is_none() {
+            if (!over || self.has_doubts()) && self.destage.flushes[i].failed.is_none() {
                 i += 1;
                 continue;
             }

@@ -22,7 +22,8 @@ pub(crate) struct Probe {
     running: bool,
     /// Those that failed.
     failures: u32,
-    failed_in: Option<u32>,
+    /// The last of them.
+    failed: Option<(u32, Meta)>,
     again: Nanos,
     wait: Nanos,
     /// The slot to look at next.
@@ -39,12 +40,12 @@ impl Probe {
     }
 
     /// One is over: whether the core took it, or nothing where it was not written after all.
-    fn over(&mut self, now: Nanos, window: u32, taken: Option<bool>) {
+    fn over(&mut self, now: Nanos, tried: (u32, Meta), taken: Option<bool>) {
         match taken {
             Some(true) => self.reset(),
             Some(false) => {
                 self.failures = self.failures.saturating_add(1);
-                self.failed_in = Some(window);
+                self.failed = Some(tried);
                 if self.failures >= TRIES {
                     self.wait = (self.wait * 2).clamp(BACKOFF, MOST);
                     self.again = now + self.wait;
@@ -83,7 +84,7 @@ impl Core {
         if d.probe.running || now < d.probe.again || d.jobs.len() >= JOBS || !self.may_probe() {
             return;
         }
-        let found = self.clean_block_to_write();
+        let found = self.failed_block_to_write().or_else(|| self.clean_block_to_write());
         let slots = self.slots.count();
         let probe = &mut self.destage.probe;
         match found {
@@ -105,6 +106,15 @@ impl Core {
         self.stopping.is_none() && (self.freeze.is_none() || self.is_draining())
     }
 
+    /// The block that failed last, once it is the core: what else is clean need not become dirty to find out when it is back.
+    fn failed_block_to_write(&self) -> Option<(u32, Meta)> {
+        let d = &self.destage;
+        let (block, meta) = d.probe.failed.filter(|_| d.probe.failures >= TRIES)?;
+        let newest = self.index.get(block)?;
+        let same = (newest.slot, newest.crc, newest.valid) == (meta.slot, meta.crc, meta.valid);
+        (same && !d.by_window.contains_key(&(block / WINDOW_BLOCKS as u32))).then_some((block, newest))
+    }
+
     /// A clean block that is whole, in a window of which nothing has failed and which no job has.
     fn clean_block_to_write(&mut self) -> Option<(u32, Meta)> {
         let count = self.slots.count();
@@ -114,7 +124,8 @@ impl Core {
             d.probe.cursor = slot + 1;
             let Some((block, meta)) = self.index.entry(slot) else { continue };
             let window = block / WINDOW_BLOCKS as u32;
-            let apart = d.probe.failed_in != Some(window) && !d.stuck.is_apart(window);
+            let failed_in = d.probe.failed.map(|(b, _)| b / WINDOW_BLOCKS as u32);
+            let apart = failed_in != Some(window) && !d.stuck.is_apart(window);
             if meta.dirty == 0 && meta.valid == ALL && apart && !d.by_window.contains_key(&window) {
                 // Neighbours on the cache are often neighbours on the core: the next one lies elsewhere.
                 d.probe.cursor = (slot + count / 3 + 1) % count;
@@ -136,7 +147,7 @@ impl Core {
             d.backoff = d.backoff.min(now);
         }
         d.probe.running = false;
-        d.probe.over(now, job.window(), taken);
+        d.probe.over(now, job.tried(), taken);
     }
 }
 
@@ -144,17 +155,21 @@ impl Core {
 mod tests {
     use super::*;
 
+    fn tried(window: u32) -> (u32, Meta) {
+        (window * WINDOW_BLOCKS as u32, Meta { slot: window, crc: 0, valid: ALL, dirty: 0 })
+    }
+
     #[test]
     fn a_core_is_down_after_two_clean_blocks() {
         let mut d = Destage::new();
         d.health.failed(0, "x".into());
-        d.probe.over(0, 1, Some(false));
+        d.probe.over(0, tried(1), Some(false));
         assert!(!d.core_is_down() && d.probe_deadline() == Some(0), "another one, at once");
-        d.probe.over(0, 2, Some(false));
+        d.probe.over(0, tried(2), Some(false));
         assert!(d.core_is_down() && d.probe_deadline() == Some(BACKOFF));
-        d.probe.over(0, 3, Some(false));
+        d.probe.over(0, tried(3), Some(false));
         assert_eq!(d.probe_deadline(), Some(2 * BACKOFF));
-        d.probe.over(0, 4, None);
+        d.probe.over(0, tried(4), None);
         assert!(d.core_is_down(), "one that was not written says nothing");
         d.health.worked();
         assert!(!d.core_is_down());

@@ -177,6 +177,12 @@ impl Stuck {
         window.is_some_and(|w| w.blocks.contains(&block))
     }
 
+    /// Whether `block`, which is dirty, is among those that [`Stuck::count`] counts.
+    pub(crate) fn counts(&self, block: u32) -> bool {
+        let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
+        window.is_some_and(|w| w.rest || w.blocks.contains(&block))
+    }
+
     /// Whether anything of `window` is not to be tried now.
     pub(crate) fn is_waiting(&self, window: u32, now: Nanos) -> bool {
         self.windows.get(&window).is_some_and(|w| now < w.again)

@@ -1,6 +1,6 @@
 //! A cache that goes while changes are under way: what the core holds afterwards.
 
-use crate::hand::{Hand, SECOND};
+use crate::hand::{Hand, MIB, SECOND};
 use loligo_block::{IoError, IoKind, OpKind, ReqError, ReqKind};
 use loligo_cache::Alone;
 use loligo_cache::api::{Control, Dev, Event};
@@ -123,4 +123,54 @@ fn no_flush_holds_while_a_clean_record_is_lost_with_the_cache() {
         h.quiet(false);
         assert_eq!(h.answer(later), h.answer(flush));
     }
+}
+
+/// Mode wt with nothing dirty, and a clean block of 5 at 10 MiB that is being written again: the core refused a write.
+fn probed() -> Hand {
+    let mut h = Hand::new();
+    h.fill(10 * MIB, 4096, 5);
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    h.fill(MIB, 4096, 1);
+    h.quiet(false);
+    h.refused = MIB..2 * MIB;
+    h.control(Control::FlushDirty);
+    let probe = |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Core && p.1.offset == 10 * MIB);
+    while probe(&h).is_none() {
+        assert!(!h.pending.is_empty());
+        h.now += 1000;
+        h.complete(0, false);
+    }
+    h.refused = 0..0;
+    // What was dirty is cleared by a client.
+    h.submit(ReqKind::WriteZeroes { unmap: false }, MIB, MIB);
+    while let Some(i) = (0..h.pending.len()).find(|i| Some(*i) != probe(&h)) {
+        h.complete(i, false);
+    }
+    h.control(Control::SetMode(Mode::Wt));
+    assert_eq!((h.shard.dirty_blocks(), h.pending.len()), (0, 1));
+    h
+}
+
+#[test]
+fn a_probe_under_way_does_not_need_the_cache() {
+    let mut h = probed();
+    let gone = h.control(Control::Forsake("the cache is gone".into()));
+    assert_eq!((h.outcome(gone), h.shard.alone()), (Some(&Ok(())), Some(Alone::Waiting)));
+}
+
+#[test]
+fn a_write_overtakes_no_probe_of_before_the_cache_went() {
+    let mut h = probed();
+    h.control(Control::Forsake("the cache is gone".into()));
+    h.control(Control::GoOn);
+    let write = h.fill(10 * MIB, 4096, 7);
+    let freeze = h.control(Control::Freeze);
+    // What came last is over first.
+    while let Some(last) = h.pending.len().checked_sub(1) {
+        h.complete(last, false);
+    }
+    assert_eq!(h.outcome(freeze), Some(&Ok(())));
+    h.control(Control::Thaw);
+    h.quiet(false);
+    assert_eq!((h.answer(write), h.disk[10 * MIB as usize]), (Some(Ok(())), 7));
 }

@@ -373,3 +373,48 @@ fn a_flush_of_everything_dirty_ends_only_when_what_a_freeze_left_behind_is_there
     h.quiet(false);
     assert_eq!((core(&h, [0]), h.outcome(flush)), ([2], Some(&Ok(()))));
 }
+
+#[test]
+fn a_freeze_waits_behind_no_probe_that_reads_hold_back() {
+    let mut h = Hand::new();
+    h.control(Control::SetParams(Params { destage_age: 0, ..Params::default() }));
+    h.fill(10 * MIB, 4096, 5);
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    h.fill(MIB, 4096, 1);
+    h.quiet(false);
+    h.refused = MIB..2 * MIB;
+    let at_core = |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Core);
+    h.tick(SECOND);
+    while at_core(&h).is_none() {
+        h.complete(0, false);
+        if h.pending.is_empty() {
+            h.tick(SECOND / 10);
+        }
+    }
+    let refused = at_core(&h).expect("it was sent");
+    h.complete(refused, false);
+    h.refused = 0..0;
+    // A slot is read to be written again, and one of what was refused. Before they are there a client clears that, and others
+    // read what is not cached, without end.
+    assert_eq!(h.slot_reads().len(), 2, "{:?}", h.pending);
+    h.submit(ReqKind::WriteZeroes { unmap: false }, MIB, MIB);
+    let other = |h: &Hand| (0..h.pending.len()).find(|i| !h.slot_reads().contains(i));
+    while let Some(i) = other(&h) {
+        h.complete(i, false);
+    }
+    assert_eq!(h.shard.dirty_blocks(), 0);
+    let mut read = h.submit(ReqKind::Read, 30 * MIB, 4096);
+    while let Some(i) = h.slot_reads().first().copied() {
+        h.complete(i, false);
+    }
+    let freeze = h.control(Control::Freeze);
+    for i in 1..100 {
+        let next = h.submit(ReqKind::Read, 30 * MIB + i * 8192, 4096);
+        while h.answer(read).is_none() {
+            h.complete(0, false);
+        }
+        read = next;
+        h.tick(SECOND / 10);
+    }
+    assert_eq!(h.outcome(freeze), Some(&Ok(())), "{:?}", h.pending);
+}

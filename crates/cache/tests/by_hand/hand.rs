@@ -30,6 +30,8 @@ pub struct Hand {
     pub controlled: Vec<(u64, Result<(), String>)>,
     /// Bytes of the core that cannot be read.
     pub bad: Range<u64>,
+    /// Bytes of the core that it takes nothing for.
+    pub refused: Range<u64>,
 }
 
 impl Hand {
@@ -68,6 +70,7 @@ impl Hand {
             answers: Vec::new(),
             controlled: Vec::new(),
             bad: 0..0,
+            refused: 0..0,
         }
     }
 
@@ -150,6 +153,7 @@ impl Hand {
     /// Carries out the pending operation at `index` and says so; core writes fail where `broken`.
     pub fn complete(&mut self, index: usize, broken: bool) {
         let (dev, op) = self.pending.remove(index);
+        let broken = broken || (op.is_mutation() && op.touches(&self.refused));
         let device = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
         let (mut buf, mut result) = (None, Ok(()));
         match op.kind {
@@ -180,6 +184,24 @@ impl Hand {
             self.now += 1000;
             self.complete(0, broken);
         }
+    }
+
+    /// Lets time go on, and completes everything.
+    pub fn pass(&mut self, nanos: u64) {
+        let end = self.now + nanos;
+        while self.now < end {
+            self.quiet(false);
+            let next = self.shard.next_deadline(self.now).unwrap_or(end);
+            self.tick(next.clamp(self.now + 1, end.max(self.now + 1)) - self.now);
+        }
+        self.quiet(false);
+    }
+
+    /// Everything dirty is brought to the core.
+    pub fn flush_dirty(&mut self) -> Option<&Result<(), String>> {
+        let flush = self.control(Control::FlushDirty);
+        self.pass(5 * SECOND);
+        self.outcome(flush)
     }
 
     pub fn tick(&mut self, nanos: u64) {

@@ -4,11 +4,13 @@
 
 mod bad_sectors;
 mod destage;
+mod doubt;
 mod failed_flush;
 mod forsaken;
 mod freeze;
 mod groups;
 mod hand;
+mod jam;
 mod lost;
 mod passing;
 mod reads;

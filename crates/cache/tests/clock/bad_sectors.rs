@@ -176,6 +176,24 @@ fn good_sectors_beside_bad_ones_take_writes_in_wt() {
 }
 
 #[test]
+fn a_write_in_wt_fails_only_where_its_block_was_tried() {
+    let mut w = World::new(64 * MIB, 256 * MIB, Params::default(), disk());
+    // Of a window in which nothing succeeds the rest is not tried, block 199 with it.
+    w.unwritable.push(7 * MIB..7 * MIB + 199 * 4096);
+    for i in 0..200 {
+        w.write_block(7 * MIB + i * 4096);
+    }
+    w.write_block(100 * MIB);
+    w.pass(5 * S);
+    assert_eq!(w.ask(Control::SetMode(Mode::Wt), 60 * S), Some(Ok(())));
+    for (block, good) in [(199, true), (0, false)] {
+        let id = w.write(7 * MIB + block * 4096, 4096);
+        assert!(w.wait(id, 100 * S).is_some());
+        assert_eq!(w.done.iter().find(|d| d.0 == id).map(|d| d.2), Some(good), "block {block}");
+    }
+}
+
+#[test]
 fn a_flush_over_sectors_that_come_and_go_is_true() {
     let mut w = World::new(64 * MIB, 256 * MIB, Params::default(), disk());
     w.unwritable.push(7 * MIB..8 * MIB);

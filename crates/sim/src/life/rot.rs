@@ -36,7 +36,7 @@ impl<E: Engine> Run<E> {
         }
         self.w.marks.add(if clean { "clean data rotted" } else { "data rotted" }, hit.len() as u64);
         // Over a bad sector of the core also what is clean was all there is.
-        if !clean || self.w.core.has_bad() {
+        if !clean || self.w.core.has_bad() || !self.w.is_renewed() {
             self.w.let_loose(&hit);
         }
         if self.rng.chance(2, 3) {

@@ -7,6 +7,9 @@ use crate::sync::Fuse;
 use crate::world::Wrong;
 use loligo_cache::api::Control;
 
+/// The last try of what the core refused is over so long after it takes every write again, ns.
+const RENEWED: u64 = 70_000_000_000;
+
 impl<E: Engine> Run<E> {
     /// A clean stop, perhaps with requests under way, perhaps cut off.
     pub(super) fn stop(&mut self) -> Result<(), Wrong> {
@@ -91,6 +94,13 @@ impl<E: Engine> Run<E> {
         self.drive(requests)?;
         if self.w.is_bare() {
             return self.farewell_bare();
+        }
+        if self.w.cfg.wear_one_in > 0 && self.worn.chance(2, 3) {
+            self.drain()?;
+            self.check_control("management")?;
+            // All that was refused is to be there in the end.
+            self.w.renew_core();
+            self.idle(RENEWED)?;
         }
         let flushed = self.command(&Control::FlushDirty)?;
         if flushed {

@@ -26,16 +26,22 @@ impl<E: Engine> World<E> {
             self.core.spoil(u64::from(sector) * 512);
             let block = u64::from(sector) / 8 * 8;
             self.once_bad.extend(self.core.bad_in(block, 8).map(|s| s as u32));
-            // Those under way may meet it, even if it is written before they are answered.
-            let met = self.clients.reads().filter(|(_, first, count)| self.is_lost_now(*first, *count));
-            self.doubtful.extend(met.map(|(id, _, _)| id).collect::<Vec<_>>());
+            let first = block as u32;
+            self.keep_no_more(first..first + 8);
+            self.doubt_reads();
         }
+    }
+
+    /// Reads under way may meet what has just become bad, even if it is written before they are answered.
+    pub(super) fn doubt_reads(&mut self) {
+        let met = self.clients.reads().filter(|(_, first, count)| self.is_lost_now(*first, *count));
+        self.doubtful.extend(met.map(|(id, _, _)| id).collect::<Vec<_>>());
     }
 
     /// Whether a sector in the range is neither readable at the core nor in the cache.
     fn is_lost_now(&self, first: u32, count: u32) -> bool {
         let has = |s: u64| self.engine.as_ref().is_some_and(|e| e.has_sector(s as u32));
-        self.core.bad_in(u64::from(first), u64::from(count)).any(|s| !has(s))
+        self.core.bad_in(u64::from(first), u64::from(count)).any(|s| !has(s) && !self.is_kept(s as u32))
     }
 
     /// Remembers a read of what is lost already.
@@ -58,7 +64,9 @@ impl<E: Engine> World<E> {
             || self
                 .once_bad
                 .range(first..first + count)
-                .any(|s| self.oracle.changed_since(*s, &asked.ticket));
+                .copied()
+                .chain(self.kept_in(first..first + count))
+                .any(|s| self.oracle.changed_since(s, &asked.ticket));
         if lost {
             self.marks.hit("failed over a lost sector");
         }

@@ -91,11 +91,13 @@ impl<E: Engine> World<E> {
 
     /// The engine says of a freeze what came of it.
     fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
-        let forsaken = self.is_forsaken();
+        let (forsaken, renewed) = (self.is_forsaken(), self.is_renewed());
         let Some(f) = &mut self.freezing else { return Ok(()) };
         if let Err(why) = result {
             self.marks.hit("freeze given up");
-            let expected = f.thaw.is_some() || self.broken || self.lied || self.stopping || forsaken;
+            let refused = !renewed;
+            let expected =
+                f.thaw.is_some() || self.broken || self.lied || self.stopping || forsaken || refused;
             return if expected {
                 Ok(())
             } else {

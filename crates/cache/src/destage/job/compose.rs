@@ -22,8 +22,13 @@ impl Core {
     /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
     pub(super) fn compose_runs(&mut self, key: usize) {
         let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
+        let waited = self.waited_by(&self.destage.jobs[key].tasks);
         let stuck = &self.destage.stuck;
         let job = &mut self.destage.jobs[key];
+        // One that is being evicted would not be there any more if the core refused it.
+        for p in job.pieces.iter_mut().filter(|p| p.filler && self.policy.state(p.meta.slot) == 0) {
+            p.superseded = true;
+        }
         let mut writes = Vec::new();
         let mut i = 0;
         while i < job.pieces.len() {
@@ -74,8 +79,11 @@ impl Core {
             }
         }
         if job.apart {
-            // Those that failed before come last: the others are not to wait behind them where the job is given up.
-            writes.sort_by_key(|w| stuck.is_refused(stripe.local(w.at / BLOCK)));
+            // Those that somebody waits for come first, those that failed before last: the others are not to wait behind them where
+            // the job is given up.
+            let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
+            let place = |block: u32| (!is_waited(block), stuck.is_refused(block));
+            writes.sort_by_key(|w| place(stripe.local(w.at / BLOCK)));
         }
         job.writes = writes;
     }

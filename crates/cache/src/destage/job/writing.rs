@@ -64,7 +64,7 @@ impl Core {
         for p in job.pieces.iter_mut().filter(|p| p.usable()) {
             p.made_ready = true;
         }
-        if self.lost.is_some() {
+        if self.lost.is_some() || self.forsaken.is_some() {
             job.send_no_more();
         }
         if job.unsent() == 0 {
@@ -81,7 +81,9 @@ impl Core {
             // What takes groups gathers them further and keeps back what it has no use for yet.
             return JOBS as u32;
         }
-        match (self.core_busy > 0, self.destage_is_wanted()) {
+        // Nobody is told of a freeze before what the core has been asked for is over.
+        let freezes = self.freeze.as_ref().is_some_and(|f| !f.is_answered());
+        match (self.core_busy > 0, freezes || self.destage_is_wanted()) {
             (false, _) => self.destage.depth.now(),
             (true, true) => DEPTH_BUSY,
             (true, false) => u32::from(self.has_a_share(now)),
@@ -176,12 +178,16 @@ impl Core {
                 job.failed = Some(format!("writing to the core failed: {e}"));
                 let i = (sub & NUMBER) as usize;
                 let with = job.writes[i].with;
+                let sent: Vec<(u64, u64)> = job.writes[i..i + with].iter().map(|w| (w.at, w.len)).collect();
                 let known = with == 1 && job.writes[i].is_in_one_block();
                 job.stay_dirty(i..i + with, known, self.cfg.stripe);
                 if down || (job.failures >= HOPELESS && job.successes == 0) {
                     job.gave_up |= job.unsent() > 0;
                     job.stay_dirty(job.sent..job.writes.len(), false, self.cfg.stripe);
                     job.send_no_more();
+                }
+                for (at, len) in sent {
+                    self.doubt(at, at + len);
                 }
             }
         }
@@ -203,6 +209,10 @@ impl Core {
         self.destage.blocked -= claimants.len() as u32;
         for p in &mut job.pieces {
             p.buf = None;
+            // It may have been passed over for eviction meanwhile.
+            if p.filler && self.policy.state(p.meta.slot) != 0 {
+                self.policy.cleaned(p.meta.slot);
+            }
         }
         if !self.cfg.core_groups && !failed && !apart && !probe {
             self.destage.chooser.ended(now, way, turn, dirty, busy);

@@ -1,0 +1,107 @@
+//! What a record changes once the completed prefix reaches its frame.
+
+use super::Core;
+use crate::api::Nanos;
+use crate::bug::{Bug, planted};
+use crate::index::Meta;
+use crate::record::Record;
+
+impl Core {
+    /// One record takes effect.
+    pub(super) fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
+        match record {
+            Record::Put { block, slot, crc, valid, dirty } => {
+                let local = self.cfg.stripe.local(block);
+                self.pending_dirty -= u64::from(fresh);
+                self.landing -= u64::from(dirty != 0);
+                if self.index.block_in(slot) == Some(local) {
+                    return self.doubt_noted(seq, local, Meta { slot, crc, valid, dirty });
+                }
+                self.hidden.remove(&local);
+                if self.filling.get(&local) == Some(&slot) {
+                    self.filling.remove(&local);
+                    if self.locks.is_locked(local) {
+                        self.hidden.insert(local);
+                    }
+                }
+                self.destage.superseded(local);
+                if dirty != 0 {
+                    self.recent.note(local, seq);
+                }
+                let pinned = self.pinned_newest(local);
+                let old = self.index.put(local, Meta { slot, crc, valid, dirty });
+                if let Some(freeze) = self.freeze.as_mut().filter(|_| dirty != 0) {
+                    freeze.note_fresh(slot);
+                }
+                match old {
+                    Some(old) => {
+                        self.checkpoint.touch(old);
+                        if self.policy.state(old) != 0 {
+                            self.policy.moved(old, slot);
+                            self.policy.hit(slot, block);
+                        } else {
+                            self.policy.insert(slot, block);
+                        }
+                        if let (Some(meta), Some(freeze)) = (pinned, &mut self.freeze) {
+                            freeze.keep(local, meta, seq);
+                            self.stats.pinned_blocks += 1;
+                        }
+                        if pinned.is_none() || planted(self.cfg.bug, Bug::PinnedSlotReused) {
+                            self.slots.leave(old, seq, self.tickets.next());
+                        }
+                    }
+                    None => {
+                        if dirty != 0 {
+                            self.policy.missed(block);
+                        }
+                        self.policy.insert(slot, block);
+                    }
+                }
+                self.checkpoint.touch(slot);
+            }
+            Record::Clean { block, slot } => {
+                let local = self.cfg.stripe.local(block);
+                let pinned = self.pinned_newest(local).is_some();
+                if self.index.clean(local, slot) {
+                    self.policy.cleaned(slot);
+                    self.destage.stuck.changed(local);
+                    self.checkpoint.touch(slot);
+                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                        freeze.one_less();
+                    }
+                } else if self.freeze.as_ref().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot)
+                {
+                    self.release_pin(local);
+                }
+            }
+            Record::Drop { block, slot } => {
+                let local = self.cfg.stripe.local(block);
+                self.dropping -= u32::from(fresh);
+                let pinned = self.pinned_newest(local).is_some();
+                if self.index.drop_version(local, slot) {
+                    self.hidden.remove(&local);
+                    self.destage.superseded(local);
+                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                        // Zeros that were on their way to the core at the moment are there: they are the moment's content.
+                        freeze.one_less();
+                        self.destage.unpin(local);
+                    }
+                    self.policy.remove(slot);
+                    self.checkpoint.touch(slot);
+                    self.slots.leave(slot, seq, self.tickets.next());
+                }
+            }
+            Record::IntentOpen { .. } => {}
+            Record::IntentClose { region } => {
+                self.intents.closed(region);
+                self.reopen_if_wanted(now, region);
+            }
+        }
+    }
+
+    /// The newest version of `block`, if a freeze has it pinned.
+    fn pinned_newest(&self, block: u32) -> Option<Meta> {
+        let freeze = self.freeze.as_ref()?;
+        self.index.get(block).filter(|m| freeze.is_pinned(m))
+    }
+}

@@ -1,0 +1,125 @@
+//! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody knows. What was
+//! dirty stays so. What was clean, a filler or a block that was written again, becomes dirty: the cache has the only good
+//! copy, which is to stay until the core has taken it, whatever restarts.
+
+use super::Destage;
+use crate::api::Nanos;
+use crate::core::{Core, Task};
+use crate::index::Meta;
+use crate::journal::Action;
+use crate::mutation::{Mutation, Stage};
+use crate::record::Record;
+use crate::room::Room;
+use crate::units::{BLOCK, WINDOW_BLOCKS, sector_mask};
+use std::collections::BTreeSet;
+
+impl Destage {
+    /// Whether the core may have nothing good of any of the blocks, and the index does not say so yet.
+    pub(crate) fn any_doubted(&self, first: u32, last: u32) -> bool {
+        self.doubts.range(first..=last).next().is_some()
+    }
+
+    /// A client's write has replaced the blocks at the core.
+    pub(crate) fn doubt_no_more(&mut self, first: u32, last: u32) {
+        if !self.doubts.is_empty() {
+            self.doubts.retain(|b, _| !(first..=last).contains(b));
+        }
+    }
+
+    /// Whether `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
+    pub(crate) fn holds(&self, block: u32) -> bool {
+        let window = || self.by_window.get(&(block / WINDOW_BLOCKS as u32));
+        self.doubts.contains_key(&block) || window().is_some_and(|key| self.jobs[*key].writes_filler(block))
+    }
+}
+
+impl Core {
+    /// A write of the volume's bytes `from..to`, within a window, failed at the core.
+    pub(super) fn doubt(&mut self, from: u64, to: u64) {
+        if self.lost.is_some() || self.poisoned.is_some() {
+            return;
+        }
+        for global in from / BLOCK..to.div_ceil(BLOCK) {
+            let (block, mask) = (self.cfg.stripe.local(global), sector_mask(global, from, to));
+            if self.index.get(block).is_some_and(|m| m.valid & mask & !m.dirty != 0) {
+                *self.destage.doubts.entry(block).or_default() |= mask;
+            }
+        }
+    }
+
+    /// Whether a doubt is to be noted that nothing stands in the way of.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.destage.doubts.keys().any(|b| self.is_settled(*b))
+    }
+
+    /// Whether nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
+    /// thaw or for the core to have what took effect looks again.
+    fn is_settled(&self, block: u32) -> bool {
+        let Some(key) = self.locks.holder(block) else { return true };
+        let waits = |m: &Mutation| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
+        matches!(&self.tasks[key], Task::Mutation(m) if waits(m))
+    }
+
+    /// The core has taken these sectors of blocks, as they are in the newest versions.
+    pub(super) fn lift_doubts(&mut self, taken: impl Iterator<Item = (u32, u8)>) {
+        for (block, mask) in taken {
+            if self.destage.doubts.get(&block).is_some_and(|doubted| doubted & !mask == 0) {
+                self.destage.doubts.remove(&block);
+            }
+        }
+    }
+
+    /// Notes in the journal that what is doubted is dirty. A block that changes meanwhile is looked at once it has: the record
+    /// must not bring an older version back.
+    pub(super) fn note_doubts(&mut self, now: Nanos) {
+        if self.destage.doubts.is_empty() {
+            return;
+        }
+        let record_of = |a: &Action| match a {
+            Action::Apply(record, _) => record.block(),
+            _ => None,
+        };
+        let on_its_way: BTreeSet<u64> = self.journal.actions().filter_map(record_of).collect();
+        let doubts: Vec<(u32, u8)> =
+            self.destage.doubts.iter().map(|(block, mask)| (*block, *mask)).collect();
+        for (block, mask) in doubts {
+            let clean = |m: &Meta| m.valid & mask & !m.dirty != 0;
+            let Some(meta) = self.index.get(block).filter(clean) else {
+                self.destage.doubts.remove(&block);
+                continue;
+            };
+            let global = self.cfg.stripe.global(block);
+            if on_its_way.contains(&global)
+                || !self.is_settled(block)
+                || !self.journal_has_room(Room::Housekeeping)
+            {
+                continue;
+            }
+            let Meta { slot, crc, valid, dirty } = meta;
+            self.pending_dirty += u64::from(dirty == 0);
+            let put = Record::Put { block: global, slot, crc, valid, dirty: dirty | valid & mask };
+            self.record(now, put, dirty == 0, true);
+        }
+    }
+
+    /// The version of `block` that was the newest before is dirty now, as `meta` says.
+    pub(crate) fn doubt_noted(&mut self, seq: u64, block: u32, meta: Meta) {
+        let was_clean = !self.index.slot_is_dirty(meta.slot);
+        let window = block / WINDOW_BLOCKS as u32;
+        if let Some(key) = self.destage.by_window.get(&window) {
+            self.destage.jobs[*key].now_dirty(block, meta);
+        }
+        self.recent.note(block, seq);
+        self.index.put(block, meta);
+        self.checkpoint.touch(meta.slot);
+        // A flush that has not been answered is to bring it to the core too, and so is a freeze: it held this at the moment.
+        self.destage.flushes.iter_mut().for_each(|f| _ = f.remaining.insert(window));
+        if let Some(freeze) = self.freeze.as_mut().filter(|_| was_clean) {
+            if freeze.is_answered() {
+                freeze.note_fresh(meta.slot);
+            } else {
+                freeze.one_more(window);
+            }
+        }
+    }
+}
