@@ -23,7 +23,7 @@ pub(super) struct Worn {
     ranges: Vec<(Range<u32>, Nanos)>,
     /// When the engine last gave up waiting.
     gave_up: Option<Nanos>,
-    /// Sectors that a failed write has spoiled, and the cache had: since when.
+    /// Sectors that a failed write has spoiled, and the cache had: since when the last time. The core may have taken them since.
     kept: BTreeMap<u32, Nanos>,
 }
 
@@ -106,6 +106,9 @@ impl<E: Engine> World<E> {
                 self.worn.kept.insert(sector, self.now);
             } else {
                 self.marks.hit("spoiled beside the cache");
+                // Where it had been spoiled before, a write has mended it meanwhile: a sector that is bad is not spoiled again.
+                // The core had what the cache was to keep since, and the cache was free to drop it.
+                self.keep_no_more(sector..sector + 1);
                 self.once_bad.insert(sector);
             }
         }
