@@ -222,7 +222,9 @@ fn a_core_that_fails_while_flush_on_stop_waits_for_it_leaves_everything_dirty_on
             );
             let out = volume.loligo(&["inspect", "--json", &volume.cache.display().to_string()])?;
             let found: Value = serde_json::from_slice(&out.stdout)?;
-            ensure!(out.status.success() && found["dirty_bytes"] == 200 * 4096, "{found}: {said}");
+            // What is clean in a run that the core refused is dirty as well: its place may hold nothing good.
+            let dirty = found["dirty_bytes"].as_u64();
+            ensure!(out.status.success() && dirty >= Some(200 * 4096), "{found}: {said}");
             fs.power().mend();
             let server = volume.serve()?;
             Line::to(&volume)?.check(&content)?;

@@ -77,7 +77,9 @@ impl Freeze {
     }
 
     /// A version of the moment in `window`, which the core was believed to have, is to go there (again).
-    pub(crate) fn one_more(&mut self, window: u32) {
+    pub(crate) fn one_more(&mut self, window: u32, slot: u32) {
+        // Its slot may have been another version's meanwhile, and was made free again.
+        self.fresh[slot as usize / 64] &= !(1 << (slot % 64));
         self.pinned += 1;
         self.left += 1;
         self.later(window);

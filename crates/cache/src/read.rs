@@ -331,6 +331,9 @@ impl Core {
             self.stats.crc_errors += 1;
         }
         let stamp = self.read_task(key).stamp;
+        let at = self.read_task(key).pieces[sub as usize].first;
+        // The core may have nothing good there.
+        let doubted = self.destage.any_doubted(at, at);
         let piece = &mut self.read_task(key).pieces[sub as usize];
         let dirty = match &piece.source {
             Source::Slots { metas, .. } if metas.len() > 1 => {
@@ -338,7 +341,7 @@ impl Core {
                 let (first, blocks) = (piece.first, piece.blocks);
                 return self.split_piece(key, sub, first, blocks, fx);
             }
-            Source::Slots { metas, .. } => metas[0].dirty != 0,
+            Source::Slots { metas, .. } => doubted || metas[0].dirty != 0,
             Source::Overlay { meta, .. } if meta.dirty == 0 => {
                 // The core's answer stands without it.
                 let (block, valid) = (piece.first, meta.valid);

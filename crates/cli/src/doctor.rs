@@ -52,7 +52,7 @@ fn text(findings: &[Finding], verbose: bool) -> String {
     for f in sorted {
         text.push_str(&format!("{:<8} {}: {}\n", f.verdict.word(), f.check, one_line(&f.seen)));
         if f.verdict != Verdict::Ok {
-            text.push_str(&format!("         why: {}\n", one_line(&f.why)));
+            text.push_str(&format!("         why: {}\n", one_line(f.why)));
         }
         if let Some(mend) = &f.mend {
             text.push_str(&format!("         mend: {}\n", one_line(mend)));

@@ -1,5 +1,6 @@
 //! The cache device at start: made, formatted, recovered or refused.
 
+mod number;
 mod recover;
 
 use crate::absent::Absent;

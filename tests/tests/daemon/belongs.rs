@@ -109,6 +109,25 @@ fn a_cache_of_another_core_is_not_taken_for_the_own() {
 }
 
 #[test]
+fn a_dirty_cache_does_not_go_to_another_file_at_its_path() {
+    let site = Site::new(&["a"]);
+    let mut history = with_dirty_data(&site);
+    let (core, kept) = (site.path("a.core"), site.path("kept"));
+    std::fs::rename(&core, &kept).expect("moved");
+    let another = vec![0x5a; CORE as usize];
+    std::fs::write(&core, &another).expect("written");
+    let daemon = site.daemon();
+    let why = site.wait_for("a", "refused");
+    assert!(why.contains("is another file") && why.contains("--force"), "{why}");
+    daemon.stop().expect("a clean stop");
+    assert!(std::fs::read(&core).expect("read") == another, "nothing went to it");
+    std::fs::rename(&kept, &core).expect("moved");
+    let daemon = site.daemon();
+    site.verified("a", &mut history, None);
+    daemon.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_label_does_not_go_over_data_without_a_signature() {
     let site = Site::new(&["a"]);
     let mut content = vec![0; 256 << 10];
@@ -171,8 +190,9 @@ fn exchange(site: &Site) {
     moves.iter().for_each(|(from, to)| std::fs::rename(site.path(from), site.path(to)).expect("moved"));
 }
 
-/// Volume 'a' is refused for `why` by the disk of 'c', which stays as it is, and both are served by their own again.
-fn keeps_to_its_disk(site: &Site, [mut a, mut c]: [History; 2], why: &str) {
+/// Volume 'a' is refused for `why` by the disk of 'c', which stays as it is, and both are served by their own again. A copy of
+/// its own is taken by order.
+fn keeps_to_its_disk(site: &Site, [mut a, mut c]: [History; 2], why: &str, copied: bool) {
     let disk = std::fs::read(site.path("a.core")).expect("the disk of 'c'");
     let daemon = site.daemon();
     let said = site.wait_for("a", "refused");
@@ -182,6 +202,11 @@ fn keeps_to_its_disk(site: &Site, [mut a, mut c]: [History; 2], why: &str) {
     exchange(site);
     let daemon = site.daemon();
     site.ok(&["volume", "start", "c"]);
+    if copied {
+        let said = site.wait_for("a", "refused");
+        assert!(said.contains("as for a copy of the right one"), "{said}");
+        site.ok(&["volume", "start", "a", "--force"]);
+    }
     site.wait_for("a", "serving");
     site.verified("a", &mut a, Some(Crash::Killed));
     site.verified("c", &mut c, None);
@@ -193,7 +218,7 @@ fn a_dirty_cache_does_not_go_to_the_disk_that_its_path_leads_to() {
     let site = Site::new(&["a", "c"]);
     let histories = dirty_beside_a_labelled_one(&site);
     exchange(&site);
-    keeps_to_its_disk(&site, histories, "is the core");
+    keeps_to_its_disk(&site, histories, "is the core", false);
 }
 
 #[test]
@@ -209,7 +234,7 @@ fn a_dirty_cache_does_not_go_to_another_loop_device() {
     }
     let histories = dirty_beside_a_labelled_one(&site);
     exchange(&site);
-    keeps_to_its_disk(&site, histories, "is the core");
+    keeps_to_its_disk(&site, histories, "is the core", false);
 }
 
 #[test]
@@ -222,5 +247,5 @@ fn a_dirty_cache_does_not_go_over_the_label_of_another() {
         std::fs::rename(site.path("copy"), site.path(name)).expect("moved");
     }
     exchange(&site);
-    keeps_to_its_disk(&site, histories, "the label at its start");
+    keeps_to_its_disk(&site, histories, "the label at its start", true);
 }

@@ -83,16 +83,17 @@ impl Core {
         let doubts: Vec<(u32, u8)> =
             self.destage.doubts.iter().map(|(block, mask)| (*block, *mask)).collect();
         for (block, mask) in doubts {
+            let global = self.cfg.stripe.global(block);
+            // Whoever looked before the record had effect puts a version there that is as clean as it was: looked at again.
+            if on_its_way.contains(&global) || !self.is_settled(block) {
+                continue;
+            }
             let clean = |m: &Meta| m.valid & mask & !m.dirty != 0;
             let Some(meta) = self.index.get(block).filter(clean) else {
                 self.destage.doubts.remove(&block);
                 continue;
             };
-            let global = self.cfg.stripe.global(block);
-            if on_its_way.contains(&global)
-                || !self.is_settled(block)
-                || !self.journal_has_room(Room::Housekeeping)
-            {
+            if !self.journal_has_room(Room::Housekeeping) {
                 continue;
             }
             let Meta { slot, crc, valid, dirty } = meta;
@@ -118,7 +119,7 @@ impl Core {
             if freeze.is_answered() {
                 freeze.note_fresh(meta.slot);
             } else {
-                freeze.one_more(window);
+                freeze.one_more(window, meta.slot);
             }
         }
     }

@@ -34,8 +34,10 @@ impl Replay {
         match record {
             Record::Put { block, slot, crc, valid, dirty } => {
                 let local = stripe.local(block);
-                let before = self.index.get(local).filter(|m| m.slot != slot);
-                if tentative {
+                let before = self.index.get(local);
+                // One that names the newest version's own slot brings no data: it says what of it is dirty. Taken back
+                // with that version, it must not hide what came before.
+                if tentative && before.is_none_or(|m| m.slot != slot) {
                     self.undo.entry(local).or_default().push((slot, before));
                 }
                 if let Some(other) = self.index.block_in(slot)

@@ -1,7 +1,7 @@
 //! Writes that the core refuses of what the cache has clean: it may be the only good copy from then on.
 
 use crate::hand::{CORE, Hand, MIB, SECOND};
-use loligo_block::{Answer, Buf, OpKind, ReqKind};
+use loligo_block::{Answer, Buf, OpKind, ReqError, ReqKind};
 use loligo_cache::api::{Control, Dev};
 use loligo_cache::mode::Mode;
 
@@ -164,4 +164,23 @@ fn a_write_in_wt_ends_once_the_core_takes_its_block() {
     }
     assert_eq!((h.answer(write), h.shard.dirty_blocks()), (Some(Ok(())), 0));
     assert_eq!([0, 512].map(|at| h.disk[(PLACE + at) as usize]), [7, 5]);
+}
+
+#[test]
+fn a_doubted_version_that_rots_is_not_forgotten() {
+    let mut h = Hand::new();
+    h.fill(PLACE, BLOCK, 5);
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    h.refused = PLACE..PLACE + BLOCK;
+    h.fill(PLACE, 512, 7);
+    h.quiet(false);
+    h.submit(ReqKind::Flush, 0, 0);
+    h.control(Control::FlushDirty);
+    h.quiet(false);
+    assert_eq!(h.shard.dirty_blocks(), 1);
+    let rots = h.cache.chunks(4096).rposition(|b| b[0] == 7 && b[512] == 5).expect("its slot");
+    h.cache[rots * 4096..][..4096].fill(0);
+    h.refused = 0..0;
+    let mut h = h.again(Hand::DEVICES);
+    assert_eq!(h.read(PLACE), Err(ReqError::Io), "and not what the core had before");
 }

@@ -1,6 +1,6 @@
 //! A cache that is there already: recovered, and held against its core.
 
-use super::{CutOff, OpenCache};
+use super::{CutOff, OpenCache, number};
 use crate::core::{Backing, CoreSpec, OpenCore};
 use crate::rbd::{StartIo, while_ours};
 use crate::say::say;
@@ -77,6 +77,7 @@ fn recover_from(
     let ahead = core.home.as_ref().map_or(Ok(false), |home| home.is_ahead_of(&opened.superblock, dirty));
     let compared = ahead.and_then(|ahead| {
         compare(name, &mut opened, (&mut dev, disk, stopped), core, o, &options)?;
+        number::note(&mut opened, &mut dev, core)?;
         Ok(ahead)
     });
     let ahead = match compared {
@@ -252,6 +253,14 @@ fn compare(
         return Ok(());
     }
     if c.compared == 0 && dirty > 0 && core.identity.id.is_empty() {
+        if number::is_another(&opened.superblock, core) && !o.force {
+            bail!(
+                "{} is another file than the core that the cache was last served with: the number of its file is another, all \
+                 {dirty} bytes in the cache are dirty, and nothing shows that they belong to it. Give the right core; --force \
+                 takes this one, as for a copy of the right one",
+                core.spec
+            );
+        }
         let was = &opened.superblock.name;
         let is_known = o.expected.as_ref().is_some_and(|last| last.uuid == opened.superblock.uuid_text());
         if was != name && !is_known && !o.force {
