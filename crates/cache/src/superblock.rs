@@ -73,7 +73,8 @@ pub struct Superblock {
     pub dirty_blocks: u64,
     /// Regions of intents: bytes each.
     pub region: u64,
-    /// How the cache last held a core that others can have too, in the words of whoever took it; empty: not such a core.
+    /// How the cache last held a core that others can have too, in the words of whoever took it, or which
+    /// file it was; empty: neither.
     pub witness: String,
     /// Where the core ended while the cache served it, if that was before the exported length: what is cached behind is void.
     pub cut: Option<u64>,
