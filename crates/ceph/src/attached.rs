@@ -112,7 +112,7 @@ pub struct Attached {
     /// The smallest size that was seen since the keeper last looked.
     lowest: Mutex<u64>,
     sampler: Mutex<Option<Sampler>>,
-    /// What lies behind the end is being cut off, by a thread that nobody may be waiting for.
+    /// A thread, which nobody may be waiting for, cuts off what lies behind the end.
     cutting: AtomicBool,
     /// No groups any more.
     librbd_only: AtomicBool,
@@ -139,6 +139,7 @@ struct Watches {
 
 /// Nanoseconds for which a client sends after its lease: what it has taken on goes out meanwhile.
 const SEND_AFTER: u64 = 2_000_000_000;
+
 /// Tells the keeper of the image behind `arg`; runs on a thread of librbd's and must not wait.
 ///
 /// # Safety
@@ -509,7 +510,7 @@ impl Attached {
     /// [is being cut](Attached::is_being_cut), because others would have their data cut off.
     ///
     /// # Errors
-    /// Where there is no thread for it.
+    /// If no thread can be had.
     pub fn cut_boundary(self: &Arc<Attached>, size: u64) -> Result<Waited<Result<(), CephError>>, CephError> {
         let image = self.clone();
         self.cutting.store(true, Ordering::Release);

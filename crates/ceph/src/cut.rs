@@ -161,7 +161,7 @@ impl<T: Send + 'static> Waited<T> {
     /// Begins `work`.
     ///
     /// # Errors
-    /// Where there is no thread for it.
+    /// If no thread can be had.
     pub fn begin(work: impl FnOnce() -> T + Send + 'static) -> Result<Waited<T>, CephError> {
         let (says, said) = channel();
         let thread = std::thread::Builder::new().name("rbd-wait".to_owned());
@@ -200,7 +200,7 @@ impl<T: Send + 'static> Waited<T> {
 /// What `work` gives, as long as `goes_on` says so; nothing: it was given up, and its thread is left behind.
 ///
 /// # Errors
-/// Where there is no thread for it.
+/// If no thread can be had.
 pub fn while_waited_for<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     goes_on: impl FnMut() -> bool,

@@ -232,7 +232,7 @@ struct Watch {
     stopping: bool,
     /// The size that clients were told.
     told: u64,
-    /// What lies behind the end is being cut off.
+    /// A thread cuts off what lies behind the end.
     cutting: Option<Cutting>,
     /// The header could not be read: not before then again.
     again: Option<Instant>,

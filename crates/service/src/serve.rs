@@ -317,10 +317,7 @@ impl Volume {
                         let closed = finals.map_or(Ok(()), |(finals, dirty)| {
                             cache::close_unserved(&mut opened.file.sync_io(), &finals, dirty)
                         });
-                        return Err(match closed {
-                            Ok(()) => why,
-                            Err(also) => also.context(why),
-                        });
+                        return Err(begun::beside(why, closed));
                     }
                 }
                 export.size = opened.superblock.home_length;

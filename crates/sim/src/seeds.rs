@@ -1,6 +1,7 @@
 //! Which seeds a test runs: those of the environment, or its own.
 
-use crate::{Failure, Summary};
+use crate::marks::Marks;
+use crate::{Failure, Summary, run_seed};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,6 +42,18 @@ pub const WIDE: u64 = 1 << 32;
 
 /// Wide seeds from here on are worn: their worlds have what [`Config::wear`](crate::config::Config::wear) adds too.
 pub const WORN: u64 = 1 << 33;
+
+/// Runs all `seeds` with no bug planted. The marks of those that held, and why the others did not.
+pub fn run_whole(seeds: &[u64]) -> (Marks, Vec<String>) {
+    let (mut marks, mut failures) = (Marks::default(), Vec::new());
+    for outcome in run_all(seeds, |seed| run_seed(seed, None), |_| false) {
+        match outcome {
+            Ok(s) => marks.merge(&s.marks),
+            Err(f) => failures.push(f.to_string()),
+        }
+    }
+    (marks, failures)
+}
 
 /// Runs `seeds` on every processor, in order of their numbers, until `enough` says so; outcomes are in order of the
 /// seeds.

@@ -2,9 +2,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_sim::marks::Marks;
-use loligo_sim::run_seed;
-use loligo_sim::seeds::{run_all, seeds};
+use loligo_sim::seeds::{run_whole, seeds};
 
 const SEEDS: u64 = 2_000;
 
@@ -70,15 +68,7 @@ fn every_sector_reads_as_it_may_after_crashes_faults_and_switches_at_any_point()
     if seeds.len() as u64 == SEEDS {
         seeds.extend(FOUND);
     }
-    let outcomes = run_all(&seeds, |seed| run_seed(seed, None), |_| false);
-    let mut marks = Marks::default();
-    let mut failures = Vec::new();
-    for outcome in outcomes {
-        match outcome {
-            Ok(s) => marks.merge(&s.marks),
-            Err(f) => failures.push(f.to_string()),
-        }
-    }
+    let (marks, failures) = run_whole(&seeds);
     println!("{} seeds: {marks}", seeds.len());
     assert!(
         failures.is_empty(),

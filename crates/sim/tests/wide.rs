@@ -3,9 +3,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_sim::marks::Marks;
-use loligo_sim::run_seed;
-use loligo_sim::seeds::{WIDE, run_all};
+use loligo_sim::seeds::{WIDE, run_whole};
 
 const SEEDS: u64 = 150;
 
@@ -33,14 +31,7 @@ const PATHS: [&str; 17] = [
 #[test]
 fn only_sectors_that_are_truly_lost_fail() {
     let seeds: Vec<u64> = (WIDE..WIDE + SEEDS).collect();
-    let mut marks = Marks::default();
-    let mut failures = Vec::new();
-    for outcome in run_all(&seeds, |seed| run_seed(seed, None), |_| false) {
-        match outcome {
-            Ok(s) => marks.merge(&s.marks),
-            Err(f) => failures.push(f.to_string()),
-        }
-    }
+    let (marks, failures) = run_whole(&seeds);
     println!("{SEEDS} seeds: {marks}");
     assert!(failures.is_empty(), "{} of {SEEDS} seeds failed:\n{}", failures.len(), failures.join("\n"));
     let missed: Vec<_> = PATHS.into_iter().filter(|p| marks.get(p) == 0).collect();

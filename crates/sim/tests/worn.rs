@@ -4,9 +4,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_sim::marks::Marks;
-use loligo_sim::run_seed;
-use loligo_sim::seeds::{WORN, run_all, seeds};
+use loligo_sim::seeds::{WORN, run_whole, seeds};
 
 const SEEDS: u64 = 200;
 
@@ -33,14 +31,7 @@ fn what_the_core_refuses_is_lost_nowhere_and_holds_nobody() {
     if seeds.len() as u64 == SEEDS {
         seeds.extend(FOUND);
     }
-    let mut marks = Marks::default();
-    let mut failures = Vec::new();
-    for outcome in run_all(&seeds, |seed| run_seed(seed, None), |_| false) {
-        match outcome {
-            Ok(s) => marks.merge(&s.marks),
-            Err(f) => failures.push(f.to_string()),
-        }
-    }
+    let (marks, failures) = run_whole(&seeds);
     let all = seeds.len();
     println!("{all} seeds: {marks}");
     assert!(failures.is_empty(), "{} of {all} seeds failed:\n{}", failures.len(), failures.join("\n"));

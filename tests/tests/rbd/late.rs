@@ -138,7 +138,7 @@ fn a_service_that_stood_still_writes_nothing_late() {
 }
 
 #[test]
-fn a_client_whose_first_question_hangs_is_silent_after_its_lease() {
+fn a_client_that_was_never_heard_is_silent_after_its_lease() {
     let Some((cluster, _alone)) = alone("the silence of a client that was never heard") else { return };
     let image = Image::new(cluster, "late-unheard");
     let lease = Duration::from_secs(LEASE.parse().expect("seconds"));

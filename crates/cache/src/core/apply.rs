@@ -1,4 +1,4 @@
-//! What a record changes once the completed prefix reaches its frame.
+//! A record takes effect once the completed prefix reaches its frame.
 
 use super::Core;
 use crate::api::Nanos;

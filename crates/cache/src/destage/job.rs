@@ -140,7 +140,7 @@ pub(crate) struct Job {
     refused: Vec<u32>,
     /// It only finds out whether the core takes a clean block.
     probe: bool,
-    /// What was clean in its window became dirty since it began: it says nothing of that.
+    /// Clean blocks of its window became dirty since it began: it says nothing of those.
     outgrown: bool,
     tasks: Vec<usize>,
     pub(crate) claimants: Vec<usize>,

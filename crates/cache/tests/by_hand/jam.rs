@@ -1,4 +1,4 @@
-//! What counts as refused in a cache that is full.
+//! Blocks that count as refused in a cache that is full.
 
 use crate::hand::{Hand, MIB, SECOND};
 use loligo_cache::api::{Control, Dev};

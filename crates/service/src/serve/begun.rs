@@ -122,10 +122,7 @@ impl Begun {
         }
         if let (Some(former), Some(home)) = (former, &mut core.home) {
             let restored = home.restore(former).context("the core's label could not be put back");
-            return match restored {
-                Ok(()) => why,
-                Err(also) => also.context(why),
-            };
+            return beside(why, restored);
         }
         let (Some((finals, dirty)), Some(held)) = (&finals, of.held) else { return why };
         let mut undone = Ok(());
@@ -137,16 +134,19 @@ impl Begun {
             undone = undone.and(home.detach(dirty * BLOCK, &held.file));
         }
         undone = undone.and(cache::close_unserved(&mut held.file.sync_io(), finals, *dirty));
-        match undone {
-            Ok(()) => {
-                if let Some(image) = image.filter(|_| *dirty == 0) {
-                    // Given back without its mark: the cache that this names may go with the start.
-                    image.may_be_dirty = false;
-                }
-                why
-            }
-            Err(also) => also.context(why),
+        if let Some(image) = image.filter(|_| *dirty == 0 && undone.is_ok()) {
+            // Given back without its mark: the cache that this names may go with the start.
+            image.may_be_dirty = false;
         }
+        beside(why, undone)
+    }
+}
+
+/// Why a start failed, and what of it could not be taken back.
+pub(super) fn beside(why: anyhow::Error, undone: Result<()>) -> anyhow::Error {
+    match undone {
+        Ok(()) => why,
+        Err(also) => also.context(why),
     }
 }
 
