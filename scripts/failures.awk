@@ -1,5 +1,5 @@
 # Says again at the end of a run what `cargo test -- --show-output` printed of each failed test: its first lines, where a
-# panic names its place, and its last ones.
+# panic names its place, and its last ones. Frames of a backtrace are left out of both: the last panic's would hide what it said.
 #
 # Set with -v: first, last (lines of each test).
 
@@ -17,6 +17,7 @@ function over(   i, from) {
 /^failures:$/ { over(); part = "failures"; next }
 /^successes:$/ || /^test result: / { over(); part = ""; next }
 part == "failures" && /^---- .* ----$/ { over(); name = $2; next }
+part == "failures" && (/^ +[0-9]+: / || /^ +at [^ ]+:[0-9]+:[0-9]+$/) { next }
 # The list of names after their words is indented.
 part == "failures" && name != "" { said[lines++] = $0 }
 END { over() }

@@ -101,6 +101,16 @@ test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
 }
 
 #[test]
+fn frames_of_a_backtrace_do_not_hide_what_a_failed_test_said() {
+    let frames =
+        "   0: core::panicking::panic_fmt\n             at /rustc/5980/library/core/src/panicking.rs:80:14\n";
+    let bad =
+        format!("failures:\n\n---- c stdout ----\nseed 7 failed\n{frames}{frames}\nfailures:\n    c\n\n");
+    let (said, _) = awk("failures.awk", &["first=1", "last=1"], &bad);
+    assert_eq!(said, "== what c said\nseed 7 failed");
+}
+
+#[test]
 fn a_program_that_crashed_and_a_failed_step_count_as_failures() {
     let crash = "error: test failed, to rerun pass `-p x --test y`\nFAILED STEP: clippy\n";
     assert_eq!(tally(&format!("{GOOD}{crash}")), ("6 passed, 2 failed, 2 skipped".into(), false));

@@ -95,7 +95,8 @@ pub(crate) enum Task {
 
 #[derive(Debug)]
 pub(crate) struct FlushTask {
-    pub(crate) id: ReqId,
+    /// Nobody is told of it any more once this is taken.
+    pub(crate) id: Option<ReqId>,
     pub(crate) since: Nanos,
     pub(crate) pending: u32,
 }

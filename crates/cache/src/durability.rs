@@ -235,7 +235,7 @@ impl Core {
     }
 
     pub(crate) fn flush(&mut self, now: Nanos, id: ReqId, fx: &mut Vec<Effect>) {
-        let key = self.tasks.insert(Task::Flush(FlushTask { id, since: now, pending: 1 }));
+        let key = self.tasks.insert(Task::Flush(FlushTask { id: Some(id), since: now, pending: 1 }));
         let need = self.journal.last_seq();
         self.wait_durable(need, Waiter::Task(key));
         if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
@@ -253,7 +253,7 @@ impl Core {
                     let (id, since) = (f.id, f.since);
                     self.tasks.remove(key);
                     self.stats.flush_ns.saturating_record(now.saturating_sub(since));
-                    if id != ReqId::MAX {
+                    if let Some(id) = id {
                         answer(fx, id, Ok(Answer::Done));
                     }
                 }

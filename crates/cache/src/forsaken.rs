@@ -170,7 +170,7 @@ impl Core {
             match &mut self.tasks[key] {
                 Task::Read(_) | Task::Direct(_) => {}
                 Task::Flush(t) => {
-                    flushes.push((t.id, t.since));
+                    flushes.extend(t.id.map(|id| (id, t.since)));
                     self.tasks.remove(key);
                 }
                 Task::Mutation(m) if m.stage == Stage::Core => f.leaving += 1,
@@ -388,7 +388,7 @@ impl Core {
 
     fn tell(&mut self, whose: For, result: Result<Answer, ReqError>, fx: &mut Vec<Effect>) {
         match whose {
-            For::Client(id) if id != ReqId::MAX => answer(fx, id, result),
+            For::Client(id) => answer(fx, id, result),
             For::Control(id) => {
                 let result = result.map(drop).map_err(|_| "the core cannot be flushed".to_owned());
                 fx.push(Effect::Controlled(id, result));
@@ -400,7 +400,7 @@ impl Core {
                     fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
                 }
             }
-            For::Client(_) | For::Nobody => {}
+            For::Nobody => {}
         }
     }
 

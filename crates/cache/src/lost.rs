@@ -5,7 +5,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::core::{Core, Task, answer};
 use crate::durability::Waiter;
 use crate::mutation::Stage;
-use loligo_block::{ReqError, ReqId};
+use loligo_block::ReqError;
 
 impl Core {
     /// Why the core is not ours any more, if it is not.
@@ -48,13 +48,12 @@ impl Core {
         for (_, task) in &mut self.tasks {
             match task {
                 Task::Mutation(m) => failed.extend(m.take_id()),
-                Task::Flush(f) => failed.push(std::mem::replace(&mut f.id, ReqId::MAX)),
-                Task::Read(r) if reads => failed.push(r.take_id()),
+                Task::Flush(f) => failed.extend(f.id.take()),
+                Task::Read(r) if reads => failed.extend(r.take_id()),
                 Task::Read(_) => {}
                 Task::Direct(d) => failed.extend(d.take_ids()),
             }
         }
-        failed.retain(|id| *id != ReqId::MAX);
         for id in failed {
             answer(fx, id, Err(error));
         }

@@ -104,7 +104,8 @@ pub(crate) enum Route {
 /// A change in progress.
 #[derive(Debug)]
 pub(crate) struct Mutation {
-    id: ReqId,
+    /// Nobody is told of it any more once this is taken.
+    id: Option<ReqId>,
     since: Nanos,
     content: Content,
     /// First and last block, the shard's numbers.
@@ -141,8 +142,7 @@ pub(crate) struct Mutation {
 impl Mutation {
     /// Takes the request's id, once: a poisoned cache answers for everybody.
     pub(crate) fn take_id(&mut self) -> Option<ReqId> {
-        let id = std::mem::replace(&mut self.id, ReqId::MAX);
-        (id != ReqId::MAX).then_some(id)
+        self.id.take()
     }
 
     /// The request once more, with its id taken as by [`Mutation::take_id`].
@@ -268,7 +268,7 @@ impl Core {
         let whole_blocks = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         let passable = whole_blocks && matches!(content, Content::Data(_));
         let m = Mutation {
-            id,
+            id: Some(id),
             since: now,
             first: self.cfg.stripe.local(first_global),
             last: self.cfg.stripe.local(last_global),
@@ -377,7 +377,7 @@ impl Core {
             (false, true, _) => self.stats.write_hits += 1,
             (false, false, _) => self.stats.write_misses += 1,
             (true, true, _) => {}
-            (true, false, id) => fx.push(Effect::Missed(id)),
+            (true, false, id) => fx.extend(id.map(Effect::Missed)),
         }
         for line in first / self.cfg.line_blocks..=last / self.cfg.line_blocks {
             self.admission.touched(u64::from(line));

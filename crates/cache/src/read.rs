@@ -63,7 +63,8 @@ impl Piece {
 /// A read in progress.
 #[derive(Debug)]
 pub(crate) struct ReadTask {
-    id: ReqId,
+    /// Nobody is told of it any more once this is taken.
+    id: Option<ReqId>,
     since: Nanos,
     offset: u64,
     len: u64,
@@ -79,8 +80,8 @@ pub(crate) struct ReadTask {
 
 impl ReadTask {
     /// Takes the request's id: it is answered for.
-    pub(crate) fn take_id(&mut self) -> ReqId {
-        std::mem::replace(&mut self.id, ReqId::MAX)
+    pub(crate) fn take_id(&mut self) -> Option<ReqId> {
+        self.id.take()
     }
 
     fn global(&self, block: u32) -> u64 {
@@ -102,7 +103,7 @@ impl Core {
         let long = self.params.promote_run > 0 && hint.run_bytes > self.params.promote_run;
         let sequential = long || cutoff && hint.stream_bytes >= self.params.seq_threshold;
         let mut task = ReadTask {
-            id: req.id,
+            id: Some(req.id),
             since: now,
             offset: req.offset,
             len: req.len,
@@ -438,10 +439,11 @@ impl Core {
             return;
         }
         let Task::Read(mut task) = self.tasks.remove(key) else { unreachable!("task {key} is a read") };
+        let Some(id) = task.take_id() else { return };
         self.stats.read_ns.saturating_record(now.saturating_sub(task.since));
         self.stats.read_bytes += task.len;
         if let Some(e) = task.error {
-            return answer(fx, task.id, Err(e));
+            return answer(fx, id, Err(e));
         }
         overlay(&mut task);
         if task.pieces.len() > 1 {
@@ -466,7 +468,7 @@ impl Core {
             let to = (task.offset + task.len).min(start + data.len() as u64);
             segments.push(data.into_slice((from - start) as usize..(to - start) as usize));
         }
-        answer(fx, task.id, Ok(Answer::Data(segments)));
+        answer(fx, id, Ok(Answer::Data(segments)));
         if task.promote && self.poisoned.is_none() {
             for p in &task.pieces {
                 if let (Source::Core | Source::Memory, Some(data)) = (&p.source, &p.ready) {

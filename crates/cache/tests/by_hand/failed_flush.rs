@@ -1,9 +1,9 @@
 //! A flush of the core that fails once and then succeeds, as a kernel flushes that tells of lost pages once.
 
 use crate::hand::{Hand, MIB};
-use loligo_block::{IoError, IoKind, Op, OpKind, ReqError, ReqKind};
+use loligo_block::{Buf, IoError, IoKind, Op, OpKind, ReqError, ReqKind, Request};
 use loligo_cache::Alone;
-use loligo_cache::api::{Control, Dev, Event};
+use loligo_cache::api::{Control, Dev, Event, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::Devices;
 
@@ -73,6 +73,28 @@ fn nothing_becomes_clean_after_a_failed_core_flush() {
     h.quiet(false);
     let h = h.again(VOLATILE);
     assert!(h.shard.dirty_blocks() >= dirty - 256, "{} of {dirty} are dirty", h.shard.dirty_blocks());
+}
+
+#[test]
+fn a_part_that_waited_when_everything_failed_is_told_of_once() {
+    let mut h = Hand::with(VOLATILE);
+    h.control(Control::SetMode(Mode::Wt));
+    h.fill(MIB, 4096, 6);
+    h.quiet(false);
+    let first = h.fill(0, 4096, 7);
+    complete_but_flushes(&mut h, false);
+    assert!(h.pending.iter().any(|p| p.0 == Dev::Core), "its write is under way");
+    // A part of a larger request, behind it.
+    h.asked += 1;
+    let kind = ReqKind::Write(Buf::copy_of(&[8; 4096]).freeze());
+    let part = Request { id: h.asked, kind, offset: 0, len: 4096, fua: false };
+    h.event(Event::Submit(part, Hint { split: true, ..Hint::default() }));
+    h.control(Control::FlushCore);
+    let at = core_flush(&h).expect("it is asked for");
+    fail(&mut h, at);
+    assert!(h.shard.poisoned().is_some());
+    h.quiet(true);
+    assert_eq!([first, h.asked - 1].map(|id| h.answer(id)), [Some(Err(ReqError::Io)); 2]);
 }
 
 #[test]

@@ -106,9 +106,12 @@ impl Hand {
         for effect in fx {
             match effect {
                 Effect::Io(dev, op) => self.pending.push((dev, op)),
-                Effect::Answer(reply) => self.answers.push((reply.id, reply.result)),
+                Effect::Answer(reply) => {
+                    assert!(reply.id <= self.asked, "nobody asked {}", reply.id);
+                    self.answers.push((reply.id, reply.result));
+                }
                 Effect::Controlled(id, result) => self.controlled.push((id, result)),
-                Effect::Missed(_) => {}
+                Effect::Missed(id) => assert!(id <= self.asked, "nobody asked {id}"),
             }
         }
     }
