@@ -87,6 +87,12 @@ impl ReadTask {
     fn global(&self, block: u32) -> u64 {
         self.first_global + u64::from(block - self.first)
     }
+
+    /// Whether the version of `block` in `slot` lies over what comes from the core.
+    fn has_over(&self, block: u32, slot: u32) -> bool {
+        let is_it = |p: &Piece| matches!(&p.source, Source::Overlay { meta, .. } if meta.slot == slot);
+        self.pieces.iter().any(|p| p.first == block && is_it(p))
+    }
 }
 
 impl Core {
@@ -336,7 +342,7 @@ impl Core {
         // The core may have nothing good there.
         let doubted = self.destage.any_doubted(at, at);
         let piece = &mut self.read_task(key).pieces[sub as usize];
-        let dirty = match &piece.source {
+        let dirty = match &mut piece.source {
             Source::Slots { metas, .. } if metas.len() > 1 => {
                 // One of several: read each by itself, to lose or repair only what must be.
                 let (first, blocks) = (piece.first, piece.blocks);
@@ -351,6 +357,12 @@ impl Core {
             }
             Source::Core => {
                 if !self.patch(key, sub, fx) {
+                    self.read_task(key).error = Some(ReqError::Io);
+                }
+                return;
+            }
+            &mut Source::Missing { from, to } => {
+                if !self.patch_missing(key, sub, (from, to), fx) {
                     self.read_task(key).error = Some(ReqError::Io);
                 }
                 return;
@@ -413,12 +425,8 @@ impl Core {
         for p in task.pieces.iter().filter(|p| p.is_from_core() && task.error.is_none()) {
             for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
                 let Some(meta) = self.index.get(block) else { continue };
-                let over = |o: &Piece| {
-                    o.first == block
-                        && matches!(&o.source, Source::Overlay { meta: m, .. } if m.slot == meta.slot)
-                };
                 let seen = meta.dirty != 0 || !self.hidden.contains(&block);
-                if seen && !task.pieces.iter().any(over) {
+                if seen && !task.has_over(block, meta.slot) {
                     late.push((block, meta));
                 }
             }

@@ -37,8 +37,7 @@ impl Core {
         let mut over: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
         for (block, global) in (first..first + blocks).zip(at..) {
             let need = sector_mask(global, offset, end);
-            let cached = self.index.get(block);
-            let known = cached.filter(|m| self.serves(block, m, 0) || self.overlays(block, m));
+            let known = self.known(block);
             over.extend(known.map(|m| (block, m)));
             extend(&mut runs, global * BLOCK, need & !known.map_or(0, |m| m.valid));
         }
@@ -59,6 +58,52 @@ impl Core {
             let source = Source::Overlay { meta, ticket: self.tickets.begin() };
             self.read_task(key).pieces.push(Piece::new(block, source));
         }
+        for s in begun..self.read_task(key).pieces.len() {
+            self.issue_piece(key, s as u32, fx);
+        }
+        true
+    }
+
+    /// The version of `block` that is as good as what the core cannot give, in every mode.
+    fn known(&self, block: u32) -> Option<Meta> {
+        self.index.get(block).filter(|m| m.dirty != 0 || !self.hidden.contains(&block))
+    }
+
+    /// The bytes `from` to `to`, which piece `sub` asked the core for in vain, once more: what the cache has got since comes from
+    /// there. False where it has nothing new.
+    pub(super) fn patch_missing(
+        &mut self,
+        key: usize,
+        sub: u32,
+        (from, to): Span,
+        fx: &mut Vec<Effect>,
+    ) -> bool {
+        let task = self.read_task(key);
+        let (first, first_global) = (task.first, task.first_global);
+        let block_of = |global: u64| first + (global - first_global) as u32;
+        let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
+        let mut pieces: SmallVec<[Piece; 4]> = SmallVec::new();
+        for global in from / BLOCK..to.div_ceil(BLOCK) {
+            let (block, need) = (block_of(global), sector_mask(global, from, to));
+            let known = self.known(block).filter(|m| m.valid & need != 0);
+            // One that was tried is of no use, or this would not be missing.
+            let known = known.filter(|m| !self.read_task(key).has_over(block, m.slot));
+            extend(&mut runs, global * BLOCK, need & !known.map_or(0, |m| m.valid));
+            if let Some(meta) = known {
+                let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+                pieces.push(Piece::new(block, source));
+            }
+        }
+        if pieces.is_empty() {
+            return false;
+        }
+        let missing = |&(from, to): &Span| Piece::new(block_of(from / BLOCK), Source::Missing { from, to });
+        pieces.extend(runs.iter().map(missing));
+        let task = self.read_task(key);
+        let begun = task.pieces.len();
+        task.pieces[sub as usize] = pieces.remove(0);
+        task.pieces.extend(pieces);
+        self.issue_piece(key, sub, fx);
         for s in begun..self.read_task(key).pieces.len() {
             self.issue_piece(key, s as u32, fx);
         }

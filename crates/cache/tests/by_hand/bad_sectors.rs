@@ -4,7 +4,7 @@ use crate::hand::{CORE, Hand, MIB, SECOND};
 use loligo_block::{Answer, Buf, IoError, IoKind, ReqError, ReqKind, SyncIo};
 use loligo_cache::api::{Control, Dev};
 use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Comparison, OpenOptions};
+use loligo_cache::open::{self, Comparison, Devices, OpenOptions};
 use loligo_cache::params::{AdmissionKind, Params};
 use loligo_cache::superblock::Superblock;
 use std::ops::Range;
@@ -191,4 +191,66 @@ fn comparing_ends_when_its_failed_reads_took_too_long() {
     });
     assert_eq!((c.unreadable, failed), (2, 2), "{c:?}");
     assert_eq!(c.compared + c.unreadable + c.untried, 80, "{c:?}");
+}
+
+#[test]
+fn whoever_waits_is_told_of_his_own_block_also_while_the_core_seems_down() {
+    let mut h = Hand::with(Devices { core_groups: true, ..Hand::DEVICES });
+    h.refused = 4096..CORE;
+    for window in 1..12 {
+        h.fill(window * MIB, 8192, 5);
+    }
+    h.quiet(false);
+    let flush = h.control(Control::FlushDirty);
+    h.pass(20 * SECOND);
+    assert!(h.outcome(flush).is_some_and(Result::is_err), "{:?}", h.outcome(flush));
+    assert!(h.shard.core_failing().is_some(), "it takes nothing");
+    h.fill(0, 8192, 6);
+    h.quiet(false);
+    h.control(Control::SetMode(Mode::Wt));
+    let taken = h.fill(0, 4096, 7);
+    let refused = h.fill(4096, 4096, 7);
+    h.pass(60 * SECOND);
+    assert_eq!((h.answer(taken), h.answer(refused)), (Some(Ok(())), Some(Err(ReqError::Io))));
+    assert_eq!(h.disk[0], 7);
+}
+
+#[test]
+fn what_the_cache_got_while_the_core_was_asked_fails_no_read() {
+    let mut h = Hand::new();
+    h.control(Control::SetParams(Params { admission: AdmissionKind::Always, ..Params::default() }));
+    h.disk[..MIB as usize].fill(9);
+    h.fill(4096, 4096, 1);
+    h.quiet(false);
+    h.control(Control::FlushDirty);
+    h.quiet(false);
+    h.bad = 4096..4096 + 512;
+    let all = h.submit(ReqKind::Read, 0, 3 * 4096);
+    h.complete(0, false);
+    // What lies on either side is asked for by itself; another read brings the right one into the cache.
+    let right = h.pending.iter().position(|p| p.1.offset == 8192).expect("it is read by itself");
+    let asked = h.pending.remove(right);
+    h.quiet(false);
+    assert_eq!(h.read(8192), Ok(9));
+    h.pass(SECOND);
+    assert!(h.shard.has_sector(8192), "it was taken in");
+    h.bad = 8192..8192 + 512;
+    h.pending.push(asked);
+    h.quiet(false);
+    let at = h.answers.iter().position(|a| a.0 == all).expect("it is answered");
+    assert!(h.answers.remove(at).1.is_ok());
+}
+
+#[test]
+fn a_bad_sector_beneath_a_cached_block_fails_no_read_past_the_cache() {
+    let mut h = Hand::new();
+    h.disk[..MIB as usize].fill(9);
+    h.fill(4096, 4096, 1);
+    h.quiet(false);
+    h.control(Control::FlushDirty);
+    h.quiet(false);
+    h.control(Control::SetMode(Mode::Pt));
+    h.quiet(false);
+    h.bad = 4096..4096 + 512;
+    assert_eq!(read(&mut h, 0, 3 * 4096), Ok(sectors(&[[9; 8], [1; 8], [9; 8]].concat())));
 }

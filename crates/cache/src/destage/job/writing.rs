@@ -181,7 +181,9 @@ impl Core {
                 let sent: Vec<(u64, u64)> = job.writes[i..i + with].iter().map(|w| (w.at, w.len)).collect();
                 let known = with == 1 && job.writes[i].is_in_one_block();
                 job.stay_dirty(i..i + with, known, self.cfg.stripe);
-                if down || (job.failures >= HOPELESS && job.successes == 0) {
+                // Who waits is told of an error that is his own, where that can be had for a few writes.
+                let unwanted = down && job.tasks.is_empty();
+                if unwanted || (job.failures >= HOPELESS && job.successes == 0) {
                     job.gave_up |= job.unsent() > 0;
                     job.stay_dirty(job.sent..job.writes.len(), false, self.cfg.stripe);
                     job.send_no_more();
@@ -266,7 +268,7 @@ impl Core {
             d.stuck.failed_apart(now, window, successes, outcome, &why);
             // Some of it may have been dropped meanwhile.
             d.stuck.changed(window * WINDOW_BLOCKS as u32);
-        } else if !down {
+        } else if !down || !job.tasks.is_empty() {
             d.stuck.failed_together(now, window, successes, &why);
             job.again = true;
         }
