@@ -6,6 +6,7 @@
 
 use crate::attached::{Attached, Notice};
 use crate::cut::Waited;
+use crate::front::Front;
 use crate::take::refuse;
 use crate::{CephError, status};
 use serde::Serialize;
@@ -94,6 +95,7 @@ struct Kept {
 /// A running keeper.
 pub struct Keeper {
     image: Arc<Attached>,
+    front: Front,
     kept: Arc<Mutex<Kept>>,
     thread: Option<JoinHandle<()>>,
     herald: Option<JoinHandle<()>>,
@@ -124,10 +126,10 @@ impl Keeper {
             last_wait: Duration::ZERO,
             lost: None,
         }));
-        let clients: Arc<dyn Clients> = clients.into();
+        let front = Front::new(clients);
         let watch = Watch {
             image: image.clone(),
-            clients: clients.clone(),
+            front: front.clone(),
             kept: kept.clone(),
             limit: ATTEMPT * attempts * 4 / 5,
             answer: None,
@@ -143,16 +145,16 @@ impl Keeper {
         };
         let thread =
             std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
-        let (lost, told) = (image.clone(), kept.clone());
+        let (lost, told, clients) = (image.clone(), kept.clone(), front.clone());
         let herald = std::thread::Builder::new().name("rbd-lost".to_owned()).spawn(move || {
             if let Some(why) = lost.loss.wait() {
-                clients.lose(&why);
+                clients.ask(|c| c.lose(&why));
                 let mut k = told.lock().unwrap_or_else(PoisonError::into_inner);
                 k.lost = Some(why);
                 (k.doing, k.since) = (Doing::Lost, Instant::now());
             }
         })?;
-        Ok(Keeper { image, kept, thread: Some(thread), herald: Some(herald) })
+        Ok(Keeper { image, front, kept, thread: Some(thread), herald: Some(herald) })
     }
 
     /// What it does now.
@@ -195,6 +197,11 @@ impl Keeper {
                 let _ = thread.join();
             }
         }
+        // One that is left behind holds what it asks the cache right now, and nothing once it has its answer.
+        let until = Instant::now() + DRAIN;
+        while !self.front.end() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
     }
 }
 
@@ -215,7 +222,7 @@ struct Cutting {
 
 struct Watch {
     image: Arc<Attached>,
-    clients: Arc<dyn Clients>,
+    front: Front,
     kept: Arc<Mutex<Kept>>,
     limit: Duration,
     /// Comes when the image holds the moment.
@@ -251,6 +258,11 @@ impl Watch {
         }
         k.doing = doing;
         k.since = Instant::now();
+    }
+
+    /// Tells the cache, while the keeper has one.
+    fn tell(&self, what: impl FnOnce(&dyn Clients)) {
+        self.front.ask(what);
     }
 
     fn note(&self, change: impl FnOnce(&mut Kept)) {
@@ -289,7 +301,7 @@ impl Watch {
         }
         match (notice, doing) {
             (_, Doing::Lost) | (Notice::End, _) => {}
-            (Notice::Held, _) => self.clients.witness_changed(),
+            (Notice::Held, _) => self.tell(|c| c.witness_changed()),
             (Notice::Stop, doing) => {
                 self.stopping = true;
                 if doing == Doing::Freezing {
@@ -326,7 +338,7 @@ impl Watch {
 
     fn freeze(&mut self) {
         self.next = false;
-        self.answer = Some(self.clients.freeze());
+        self.answer = self.front.ask(|c| c.freeze());
         self.now(Doing::Freezing);
     }
 
@@ -397,7 +409,7 @@ impl Watch {
         self.answer = None;
         // One who ignores the refusal takes the snapshot all the same, at any moment now: nothing may carry the old context.
         self.image.gate.close(Duration::ZERO);
-        self.clients.thaw();
+        self.tell(|c| c.thaw());
         self.note(|k| {
             k.refused += 1;
             k.last_wait = k.since.elapsed();
@@ -412,7 +424,7 @@ impl Watch {
         self.now(Doing::Running);
         self.stale = true;
         self.refresh();
-        self.clients.thaw();
+        self.tell(|c| c.thaw());
     }
 
     /// Bytes of the image now, in whole sectors.
@@ -428,7 +440,8 @@ impl Watch {
         let low = self.image.take_lowest().min(size);
         let low = low - low % loligo_block::SECTOR;
         if low < self.image.limit() {
-            self.clients.cut(low).map_err(|why| {
+            let noted = self.front.ask(|c| c.cut(low)).unwrap_or_else(|| Err(STOPPING.to_owned()));
+            noted.map_err(|why| {
                 self.image.saw_size(low, self.image.reach());
                 CephError::Named(why)
             })?;
@@ -473,11 +486,11 @@ impl Watch {
         if end < self.told {
             self.cut_boundary(end)?;
             self.told = end;
-            self.clients.resized(self.told);
+            self.tell(|c| c.resized(self.told));
         } else if size > self.told && self.told == self.image.reach() {
             self.image.grow(size);
             self.told = size;
-            self.clients.resized(self.told);
+            self.tell(|c| c.resized(self.told));
         }
         let unusable = status::unusable(&self.image.name, self.image.image().features()?, false);
         if !unusable.is_empty() {
@@ -505,7 +518,7 @@ impl Watch {
                 self.image.ring();
                 let now = self.image.context().seq;
                 if now != before {
-                    self.clients.witness_changed();
+                    self.tell(|c| c.witness_changed());
                 }
             }
             Err(e) if e.errno() == Some(libc::ESHUTDOWN) => self.image.lose(e.to_string()),

@@ -14,6 +14,7 @@ mod ear;
 mod error;
 mod fence;
 mod ffi;
+mod front;
 mod gate;
 mod header_lock;
 pub mod image;

@@ -83,6 +83,8 @@ pub struct World<E> {
     pub broken: bool,
     /// When a silent fault last fired.
     pub silent: Option<Nanos>,
+    /// When a loud one first did since the last start: nothing settles from then on.
+    pub loud: Option<Nanos>,
     /// Blocks let loose by silent faults since the last start.
     pub loose: Vec<u32>,
     /// A silent fault has fired in this run.
@@ -147,6 +149,7 @@ impl<E: Engine> World<E> {
             trace: Trace::from_env(),
             broken: false,
             silent: None,
+            loud: None,
             loose: Vec::new(),
             lied: false,
             stopping: false,
@@ -254,7 +257,8 @@ impl<E: Engine> World<E> {
         self.engine = None;
         self.trace.note(self.now, "crash", (crash == Crash::Power) as u64, 0);
         self.take_fired();
-        if self.silent.is_some_and(|at| self.now < at + SETTLED) {
+        let settled = self.loud.unwrap_or(self.now);
+        if self.silent.is_some_and(|at| settled < at + SETTLED) {
             for block in std::mem::take(&mut self.loose) {
                 (block..block + 8).for_each(|s| self.oracle.forgive(s));
             }
@@ -283,7 +287,7 @@ impl<E: Engine> World<E> {
         self.cache.heal();
         self.core.heal();
         self.broken = false;
-        self.silent = None;
+        (self.silent, self.loud) = (None, None);
         self.loose.clear();
     }
 

@@ -2,24 +2,62 @@
 
 use crate::cluster::alone;
 use crate::site::{Image, wish};
+use loligo_ceph::Notice;
 use loligo_ceph::bug;
 use loligo_ceph::cut::take_while;
+use loligo_ceph::keeper::{Clients, Keeper};
+use loligo_ceph::lease::Poller;
+use loligo_ceph::take::{self, Taken};
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 const OSDS: [&str; 3] = ["osd.0", "osd.1", "osd.2"];
 /// Names the image for the process that takes it.
 const IMAGE: &str = "LOLIGO_TEST_STUCK";
+/// The same, for the process that keeps it.
+const KEPT: &str = "LOLIGO_TEST_KEPT";
 
 /// Says how far it is, and waits until the test has done its part.
 fn reached(place: &str) {
     println!("\nreached {place}");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the test goes on");
+}
+
+/// A test that runs in a process of its own, and waits wherever it says how far it is.
+struct Run {
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Run {
+    fn new(test: &str, key: &str, image: &Image) -> Run {
+        let mut child = Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", &format!("stuck::{test}"), "--nocapture"])
+            .env(key, format!("{}?conf={}&id=loligo", image.spec, image.cluster.conf().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let input = child.stdin.take().expect("a pipe");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Run { child, input, lines }
+    }
+
+    fn reaches(&mut self, place: &str) {
+        let line = format!("reached {place}");
+        assert!(self.lines.any(|l| l.is_ok_and(|l| l == line)), "it does not reach {place}");
+    }
+
+    fn go_on(&mut self) {
+        self.input.write_all(b"\n").expect("it reads");
+    }
 }
 
 /// Run by the test below, in a process of its own: a client that was given up stays in it.
@@ -56,31 +94,74 @@ fn in_a_process_of_its_own() {
     unsafe { libc::_exit(0) };
 }
 
+/// A cache whose device is free once nobody holds it any more.
+struct Cache(#[expect(dead_code, reason = "held as a lock is")] Arc<()>);
+
+impl Clients for Cache {
+    fn freeze(&self) -> Receiver<Result<(), String>> {
+        channel().1
+    }
+    fn thaw(&self) {}
+    fn lose(&self, _why: &str) {}
+    fn witness_changed(&self) {}
+    fn cut(&self, _bytes: u64) -> Result<(), String> {
+        Ok(())
+    }
+    fn resized(&self, _bytes: u64) {}
+}
+
+/// Run by the test below, in a process of its own: the thread that asks the OSDs stays in it.
+#[test]
+fn a_keeper_in_a_process_of_its_own() {
+    let Ok(spec) = std::env::var(KEPT) else { return };
+    let spec = spec.parse().expect("an image");
+    let Taken { image, notices, .. } = take::take(wish(&spec, &mut |_| Ok(()))).expect("no refusal");
+    let poller = Poller::start(image.clone()).expect("a thread");
+    let device = Arc::new(());
+    let keeper = Keeper::start(image.clone(), notices, Box::new(Cache(device.clone())), 4).expect("threads");
+    let idle = || image.counters.refreshes.load(Ordering::Relaxed) > 0;
+    while !idle() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    reached("the keeper");
+    image.tell(Notice::Stale);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(Arc::strong_count(&device), 2, "the keeper has it");
+    keeper.stop();
+    assert_eq!(Arc::strong_count(&device), 1, "whoever still asks the OSDs has nothing of the cache");
+    drop(poller);
+    println!("\nreached all");
+    // SAFETY: threads that ask the OSDs still run, which an orderly exit would take data from.
+    unsafe { libc::_exit(0) };
+}
+
+#[test]
+fn a_keeper_that_osds_hang_leaves_the_cache_to_whoever_comes_next() {
+    let Some((cluster, _alone)) = alone("a keeper that OSDs hang") else { return };
+    let image = Image::new(cluster, "kept");
+    let mut run = Run::new("a_keeper_in_a_process_of_its_own", KEPT, &image);
+    run.reaches("the keeper");
+    let frozen = cluster.freeze(&OSDS);
+    run.go_on();
+    run.reaches("all");
+    drop(frozen);
+    cluster.wait_clean();
+    assert!(run.child.wait().expect("an end").success());
+}
+
 #[test]
 fn a_start_that_osds_hang_can_be_given_up_and_tried_again() {
     let Some((cluster, _alone)) = alone("an attach that OSDs hang") else { return };
     let image = Image::new(cluster, "stuck");
-    let mut child = Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "stuck::in_a_process_of_its_own", "--nocapture"])
-        .env(IMAGE, format!("{}?conf={}&id=loligo", image.spec, cluster.conf().display()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let mut go_on = child.stdin.take().expect("a pipe");
-    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let mut reaches = |place: &str| {
-        let line = format!("reached {place}");
-        assert!(lines.any(|l| l.is_ok_and(|l| l == line)), "it does not reach {place}");
-    };
-    reaches("the lock");
+    let mut run = Run::new("in_a_process_of_its_own", IMAGE, &image);
+    run.reaches("the lock");
     let frozen = cluster.freeze(&OSDS);
-    go_on.write_all(b"\n").expect("it reads");
-    reaches("the end");
+    run.go_on();
+    run.reaches("the end");
     drop(frozen);
     cluster.wait_clean();
-    go_on.write_all(b"\n").expect("it reads");
-    reaches("all");
-    assert!(child.wait().expect("an end").success());
+    run.go_on();
+    run.reaches("all");
+    assert!(run.child.wait().expect("an end").success());
     image.is_free();
 }

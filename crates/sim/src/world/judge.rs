@@ -20,14 +20,21 @@ impl<E: Engine> World<E> {
                 FaultKind::Torn => "fault: torn write",
                 FaultKind::Misdirected => "fault: misdirected write",
             });
-            if f.kind.is_loud() {
-                self.broken = true;
-                continue;
-            }
-            self.silent = Some(self.now);
             let data = f.data.as_deref().unwrap_or(&[]);
             let blocks: Vec<u32> =
                 data.chunks(4096).chain(f.destroyed.chunks(4096)).filter_map(block_of).collect();
+            if f.kind.is_loud() {
+                self.broken = true;
+                self.loud.get_or_insert(self.now);
+                // A record may name what the slot could not take. Where it cannot be read either, nothing tells the next start that
+                // nobody was told of it: it may not serve what was there before.
+                let sectors = f.offset / 512..(f.offset + data.len() as u64).div_ceil(512);
+                if self.cache.bad_in(sectors.start, sectors.end - sectors.start).next().is_some() {
+                    self.let_loose(&blocks);
+                }
+                continue;
+            }
+            self.silent = Some(self.now);
             self.let_loose(&blocks);
         }
     }
