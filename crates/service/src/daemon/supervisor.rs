@@ -25,7 +25,8 @@ const LEAVES: Duration = Duration::from_secs(5);
 pub struct Reloaded {
     /// What was done, in lines.
     pub done: Vec<String>,
-    /// Sections that are not right, or not served, each with its reason: their volumes are as they were, or refused.
+    /// Sections that are not right, or not served, and files for TLS that cannot be used, each with its reason: their volumes are as
+    /// they were, or refused.
     pub refused: Vec<String>,
 }
 
@@ -358,7 +359,9 @@ impl Daemon {
         for entry in self.entries() {
             match (&entry.name, entry.app().map(|app| app.renew_tls())) {
                 (name, Some(Ok(true))) => done.push(format!("{name}: its files for TLS are read again")),
-                (name, Some(Err(why))) => done.push(format!("{name}: TLS goes on with what it had: {why}")),
+                (name, Some(Err(why))) => {
+                    wrong.push(format!("{name}: its TLS goes on with what it had: {why}"));
+                }
                 (_, Some(Ok(false)) | None) => {}
             }
         }
