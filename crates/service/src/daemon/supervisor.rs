@@ -65,11 +65,8 @@ impl Daemon {
     pub(super) fn begin(&self, sections: &Sections) -> Result<()> {
         let turn = self.volumes.turn();
         let state = lock(&self.memory.state).clone();
-        let made = state.volumes.iter().filter(|(name, _)| !sections.has(name));
-        let made = made.filter_map(|(name, r)| Some((name.clone(), with_overrides(r.made.as_ref()?, r))));
         let mut sections = sections.clone();
-        // By their words: a file system that hangs is to hold up nobody's start but of who lies on it.
-        sections.yield_to(&made.collect(), None);
+        sections.beside_made(&state);
         for (name, volume) in &sections.right.volumes {
             self.add(&turn, name, volume.clone(), true)?;
         }
