@@ -6,9 +6,9 @@ use clap::Subcommand;
 use loligo_log::{out, outln, say};
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::{Config, DEFAULT_PATH};
-use loligo_service::daemon::show;
 use loligo_service::daemon::supervisor::Reloaded;
-use loligo_service::outcome::OrRefused;
+use loligo_service::daemon::{Shown, show};
+use loligo_service::outcome::{OrRefused, Outcome};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,21 +65,50 @@ enum What {
         config: PathBuf,
     },
     /// Show what a daemon started with a file would serve: with what was set by command since
+    ///
+    /// Where a section is not right, the others are shown, and the exit status is 3.
     Show {
-        /// The file
-        #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
-        config: PathBuf,
+        /// The file; left out: that of the daemon that runs here, or else /etc/loligo/loligod.toml
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Have the running daemon read its file again
     ///
-    /// Where a section is not right, the others count, and the exit status is 1.
+    /// Where a section is not right, or a file for TLS cannot be used, the others count, and the exit status is 1.
     Reload {
         #[command(flatten)]
         json: Json,
     },
+}
+
+/// Shows the file `config`, or the one that the daemon has.
+fn shown(config: Option<PathBuf>, json: bool) -> Result<ExitCode> {
+    let daemon = if config.is_none() { DaemonClient::new()?.about_if_there()? } else { None };
+    let whose = daemon.as_ref().map(|d| format!(", the file of the daemon that runs as process {}", d.pid));
+    let state = daemon.as_ref().map(|d| d.state_dir.clone());
+    let path = config.or_else(|| daemon.map(|d| d.config.into())).unwrap_or_else(|| DEFAULT_PATH.into());
+    let Shown { config, wrong } = show(&path, state.as_deref()).or_refused()?;
+    let error = format!("{} is not right: {}", path.display(), wrong.join(". "));
+    if json {
+        let mut all = serde_json::to_value(&config)?;
+        if !wrong.is_empty() {
+            all["outcome"] = json!(Outcome::Refused);
+            all["error"] = json!(error);
+        }
+        out!("{}\n", serde_json::to_string_pretty(&all)?);
+    } else {
+        outln!("# {}{}", path.display(), whose.unwrap_or_default());
+        out!("{}", toml::to_string(&config)?);
+    }
+    if wrong.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // What is right stands on stdout already, and is to stay one object where JSON is wanted.
+    say!("error: {error}");
+    Ok(ExitCode::from(Outcome::Refused.exit_code()))
 }
 
 /// Does it.
@@ -91,14 +120,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
             let volumes = checked.volumes.len();
             outln!("{}: right, {volumes} volume(s)", config.display());
         }
-        What::Show { config, json } => {
-            let config = show(&config)?;
-            if json {
-                out!("{}\n", serde_json::to_string_pretty(&config)?);
-            } else {
-                out!("{}", toml::to_string(&config)?);
-            }
-        }
+        What::Show { config, json } => return shown(config, json),
         What::Reload { json } => {
             let Reloaded { done, refused } = DaemonClient::new()?.reload()?;
             if !refused.is_empty() {

@@ -7,9 +7,11 @@ use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::status::{ImageStatus, status};
 use loligo_log::{out, outln};
 use loligo_service::client::Client;
+use loligo_service::outcome::Outcome;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// RBD images
 #[derive(Debug, clap::Args)]
@@ -55,29 +57,42 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
     spec.id = a.id.or(spec.id);
     spec.keyring = a.keyring.or(spec.keyring);
     let s = status(&spec)?;
-    let served = served(&s);
+    let (served, silent) = match served(&s) {
+        Ok(served) => (served, None),
+        Err(why) => (None, Some(format!("{why:#}"))),
+    };
     if a.json {
         let mut all = serde_json::to_value(&s)?;
         all["service"] = served.unwrap_or_default();
+        all["service_error"] = silent.into();
         out!("{}\n", serde_json::to_string_pretty(&all)?);
     } else {
-        print(&s, served.as_ref());
+        print(&s, served.as_ref(), silent.as_deref());
     }
     Ok(if s.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the service on this host says that has the image, if there is one.
-fn served(s: &ImageStatus) -> Option<Value> {
-    let mark = s.cache.as_ref()?;
-    let stats = Client::new(&mark.volume).ok()?.stats().ok()?;
-    let numbers = stats.get("rbd")?;
+/// How long the service on this host may take to say how it is.
+const BRIEFLY: Duration = Duration::from_secs(5);
+
+/// What the service on this host says that has the image, if there is one; or why it says nothing.
+fn served(s: &ImageStatus) -> Result<Option<Value>> {
+    let Some(mark) = &s.cache else { return Ok(None) };
+    // Whoever wrote it there may have another idea of names.
+    let Ok(client) = Client::new(&mark.volume) else { return Ok(None) };
+    let stats = match client.within(BRIEFLY).stats() {
+        // It may be another host's.
+        Err(why) if Outcome::of(&why) == Outcome::Refused => return Ok(None),
+        stats => stats?,
+    };
+    let numbers = &stats["rbd"];
     // A volume of the same name may have another image.
-    let id = numbers["id"].as_str()?;
-    (id.starts_with(&format!("rbd:{}/", s.fsid)) && id.ends_with(&format!("/{}", s.id)))
-        .then(|| numbers.clone())
+    let is_its =
+        |id: &str| id.starts_with(&format!("rbd:{}/", s.fsid)) && id.ends_with(&format!("/{}", s.id));
+    Ok(numbers["id"].as_str().is_some_and(is_its).then(|| numbers.clone()))
 }
 
-fn print(s: &ImageStatus, served: Option<&Value>) {
+fn print(s: &ImageStatus, served: Option<&Value>, silent: Option<&str>) {
     let line = |key: &str, value: &str| outln!("{key:<14} {value}");
     line("image", &format!("{}, {}", s.image, units::bytes(s.size as f64)));
     line("cluster", &s.fsid);
@@ -93,6 +108,9 @@ fn print(s: &ImageStatus, served: Option<&Value>) {
             m.volume, m.host, m.cache
         );
         line("cache", &cache);
+    }
+    if let Some(why) = silent {
+        line("service", &format!("says nothing of it: {why}"));
     }
     line(
         "snapshots",

@@ -1,22 +1,21 @@
 //! `loligo volume`.
 
+mod definition;
+mod listing;
+
 use crate::outcome::{Json, Patience, refuse};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use loligo_bench::table::Table;
-use loligo_log::{out, outln, say};
+use listing::{list, show};
+use loligo_log::{outln, say};
 use loligo_service::client::{Attach, Create, DaemonClient, Resize, Stop, Until};
 use loligo_service::daemon::config::{Bytes, Leave, VolumeConfig, Word, beside, way_beside};
 use loligo_service::daemon::entry::Status;
 use loligo_service::daemon::exchange::CacheConfig;
-use loligo_service::daemon::{Listed, not_toml};
 use loligo_service::outcome::{Ended, OrRefused};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// What stands in the place of a mode where there is no cache.
-const BARE: &str = "bare";
 
 /// List, make, start and stop the volumes of the daemon; attach, detach and resize while they are served
 ///
@@ -204,7 +203,7 @@ struct CreateArgs {
     /// Everything else, as the keys of a [volume.NAME] section of the configuration: "shards = 2"; may be given several times
     #[arg(long, value_name = "KEY = VALUE")]
     set: Vec<String>,
-    /// A file with such keys; what is given beside it counts
+    /// A file with such keys, or what 'volume show' prints, with --json or without; what is given beside it counts
     #[arg(long, value_name = "FILE")]
     definition: Option<PathBuf>,
     #[command(flatten)]
@@ -217,11 +216,14 @@ struct CreateArgs {
 
 impl CreateArgs {
     fn definition(&self) -> Result<VolumeConfig> {
-        let text = self.definition.as_ref().map(std::fs::read_to_string).transpose()?.unwrap_or_default();
-        let parse = |text: &str| toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)));
-        let mut all: toml::Table = parse(&text)?;
+        let mut all = toml::Table::new();
+        if let Some(file) = &self.definition {
+            let at = || file.display().to_string();
+            let text = std::fs::read_to_string(file).with_context(at)?;
+            all = definition::read(&text, &self.name).with_context(at)?;
+        }
         for line in &self.set {
-            all.extend(parse(line)?);
+            all.extend(definition::parse(line)?);
         }
         let mut put = |key: &str, value: Option<toml::Value>| {
             if let Some(value) = value {
@@ -421,78 +423,4 @@ fn ended(
             bail!("volume '{name}' is {}: {}", other.word(), other.why().unwrap_or("somebody started it"))
         }
     }
-}
-
-/// What the cache of a volume holds that its core lacks, once it neither starts nor stops: until then that is not known, and no news.
-fn lacks(v: &Listed) -> Option<&str> {
-    v.lacks.as_deref().filter(|_| !matches!(v.status, Status::Starting | Status::Stopping))
-}
-
-fn list(volumes: &[Listed], json: bool) -> Result<()> {
-    if json {
-        out!("{}\n", serde_json::to_string_pretty(volumes)?);
-        return Ok(());
-    }
-    let mut table = Table::new(["volume", "state", "mode", "size", "dirty", "core", "cache"]);
-    for v in volumes {
-        let d = &v.definition;
-        let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
-        table.row([
-            v.name.clone(),
-            v.status.word().to_owned(),
-            // One that is served without a mode is served bare, whatever comes next.
-            v.mode
-                .clone()
-                .or(v.next_mode.clone().filter(|_| v.size.is_none()))
-                .unwrap_or_else(|| BARE.to_owned()),
-            number(v.size),
-            number(v.dirty_bytes),
-            d.core.clone(),
-            d.cache.as_ref().map_or("-".to_owned(), |c| c.display().to_string()),
-        ]);
-    }
-    out!("{}\n", table.text());
-    for v in volumes {
-        if let Some(why) = v.why() {
-            outln!("{}: {}: {why}", v.name, v.status.word());
-        }
-        if let Some(lacks) = lacks(v) {
-            outln!("{}: its cache holds {lacks}", v.name);
-        }
-        if let Some(trouble) = &v.trouble {
-            outln!("{}: trouble: {trouble}", v.name);
-        }
-    }
-    Ok(())
-}
-
-fn show(v: &Listed, json: bool) -> Result<()> {
-    if json {
-        out!("{}\n", serde_json::to_string_pretty(&json!(v))?);
-        return Ok(());
-    }
-    let why = v.why().map(|why| format!(": {why}")).unwrap_or_default();
-    outln!("# {}{why}", v.status.word());
-    let next = v.next_mode.as_deref().unwrap_or(BARE);
-    match &v.mode {
-        Some(now) if now != next => {
-            outln!("# mode {now} is in force; from the next start on it is {next}");
-        }
-        Some(now) => outln!("# mode {now}"),
-        None if next == BARE => outln!("# {BARE}"),
-        None => outln!("# mode {next} from the next start on"),
-    }
-    outln!("# {}", if v.from_file { "defined in the configuration" } else { "made by command" });
-    if let (Some(size), Some(dirty)) = (v.size, v.dirty_bytes) {
-        outln!("# {size} bytes, {dirty} of them newer than the core");
-    }
-    if let Some(lacks) = lacks(v) {
-        outln!("# its cache holds {lacks}");
-    }
-    if let Some(trouble) = &v.trouble {
-        outln!("# trouble: {trouble}");
-    }
-    outln!("[volume.{}]", v.name);
-    out!("{}", toml::to_string(&v.definition)?);
-    Ok(())
 }

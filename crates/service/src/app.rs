@@ -214,6 +214,12 @@ impl App {
                 "its cache is being detached: wait until that is over, or give it up",
             ));
         }
+        if self.has_lost_image() {
+            return Err(Ended::refused(
+                "the image is another client's now, and no request is answered in any mode: the mode stays as it is. Stop the volume; what \
+                 is dirty stays on its cache",
+            ));
+        }
         if mode.is_ahead_of_core()
             && let Some(mark) = &self.mark
         {

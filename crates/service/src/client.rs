@@ -44,8 +44,12 @@ const BRIEFLY: Duration = Duration::from_secs(5);
 
 /// Nobody listens where the volume, or the daemon, would.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NobodyThere(String);
+#[error("{words}")]
+pub(crate) struct NobodyThere {
+    words: String,
+    /// How the command ends by that.
+    pub(crate) outcome: Outcome,
+}
 
 /// How long a command waits for what it has begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub struct Client {
     until: Until,
     /// Nothing is waited for after this.
     deadline: Option<Instant>,
+    /// Something was changed or begun by it.
+    has_begun: AtomicBool,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -97,7 +103,8 @@ impl Client {
     fn by(name: &str, socket: PathBuf) -> Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (name, until) = (name.to_owned(), Until::default());
-        Ok(Client { name, socket, patience: PATIENCE, until, deadline: None, runtime })
+        let has_begun = AtomicBool::new(false);
+        Ok(Client { name, socket, patience: PATIENCE, until, deadline: None, has_begun, runtime })
     }
 
     /// The same, which gives up on an answer after `patience`.
@@ -137,7 +144,16 @@ impl Client {
         if self.is_daemon() { "the daemon".to_owned() } else { format!("volume '{}'", self.name) }
     }
 
+    /// How a command ends that finds nobody: refused, unless something was begun before.
+    fn unserved(&self, outcome: Outcome) -> Outcome {
+        match self.has_begun.load(Ordering::Relaxed) {
+            true if outcome == Outcome::Refused => Outcome::Failed,
+            _ => outcome,
+        }
+    }
+
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T> {
+        let changes = method != Method::GET;
         // One that answers at all does so in this time, however little is left.
         let patience = self.left().map_or(self.patience, |left| left.max(MOMENT).min(self.patience));
         let answer = async { tokio::time::timeout(patience, self.exchange(method, path, body)).await };
@@ -150,6 +166,7 @@ impl Client {
             ))),
         };
         if status.is_success() {
+            self.has_begun.fetch_or(changes, Ordering::Relaxed);
             return serde_json::from_slice(&text).with_context(|| {
                 format!("the answer of {} is not understood: are the versions equal?", self.who())
             });
@@ -170,20 +187,22 @@ impl Client {
         let daemon = Client::by(SOCKET, self.socket.with_file_name(format!("{SOCKET}.sock")));
         let asked =
             daemon.and_then(|d| DaemonClient(d).within(self.patience.min(BRIEFLY)).volume(&self.name));
-        asked.map_or(why, |known| known.status.refuse(&self.name).into())
+        asked.map_or(why, |known| {
+            let mut refused = known.status.refuse(&self.name);
+            refused.outcome = self.unserved(refused.outcome);
+            refused.into()
+        })
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(StatusCode, Bytes)> {
         let socket = &self.socket;
         let stream = tokio::net::UnixStream::connect(socket).await.map_err(|e| {
-            NobodyThere(format!(
-                "{} ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR",
-                match self.is_daemon() {
-                    true => "no loligod runs here".to_owned(),
-                    false => format!("no volume '{}' is being served here", self.name),
-                },
-                socket.display()
-            ))
+            let who = match self.is_daemon() {
+                true => "no loligod runs here".to_owned(),
+                false => format!("no volume '{}' is being served here", self.name),
+            };
+            let words = format!("{who} ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR", socket.display());
+            NobodyThere { words, outcome: self.unserved(Outcome::Refused) }
         })?;
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
@@ -325,6 +344,17 @@ impl DaemonClient {
     /// Where none runs.
     pub fn about(&self) -> Result<About> {
         self.0.call(Method::GET, "/v1/daemon", None)
+    }
+
+    /// The same; nothing where none runs.
+    ///
+    /// # Errors
+    /// Where one runs, and does not answer.
+    pub fn about_if_there(&self) -> Result<Option<About>> {
+        match self.about() {
+            Err(why) if why.is::<NobodyThere>() => Ok(None),
+            known => known.map(Some),
+        }
     }
 
     /// Has it read its file again; what was done, in lines.
@@ -516,5 +546,32 @@ impl DaemonClient {
             progress.end(now.word());
         }
         Ok(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn nobody_there_is_a_refusal_until_something_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let outcome = || Outcome::of(&Client::at(dir.path(), "v").unwrap().flush().expect_err("nobody"));
+        assert_eq!(outcome(), Outcome::Refused);
+        // One that begins a flush, and is gone.
+        let socket = dir.path().join("v.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let begins = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            drop((listener, std::fs::remove_file(socket)));
+            let _ = client.read(&mut [0; 4096]).unwrap();
+            let body = json!(FlushState { number: 1, running: true, ..FlushState::default() }).to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            client.write_all((head + &body).as_bytes()).unwrap();
+        });
+        assert_eq!(outcome(), Outcome::Failed);
+        begins.join().unwrap();
     }
 }

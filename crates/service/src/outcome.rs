@@ -1,6 +1,7 @@
 //! How a command ends that did not do what was asked: as a type, so that nobody has to read its words.
 
 use crate::absent::Absent;
+use crate::client::NobodyThere;
 use crate::daemon::entry::Status;
 use crate::pool::InUse;
 use hyper::StatusCode;
@@ -43,6 +44,9 @@ impl Outcome {
     pub(crate) fn known(cause: &(dyn std::error::Error + 'static)) -> Option<Outcome> {
         if let Some(ended) = cause.downcast_ref::<Ended>() {
             return Some(ended.outcome);
+        }
+        if let Some(nobody) = cause.downcast_ref::<NobodyThere>() {
+            return Some(nobody.outcome);
         }
         if let Some(why) = cause.downcast_ref::<PoolError>() {
             return Some(if matches!(why, PoolError::Io(_)) { Outcome::Failed } else { Outcome::Refused });

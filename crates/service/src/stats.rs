@@ -5,6 +5,7 @@ use crate::serve::ServeOptions;
 use crate::{rbd, refusals};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
+use loligo_block::lease::Hold;
 use loligo_cache::Alone;
 use loligo_cache::stats::{Bypass, Stats};
 use loligo_shard::Snapshot;
@@ -32,6 +33,10 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 
 /// What is wrong with the devices of a volume, the worst of it; `snapshots`: what its threads say, within [`ANSWER`].
 pub(crate) fn trouble(app: &App, snapshots: Option<&[Snapshot]>) -> Option<String> {
+    // Before its threads, which may wait for just this.
+    if let Some(why) = app.with_image(|kept| no_lease(kept.image.lease.now(), kept.image.lacks())).flatten() {
+        return Some(why);
+    }
     let Some(snapshots) = snapshots else {
         return Some(format!("a thread of it has not answered for {} s: a device hangs", ANSWER.as_secs()));
     };
@@ -53,6 +58,24 @@ pub(crate) fn trouble(app: &App, snapshots: Option<&[Snapshot]>) -> Option<Strin
     (errors > 0).then(|| {
         format!("{errors} operations on its devices have failed since it was started: see the kernel's log")
     })
+}
+
+/// Why answers do not leave; `lacks`: what they wait for.
+fn no_lease(hold: Hold, lacks: Option<&str>) -> Option<String> {
+    match hold {
+        Hold::Valid => None,
+        Hold::Expired => Some(format!(
+            "the lease of its image is over: requests wait until the cluster says that the image is still its own ({})",
+            match lacks {
+                Some("watch") => "the cluster answers, and the watch is not back yet",
+                Some("lock") => "the cluster answers, and the lock is not seen yet",
+                _ => "nothing is heard of the cluster: look at the network, the monitors and the OSDs",
+            }
+        )),
+        Hold::Lost => Some(
+            "its image is another client's now, and every request fails: stop it; what is dirty stays on the cache".to_owned(),
+        ),
+    }
 }
 
 /// The histograms of `stats` by name; values in nanoseconds.
@@ -182,4 +205,18 @@ pub(crate) fn can_write(path: &Path) -> Result<()> {
     replace(&beside, b"")
         .and_then(|()| std::fs::remove_file(&beside))
         .with_context(|| format!("cannot write the statistics to {}: check --stats-json", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_is_over_is_told_with_what_it_waits_for() {
+        assert_eq!(no_lease(Hold::Valid, None), None);
+        let told = |lacks: &str| no_lease(Hold::Expired, Some(lacks)).expect("it is over");
+        assert!(told("network").contains("look at the network"), "{}", told("network"));
+        assert!(told("watch").contains("the watch is not back yet"), "{}", told("watch"));
+        assert!(no_lease(Hold::Lost, None).expect("it is lost").contains("another client's"));
+    }
 }

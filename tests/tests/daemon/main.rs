@@ -16,6 +16,7 @@ mod label;
 mod life;
 mod live;
 mod log;
+mod newcomer;
 mod notes;
 mod pool;
 mod random;

@@ -128,9 +128,14 @@ fn a_reload_reads_certificates_again() {
     let said = site.ok(&["config", "reload"]);
     assert!(said.contains("a: its files for TLS are read again"), "{said}");
     assert!(comes_in(&new) && !comes_in(&old));
-    std::fs::write(&cert, "no certificate").expect("written");
-    let said = site.ok(&["config", "reload"]);
-    assert!(said.contains("a: TLS goes on with what it had"), "{said}");
-    assert!(comes_in(&new), "one that cannot be used changes nothing");
+    for (file, good) in [(&cert, "ca-cert.pem"), (&key, "key.pem")] {
+        std::fs::write(file, "nothing of the kind").expect("written");
+        let why = site.refused(&["config", "reload"]);
+        assert!(why.contains("a: its TLS goes on with what it had: cannot use"), "{why}");
+        assert!(why.contains(&file.display().to_string()), "{why}");
+        assert!(comes_in(&new), "one that cannot be used changes nothing");
+        std::fs::copy(format!("{new}/{good}"), file).expect("copied");
+    }
+    site.ok(&["config", "reload"]);
     daemon.stop().expect("a clean stop");
 }

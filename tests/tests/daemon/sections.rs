@@ -71,6 +71,29 @@ fn sections_that_share_a_core_are_refused_and_the_others_served() {
     daemon.stop().expect("a clean stop");
 }
 
+#[test]
+fn neither_of_two_that_share_a_core_is_served_if_one_is_wrong() {
+    let site = Site::new(&["a", "b", "c"]);
+    let wrong = site.section("b").replace("b.core", "a.core").replace("\"wb\"", "\"wr\"");
+    site.configure(&(site.section("a") + &wrong + &site.section("c")));
+    let daemon = site.daemon();
+    assert_eq!(site.status("c").0, "serving");
+    let (state, why) = site.status("a");
+    assert!(state == "refused" && why.contains("is that of volume 'b' too"), "{state}: {why}");
+    let (state, why) = site.status("b");
+    assert!(state == "refused" && why.contains("mode = \"wr\""), "{state}: {why}");
+    // By another name, which a reload looks for.
+    site.configure(&(site.section("a") + &site.section("c")));
+    site.ok(&["config", "reload"]);
+    site.wait_for("a", "serving");
+    std::os::unix::fs::symlink(site.path("a.core"), site.path("link")).expect("a link");
+    let other = site.section("d").replace("d.core", "link").replace("\"wb\"", "\"wr\"");
+    site.configure(&(site.section("a") + &other + &site.section("c")));
+    let why = site.refused(&["config", "reload"]);
+    assert!(why.contains("a: its section") && why.contains("is volume 'd' already"), "{why}");
+    daemon.stop().expect("a clean stop");
+}
+
 /// An address that this host does not have: of those for documentation.
 const FOREIGN: &str = "192.0.2.77";
 

@@ -30,6 +30,7 @@ mod sizes;
 mod snapshots;
 mod stuck;
 mod takeover;
+mod told;
 mod trims;
 mod witness;
 mod writer;

@@ -10,6 +10,7 @@ pub mod exchange;
 mod folder;
 mod guard;
 mod hook;
+mod listed;
 mod looked;
 pub(crate) mod memory;
 mod notes;
@@ -20,6 +21,7 @@ mod sections;
 pub mod state;
 mod status;
 pub mod supervisor;
+mod taken;
 mod void;
 pub(crate) mod volumes;
 pub(crate) mod words;
@@ -28,13 +30,13 @@ use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
 use crate::metrics::Scraped;
 use crate::say::say;
-use crate::stats::{ANSWER, trouble};
 use crate::systemd::notify;
 use crate::{descriptors, metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use config::{Config, Taken, VolumeConfig};
+use config::{Config, VolumeConfig};
 use entry::{Entry, Status};
 use folder::Folder;
+pub use listed::{Listed, ServedBy};
 use loligo_export::ListenAddr;
 use looked::Looked;
 use notes::{Notes, with_overrides};
@@ -45,7 +47,7 @@ use sd_notify::NotifyState;
 use sections::Sections;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use state::StateFile;
+use state::{State, StateFile};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -53,7 +55,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use volumes::{Known, Volumes};
+use taken::Taken;
+use volumes::Volumes;
 pub use words::not_toml;
 
 /// The name of the daemon's own socket among those of volumes.
@@ -115,22 +118,33 @@ pub(crate) fn state_dir(config: &Config) -> Result<PathBuf> {
     }
 }
 
-/// The configuration in `path` with what was set by command, as the daemon would serve it.
+/// A file as a daemon would serve it.
+#[derive(Debug)]
+pub struct Shown {
+    /// What counts, with what was set by command.
+    pub config: Config,
+    /// Sections that are not right, each with its name and what is wrong with it.
+    pub wrong: Vec<String>,
+}
+
+/// The configuration in `path` with what was set by command, as the daemon would serve it that keeps its state in `state`; by
+/// default where one would that is started by that file.
 ///
 /// # Errors
-/// What is wrong with it, or with what is remembered.
-pub fn show(path: &Path) -> Result<Config> {
-    let mut config = Config::load(path)?;
-    let dir = state_dir(&config)?;
-    if !dir.exists() {
-        return Ok(config);
+/// Where it cannot be read as a whole, or what is remembered cannot be.
+pub fn show(path: &Path, state: Option<&Path>) -> Result<Shown> {
+    let mut sections = Sections::load(path)?;
+    let dir = state.map_or_else(|| state_dir(&sections.right), |dir| Ok(dir.to_owned()))?;
+    let state = if dir.exists() { StateFile::at(&dir)?.load()? } else { State::default() };
+    let made = sections.beside_made(&state);
+    let Sections { right: mut config, wrong } = sections;
+    config.volumes.extend(made);
+    for (name, volume) in &mut config.volumes {
+        let remembered = state.volumes.get(name).cloned().unwrap_or_default();
+        *volume = with_overrides(volume, &remembered);
     }
-    let state = StateFile::at(&dir)?.load()?;
-    for (name, remembered) in state.volumes {
-        let Some(defined) = config.volumes.get(&name).cloned().or(remembered.made.clone()) else { continue };
-        config.volumes.insert(name, with_overrides(&defined, &remembered));
-    }
-    Ok(config)
+    let wrong = wrong.iter().map(|(name, fault)| format!("[volume.{name}]: {}", fault.why));
+    Ok(Shown { config, wrong: wrong.collect() })
 }
 
 /// Serves until SIGTERM or SIGINT; SIGHUP reads the file again.
@@ -172,7 +186,8 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         owed: Mutex::default(),
     });
     let daemon = Arc::new(Daemon {
-        config_path: options.config.clone(),
+        // Whoever asks for it may be in another folder.
+        config_path: std::path::absolute(&options.config)?,
         state_dir,
         started: Instant::now(),
         control: control.clone(),
@@ -290,48 +305,6 @@ fn has_begun(status: &Status, is_boot: bool, since: Duration) -> bool {
     }
 }
 
-/// A volume in a list; `GET /v1/volumes`.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
-pub struct Listed {
-    /// Its name.
-    pub name: String,
-    /// How it is.
-    pub status: Status,
-    /// It is in the file, and not made by command.
-    pub from_file: bool,
-    /// It is being stopped, and is no volume any more once that is over.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaving: bool,
-    /// What it said last; while it starts or stops, and if it said anything.
-    #[serde(default)]
-    pub says: Option<String>,
-    /// What it is from its next start on, with what was set by command.
-    pub definition: VolumeConfig,
-    /// The mode in force; while it is served with a cache.
-    #[serde(default)]
-    pub mode: Option<String>,
-    /// The mode from its next start on, which may be its profile's; if it has a cache then.
-    #[serde(default)]
-    pub next_mode: Option<String>,
-    /// Bytes exported; while it is served.
-    pub size: Option<u64>,
-    /// Bytes that the core does not have yet; while it is served.
-    pub dirty_bytes: Option<u64>,
-    /// What its cache holds that its core lacks; while it is not served, and if that is so or not known.
-    #[serde(default)]
-    pub lacks: Option<String>,
-    /// What is wrong with its devices; while it is served, and if anything is.
-    #[serde(default)]
-    pub trouble: Option<String>,
-}
-
-impl Listed {
-    /// More than its state in a word, where there is more to say.
-    pub fn why(&self) -> Option<&str> {
-        self.status.why().or(self.says.as_deref())
-    }
-}
-
 impl Daemon {
     fn entries(&self) -> Vec<Arc<Entry>> {
         self.volumes.all().into_iter().map(|known| known.entry).collect()
@@ -391,42 +364,6 @@ impl Daemon {
         }
         let parts: Vec<String> = by_word.iter().map(|(word, n)| format!("{n} {word}")).collect();
         if parts.is_empty() { "no volumes".to_owned() } else { parts.join(", ") }
-    }
-
-    /// All volumes.
-    pub(crate) fn list(&self) -> Vec<Listed> {
-        self.volumes.all().iter().map(|known| self.listed(known)).collect()
-    }
-
-    /// One of them.
-    ///
-    /// # Errors
-    /// Where there is no such volume.
-    pub(crate) fn show(&self, name: &str) -> Result<Listed> {
-        Ok(self.listed(&self.volumes.find(name)?))
-    }
-
-    fn listed(&self, known: &Known) -> Listed {
-        let entry = &known.entry;
-        let app = entry.app();
-        let says = app.as_ref().and_then(|app| app.handle.snapshots_within(ANSWER));
-        let mode = says.iter().flatten().next().and_then(|s| s.mode);
-        let remembered = self.memory.of(&entry.name);
-        let definition = with_overrides(&entry.config(), &remembered);
-        Listed {
-            name: entry.name.clone(),
-            status: entry.status(),
-            from_file: known.from_file,
-            leaving: known.leaving,
-            says: entry.says(),
-            mode: mode.map(|mode| mode.name().to_owned()),
-            next_mode: definition.mode_to_be(),
-            definition,
-            size: app.as_ref().map(|a| a.info().size),
-            dirty_bytes: says.as_ref().map(|all| all.iter().map(|s| s.stats.dirty_bytes).sum()),
-            lacks: remembered.cache.filter(|_| app.is_none()).and_then(|last| last.lost()),
-            trouble: app.as_deref().and_then(|app| trouble(app, says.as_deref())),
-        }
     }
 
     /// Refuses `volume` where it is wrong, or has what another has that `counts`, by the devices that were `looked` at.

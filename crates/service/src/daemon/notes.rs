@@ -7,7 +7,7 @@ use super::memory::{Begins, Memory};
 use super::pen::{InHand, Limit, Pen};
 use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::volumes::Volumes;
-use super::{belongs, lock, pools, void};
+use super::{belongs, lock, pools, taken, void};
 use crate::absent::Absent;
 use crate::app::{App, Change};
 use crate::outcome::{Ended, Outcome};
@@ -180,7 +180,7 @@ impl Notes {
             let other = &known.entry.name;
             let shared = known.entry.used().and_then(|(used, looked)| {
                 let used = with_overrides(&used, &self.of(other));
-                config::shared((name, volume, &own), (other, &used, &looked))
+                taken::shared((name, volume, &own), (other, &used, &looked))
             });
             if let Some(shared) = shared.filter(|_| other != name) {
                 let why = format!("{shared}. '{other}' is being stopped, and this one starts once it has");

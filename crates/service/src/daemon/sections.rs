@@ -1,7 +1,10 @@
 //! The daemon's file by its sections: what is wrong with one of them concerns its volume alone.
 
-use super::config::{Config, DaemonConfig, Taken, VolumeConfig, read, things};
+use super::config::{Config, DaemonConfig, VolumeConfig, read};
 use super::looked::Looked;
+use super::notes::with_overrides;
+use super::state::State;
+use super::taken::{Taken, readable_things, things};
 use super::words::not_toml;
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
@@ -56,21 +59,22 @@ impl Sections {
                 volume.begin_in(dir);
                 volume
             });
-            match volume.map(|volume| (things(&name, &volume), volume)) {
-                Ok((Ok(things), volume)) => {
-                    for thing in things {
-                        owners.entry(thing).or_default().push(name.clone());
-                    }
-                    sections.right.volumes.insert(name, volume);
-                }
-                Ok((Err(why), readable)) => {
-                    sections.wrong.insert(name, Fault { readable, why: format!("{why:#}") });
-                }
+            let (volume, fault) = match volume.map(|volume| (things(&name, &volume), volume)) {
+                Ok((Ok(_), volume)) => (volume, None),
+                Ok((Err(why), volume)) => (volume, Some(format!("{why:#}"))),
                 Err(why) => {
-                    let mut readable = readable(&table);
-                    readable.begin_in(dir);
-                    sections.wrong.insert(name, Fault { readable, why: not_toml(&why) });
+                    let mut volume = readable(&table);
+                    volume.begin_in(dir);
+                    (volume, Some(not_toml(&why)))
                 }
+            };
+            // Also of one that is wrong anyway: with its mend it is served, and may be the one that is meant.
+            for thing in readable_things(&volume) {
+                owners.entry(thing).or_default().push(name.clone());
+            }
+            match fault {
+                None => drop(sections.right.volumes.insert(name, volume)),
+                Some(why) => drop(sections.wrong.insert(name, Fault { readable: volume, why })),
             }
         }
         // Nobody can tell which of them is meant.
@@ -98,9 +102,10 @@ impl Sections {
 
     /// Takes those for wrong that have a device of another one, by whatever name. This asks the file systems that they lie on.
     pub(super) fn be_distinct(&mut self) {
-        let all = self.right.volumes.clone();
+        let mut all = self.right.volumes.clone();
+        all.extend(self.wrong.iter().map(|(name, fault)| (name.clone(), fault.readable.clone())));
         let looked = Looked::at(all.values());
-        for (name, volume) in &all {
+        for (name, volume) in &self.right.volumes.clone() {
             let mut others = Taken::default();
             for (other, of) in all.iter().filter(|(other, _)| *other != name) {
                 // What is wrong with another is that one's.
@@ -129,6 +134,21 @@ impl Sections {
                 self.refuse(name, format!("{why:#}"));
             }
         }
+    }
+}
+
+impl Sections {
+    /// Has these yield to the volumes that were made by command, as `state` has it; and these as they were made. By their
+    /// words: a file system that hangs is to hold up nobody's start but of who lies on it.
+    pub(super) fn beside_made(&mut self, state: &State) -> BTreeMap<String, VolumeConfig> {
+        let alone = state.volumes.iter().filter(|(name, _)| !self.has(name));
+        let made = alone.filter_map(|(name, r)| Some((name.clone(), r.made.clone()?)));
+        let made: BTreeMap<String, VolumeConfig> = made.collect();
+        let effective = |(name, volume): (&String, &VolumeConfig)| {
+            (name.clone(), with_overrides(volume, &state.volumes[name]))
+        };
+        self.yield_to(&made.iter().map(effective).collect(), None);
+        made
     }
 }
 
@@ -181,6 +201,18 @@ mod tests {
         assert_eq!(of.wrong.keys().collect::<Vec<_>>(), ["a", "b"]);
         assert!(of.wrong["a"].why.contains("core /dir/x is that of volume 'b' too"), "{of:?}");
         assert_eq!(of.right.volumes.keys().collect::<Vec<_>>(), ["c"]);
+    }
+
+    #[test]
+    fn what_a_wrong_section_has_is_nobody_elses() {
+        for more in ["mode = \"wb\"", "cahce = \"z\"", "shards = \"many\""] {
+            let of = parsed(&format!("[volume.b]\ncore = \"x\"\n{more}\nlisten = [\"unix:/b\"]"));
+            assert_eq!(of.wrong.keys().collect::<Vec<_>>(), ["a", "b"], "{more}");
+            assert!(of.wrong["a"].why.contains("that of volume 'b' too"), "{of:?}");
+            assert!(!of.wrong["b"].why.contains("'a'"), "its own error is what is to be mended: {of:?}");
+        }
+        let of = parsed("[volume.b]\ncore = \"y\"\nmode = \"wb\"\nlisten = [\"unix:/a\", \"nonsense\"]");
+        assert!(of.wrong["a"].why.contains("listen unix:/a is that of volume 'b' too"), "{of:?}");
     }
 
     #[test]

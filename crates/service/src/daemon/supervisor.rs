@@ -25,7 +25,8 @@ const LEAVES: Duration = Duration::from_secs(5);
 pub struct Reloaded {
     /// What was done, in lines.
     pub done: Vec<String>,
-    /// Sections that are not right, or not served, each with its reason: their volumes are as they were, or refused.
+    /// Sections that are not right, or not served, and files for TLS that cannot be used, each with its reason: their volumes are as
+    /// they were, or refused.
     pub refused: Vec<String>,
 }
 
@@ -64,11 +65,8 @@ impl Daemon {
     pub(super) fn begin(&self, sections: &Sections) -> Result<()> {
         let turn = self.volumes.turn();
         let state = lock(&self.memory.state).clone();
-        let made = state.volumes.iter().filter(|(name, _)| !sections.has(name));
-        let made = made.filter_map(|(name, r)| Some((name.clone(), with_overrides(r.made.as_ref()?, r))));
         let mut sections = sections.clone();
-        // By their words: a file system that hangs is to hold up nobody's start but of who lies on it.
-        sections.yield_to(&made.collect(), None);
+        sections.beside_made(&state);
         for (name, volume) in &sections.right.volumes {
             self.add(&turn, name, volume.clone(), true)?;
         }
@@ -358,7 +356,9 @@ impl Daemon {
         for entry in self.entries() {
             match (&entry.name, entry.app().map(|app| app.renew_tls())) {
                 (name, Some(Ok(true))) => done.push(format!("{name}: its files for TLS are read again")),
-                (name, Some(Err(why))) => done.push(format!("{name}: TLS goes on with what it had: {why}")),
+                (name, Some(Err(why))) => {
+                    wrong.push(format!("{name}: its TLS goes on with what it had: {why}"));
+                }
                 (_, Some(Ok(false)) | None) => {}
             }
         }

@@ -133,7 +133,7 @@ impl Volume {
     }
 
     fn detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<String, Trouble> {
-        ensure_exchangeable(self)?;
+        ensure_exchangeable(self).or_refused()?;
         let Some(held) = &self.left.held else {
             return Err(Ended::refused("this volume is served bare: it has no cache to detach").into());
         };
