@@ -1,9 +1,13 @@
 //! An RBD image as the core of a volume: taken before the cache is opened, kept while it is served, and given back, or left
 //! with its lock as a witness.
 
+mod held;
 mod start_io;
 
+pub(crate) use held::Held;
 pub(crate) use start_io::StartIo;
+
+use held::Unserved;
 
 use crate::absent::Absent;
 use crate::cache::{self, CutOff};
@@ -17,6 +21,7 @@ use loligo_cache::api::Control;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock, WITNESS};
 use loligo_cache::units::BLOCK;
+use loligo_ceph::Attached;
 use loligo_ceph::cut::{self, Waited};
 use loligo_ceph::keeper::{Clients, Keeper, Report};
 use loligo_ceph::lease::Poller;
@@ -24,7 +29,6 @@ use loligo_ceph::mark::Mark;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::take::{self, Destage, Taken, Wish};
 use loligo_ceph::witness::{Loss, Witness};
-use loligo_ceph::{Attached, CephError, Notice};
 use loligo_shard::{Ask, Handle, Said};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -68,89 +72,6 @@ const LONGEST: u32 = 3600;
 /// The superblock of a cache in use, shared by whoever must write it down.
 pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
 
-/// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
-#[derive(Debug)]
-pub(crate) struct Held {
-    image: Option<Arc<Attached>>,
-    notices: Option<Receiver<Notice>>,
-    /// It is asked from the beginning whether the image is still ours, while the cache is being opened as well.
-    poller: Option<Poller>,
-    pub(crate) may_be_dirty: bool,
-    /// The image's metadata names this cache.
-    marked: bool,
-    /// What the cache holds is void: its superblock is not written any more.
-    void: Arc<AtomicBool>,
-}
-
-impl Held {
-    pub(crate) fn image(&self) -> &Arc<Attached> {
-        self.image.as_ref().expect("only the end takes it")
-    }
-
-    /// Whether others must not have it before this client is refused by the cluster: it has what the image lacks, or something
-    /// that it sent may still be carried out.
-    fn keeps_lock(&self, image: &Attached) -> bool {
-        self.may_be_dirty || image.is_lost() || image.is_being_cut()
-    }
-
-    /// Ends the attach. Without dirty data the lock is given back; with it the lock stays as that of a dead client. What is given is
-    /// for the cache to keep: it shows at the next start that nobody has written to the image.
-    pub(crate) fn give_back(mut self) -> Result<Option<String>> {
-        let Some(image) = self.image.take() else { return Ok(None) };
-        // A lock that is given back looks like one that was taken away.
-        self.poller = None;
-        if self.keeps_lock(&image) {
-            return Ok(retire(image).as_ref().map(encode));
-        }
-        let witness = image.witness();
-        let Some(left_at) = detach(image, self.marked) else {
-            say!(
-                "warning: the cluster does not answer, so that the image may keep this client's lock: nothing is lost. A start of \
-                 the same daemon or with the same cache takes it back; any other needs --steal"
-            );
-            return Ok(None);
-        };
-        let left_at =
-            left_at.context("the image's metadata still names this cache; the next attach mends that")?;
-        Ok(Some(encode(&Witness { left_at, ..witness })))
-    }
-}
-
-/// Closes an image whose cache has dirty data. How the image was left, if that is known.
-fn retire(image: Arc<Attached>) -> Option<Witness> {
-    ends(image, Attached::retire)?
-}
-
-/// Closes an image.
-fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, CephError>> {
-    ends(image, move |image| image.detach(marked))
-}
-
-/// Ends an attach by `close`; nothing: the cluster does not answer. It is not waited for: what it holds of this client goes with
-/// the process, and the client says nothing more.
-fn ends<T: Send + 'static>(
-    image: Arc<Attached>,
-    close: impl FnOnce(Arc<Attached>) -> T + Send + 'static,
-) -> Option<T> {
-    let left = Arc::downgrade(&image);
-    let ended = Waited::begin(move || close(image)).ok()?.within(PATIENCE).ok()?;
-    if let (None, Some(left)) = (&ended, left.upgrade()) {
-        left.give_up();
-    }
-    ended
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.poller = None;
-        match self.image.take() {
-            Some(image) if self.keeps_lock(&image) => drop(retire(image)),
-            Some(image) => drop(detach(image, self.marked)),
-            None => {}
-        }
-    }
-}
-
 /// Ends the process with `code`, where clients of Ceph are left in it: an orderly exit would take their libraries' data from
 /// threads that still run.
 pub fn end(code: ExitCode) -> ExitCode {
@@ -191,7 +112,9 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
     signals.passes()?;
     let cache = o.cache.as_ref().map(|c| cache_side(o, c, found.as_ref()));
     let may_be_dirty = cache.as_ref().is_some_and(|c| c.dirty);
-    let mut stored = found.zip(place.as_ref().map(|p| p.file.clone()));
+    let file = place.as_ref().map(|p| p.file.clone());
+    let unserved = found.as_ref().map(|sb| sb.uuid).zip(file.clone());
+    let mut stored = found.zip(file);
     let mut remember = |witness: &Witness| -> Result<(), String> {
         let Some((sb, file)) = &mut stored else { return Ok(()) };
         sb.witness = encode(witness);
@@ -236,6 +159,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
         may_be_dirty,
         marked: false,
         void: Arc::default(),
+        unserved: unserved.map(|(uuid, file)| Unserved { file, uuid, suspect: changed }),
     };
     held.poller = Some(Poller::start(image)?);
     Ok((core, held))

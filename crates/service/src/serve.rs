@@ -345,6 +345,9 @@ impl Volume {
         if let Err(why) = begun.begin(&of, &mut core, (&traits, threads), through) {
             return Err(begun.take_back(why, &of, &mut core, image.as_mut()));
         }
+        if let Some(image) = &mut image {
+            image.is_served();
+        }
         // What is noted from here on is to be there.
         if let Some(made) = made {
             made.keep();

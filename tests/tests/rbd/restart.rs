@@ -134,6 +134,33 @@ fn dirty_data_is_refused_where_somebody_else_had_the_image_and_force_names_what_
 }
 
 #[test]
+fn what_a_cache_has_clean_counts_after_a_start_that_came_to_nothing() {
+    let Some((cluster, _shared)) = shared("a clean cache and a refused start") else { return };
+    let image = Image::new(cluster, "refused");
+    let here = image.site("here");
+    let shadow = fresh();
+    let server = here.serve(&["--flush-on-stop"]);
+    let writer = Writer::start(&here.socket(), &shadow, 14, BLOCKS);
+    writer.goes_on(2000);
+    assert_eq!(writer.stop(), End::Done);
+    read_back(&here, &shadow);
+    server.stop().expect("a clean stop");
+    if std::path::Path::new("/dev/ublk-control").exists() {
+        println!("SKIP: this kernel has ublk, whose absence refuses a start late");
+        return;
+    }
+    // The image is taken by then, and its mark is set.
+    let words = here.refused(&here.core(), &["--listen", "ublk:none"]);
+    assert!(words.contains("ublk"), "{words}");
+    let server = here.serve(&["--flush-on-stop"]);
+    read_back(&here, &shadow);
+    assert!(!server.words().contains("dropped"), "{}", server.words());
+    let stats = here.stats();
+    assert!(stats["read_hits"].as_u64() > Some(0), "nothing was cached: {stats}");
+    server.stop().expect("a clean stop");
+}
+
+#[test]
 fn what_a_cache_has_clean_is_not_believed_after_others_wrote_to_the_image() {
     let Some((cluster, _shared)) = shared("a clean cache and a changed image") else { return };
     let image = Image::new(cluster, "moved");

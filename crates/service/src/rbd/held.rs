@@ -1,0 +1,134 @@
+//! A taken image from the start of its volume to the end: given back then, or left with its lock as a witness.
+
+use super::{PATIENCE, encode};
+use crate::say::say;
+use anyhow::{Context, Result};
+use loligo_block::CacheDevice;
+use loligo_cache::superblock::Superblock;
+use loligo_ceph::cut::Waited;
+use loligo_ceph::lease::Poller;
+use loligo_ceph::witness::Witness;
+use loligo_ceph::{Attached, CephError, Notice};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Receiver;
+
+/// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(super) image: Option<Arc<Attached>>,
+    pub(super) notices: Option<Receiver<Notice>>,
+    /// It is asked from the beginning whether the image is still ours, while the cache is being opened as well.
+    pub(super) poller: Option<Poller>,
+    pub(crate) may_be_dirty: bool,
+    /// The image's metadata names this cache.
+    pub(super) marked: bool,
+    /// What the cache holds is void: its superblock is not written any more.
+    pub(super) void: Arc<AtomicBool>,
+    /// The cache, until the image is served through it.
+    pub(super) unserved: Option<Unserved>,
+}
+
+/// A cache through which nobody was served yet, as it was found.
+#[derive(Debug)]
+pub(super) struct Unserved {
+    pub(super) file: CacheDevice,
+    pub(super) uuid: [u8; 16],
+    /// Others may have written to the image since it was attached.
+    pub(super) suspect: bool,
+}
+
+impl Unserved {
+    /// Says in it how its image was left: what it has clean still counts then. One that was made anew, or is not known to be clean,
+    /// is left as it is.
+    fn note_left(&self, witness: Witness) -> Result<()> {
+        let mut device = self.file.sync_io();
+        let mut stored = Superblock::load(&mut device)?;
+        if stored.uuid == self.uuid && stored.clean && stored.dirty_blocks == 0 {
+            stored.witness = encode(&Witness { suspect: self.suspect, ..witness });
+            stored.store(&mut device)?;
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    pub(crate) fn image(&self) -> &Arc<Attached> {
+        self.image.as_ref().expect("only the end takes it")
+    }
+
+    /// It is served: from here on the cache is for the stop to close.
+    pub(crate) fn is_served(&mut self) {
+        self.unserved = None;
+    }
+
+    /// Whether others must not have it before this client is refused by the cluster: it has what the image lacks, or something
+    /// that it sent may still be carried out.
+    fn keeps_lock(&self, image: &Attached) -> bool {
+        self.may_be_dirty || image.is_lost() || image.is_being_cut()
+    }
+
+    /// Ends the attach. Without dirty data the lock is given back; with it the lock stays as that of a dead client. What is given is
+    /// for the cache to keep: it shows at the next start that nobody has written to the image.
+    pub(crate) fn give_back(mut self) -> Result<Option<String>> {
+        let Some(image) = self.image.take() else { return Ok(None) };
+        // A lock that is given back looks like one that was taken away.
+        self.poller = None;
+        if self.keeps_lock(&image) {
+            return Ok(retire(image).as_ref().map(encode));
+        }
+        let witness = image.witness();
+        let Some(left_at) = detach(image, self.marked) else {
+            say!(
+                "warning: the cluster does not answer, so that the image may keep this client's lock: nothing is lost. A start of \
+                 the same daemon or with the same cache takes it back; any other needs --steal"
+            );
+            return Ok(None);
+        };
+        let left_at =
+            left_at.context("the image's metadata still names this cache; the next attach mends that")?;
+        Ok(Some(encode(&Witness { left_at, ..witness })))
+    }
+}
+
+/// Closes an image whose cache has dirty data. How the image was left, if that is known.
+fn retire(image: Arc<Attached>) -> Option<Witness> {
+    ends(image, Attached::retire)?
+}
+
+/// Closes an image.
+fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, CephError>> {
+    ends(image, move |image| image.detach(marked))
+}
+
+/// Ends an attach by `close`; nothing: the cluster does not answer. It is not waited for: what it holds of this client goes with
+/// the process, and the client says nothing more.
+fn ends<T: Send + 'static>(
+    image: Arc<Attached>,
+    close: impl FnOnce(Arc<Attached>) -> T + Send + 'static,
+) -> Option<T> {
+    let left = Arc::downgrade(&image);
+    let ended = Waited::begin(move || close(image)).ok()?.within(PATIENCE).ok()?;
+    if let (None, Some(left)) = (&ended, left.upgrade()) {
+        left.give_up();
+    }
+    ended
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.poller = None;
+        match self.image.take() {
+            Some(image) if self.keeps_lock(&image) => drop(retire(image)),
+            Some(image) => {
+                let (witness, left) = (image.witness(), detach(image, self.marked));
+                if let (Some(Ok(left_at @ Some(_))), Some(cache)) = (left, self.unserved.take())
+                    && let Err(why) = cache.note_left(Witness { left_at, ..witness })
+                {
+                    say!("warning: what the cache has clean is dropped by the next start: {why:#}");
+                }
+            }
+            None => {}
+        }
+    }
+}
