@@ -81,12 +81,16 @@ pub struct World<E> {
     pub trace: Trace,
     /// A fault that the engine was told of has fired in this life: errors are in order.
     pub broken: bool,
+    /// The same of the core, which goes on where the cache is done without.
+    pub core_broken: bool,
     /// When a silent fault last fired.
     pub silent: Option<Nanos>,
     /// When a loud one first did since the last start: nothing settles from then on.
     pub loud: Option<Nanos>,
     /// Blocks let loose by silent faults since the last start.
     pub loose: Vec<u32>,
+    /// Blocks whose clean version on the cache has rotted, if it is still there.
+    pub rotten: BTreeSet<u32>,
     /// A silent fault has fired in this run.
     pub lied: bool,
     /// A stop was asked for, or the core was taken: refusals are in order.
@@ -148,6 +152,8 @@ impl<E: Engine> World<E> {
             marks: Marks::default(),
             trace: Trace::from_env(),
             broken: false,
+            core_broken: false,
+            rotten: BTreeSet::new(),
             silent: None,
             loud: None,
             loose: Vec::new(),
@@ -286,7 +292,7 @@ impl<E: Engine> World<E> {
     pub fn heal(&mut self) {
         self.cache.heal();
         self.core.heal();
-        self.broken = false;
+        (self.broken, self.core_broken) = (false, false);
         (self.silent, self.loud) = (None, None);
         self.loose.clear();
     }

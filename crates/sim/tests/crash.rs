@@ -9,16 +9,19 @@ const SEEDS: u64 = 2_000;
 /// Seeds beyond the default ones that found something: a write that waited for ever for room behind a core that was gone; a
 /// version that was lost with the power and kept for an error that passed; a flush that held although a clean record was lost
 /// with the cache; a superblock that was torn beside a rotten copy of it.
-const FOUND: [u64; 9] = [
+const FOUND: [u64; 12] = [
     25_624,
     3_001_029,
     3_007_472,
     2_539_595_704,
+    2_777_165_157,
     6_336_591_766,
     6_540_456_451,
     6_595_889_551,
     6_802_887_086,
+    7_095_889_826,
     10_779_990_768,
+    11_454_208_833,
 ];
 
 /// What the default seeds must reach, for the claim to mean anything.

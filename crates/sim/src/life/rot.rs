@@ -39,6 +39,7 @@ impl<E: Engine> Run<E> {
         if !clean || self.w.core.has_bad() || !self.w.is_renewed() {
             self.w.let_loose(&hit);
         }
+        self.w.rotten.extend(hit);
         if self.rng.chance(2, 3) {
             self.verify()?;
         }

@@ -28,6 +28,9 @@ impl<E: Engine> World<E> {
             self.once_bad.extend(self.core.bad_in(block, 8).map(|s| s as u32));
             let first = block as u32;
             self.keep_no_more(first..first + 8);
+            if self.rotten.contains(&first) {
+                self.let_loose(&[first]);
+            }
             self.doubt_reads();
         }
     }

@@ -10,7 +10,9 @@ impl<E: Engine> World<E> {
     pub(super) fn take_fired(&mut self) {
         let cache = self.cache.fired();
         let of_no_matter = cache.len() * usize::from(self.alone);
-        let fired: Vec<_> = cache.into_iter().chain(self.core.fired()).skip(of_no_matter).collect();
+        let core = self.core.fired();
+        self.core_broken |= core.iter().any(|f| f.kind.is_loud());
+        let fired: Vec<_> = cache.into_iter().chain(core).skip(of_no_matter).collect();
         for f in fired {
             self.trace.say(|| format!("fault {:?} at {}", f.kind, f.offset));
             self.marks.hit(match f.kind {

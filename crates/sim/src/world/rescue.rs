@@ -95,7 +95,7 @@ impl<E: Engine> World<E> {
                 if !refused {
                     self.marks.hit("the core went on alone");
                     self.alone = true;
-                    self.broken = false;
+                    self.broken = self.core_broken;
                 }
                 self.over();
             }

@@ -100,8 +100,10 @@ impl<E: Engine> World<E> {
     /// Looks at what failed writes have spoiled.
     pub(super) fn note_spoiled(&mut self) {
         let spoiled = self.core.spoiled();
+        // What is under way to a core that is not ours any more spoils somebody else's.
+        let is_ours = |e: &E| (0..e.shards()).all(|shard| !e.is_lost(shard));
         for sector in spoiled.iter().map(|s| *s as u32) {
-            if self.engine.as_ref().is_some_and(|e| e.has_sector(sector)) {
+            if self.engine.as_ref().is_some_and(|e| is_ours(e) && e.has_sector(sector)) {
                 self.marks.hit("spoiled beneath the cache");
                 self.worn.kept.insert(sector, self.now);
             } else {
