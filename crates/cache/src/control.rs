@@ -98,7 +98,8 @@ impl Core {
             return self.start_checkpoint(fx);
         }
         self.stopping = None;
+        let salvaged = self.cannot_salvage().filter(|_| self.lost.is_none());
         self.poisoned = Some("stopped".into());
-        fx.push(Effect::Controlled(id, Ok(())));
+        fx.push(Effect::Controlled(id, salvaged.map_or(Ok(()), Err)));
     }
 }

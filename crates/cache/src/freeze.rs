@@ -79,10 +79,23 @@ impl Freeze {
     /// A version of the moment in `window`, which the core was believed to have, is to go there (again).
     pub(crate) fn one_more(&mut self, window: u32, slot: u32) {
         // Its slot may have been another version's meanwhile, and was made free again.
-        self.fresh[slot as usize / 64] &= !(1 << (slot % 64));
+        self.moved(slot);
         self.pinned += 1;
         self.left += 1;
         self.later(window);
+    }
+
+    /// A pinned version is in `slot` from now on.
+    pub(crate) fn moved(&mut self, slot: u32) {
+        self.fresh[slot as usize / 64] &= !(1 << (slot % 64));
+    }
+
+    /// What is valid of these sectors of the version of `block` that is pinned beneath the newest goes to the core too; which
+    /// sectors that has.
+    pub(crate) fn pin_more(&mut self, block: u32, mask: u8) -> Option<u8> {
+        let pin = self.pins.get_mut(&block)?;
+        pin.meta.dirty |= pin.meta.valid & mask;
+        Some(pin.meta.valid)
     }
 
     /// Slots held by versions that are not the newest.
@@ -258,7 +271,13 @@ impl Core {
     /// Answers the freeze once the core holds its moment and there is room for what comes until the thaw.
     pub(crate) fn freeze_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let waiting = self.freeze.as_ref().is_some_and(|f| f.id.is_some() && f.left == 0);
-        if !waiting || self.destage.uses_core() || self.has_doubts() {
+        if !waiting || self.destage.uses_core() {
+            return;
+        }
+        if let Some(why) = self.cannot_salvage() {
+            return self.end_freeze(now, &why, fx);
+        }
+        if self.destage.has_doubts() {
             return;
         }
         let room = (self.inflow.rate(now) * ROOM_SECONDS).min(u64::from(self.slots.count() / 2)) as u32;

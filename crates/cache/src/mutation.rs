@@ -362,13 +362,14 @@ impl Core {
         for block in first..=last {
             match self.index.get(block) {
                 Some(meta) => {
-                    dirty |= meta.dirty != 0 || self.destage.any_doubted(block, block);
+                    dirty |= meta.dirty != 0;
                     replaces &= meta.dirty != 0;
                     whole &= (meta.valid | self.mutation(key).mask(block)) == meta.valid;
                 }
                 None => (cached, whole, replaces) = (false, false, false),
             }
         }
+        dirty |= self.destage.any_doubted(first, last);
         let m = self.mutation(key);
         // One that comes here again after a thaw, or because of a freeze, is known already.
         let new = m.stage == Stage::Locking;

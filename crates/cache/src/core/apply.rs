@@ -5,6 +5,7 @@ use crate::api::Nanos;
 use crate::bug::{Bug, planted};
 use crate::index::Meta;
 use crate::record::Record;
+use crate::units::WINDOW_BLOCKS;
 
 impl Core {
     /// One record takes effect.
@@ -18,9 +19,11 @@ impl Core {
                     return self.doubt_noted(seq, local, Meta { slot, crc, valid, dirty });
                 }
                 self.hidden.remove(&local);
-                if self.filling.get(&local) == Some(&slot) {
+                let filled = self.filling.get(&local) == Some(&slot);
+                let salvaged = filled && dirty != 0;
+                if filled {
                     self.filling.remove(&local);
-                    if self.locks.is_locked(local) {
+                    if dirty == 0 && self.locks.is_locked(local) {
                         self.hidden.insert(local);
                     }
                 }
@@ -28,9 +31,12 @@ impl Core {
                 if dirty != 0 {
                     self.recent.note(local, seq);
                 }
-                let pinned = self.pinned_newest(local);
+                let pinned = if salvaged { None } else { self.pinned_or_held(local, dirty) };
+                let before = self.index.get(local).filter(|_| salvaged);
                 let old = self.index.put(local, Meta { slot, crc, valid, dirty });
-                if let Some(freeze) = self.freeze.as_mut().filter(|_| dirty != 0) {
+                if salvaged {
+                    self.salvaged(local, slot, before);
+                } else if let Some(freeze) = self.freeze.as_mut().filter(|_| dirty != 0) {
                     freeze.note_fresh(slot);
                 }
                 match old {
@@ -97,6 +103,20 @@ impl Core {
                 self.reopen_if_wanted(now, region);
             }
         }
+    }
+
+    /// The newest version of `block`, if a freeze has it pinned, or has to from now on: a dirty one takes its place, and the core
+    /// may have nothing good of it, or is being written there.
+    fn pinned_or_held(&mut self, block: u32, dirty: u8) -> Option<Meta> {
+        let pinned = self.pinned_newest(block);
+        let doubted = self.destage.doubted(block);
+        let freeze = self.freeze.as_mut().filter(|f| dirty != 0 && !f.is_answered())?;
+        if let Some(meta) = pinned {
+            return Some(Meta { dirty: meta.dirty | meta.valid & doubted, ..meta });
+        }
+        let meta = self.index.get(block).filter(|m| m.dirty == 0 && self.destage.holds(block))?;
+        freeze.one_more(block / WINDOW_BLOCKS as u32, meta.slot);
+        Some(Meta { dirty: meta.valid, ..meta })
     }
 
     /// The newest version of `block`, if a freeze has it pinned.

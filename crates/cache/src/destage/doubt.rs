@@ -1,9 +1,9 @@
 //! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody knows. What was
 //! dirty stays so. What was clean, a filler or a block that was written again, becomes dirty: the cache has the only good
-//! copy, which is to stay until the core has taken it, whatever restarts.
+//! copy, which is to stay until the core has taken it, whatever restarts. What the cache does not have of it is salvaged.
 
 use super::Destage;
-use crate::api::Nanos;
+use crate::api::{Effect, Nanos};
 use crate::core::{Core, Task};
 use crate::index::Meta;
 use crate::journal::Action;
@@ -11,7 +11,17 @@ use crate::mutation::{Mutation, Stage};
 use crate::record::Record;
 use crate::room::Room;
 use crate::units::{BLOCK, WINDOW_BLOCKS, sector_mask};
+use loligo_block::Shared;
 use std::collections::BTreeSet;
+
+/// What is not known of a block.
+#[derive(Debug, Default)]
+pub(super) struct Doubt {
+    /// The sectors at whose place a write failed.
+    pub(super) mask: u8,
+    /// What was written there, where the cache may not have all of it.
+    pub(super) content: Option<Shared>,
+}
 
 impl Destage {
     /// Whether the core may have nothing good of any of the blocks, and the index does not say so yet.
@@ -26,30 +36,74 @@ impl Destage {
         }
     }
 
+    /// The sectors of `block` of which the core may have nothing good.
+    pub(crate) fn doubted(&self, block: u32) -> u8 {
+        self.doubts.get(&block).map_or(0, |d| d.mask)
+    }
+
+    /// Whether anything is doubted.
+    pub(crate) fn has_doubts(&self) -> bool {
+        !self.doubts.is_empty()
+    }
+
     /// Whether `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
     pub(crate) fn holds(&self, block: u32) -> bool {
         let window = || self.by_window.get(&(block / WINDOW_BLOCKS as u32));
-        self.doubts.contains_key(&block) || window().is_some_and(|key| self.jobs[*key].writes_filler(block))
+        self.doubts.contains_key(&block) || window().is_some_and(|key| self.jobs[*key].rewrites(block))
     }
 }
 
 impl Core {
     /// A write of the volume's bytes `from..to`, within a window, failed at the core.
-    pub(super) fn doubt(&mut self, from: u64, to: u64) {
-        if self.lost.is_some() || self.poisoned.is_some() {
-            return;
-        }
+    pub(super) fn doubt(&mut self, now: Nanos, from: u64, to: u64, fx: &mut Vec<Effect>) {
         for global in from / BLOCK..to.div_ceil(BLOCK) {
             let (block, mask) = (self.cfg.stripe.local(global), sector_mask(global, from, to));
-            if self.index.get(block).is_some_and(|m| m.valid & mask & !m.dirty != 0) {
-                *self.destage.doubts.entry(block).or_default() |= mask;
-            }
+            self.doubt_block(now, block, mask, None, fx);
         }
     }
 
-    /// Whether a doubt is to be noted that nothing stands in the way of.
+    /// A write of these sectors of `block` failed at the core; `content`: what they are of, where only the write had all of it.
+    pub(super) fn doubt_block(
+        &mut self,
+        now: Nanos,
+        block: u32,
+        mask: u8,
+        content: Option<Shared>,
+        fx: &mut Vec<Effect>,
+    ) {
+        if self.lost.is_some() || self.poisoned.is_some() {
+            return;
+        }
+        let newest = self.index.get(block);
+        let (valid, dirty) = newest.map_or((0, 0), |m| (m.valid, m.dirty));
+        let content = content.filter(|_| mask & !valid != 0);
+        if content.is_some() || mask & valid & !dirty != 0 {
+            let doubt = self.destage.doubts.entry(block).or_default();
+            doubt.mask |= mask;
+            doubt.content = content.or(doubt.content.take());
+        }
+        let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) else { return };
+        let held = match (freeze.pin_more(block, mask), newest) {
+            (Some(pinned), _) => pinned,
+            (None, Some(m)) if m.dirty != 0 && !freeze.is_pinned(&m) => 0,
+            _ => mask,
+        };
+        if mask & !held != 0 {
+            let why = "the core refuses a block of 4 KiB that was overwritten since: it cannot be brought to the moment";
+            self.end_freeze(now, why, fx);
+        }
+    }
+
+    /// Whether a doubt may be noted that nothing stands in the way of.
     pub(crate) fn has_doubts(&self) -> bool {
-        self.destage.doubts.keys().any(|b| self.is_settled(*b))
+        self.destage.has_doubts() && self.cannot_salvage().is_none()
+    }
+
+    /// Whether a record of `block` would meet nothing on its way, and nobody who has looked at the newest version.
+    pub(super) fn may_note(&self, block: u32) -> bool {
+        let global = self.cfg.stripe.global(block);
+        let speaks = |a: &Action| matches!(a, Action::Apply(record, _) if record.block() == Some(global));
+        self.is_settled(block) && !self.journal.actions().any(speaks)
     }
 
     /// Whether nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
@@ -63,7 +117,7 @@ impl Core {
     /// The core has taken these sectors of blocks, as they are in the newest versions.
     pub(super) fn lift_doubts(&mut self, taken: impl Iterator<Item = (u32, u8)>) {
         for (block, mask) in taken {
-            if self.destage.doubts.get(&block).is_some_and(|doubted| doubted & !mask == 0) {
+            if self.destage.doubts.get(&block).is_some_and(|d| d.mask & !mask == 0) {
                 self.destage.doubts.remove(&block);
             }
         }
@@ -71,8 +125,8 @@ impl Core {
 
     /// Notes in the journal that what is doubted is dirty. A block that changes meanwhile is looked at once it has: the record
     /// must not bring an older version back.
-    pub(super) fn note_doubts(&mut self, now: Nanos) {
-        if self.destage.doubts.is_empty() {
+    pub(super) fn note_doubts(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if !self.destage.has_doubts() {
             return;
         }
         let record_of = |a: &Action| match a {
@@ -80,16 +134,21 @@ impl Core {
             _ => None,
         };
         let on_its_way: BTreeSet<u64> = self.journal.actions().filter_map(record_of).collect();
-        let doubts: Vec<(u32, u8)> =
-            self.destage.doubts.iter().map(|(block, mask)| (*block, *mask)).collect();
-        for (block, mask) in doubts {
+        let doubts: Vec<(u32, u8, bool)> =
+            self.destage.doubts.iter().map(|(block, d)| (*block, d.mask, d.content.is_some())).collect();
+        for (block, mask, has_content) in doubts {
             let global = self.cfg.stripe.global(block);
             // Whoever looked before the record had effect puts a version there that is as clean as it was: looked at again.
             if on_its_way.contains(&global) || !self.is_settled(block) {
                 continue;
             }
+            let newest = self.index.get(block);
+            if has_content && mask & !newest.map_or(0, |m| m.valid) != 0 {
+                self.salvage(now, block, newest, fx);
+                continue;
+            }
             let clean = |m: &Meta| m.valid & mask & !m.dirty != 0;
-            let Some(meta) = self.index.get(block).filter(clean) else {
+            let Some(meta) = newest.filter(clean) else {
                 self.destage.doubts.remove(&block);
                 continue;
             };

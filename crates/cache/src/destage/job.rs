@@ -16,6 +16,7 @@ use crate::tag::Who;
 use crate::units::{ALL, BLOCK, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use reading::READS;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// One part in so many of a window's dirty blocks is much of it.
@@ -28,6 +29,9 @@ const BRIDGE: u32 = 32;
 /// Marks, beside a number, a tag's operation as a core write, and as the core read of a merge.
 const WRITE: u32 = 1 << 22;
 const MERGE: u32 = 1 << 21;
+/// The same for the read of a dirty version that is to be put together with what the core did not take: its block stands in place of
+/// a job's key.
+pub(super) const DOUBT: u32 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -39,6 +43,8 @@ enum State {
     Merging,
     /// Writes are out or wait for their turn.
     Writing,
+    /// What the core did not take of a merge is read, to see whether it still holds that.
+    Comparing,
     /// For the core's flush.
     Flushing,
     /// Clean records are in the journal's hands.
@@ -126,6 +132,10 @@ pub(crate) struct Job {
     in_flight: u32,
     /// Each block is written by itself: the window failed before.
     apart: bool,
+    /// What a merge writes, until it is known what became of that: nobody else has the gaps.
+    span: Option<Shared>,
+    /// Its blocks that the core has not taken since it refused the whole.
+    untaken: Option<BTreeSet<u32>>,
     /// Of those that are over.
     successes: u32,
     failures: u32,
@@ -166,6 +176,8 @@ impl Job {
             sent: 0,
             in_flight: 0,
             apart: false,
+            span: None,
+            untaken: None,
             successes: 0,
             failures: 0,
             failed: None,
@@ -237,10 +249,39 @@ impl Job {
         if self.way == Way::Merge || p.meta.valid == ALL { ALL } else { p.meta.dirty }
     }
 
-    /// Whether `block` only fills a gap of what is being written, or is written to find out whether the core takes it.
-    pub(super) fn writes_filler(&self, block: u32) -> bool {
+    /// Whether `block` is written although the core has it: it fills a gap, or it is found out whether the core takes it.
+    pub(super) fn rewrites(&self, block: u32) -> bool {
+        if self.way == Way::Merge {
+            return self.owns_core() && self.blocks().contains(&block);
+        }
         let piece = || self.pieces.binary_search_by_key(&block, |p| p.block);
         self.state == State::Writing && piece().is_ok_and(|i| self.pieces[i].filler)
+    }
+
+    /// From its first block to its last one.
+    fn blocks(&self) -> RangeInclusive<u32> {
+        self.pieces[0].block..=self.pieces[self.pieces.len() - 1].block
+    }
+
+    /// Blocks that a merge writes beside its own, while that is under way.
+    pub(super) fn gap_at_core(&self) -> usize {
+        if self.span.is_some() && self.in_flight > 0 { self.gap() } else { 0 }
+    }
+
+    fn gap(&self) -> usize {
+        self.blocks().count() - self.pieces.len()
+    }
+
+    /// What it writes of `block`, where that is a part of a merge.
+    pub(super) fn content_of(&self, block: u32) -> Option<Shared> {
+        let span = self.span.as_ref().filter(|_| self.blocks().contains(&block))?;
+        let from = (block - self.pieces[0].block) as usize * BLOCK as usize;
+        Some(span.slice(from..span.len().min(from + BLOCK as usize)))
+    }
+
+    /// Whether it began no later than number `from`, and has or will have something at the core.
+    pub(super) fn may_write(&self, from: u64) -> bool {
+        self.number <= from && !matches!(self.state, State::Flushing | State::Recording)
     }
 
     /// Everything is at hand, and clients write the core there.
@@ -249,7 +290,7 @@ impl Job {
     }
 
     pub(crate) fn owns_core(&self) -> bool {
-        matches!(self.state, State::Merging | State::Writing)
+        matches!(self.state, State::Merging | State::Writing | State::Comparing)
     }
 }
 
@@ -320,7 +361,7 @@ impl Core {
         } else {
             let (gaps, fillers) = self.known_gaps(&dirty);
             match self.destage.chooser.choose(count, gaps, fillers.len()) {
-                (Way::Merge, turn) if !self.destage.stuck.can_merge(window) => (Way::Runs, turn, fillers),
+                (Way::Merge, turn) if !self.may_merge(window) => (Way::Runs, turn, fillers),
                 (way, turn) => (way, turn, fillers),
             }
         };
@@ -348,6 +389,11 @@ impl Core {
             self.wait_durable(newest, Waiter::Job(key));
         }
         count as u64
+    }
+
+    /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them.
+    fn may_merge(&self, window: u32) -> bool {
+        self.destage.stuck.can_merge(window) && !self.destage.health.is_failing()
     }
 
     /// The blocks that these changes wait for.
@@ -410,10 +456,15 @@ impl Core {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        if sub & WRITE != 0 {
+        if sub & DOUBT != 0 {
+            self.old_read(now, key as u32, buf, result.is_ok(), fx);
+        } else if sub & WRITE != 0 {
             self.core_write_done(now, key, sub, result, fx);
         } else if sub & MERGE != 0 {
             self.destage.writes -= 1;
+            if self.destage.jobs[key].state == State::Comparing {
+                return self.compared(now, key, buf.filter(|_| result.is_ok()), fx);
+            }
             match result {
                 Ok(()) => self.merged(now, key, buf, fx),
                 Err(_) => {
@@ -470,18 +521,23 @@ impl Core {
         if job.way == Way::Merge && !job.pieces.iter().any(|p| p.bad) {
             let (first, last) = (job.pieces[0].block, job.pieces[job.pieces.len() - 1].block);
             job.state = State::Merging;
-            let at = self.cfg.stripe.global(first) * BLOCK;
-            let len = (u64::from(last - first + 1) * BLOCK).min(self.cfg.home_length - at);
-            self.destage.writes += 1;
-            self.stats.core_read_bytes += len;
-            let kind = OpKind::Read(Buf::alloc(len as usize));
-            let op = Op { tag: Who::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
-            return fx.push(Effect::Io(Dev::Core, op));
+            return self.read_span(key, first, last, fx);
         }
         if !self.destage.jobs[key].probe || self.may_probe() {
             self.compose_runs(key);
         }
         self.begin_writes(now, key, fx);
+    }
+
+    /// Reads the core's content of these blocks for job `key`.
+    fn read_span(&mut self, key: usize, first: u32, last: u32, fx: &mut Vec<Effect>) {
+        let at = self.cfg.stripe.global(first) * BLOCK;
+        let len = (u64::from(last - first + 1) * BLOCK).min(self.cfg.home_length - at);
+        self.destage.writes += 1;
+        self.stats.core_read_bytes += len;
+        let kind = OpKind::Read(Buf::alloc(len as usize));
+        let op = Op { tag: Who::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
+        fx.push(Effect::Io(Dev::Core, op));
     }
 
     /// Whether somebody waits for what destaging brings about.

@@ -15,17 +15,20 @@ mod jam;
 mod job;
 mod pace;
 mod probe;
+mod salvage;
 mod stuck;
 
 pub(crate) use job::Job;
 
 use crate::api::{ControlId, Effect, Nanos};
 use crate::core::Core;
+use crate::index::Meta;
 use crate::room::Room;
 use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
 use age::Age;
 use choose::Chooser;
 use depth::Depth;
+use doubt::Doubt;
 use health::Health;
 use jam::Jam;
 pub(crate) use pace::Fill;
@@ -126,8 +129,12 @@ pub(crate) struct Destage {
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
     bad: BTreeSet<u32>,
-    /// Blocks, and their sectors, at whose place a write to the core failed, until that is noted where they were clean.
-    doubts: BTreeMap<u32, u8>,
+    /// Blocks at whose place a write to the core failed, until that is noted where they were clean.
+    doubts: BTreeMap<u32, Doubt>,
+    /// Dirty versions, by block, that are read because they lack what only such a write had; with the reads' tickets.
+    old_reads: BTreeMap<u32, (Meta, u64)>,
+    /// How the newest write failed that had something which the cache had not.
+    salvaged_why: String,
     /// What the core does not take.
     pub(crate) stuck: Stuck,
     jam: Jam,
@@ -172,6 +179,8 @@ impl Destage {
             last_client: 0,
             bad: BTreeSet::new(),
             doubts: BTreeMap::new(),
+            old_reads: BTreeMap::new(),
+            salvaged_why: String::new(),
             stuck: Stuck::default(),
             jam: Jam::default(),
             quiet: 0,
@@ -336,7 +345,13 @@ impl Destage {
 
     /// Nothing under way.
     pub(crate) fn idle(&self) -> bool {
-        self.jobs.is_empty()
+        self.jobs.is_empty() && self.old_reads.is_empty()
+    }
+
+    /// Whether a write of what the core has already may still fail and spoil its place: one of a job up to number `from`, or of
+    /// any that only finds out whether the core takes it.
+    fn rewrites_until(&self, from: u64) -> bool {
+        self.jobs.iter().any(|(_, j)| j.is_probe() || j.may_write(from))
     }
 }
 
@@ -353,7 +368,7 @@ impl Core {
             self.destage.last_client = now;
         }
         self.forget_clean();
-        self.note_doubts(now);
+        self.note_doubts(now, fx);
         self.check_flushes(now, fx);
         self.probe_if_due(now, fx);
         self.destage.search = None;
@@ -588,7 +603,9 @@ impl Core {
             let over = remaining.iter().all(|w| self.cannot_go(now, *w));
             let first = remaining.first().copied();
             self.destage.flushes[i].remaining = remaining;
-            if (!over || self.has_doubts()) && self.destage.flushes[i].failed.is_none() {
+            let over =
+                over && !self.has_doubts() && !self.destage.rewrites_until(self.destage.flushes[i].from);
+            if !over && self.destage.flushes[i].failed.is_none() {
                 i += 1;
                 continue;
             }
@@ -597,6 +614,7 @@ impl Core {
             // What a client has dropped or written to the core since holds nobody up.
             let stays = first.is_some() || f.refused.iter().any(|w| self.destage.stuck.is_apart(*w));
             let refused = stays.then(|| self.refusal_text()).flatten();
+            let refused = refused.or_else(|| self.cannot_salvage());
             let why = f.failed.or(bad).or(refused.map(|why| format!("not all of it is in the core: {why}")));
             fx.push(Effect::Controlled(f.id, why.map_or(Ok(()), Err)));
         }

@@ -84,6 +84,10 @@ impl Core {
         if d.probe.running || now < d.probe.again || d.jobs.len() >= JOBS || !self.may_probe() {
             return;
         }
+        // It is found out for what is dirty. Where nothing is, a write that fails would only spoil something.
+        if self.dirty_and_kept() == 0 {
+            return;
+        }
         let found = self.failed_block_to_write().or_else(|| self.clean_block_to_write());
         let slots = self.slots.count();
         let probe = &mut self.destage.probe;

@@ -267,9 +267,12 @@ impl Core {
 
     /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
     pub fn core_refuses(&self) -> Option<Refused> {
-        let why = self.destage.stuck.first()?.to_owned();
-        let (ranges, places) = self.runs_of(self.destage.stuck.blocks());
+        let salvaged: BTreeSet<u32> = self.destage.salvaged().collect();
+        let in_memory = (!salvaged.is_empty()).then_some(self.destage.salvaged_why.as_str());
+        let why = self.destage.stuck.first().or(in_memory)?.to_owned();
+        let blocks: BTreeSet<u32> = self.destage.stuck.blocks().chain(salvaged).collect();
         let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
+        let (ranges, places) = self.runs_of(blocks.into_iter());
         let dirty = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty != 0);
         let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
         Some(Refused { ranges, places, untried, untried_ranges, why, full: self.is_jammed() })

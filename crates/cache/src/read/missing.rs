@@ -6,7 +6,7 @@ use crate::bug::{Bug, planted};
 use crate::core::Core;
 use crate::index::Meta;
 use crate::units::{BLOCK, sector_mask};
-use loligo_block::Buf;
+use loligo_block::{Buf, Shared};
 use smallvec::SmallVec;
 
 /// Bytes of the volume, from one to before the other.
@@ -24,8 +24,8 @@ fn extend(runs: &mut SmallVec<[Span; 4]>, start: u64, mask: u8) {
 }
 
 impl Core {
-    /// Puts piece `sub`, which the core could not give in one go, together from what the cache has and from runs of exactly
-    /// what the request still lacks. False where that would be the same read again.
+    /// Puts piece `sub`, which the core could not give in one go, together from what the cache has, from what is being written to
+    /// the core and from runs of exactly what the request still lacks. False where that would be the same read again.
     pub(super) fn patch(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) -> bool {
         let home_length = self.cfg.home_length;
         let task = self.read_task(key);
@@ -35,11 +35,16 @@ impl Core {
         let len = (u64::from(blocks) * BLOCK).min(home_length - at * BLOCK);
         let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
         let mut over: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
+        let mut kept: SmallVec<[(usize, Shared); 4]> = SmallVec::new();
         for (block, global) in (first..first + blocks).zip(at..) {
             let need = sector_mask(global, offset, end);
             let known = self.known(block);
             over.extend(known.map(|m| (block, m)));
-            extend(&mut runs, global * BLOCK, need & !known.map_or(0, |m| m.valid));
+            let lacks = need & !known.map_or(0, |m| m.valid);
+            match self.destage.content_of(block).filter(|_| lacks != 0) {
+                Some(content) => kept.push((((global - at) * BLOCK) as usize, content)),
+                None => extend(&mut runs, global * BLOCK, lacks),
+            }
         }
         let same = runs.as_slice() == [(at * BLOCK, at * BLOCK + len)];
         if same || planted(self.cfg.bug, Bug::BridgedWithoutFallback) {
@@ -48,7 +53,11 @@ impl Core {
         let task = self.read_task(key);
         let piece = &mut task.pieces[sub as usize];
         piece.source = Source::Patched;
-        piece.buf = Some(Buf::zeroed(len as usize));
+        let mut buf = Buf::zeroed(len as usize);
+        for (from, content) in kept {
+            buf[from..from + content.len()].copy_from_slice(&content);
+        }
+        piece.buf = Some(buf);
         let begun = task.pieces.len();
         for (from, to) in runs {
             let block = first + (from / BLOCK - at) as u32;

@@ -9,13 +9,13 @@ const BLOCK: u64 = 4096;
 const PLACE: u64 = 10 * MIB;
 
 /// The core neither takes nor reads the block at `at` from now on.
-fn spoil(h: &mut Hand, at: u64) {
+pub fn spoil(h: &mut Hand, at: u64) {
     h.refused = at..at + BLOCK;
     h.bad = h.refused.clone();
 }
 
 /// Writes more through the cache than it holds.
-fn crowd(h: &mut Hand) {
+pub fn crowd(h: &mut Hand) {
     for i in 0..160 {
         h.fill(20 * MIB + i * MIB / 4, MIB / 4, 9);
         h.pass(SECOND / 2);
@@ -23,7 +23,7 @@ fn crowd(h: &mut Hand) {
 }
 
 /// Whatever comes, the block at `at` holds 5; in the end the core has it.
-fn stays(mut h: Hand, at: u64) {
+pub fn stays(mut h: Hand, at: u64) {
     crowd(&mut h);
     assert_eq!(h.read(at), Ok(5), "after evictions");
     let mut h = h.again(Hand::DEVICES);
@@ -35,7 +35,7 @@ fn stays(mut h: Hand, at: u64) {
 }
 
 /// A clean block between two dirty ones, whose run is at the core.
-fn bridged() -> Hand {
+pub fn bridged() -> Hand {
     let mut h = Hand::new();
     h.fill(PLACE + BLOCK, BLOCK, 5);
     assert_eq!(h.flush_dirty(), Some(&Ok(())));

@@ -15,4 +15,5 @@ mod lost;
 mod passing;
 mod reads;
 mod refused;
+mod rewritten;
 mod unreadable;

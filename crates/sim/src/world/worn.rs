@@ -106,6 +106,14 @@ impl<E: Engine> World<E> {
             if self.engine.as_ref().is_some_and(|e| is_ours(e) && e.has_sector(sector)) {
                 self.marks.hit("spoiled beneath the cache");
                 self.worn.kept.insert(sector, self.now);
+            } else if !self
+                .clients
+                .changes()
+                .any(|(first, count)| (first / 8 * 8..(first + count).next_multiple_of(8)).contains(&sector))
+            {
+                // Nobody else writes the core: the engine had what lay between dirty blocks in its hands.
+                self.marks.hit("spoiled between what the cache has");
+                self.worn.kept.insert(sector, self.now);
             } else {
                 self.marks.hit("spoiled beside the cache");
                 // Where it had been spoiled before, a write has mended it meanwhile: a sector that is bad is not spoiled again.

@@ -104,7 +104,24 @@ impl Core {
             }
         }
         let at = self.cfg.stripe.global(first) * BLOCK;
-        job.writes.push(CoreWrite::new(at, span.freeze()));
+        let span = span.freeze();
+        job.span = Some(span.clone());
+        job.writes.push(CoreWrite::new(at, span));
         self.begin_writes(now, key, fx);
+    }
+
+    /// The core did not take the span: what it holds there now nobody knows. Each block is written by itself, what lies between
+    /// the dirty ones too.
+    pub(super) fn compose_span_apart(&mut self, key: usize) {
+        let stripe = self.cfg.stripe;
+        let waited = self.waited_by(&self.destage.jobs[key].tasks);
+        let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
+        let job = &mut self.destage.jobs[key];
+        let mut blocks: Vec<u32> = job.blocks().collect();
+        job.untaken = Some(blocks.iter().copied().collect());
+        blocks.sort_by_key(|b| !is_waited(*b));
+        let write = |b: u32| Some(CoreWrite::new(stripe.global(b) * BLOCK, job.content_of(b)?));
+        job.writes = blocks.into_iter().filter_map(write).collect();
+        (job.apart, job.sent) = (true, 0);
     }
 }

@@ -1,14 +1,15 @@
 //! A job's writes to the core: sent out oldest job first, and what becomes of those that the core does not take.
 
-use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
+use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE, Way};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::Core;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
 use crate::tag::Who;
-use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
-use loligo_block::{IoError, Op, OpKind, Shared};
+use crate::units::{ALL, BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
+use loligo_block::{Buf, IoError, Op, OpKind, Shared};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// After so many failures without a success the rest of a window is not tried.
@@ -70,7 +71,9 @@ impl Core {
         if job.unsent() == 0 {
             return self.writes_over(now, key, fx);
         }
-        self.destage.ready.push_back(key);
+        if !self.destage.ready.contains(&key) {
+            self.destage.ready.push_back(key);
+        }
         self.issue_core_writes(now, fx);
     }
 
@@ -103,6 +106,9 @@ impl Core {
         let depth = self.write_depth(now);
         while self.destage.writes < depth {
             let Some(key) = self.destage.ready.front().copied() else { return };
+            if !self.may_send(key) {
+                return;
+            }
             let number = self.destage.jobs[key].sent as u32;
             let Some((at, kind)) = self.next_core_write(key) else {
                 self.destage.ready.pop_front();
@@ -114,6 +120,25 @@ impl Core {
             let op = Op { tag: Who::Destage(key, WRITE | number).tag(), offset: at, kind };
             self.stats.core_write_bytes += op.len();
             fx.push(Effect::Io(Dev::Core, op));
+        }
+    }
+
+    /// Whether the cache could take what lies in the gaps of a merge, if that is what job `key` sends next. It waits for other
+    /// merges, and where there are none it goes without its gaps.
+    fn may_send(&mut self, key: usize) -> bool {
+        let job = &self.destage.jobs[key];
+        if job.span.is_none() || job.untaken.is_some() || job.unsent() == 0 {
+            return true;
+        }
+        match self.has_room_for_gap(job.gap()) {
+            Ok(()) => true,
+            Err(others) if others => false,
+            Err(_) => {
+                let job = &mut self.destage.jobs[key];
+                (job.span, job.way) = (None, Way::Runs);
+                self.compose_runs(key);
+                true
+            }
         }
     }
 
@@ -166,7 +191,13 @@ impl Core {
             Ok(()) => {
                 job.successes += 1;
                 self.destage.health.worked();
-                if !job.probe {
+                let block = self.cfg.stripe.local(job.writes[(sub & NUMBER) as usize].at / BLOCK);
+                let mut gap = false;
+                if let Some(untaken) = &mut job.untaken {
+                    untaken.remove(&block);
+                    gap = job.pieces.binary_search_by_key(&block, |p| p.block).is_err();
+                }
+                if !job.probe && !gap {
                     self.destage.jam.over();
                 }
                 if down {
@@ -175,7 +206,15 @@ impl Core {
             }
             Err(e) => {
                 job.failures += 1;
-                job.failed = Some(format!("writing to the core failed: {e}"));
+                let why = format!("writing to the core failed: {e}");
+                job.failed = Some(why.clone());
+                let goes_on = self.lost.is_none() && self.poisoned.is_none();
+                if job.span.is_some() && job.untaken.is_none() && goes_on {
+                    let (window, successes) = (job.window, self.destage.health.successes());
+                    self.destage.stuck.failed_together(now, window, successes, &why);
+                    self.compose_span_apart(key);
+                    return self.begin_writes(now, key, fx);
+                }
                 let i = (sub & NUMBER) as usize;
                 let with = job.writes[i].with;
                 let sent: Vec<(u64, u64)> = job.writes[i..i + with].iter().map(|w| (w.at, w.len)).collect();
@@ -188,8 +227,9 @@ impl Core {
                     job.stay_dirty(job.sent..job.writes.len(), false, self.cfg.stripe);
                     job.send_no_more();
                 }
-                for (at, len) in sent {
-                    self.doubt(at, at + len);
+                let apart = job.untaken.is_some();
+                for (at, len) in sent.into_iter().filter(|_| !apart) {
+                    self.doubt(now, at, at + len, fx);
                 }
             }
         }
@@ -202,9 +242,17 @@ impl Core {
     /// The core has taken (or refused) all of the job's writes: the window is free again.
     pub(super) fn writes_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         self.destage.ready.retain(|k| *k != key);
+        if self.destage.jobs[key].state == State::Writing && self.compare_untaken(key, fx) {
+            return;
+        }
         let busy = self.destage.writes > 0;
         let job = &mut self.destage.jobs[key];
         job.state = State::Flushing;
+        if job.untaken.as_ref().is_some_and(BTreeSet::is_empty) && !job.pieces.iter().any(|p| p.refused) {
+            job.failed = None;
+        }
+        self.doubt_untaken(now, key, fx);
+        let job = &mut self.destage.jobs[key];
         let (way, turn, dirty) = (job.way, job.turn, job.dirty);
         let (failed, apart, probe) = (job.failed.is_some(), job.apart, job.probe);
         let claimants = std::mem::take(&mut job.claimants);
@@ -231,6 +279,59 @@ impl Core {
         }
         if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
             self.record_clean(now, key, fx);
+        }
+    }
+
+    /// Reads what the core has not taken of a merge, where the cache does not have all of that. False where there is nothing to read.
+    fn compare_untaken(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
+        let whole = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty == ALL) && self.freeze.is_none();
+        let untaken = self.destage.jobs[key].untaken.as_ref();
+        let Some(untaken) = untaken.filter(|u| !u.iter().all(whole)) else { return false };
+        let (Some(first), Some(last)) = (untaken.first().copied(), untaken.last().copied()) else {
+            return false;
+        };
+        if self.lost.is_some() || self.poisoned.is_some() {
+            return false;
+        }
+        self.destage.jobs[key].state = State::Comparing;
+        self.read_span(key, first, last, fx);
+        true
+    }
+
+    /// The core has `held` from the first to the last block that it has not taken; nothing: that cannot be read. What it holds as it
+    /// was to be written is not spoiled.
+    pub(super) fn compared(&mut self, now: Nanos, key: usize, held: Option<Buf>, fx: &mut Vec<Effect>) {
+        let job = &mut self.destage.jobs[key];
+        let mut untaken = job.untaken.take().unwrap_or_default();
+        if let (Some(held), Some(first)) = (held, untaken.first().copied()) {
+            let at = |b: u32| (b - first) as usize * BLOCK as usize;
+            untaken.retain(|b| job.content_of(*b).is_some_and(|c| held[at(*b)..][..c.len()] != c[..]));
+        }
+        job.untaken = Some(untaken);
+        self.writes_over(now, key, fx);
+    }
+
+    /// What the core has not taken of a merge may be nowhere else, and is kept. What is clean beneath one that is over may be
+    /// evicted again.
+    fn doubt_untaken(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let job = &mut self.destage.jobs[key];
+        let untaken: Vec<(u32, Option<Shared>)> =
+            job.untaken.take().into_iter().flatten().map(|b| (b, job.content_of(b))).collect();
+        if job.span.take().is_none() {
+            return;
+        }
+        let (blocks, why) = (job.blocks(), job.failed.clone());
+        if let Some(why) = why.filter(|_| !untaken.is_empty()) {
+            self.destage.salvaged_why = why;
+        }
+        for (block, content) in untaken {
+            let len = content.as_ref().map_or(0, |c| c.len() as u64);
+            self.doubt_block(now, block, sector_mask(0, 0, len), content, fx);
+        }
+        for slot in blocks.filter_map(|b| self.index.get(b)).filter(|m| m.dirty == 0).map(|m| m.slot) {
+            if self.policy.state(slot) != 0 {
+                self.policy.cleaned(slot);
+            }
         }
     }
 

@@ -1,0 +1,152 @@
+//! Content that only a write to the core had, and that the core did not take: a gap between dirty blocks, say. It goes into the
+//! cache as dirty blocks. Until it is there it is in memory, and reads that the core fails are served from it.
+
+use super::Destage;
+use super::job::DOUBT;
+use crate::api::{Dev, Effect, Nanos};
+use crate::core::Core;
+use crate::index::Meta;
+use crate::record::Record;
+use crate::room::Room;
+use crate::tag::Who;
+use crate::units::{BLOCK, WINDOW_BLOCKS};
+use loligo_block::{Buf, Op, OpKind, Shared, crc32c};
+
+/// `content` as a whole block. Only the last one of a volume is shorter.
+fn whole(content: &Shared) -> Shared {
+    if content.len() == BLOCK as usize {
+        return content.clone();
+    }
+    let mut block = Buf::zeroed(BLOCK as usize);
+    block[..content.len()].copy_from_slice(content);
+    block.freeze()
+}
+
+impl Destage {
+    /// What is in memory of `block` because a write of it is under way or has failed: it is what the core should hold.
+    pub(crate) fn content_of(&self, block: u32) -> Option<Shared> {
+        let job = || self.by_window.get(&(block / WINDOW_BLOCKS as u32));
+        let doubted = self.doubts.get(&block).and_then(|d| d.content.clone());
+        doubted.or_else(|| self.jobs[*job()?].content_of(block))
+    }
+
+    /// Blocks whose content the cache does not have yet.
+    pub(super) fn salvaged(&self) -> impl Iterator<Item = u32> {
+        self.doubts.iter().filter(|(_, d)| d.content.is_some()).map(|(b, _)| *b)
+    }
+}
+
+impl Core {
+    /// Whether what merges write beside dirty blocks finds slots if the core refuses all of it, with `gap` blocks more. Where
+    /// it does not: whether there will be more of them once others are over.
+    pub(super) fn has_room_for_gap(&self, gap: usize) -> Result<(), bool> {
+        let under_way: usize = self.destage.jobs.iter().map(|(_, j)| j.gap_at_core()).sum();
+        let room = self.slots.free_count() as usize;
+        let none = self.destage.salvaged().next().is_some() || under_way + gap > room;
+        if none { Err(under_way > 0) } else { Ok(()) }
+    }
+
+    /// Why content stays in memory: no slot is free for it, nor will be one.
+    pub(crate) fn cannot_salvage(&self) -> Option<String> {
+        let none = self.slots.free_count() + self.slots.leaving_count() + self.dropping == 0;
+        let blocks = if none { self.destage.salvaged().count() } else { 0 };
+        (blocks > 0).then(|| {
+            format!(
+                "the core refuses {blocks} blocks of 4 KiB that it held before ({}), and the cache has no room for them: \
+                 'loligo stats' names the sectors",
+                self.destage.salvaged_why
+            )
+        })
+    }
+
+    /// Puts the content of `block` into the cache, over `newest` of which it lacks something.
+    pub(super) fn salvage(&mut self, now: Nanos, block: u32, newest: Option<Meta>, fx: &mut Vec<Effect>) {
+        match newest.filter(|m| m.dirty != 0) {
+            None => self.put_salvaged(now, block, newest, None, fx),
+            Some(meta) if !self.destage.old_reads.contains_key(&block) => {
+                let ticket = self.tickets.begin();
+                self.destage.old_reads.insert(block, (meta, ticket));
+                self.stats.cache_read_bytes += BLOCK;
+                let kind = OpKind::Read(Buf::alloc(BLOCK as usize));
+                let tag = Who::Destage(block as usize, DOUBT).tag();
+                fx.push(Effect::Io(Dev::Cache, Op { tag, offset: self.cfg.layout.slot(meta.slot), kind }));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The version of `block` that lacks what the core did not take has been read.
+    pub(super) fn old_read(
+        &mut self,
+        now: Nanos,
+        block: u32,
+        buf: Option<Buf>,
+        ok: bool,
+        fx: &mut Vec<Effect>,
+    ) {
+        let (meta, ticket) = self.destage.old_reads.remove(&block).expect("it was asked for");
+        self.tickets.end(ticket);
+        let goes_on = self.lost.is_none() && self.poisoned.is_none();
+        if !goes_on || self.index.get(block) != Some(meta) || !self.may_note(block) {
+            return;
+        }
+        match buf.filter(|b| ok && crc32c(b) == meta.crc) {
+            Some(old) => self.put_salvaged(now, block, Some(meta), Some(old), fx),
+            None => {
+                // What is dirty is lost, and the block is told of as damaged.
+                self.stats.crc_errors += u64::from(ok);
+                self.destage.bad.insert(block);
+                self.destage.doubts.remove(&block);
+            }
+        }
+    }
+
+    /// `old`: the content of `newest`, which goes over what the core did not take.
+    fn put_salvaged(
+        &mut self,
+        now: Nanos,
+        block: u32,
+        newest: Option<Meta>,
+        old: Option<Buf>,
+        fx: &mut Vec<Effect>,
+    ) {
+        let Some(doubt) = self.destage.doubts.get(&block) else { return };
+        let Some(content) = doubt.content.as_ref().filter(|_| self.journal_has_room(Room::Housekeeping))
+        else {
+            return;
+        };
+        let mask = doubt.mask;
+        let (data, valid, dirty) = match (newest, old) {
+            (Some(m), Some(mut data)) => {
+                for s in (0..8).filter(|s| mask & !m.valid & (1 << s) != 0) {
+                    data[s * 512..s * 512 + 512].copy_from_slice(&content[s * 512..s * 512 + 512]);
+                }
+                (data.freeze(), m.valid | mask, m.dirty | mask)
+            }
+            _ => (whole(content), mask, mask),
+        };
+        let Some(slot) = self.slots.take() else { return };
+        let fresh = newest.is_none_or(|m| m.dirty == 0);
+        self.pending_dirty += u64::from(fresh);
+        let crc = crc32c(&data);
+        self.put_data(slot, data, fx);
+        let global = self.cfg.stripe.global(block);
+        self.record(now, Record::Put { block: global, slot, crc, valid, dirty }, fresh, true);
+        // Whoever writes the core beneath it ends it as it would a fill.
+        self.filling.insert(block, slot);
+    }
+
+    /// What the core did not take of a block is in the cache, in `slot`, in place of `old`. A freeze brings it to the core: it
+    /// held this at the moment.
+    pub(crate) fn salvaged(&mut self, block: u32, slot: u32, old: Option<Meta>) {
+        let flushes = &mut self.destage.flushes;
+        flushes.iter_mut().for_each(|f| _ = f.remaining.insert(block / WINDOW_BLOCKS as u32));
+        let Some(freeze) = &mut self.freeze else { return };
+        match old.filter(|m| m.dirty != 0) {
+            _ if freeze.is_answered() => freeze.note_fresh(slot),
+            None => freeze.one_more(block / WINDOW_BLOCKS as u32, slot),
+            Some(m) if freeze.is_pinned(&m) => freeze.moved(slot),
+            Some(_) => freeze.note_fresh(slot),
+        }
+    }
+}
