@@ -102,15 +102,15 @@ impl<E: Engine> World<E> {
         let spoiled = self.core.spoiled();
         // What is under way to a core that is not ours any more spoils somebody else's.
         let is_ours = |e: &E| (0..e.shards()).all(|shard| !e.is_lost(shard));
+        let ours = self.engine.as_ref().is_some_and(is_ours);
         for sector in spoiled.iter().map(|s| *s as u32) {
-            if self.engine.as_ref().is_some_and(|e| is_ours(e) && e.has_sector(sector)) {
+            let changes = |(first, count): (u32, u32)| {
+                (first / 8 * 8..(first + count).next_multiple_of(8)).contains(&sector)
+            };
+            if ours && self.engine.as_ref().is_some_and(|e| e.has_sector(sector)) {
                 self.marks.hit("spoiled beneath the cache");
                 self.worn.kept.insert(sector, self.now);
-            } else if !self
-                .clients
-                .changes()
-                .any(|(first, count)| (first / 8 * 8..(first + count).next_multiple_of(8)).contains(&sector))
-            {
+            } else if ours && !self.clients.changes().any(changes) {
                 // Nobody else writes the core: the engine had what lay between dirty blocks in its hands.
                 self.marks.hit("spoiled between what the cache has");
                 self.worn.kept.insert(sector, self.now);
