@@ -67,6 +67,9 @@ impl Core {
             return self.finish(now, key, fx);
         }
         self.stats.bypassed(Bypass::NoSlot, 1);
+        if planted(self.cfg.bug, Bug::PassedByUnwritten) {
+            return self.finish(now, key, fx);
+        }
         self.mutation(key).route = Route::Invalidate;
         self.through(now, key, fx);
     }

@@ -50,6 +50,8 @@ pub enum Bug {
     DetachedUnwiped,
     /// A pool gives its new member a first extent with the last owner's superblock in it.
     ExtentNotWiped,
+    /// A change that finds no room in a jammed cache is answered, and written nowhere.
+    PassedByUnwritten,
     /// A pool's table is written where the one in use is.
     TableInPlace,
 }

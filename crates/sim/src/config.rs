@@ -53,6 +53,8 @@ pub struct Config {
     pub spoil_one_in: u64,
     /// One step of the workload in so many makes a part of the core take no writes for a while, or for good (0: none does).
     pub wear_one_in: u64,
+    /// The first life begins with a cache that is full of what the core refuses, until nobody waits for room any more.
+    pub jam: bool,
     /// Clients come to any thread, not only to the first.
     pub homes: bool,
     /// The cache is taken away and given back while clients are served.
@@ -227,6 +229,7 @@ impl Config {
             region: 0,
             spoil_one_in: 0,
             wear_one_in: 0,
+            jam: false,
             homes: false,
             exchanges: false,
             bug,
@@ -286,6 +289,7 @@ impl Config {
         }
         if !self.share && !self.load.fill && self.load.cools_one_in == 0 && rng.chance(3, 4) {
             self.crowd(rng);
+            self.jam = rng.chance(1, 4);
         }
     }
 

@@ -402,6 +402,9 @@ impl<E: Engine> Run<E> {
         if std::mem::take(&mut self.w.cfg.load.fill) {
             self.fill()?;
         }
+        if std::mem::take(&mut self.w.cfg.jam) {
+            self.jam()?;
+        }
         let cold = self.w.cfg.load.cools_one_in > 0;
         if cold && self.w.marks.get("cold majority") == 0 {
             self.chill()?;

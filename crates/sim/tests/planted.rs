@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout)]
 
 use loligo_cache::Bug;
-use loligo_sim::seeds::{WIDE, run_all};
+use loligo_sim::seeds::{WIDE, WORN, run_all};
 use loligo_sim::{run_seed, run_without};
 
 /// Within the seeds that the crash test runs by default.
@@ -11,6 +11,9 @@ const SEEDS: u64 = 2_000;
 
 /// Within those of the wide test.
 const WIDE_SEEDS: u64 = 150;
+
+/// Within those of the worn test.
+const WORN_SEEDS: u64 = 200;
 
 /// Looks first at the seed that showed the bug when this was written, so that the others are run only if it no longer does.
 fn is_caught(bug: Bug, shown_by: u64) {
@@ -132,4 +135,9 @@ fn a_bridged_read_without_a_fallback_is_caught() {
 #[test]
 fn engines_of_two_kinds_after_a_broken_exchange_are_caught() {
     is_caught_in(Bug::MixedEngines, (WIDE..WIDE + WIDE_SEEDS).collect());
+}
+
+#[test]
+fn changes_past_a_jammed_cache_that_are_written_nowhere_are_caught() {
+    is_caught_in(Bug::PassedByUnwritten, (WORN..WORN + WORN_SEEDS).collect());
 }

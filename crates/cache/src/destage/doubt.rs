@@ -94,7 +94,7 @@ impl Core {
         }
     }
 
-    /// Whether a doubt may be noted that nothing stands in the way of.
+    /// Whether a doubt is not noted yet, and can be.
     pub(crate) fn has_doubts(&self) -> bool {
         self.destage.has_doubts() && self.cannot_salvage().is_none()
     }

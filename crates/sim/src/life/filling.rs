@@ -1,10 +1,17 @@
-//! Loads that a life begins with: a cache filled to the brim, and one that is mostly cold.
+//! Loads that a life begins with: a cache filled to the brim, be it with what the core refuses, and one that is mostly cold.
 
 use super::Run;
 use crate::engine::Engine;
 use crate::world::{SETTLED, Wrong};
 use loligo_cache::api::Control;
 use loligo_cache::params::SeqCutoff;
+
+/// The core refuses what fills the cache for so long, ns, unless it is made to take it: each writer hears of it in less.
+const REFUSED: u64 = 400_000_000_000;
+/// Writers wait for room so long, ns: the minute after which they are not held any longer, and all that leads to it.
+const PATIENT: u64 = 150_000_000_000;
+/// Requests that fill it at most: a cache that is gone answers each at once.
+const MOST_POURED: u32 = 400;
 
 impl<E: Engine> Run<E> {
     /// Writes `left` sectors in long requests, one behind the other.
@@ -32,6 +39,24 @@ impl<E: Engine> Run<E> {
             self.drain()?;
             self.idle(SETTLED / 4)?;
             self.filled = filled;
+        }
+        Ok(())
+    }
+
+    /// Writes what most of the core refuses until nobody waits for room in the cache any more, and some more.
+    pub(super) fn jam(&mut self) -> Result<(), Wrong> {
+        self.w.refuse_most(REFUSED);
+        let until = self.w.now + PATIENT;
+        let (mut left, mut more) = (MOST_POURED, self.worn.range(8..40));
+        while self.w.now < until && left > 0 && more > 0 {
+            if self.w.clients.under_way() < 8 {
+                left -= 1;
+                let req = self.w.clients.draw_fill(self.w.now, &mut self.w.oracle);
+                self.w.ask(req);
+                more -= u64::from(self.w.has_given_up());
+            } else if !self.w.pump(Some(until))? {
+                return Err(self.stalled());
+            }
         }
         Ok(())
     }

@@ -60,6 +60,19 @@ impl<E: Engine> World<E> {
         self.worn.ranges.push((sector as u32..end as u32, until));
     }
 
+    /// Most of the core takes no writes for so long.
+    pub fn refuse_most(&mut self, ns: Nanos) {
+        let (end, until) = (self.exported / 64 * 56, self.now + ns);
+        self.trace.say(|| format!("sectors 0 to {end} of the core take no writes until {until}"));
+        self.core.wear(0..u64::from(end) * 512, until, false);
+        self.worn.ranges.push((0..end, until));
+    }
+
+    /// Whether the engine has given up waiting for room in this life.
+    pub fn has_given_up(&self) -> bool {
+        self.worn.gave_up.is_some()
+    }
+
     /// The core takes every write again.
     pub fn renew_core(&mut self) {
         self.core.renew();
