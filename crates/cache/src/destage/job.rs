@@ -2,19 +2,19 @@
 
 mod compose;
 mod reading;
+mod span;
 mod writing;
 
 use super::choose::{Turn, Way};
 use super::{DEPTH_BUSY, Destage, JOBS};
-use crate::api::{Dev, Effect, Nanos};
+use crate::api::{Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::{Core, Task};
 use crate::durability::Waiter;
 use crate::index::Meta;
 use crate::record::Record;
-use crate::tag::Who;
-use crate::units::{ALL, BLOCK, WINDOW_BLOCKS};
-use loligo_block::{Buf, IoError, Op, OpKind, Shared};
+use crate::units::{ALL, WINDOW_BLOCKS};
+use loligo_block::{Buf, IoError, Shared};
 use reading::READS;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -258,27 +258,6 @@ impl Job {
         self.state == State::Writing && piece().is_ok_and(|i| self.pieces[i].filler)
     }
 
-    /// From its first block to its last one.
-    fn blocks(&self) -> RangeInclusive<u32> {
-        self.pieces[0].block..=self.pieces[self.pieces.len() - 1].block
-    }
-
-    /// Blocks that a merge writes beside its own, while that is under way.
-    pub(super) fn gap_at_core(&self) -> usize {
-        if self.span.is_some() && self.in_flight > 0 { self.gap() } else { 0 }
-    }
-
-    fn gap(&self) -> usize {
-        self.blocks().count() - self.pieces.len()
-    }
-
-    /// What it writes of `block`, where that is a part of a merge.
-    pub(super) fn content_of(&self, block: u32) -> Option<Shared> {
-        let span = self.span.as_ref().filter(|_| self.blocks().contains(&block))?;
-        let from = (block - self.pieces[0].block) as usize * BLOCK as usize;
-        Some(span.slice(from..span.len().min(from + BLOCK as usize)))
-    }
-
     /// Whether it began no later than number `from`, and has or will have something at the core.
     pub(super) fn may_write(&self, from: u64) -> bool {
         self.number <= from && !matches!(self.state, State::Flushing | State::Recording)
@@ -389,11 +368,6 @@ impl Core {
             self.wait_durable(newest, Waiter::Job(key));
         }
         count as u64
-    }
-
-    /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them.
-    fn may_merge(&self, window: u32) -> bool {
-        self.destage.stuck.can_merge(window) && !self.destage.health.is_failing()
     }
 
     /// The blocks that these changes wait for.
@@ -527,17 +501,6 @@ impl Core {
             self.compose_runs(key);
         }
         self.begin_writes(now, key, fx);
-    }
-
-    /// Reads the core's content of these blocks for job `key`.
-    fn read_span(&mut self, key: usize, first: u32, last: u32, fx: &mut Vec<Effect>) {
-        let at = self.cfg.stripe.global(first) * BLOCK;
-        let len = (u64::from(last - first + 1) * BLOCK).min(self.cfg.home_length - at);
-        self.destage.writes += 1;
-        self.stats.core_read_bytes += len;
-        let kind = OpKind::Read(Buf::alloc(len as usize));
-        let op = Op { tag: Who::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
-        fx.push(Effect::Io(Dev::Core, op));
     }
 
     /// Whether somebody waits for what destaging brings about.

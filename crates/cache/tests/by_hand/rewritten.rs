@@ -44,6 +44,13 @@ fn until(h: &mut Hand, is: impl Fn(&Hand) -> Option<usize>) {
 /// A window with dirty blocks that has been read and merged, and whose write is at the core: where it begins. What lies between
 /// them holds 5, and is clean in the cache where it is `cached`.
 fn merged(h: &mut Hand, cached: bool) -> u64 {
+    let place = merging(h, cached);
+    until(h, |h| at_core(h, SPAN));
+    place
+}
+
+/// The same window while it is being read.
+fn merging(h: &mut Hand, cached: bool) -> u64 {
     h.disk.fill(5);
     if cached {
         (1..17).for_each(|window| _ = h.fill(window * MIB + GAP, BLOCK, 5));
@@ -66,7 +73,6 @@ fn merged(h: &mut Hand, cached: bool) -> u64 {
                 h.tick(SECOND / 10);
             }
             if h.pending.iter().any(|p| p.0 == Dev::Core && matches!(p.1.kind, OpKind::Read(_))) {
-                until(h, |h| at_core(h, (2 * DIRTY - 1) * BLOCK));
                 return place;
             }
             if !h.pending.is_empty() {
@@ -167,6 +173,66 @@ fn a_gap_changed_in_part_meanwhile_keeps_the_rest() {
     (h.refused, h.bad) = (0..0, 0..0);
     assert_eq!(h.flush_dirty(), Some(&Ok(())));
     assert_eq!([0, 512, 4095].map(|b| h.disk[(place + GAP + b) as usize]), [7, 5, 5]);
+}
+
+/// A cache of as few slots as there can be.
+fn small() -> Hand {
+    let mut h = Hand::new();
+    h.control(Control::Limit(2048));
+    h.pass(SECOND);
+    h.controlled.clear();
+    h
+}
+
+/// Overwrites dirty blocks until no slot is free; those of the old versions are not durable, and cannot be used again.
+fn take_all_slots(h: &mut Hand) {
+    let cache = |h: &mut Hand| {
+        let is = |p: &(Dev, loligo_block::Op)| p.0 == Dev::Cache && !matches!(p.1.kind, OpKind::Flush);
+        while let Some(i) = h.pending.iter().position(is) {
+            h.complete(i, false);
+        }
+    };
+    h.fill(20 * MIB, 4 * BLOCK, 9);
+    cache(h);
+    let full = (0..4000).any(|_| {
+        let id = h.fill(20 * MIB, 4 * BLOCK, 9);
+        cache(h);
+        h.answer(id).is_none()
+    });
+    assert!(full, "an overwrite waits");
+}
+
+#[test]
+fn a_merge_goes_without_its_gaps_where_no_slot_is_free() {
+    let mut h = small();
+    let place = merging(&mut h, false);
+    take_all_slots(&mut h);
+    let read = h.pending.iter().position(|p| p.0 == Dev::Core && matches!(p.1.kind, OpKind::Read(_)));
+    h.complete(read.expect("it is being read"), false);
+    assert_eq!(at_core(&h, SPAN), None);
+    assert!(at_core(&h, BLOCK).is_some(), "the dirty blocks are written by themselves");
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    assert_eq!([0, 1, 3, 30].map(|b| h.disk[(place + b * BLOCK) as usize]), [1, 5, 5, 1]);
+}
+
+#[test]
+fn a_gap_waits_in_memory_for_a_slot() {
+    let mut h = small();
+    let place = merged(&mut h, false);
+    take_all_slots(&mut h);
+    spoil(&mut h, place + GAP);
+    fail(&mut h, place, SPAN);
+    while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Core) {
+        h.complete(i, false);
+    }
+    let named = place + GAP..place + GAP + BLOCK;
+    assert!(h.shard.core_refuses().is_some_and(|r| r.ranges == std::slice::from_ref(&named)));
+    assert!(h.controlled.is_empty(), "the flush waits");
+    h.pass(5 * SECOND);
+    assert_eq!(h.read(place + GAP), Ok(5));
+    let said = h.flush_dirty().cloned();
+    assert!(said.is_some_and(|r| r.is_err()), "the core lacks it");
+    stays(h, place + GAP);
 }
 
 #[test]

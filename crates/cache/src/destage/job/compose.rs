@@ -1,7 +1,6 @@
 //! What a window's blocks become on their way to the core: runs of neighbours, or a span with the core's own content between them.
 
 use super::{CoreWrite, Piece};
-use crate::api::{Effect, Nanos};
 use crate::core::Core;
 use crate::units::{ALL, BLOCK};
 use loligo_block::Buf;
@@ -86,42 +85,5 @@ impl Core {
             writes.sort_by_key(|w| place(stripe.local(w.at / BLOCK)));
         }
         job.writes = writes;
-    }
-
-    /// The old content of the span has come: lay the dirty sectors over it and write it back whole.
-    pub(super) fn merged(&mut self, now: Nanos, key: usize, buf: Option<Buf>, fx: &mut Vec<Effect>) {
-        let mut span = buf.expect("a successful read returns its buffer");
-        let job = &mut self.destage.jobs[key];
-        let first = job.pieces[0].block;
-        for p in job.pieces.iter().filter(|p| p.usable()) {
-            let data = p.buf.as_deref().expect("read and good");
-            let start = (p.block - first) as usize * BLOCK as usize;
-            for s in (0..8usize).filter(|s| p.meta.dirty & (1 << s) != 0) {
-                let to = start + s * 512;
-                if to + 512 <= span.len() {
-                    span[to..to + 512].copy_from_slice(&data[s * 512..s * 512 + 512]);
-                }
-            }
-        }
-        let at = self.cfg.stripe.global(first) * BLOCK;
-        let span = span.freeze();
-        job.span = Some(span.clone());
-        job.writes.push(CoreWrite::new(at, span));
-        self.begin_writes(now, key, fx);
-    }
-
-    /// The core did not take the span: what it holds there now nobody knows. Each block is written by itself, what lies between
-    /// the dirty ones too.
-    pub(super) fn compose_span_apart(&mut self, key: usize) {
-        let stripe = self.cfg.stripe;
-        let waited = self.waited_by(&self.destage.jobs[key].tasks);
-        let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
-        let job = &mut self.destage.jobs[key];
-        let mut blocks: Vec<u32> = job.blocks().collect();
-        job.untaken = Some(blocks.iter().copied().collect());
-        blocks.sort_by_key(|b| !is_waited(*b));
-        let write = |b: u32| Some(CoreWrite::new(stripe.global(b) * BLOCK, job.content_of(b)?));
-        job.writes = blocks.into_iter().filter_map(write).collect();
-        (job.apart, job.sent) = (true, 0);
     }
 }

@@ -1,14 +1,14 @@
 //! A job's writes to the core: sent out oldest job first, and what becomes of those that the core does not take.
 
-use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE, Way};
+use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::Core;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
 use crate::tag::Who;
-use crate::units::{ALL, BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
-use loligo_block::{Buf, IoError, Op, OpKind, Shared};
+use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
+use loligo_block::{IoError, Op, OpKind, Shared};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -106,8 +106,11 @@ impl Core {
         let depth = self.write_depth(now);
         while self.destage.writes < depth {
             let Some(key) = self.destage.ready.front().copied() else { return };
-            if !self.may_send(key) {
-                return;
+            if !self.may_send(now, key, fx) {
+                if self.destage.ready.front() == Some(&key) {
+                    return;
+                }
+                continue;
             }
             let number = self.destage.jobs[key].sent as u32;
             let Some((at, kind)) = self.next_core_write(key) else {
@@ -120,25 +123,6 @@ impl Core {
             let op = Op { tag: Who::Destage(key, WRITE | number).tag(), offset: at, kind };
             self.stats.core_write_bytes += op.len();
             fx.push(Effect::Io(Dev::Core, op));
-        }
-    }
-
-    /// Whether the cache could take what lies in the gaps of a merge, if that is what job `key` sends next. It waits for other
-    /// merges, and where there are none it goes without its gaps.
-    fn may_send(&mut self, key: usize) -> bool {
-        let job = &self.destage.jobs[key];
-        if job.span.is_none() || job.untaken.is_some() || job.unsent() == 0 {
-            return true;
-        }
-        match self.has_room_for_gap(job.gap()) {
-            Ok(()) => true,
-            Err(others) if others => false,
-            Err(_) => {
-                let job = &mut self.destage.jobs[key];
-                (job.span, job.way) = (None, Way::Runs);
-                self.compose_runs(key);
-                true
-            }
         }
     }
 
@@ -279,59 +263,6 @@ impl Core {
         }
         if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
             self.record_clean(now, key, fx);
-        }
-    }
-
-    /// Reads what the core has not taken of a merge, where the cache does not have all of that. False where there is nothing to read.
-    fn compare_untaken(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
-        let whole = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty == ALL) && self.freeze.is_none();
-        let untaken = self.destage.jobs[key].untaken.as_ref();
-        let Some(untaken) = untaken.filter(|u| !u.iter().all(whole)) else { return false };
-        let (Some(first), Some(last)) = (untaken.first().copied(), untaken.last().copied()) else {
-            return false;
-        };
-        if self.lost.is_some() || self.poisoned.is_some() {
-            return false;
-        }
-        self.destage.jobs[key].state = State::Comparing;
-        self.read_span(key, first, last, fx);
-        true
-    }
-
-    /// The core has `held` from the first to the last block that it has not taken; nothing: that cannot be read. What it holds as it
-    /// was to be written is not spoiled.
-    pub(super) fn compared(&mut self, now: Nanos, key: usize, held: Option<Buf>, fx: &mut Vec<Effect>) {
-        let job = &mut self.destage.jobs[key];
-        let mut untaken = job.untaken.take().unwrap_or_default();
-        if let (Some(held), Some(first)) = (held, untaken.first().copied()) {
-            let at = |b: u32| (b - first) as usize * BLOCK as usize;
-            untaken.retain(|b| job.content_of(*b).is_some_and(|c| held[at(*b)..][..c.len()] != c[..]));
-        }
-        job.untaken = Some(untaken);
-        self.writes_over(now, key, fx);
-    }
-
-    /// What the core has not taken of a merge may be nowhere else, and is kept. What is clean beneath one that is over may be
-    /// evicted again.
-    fn doubt_untaken(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let job = &mut self.destage.jobs[key];
-        let untaken: Vec<(u32, Option<Shared>)> =
-            job.untaken.take().into_iter().flatten().map(|b| (b, job.content_of(b))).collect();
-        if job.span.take().is_none() {
-            return;
-        }
-        let (blocks, why) = (job.blocks(), job.failed.clone());
-        if let Some(why) = why.filter(|_| !untaken.is_empty()) {
-            self.destage.salvaged_why = why;
-        }
-        for (block, content) in untaken {
-            let len = content.as_ref().map_or(0, |c| c.len() as u64);
-            self.doubt_block(now, block, sector_mask(0, 0, len), content, fx);
-        }
-        for slot in blocks.filter_map(|b| self.index.get(b)).filter(|m| m.dirty == 0).map(|m| m.slot) {
-            if self.policy.state(slot) != 0 {
-                self.policy.cleaned(slot);
-            }
         }
     }
 
