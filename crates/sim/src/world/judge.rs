@@ -4,6 +4,7 @@ use super::{World, Wrong};
 use crate::engine::Engine;
 use crate::faults::{FaultKind, block_of};
 use crate::stamp;
+use loligo_cache::api::Dev;
 
 impl<E: Engine> World<E> {
     /// Looks at the faults that have fired.
@@ -11,9 +12,9 @@ impl<E: Engine> World<E> {
         let cache = self.cache.fired();
         let of_no_matter = cache.len() * usize::from(self.alone);
         let core = self.core.fired();
-        self.core_broken |= core.iter().any(|f| f.kind.is_loud());
-        let fired: Vec<_> = cache.into_iter().chain(core).skip(of_no_matter).collect();
-        for f in fired {
+        let of = |dev| move |f| (dev, f);
+        let fired = cache.into_iter().map(of(Dev::Cache)).chain(core.into_iter().map(of(Dev::Core)));
+        for (dev, f) in fired.skip(of_no_matter).collect::<Vec<_>>() {
             self.trace.say(|| format!("fault {:?} at {}", f.kind, f.offset));
             self.marks.hit(match f.kind {
                 FaultKind::Error => "fault: error",
@@ -27,11 +28,14 @@ impl<E: Engine> World<E> {
                 data.chunks(4096).chain(f.destroyed.chunks(4096)).filter_map(block_of).collect();
             if f.kind.is_loud() {
                 self.broken = true;
+                self.core_broken |= dev == Dev::Core;
                 self.loud.get_or_insert(self.now);
                 // A record may name what the slot could not take. Where it cannot be read either, nothing tells the next start that
                 // nobody was told of it: it may not serve what was there before.
                 let sectors = f.offset / 512..(f.offset + data.len() as u64).div_ceil(512);
-                if self.cache.bad_in(sectors.start, sectors.end - sectors.start).next().is_some() {
+                let mut bad = self.cache.bad_in(sectors.start, sectors.end - sectors.start);
+                if dev == Dev::Cache && bad.next().is_some() {
+                    drop(bad);
                     self.let_loose(&blocks);
                 }
                 continue;
