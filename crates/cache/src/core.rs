@@ -95,7 +95,7 @@ pub(crate) enum Task {
 
 #[derive(Debug)]
 pub(crate) struct FlushTask {
-    /// Nobody is told of it any more once this is taken.
+    /// Taken by the answer: from then on the client is told nothing more.
     pub(crate) id: Option<ReqId>,
     pub(crate) since: Nanos,
     pub(crate) pending: u32,

@@ -104,7 +104,7 @@ pub(crate) enum Route {
 /// A change in progress.
 #[derive(Debug)]
 pub(crate) struct Mutation {
-    /// Nobody is told of it any more once this is taken.
+    /// Taken by the answer: from then on the client is told nothing more.
     id: Option<ReqId>,
     since: Nanos,
     content: Content,

@@ -63,7 +63,7 @@ impl Piece {
 /// A read in progress.
 #[derive(Debug)]
 pub(crate) struct ReadTask {
-    /// Nobody is told of it any more once this is taken.
+    /// Taken by the answer: from then on the client is told nothing more.
     id: Option<ReqId>,
     since: Nanos,
     offset: u64,
@@ -342,7 +342,7 @@ impl Core {
         // The core may have nothing good there.
         let doubted = self.destage.any_doubted(at, at);
         let piece = &mut self.read_task(key).pieces[sub as usize];
-        let dirty = match &mut piece.source {
+        let dirty = match &piece.source {
             Source::Slots { metas, .. } if metas.len() > 1 => {
                 // One of several: read each by itself, to lose or repair only what must be.
                 let (first, blocks) = (piece.first, piece.blocks);
@@ -361,7 +361,7 @@ impl Core {
                 }
                 return;
             }
-            &mut Source::Missing { from, to } => {
+            &Source::Missing { from, to } => {
                 if !self.patch_missing(key, sub, (from, to), fx) {
                     self.read_task(key).error = Some(ReqError::Io);
                 }
@@ -389,7 +389,6 @@ impl Core {
     /// Reads each block of piece `sub` by itself. A version may have been replaced or have gone since it was planned: each
     /// is planned again.
     fn split_piece(&mut self, key: usize, sub: u32, first: u32, blocks: u32, fx: &mut Vec<Effect>) {
-        let at = sub as usize;
         let mut singles: SmallVec<[Piece; 4]> = SmallVec::new();
         for block in first..first + blocks {
             let newest = self.index.get(block);
@@ -406,14 +405,29 @@ impl Core {
                 single(Source::Overlay { meta, ticket: self.tickets.begin() });
             }
         }
+        self.replace_piece(key, sub, singles, fx);
+    }
+
+    /// Asks for `pieces`, of which there is one at least, in place of piece `sub`.
+    fn replace_piece(
+        &mut self,
+        key: usize,
+        sub: u32,
+        mut pieces: SmallVec<[Piece; 4]>,
+        fx: &mut Vec<Effect>,
+    ) {
         let task = self.read_task(key);
-        task.pieces[at] = singles.remove(0);
-        let next = task.pieces.len();
-        task.pieces.extend(singles);
-        let end = self.read_task(key).pieces.len();
+        let begun = task.pieces.len();
+        task.pieces[sub as usize] = pieces.remove(0);
+        task.pieces.extend(pieces);
         self.issue_piece(key, sub, fx);
-        for s in next..end {
-            self.issue_piece(key, s as u32, fx);
+        self.issue_from(key, begun, fx);
+    }
+
+    /// Asks for every piece from number `begun` on.
+    fn issue_from(&mut self, key: usize, begun: usize, fx: &mut Vec<Effect>) {
+        for sub in begun..self.read_task(key).pieces.len() {
+            self.issue_piece(key, sub as u32, fx);
         }
     }
 
@@ -424,11 +438,7 @@ impl Core {
         let mut late: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
         for p in task.pieces.iter().filter(|p| p.is_from_core() && task.error.is_none()) {
             for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
-                let Some(meta) = self.index.get(block) else { continue };
-                let seen = meta.dirty != 0 || !self.hidden.contains(&block);
-                if seen && !task.has_over(block, meta.slot) {
-                    late.push((block, meta));
-                }
+                late.extend(self.known(block).filter(|m| !task.has_over(block, m.slot)).map(|m| (block, m)));
             }
         }
         for (block, meta) in late.iter().copied() {

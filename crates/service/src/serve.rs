@@ -346,7 +346,7 @@ impl Volume {
             return Err(begun.take_back(why, &of, &mut core, image.as_mut()));
         }
         if let Some(image) = &mut image {
-            image.is_served();
+            image.begin_service();
         }
         // What is noted from here on is to be there.
         if let Some(made) = made {

@@ -138,6 +138,6 @@ fn engines_of_two_kinds_after_a_broken_exchange_are_caught() {
 }
 
 #[test]
-fn changes_past_a_jammed_cache_that_are_written_nowhere_are_caught() {
+fn changes_past_a_jam_that_are_written_nowhere_are_caught() {
     is_caught_in(Bug::PassedByUnwritten, (WORN..WORN + WORN_SEEDS).collect());
 }

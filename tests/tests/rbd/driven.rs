@@ -53,10 +53,10 @@ impl Drop for LeftOut {
 }
 
 /// The way back to who wants to know whether the image is ready.
-type Reply = Sender<Result<(), String>>;
+pub(crate) type Reply = Sender<Result<(), String>>;
 
 /// A cache whose dirty data the test has.
-struct Behind(Sender<Reply>);
+pub(crate) struct Behind(pub(crate) Sender<Reply>);
 
 impl Clients for Behind {
     fn freeze(&self) -> Receiver<Result<(), String>> {

@@ -134,7 +134,7 @@ fn dirty_data_is_refused_where_somebody_else_had_the_image_and_force_names_what_
 }
 
 #[test]
-fn what_a_cache_has_clean_counts_after_a_start_that_came_to_nothing() {
+fn a_clean_cache_stays_warm_over_a_start_that_is_refused() {
     let Some((cluster, _shared)) = shared("a clean cache and a refused start") else { return };
     let image = Image::new(cluster, "refused");
     let here = image.site("here");

@@ -1,11 +1,12 @@
 //! Claims about OSDs that stop answering while an image is taken: who waits for them can give it up.
 
 use crate::cluster::alone;
+use crate::driven::Behind;
 use crate::site::{Image, wish};
 use loligo_ceph::Notice;
 use loligo_ceph::bug;
 use loligo_ceph::cut::take_while;
-use loligo_ceph::keeper::{Clients, Keeper};
+use loligo_ceph::keeper::Keeper;
 use loligo_ceph::lease::Poller;
 use loligo_ceph::take::{self, Taken};
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 const OSDS: [&str; 3] = ["osd.0", "osd.1", "osd.2"];
@@ -94,22 +95,6 @@ fn in_a_process_of_its_own() {
     unsafe { libc::_exit(0) };
 }
 
-/// A cache whose device is free once nobody holds it any more.
-struct Cache(#[expect(dead_code, reason = "held as a lock is")] Arc<()>);
-
-impl Clients for Cache {
-    fn freeze(&self) -> Receiver<Result<(), String>> {
-        channel().1
-    }
-    fn thaw(&self) {}
-    fn lose(&self, _why: &str) {}
-    fn witness_changed(&self) {}
-    fn cut(&self, _bytes: u64) -> Result<(), String> {
-        Ok(())
-    }
-    fn resized(&self, _bytes: u64) {}
-}
-
 /// Run by the test below, in a process of its own: the thread that asks the OSDs stays in it.
 #[test]
 fn a_keeper_in_a_process_of_its_own() {
@@ -117,8 +102,8 @@ fn a_keeper_in_a_process_of_its_own() {
     let spec = spec.parse().expect("an image");
     let Taken { image, notices, .. } = take::take(wish(&spec, &mut |_| Ok(()))).expect("no refusal");
     let poller = Poller::start(image.clone()).expect("a thread");
-    let device = Arc::new(());
-    let keeper = Keeper::start(image.clone(), notices, Box::new(Cache(device.clone())), 4).expect("threads");
+    let (ask, asked) = channel();
+    let keeper = Keeper::start(image.clone(), notices, Box::new(Behind(ask)), 4).expect("threads");
     let idle = || image.counters.refreshes.load(Ordering::Relaxed) > 0;
     while !idle() {
         std::thread::sleep(Duration::from_millis(10));
@@ -126,9 +111,14 @@ fn a_keeper_in_a_process_of_its_own() {
     reached("the keeper");
     image.tell(Notice::Stale);
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(Arc::strong_count(&device), 2, "the keeper has it");
+    assert_eq!(asked.try_recv().err(), Some(TryRecvError::Empty), "the keeper has it");
     keeper.stop();
-    assert_eq!(Arc::strong_count(&device), 1, "whoever still asks the OSDs has nothing of the cache");
+    let held = asked.try_recv().err();
+    assert_eq!(
+        held,
+        Some(TryRecvError::Disconnected),
+        "whoever still asks the OSDs has nothing of the cache"
+    );
     drop(poller);
     println!("\nreached all");
     // SAFETY: threads that ask the OSDs still run, which an orderly exit would take data from.
@@ -136,7 +126,7 @@ fn a_keeper_in_a_process_of_its_own() {
 }
 
 #[test]
-fn a_keeper_that_osds_hang_leaves_the_cache_to_whoever_comes_next() {
+fn a_keeper_that_osds_hang_lets_go_of_the_cache() {
     let Some((cluster, _alone)) = alone("a keeper that OSDs hang") else { return };
     let image = Image::new(cluster, "kept");
     let mut run = Run::new("a_keeper_in_a_process_of_its_own", KEPT, &image);

@@ -14,12 +14,12 @@ use crate::units::{BLOCK, WINDOW_BLOCKS, sector_mask};
 use loligo_block::Shared;
 use std::collections::BTreeSet;
 
-/// What is not known of a block.
+/// A block of which the core may have nothing good.
 #[derive(Debug, Default)]
 pub(super) struct Doubt {
     /// The sectors at whose place a write failed.
     pub(super) mask: u8,
-    /// What was written there, where the cache may not have all of it.
+    /// The bytes written there, where the cache may not have all of them.
     pub(super) content: Option<Shared>,
 }
 

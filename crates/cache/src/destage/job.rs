@@ -43,7 +43,7 @@ enum State {
     Merging,
     /// Writes are out or wait for their turn.
     Writing,
-    /// What the core did not take of a merge is read, to see whether it still holds that.
+    /// Reads what the core did not take of a merge, to see whether it still holds that.
     Comparing,
     /// For the core's flush.
     Flushing,

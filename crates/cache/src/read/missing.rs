@@ -67,14 +67,12 @@ impl Core {
             let source = Source::Overlay { meta, ticket: self.tickets.begin() };
             self.read_task(key).pieces.push(Piece::new(block, source));
         }
-        for s in begun..self.read_task(key).pieces.len() {
-            self.issue_piece(key, s as u32, fx);
-        }
+        self.issue_from(key, begun, fx);
         true
     }
 
-    /// The version of `block` that is as good as what the core cannot give, in every mode.
-    fn known(&self, block: u32) -> Option<Meta> {
+    /// The version of `block` that is as good as what the core has, in every mode.
+    pub(super) fn known(&self, block: u32) -> Option<Meta> {
         self.index.get(block).filter(|m| m.dirty != 0 || !self.hidden.contains(&block))
     }
 
@@ -108,14 +106,7 @@ impl Core {
         }
         let missing = |&(from, to): &Span| Piece::new(block_of(from / BLOCK), Source::Missing { from, to });
         pieces.extend(runs.iter().map(missing));
-        let task = self.read_task(key);
-        let begun = task.pieces.len();
-        task.pieces[sub as usize] = pieces.remove(0);
-        task.pieces.extend(pieces);
-        self.issue_piece(key, sub, fx);
-        for s in begun..self.read_task(key).pieces.len() {
-            self.issue_piece(key, s as u32, fx);
-        }
+        self.replace_piece(key, sub, pieces, fx);
         true
     }
 

@@ -194,7 +194,7 @@ fn comparing_ends_when_its_failed_reads_took_too_long() {
 }
 
 #[test]
-fn whoever_waits_is_told_of_his_own_block_also_while_the_core_seems_down() {
+fn a_waiter_hears_of_its_own_block_while_the_core_seems_down() {
     let mut h = Hand::with(Devices { core_groups: true, ..Hand::DEVICES });
     h.refused = 4096..CORE;
     for window in 1..12 {
@@ -242,7 +242,7 @@ fn what_the_cache_got_while_the_core_was_asked_fails_no_read() {
 }
 
 #[test]
-fn a_bad_sector_beneath_a_cached_block_fails_no_read_past_the_cache() {
+fn a_bad_sector_beneath_the_cache_fails_no_read_past_it() {
     let mut h = Hand::new();
     h.disk[..MIB as usize].fill(9);
     h.fill(4096, 4096, 1);

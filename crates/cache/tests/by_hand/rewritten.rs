@@ -87,9 +87,23 @@ fn merging(h: &mut Hand, cached: bool) -> u64 {
 
 /// The write that is at the core fails there, and leaves nothing good of the gap.
 fn fail(h: &mut Hand, place: u64, len: u64) {
+    fail_over(h, len, place + GAP);
+}
+
+/// The same, of the block at `spoiled`.
+fn fail_over(h: &mut Hand, len: u64, spoiled: u64) {
     let i = at_core(h, len).expect("it is at the core");
     h.complete(i, true);
-    h.disk[(place + GAP) as usize..][..BLOCK as usize].fill(0xee);
+    h.disk[spoiled as usize..][..BLOCK as usize].fill(0xee);
+}
+
+/// A freeze whose run is at the core, over the clean block that lies in it: the place of the run, and the freeze.
+fn frozen_over_filler() -> (Hand, u64, u64) {
+    let mut h = bridged();
+    (h.refused, h.bad) = (0..0, 0..0);
+    let freeze = h.control(Control::Freeze);
+    until(&mut h, |h| at_core(h, 3 * BLOCK));
+    (h, 10 * MIB, freeze)
 }
 
 const SPAN: u64 = (2 * DIRTY - 1) * BLOCK;
@@ -260,16 +274,10 @@ fn a_gap_finds_room_in_a_full_cache_and_is_named() {
 
 #[test]
 fn a_freeze_over_a_filler_replaced_meanwhile_holds_the_moment() {
-    let mut h = bridged();
-    (h.refused, h.bad) = (0..0, 0..0);
-    let place = 10 * MIB;
-    let freeze = h.control(Control::Freeze);
-    until(&mut h, |h| at_core(h, 3 * BLOCK));
+    let (mut h, place, freeze) = frozen_over_filler();
     h.fill(place + BLOCK, BLOCK, 7);
     cache_only(&mut h);
-    let run = at_core(&h, 3 * BLOCK).expect("it is at the core");
-    h.complete(run, true);
-    h.disk[(place + BLOCK) as usize..][..BLOCK as usize].fill(0xee);
+    fail_over(&mut h, 3 * BLOCK, place + BLOCK);
     h.pass(10 * SECOND);
     assert_eq!(h.outcome(freeze), Some(&Ok(())));
     assert_eq!([0, 1, 2].map(|b| h.disk[(place + b * BLOCK) as usize]), [1, 5, 1]);
@@ -278,16 +286,10 @@ fn a_freeze_over_a_filler_replaced_meanwhile_holds_the_moment() {
 
 #[test]
 fn a_freeze_over_a_spoiled_block_in_change_holds_the_moment() {
-    let mut h = bridged();
-    (h.refused, h.bad) = (0..0, 0..0);
-    let place = 10 * MIB;
-    let freeze = h.control(Control::Freeze);
-    until(&mut h, |h| at_core(h, 3 * BLOCK));
+    let (mut h, place, freeze) = frozen_over_filler();
     // It has looked at the clean version; its record is on the way.
     h.fill(place + BLOCK, BLOCK, 7);
-    let run = at_core(&h, 3 * BLOCK).expect("it is at the core");
-    h.complete(run, true);
-    h.disk[(place + BLOCK) as usize..][..BLOCK as usize].fill(0xee);
+    fail_over(&mut h, 3 * BLOCK, place + BLOCK);
     h.pass(10 * SECOND);
     assert_eq!(h.outcome(freeze), Some(&Ok(())));
     assert_eq!([0, 1, 2].map(|b| h.disk[(place + b * BLOCK) as usize]), [1, 5, 1]);

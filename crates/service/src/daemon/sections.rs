@@ -135,9 +135,7 @@ impl Sections {
             }
         }
     }
-}
 
-impl Sections {
     /// Has these yield to the volumes that were made by command, as `state` has it; and these as they were made. By their
     /// words: a file system that hangs is to hold up nobody's start but of who lies on it.
     pub(super) fn beside_made(&mut self, state: &State) -> BTreeMap<String, VolumeConfig> {

@@ -58,7 +58,7 @@ impl Held {
     }
 
     /// It is served: from here on the cache is for the stop to close.
-    pub(crate) fn is_served(&mut self) {
+    pub(crate) fn begin_service(&mut self) {
         self.unserved = None;
     }
 
@@ -77,17 +77,15 @@ impl Held {
         if self.keeps_lock(&image) {
             return Ok(retire(image).as_ref().map(encode));
         }
-        let witness = image.witness();
-        let Some(left_at) = detach(image, self.marked) else {
+        let Some(left) = detach(image, self.marked) else {
             say!(
                 "warning: the cluster does not answer, so that the image may keep this client's lock: nothing is lost. A start of \
                  the same daemon or with the same cache takes it back; any other needs --steal"
             );
             return Ok(None);
         };
-        let left_at =
-            left_at.context("the image's metadata still names this cache; the next attach mends that")?;
-        Ok(Some(encode(&Witness { left_at, ..witness })))
+        let left = left.context("the image's metadata still names this cache; the next attach mends that")?;
+        Ok(Some(encode(&left)))
     }
 }
 
@@ -96,9 +94,11 @@ fn retire(image: Arc<Attached>) -> Option<Witness> {
     ends(image, Attached::retire)?
 }
 
-/// Closes an image.
-fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Option<u64>, CephError>> {
-    ends(image, move |image| image.detach(marked))
+/// Closes an image. How it was left.
+fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Witness, CephError>> {
+    let witness = image.witness();
+    let left_at = ends(image, move |image| image.detach(marked))?;
+    Some(left_at.map(|left_at| Witness { left_at, ..witness }))
 }
 
 /// Ends an attach by `close`; nothing: the cluster does not answer. It is not waited for: what it holds of this client goes with
@@ -121,9 +121,9 @@ impl Drop for Held {
         match self.image.take() {
             Some(image) if self.keeps_lock(&image) => drop(retire(image)),
             Some(image) => {
-                let (witness, left) = (image.witness(), detach(image, self.marked));
-                if let (Some(Ok(left_at @ Some(_))), Some(cache)) = (left, self.unserved.take())
-                    && let Err(why) = cache.note_left(Witness { left_at, ..witness })
+                if let (Some(Ok(left)), Some(cache)) = (detach(image, self.marked), self.unserved.take())
+                    && left.left_at.is_some()
+                    && let Err(why) = cache.note_left(left)
                 {
                     say!("warning: what the cache has clean is dropped by the next start: {why:#}");
                 }
