@@ -302,3 +302,101 @@ fn where_direct_io_is_refused_files_are_opened_buffered_with_a_warning_and_a_kil
     };
     lives().unwrap_or_else(|e| panic!("{e:?}"));
 }
+
+#[test]
+fn refused_sectors_behind_a_label_are_named_as_the_disk_has_them() {
+    let dir = folder();
+    let Some(fs) = breakable(dir.path()) else { return };
+    let volume = volume(dir.path(), fs.dir(), &["--home-offset", "1M"]);
+    let tried = || -> Result<()> {
+        let server = volume.serve()?;
+        let mut line = Line::to(&volume)?;
+        ensure!(line.size() == CORE - MIB, "the label takes a MiB: {}", line.size());
+        let mut content = Content::new(line.size());
+        // A sector of the volume's block at 3 MiB, which is at 4 MiB of the disk.
+        fs.power().fail_at("core", Part::Writes, 4 * MIB + 512..4 * MIB + 1024);
+        line.writes(&mut content, 1, (0, 64 << 10, 200), 4096)?;
+        let out = volume.loligo(&["flush", Volume::NAME])?;
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let named = format!("{} to {}", 4 * MIB / 512, 4 * MIB / 512 + 7);
+        ensure!(out.status.code() == Some(1) && said.contains(&named), "flush: {said}");
+        ensure!(stats(&volume)?["dirty_bytes"] == 4096, "all but that block is on the core");
+        let told = volume.loligo(&["stats", Volume::NAME])?;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        ensure!(told.contains(&named), "stats: {told}");
+        line.check(&content)?;
+        fs.power().mend();
+        let out = volume.loligo(&["flush", Volume::NAME])?;
+        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        drop(line);
+        server.stop()?;
+        content.check(0, &std::fs::read(&volume.core)?[MIB as usize..])
+    };
+    tried().unwrap_or_else(|e| panic!("{e:?}"));
+}
+
+/// A volume whose core has everything, stopped, and its content.
+fn flushed(volume: &Volume) -> Result<Content> {
+    let server = volume.serve()?;
+    let mut line = Line::to(volume)?;
+    let mut content = Content::new(line.size());
+    line.writes(&mut content, 1, (0, 16 << 10, 200), 4096)?;
+    ensure!(volume.loligo(&["flush", Volume::NAME])?.status.success(), "the core takes it all");
+    drop(line);
+    server.stop()?;
+    Ok(content)
+}
+
+#[test]
+fn a_start_says_what_it_could_not_compare_and_serves() {
+    let dir = folder();
+    let Some(fs) = breakable(dir.path()) else { return };
+    let volume = volume(dir.path(), fs.dir(), &[]);
+    let tried = || -> Result<()> {
+        let content = flushed(&volume)?;
+        fs.power().fail_at("core", Part::Reads, MIB..2 * MIB);
+        let server = volume.serve()?;
+        let said = server.words();
+        ensure!(said.contains("cannot be read from the core"), "{said}");
+        ensure!(!said.contains("opened buffered"), "{said}");
+        let mut line = Line::to(&volume)?;
+        for at in (MIB..2 * MIB).step_by(16 << 10) {
+            let read = line.ask(at, &Command::Read(4096)).context("from the cache")?;
+            content.check(at, &read)?;
+        }
+        drop(line);
+        server.stop()?;
+        Ok(())
+    };
+    tried().unwrap_or_else(|e| panic!("{e:?}"));
+}
+
+#[test]
+fn a_bad_sector_does_not_turn_direct_io_off() {
+    let dir = folder();
+    let Some(fs) = breakable(dir.path()) else { return };
+    let volume = volume(dir.path(), fs.dir(), &[]);
+    fs.power().fail_at("core", Part::Reads, 512..1024);
+    let told = volume.serve().expect_err("its first block cannot be read").to_string();
+    assert!(told.contains("cannot be read") && !told.contains("opened buffered"), "{told}");
+}
+
+#[test]
+fn a_core_changed_without_its_cache_is_seen_at_the_start() {
+    let dir = folder();
+    let Some(fs) = breakable(dir.path()) else { return };
+    let volume = volume(dir.path(), fs.dir(), &[]);
+    let tried = || -> Result<()> {
+        let mut content = flushed(&volume)?;
+        let core = std::fs::OpenOptions::new().write(true).open(&volume.core)?;
+        std::os::unix::fs::FileExt::write_all_at(&core, &content.write(0, 4096, 9999), 0)?;
+        drop(core);
+        let server = volume.serve()?;
+        let said = server.words();
+        ensure!(said.contains("compared differ from the core"), "{said}");
+        Line::to(&volume)?.check(&content).context("the core's content counts")?;
+        server.stop()?;
+        Ok(())
+    };
+    tried().unwrap_or_else(|e| panic!("{e:?}"));
+}

@@ -9,6 +9,7 @@ use fuser::{
 };
 use loligo_sim::rng::Rng;
 use std::ffi::{CString, OsStr};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,8 +36,8 @@ struct State {
     delays: Rng,
     /// Flushes are acknowledged and do nothing.
     lies: bool,
-    /// What fails with EIO, by file.
-    broken: Vec<(String, Part)>,
+    /// Parts of files that fail with EIO, and for which bytes.
+    broken: Vec<(String, Part, Range<u64>)>,
     /// What answers nothing, by file.
     hung: Vec<(String, Part)>,
     /// Reads that are answered later: they hold up no thread, so that others are served meanwhile.
@@ -52,8 +53,6 @@ pub enum Part {
     Reads,
     /// Its writes; nothing of them is taken.
     Writes,
-    /// Writes of its first 4 KiB.
-    Start,
     /// Its flushes.
     Flushes,
     /// Everything, as where a device is gone.
@@ -82,9 +81,11 @@ impl State {
         self.hung.iter().any(|(of, p)| Some(of) == name && (*p == part || *p == Part::All))
     }
 
-    fn fails(&self, ino: INodeNo, part: Part) -> bool {
+    /// Whether `part` of the file fails for any of the bytes `at`.
+    fn fails(&self, ino: INodeNo, part: Part, at: &Range<u64>) -> bool {
         let name = self.name(ino);
-        self.broken.iter().any(|(of, p)| Some(of) == name && (*p == part || *p == Part::All))
+        let hits = |r: &Range<u64>| r.start < at.end && at.start < r.end;
+        self.broken.iter().any(|(of, p, r)| Some(of) == name && (*p == part || *p == Part::All) && hits(r))
     }
 
     /// How files are opened.
@@ -135,7 +136,12 @@ impl Lossy {
 
     /// From now on `part` of the file `name` fails with EIO, until [`Lossy::mend`].
     pub fn fail(&self, name: &str, part: Part) {
-        self.lock().broken.push((name.to_owned(), part));
+        self.fail_at(name, part, 0..u64::MAX);
+    }
+
+    /// The same for these bytes alone: bad sectors.
+    pub fn fail_at(&self, name: &str, part: Part, at: Range<u64>) {
+        self.lock().broken.push((name.to_owned(), part, at));
     }
 
     /// From now on `part` of the file `name` is not answered, until [`Lossy::mend`]; then it is. The kernel holds the file's lock during
@@ -163,7 +169,7 @@ impl Lossy {
         if s.is_hung(ino, Part::Reads) {
             return s.late.push((ino, fh, offset, size, reply));
         }
-        if !s.alive(fh) || s.fails(ino, Part::Reads) {
+        if !s.alive(fh) || s.fails(ino, Part::Reads, &(offset..offset + u64::from(size))) {
             return reply.error(Errno::EIO);
         }
         match s.image(ino) {
@@ -206,8 +212,7 @@ impl Lossy {
         self.wait_while_hung(ino, Part::Writes);
         let number = {
             let mut s = self.lock();
-            let start = offset < 4096 && s.fails(ino, Part::Start);
-            if !s.alive(fh) || s.fails(ino, Part::Writes) || start {
+            if !s.alive(fh) || s.fails(ino, Part::Writes, &(offset..offset + data.len() as u64)) {
                 return Err(Errno::EIO);
             }
             let number = s.image(ino)?.write(offset, data);
@@ -232,7 +237,7 @@ impl Lossy {
         self.wait_while_hung(ino, Part::Flushes);
         let covered = {
             let mut s = self.lock();
-            if !s.alive(fh) || s.fails(ino, Part::Flushes) {
+            if !s.alive(fh) || s.fails(ino, Part::Flushes, &(0..1)) {
                 return Err(Errno::EIO);
             }
             let covered = if s.lies { Vec::new() } else { s.image(ino)?.flush_begins() };

@@ -275,7 +275,7 @@ fn a_cache_whose_superblock_takes_no_write_is_detached() {
     let daemon = b.site.daemon();
     under_load(&b.site, "a", &mut history, || {
         std::thread::sleep(Duration::from_millis(300));
-        b.fs.power().fail("cache", Part::Start);
+        b.fs.power().fail_at("cache", Part::Writes, 0..4096);
         b.site.ok(&["volume", "detach", "a"]);
         std::thread::sleep(Duration::from_millis(300));
     });
@@ -297,7 +297,7 @@ fn a_cache_that_was_not_wiped_is_void_where_no_daemon_remembers() {
     b.site.configure(&format!("{}home-offset = \"1m\"\n", b.section("wt")));
     let daemon = b.site.daemon();
     b.site.load("a").write(&mut history, 0..512, false).expect("written");
-    b.fs.power().fail("cache", Part::Start);
+    b.fs.power().fail_at("cache", Part::Writes, 0..4096);
     b.site.ok(&["volume", "detach", "a"]);
     // The cache knows nothing of these.
     b.site.load("a").write(&mut history, 0..512, false).expect("written");

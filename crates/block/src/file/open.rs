@@ -200,13 +200,17 @@ fn dio_align(fd: &OwnedFd) -> Option<DioAlign> {
         .map(|n| DioAlign { memory: n, offset: n })
 }
 
-/// Whether a read of `n` bytes at offset `n` into memory aligned to `n`, and to no more, is accepted.
+/// Whether a read of `n` bytes at offset `n` into memory aligned to `n`, and to no more, is accepted. One that a bad sector fails
+/// has been.
 fn reads_at(fd: BorrowedFd<'_>, n: u32) -> bool {
     let n = n as usize;
     let mut buf = Buf::alloc(4 * n);
     let start = (n..=2 * n).find(|s| (buf.as_ptr().addr() + s).trailing_zeros() == n.trailing_zeros());
     let Some(start) = start else { return false };
-    rustix::io::pread(fd, &mut buf[start..start + n], n as u64).is_ok()
+    !matches!(
+        rustix::io::pread(fd, &mut buf[start..start + n], n as u64),
+        Err(Errno::INVAL | Errno::OPNOTSUPP)
+    )
 }
 
 fn describe_file(
