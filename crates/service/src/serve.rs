@@ -8,7 +8,7 @@ mod size;
 mod trouble;
 
 use crate::absent::Absent;
-use crate::app::{App, Info};
+use crate::app::{App, Info, Keeping};
 use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
@@ -43,7 +43,7 @@ use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
@@ -330,8 +330,7 @@ impl Volume {
                     cores: opened.cores,
                     home_start: opened.superblock.home_start,
                 };
-                let superblock = Arc::new(Mutex::new(opened.superblock));
-                let held = HeldCache { file: opened.file, share: opened.share, superblock };
+                let held = HeldCache::new(opened.file, opened.share, opened.superblock);
                 (backend, Some(held), opened.made, finals)
             }
         };
@@ -396,7 +395,7 @@ impl Volume {
         };
         let mark = core.home.as_ref().map(Home::mark);
         let app = Arc::new(App::new(info, running.handle().clone(), kept, mark).with_tls(tls));
-        let left = Left { core, held, image, void: false };
+        let left = Left { keeping: Keeping(app.clone()), core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
         let ways = Ways { mountpoints, claims, turns };
         let served =
@@ -506,9 +505,8 @@ impl Volume {
     /// The cache it is served through; nothing where it is bare.
     pub(crate) fn last_cache(&self) -> Option<LastCache> {
         let held = self.left.held.as_ref()?;
-        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
         let path = &self.options.cache.as_ref()?.path;
-        Some(self.known_as.cache(path, uuid, None, self.alone))
+        Some(self.known_as.cache(path, held.uuid.clone(), None, self.alone))
     }
 
     /// What it is served by now.
@@ -591,12 +589,24 @@ pub(crate) struct HeldCache {
     pub(crate) file: CacheDevice,
     /// With it the cache can grow and shrink.
     pub(crate) share: Option<Arc<Share>>,
+    /// Held while it is written, which a device that answers nothing may make last.
     pub(crate) superblock: SharedSuperblock,
+    /// It never changes: nobody waits for the superblock to be told it.
+    pub(crate) uuid: String,
+}
+
+impl HeldCache {
+    pub(crate) fn new(file: CacheDevice, share: Option<Arc<Share>>, superblock: Superblock) -> HeldCache {
+        let uuid = superblock.uuid_text();
+        HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)), uuid }
+    }
 }
 
 /// What is left to be ended when the threads are.
 #[derive(Debug)]
 pub(crate) struct Left {
+    /// Ends before the image is closed.
+    pub(crate) keeping: Keeping,
     pub(crate) core: OpenCore,
     pub(crate) held: Option<HeldCache>,
     pub(crate) image: Option<Held>,

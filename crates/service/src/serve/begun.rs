@@ -67,8 +67,7 @@ impl Of<'_> {
     /// What is remembered of the cache.
     pub(super) fn last(&self, dirty_bytes: Option<u64>) -> Option<LastCache> {
         let (held, cache) = (self.held?, self.options.cache.as_ref()?);
-        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
-        Some(self.known_as.cache(&cache.path, uuid, dirty_bytes, false))
+        Some(self.known_as.cache(&cache.path, held.uuid.clone(), dirty_bytes, false))
     }
 }
 

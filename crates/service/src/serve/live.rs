@@ -57,7 +57,7 @@ use loligo_cache::open as engine;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
 use loligo_shard::{Ask, Backend, Paused};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// How long requests are held for devices, or for a note, that do not answer before it is given up.
@@ -484,7 +484,7 @@ impl Volume {
         let cache::OpenCache { file, share, superblock, cores, made, .. } = opened?;
         let home_start = superblock.home_start;
         let backend = Backend::Cached { cache: file.clone(), cores, home_start };
-        let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
+        let held = HeldCache::new(file, share, superblock);
         let mode = o.mode;
         // Whatever else the definition says by now counts with the next start.
         let next = ServeOptions { cache: options.cache, params: options.params, ..self.options.clone() };
