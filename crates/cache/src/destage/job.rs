@@ -102,7 +102,7 @@ struct CoreWrite {
     /// The volume's byte, and how many.
     at: u64,
     len: u64,
-    /// Until it is sent.
+    /// Until it is over.
     data: Option<Shared>,
     /// Writes from this one on that went in the same operation.
     with: usize,

@@ -9,7 +9,7 @@ use crate::index::Meta;
 use crate::record::Record;
 use crate::room::Room;
 use crate::tag::Who;
-use crate::units::{BLOCK, WINDOW_BLOCKS};
+use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use loligo_block::{Buf, Op, OpKind, Shared, crc32c};
 
 /// `content` as a whole block. Only the last one of a volume is shorter.
@@ -23,11 +23,24 @@ fn whole(content: &Shared) -> Shared {
 }
 
 impl Destage {
-    /// What is in memory of `block` because a write of it is under way or has failed: it is what the core should hold.
-    pub(crate) fn content_of(&self, block: u32) -> Option<Shared> {
-        let job = || self.by_window.get(&(block / WINDOW_BLOCKS as u32));
-        let doubted = self.doubts.get(&block).and_then(|d| d.content.clone());
-        doubted.or_else(|| self.jobs[*job()?].content_of(block))
+    /// What is in memory of `block` because a write of it is under way or has failed: it is what the core should hold, and nobody
+    /// knows what it does hold. The sectors, and a buffer that they begin with.
+    pub(crate) fn content_of(&self, block: u32, stripe: Stripe) -> Option<(u8, Shared)> {
+        let whole = |content: Shared| (sector_mask(0, 0, content.len() as u64), content);
+        if let Some(d) = self.doubts.get(&block)
+            && let Some(content) = &d.content
+        {
+            return Some((d.mask, content.clone()));
+        }
+        let job = self.by_window.get(&(block / WINDOW_BLOCKS as u32))?;
+        self.jobs[*job].content_of(block, stripe).map(whole)
+    }
+
+    /// Whether memory may have something of these blocks.
+    pub(crate) fn has_content(&self, first: u32, last: u32) -> bool {
+        let windows = first / WINDOW_BLOCKS as u32..=last / WINDOW_BLOCKS as u32;
+        self.any_doubted(first, last)
+            || self.by_window.range(windows).any(|(_, key)| self.jobs[*key].owns_core())
     }
 
     /// Blocks whose content the cache does not have yet.

@@ -5,7 +5,7 @@ use super::{CoreWrite, Job, MERGE, State, Way};
 use crate::api::{Dev, Effect, Nanos};
 use crate::core::Core;
 use crate::tag::Who;
-use crate::units::{ALL, BLOCK, sector_mask};
+use crate::units::{ALL, BLOCK, Stripe, sector_mask};
 use loligo_block::{Buf, Op, OpKind, Shared};
 use std::ops::RangeInclusive;
 
@@ -24,11 +24,16 @@ impl Job {
         self.blocks().count() - self.pieces.len()
     }
 
-    /// What it writes of `block`, where that is a part of a merge.
-    pub(in crate::destage) fn content_of(&self, block: u32) -> Option<Shared> {
-        let span = self.span.as_ref().filter(|_| self.blocks().contains(&block))?;
-        let from = (block - self.pieces[0].block) as usize * BLOCK as usize;
-        Some(span.slice(from..span.len().min(from + BLOCK as usize)))
+    /// What it writes of `block`, until it is known what became of that.
+    pub(in crate::destage) fn content_of(&self, block: u32, stripe: Stripe) -> Option<Shared> {
+        let start = |b: u32| stripe.global(b) * BLOCK;
+        let at = start(block);
+        let has = |from: u64, data: &Shared| from <= at && at < from + data.len() as u64;
+        let span = self.span.as_ref().map(|span| (start(self.pieces[0].block), span));
+        let writes = || self.writes.iter().filter_map(|w| Some((w.at, w.data.as_ref()?)));
+        let (from, data) = span.into_iter().chain(writes()).find(|(from, data)| has(*from, data))?;
+        let from = (at - from) as usize;
+        Some(data.slice(from..data.len().min(from + BLOCK as usize)))
     }
 }
 
@@ -81,7 +86,7 @@ impl Core {
         let mut blocks: Vec<u32> = job.blocks().collect();
         job.untaken = Some(blocks.iter().copied().collect());
         blocks.sort_by_key(|b| !is_waited(*b));
-        let write = |b: u32| Some(CoreWrite::new(stripe.global(b) * BLOCK, job.content_of(b)?));
+        let write = |b: u32| Some(CoreWrite::new(stripe.global(b) * BLOCK, job.content_of(b, stripe)?));
         job.writes = blocks.into_iter().filter_map(write).collect();
         (job.apart, job.sent) = (true, 0);
     }
@@ -128,11 +133,13 @@ impl Core {
     /// The core has `held` from the first to the last block that it has not taken; nothing: that cannot be read. What it holds as it
     /// was to be written is not spoiled.
     pub(super) fn compared(&mut self, now: Nanos, key: usize, held: Option<Buf>, fx: &mut Vec<Effect>) {
+        let stripe = self.cfg.stripe;
         let job = &mut self.destage.jobs[key];
         let mut untaken = job.untaken.take().unwrap_or_default();
         if let (Some(held), Some(first)) = (held, untaken.first().copied()) {
             let at = |b: u32| (b - first) as usize * BLOCK as usize;
-            untaken.retain(|b| job.content_of(*b).is_some_and(|c| held[at(*b)..][..c.len()] != c[..]));
+            untaken
+                .retain(|b| job.content_of(*b, stripe).is_some_and(|c| held[at(*b)..][..c.len()] != c[..]));
         }
         job.untaken = Some(untaken);
         self.writes_over(now, key, fx);
@@ -141,9 +148,10 @@ impl Core {
     /// What the core has not taken of a merge may be nowhere else, and is kept. What is clean beneath one that is over may be
     /// evicted again.
     pub(super) fn doubt_untaken(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let stripe = self.cfg.stripe;
         let job = &mut self.destage.jobs[key];
         let untaken: Vec<(u32, Option<Shared>)> =
-            job.untaken.take().into_iter().flatten().map(|b| (b, job.content_of(b))).collect();
+            job.untaken.take().into_iter().flatten().map(|b| (b, job.content_of(b, stripe))).collect();
         if job.span.take().is_none() {
             return;
         }

@@ -147,7 +147,7 @@ impl Core {
         let sent = &mut job.writes[from..job.sent];
         let with = sent.len();
         let mut pieces: Vec<(u64, Shared)> =
-            sent.iter_mut().filter_map(|w| Some((w.at + home, w.data.take()?))).collect();
+            sent.iter().filter_map(|w| Some((w.at + home, w.data.clone()?))).collect();
         sent.first_mut()?.with = with;
         if !groups {
             return pieces.pop().map(|(at, data)| (at, OpKind::Write { data, fua: false }));
@@ -171,11 +171,14 @@ impl Core {
         let down = self.destage.core_is_down();
         let job = &mut self.destage.jobs[key];
         job.in_flight -= 1;
+        let first = (sub & NUMBER) as usize;
+        let sent = first..first + job.writes[first].with;
         match result {
             Ok(()) => {
                 job.successes += 1;
+                job.writes[sent].iter_mut().for_each(|w| w.data = None);
                 self.destage.health.worked();
-                let block = self.cfg.stripe.local(job.writes[(sub & NUMBER) as usize].at / BLOCK);
+                let block = self.cfg.stripe.local(job.writes[first].at / BLOCK);
                 let mut gap = false;
                 if let Some(untaken) = &mut job.untaken {
                     untaken.remove(&block);
@@ -196,14 +199,13 @@ impl Core {
                 if job.span.is_some() && job.untaken.is_none() && goes_on {
                     let (window, successes) = (job.window, self.destage.health.successes());
                     self.destage.stuck.failed_together(now, window, successes, &why);
+                    let blocks = self.destage.jobs[key].blocks();
+                    self.keep_for_reads(*blocks.start(), *blocks.end());
                     self.compose_span_apart(key);
                     return self.begin_writes(now, key, fx);
                 }
-                let i = (sub & NUMBER) as usize;
-                let with = job.writes[i].with;
-                let sent: Vec<(u64, u64)> = job.writes[i..i + with].iter().map(|w| (w.at, w.len)).collect();
-                let known = with == 1 && job.writes[i].is_in_one_block();
-                job.stay_dirty(i..i + with, known, self.cfg.stripe);
+                let known = sent.len() == 1 && job.writes[first].is_in_one_block();
+                job.stay_dirty(sent.clone(), known, self.cfg.stripe);
                 // Who waits is told of an error that is his own, where that can be had for a few writes.
                 let unwanted = down && job.tasks.is_empty();
                 if unwanted || (job.failures >= HOPELESS && job.successes == 0) {
@@ -211,15 +213,26 @@ impl Core {
                     job.stay_dirty(job.sent..job.writes.len(), false, self.cfg.stripe);
                     job.send_no_more();
                 }
-                let apart = job.untaken.is_some();
-                for (at, len) in sent.into_iter().filter(|_| !apart) {
-                    self.doubt(now, at, at + len, fx);
+                if job.untaken.is_none() {
+                    self.doubt_writes(now, key, sent.clone(), fx);
                 }
+                self.destage.jobs[key].writes[sent].iter_mut().for_each(|w| w.data = None);
             }
         }
         let job = &self.destage.jobs[key];
         if job.in_flight == 0 && job.unsent() == 0 {
             self.writes_over(now, key, fx);
+        }
+    }
+
+    /// What these writes of job `key` were to bring may not be in the core any more.
+    fn doubt_writes(&mut self, now: Nanos, key: usize, writes: Range<usize>, fx: &mut Vec<Effect>) {
+        for i in writes {
+            let w = &self.destage.jobs[key].writes[i];
+            let (from, to) = (w.at, w.at + w.len);
+            let local = |byte: u64| self.cfg.stripe.local(byte / BLOCK);
+            self.keep_for_reads(local(from), local(to - 1));
+            self.doubt(now, from, to, fx);
         }
     }
 
@@ -231,12 +244,12 @@ impl Core {
         }
         let busy = self.destage.writes > 0;
         let job = &mut self.destage.jobs[key];
-        job.state = State::Flushing;
         if job.untaken.as_ref().is_some_and(BTreeSet::is_empty) && !job.pieces.iter().any(|p| p.refused) {
             job.failed = None;
         }
         self.doubt_untaken(now, key, fx);
         let job = &mut self.destage.jobs[key];
+        job.state = State::Flushing;
         let (way, turn, dirty) = (job.way, job.turn, job.dirty);
         let (failed, apart, probe) = (job.failed.is_some(), job.apart, job.probe);
         let claimants = std::mem::take(&mut job.claimants);

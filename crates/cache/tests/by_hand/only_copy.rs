@@ -1,0 +1,114 @@
+//! Content that only memory has: a write to the core failed, and what the core has in its place is nothing good, though it may
+//! read well.
+
+use crate::doubt::stays;
+use crate::hand::{Hand, SECOND};
+use crate::rewritten::{BLOCK, GAP, SPAN, cache_only, fail, merged, merging, small, take_all_slots};
+use loligo_block::{Answer, Buf, OpKind, ReqKind};
+use loligo_cache::api::{Control, Dev, Event};
+use loligo_cache::params::{AdmissionKind, Params};
+
+/// A read of a block.
+fn ask(h: &mut Hand, at: u64) -> u64 {
+    h.submit(ReqKind::Read, at, BLOCK)
+}
+
+/// What it was answered: the first byte.
+fn said(h: &Hand, id: u64) -> Option<u8> {
+    let answer = h.answers.iter().find(|a| a.0 == id)?;
+    match &answer.1 {
+        Ok(Answer::Data(data)) => Some(data[0][0]),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The pending read of so many bytes of a device.
+fn reading(h: &Hand, dev: Dev, len: u64) -> Option<usize> {
+    h.pending.iter().position(|p| p.0 == dev && matches!(&p.1.kind, OpKind::Read(b) if b.len() as u64 == len))
+}
+
+/// Completes what is pending at the core, and what follows of that there. No time passes.
+fn core_only(h: &mut Hand) {
+    while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Core) {
+        h.complete(i, false);
+    }
+}
+
+/// What the core reads is taken into the cache at once.
+fn admit(h: &mut Hand) {
+    h.control(Control::SetParams(Params { admission: AdmissionKind::Always, ..Params::default() }));
+    h.controlled.clear();
+}
+
+#[test]
+fn a_gap_that_a_failed_merge_spoiled_is_not_read() {
+    let mut h = Hand::new();
+    admit(&mut h);
+    let place = merged(&mut h, false);
+    fail(&mut h, place, SPAN);
+    let read = ask(&mut h, place + GAP);
+    if let Some(i) = reading(&h, Dev::Core, BLOCK) {
+        h.complete(i, false);
+    }
+    h.pass(5 * SECOND);
+    assert_eq!((said(&h, read), h.read(place + GAP)), (Some(5), Ok(5)));
+    assert_eq!(h.disk[(place + GAP) as usize], 5);
+}
+
+#[test]
+fn a_spoiled_gap_that_was_read_is_not_kept_for_good() {
+    let mut h = Hand::new();
+    admit(&mut h);
+    let place = merged(&mut h, false);
+    h.refused = place + GAP..place + GAP + BLOCK;
+    fail(&mut h, place, SPAN);
+    ask(&mut h, place + GAP);
+    if let Some(i) = reading(&h, Dev::Core, BLOCK) {
+        h.complete(i, false);
+    }
+    cache_only(&mut h);
+    h.tick(SECOND / 10);
+    cache_only(&mut h);
+    h.pass(5 * SECOND);
+    stays(h, place + GAP);
+}
+
+#[test]
+fn a_read_at_the_core_as_a_merge_fails_gets_what_was_there() {
+    let mut h = Hand::new();
+    admit(&mut h);
+    let place = merging(&mut h, false);
+    let read = ask(&mut h, place + GAP);
+    let merge = reading(&h, Dev::Core, SPAN).expect("the span is being read");
+    h.complete(merge, false);
+    fail(&mut h, place, SPAN);
+    // The core sees the read before it is written again, and answers it late.
+    let i = reading(&h, Dev::Core, BLOCK).expect("it was asked for");
+    let (dev, mut asked) = h.pending.remove(i);
+    asked.kind = OpKind::Read(Buf::copy_of(&[0xee; 4096]));
+    let mend = |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Core);
+    while let Some(i) = mend(&h) {
+        h.complete(i, false);
+    }
+    assert_eq!(h.disk[(place + GAP) as usize], 5);
+    let OpKind::Read(buf) = asked.kind else { unreachable!() };
+    assert!(dev == Dev::Core && said(&h, read).is_none());
+    h.event(Event::Done { tag: asked.tag, buf: Some(buf), result: Ok(()) });
+    h.pass(SECOND);
+    assert_eq!((said(&h, read), h.read(place + GAP)), (Some(5), Ok(5)));
+}
+
+#[test]
+fn a_gap_that_waits_for_a_slot_is_read_from_memory() {
+    let mut h = small();
+    let place = merged(&mut h, false);
+    take_all_slots(&mut h);
+    h.refused = place + GAP..place + GAP + BLOCK;
+    fail(&mut h, place, SPAN);
+    core_only(&mut h);
+    let read = ask(&mut h, place + GAP);
+    core_only(&mut h);
+    assert_eq!(said(&h, read), Some(5));
+    h.pass(5 * SECOND);
+    stays(h, place + GAP);
+}
