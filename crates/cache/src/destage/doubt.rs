@@ -5,6 +5,7 @@
 use super::Destage;
 use crate::api::{Effect, Nanos};
 use crate::core::{Core, Task};
+use crate::freeze::OVERWRITTEN;
 use crate::index::Meta;
 use crate::journal::Action;
 use crate::mutation::{Mutation, Stage};
@@ -89,8 +90,7 @@ impl Core {
             _ => mask,
         };
         if mask & !held != 0 {
-            let why = "the core refuses a block of 4 KiB that was overwritten since: it cannot be brought to the moment";
-            self.end_freeze(now, why, fx);
+            self.end_freeze(now, OVERWRITTEN, fx);
         }
     }
 

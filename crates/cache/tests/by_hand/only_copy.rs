@@ -1,7 +1,7 @@
 //! Content that only memory has: a write to the core failed, and what the core has in its place is nothing good, though it may
 //! read well.
 
-use crate::doubt::stays;
+use crate::doubt::{spoil, stays};
 use crate::hand::{Hand, SECOND};
 use crate::rewritten::{BLOCK, GAP, SPAN, cache_only, fail, merged, merging, small, take_all_slots};
 use loligo_block::{Answer, Buf, OpKind, ReqKind};
@@ -111,4 +111,21 @@ fn a_gap_that_waits_for_a_slot_is_read_from_memory() {
     assert_eq!(said(&h, read), Some(5));
     h.pass(5 * SECOND);
     stays(h, place + GAP);
+}
+
+#[test]
+fn a_freeze_ends_where_its_moment_is_overwritten_in_memory() {
+    for part in [BLOCK, 512] {
+        let mut h = Hand::new();
+        let place = merged(&mut h, false);
+        let freeze = h.control(Control::Freeze);
+        h.submit(ReqKind::Write(Buf::copy_of(&vec![7; part as usize]).freeze()), place + GAP, part);
+        spoil(&mut h, place + GAP);
+        fail(&mut h, place, SPAN);
+        core_only(&mut h);
+        h.pass(100 * SECOND);
+        let said = h.outcome(freeze).expect("it comes to an end");
+        assert!(said.as_ref().is_err_and(|why| why.contains("refuses a block")), "{said:?}");
+        assert_eq!(h.shard.frozen(), None);
+    }
 }
