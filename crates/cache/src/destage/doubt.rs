@@ -32,8 +32,10 @@ impl Destage {
 
     /// A client's write has replaced the blocks at the core.
     pub(crate) fn doubt_no_more(&mut self, first: u32, last: u32) {
-        if !self.doubts.is_empty() {
-            self.doubts.retain(|b, _| !(first..=last).contains(b));
+        let blocks: Vec<u32> = self.doubts.range(first..=last).map(|(b, _)| *b).collect();
+        for block in blocks {
+            self.doubts.remove(&block);
+            self.stuck.changed(block);
         }
     }
 

@@ -145,8 +145,9 @@ pub(crate) struct Job {
     down: bool,
     /// It failed in a way that names no block, and is made once more, apart.
     again: bool,
-    /// Blocks that failed by themselves.
+    /// Blocks that failed by themselves, and those of them that only a merge wrote.
     refused: Vec<u32>,
+    refused_gaps: Vec<u32>,
     /// It only finds out whether the core takes a clean block.
     probe: bool,
     /// Clean blocks of its window became dirty since it began: it says nothing of those.
@@ -184,6 +185,7 @@ impl Job {
             down: false,
             again: false,
             refused: Vec::new(),
+            refused_gaps: Vec::new(),
             probe: false,
             outgrown: false,
             tasks: Vec::new(),
@@ -206,6 +208,11 @@ impl Job {
         self.outgrown = true;
     }
 
+    /// A block of its window became dirty that is none of its own.
+    pub(super) fn outgrow(&mut self) {
+        self.outgrown = true;
+    }
+
     pub(super) fn is_probe(&self) -> bool {
         self.probe
     }
@@ -223,6 +230,11 @@ impl Job {
     /// How a write of it failed.
     pub(super) fn why(&self) -> Option<&str> {
         self.failed.as_deref()
+    }
+
+    fn piece_of(&self, block: u32) -> Option<&Piece> {
+        let i = self.pieces.binary_search_by_key(&block, |p| p.block).ok()?;
+        Some(&self.pieces[i])
     }
 
     pub(crate) fn superseded(&mut self, block: u32) {

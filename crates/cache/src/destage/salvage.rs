@@ -152,12 +152,15 @@ impl Core {
     /// What the core did not take of a block is in the cache, in `slot`, in place of `old`. A freeze brings it to the core: it
     /// held this at the moment.
     pub(crate) fn salvaged(&mut self, block: u32, slot: u32, old: Option<Meta>) {
-        let flushes = &mut self.destage.flushes;
-        flushes.iter_mut().for_each(|f| _ = f.remaining.insert(block / WINDOW_BLOCKS as u32));
+        let window = block / WINDOW_BLOCKS as u32;
+        self.destage.flushes.iter_mut().for_each(|f| _ = f.remaining.insert(window));
+        if let Some(key) = self.destage.by_window.get(&window) {
+            self.destage.jobs[*key].outgrow();
+        }
         let Some(freeze) = &mut self.freeze else { return };
         match old.filter(|m| m.dirty != 0) {
             _ if freeze.is_answered() => freeze.note_fresh(slot),
-            None => freeze.one_more(block / WINDOW_BLOCKS as u32, slot),
+            None => freeze.one_more(window, slot),
             Some(m) if freeze.is_pinned(&m) => freeze.moved(slot),
             Some(_) => freeze.note_fresh(slot),
         }

@@ -338,13 +338,16 @@ impl Core {
     pub(crate) fn forget_clean(&mut self) {
         while let Some(window) = self.destage.stuck.next_changed() {
             let first = window * WINDOW_BLOCKS as u32;
-            let (index, freeze) = (&self.index, &self.freeze);
+            let (index, freeze, doubts) = (&self.index, &self.freeze, &self.destage.doubts);
             let is_dirty = |b: u32| {
-                index.get(b).is_some_and(|m| m.dirty != 0)
+                doubts.contains_key(&b)
+                    || index.get(b).is_some_and(|m| m.dirty != 0)
                     || freeze.as_ref().is_some_and(|f| f.kept_of(b).is_some())
             };
+            let last = first + (WINDOW_BLOCKS as u32 - 1);
             let any = index.window_dirty(window) > 0
-                || (freeze.is_some() && (first..=first + (WINDOW_BLOCKS as u32 - 1)).any(is_dirty));
+                || doubts.range(first..=last).next().is_some()
+                || (freeze.is_some() && (first..=last).any(is_dirty));
             self.destage.stuck.keep_dirty(window, any, is_dirty);
         }
     }

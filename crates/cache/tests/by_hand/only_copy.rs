@@ -3,9 +3,10 @@
 
 use crate::doubt::{spoil, stays};
 use crate::hand::{Hand, SECOND};
-use crate::rewritten::{BLOCK, GAP, SPAN, cache_only, fail, merged, merging, small, take_all_slots};
-use loligo_block::{Answer, Buf, OpKind, ReqKind};
+use crate::rewritten::{BLOCK, DIRTY, GAP, SPAN, cache_only, fail, merged, merging, small, take_all_slots};
+use loligo_block::{Answer, Buf, Op, OpKind, ReqKind};
 use loligo_cache::api::{Control, Dev, Event};
+use loligo_cache::open::Devices;
 use loligo_cache::params::{AdmissionKind, Params};
 
 /// A read of a block.
@@ -127,5 +128,25 @@ fn a_freeze_ends_where_its_moment_is_overwritten_in_memory() {
         let said = h.outcome(freeze).expect("it comes to an end");
         assert!(said.as_ref().is_err_and(|why| why.contains("refuses a block")), "{said:?}");
         assert_eq!(h.shard.frozen(), None);
+    }
+}
+
+#[test]
+fn a_flush_names_a_gap_that_came_into_the_cache_late() {
+    for core_volatile in [true, false] {
+        let mut h = Hand::with(Devices { core_volatile, ..Hand::DEVICES });
+        let place = merged(&mut h, false);
+        let flush = h.asked;
+        spoil(&mut h, place + GAP);
+        fail(&mut h, place, SPAN);
+        let flushes = |p: &(Dev, Op)| p.0 == Dev::Core && matches!(p.1.kind, OpKind::Flush);
+        for _ in 0..1000 {
+            let Some(i) = h.pending.iter().position(|p| !flushes(p)) else { break };
+            h.complete(i, false);
+        }
+        assert_eq!(h.shard.dirty_blocks(), if core_volatile { DIRTY + 1 } else { 1 });
+        h.pass(5 * SECOND);
+        let said = h.outcome(flush).expect("it ends");
+        assert!(said.as_ref().is_err_and(|why| why.contains("refuses a block of 4 KiB")), "{said:?}");
     }
 }

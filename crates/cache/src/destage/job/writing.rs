@@ -172,17 +172,16 @@ impl Core {
         let job = &mut self.destage.jobs[key];
         job.in_flight -= 1;
         let first = (sub & NUMBER) as usize;
+        let block = self.cfg.stripe.local(job.writes[first].at / BLOCK);
         let sent = first..first + job.writes[first].with;
         match result {
             Ok(()) => {
                 job.successes += 1;
                 job.writes[sent].iter_mut().for_each(|w| w.data = None);
                 self.destage.health.worked();
-                let block = self.cfg.stripe.local(job.writes[first].at / BLOCK);
-                let mut gap = false;
+                let gap = job.untaken.is_some() && job.piece_of(block).is_none();
                 if let Some(untaken) = &mut job.untaken {
                     untaken.remove(&block);
-                    gap = job.pieces.binary_search_by_key(&block, |p| p.block).is_err();
                 }
                 if !job.probe && !gap {
                     self.destage.jam.over();
@@ -215,6 +214,8 @@ impl Core {
                 }
                 if job.untaken.is_none() {
                     self.doubt_writes(now, key, sent.clone(), fx);
+                } else if job.piece_of(block).is_none() {
+                    job.refused_gaps.push(block);
                 }
                 self.destage.jobs[key].writes[sent].iter_mut().for_each(|w| w.data = None);
             }
@@ -309,7 +310,9 @@ impl Core {
             job.down = true;
         }
         if job.apart || (down && job.names_all() && d.stuck.may_remember(window)) {
-            let outcome = (&job.taken()[..], &job.refused[..], job.gave_up);
+            let gaps = job.refused_gaps.iter().copied().filter(|b| d.doubts.contains_key(b));
+            let refused: Vec<u32> = job.refused.iter().copied().chain(gaps).collect();
+            let outcome = (&job.taken()[..], &refused[..], job.gave_up);
             d.stuck.failed_apart(now, window, successes, outcome, &why);
             // Some of it may have been dropped meanwhile.
             d.stuck.changed(window * WINDOW_BLOCKS as u32);
