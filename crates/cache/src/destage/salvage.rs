@@ -110,6 +110,11 @@ impl Core {
                 self.stats.crc_errors += u64::from(ok);
                 self.destage.bad.insert(block);
                 self.destage.doubts.remove(&block);
+                let drains = self.freeze.as_ref().is_some_and(|f| !f.is_answered() && f.is_pinned(&meta));
+                if drains {
+                    let why = self.bad_block_text(block);
+                    self.end_freeze(now, &why, fx);
+                }
             }
         }
     }
@@ -161,7 +166,11 @@ impl Core {
         match old.filter(|m| m.dirty != 0) {
             _ if freeze.is_answered() => freeze.note_fresh(slot),
             None => freeze.one_more(window, slot),
-            Some(m) if freeze.is_pinned(&m) => freeze.moved(slot),
+            Some(m) if freeze.is_pinned(&m) => {
+                freeze.moved(slot);
+                // A job may have looked before this was there.
+                freeze.later(window);
+            }
             Some(_) => freeze.note_fresh(slot),
         }
     }

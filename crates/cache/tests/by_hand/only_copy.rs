@@ -41,6 +41,11 @@ fn admit(h: &mut Hand) {
     h.controlled.clear();
 }
 
+/// Writes one sector of the block at `at`.
+fn sector(h: &mut Hand, at: u64, byte: u8) -> u64 {
+    h.submit(ReqKind::Write(Buf::copy_of(&[byte; 512]).freeze()), at, 512)
+}
+
 #[test]
 fn a_gap_that_a_failed_merge_spoiled_is_not_read() {
     let mut h = Hand::new();
@@ -149,4 +154,48 @@ fn a_flush_names_a_gap_that_came_into_the_cache_late() {
         let said = h.outcome(flush).expect("it ends");
         assert!(said.as_ref().is_err_and(|why| why.contains("refuses a block of 4 KiB")), "{said:?}");
     }
+}
+
+/// A freeze over a gap that was changed in part before it: the core refuses the rest, which is being put together. The pending read
+/// of what was changed, and the freeze.
+fn frozen_over_part() -> (Hand, u64, u64, u64) {
+    let mut h = Hand::new();
+    let place = merged(&mut h, false);
+    sector(&mut h, place + GAP, 7);
+    cache_only(&mut h);
+    let freeze = h.control(Control::Freeze);
+    spoil(&mut h, place + GAP);
+    fail(&mut h, place, SPAN);
+    core_only(&mut h);
+    let read = reading(&h, Dev::Cache, BLOCK).expect("it is put together");
+    let tag = h.pending[read].1.tag;
+    (h, place, tag, freeze)
+}
+
+#[test]
+fn a_freeze_over_a_part_that_rots_comes_to_an_end() {
+    let (mut h, _, tag, freeze) = frozen_over_part();
+    let read = h.pending.iter().position(|p| p.1.tag == tag).expect("it is pending");
+    let slot = h.pending[read].1.offset as usize;
+    h.cache[slot] ^= 0xff;
+    h.pass(100 * SECOND);
+    let said = h.outcome(freeze).expect("it comes to an end");
+    assert!(said.as_ref().is_err_and(|why| why.contains("does not match its checksum")), "{said:?}");
+}
+
+#[test]
+fn a_freeze_over_a_part_taken_meanwhile_holds_the_moment() {
+    let (mut h, place, tag, freeze) = frozen_over_part();
+    (h.refused, h.bad) = (0..0, 0..0);
+    h.control(Control::FlushDirty);
+    for _ in 0..100 {
+        while let Some(i) = h.pending.iter().position(|p| p.1.tag != tag) {
+            h.complete(i, false);
+        }
+        h.tick(SECOND / 10);
+    }
+    assert_eq!((h.disk[(place + GAP) as usize], h.outcome(freeze)), (7, None));
+    h.pass(100 * SECOND);
+    assert_eq!(h.outcome(freeze), Some(&Ok(())));
+    assert_eq!([0, 512].map(|b| h.disk[(place + GAP + b) as usize]), [7, 5]);
 }
