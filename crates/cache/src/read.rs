@@ -391,15 +391,11 @@ impl Core {
         if self.give_from_memory(key, sub) {
             return;
         }
-        if self.destage.any_doubted(block, block) {
-            // The core may have nothing good there.
-            self.read_task(key).error = Some(ReqError::Io);
-            return;
-        }
         self.read_task(key).pieces[sub as usize].source = Source::Core;
         if let Some(meta) =
             self.index.get(block).filter(|m| m.dirty == 0 && !self.changed_since(block, stamp))
             && self.poisoned.is_none()
+            && !self.destage.holds(block)
         {
             let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
             self.record(now, record, false, false);

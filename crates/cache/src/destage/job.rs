@@ -237,6 +237,11 @@ impl Job {
         Some(&self.pieces[i])
     }
 
+    /// The slot of its version of `block`, while that is the newest.
+    fn newest(&self, block: u32) -> Option<u32> {
+        self.piece_of(block).filter(|p| !p.superseded).map(|p| p.meta.slot)
+    }
+
     pub(crate) fn superseded(&mut self, block: u32) {
         if let Ok(i) = self.pieces.binary_search_by_key(&block, |p| p.block) {
             self.pieces[i].superseded = true;

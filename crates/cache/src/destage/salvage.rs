@@ -2,6 +2,7 @@
 //! cache as dirty blocks. Until it is there it is in memory, and reads that the core fails are served from it.
 
 use super::Destage;
+use super::doubt::{Doubt, copy_sectors};
 use super::job::DOUBT;
 use crate::api::{Dev, Effect, Nanos};
 use crate::core::Core;
@@ -27,10 +28,8 @@ impl Destage {
     /// knows what it does hold. The sectors, and a buffer that they begin with.
     pub(crate) fn content_of(&self, block: u32, stripe: Stripe) -> Option<(u8, Shared)> {
         let whole = |content: Shared| (sector_mask(0, 0, content.len() as u64), content);
-        if let Some(d) = self.doubts.get(&block)
-            && let Some(content) = &d.content
-        {
-            return Some((d.mask, content.clone()));
+        if let Some(d) = self.doubts.get(&block) {
+            return Some((d.mask, d.content.clone()));
         }
         let job = self.by_window.get(&(block / WINDOW_BLOCKS as u32))?;
         self.jobs[*job].content_of(block, stripe).map(whole)
@@ -42,27 +41,28 @@ impl Destage {
         self.any_doubted(first, last)
             || self.by_window.range(windows).any(|(_, key)| self.jobs[*key].owns_core())
     }
-
-    /// Blocks whose content the cache does not have yet.
-    pub(super) fn salvaged(&self) -> impl Iterator<Item = u32> {
-        self.doubts.iter().filter(|(_, d)| d.content.is_some()).map(|(b, _)| *b)
-    }
 }
 
 impl Core {
+    /// Blocks of which the cache does not have everything that the core may lack.
+    pub(super) fn in_memory(&self) -> impl Iterator<Item = u32> {
+        let lacks = |(b, d): &(&u32, &Doubt)| d.mask & !self.index.get(**b).map_or(0, |m| m.valid) != 0;
+        self.destage.doubts.iter().filter(lacks).map(|(b, _)| *b)
+    }
+
     /// Whether what merges write beside dirty blocks finds slots if the core refuses all of it, with `gap` blocks more. Where
     /// it does not: whether there will be more of them once others are over.
     pub(super) fn has_room_for_gap(&self, gap: usize) -> Result<(), bool> {
         let under_way: usize = self.destage.jobs.iter().map(|(_, j)| j.gap_at_core()).sum();
         let room = self.slots.free_count() as usize;
-        let none = self.destage.salvaged().next().is_some() || under_way + gap > room;
+        let none = !self.destage.doubts.is_empty() || under_way + gap > room;
         if none { Err(under_way > 0) } else { Ok(()) }
     }
 
     /// Why content stays in memory: no slot is free for it, nor will be one.
     pub(crate) fn cannot_salvage(&self) -> Option<String> {
         let none = self.slots.free_count() + self.slots.leaving_count() + self.dropping == 0;
-        let blocks = if none { self.destage.salvaged().count() } else { 0 };
+        let blocks = if none { self.in_memory().count() } else { 0 };
         (blocks > 0).then(|| {
             format!(
                 "the core refuses {blocks} blocks of 4 KiB that it held before ({}), and the cache has no room for them: \
@@ -74,7 +74,9 @@ impl Core {
 
     /// Puts the content of `block` into the cache, over `newest` of which it lacks something.
     pub(super) fn salvage(&mut self, now: Nanos, block: u32, newest: Option<Meta>, fx: &mut Vec<Effect>) {
-        match newest.filter(|m| m.dirty != 0) {
+        let Some(doubt) = self.destage.doubts.get(&block) else { return };
+        let lacks = |m: &Meta| m.dirty != 0 && (doubt.of != Some(m.slot) || m.valid & !doubt.mask != 0);
+        match newest.filter(lacks) {
             None => self.put_salvaged(now, block, newest, None, fx),
             Some(meta) if !self.destage.old_reads.contains_key(&block) => {
                 let ticket = self.tickets.begin();
@@ -129,16 +131,13 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         let Some(doubt) = self.destage.doubts.get(&block) else { return };
-        let Some(content) = doubt.content.as_ref().filter(|_| self.journal_has_room(Room::Housekeeping))
-        else {
+        let (mask, content) = (doubt.mask, &doubt.content);
+        if !self.journal_has_room(Room::Housekeeping) {
             return;
-        };
-        let mask = doubt.mask;
+        }
         let (data, valid, dirty) = match (newest, old) {
             (Some(m), Some(mut data)) => {
-                for s in (0..8).filter(|s| mask & !m.valid & (1 << s) != 0) {
-                    data[s * 512..s * 512 + 512].copy_from_slice(&content[s * 512..s * 512 + 512]);
-                }
+                copy_sectors(content, &mut data, mask & !m.valid);
                 (data.freeze(), m.valid | mask, m.dirty | mask)
             }
             _ => (whole(content), mask, mask),

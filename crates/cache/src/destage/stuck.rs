@@ -267,7 +267,7 @@ impl Core {
 
     /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
     pub fn core_refuses(&self) -> Option<Refused> {
-        let salvaged: BTreeSet<u32> = self.destage.salvaged().collect();
+        let salvaged: BTreeSet<u32> = self.in_memory().collect();
         let in_memory = (!salvaged.is_empty()).then_some(self.destage.salvaged_why.as_str());
         let why = self.destage.stuck.first().or(in_memory)?.to_owned();
         let blocks: BTreeSet<u32> = self.destage.stuck.blocks().chain(salvaged).collect();

@@ -1,9 +1,12 @@
 //! Content that only memory has: a write to the core failed, and what the core has in its place is nothing good, though it may
 //! read well.
 
-use crate::doubt::{spoil, stays};
-use crate::hand::{Hand, SECOND};
-use crate::rewritten::{BLOCK, DIRTY, GAP, SPAN, cache_only, fail, merged, merging, small, take_all_slots};
+use crate::doubt::{bridged, spoil, stays};
+use crate::hand::{Hand, MIB, SECOND};
+use crate::rewritten::{
+    BLOCK, DIRTY, GAP, SPAN, at_core, cache_only, fail, fail_over, merged, merging, small, take_all_slots,
+    until,
+};
 use loligo_block::{Answer, Buf, Op, OpKind, ReqKind};
 use loligo_cache::api::{Control, Dev, Event};
 use loligo_cache::open::Devices;
@@ -198,4 +201,74 @@ fn a_freeze_over_a_part_taken_meanwhile_holds_the_moment() {
     h.pass(100 * SECOND);
     assert_eq!(h.outcome(freeze), Some(&Ok(())));
     assert_eq!([0, 512].map(|b| h.disk[(place + GAP + b) as usize]), [7, 5]);
+}
+
+/// The slots whose content is `byte` throughout hold something else from now on.
+fn rot(h: &mut Hand, byte: u8) {
+    let slots = h.cache.chunks_exact_mut(BLOCK as usize);
+    let rotten = slots.filter(|s| s.iter().all(|b| *b == byte)).map(|s| s[0] ^= 0xff).count();
+    assert!(rotten > 0);
+}
+
+#[test]
+fn a_cached_gap_that_had_rotted_stays_when_it_is_refused() {
+    let mut h = Hand::new();
+    let place = merged(&mut h, true);
+    rot(&mut h, 5);
+    spoil(&mut h, place + GAP);
+    fail(&mut h, place, SPAN);
+    h.pass(5 * SECOND);
+    stays(h, place + GAP);
+}
+
+#[test]
+fn a_cached_gap_found_rotten_as_it_is_written_is_not_lost() {
+    let mut h = Hand::new();
+    let place = merged(&mut h, true);
+    rot(&mut h, 5);
+    let read = ask(&mut h, place + GAP);
+    let slot = h.slot_reads()[0];
+    h.complete(slot, false);
+    if let Some(i) = reading(&h, Dev::Core, BLOCK) {
+        h.complete(i, false);
+    }
+    assert_eq!(said(&h, read), Some(5));
+    spoil(&mut h, place + GAP);
+    fail(&mut h, place, SPAN);
+    core_only(&mut h);
+    h.pass(5 * SECOND);
+    stays(h, place + GAP);
+}
+
+#[test]
+fn a_filler_that_leaves_the_cache_as_it_is_written_is_not_lost() {
+    let mut h = bridged();
+    (h.refused, h.bad) = (0..0, 0..0);
+    h.control(Control::FlushDirty);
+    let place = 10 * MIB + BLOCK;
+    let is = |h: &Hand, i: usize| {
+        let slot = h.pending[i].1.offset as usize;
+        h.cache[slot] == 5
+    };
+    until(&mut h, |h| h.slot_reads().into_iter().find(|i| is(h, *i)));
+    let filler = h.slot_reads().into_iter().find(|i| is(&h, *i)).expect("it is read for the run");
+    h.complete(filler, false);
+    assert!(!h.slot_reads().is_empty(), "the run waits for others");
+    // What the run will write is good. The slot is not any more, and is on its way out.
+    rot(&mut h, 5);
+    let mine: Vec<u64> = h.pending.iter().map(|p| p.1.tag).collect();
+    let read = ask(&mut h, place);
+    while let Some(i) = h.pending.iter().position(|p| !mine.contains(&p.1.tag)) {
+        h.complete(i, false);
+    }
+    assert_eq!(said(&h, read), Some(5));
+    while at_core(&h, 3 * BLOCK).is_none() {
+        assert!(!h.pending.is_empty(), "no time is to pass");
+        h.complete(0, false);
+    }
+    spoil(&mut h, place);
+    fail_over(&mut h, 3 * BLOCK, place);
+    core_only(&mut h);
+    h.pass(5 * SECOND);
+    stays(h, place);
 }

@@ -4,6 +4,7 @@
 use super::{CoreWrite, Job, MERGE, State, Way};
 use crate::api::{Dev, Effect, Nanos};
 use crate::core::Core;
+use crate::destage::doubt::Doubt;
 use crate::tag::Who;
 use crate::units::{ALL, BLOCK, Stripe, sector_mask};
 use loligo_block::{Buf, Op, OpKind, Shared};
@@ -150,8 +151,13 @@ impl Core {
     pub(super) fn doubt_untaken(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let stripe = self.cfg.stripe;
         let job = &mut self.destage.jobs[key];
-        let untaken: Vec<(u32, Option<Shared>)> =
-            job.untaken.take().into_iter().flatten().map(|b| (b, job.content_of(b, stripe))).collect();
+        let untaken = job.untaken.take().into_iter().flatten();
+        let doubt = |b: u32| {
+            let content = job.content_of(b, stripe)?;
+            let mask = sector_mask(0, 0, content.len() as u64);
+            Some((b, Doubt { mask, content, of: job.newest(b) }))
+        };
+        let untaken: Vec<(u32, Doubt)> = untaken.filter_map(doubt).collect();
         if job.span.take().is_none() {
             return;
         }
@@ -159,9 +165,8 @@ impl Core {
         if let Some(why) = why.filter(|_| !untaken.is_empty()) {
             self.destage.salvaged_why = why;
         }
-        for (block, content) in untaken {
-            let len = content.as_ref().map_or(0, |c| c.len() as u64);
-            self.doubt_block(now, block, sector_mask(0, 0, len), content, fx);
+        for (block, doubt) in untaken {
+            self.doubt_block(now, block, doubt, fx);
         }
         for slot in blocks.filter_map(|b| self.index.get(b)).filter(|m| m.dirty == 0).map(|m| m.slot) {
             if self.policy.state(slot) != 0 {

@@ -4,11 +4,12 @@ use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::core::Core;
+use crate::destage::doubt::Doubt;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
 use crate::tag::Who;
-use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
-use loligo_block::{IoError, Op, OpKind, Shared};
+use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
+use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -20,6 +21,18 @@ const PATIENT: Nanos = 1_000_000_000;
 const SHARE: u32 = 8;
 /// The bits of a tag that number a job's writes.
 const NUMBER: u32 = 0xffff;
+
+/// What a write of `data` at byte `at` of the volume has of the block that begins at `start`, in a buffer that begins there.
+fn part(data: &Shared, at: u64, start: u64) -> Shared {
+    let end = data.len().min((start + BLOCK - at) as usize);
+    if at <= start {
+        return data.slice((start - at) as usize..end);
+    }
+    let mut block = Buf::zeroed(BLOCK as usize);
+    let from = (at - start) as usize;
+    block[from..from + end].copy_from_slice(&data[..end]);
+    block.freeze()
+}
 
 impl Job {
     /// Writes that have not been sent.
@@ -230,10 +243,15 @@ impl Core {
     fn doubt_writes(&mut self, now: Nanos, key: usize, writes: Range<usize>, fx: &mut Vec<Effect>) {
         for i in writes {
             let w = &self.destage.jobs[key].writes[i];
-            let (from, to) = (w.at, w.at + w.len);
-            let local = |byte: u64| self.cfg.stripe.local(byte / BLOCK);
-            self.keep_for_reads(local(from), local(to - 1));
-            self.doubt(now, from, to, fx);
+            let (from, to, Some(data)) = (w.at, w.at + w.len, w.data.clone()) else { continue };
+            let local = |global: u64| self.cfg.stripe.local(global);
+            self.keep_for_reads(local(from / BLOCK), local((to - 1) / BLOCK));
+            for global in from / BLOCK..to.div_ceil(BLOCK) {
+                let (block, mask) = (self.cfg.stripe.local(global), sector_mask(global, from, to));
+                let of = self.destage.jobs[key].newest(block);
+                let content = part(&data, from, global * BLOCK);
+                self.doubt_block(now, block, Doubt { mask, content, of }, fx);
+            }
         }
     }
 
