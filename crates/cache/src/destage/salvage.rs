@@ -78,7 +78,11 @@ impl Core {
         let lacks = |m: &Meta| m.dirty != 0 && (doubt.of != Some(m.slot) || m.valid & !doubt.mask != 0);
         match newest.filter(lacks) {
             None => self.put_salvaged(now, block, newest, None, fx),
-            Some(meta) if !self.destage.old_reads.contains_key(&block) => {
+            // Each of those that are read takes a slot afterwards.
+            Some(meta)
+                if self.slots.free_count() as usize > self.destage.old_reads.len()
+                    && !self.destage.old_reads.contains_key(&block) =>
+            {
                 let ticket = self.tickets.begin();
                 self.destage.old_reads.insert(block, (meta, ticket));
                 self.stats.cache_read_bytes += BLOCK;

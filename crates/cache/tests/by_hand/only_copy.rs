@@ -272,3 +272,31 @@ fn a_filler_that_leaves_the_cache_as_it_is_written_is_not_lost() {
     h.pass(5 * SECOND);
     stays(h, place);
 }
+
+#[test]
+fn a_part_that_finds_no_slot_is_not_read_again_and_again() {
+    let mut h = small();
+    let place = merged(&mut h, false);
+    let gaps: Vec<u64> = (0..DIRTY - 1).map(|i| place + (2 * i + 1) * BLOCK).collect();
+    for gap in &gaps {
+        sector(&mut h, *gap, 7);
+    }
+    cache_only(&mut h);
+    take_all_slots(&mut h);
+    h.refused = place..place + SPAN;
+    fail(&mut h, place, SPAN);
+    h.disk[place as usize..][..SPAN as usize].fill(0xee);
+    core_only(&mut h);
+    let mut reads = 0;
+    while let Some(i) = h.slot_reads().first().copied() {
+        reads += 1;
+        assert!(reads <= gaps.len(), "nothing has changed since");
+        h.complete(i, false);
+    }
+    h.pass(5 * SECOND);
+    h.refused = 0..0;
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    for gap in gaps {
+        assert_eq!([0, 512].map(|b| h.disk[(gap + b) as usize]), [7, 5]);
+    }
+}
