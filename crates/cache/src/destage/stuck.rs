@@ -12,7 +12,7 @@ use std::ops::Range;
 /// From the first failure of a block by itself until it is tried again, and at most.
 const FIRST: Nanos = 1_000_000_000;
 const MOST: Nanos = 30_000_000_000;
-/// Windows remembered for a gap that cannot be read.
+/// Windows remembered that are not merged.
 const UNREADABLE: usize = 4096;
 /// Places that are told of those that the core refuses.
 const PLACES: usize = 256;
@@ -204,7 +204,7 @@ impl Stuck {
         self.due.range((now + 1, 0)..).next().map(|(at, _)| *at)
     }
 
-    /// A gap of `window` cannot be read: it is not merged any more.
+    /// A gap of `window` cannot be read, or a merge there failed: it is not merged any more.
     pub(crate) fn cannot_merge(&mut self, window: u32) {
         if self.unreadable.len() >= UNREADABLE {
             self.unreadable.clear();

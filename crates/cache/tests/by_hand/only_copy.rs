@@ -300,3 +300,27 @@ fn a_part_that_finds_no_slot_is_not_read_again_and_again() {
         assert_eq!([0, 512].map(|b| h.disk[(gap + b) as usize]), [7, 5]);
     }
 }
+#[test]
+fn a_window_whose_merge_failed_is_not_merged_again() {
+    let mut h = Hand::new();
+    let place = merged(&mut h, false);
+    fail(&mut h, place, SPAN);
+    h.pass(5 * SECOND);
+    assert_eq!(h.shard.dirty_blocks(), 0);
+    for _ in 0..60 {
+        for i in 0..DIRTY {
+            h.fill(place + 2 * i * BLOCK, BLOCK, 1);
+        }
+        cache_only(&mut h);
+        let flush = h.control(Control::FlushDirty);
+        while h.outcome(flush).is_none() {
+            assert_eq!(reading(&h, Dev::Core, SPAN), None, "it is merged");
+            if h.pending.is_empty() {
+                h.tick(SECOND / 10);
+            } else {
+                h.now += 1000;
+                h.complete(0, false);
+            }
+        }
+    }
+}

@@ -211,6 +211,8 @@ impl Core {
                 if job.span.is_some() && job.untaken.is_none() && goes_on {
                     let (window, successes) = (job.window, self.destage.health.successes());
                     self.destage.stuck.failed_together(now, window, successes, &why);
+                    // It costs a MiB, each of its blocks and a read to find that out.
+                    self.destage.stuck.cannot_merge(window);
                     let blocks = self.destage.jobs[key].blocks();
                     self.keep_for_reads(*blocks.start(), *blocks.end());
                     self.compose_span_apart(key);
