@@ -16,13 +16,15 @@ impl Job {
         self.pieces[0].block..=self.pieces[self.pieces.len() - 1].block
     }
 
-    /// Blocks that a merge writes beside its own, while that is under way.
+    /// Slots that a merge may need for what it writes beside what is dirty, from when it is sent until it is known what became of it.
     pub(in crate::destage) fn gap_at_core(&self) -> usize {
-        if self.span.is_some() && self.in_flight > 0 { self.gap() } else { 0 }
+        let is_sent = self.sent > 0 || self.untaken.is_some();
+        if self.span.is_some() && is_sent { self.gap() } else { 0 }
     }
 
+    /// Its gaps, and blocks that are dirty in part.
     fn gap(&self) -> usize {
-        self.blocks().count() - self.pieces.len()
+        self.blocks().count() - self.pieces.iter().filter(|p| p.meta.valid == ALL).count()
     }
 
     /// What it writes of `block`, until it is known what became of that.
@@ -173,5 +175,27 @@ impl Core {
                 self.policy.cleaned(slot);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::destage::job::Piece;
+    use crate::index::Meta;
+
+    #[test]
+    fn a_merge_that_failed_keeps_its_claim_to_slots() {
+        let piece =
+            |block, valid| Piece::new(block, Meta { slot: block, crc: 0, valid, dirty: valid }, false, 0);
+        let mut job = Job::new(0, 0, vec![piece(0, ALL), piece(4, ALL), piece(6, 1)]);
+        let span = Buf::zeroed(7 * BLOCK as usize).freeze();
+        job.span = Some(span.clone());
+        job.writes.push(CoreWrite::new(0, span));
+        assert_eq!(job.gap_at_core(), 0, "it has not been sent");
+        (job.sent, job.in_flight) = (1, 1);
+        assert_eq!(job.gap_at_core(), 5, "what is dirty in part takes a slot too");
+        (job.sent, job.in_flight, job.untaken) = (0, 0, Some(job.blocks().collect()));
+        assert_eq!(job.gap_at_core(), 5, "between two of the writes again");
     }
 }
