@@ -423,7 +423,7 @@ impl Core {
             } else {
                 singles.push(Piece::new(block, Source::Core));
             }
-            if let Some(meta) = newest.filter(|m| self.overlays(block, m)) {
+            if let Some(meta) = newest.filter(|m| m.valid & need != 0 && self.overlays(block, m)) {
                 let source = Source::Overlay { meta, ticket: self.tickets.begin() };
                 singles.push(Piece::new(block, source));
             }

@@ -25,9 +25,28 @@ pub(super) struct Doubt {
     pub(super) content: Shared,
     /// The slot of the newest version, where that had been read for the write and was good: the content has what is dirty in it.
     pub(super) of: Option<u32>,
+    /// So often the newest version could not be read, which lacks something of this.
+    pub(super) failures: u8,
 }
 
+/// After so many it is damaged.
+const TRIES: u8 = 2;
+
 impl Doubt {
+    pub(super) fn new(mask: u8, content: Shared, of: Option<u32>) -> Doubt {
+        Doubt { mask, content, of, failures: 0 }
+    }
+
+    /// Whether it stays in memory, beside a damaged version that is dirty: who overwrites the block mends it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.failures >= TRIES
+    }
+
+    /// The newest version is another now.
+    pub(super) fn superseded(&mut self) {
+        (self.of, self.failures) = (None, 0);
+    }
+
     /// Another write has failed.
     fn add(&mut self, mut new: Doubt) {
         let before = self.mask & !new.mask;
@@ -35,7 +54,7 @@ impl Doubt {
             let mut both = Buf::zeroed(BLOCK as usize);
             both[..new.content.len()].copy_from_slice(&new.content);
             copy_sectors(&self.content, &mut both, before);
-            new = Doubt { mask: self.mask | new.mask, content: both.freeze(), of: None };
+            new = Doubt::new(self.mask | new.mask, both.freeze(), None);
         }
         *self = new;
     }
@@ -68,9 +87,9 @@ impl Destage {
         self.doubts.get(&block).map_or(0, |d| d.mask)
     }
 
-    /// Whether anything is doubted.
+    /// Whether anything is doubted that can be noted.
     pub(crate) fn has_doubts(&self) -> bool {
-        !self.doubts.is_empty()
+        self.doubts.values().any(|d| !d.is_given_up())
     }
 
     /// Whether `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
@@ -145,8 +164,13 @@ impl Core {
             _ => None,
         };
         let on_its_way: BTreeSet<u64> = self.journal.actions().filter_map(record_of).collect();
-        let doubts: Vec<(u32, u8, Option<u32>)> =
-            self.destage.doubts.iter().map(|(block, d)| (*block, d.mask, d.of)).collect();
+        let doubts: Vec<(u32, u8, Option<u32>)> = self
+            .destage
+            .doubts
+            .iter()
+            .filter(|(_, d)| !d.is_given_up())
+            .map(|(b, d)| (*b, d.mask, d.of))
+            .collect();
         for (block, mask, of) in doubts {
             let global = self.cfg.stripe.global(block);
             // Whoever looked before the record had effect puts a version there that is as clean as it was: looked at again.

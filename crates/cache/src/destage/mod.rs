@@ -204,7 +204,7 @@ impl Destage {
         }
         self.stuck.changed(block);
         if let Some(doubt) = self.doubts.get_mut(&block) {
-            doubt.of = None;
+            doubt.superseded();
         }
         if self.by_window.is_empty() {
             return;

@@ -55,7 +55,7 @@ impl Core {
     pub(super) fn has_room_for_gap(&self, gap: usize) -> Result<(), bool> {
         let under_way: usize = self.destage.jobs.iter().map(|(_, j)| j.gap_at_core()).sum();
         let room = self.slots.free_count() as usize;
-        let none = !self.destage.doubts.is_empty() || under_way + gap > room;
+        let none = self.destage.has_doubts() || under_way + gap > room;
         if none { Err(under_way > 0) } else { Ok(()) }
     }
 
@@ -112,10 +112,14 @@ impl Core {
         match buf.filter(|b| ok && crc32c(b) == meta.crc) {
             Some(old) => self.put_salvaged(now, block, Some(meta), Some(old), fx),
             None => {
-                // What is dirty is lost, and the block is told of as damaged.
                 self.stats.crc_errors += u64::from(ok);
+                let Some(doubt) = self.destage.doubts.get_mut(&block) else { return };
+                doubt.failures += 1;
+                if !doubt.is_given_up() {
+                    return;
+                }
+                // What is dirty is lost, and the block is told of as damaged. The rest is read from memory.
                 self.destage.bad.insert(block);
-                self.destage.doubts.remove(&block);
                 let drains = self.freeze.as_ref().is_some_and(|f| !f.is_answered() && f.is_pinned(&meta));
                 if drains {
                     let why = self.bad_block_text(block);

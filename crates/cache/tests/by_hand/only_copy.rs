@@ -7,7 +7,7 @@ use crate::rewritten::{
     BLOCK, DIRTY, GAP, SPAN, at_core, cache_only, fail, fail_over, merged, merging, small, take_all_slots,
     until,
 };
-use loligo_block::{Answer, Buf, Op, OpKind, ReqKind};
+use loligo_block::{Answer, Buf, IoError, IoKind, Op, OpKind, ReqKind};
 use loligo_cache::api::{Control, Dev, Event};
 use loligo_cache::open::Devices;
 use loligo_cache::params::{AdmissionKind, Params};
@@ -323,4 +323,73 @@ fn a_window_whose_merge_failed_is_not_merged_again() {
             }
         }
     }
+}
+
+/// A gap changed in part, whose rest the core refuses: the read of that part fails, the device being away for a moment where it is
+/// not `rotten`.
+fn part_fails(rotten: bool) -> (Hand, u64) {
+    let mut h = Hand::new();
+    let place = merged(&mut h, false);
+    sector(&mut h, place + GAP, 7);
+    cache_only(&mut h);
+    spoil(&mut h, place + GAP);
+    fail(&mut h, place, SPAN);
+    core_only(&mut h);
+    let read = reading(&h, Dev::Cache, BLOCK).expect("it is put together");
+    if rotten {
+        let slot = h.pending[read].1.offset as usize;
+        h.cache[slot] ^= 0xff;
+    } else {
+        let (_, op) = h.pending.remove(read);
+        let result = Err(IoError::new(IoKind::Io, "away"));
+        h.event(Event::Done { tag: op.tag, buf: Some(Buf::alloc(BLOCK as usize)), result });
+    }
+    h.pass(5 * SECOND);
+    (h, place + GAP)
+}
+
+#[test]
+fn a_part_that_cannot_be_read_once_costs_nothing() {
+    let (mut h, gap) = part_fails(false);
+    assert_eq!(h.read(gap), Ok(7));
+    (h.refused, h.bad) = (0..0, 0..0);
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    assert_eq!([0, 512].map(|b| h.disk[(gap + b) as usize]), [7, 5]);
+}
+
+#[test]
+fn a_part_that_has_rotted_does_not_take_the_rest_along() {
+    let (mut h, gap) = part_fails(true);
+    let rest = h.submit(ReqKind::Read, gap + 512, 7 * 512);
+    h.quiet(false);
+    assert_eq!(said(&h, rest), Some(5));
+    assert!(h.read(gap).is_err(), "and not what the core had before");
+    let told = h.flush_dirty().cloned();
+    assert!(told.is_some_and(|r| r.is_err_and(|why| why.contains("does not match its checksum"))));
+    // Whoever overwrites it mends it.
+    h.fill(gap, BLOCK, 6);
+    h.quiet(false);
+    (h.refused, h.bad) = (0..0, 0..0);
+    assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    assert_eq!(h.disk[gap as usize], 6);
+}
+
+#[test]
+fn bytes_that_the_core_fails_to_give_late_come_from_memory() {
+    let mut h = Hand::new();
+    let place = merging(&mut h, false);
+    let read = h.submit(ReqKind::Read, place + GAP, 3 * BLOCK);
+    // The core cannot read it in one go, and is asked for the rest.
+    let whole = reading(&h, Dev::Core, 3 * BLOCK).expect("it was asked for");
+    h.bad = place + GAP..place + GAP + BLOCK;
+    h.complete(whole, false);
+    let part = reading(&h, Dev::Core, BLOCK).map(|i| h.pending.remove(i));
+    h.bad = 0..0;
+    let merge = reading(&h, Dev::Core, SPAN).expect("the span is being read");
+    h.complete(merge, false);
+    spoil(&mut h, place + GAP);
+    fail(&mut h, place, SPAN);
+    h.pending.extend(part);
+    h.pass(5 * SECOND);
+    assert_eq!(said(&h, read), Some(5));
 }

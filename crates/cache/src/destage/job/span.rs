@@ -157,7 +157,7 @@ impl Core {
         let doubt = |b: u32| {
             let content = job.content_of(b, stripe)?;
             let mask = sector_mask(0, 0, content.len() as u64);
-            Some((b, Doubt { mask, content, of: job.newest(b) }))
+            Some((b, Doubt::new(mask, content, job.newest(b))))
         };
         let untaken: Vec<(u32, Doubt)> = untaken.filter_map(doubt).collect();
         if job.span.take().is_none() {

@@ -252,7 +252,7 @@ impl Core {
                 let (block, mask) = (self.cfg.stripe.local(global), sector_mask(global, from, to));
                 let of = self.destage.jobs[key].newest(block);
                 let content = part(&data, from, global * BLOCK);
-                self.doubt_block(now, block, Doubt { mask, content, of }, fx);
+                self.doubt_block(now, block, Doubt::new(mask, content, of), fx);
             }
         }
     }
