@@ -508,10 +508,17 @@ impl Core {
         if self.destage.claims.contains_key(&job.window) {
             return;
         }
-        if job.way == Way::Merge && !job.pieces.iter().any(|p| p.bad) {
-            let (first, last) = (job.pieces[0].block, job.pieces[job.pieces.len() - 1].block);
-            job.state = State::Merging;
-            return self.read_span(key, first, last, fx);
+        if job.way == Way::Merge {
+            let (window, blocks) = (job.window, job.blocks());
+            let good = !job.pieces.iter().any(|p| p.bad);
+            // The core may have failed since it was planned.
+            let way = if good && self.may_merge(window) { Way::Merge } else { Way::Runs };
+            let job = &mut self.destage.jobs[key];
+            job.way = way;
+            if way == Way::Merge {
+                job.state = State::Merging;
+                return self.read_span(key, *blocks.start(), *blocks.end(), fx);
+            }
         }
         if !self.destage.jobs[key].probe || self.may_probe() {
             self.compose_runs(key);

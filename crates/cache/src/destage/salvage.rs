@@ -61,7 +61,8 @@ impl Core {
 
     /// Why content stays in memory: no slot is free for it, nor will be one.
     pub(crate) fn cannot_salvage(&self) -> Option<String> {
-        let none = self.slots.free_count() + self.slots.leaving_count() + self.dropping == 0;
+        let none =
+            self.slots.free_count() + self.slots.leaving_count() + self.dropping == 0 && self.no_victims;
         let blocks = if none { self.in_memory().count() } else { 0 };
         (blocks > 0).then(|| {
             format!(

@@ -393,3 +393,41 @@ fn bytes_that_the_core_fails_to_give_late_come_from_memory() {
     h.pass(5 * SECOND);
     assert_eq!(said(&h, read), Some(5));
 }
+
+#[test]
+fn a_merge_that_was_planned_before_the_core_failed_is_none() {
+    let mut h = Hand::new();
+    h.disk.fill(5);
+    for round in 0..30 {
+        let place = (2 * round + 1) * MIB;
+        for i in 0..2 * DIRTY {
+            h.fill(place + i / DIRTY * MIB + 2 * (i % DIRTY) * BLOCK, BLOCK, 1);
+        }
+        // All of it is durable: only their slots hold the jobs up.
+        h.submit(ReqKind::Flush, 0, 0);
+        cache_only(&mut h);
+        let flush = h.control(Control::FlushDirty);
+        while h.outcome(flush).is_none() {
+            let Some(read) = reading(&h, Dev::Core, SPAN) else {
+                if h.pending.is_empty() {
+                    h.tick(SECOND / 10);
+                } else {
+                    h.now += 1000;
+                    h.complete(0, false);
+                }
+                continue;
+            };
+            h.refused = place..place + MIB;
+            h.complete(read, false);
+            core_only(&mut h);
+            while let Some(i) = h.slot_reads().first().copied() {
+                h.complete(i, false);
+            }
+            assert_eq!(reading(&h, Dev::Core, SPAN), None, "it is merged beside a core that fails");
+            h.pass(5 * SECOND);
+        }
+        h.refused = 0..0;
+        assert_eq!(h.flush_dirty(), Some(&Ok(())));
+    }
+    assert!(h.disk[MIB as usize..][..MIB as usize].iter().all(|b| matches!(b, 1 | 5)));
+}

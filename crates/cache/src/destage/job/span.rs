@@ -6,7 +6,7 @@ use crate::api::{Dev, Effect, Nanos};
 use crate::core::Core;
 use crate::destage::doubt::Doubt;
 use crate::tag::Who;
-use crate::units::{ALL, BLOCK, Stripe, sector_mask};
+use crate::units::{ALL, BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use loligo_block::{Buf, Op, OpKind, Shared};
 use std::ops::RangeInclusive;
 
@@ -41,9 +41,13 @@ impl Job {
 }
 
 impl Core {
-    /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them.
+    /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them, nor where it has
+    /// spoiled some.
     pub(super) fn may_merge(&self, window: u32) -> bool {
-        self.destage.stuck.can_merge(window) && !self.destage.health.is_failing()
+        let d = &self.destage;
+        let first = window * WINDOW_BLOCKS as u32;
+        let doubted = d.any_doubted(first, first + (WINDOW_BLOCKS as u32 - 1));
+        d.stuck.can_merge(window) && !d.health.is_failing() && !doubted
     }
 
     /// Reads the core's content of these blocks for job `key`.
