@@ -217,9 +217,11 @@ impl Stuck {
         !self.unreadable.contains(&window)
     }
 
-    /// Blocks that failed by themselves and those that were not tried beside them. `dirty`: the dirty blocks of a window.
-    pub(crate) fn count(&self, dirty: impl Fn(u32) -> u64) -> u64 {
-        let of = |(window, w): (&u32, &Window)| match (w.blocks.len() as u64, w.rest) {
+    /// Blocks that failed by themselves, those that count, and those that were not tried beside them. `dirty`: the dirty blocks of a
+    /// window.
+    pub(crate) fn count(&self, dirty: impl Fn(u32) -> u64, counts: impl Fn(u32) -> bool) -> u64 {
+        let known = |w: &Window| w.blocks.iter().filter(|b| counts(**b)).count() as u64;
+        let of = |(window, w): (&u32, &Window)| match (known(w), w.rest) {
             (known, true) => dirty(*window).max(known),
             (known, false) => known,
         };
@@ -303,7 +305,7 @@ impl Core {
 
     /// Blocks that the core refuses, and those that wait beside them.
     pub(crate) fn refused_blocks(&self) -> u64 {
-        self.destage.stuck.count(|window| u64::from(self.index.window_dirty(window)))
+        self.destage.stuck.count(|window| u64::from(self.index.window_dirty(window)), |_| true)
     }
 
     /// What is told to those who wait for what is dirty, in one line: which sectors it is, only all shards know together.
@@ -369,7 +371,7 @@ mod tests {
             now += wait * FIRST;
             assert!(!s.keeps(300, now));
         }
-        assert_eq!((s.blocks().collect::<Vec<_>>(), s.count(|_| 9)), (vec![300], 1));
+        assert_eq!((s.blocks().collect::<Vec<_>>(), s.count(|_| 9, |_| true)), (vec![300], 1));
         s.taken(1, &[300]);
         assert!(!s.is_apart(1));
     }
@@ -394,10 +396,15 @@ mod tests {
     fn a_window_that_refuses_everything_waits_as_a_whole() {
         let mut s = Stuck::default();
         s.failed_apart(0, 2, 0, (&[], &[512, 513], true), "x");
-        assert!(s.keeps(700, 0) && s.count(|_| 200) == 200 && s.is_hopeless(0) && !s.is_hopeless(1));
+        assert!(
+            s.keeps(700, 0) && s.count(|_| 200, |_| true) == 200 && s.is_hopeless(0) && !s.is_hopeless(1)
+        );
         s.retry_all();
         assert!(!s.keeps(512, 0) && s.is_refused(512) && !s.is_refused(700));
         s.failed_apart(0, 2, 0, (&[700], &[514], false), "x");
-        assert!(s.keeps(512, 0) && !s.keeps(700, 0) && s.count(|_| 200) == 3, "what is known stays known");
+        assert!(
+            s.keeps(512, 0) && !s.keeps(700, 0) && s.count(|_| 200, |_| true) == 3,
+            "what is known stays known"
+        );
     }
 }

@@ -22,6 +22,11 @@ impl Job {
         if self.span.is_some() && is_sent { self.gap() } else { 0 }
     }
 
+    /// Whether what it sends next is a merge.
+    pub(super) fn wants_room(&self) -> bool {
+        self.span.is_some() && self.untaken.is_none() && self.unsent() > 0
+    }
+
     /// Its gaps, and blocks that are dirty in part.
     fn gap(&self) -> usize {
         self.blocks().count() - self.pieces.iter().filter(|p| p.meta.valid == ALL).count()
@@ -102,7 +107,7 @@ impl Core {
     /// merges, and where there are none it goes without its gaps.
     pub(super) fn may_send(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
         let job = &self.destage.jobs[key];
-        if job.span.is_none() || job.untaken.is_some() || job.unsent() == 0 {
+        if !job.wants_room() {
             return true;
         }
         match self.has_room_for_gap(job.gap()) {

@@ -117,17 +117,19 @@ impl Core {
     /// Sends core writes out, oldest job first, as deep as the core's users allow.
     pub(in crate::destage) fn issue_core_writes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let depth = self.write_depth(now);
+        // A merge that waits for others is passed by those that need no room, the others among them, but by no merge.
+        let (mut place, mut waits) = (0, false);
         while self.destage.writes < depth {
-            let Some(key) = self.destage.ready.front().copied() else { return };
-            if !self.may_send(now, key, fx) {
-                if self.destage.ready.front() == Some(&key) {
-                    return;
+            let Some(key) = self.destage.ready.get(place).copied() else { return };
+            if (waits && self.destage.jobs[key].wants_room()) || !self.may_send(now, key, fx) {
+                if self.destage.ready.get(place) == Some(&key) {
+                    (place, waits) = (place + 1, true);
                 }
                 continue;
             }
             let number = self.destage.jobs[key].sent as u32;
             let Some((at, kind)) = self.next_core_write(key) else {
-                self.destage.ready.pop_front();
+                self.destage.ready.remove(place);
                 continue;
             };
             self.destage.jobs[key].in_flight += 1;
