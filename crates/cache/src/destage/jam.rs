@@ -69,6 +69,9 @@ impl Core {
     fn all_is_refused(&self) -> bool {
         let d = &self.destage;
         let damaged = d.bad.iter().filter(|b| !d.stuck.counts(**b)).count() as u64;
-        self.refused_blocks() + damaged >= self.index.dirty_blocks() + self.pending_dirty
+        // Those that only memory has are not dirty yet.
+        let is_dirty = |b: u32| self.index.get(b).is_some_and(|m| m.dirty != 0);
+        let refused = d.stuck.count(|window| u64::from(self.index.window_dirty(window)), is_dirty);
+        refused + damaged >= self.index.dirty_blocks() + self.pending_dirty
     }
 }
