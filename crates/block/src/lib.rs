@@ -10,7 +10,7 @@ mod geometry;
 mod hdd;
 mod layer;
 pub mod lease;
-mod letterbox;
+mod mailbox;
 mod mapped;
 mod op;
 mod ram;
@@ -35,7 +35,7 @@ pub use layer::{
     Delay, DelayDevice, ErrorDevice, ErrorRule, LogDevice, LogEntry, LogHandle, LogOp, OpClass, Pick,
     TornDevice, TornRule,
 };
-pub use letterbox::Letterbox;
+pub use mailbox::Mailbox;
 pub use mapped::{CacheDevice, CacheIo, ExtentMap, MappedDevice, MappedIo, Run};
 pub use op::{Completion, Op, OpKind, Submit, Tag, refuse_invalid};
 pub use ram::RamDevice;

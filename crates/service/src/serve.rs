@@ -290,7 +290,7 @@ impl Volume {
                     home.refuse_bare(options.force)?;
                 }
                 export.rotational = turns;
-                (Backend::Bare, None, None, None)
+                (Backend::Uncached, None, None, None)
             }
             Some(cache) => {
                 if let Some(home) = &mut core.home {

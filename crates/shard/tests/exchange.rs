@@ -10,7 +10,7 @@ use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Ask, Backend, CoreSource, Handle, Plan, Running, start};
+use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Running, start};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -93,7 +93,7 @@ fn after_an_exchange_that_broke_off_nobody_is_served() {
     let handle = running.handle().clone();
     // To two bare threads, as a detach does.
     let mut pause = handle.pause(LONG).expect("nothing is under way");
-    pause.exchange(source(), Backend::Bare, (CORE, 512), LONG).expect("bare");
+    pause.exchange(source(), Backend::Uncached, (CORE, 512), LONG).expect("bare");
     drop(pause);
     assert_eq!(ask(&handle, 0, bytes(1), 0), Ok(None));
     assert_eq!(ask(&handle, 1, ReqKind::Read, 0), Ok(Some(1)));
@@ -101,7 +101,7 @@ fn after_an_exchange_that_broke_off_nobody_is_served() {
     let mut pause = handle.pause(LONG).expect("nothing is under way");
     let backend = backend();
     for _ in 0..20_000 {
-        drop(handle.ask(1, Ask::Snapshot));
+        drop(handle.send(1, Command::Snapshot));
     }
     let broken = pause.exchange(source(), backend, (CORE, 512), Duration::ZERO);
     assert!(broken.is_err(), "{broken:?}");
@@ -138,7 +138,7 @@ fn a_thread_that_ends_holds_up_no_request_and_no_drain() {
     };
     // Some are under way when it ends, others come later.
     (0..8).for_each(|_| write());
-    let ended = handle.ask(1, Ask::End);
+    let ended = handle.send(1, Command::End);
     (0..8).for_each(|_| write());
     ended.recv_timeout(LONG).expect("it ends");
     let answer = || answers.recv_timeout(LONG).expect("a request waits for the thread");
@@ -150,7 +150,7 @@ fn a_thread_that_ends_holds_up_no_request_and_no_drain() {
     }
     write();
     assert_eq!(answer(), Err(ReqError::Shutdown));
-    let drained = handle.ask(0, Ask::Drain).recv_timeout(LONG);
+    let drained = handle.send(0, Command::Drain).recv_timeout(LONG);
     let _ = std::fs::remove_dir_all(&dir);
     assert!(drained.is_ok(), "the stop waits for it");
     assert_eq!(ask(&handle, 0, ReqKind::Read, 0), Err(ReqError::Shutdown), "all are turned away");

@@ -11,7 +11,7 @@ use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Ask, Backend, CoreSource, Handle, Plan, Running, Said, start};
+use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Response, Running, start};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -252,13 +252,13 @@ fn a_freeze_that_one_shard_holds_up_is_thawed_in_all() {
     let handle = rig.handle();
     (1..=PLACES).for_each(|n| write(&handle, n));
     rig.stuck.store(0b010, Ordering::Relaxed);
-    let frozen = handle.ask(0, Ask::Control(Control::Freeze));
+    let frozen = handle.send(0, Command::Control(Control::Freeze));
     assert!(frozen.recv_timeout(MOMENT).is_err(), "one shard is not there yet");
     assert_eq!(rig.on_core(0), PLACES, "another is");
     // Both are frozen: the newest of neither goes to the core.
     (PLACES + 1..=2 * PLACES).for_each(|n| write(&handle, n));
     handle.control(&Control::Thaw).expect("an end");
-    assert!(matches!(frozen.recv_timeout(LONG), Ok(Said::Done(Err(_)))), "whoever waited is told");
+    assert!(matches!(frozen.recv_timeout(LONG), Ok(Response::Done(Err(_)))), "whoever waited is told");
     rig.stuck.store(0, Ordering::Relaxed);
     handle.control(&Control::FlushDirty).expect("all of them go on");
     (PLACES + 1..=2 * PLACES).for_each(|n| assert_eq!(rig.on_core(n), n));

@@ -18,7 +18,7 @@ use loligo_cache::api::Control;
 use loligo_cache::layout::SUPERBLOCKS;
 use loligo_cache::open as engine;
 use loligo_cache::superblock::SUPERBLOCK;
-use loligo_shard::{Ask, Snapshot};
+use loligo_shard::{Command, Snapshot};
 
 impl Volume {
     /// Settles what is to become of a cache that is gone, by what the threads say of themselves.
@@ -58,7 +58,7 @@ impl Volume {
             .and_then(|()| self.note_void(memory, answers));
         if !answers {
             // What waits for it, reads above all, is done by the core. A thread that has ended is found out elsewhere.
-            let _ = handle.wait_all(handle.ask_all(|| Ask::Abandon(why.clone())));
+            let _ = handle.wait_all(handle.send_all(|| Command::Abandon(why.clone())));
         }
         let cache = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
         match settled {

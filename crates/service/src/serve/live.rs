@@ -56,7 +56,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open as engine;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
-use loligo_shard::{Ask, Backend, Paused};
+use loligo_shard::{Backend, Command, Paused};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -229,7 +229,7 @@ impl Volume {
         let app = self.app.clone();
         let total = app.dirty_bytes();
         let (mut still, mut next) = (patience::Standstill::new(), Instant::now() + super::LOOK);
-        let asked = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
+        let asked = app.handle.send_all(|| Command::Control(Control::FlushDirty));
         let flushed = app.handle.wait_while(asked, patience::LOOK, || {
             let dirty = app.dirty_bytes();
             app.changes.progress(total, dirty);
@@ -353,7 +353,7 @@ impl Volume {
     /// The last dirty blocks.
     fn flush_last(&self) -> Result<()> {
         let handle = &self.app.handle;
-        let flushed = handle.wait_within(handle.ask_all(|| Ask::Control(Control::FlushDirty)), LIMIT);
+        let flushed = handle.wait_within(handle.send_all(|| Command::Control(Control::FlushDirty)), LIMIT);
         flushed.map_err(|why| anyhow!("the core does not have everything, so the cache stays: {why}"))?;
         let dirty = self.app.dirty_bytes();
         ensure!(dirty == 0, "{dirty} bytes are still dirty, so the cache stays: try again");
@@ -363,7 +363,7 @@ impl Volume {
     /// By the engines: one that has had a flush fail knows that the next would say nothing of what was lost.
     fn flush_core(&self) -> Result<()> {
         let handle = &self.app.handle;
-        let flushed = handle.wait_within(handle.ask_all(|| Ask::Control(Control::FlushCore)), LIMIT);
+        let flushed = handle.wait_within(handle.send_all(|| Command::Control(Control::FlushCore)), LIMIT);
         flushed
             .map_err(|why| anyhow!("{why}. Mend the core, and 'loligo volume restart {}'", self.options.name))
     }
@@ -395,14 +395,14 @@ impl Volume {
             Deed::Stop => {
                 // Its superblocks are not to be written again if this ends the volume.
                 self.left.void = true;
-                let stopped = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
+                let stopped = handle.wait_within(handle.send_all(|| Command::Control(Control::Stop)), LIMIT);
                 // What the cache could not be told nobody misses.
                 let misses = || self.alone || handle.snapshots().iter().any(|s| s.core_flush_failed);
                 stopped.map_err(|why| anyhow!(why)).or_else(|why| if misses() { Err(why) } else { Ok(()) })
             }
             Deed::Exchange => {
                 let extent = (self.app.info().size, self.told.block);
-                let exchanged = pause.exchange(self.left.core.source(), Backend::Bare, extent, LIMIT);
+                let exchanged = pause.exchange(self.left.core.source(), Backend::Uncached, extent, LIMIT);
                 exchanged.map_err(|why| anyhow!(why))
             }
             deed => bail!("{deed:?} is no part of a detach"),

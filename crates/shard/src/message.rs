@@ -1,8 +1,8 @@
 //! What threads say to each other, and to whoever manages them.
 
-use crate::draft::Draft;
-use crate::locals::{Asker, Local};
-use loligo_block::{Letterbox, Request};
+use crate::clients::{AnswerTo, Local};
+use crate::engine_setup::EngineSetup;
+use loligo_block::{Mailbox, Request};
 use loligo_cache::api::Control;
 use loligo_cache::desk::Letter;
 use loligo_cache::mode::Mode;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// A management request to one thread.
 #[derive(Debug)]
-pub enum Ask {
+pub enum Command {
     /// For the engine.
     Control(Control),
     /// A copy of the numbers.
@@ -31,7 +31,7 @@ pub enum Ask {
     /// Requests that come from now on are held. Answered when none that came before is under way in this thread.
     Pause,
     /// While all threads pause: this engine takes the place of the one that is there, once that one is quiet.
-    Exchange(Box<Draft>),
+    Exchange(Box<EngineSetup>),
     /// Requests that are held go on, and those that come are taken again.
     Resume,
     /// Every request fails from now on, those that a pause holds among them: the threads' engines are not of one kind.
@@ -45,9 +45,9 @@ pub enum Ask {
     End,
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`Command`].
 #[derive(Debug)]
-pub enum Said {
+pub enum Response {
     /// Carried out, or why not.
     Done(Result<(), String>),
     /// The numbers of each shard that the thread has.
@@ -87,7 +87,7 @@ pub struct Snapshot {
 
 /// One message.
 #[derive(Debug)]
-pub(crate) enum Mail {
+pub(crate) enum Message {
     /// A part of a request, or what became of one.
     Letter(Letter),
     /// This thread has ended and says nothing more.
@@ -95,17 +95,17 @@ pub(crate) enum Mail {
     /// A client that the listening thread accepted, and whether it may only read.
     Socket { socket: OwnedFd, read_only: bool },
     /// A request of a client in this process.
-    Local(Request, Asker),
+    Local(Request, AnswerTo),
     /// A queue of a block device, which the thread serves from now on.
     Queue(Box<Queue>),
     /// A mount, whose requests the thread serves from now on.
     Mount(Box<Desk>),
     /// Management.
-    Ask(Ask, Sender<Said>),
+    Command(Command, Sender<Response>),
 }
 
-/// A thread's letter box. What lies in it is bounded by what connections may have in flight (`export::Limits`), mounts and queues.
-pub(crate) type Mailbox = Letterbox<Mail>;
+/// A thread's mailbox. What waits in it is bounded by what connections may have in flight (`export::Limits`), mounts and queues.
+pub(crate) type ThreadMailbox = Mailbox<Message>;
 
 /// Between two looks at the clock while answers are missing.
 const LOOK: Duration = Duration::from_millis(50);
@@ -117,11 +117,11 @@ fn slow(limit: Duration) -> String {
 /// How to talk to the threads of a running volume, from any thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
-    boxes: Arc<[Mailbox]>,
+    boxes: Arc<[ThreadMailbox]>,
 }
 
 impl Handle {
-    pub(crate) fn new(boxes: Arc<[Mailbox]>) -> Handle {
+    pub(crate) fn new(boxes: Arc<[ThreadMailbox]>) -> Handle {
         Handle { boxes }
     }
 
@@ -138,26 +138,26 @@ impl Handle {
     /// Has one of the threads serve a mount: all its requests, as those of a connection, so that streams are recognised. Several
     /// should have different numbers: they are spread over the threads.
     pub fn serve_mount(&self, number: usize, desk: Desk) {
-        self.boxes[number % self.shards()].put([Mail::Mount(Box::new(desk))]);
+        self.boxes[number % self.shards()].put([Message::Mount(Box::new(desk))]);
     }
 
     /// Gives the queues of a block device to the threads in turn.
     pub fn serve_queues(&self, queues: Vec<Queue>) {
         for (number, queue) in queues.into_iter().enumerate() {
-            self.boxes[number % self.shards()].put([Mail::Queue(Box::new(queue))]);
+            self.boxes[number % self.shards()].put([Message::Queue(Box::new(queue))]);
         }
     }
 
     /// Asks one thread. The channel is cut without an answer where the thread has ended.
-    pub fn ask(&self, shard: usize, ask: Ask) -> Receiver<Said> {
+    pub fn send(&self, shard: usize, ask: Command) -> Receiver<Response> {
         let (send, said) = channel();
-        self.boxes[shard].put([Mail::Ask(ask, send)]);
+        self.boxes[shard].put([Message::Command(ask, send)]);
         said
     }
 
     /// Asks all threads.
-    pub fn ask_all(&self, ask: impl Fn() -> Ask) -> Vec<Receiver<Said>> {
-        (0..self.shards()).map(|s| self.ask(s, ask())).collect()
+    pub fn send_all(&self, ask: impl Fn() -> Command) -> Vec<Receiver<Response>> {
+        (0..self.shards()).map(|s| self.send(s, ask())).collect()
     }
 
     /// Has every thread carry out `control`, and waits for all.
@@ -165,7 +165,7 @@ impl Handle {
     /// # Errors
     /// What the first that failed said.
     pub fn control(&self, control: &Control) -> Result<(), String> {
-        self.wait_all(self.ask_all(|| Ask::Control(control.clone())))
+        self.wait_all(self.send_all(|| Command::Control(control.clone())))
     }
 
     /// Gives the volume another size, which its superblock has already where there is one.
@@ -173,15 +173,15 @@ impl Handle {
     /// # Errors
     /// Where a cache cannot follow; then no request reaches further than before.
     pub fn resize(&self, bytes: u64) -> Result<(), String> {
-        self.wait_all(self.ask_all(|| Ask::Reach(bytes)))?;
-        self.wait_all(self.ask_all(|| Ask::Resize(bytes)))
+        self.wait_all(self.send_all(|| Command::Reach(bytes)))?;
+        self.wait_all(self.send_all(|| Command::Resize(bytes)))
     }
 
     /// As [`Handle::wait_all`], for `limit` at most.
     ///
     /// # Errors
     /// As there, or that it took longer.
-    pub fn wait_within(&self, said: Vec<Receiver<Said>>, limit: Duration) -> Result<(), String> {
+    pub fn wait_within(&self, said: Vec<Receiver<Response>>, limit: Duration) -> Result<(), String> {
         let until = Instant::now() + limit;
         self.wait_while(said, LOOK.min(limit), || match Instant::now() < until {
             true => Ok(()),
@@ -193,7 +193,7 @@ impl Handle {
     ///
     /// # Errors
     /// What the first that failed said.
-    pub fn wait_all(&self, said: Vec<Receiver<Said>>) -> Result<(), String> {
+    pub fn wait_all(&self, said: Vec<Receiver<Response>>) -> Result<(), String> {
         self.wait_while(said, Duration::MAX, || Ok(()))
     }
 
@@ -203,7 +203,7 @@ impl Handle {
     /// As there, or what `patient` said, which ends the wait at once.
     pub fn wait_while<E: From<String>>(
         &self,
-        said: Vec<Receiver<Said>>,
+        said: Vec<Receiver<Response>>,
         pause: Duration,
         mut patient: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
@@ -211,8 +211,8 @@ impl Handle {
         for said in said {
             let one = loop {
                 match said.recv_timeout(pause) {
-                    Ok(Said::Done(done)) => break done,
-                    Ok(Said::Snapshots(_)) => break Ok(()),
+                    Ok(Response::Done(done)) => break done,
+                    Ok(Response::Snapshots(_)) => break Ok(()),
                     Err(RecvTimeoutError::Disconnected) => {
                         break Err("a thread of the volume has ended".to_owned());
                     }
@@ -228,9 +228,9 @@ impl Handle {
     pub fn snapshots_within(&self, limit: Duration) -> Option<Vec<Snapshot>> {
         let until = Instant::now() + limit;
         let mut all = Vec::new();
-        for said in self.ask_all(|| Ask::Snapshot) {
+        for said in self.send_all(|| Command::Snapshot) {
             match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Said::Snapshots(shards)) => all.extend(shards),
+                Ok(Response::Snapshots(shards)) => all.extend(shards),
                 Err(RecvTimeoutError::Timeout) => return None,
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => {}
             }
@@ -240,9 +240,9 @@ impl Handle {
 
     /// The numbers of every shard whose thread still runs, however long one takes.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        let all = self.ask_all(|| Ask::Snapshot);
+        let all = self.send_all(|| Command::Snapshot);
         let taken = all.into_iter().filter_map(|said| match said.recv() {
-            Ok(Said::Snapshots(shards)) => Some(shards),
+            Ok(Response::Snapshots(shards)) => Some(shards),
             _ => None,
         });
         taken.flatten().collect()

@@ -1,13 +1,13 @@
 //! The loop of one thread. One turn: everything that has happened goes to the engine, everything it wants goes to the
 //! ring, answers leave a few at a time, and one system call submits and waits.
 
-use crate::bare::Bare;
-use crate::cached::{Answers, Cached, MOST};
-use crate::draft::Draft;
-use crate::locals::Clients;
-use crate::mail::{Ask, Mail, Mailbox, Said};
+use crate::clients::Clients;
+use crate::engine_driver::{Answers, EngineDriver, MOST};
+use crate::engine_setup::EngineSetup;
+use crate::message::{Command, Message, Response, ThreadMailbox};
 use crate::sockets::{Ready, Sockets};
 use crate::start::cache_id;
+use crate::uncached::Uncached;
 use loligo_block::{Foreign, IoError, Reply, ReqError, Request, Ring};
 use loligo_cache::exchange::Gate;
 use loligo_export::{Listener, Peer};
@@ -26,42 +26,42 @@ const HELD: Duration = Duration::from_millis(20);
 /// What answers requests.
 #[derive(Debug)]
 pub(crate) enum Engine {
-    Cached(Box<Cached>),
-    Bare(Box<Bare>),
+    Cached(Box<EngineDriver>),
+    Uncached(Box<Uncached>),
 }
 
 /// One thread's state.
 #[derive(Debug)]
-pub(crate) struct Looper {
+pub(crate) struct Reactor {
     pub(crate) me: usize,
     pub(crate) ring: Ring,
     pub(crate) clients: Clients,
     pub(crate) engine: Engine,
-    pub(crate) boxes: Arc<[Mailbox]>,
+    pub(crate) boxes: Arc<[ThreadMailbox]>,
     pub(crate) listeners: Vec<Listener>,
     origin: Instant,
     sockets: Sockets,
     fired: Vec<Foreign>,
     requests: Vec<Request>,
-    mail: VecDeque<Mail>,
+    mail: VecDeque<Message>,
     /// Whose turn it is to get the next client.
     next_shard: usize,
     accept_again: Option<Instant>,
-    gate: Gate<Request, Sender<Said>, Box<Draft>>,
-    draining: Option<Sender<Said>>,
+    gate: Gate<Request, Sender<Response>, Box<EngineSetup>>,
+    draining: Option<Sender<Response>>,
     ending: bool,
 }
 
-impl Looper {
+impl Reactor {
     pub(crate) fn new(
         me: usize,
         ring: Ring,
         clients: Clients,
         engine: Engine,
-        boxes: Arc<[Mailbox]>,
+        boxes: Arc<[ThreadMailbox]>,
         listeners: Vec<Listener>,
-    ) -> Looper {
-        Looper {
+    ) -> Reactor {
+        Reactor {
             me,
             ring,
             clients,
@@ -81,12 +81,12 @@ impl Looper {
         }
     }
 
-    /// Runs until [`Ask::End`].
+    /// Runs until [`Command::End`].
     ///
     /// # Errors
     /// Where the ring fails, which no operation of a client can bring about.
     pub(crate) fn run(&mut self) -> Result<(), IoError> {
-        Sockets::arm_bell(&mut self.ring, self.boxes[self.me].bell());
+        Sockets::arm_eventfd(&mut self.ring, self.boxes[self.me].eventfd());
         for (i, l) in self.listeners.iter().enumerate() {
             Sockets::arm_listener(&mut self.ring, l, i);
         }
@@ -128,12 +128,12 @@ impl Looper {
                         self.clients.answer(Reply { id: req.id, result: Err(ReqError::Io) })
                     }
                     Engine::Cached(e) => e.request(req, &mut self.clients),
-                    Engine::Bare(e) => e.request(&mut self.ring, now, req, &mut self.clients),
+                    Engine::Uncached(e) => e.request(&mut self.ring, now, req, &mut self.clients),
                 }
             }
             match &mut self.engine {
                 Engine::Cached(e) => e.run(&mut self.ring, now, &mut self.clients),
-                Engine::Bare(e) => e.run(&mut self.ring, now, &mut self.clients),
+                Engine::Uncached(e) => e.run(&mut self.ring, now, &mut self.clients),
             }
             self.clients.server.flush(clock, &mut self.requests);
             self.clients.follow_up(&mut self.requests);
@@ -158,7 +158,7 @@ impl Looper {
         let engine = match &self.engine {
             Engine::Cached(e) if e.has_work() => return Some(0),
             Engine::Cached(e) => e.next_deadline(now),
-            Engine::Bare(e) => e.core.next_deadline(),
+            Engine::Uncached(e) => e.core.next_deadline(),
         };
         let held = self.clients.holds().then(|| clock + HELD);
         let server = [self.clients.server.next_deadline(clock), self.accept_again, held];
@@ -175,47 +175,47 @@ impl Looper {
             Ready::Listener(i) => self.accept(clock, i),
             Ready::Queue(event) => self.requests.extend(self.clients.fired(event)),
             Ready::Mount(index) => self.clients.arrived(index, &mut self.requests),
-            Ready::Bell => {
+            Ready::Mail => {
                 let mut mail = std::mem::take(&mut self.mail);
                 self.boxes[self.me].take(&mut mail);
                 for letter in mail.drain(..) {
                     self.open(clock, letter);
                 }
                 self.mail = mail;
-                Sockets::arm_bell(&mut self.ring, self.boxes[self.me].bell());
+                Sockets::arm_eventfd(&mut self.ring, self.boxes[self.me].eventfd());
             }
         }
     }
 
-    fn open(&mut self, clock: Instant, letter: Mail) {
+    fn open(&mut self, clock: Instant, letter: Message) {
         match (letter, &mut self.engine) {
-            (Mail::Letter(letter), Engine::Cached(e)) => e.letter(letter, &mut self.clients),
-            (Mail::Letter(_), Engine::Bare(_)) => {
+            (Message::Letter(letter), Engine::Cached(e)) => e.letter(letter, &mut self.clients),
+            (Message::Letter(_), Engine::Uncached(_)) => {
                 unreachable!("a bare engine asks no other thread, and comes when nothing is under way to any")
             }
-            (Mail::Ended(thread), Engine::Cached(e)) => e.lose(thread, &mut self.clients),
+            (Message::Ended(thread), Engine::Cached(e)) => e.lose(thread, &mut self.clients),
             // It asks no other thread.
-            (Mail::Ended(_), Engine::Bare(_)) => {}
-            (Mail::Socket { socket, read_only }, _) => add(&mut self.clients, socket, read_only, clock),
-            (Mail::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
-            (Mail::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
-            (Mail::Mount(desk), _) => self.clients.add_mount(*desk),
-            (Mail::Ask(Ask::Pause, said), _) => self.gate.begin(said),
-            (Mail::Ask(Ask::Exchange(next), said), _) => self.gate.exchange(next, said),
-            (Mail::Ask(Ask::Resume, said), _) => {
+            (Message::Ended(_), Engine::Uncached(_)) => {}
+            (Message::Socket { socket, read_only }, _) => add(&mut self.clients, socket, read_only, clock),
+            (Message::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
+            (Message::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
+            (Message::Mount(desk), _) => self.clients.add_mount(*desk),
+            (Message::Command(Command::Pause, said), _) => self.gate.begin(said),
+            (Message::Command(Command::Exchange(next), said), _) => self.gate.exchange(next, said),
+            (Message::Command(Command::Resume, said), _) => {
                 self.gate.end(&mut self.requests);
-                let _ = said.send(Said::Done(Ok(())));
+                let _ = said.send(Response::Done(Ok(())));
             }
-            (Mail::Ask(Ask::Fail, said), _) => {
+            (Message::Command(Command::Fail, said), _) => {
                 self.gate.fail(&mut self.requests);
-                let _ = said.send(Said::Done(Ok(())));
+                let _ = said.send(Response::Done(Ok(())));
             }
-            (Mail::Ask(Ask::Abandon(why), said), _) => {
+            (Message::Command(Command::Abandon(why), said), _) => {
                 // Its engine hears of it before the end of this turn.
                 (0..MOST).for_each(|n| self.ring.disown(cache_id(n), &why));
-                let _ = said.send(Said::Done(Ok(())));
+                let _ = said.send(Response::Done(Ok(())));
             }
-            (Mail::Ask(Ask::Drain, said), _) => {
+            (Message::Command(Command::Drain, said), _) => {
                 // Whoever was held is answered, by whatever engine is there.
                 self.gate.end(&mut self.requests);
                 self.listeners.clear();
@@ -224,16 +224,16 @@ impl Looper {
                 self.clients.shutdown();
                 self.clients.server.shutdown(clock, &mut self.requests);
             }
-            (Mail::Ask(ask, said), engine) => {
-                self.ending |= matches!(ask, Ask::End);
-                if let Ask::Resize(bytes) = ask {
+            (Message::Command(ask, said), engine) => {
+                self.ending |= matches!(ask, Command::End);
+                if let Command::Resize(bytes) = ask {
                     // Clients that are there keep to what they were told, and are refused what is there no more.
                     self.clients.server.resize(bytes);
                 }
                 let connections = self.clients.server.len();
                 match engine {
                     Engine::Cached(e) => e.ask(ask, said, connections),
-                    Engine::Bare(e) => e.ask(ask, said, connections),
+                    Engine::Uncached(e) => e.ask(ask, said, connections),
                 }
             }
         }
@@ -243,7 +243,7 @@ impl Looper {
     fn in_flight(&self) -> usize {
         match &self.engine {
             Engine::Cached(e) => e.in_flight(),
-            Engine::Bare(e) => e.in_flight(),
+            Engine::Uncached(e) => e.in_flight(),
         }
     }
 
@@ -251,17 +251,17 @@ impl Looper {
     fn paused(&mut self) {
         if let Some(said) = self.gate.rested(self.in_flight()) {
             // Nobody may be waiting any more.
-            let _ = said.send(Said::Done(Ok(())));
+            let _ = said.send(Response::Done(Ok(())));
         }
         let quiet = || match &self.engine {
             Engine::Cached(e) => e.is_quiet(),
-            Engine::Bare(e) => e.is_quiet(),
+            Engine::Uncached(e) => e.is_quiet(),
         };
-        if let Some((draft, said)) = self.gate.next(quiet) {
+        if let Some((setup, said)) = self.gate.next(quiet) {
             (0..MOST).for_each(|n| self.ring.readmit(cache_id(n)));
-            self.engine = draft.make(&self.boxes);
+            self.engine = setup.make(&self.boxes);
             // Nobody may be waiting any more.
-            let _ = said.send(Said::Done(Ok(())));
+            let _ = said.send(Response::Done(Ok(())));
         }
     }
 
@@ -273,7 +273,7 @@ impl Looper {
             && let Some(said) = self.draining.take()
         {
             // Nobody may be waiting any more.
-            let _ = said.send(Said::Done(Ok(())));
+            let _ = said.send(Response::Done(Ok(())));
         }
     }
 
@@ -298,7 +298,7 @@ impl Looper {
                     if to == self.me {
                         add(&mut self.clients, socket, read_only, clock);
                     } else {
-                        self.boxes[to].put([Mail::Socket { socket, read_only }]);
+                        self.boxes[to].put([Message::Socket { socket, read_only }]);
                     }
                 }
                 Ok(None) => break,
@@ -322,13 +322,13 @@ fn add(clients: &mut Clients, socket: OwnedFd, read_only: bool, clock: Instant) 
     };
 }
 
-impl Drop for Looper {
+impl Drop for Reactor {
     /// However it ends, also by a panic: nobody is to wait for it. The last letter comes after every answer it gave, and when its box
     /// takes nothing any more: the others know what they have asked and not heard.
     fn drop(&mut self) {
         self.boxes[self.me].close();
         for (_, other) in self.boxes.iter().enumerate().filter(|(n, _)| *n != self.me) {
-            other.put([Mail::Ended(self.me as u16)]);
+            other.put([Message::Ended(self.me as u16)]);
         }
     }
 }

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 
 /// A device and the operations that wait for room in its queue, oldest first.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct DeviceQueue {
     pub(crate) device: AnyDevice,
     backlog: VecDeque<Op>,
     /// The most operations the device had at once.
     pub(crate) most: usize,
 }
 
-impl Port {
-    pub(crate) fn new(device: AnyDevice) -> Port {
-        Port { device, backlog: VecDeque::new(), most: 0 }
+impl DeviceQueue {
+    pub(crate) fn new(device: AnyDevice) -> DeviceQueue {
+        DeviceQueue { device, backlog: VecDeque::new(), most: 0 }
     }
 
     /// Starts `op`, behind those that wait. Its completion, if it is over at once.

@@ -1,8 +1,8 @@
 //! A core served as it is: the engine for that, on a ring.
 
-use crate::cached::Answers;
-use crate::mail::{Ask, Said, Snapshot};
-use crate::port::Port;
+use crate::device_queue::DeviceQueue;
+use crate::engine_driver::Answers;
+use crate::message::{Command, Response, Snapshot};
 use crate::status;
 use loligo_block::{Answer, Completion, Device, Reply, ReqKind, Request, Ring};
 use loligo_cache::api::{Control, Effect};
@@ -12,17 +12,17 @@ use std::sync::mpsc::Sender;
 
 /// The trivial engine with the device that it works on.
 #[derive(Debug)]
-pub(crate) struct Bare {
-    pub(crate) core: Port,
+pub(crate) struct Uncached {
+    pub(crate) core: DeviceQueue,
     engine: Plain,
     done: Vec<Completion>,
     effects: Vec<Effect>,
 }
 
-impl Bare {
-    pub(crate) fn new(core: Port, size: u64) -> Bare {
+impl Uncached {
+    pub(crate) fn new(core: DeviceQueue, size: u64) -> Uncached {
         let engine = Plain::new(size, core.device.geometry().volatile_cache);
-        Bare { core, engine, done: Vec::new(), effects: Vec::new() }
+        Uncached { core, engine, done: Vec::new(), effects: Vec::new() }
     }
 
     pub(crate) fn request(&mut self, ring: &mut Ring, now: u64, req: Request, to: &mut impl Answers) {
@@ -59,9 +59,9 @@ impl Bare {
         }
     }
 
-    pub(crate) fn ask(&mut self, ask: Ask, said: Sender<Said>, connections: usize) {
+    pub(crate) fn ask(&mut self, ask: Command, said: Sender<Response>, connections: usize) {
         let answer = match ask {
-            Ask::Snapshot => Said::Snapshots(vec![Snapshot {
+            Command::Snapshot => Response::Snapshots(vec![Snapshot {
                 stats: self.engine.stats.clone(),
                 mode: None,
                 params: Params::default(),
@@ -76,31 +76,31 @@ impl Bare {
                 core_queue_max: self.core.most,
                 ram: Vec::new(),
             }]),
-            Ask::Control(Control::SetMode(_) | Control::SetParams(_)) => {
-                Said::Done(Err("this volume is served bare: it has no cache to set anything of".to_owned()))
-            }
-            Ask::Control(Control::GiveUp(why)) => {
+            Command::Control(Control::SetMode(_) | Control::SetParams(_)) => Response::Done(Err(
+                "this volume is served bare: it has no cache to set anything of".to_owned(),
+            )),
+            Command::Control(Control::GiveUp(why)) => {
                 self.engine.fail(why);
-                Said::Done(Ok(()))
+                Response::Done(Ok(()))
             }
             // It has nothing of its own to flush; whoever asks does that, and is to know whether it would say anything.
-            Ask::Resize(bytes) => {
+            Command::Resize(bytes) => {
                 self.engine.resize(bytes);
-                Said::Done(Ok(()))
+                Response::Done(Ok(()))
             }
             // The core would say that it is flushed: it has told of the failure already.
-            Ask::Control(Control::Stop | Control::FlushCore) => {
-                Said::Done(self.engine.failed().map_or(Ok(()), |why| Err(why.to_owned())))
+            Command::Control(Control::Stop | Control::FlushCore) => {
+                Response::Done(self.engine.failed().map_or(Ok(()), |why| Err(why.to_owned())))
             }
-            Ask::Control(_)
-            | Ask::Reach(_)
-            | Ask::Pause
-            | Ask::Exchange(_)
-            | Ask::Resume
-            | Ask::Fail
-            | Ask::Abandon(_)
-            | Ask::Drain
-            | Ask::End => Said::Done(Ok(())),
+            Command::Control(_)
+            | Command::Reach(_)
+            | Command::Pause
+            | Command::Exchange(_)
+            | Command::Resume
+            | Command::Fail
+            | Command::Abandon(_)
+            | Command::Drain
+            | Command::End => Response::Done(Ok(())),
         };
         // Nobody may be waiting any more.
         let _ = said.send(answer);

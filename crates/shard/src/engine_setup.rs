@@ -1,18 +1,18 @@
 //! What a thread's engine is made of before it is on that thread's ring: at the start, and when it is exchanged.
 
-use crate::bare::Bare;
-use crate::cached::{Cached, MOST, Parts};
-use crate::looper::Engine;
-use crate::mail::Mailbox;
-use crate::port::Port;
+use crate::device_queue::DeviceQueue;
+use crate::engine_driver::{EngineDriver, MOST, Parts};
+use crate::message::ThreadMailbox;
+use crate::reactor::Engine;
 use crate::start::{Backend, CORE_ID, CoreSource, cache_id};
+use crate::uncached::Uncached;
 use loligo_block::{AnyDevice, DeviceSpec, IoError, IoKind};
 use loligo_cache::{Core, Router};
 use std::sync::Arc;
 
 /// One thread's engine.
 #[derive(Debug)]
-pub struct Draft {
+pub struct EngineSetup {
     me: u16,
     size: u64,
     block: u32,
@@ -31,7 +31,7 @@ pub(crate) fn all(
     backend: Backend,
     threads: usize,
     (size, block): (u64, u32),
-) -> Result<Vec<Draft>, IoError> {
+) -> Result<Vec<EngineSetup>, IoError> {
     let invalid = |text: &str| Err(IoError::new(IoKind::Invalid, text));
     let devices: Vec<AnyDevice> = match core {
         CoreSource::File(DeviceSpec::Hdd { .. }, _) if threads > 1 => {
@@ -46,7 +46,7 @@ pub(crate) fn all(
         CoreSource::Device(device) => vec![AnyDevice::Other(device)],
     };
     let caches: Vec<Option<_>> = match backend {
-        Backend::Bare => (0..threads).map(|_| None).collect(),
+        Backend::Uncached => (0..threads).map(|_| None).collect(),
         Backend::Cached { cache, cores, home_start } => {
             let shards: Vec<Vec<Core>> =
                 if threads == 1 { vec![cores] } else { cores.into_iter().map(|core| vec![core]).collect() };
@@ -64,7 +64,7 @@ pub(crate) fn all(
             shards.into_iter().map(part).collect::<Result<_, IoError>>()?
         }
     };
-    let all = devices.into_iter().zip(caches).enumerate().map(|(me, (core, cache))| Draft {
+    let all = devices.into_iter().zip(caches).enumerate().map(|(me, (core, cache))| EngineSetup {
         me: me as u16,
         size,
         block,
@@ -74,20 +74,20 @@ pub(crate) fn all(
     Ok(all.collect())
 }
 
-impl Draft {
+impl EngineSetup {
     /// The engine.
-    pub(crate) fn make(self, boxes: &Arc<[Mailbox]>) -> Engine {
-        let disk = Port::new(self.core);
+    pub(crate) fn make(self, boxes: &Arc<[ThreadMailbox]>) -> Engine {
+        let disk = DeviceQueue::new(self.core);
         match self.cache {
-            None => Engine::Bare(Box::new(Bare::new(disk, self.size))),
+            None => Engine::Uncached(Box::new(Uncached::new(disk, self.size))),
             Some((shards, home_start)) => {
                 let (cores, caches): (Vec<Core>, Vec<AnyDevice>) = shards.into_iter().unzip();
                 let promotion = cores[0].params().seq_promotion;
-                Engine::Cached(Box::new(Cached::new(Parts {
+                Engine::Cached(Box::new(EngineDriver::new(Parts {
                     me: self.me,
                     router: Router::new(self.size, self.block, cores[0].striping(), promotion),
                     cores,
-                    caches: caches.into_iter().map(Port::new).collect(),
+                    caches: caches.into_iter().map(DeviceQueue::new).collect(),
                     disk,
                     home_start,
                     boxes: boxes.clone(),

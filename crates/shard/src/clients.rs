@@ -1,7 +1,7 @@
 //! Clients without a connection: those in this process, mounts, and the kernel's queues.
 
-use crate::cached::Answers;
-use crate::mail::{Mail, Mailbox};
+use crate::engine_driver::Answers;
+use crate::message::{Message, ThreadMailbox};
 use crate::sockets::{QUEUE_MARK, Sockets};
 use loligo_block::lease::{Hold, Lease};
 use loligo_block::{Answer, Foreign, Reply, ReqError, Request, Ring};
@@ -19,21 +19,21 @@ use std::sync::Arc;
 /// it asks is taken in the order in which it asks.
 #[derive(Debug, Clone)]
 pub struct Local {
-    pub(crate) boxes: Arc<[Mailbox]>,
+    pub(crate) boxes: Arc<[ThreadMailbox]>,
     pub(crate) home: usize,
 }
 
 impl Volume for Local {
     fn ask(&self, request: Request, answered: Answered) {
-        self.boxes[self.home].put([Mail::Local(request, Asker(Some(answered)))]);
+        self.boxes[self.home].put([Message::Local(request, AnswerTo(Some(answered)))]);
     }
 }
 
 /// Who waits for one answer. One that is dropped without it is told that the volume stops, so that nobody waits for ever,
 /// whatever becomes of the thread.
-pub(crate) struct Asker(Option<Answered>);
+pub(crate) struct AnswerTo(Option<Answered>);
 
-impl Asker {
+impl AnswerTo {
     fn answer(mut self, result: Result<Answer, ReqError>) {
         if let Some(answered) = self.0.take() {
             answered(result);
@@ -41,7 +41,7 @@ impl Asker {
     }
 }
 
-impl Drop for Asker {
+impl Drop for AnswerTo {
     fn drop(&mut self) {
         if let Some(answered) = self.0.take() {
             answered(Err(ReqError::Shutdown));
@@ -49,22 +49,22 @@ impl Drop for Asker {
     }
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for AnswerTo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Asker")
+        f.write_str("AnswerTo")
     }
 }
 
 /// Those of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Locals {
-    askers: Slab<Asker>,
+pub(crate) struct LocalClients {
+    askers: Slab<AnswerTo>,
     stopping: bool,
 }
 
-impl Locals {
+impl LocalClients {
     /// Gives `request` its id. Nothing, and ESHUTDOWN for who asks, once the volume stops.
-    pub(crate) fn accept(&mut self, mut request: Request, asker: Asker) -> Option<Request> {
+    pub(crate) fn accept(&mut self, mut request: Request, asker: AnswerTo) -> Option<Request> {
         if self.stopping {
             return None;
         }
@@ -90,7 +90,7 @@ struct Seated {
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) server: Server,
-    pub(crate) locals: Locals,
+    pub(crate) locals: LocalClients,
     /// Nothing in the place of one that is gone.
     queues: Vec<Option<Queue>>,
     /// Likewise.
@@ -103,7 +103,7 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new(server: Server, lease: Option<Arc<Lease>>) -> Clients {
         let (queues, mounts) = (Vec::new(), Vec::new());
-        Clients { server, locals: Locals::default(), queues, mounts, lease, held: Vec::new() }
+        Clients { server, locals: LocalClients::default(), queues, mounts, lease, held: Vec::new() }
     }
 
     /// Lets answers go that could not before.
@@ -236,14 +236,14 @@ mod tests {
         Request { id: 7, kind: ReqKind::Flush, offset: 0, len: 0, fua: false }
     }
 
-    fn asker() -> (Asker, Receiver<Result<Answer, ReqError>>) {
+    fn asker() -> (AnswerTo, Receiver<Result<Answer, ReqError>>) {
         let (send, answer) = channel();
-        (Asker(Some(Box::new(move |result| drop(send.send(result))))), answer)
+        (AnswerTo(Some(Box::new(move |result| drop(send.send(result))))), answer)
     }
 
     #[test]
     fn whoever_asks_after_the_stop_or_of_a_thread_that_is_gone_hears_that_the_volume_stops() {
-        let boxes: Arc<[Mailbox]> = [Mailbox::new().unwrap()].into();
+        let boxes: Arc<[ThreadMailbox]> = [ThreadMailbox::new().unwrap()].into();
         let volume = Local { boxes: boxes.clone(), home: 0 };
         let (send, answers) = channel();
         let ask = || {
@@ -257,7 +257,7 @@ mod tests {
         ask();
         assert!(matches!(answers.try_recv(), Ok(Err(ReqError::Shutdown))), "nobody opens the box any more");
 
-        let mut locals = Locals::default();
+        let mut locals = LocalClients::default();
         let (before, first) = asker();
         assert!(locals.accept(flush(), before).is_some_and(|r| r.id < LOCAL_IDS));
         locals.shutdown();

@@ -5,8 +5,8 @@
 //! failed write-back once to each. What management asks of the thread each engine is told in the same turn, with no event
 //! between, so that a freeze is one moment of all.
 
-use crate::mail::{Ask, Mail, Mailbox, Said, Snapshot};
-use crate::port::Port;
+use crate::device_queue::DeviceQueue;
+use crate::message::{Command, Message, Response, Snapshot, ThreadMailbox};
 use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint, Joint};
@@ -44,26 +44,26 @@ pub(crate) const MOST: usize = 1 << (u64::BITS - TAG_BITS);
 /// Who waits for what the engines of this thread say.
 #[derive(Debug)]
 struct Asked {
-    said: Sender<Said>,
+    said: Sender<Response>,
     joint: Joint,
 }
 
 /// The engines of one thread with everything they work on.
 #[derive(Debug)]
-pub(crate) struct Cached {
+pub(crate) struct EngineDriver {
     me: u16,
     cores: Vec<Core>,
     /// The shard of the first.
     first: u16,
     desk: Desk,
     /// One for each engine.
-    caches: Vec<Port>,
-    disk: Port,
+    caches: Vec<DeviceQueue>,
+    disk: DeviceQueue,
     /// First byte of the core that is exported.
     home_start: u64,
-    boxes: Arc<[Mailbox]>,
+    boxes: Arc<[ThreadMailbox]>,
     /// Letters of this turn, by receiver.
-    outgoing: Vec<Vec<Mail>>,
+    outgoing: Vec<Vec<Message>>,
     /// With the engine that each is for.
     events: VecDeque<(usize, Event)>,
     effects: Vec<Effect>,
@@ -74,7 +74,7 @@ pub(crate) struct Cached {
     seq_promotion: u32,
 }
 
-/// What [`Cached`] is made of.
+/// What [`EngineDriver`] is made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) me: u16,
@@ -82,15 +82,15 @@ pub(crate) struct Parts {
     pub(crate) cores: Vec<Core>,
     pub(crate) router: Router,
     /// One for each of them.
-    pub(crate) caches: Vec<Port>,
-    pub(crate) disk: Port,
+    pub(crate) caches: Vec<DeviceQueue>,
+    pub(crate) disk: DeviceQueue,
     pub(crate) home_start: u64,
-    pub(crate) boxes: Arc<[Mailbox]>,
+    pub(crate) boxes: Arc<[ThreadMailbox]>,
 }
 
-impl Cached {
-    pub(crate) fn new(p: Parts) -> Cached {
-        Cached {
+impl EngineDriver {
+    pub(crate) fn new(p: Parts) -> EngineDriver {
+        EngineDriver {
             me: p.me,
             seq_promotion: p.cores[0].params().seq_promotion,
             first: if p.cores.len() > 1 { 0 } else { p.me },
@@ -115,7 +115,7 @@ impl Cached {
         let (events, status, outgoing) = (&mut self.events, &mut self.status, &mut self.outgoing);
         let refused = self.desk.request(req, |shard, part, hint| match own.contains(&shard) {
             true => submit(events, status, usize::from(shard - own.start), part, hint),
-            false => outgoing[usize::from(shard)].push(Mail::Letter(Letter::Part(part, hint))),
+            false => outgoing[usize::from(shard)].push(Message::Letter(Letter::Part(part, hint))),
         });
         if let Some(refused) = refused {
             to.answer(refused);
@@ -144,7 +144,7 @@ impl Cached {
     fn send(&mut self, (origin, letter): (u16, Letter), to: &mut impl Answers) {
         match origin == self.me {
             true => self.letter(letter, to),
-            false => self.outgoing[usize::from(origin)].push(Mail::Letter(letter)),
+            false => self.outgoing[usize::from(origin)].push(Message::Letter(letter)),
         }
     }
 
@@ -212,7 +212,7 @@ impl Cached {
         let Some(asked) = self.asked.get_mut(id) else { return };
         if let Some(result) = asked.joint.said(result) {
             // Nobody may be waiting any more.
-            let _ = asked.said.send(Said::Done(result));
+            let _ = asked.said.send(Response::Done(result));
         }
         if asked.joint.is_over() {
             self.asked.remove(id);
@@ -229,9 +229,9 @@ impl Cached {
         self.send(Desk::reply(reply), to);
     }
 
-    pub(crate) fn ask(&mut self, ask: Ask, said: Sender<Said>, connections: usize) {
+    pub(crate) fn ask(&mut self, ask: Command, said: Sender<Response>, connections: usize) {
         match ask {
-            Ask::Control(control) => {
+            Command::Control(control) => {
                 if let Control::SetParams(p) = &control
                     && p.seq_promotion != self.seq_promotion
                 {
@@ -243,29 +243,29 @@ impl Cached {
                 let engines = 0..self.cores.len();
                 self.events.extend(engines.map(|n| (n, Event::Control(id, control.clone()))));
             }
-            Ask::Snapshot => {
+            Command::Snapshot => {
                 // Nobody may be waiting any more.
-                let _ = said.send(Said::Snapshots(self.snapshots(connections)));
+                let _ = said.send(Response::Snapshots(self.snapshots(connections)));
             }
-            Ask::Reach(bytes) => {
-                let _ = said.send(Said::Done(self.reach(bytes)));
+            Command::Reach(bytes) => {
+                let _ = said.send(Response::Done(self.reach(bytes)));
             }
-            Ask::Resize(bytes) => {
+            Command::Resize(bytes) => {
                 let result = self.reach(bytes);
                 if result.is_ok() {
                     // What was let in before keeps the old end.
                     self.desk.router_mut().resize(bytes);
                 }
-                let _ = said.send(Said::Done(result));
+                let _ = said.send(Response::Done(result));
             }
-            Ask::Pause
-            | Ask::Exchange(_)
-            | Ask::Resume
-            | Ask::Fail
-            | Ask::Abandon(_)
-            | Ask::Drain
-            | Ask::End => {
-                let _ = said.send(Said::Done(Ok(())));
+            Command::Pause
+            | Command::Exchange(_)
+            | Command::Resume
+            | Command::Fail
+            | Command::Abandon(_)
+            | Command::Drain
+            | Command::End => {
+                let _ = said.send(Response::Done(Ok(())));
             }
         }
     }
@@ -303,7 +303,7 @@ impl Cached {
 
     pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
         let engines = self.cores.iter().map(|core| core.next_deadline(now));
-        let caches = self.caches.iter().map(Port::next_deadline);
+        let caches = self.caches.iter().map(DeviceQueue::next_deadline);
         engines.chain(caches).chain([self.disk.next_deadline()]).flatten().min()
     }
 
@@ -319,7 +319,7 @@ impl Cached {
 
     /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
     pub(crate) fn is_quiet(&self) -> bool {
-        let devices = self.caches.iter().chain([&self.disk]).all(Port::is_quiet);
+        let devices = self.caches.iter().chain([&self.disk]).all(DeviceQueue::is_quiet);
         self.events.is_empty() && self.done.is_empty() && devices
     }
 

@@ -1,9 +1,9 @@
 //! One shard without clients: whoever holds it hands requests in and takes the answers out, on the same ring as in a
 //! service but without sockets. For measuring what a transport adds.
 
-use crate::cached::{Cached, Parts};
-use crate::mail::Mailbox;
-use crate::port::Port;
+use crate::device_queue::DeviceQueue;
+use crate::engine_driver::{EngineDriver, Parts};
+use crate::message::ThreadMailbox;
 use crate::start::{CORE_ID, RING_ENTRIES, cache_id};
 use loligo_block::{CacheDevice, DeviceFile, DeviceSpec, IoError, Reply, Request, Ring};
 use loligo_cache::stats::Stats;
@@ -15,13 +15,13 @@ const LONGEST: u64 = 1_000_000_000;
 
 /// A shard of a volume with one shard, run by the thread that made it.
 #[derive(Debug)]
-pub struct Alone {
-    engine: Cached,
+pub struct StandaloneShard {
+    engine: EngineDriver,
     ring: Ring,
     origin: Instant,
 }
 
-impl Alone {
+impl StandaloneShard {
     /// A shard over open devices; `size` bytes of the core from `home_start` on are the volume.
     ///
     /// # Errors
@@ -31,19 +31,19 @@ impl Alone {
         cache: CacheDevice,
         (spec, disk): (&DeviceSpec, DeviceFile),
         (home_start, size): (u64, u64),
-    ) -> Result<Alone, IoError> {
+    ) -> Result<StandaloneShard, IoError> {
         let ring = Ring::new(RING_ENTRIES)?;
         let block = disk.geometry().logical_block;
-        let engine = Cached::new(Parts {
+        let engine = EngineDriver::new(Parts {
             me: 0,
             router: Router::new(size, block, core.striping(), core.params().seq_promotion),
             cores: vec![core],
-            caches: vec![Port::new(cache.on_ring(cache_id(0))?)],
-            disk: Port::new(spec.device(disk, CORE_ID)),
+            caches: vec![DeviceQueue::new(cache.on_ring(cache_id(0))?)],
+            disk: DeviceQueue::new(spec.device(disk, CORE_ID)),
             home_start,
-            boxes: [Mailbox::new()?].into(),
+            boxes: [ThreadMailbox::new()?].into(),
         });
-        Ok(Alone { engine, ring, origin: Instant::now() })
+        Ok(StandaloneShard { engine, ring, origin: Instant::now() })
     }
 
     /// Takes `requests`, does everything that can be done now, hands the devices' work to the kernel and waits for its next
