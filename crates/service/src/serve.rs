@@ -37,7 +37,7 @@ use loligo_cache::units::BLOCK;
 use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::ublk::Traits;
-use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
+use loligo_export::{Credentials, Export, ExportSpec, Limits, ListenAddr, Listener, TlsContext};
 use loligo_shard::{Backend, Plan, Running, Snapshot};
 use sd_notify::NotifyState;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ pub struct ServeOptions {
     /// Give up what a cache holds that the core lacks, where that is served without one.
     pub force: bool,
     /// Where clients come from.
-    pub listen: Vec<Way>,
+    pub listen: Vec<ExportSpec>,
     /// What the block devices among these are like.
     pub block: BlockOptions,
     /// With it, clients must use TLS.
@@ -237,20 +237,20 @@ impl Volume {
             stats::can_write(path)?;
         }
         let (mut listeners, mut mountpoints, mut claims) = (Vec::new(), Vec::new(), Vec::new());
-        for way in &options.listen {
-            let spec = match way {
-                Way::Socket(spec) => spec,
-                Way::Fuse(path) => {
+        for spec in &options.listen {
+            let spec = match spec {
+                ExportSpec::Socket(spec) => spec,
+                ExportSpec::Fuse(path) => {
                     mountpoints.push(Mountpoint::claim(path)?);
                     continue;
                 }
-                Way::Block(name) | Way::Loop(name) => {
+                ExportSpec::Block(name) | ExportSpec::Loop(name) => {
                     let claim = block::claim(name, &options.block)?;
                     signals.leaves(claim.file());
                     claims.push(claim);
                     continue;
                 }
-                Way::Ublk(_) => continue,
+                ExportSpec::Ublk(_) => continue,
             };
             let listener = Listener::open(spec, Credentials::guard(options.tls.as_ref())).map_err(|why| {
                 match why.is_not_yet() {
@@ -355,11 +355,12 @@ impl Volume {
         let unknown = of.last(None);
         let mut kernel = begun.kernel.unwrap_or_default();
         let sockets = listeners.iter().map(|l| l.spec().to_string());
-        let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
-        let blocks = claims.iter().map(|c| Way::Loop(c.name().to_owned()).to_string());
-        let others = options.listen.iter().filter(|w| matches!(w, Way::Ublk(_))).map(Way::to_string);
-        let ways = sockets.chain(mounts).chain(blocks).chain(others).collect();
-        let info = Info::new(&options, held.as_ref(), ways, export.size);
+        let mounts = mountpoints.iter().map(|m| ExportSpec::Fuse(m.path().to_owned()).to_string());
+        let blocks = claims.iter().map(|c| ExportSpec::Loop(c.name().to_owned()).to_string());
+        let others =
+            options.listen.iter().filter(|w| matches!(w, ExportSpec::Ublk(_))).map(ExportSpec::to_string);
+        let specs = sockets.chain(mounts).chain(blocks).chain(others).collect();
+        let info = Info::new(&options, held.as_ref(), specs, export.size);
         let lease = image.as_ref().map(|i| i.image().lease.clone());
         let plan = Plan {
             export: export.clone(),
@@ -398,9 +399,9 @@ impl Volume {
         let app = Arc::new(App::new(info, running.handle().clone(), kept, mark).with_tls(tls));
         let left = Left { core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
-        let ways = Ways { mountpoints, claims, turns };
+        let exports = Exports { mountpoints, claims, turns };
         let served =
-            kept_by.and_then(|()| serve(&options, ways, &export, &app, (name, control), &mut kernel));
+            kept_by.and_then(|()| serve(&options, exports, &export, &app, (name, control), &mut kernel));
         let (mounts, devices, api) = match served {
             Ok(served) => served,
             Err(why) => {
@@ -541,8 +542,8 @@ impl Volume {
     }
 }
 
-/// Ways to a volume that are its own threads' no business.
-struct Ways {
+/// Exports of a volume that are its own threads' no business.
+struct Exports {
     mountpoints: Vec<Mountpoint>,
     claims: Vec<Claim>,
     /// The core has heads to move.
@@ -552,7 +553,7 @@ struct Ways {
 /// Sets the tunables, mounts the volume and makes its devices wherever that was asked for, and lets management come.
 fn serve(
     options: &ServeOptions,
-    ways: Ways,
+    exports: Exports,
     export: &Export,
     app: &Arc<App>,
     (name, control): (Listener, &ControlThread),
@@ -560,13 +561,13 @@ fn serve(
 ) -> Result<(Vec<Mount>, Vec<BlockDevice>, Api)> {
     app.set_params(&options.params)?;
     kernel.go_live(&app.handle)?;
-    let mounts = mount(&ways.mountpoints, export, app)?;
-    let devices = block::serve(ways.claims, export, &options.block, ways.turns, app)?;
+    let mounts = mount(&exports.mountpoints, export, app)?;
+    let devices = block::serve(exports.claims, export, &options.block, exports.turns, app)?;
     let api = control.serve_volume(name, app.clone())?;
     if let Some(path) = &options.stats_json {
         stats::write_file(path, app, true)?;
     }
-    Phase::Ways.is_over()?;
+    Phase::Exports.is_over()?;
     Ok((mounts, devices, api))
 }
 

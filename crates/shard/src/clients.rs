@@ -5,7 +5,7 @@ use crate::message::{Message, ThreadMailbox};
 use crate::sockets::{QUEUE_MARK, Sockets};
 use loligo_block::lease::{Hold, Lease};
 use loligo_block::{Answer, Foreign, Reply, ReqError, Request, Ring};
-use loligo_export::fuse::{Desk, MOUNT_IDS};
+use loligo_export::fuse::{MOUNT_IDS, Session};
 use loligo_export::ublk::{QUEUE_IDS, Queue};
 use loligo_export::{Answered, LOCAL_IDS, Server, Volume};
 use rustix::fd::AsFd;
@@ -81,8 +81,8 @@ impl LocalClients {
 
 /// A mount, and whether the ring watches it.
 #[derive(Debug)]
-struct Seated {
-    desk: Desk,
+struct Mounted {
+    session: Session,
     armed: bool,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Clients {
     /// Nothing in the place of one that is gone.
     queues: Vec<Option<Queue>>,
     /// Likewise.
-    mounts: Vec<Option<Seated>>,
+    mounts: Vec<Option<Mounted>>,
     lease: Option<Arc<Lease>>,
     /// Answers that wait until the lease is renewed.
     held: Vec<Reply>,
@@ -131,37 +131,37 @@ impl Clients {
     }
 
     /// Serves a mount from now on.
-    pub(crate) fn add_mount(&mut self, mut desk: Desk) {
-        desk.sit(self.mounts.len());
+    pub(crate) fn add_mount(&mut self, mut session: Session) {
+        session.sit(self.mounts.len());
         if self.locals.stopping {
-            desk.stop();
+            session.stop();
         }
-        self.mounts.push(Some(Seated { desk, armed: false }));
+        self.mounts.push(Some(Mounted { session, armed: false }));
     }
 
     /// Something has arrived at a mount.
     pub(crate) fn arrived(&mut self, mount: usize, requests: &mut Vec<Request>) {
         let Some(place) = self.mounts.get_mut(mount) else { return };
-        if let Some(seated) = place {
-            seated.armed = false;
-            seated.desk.receive(requests);
+        if let Some(mounted) = place {
+            mounted.armed = false;
+            mounted.session.receive(requests);
         }
         // Whoever still asks it gets errors, and waits for nobody.
-        place.take_if(|seated| seated.desk.is_over());
+        place.take_if(|mounted| mounted.session.is_over());
     }
 
     /// What answers to requests of mounts have brought about.
     pub(crate) fn follow_up(&mut self, requests: &mut Vec<Request>) {
-        self.mounts.iter_mut().flatten().for_each(|seated| seated.desk.follow_up(requests));
+        self.mounts.iter_mut().flatten().for_each(|mounted| mounted.session.follow_up(requests));
     }
 
     /// Watches the mounts that may hold more.
     pub(crate) fn arm_mounts(&mut self, ring: &mut Ring) {
         for (index, place) in self.mounts.iter_mut().enumerate() {
-            let Some(seated) = place else { continue };
-            if !seated.armed && seated.desk.wants() {
-                seated.armed = true;
-                Sockets::arm_mount(ring, seated.desk.as_fd(), index);
+            let Some(mounted) = place else { continue };
+            if !mounted.armed && mounted.session.wants() {
+                mounted.armed = true;
+                Sockets::arm_mount(ring, mounted.session.as_fd(), index);
             }
         }
     }
@@ -186,7 +186,7 @@ impl Clients {
     pub(crate) fn shutdown(&mut self) {
         self.locals.shutdown();
         self.queues.iter_mut().flatten().for_each(Queue::stop);
-        self.mounts.iter_mut().flatten().for_each(|seated| seated.desk.stop());
+        self.mounts.iter_mut().flatten().for_each(|mounted| mounted.session.stop());
     }
 
     /// Lets go of what others wait at.
@@ -217,8 +217,8 @@ impl Answers for Clients {
                 queue.answer(reply);
             }
         } else if reply.id >= MOUNT_IDS {
-            if let Some(Some(seated)) = self.mounts.get_mut(Desk::index_for(reply.id)) {
-                seated.desk.answer(reply);
+            if let Some(Some(mounted)) = self.mounts.get_mut(Session::index_for(reply.id)) {
+                mounted.session.answer(reply);
             }
         } else if let Some(asker) = self.locals.askers.try_remove(reply.id as usize) {
             asker.answer(reply.result);

@@ -9,7 +9,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_cache::stats::Stats;
 use loligo_cache::{Alone, Refused};
-use loligo_export::fuse::Desk;
+use loligo_export::fuse::Session;
 use loligo_export::ublk::Queue;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub(crate) enum Message {
     /// A queue of a block device, which the thread serves from now on.
     Queue(Box<Queue>),
     /// A mount, whose requests the thread serves from now on.
-    Mount(Box<Desk>),
+    Mount(Box<Session>),
     /// Management.
     Command(Command, Sender<Response>),
 }
@@ -137,8 +137,8 @@ impl Handle {
 
     /// Has one of the threads serve a mount: all its requests, as those of a connection, so that streams are recognised. Several
     /// should have different numbers: they are spread over the threads.
-    pub fn serve_mount(&self, number: usize, desk: Desk) {
-        self.boxes[number % self.shards()].put([Message::Mount(Box::new(desk))]);
+    pub fn serve_mount(&self, number: usize, session: Session) {
+        self.boxes[number % self.shards()].put([Message::Mount(Box::new(session))]);
     }
 
     /// Gives the queues of a block device to the threads in turn.

@@ -28,7 +28,7 @@ pub(super) enum Phase {
     /// The threads run.
     Threads,
     /// Clients may come.
-    Ways,
+    Exports,
 }
 
 impl Phase {
@@ -230,10 +230,10 @@ mod tests {
         let clean = || clean_in("cache");
         let says = |raw: &[u8]| loligo_cache::home::HomeLabel::decode(raw).unwrap().dirty_bytes;
         assert_eq!((says(&label()), clean()), (Some(0), true));
-        for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Ways] {
+        for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Exports] {
             let noted = start(&dir, Some(phase), &control);
             let last = noted.last().copied();
-            let begun = matches!(phase, Phase::Note | Phase::Threads | Phase::Ways);
+            let begun = matches!(phase, Phase::Note | Phase::Threads | Phase::Exports);
             assert_eq!(last, begun.then_some(Some(Some(0))), "{phase:?}: the note is taken back: {noted:?}");
             assert_eq!((says(&label()), clean()), (Some(0), true), "{phase:?}: label and cache");
             for left in ["nbd", "v.sock"] {

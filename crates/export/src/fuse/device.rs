@@ -1,4 +1,4 @@
-//! The kernel's door: one request of a mount comes through it with each read, its answer leaves with one write.
+//! The kernel's device: one request of a mount comes with each read of it, its answer leaves with one write.
 //!
 //! The bytes of a write land where the engine can keep them, behind the request's own words: a large one is handed on without
 //! a copy, and what is read next lands in a fresh buffer.
@@ -24,10 +24,10 @@ const KEEPS: usize = MAX_REQUEST / 2;
 /// The kernel's own limit for a call with several buffers.
 const MOST_SLICES: usize = 1024;
 
-/// What one look through the door brought.
+/// One read of the device.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// A request; what belongs to it beside its header is at the door until the next look.
+    /// A request; what belongs to it beside its header is at the device until the next look.
     Request(InHeader),
     /// Nothing waits.
     Nothing,
@@ -37,22 +37,22 @@ pub(super) enum Arrival {
 
 /// A mount's end of the kernel's queue. When it is dropped, whoever still asks gets errors.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct FuseDevice {
     fd: OwnedFd,
 }
 
 /// Where requests land.
 #[derive(Debug)]
-pub(super) struct Mat {
+pub(super) struct RequestBuffer {
     head: [u8; HEAD],
     payload: Buf,
     /// Bytes of the request that lies there, header included.
     len: usize,
 }
 
-impl Mat {
-    pub(super) fn new() -> Mat {
-        Mat { head: [0; HEAD], payload: Buf::alloc(MAX_REQUEST), len: 0 }
+impl RequestBuffer {
+    pub(super) fn new() -> RequestBuffer {
+        RequestBuffer { head: [0; HEAD], payload: Buf::alloc(MAX_REQUEST), len: 0 }
     }
 
     /// The fixed part of what follows the header.
@@ -89,33 +89,33 @@ impl Mat {
     }
 }
 
-impl Door {
+impl FuseDevice {
     /// The descriptor of a mount that the kernel has just made: says hello, and does not wait for anybody from then on.
     ///
     /// # Errors
     /// Where the kernel speaks another protocol, or the mount is gone already.
-    pub(super) fn open(fd: OwnedFd) -> Result<Door, Errno> {
-        let door = Door { fd };
-        door.greet()?;
-        let flags = rustix::fs::fcntl_getfl(&door.fd)?;
-        rustix::fs::fcntl_setfl(&door.fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-        Ok(door)
+    pub(super) fn open(fd: OwnedFd) -> Result<FuseDevice, Errno> {
+        let device = FuseDevice { fd };
+        device.greet()?;
+        let flags = rustix::fs::fcntl_getfl(&device.fd)?;
+        rustix::fs::fcntl_setfl(&device.fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(device)
     }
 
     #[cfg(test)]
-    pub(super) fn fake(fd: OwnedFd) -> Door {
-        Door { fd }
+    pub(super) fn fake(fd: OwnedFd) -> FuseDevice {
+        FuseDevice { fd }
     }
 
     fn greet(&self) -> Result<(), Errno> {
-        let mut mat = Mat::new();
+        let mut buffer = RequestBuffer::new();
         loop {
-            let header = match self.receive(&mut mat)? {
+            let header = match self.receive(&mut buffer)? {
                 Arrival::Request(header) => header,
                 Arrival::Nothing => continue,
                 Arrival::End => return Err(Errno::NOTCONN),
             };
-            let asked = InitIn::read_from_prefix(&mat.body()).ok().map(|(asked, _)| asked);
+            let asked = InitIn::read_from_prefix(&buffer.body()).ok().map(|(asked, _)| asked);
             let Some(asked) = asked.filter(|_| header.opcode == op::INIT) else {
                 self.refuse(header.unique, Errno::IO);
                 return Err(Errno::PROTO);
@@ -151,17 +151,17 @@ impl Door {
         }
     }
 
-    /// Takes the next request, which lies on `mat` then.
+    /// Takes the next request, which lies on `buffer` then.
     ///
     /// # Errors
     /// What the kernel says, where that is neither that nothing waits nor that the mount is gone.
-    pub(super) fn receive(&self, mat: &mut Mat) -> Result<Arrival, Errno> {
+    pub(super) fn receive(&self, buffer: &mut RequestBuffer) -> Result<Arrival, Errno> {
         loop {
-            let mut places = [IoSliceMut::new(&mut mat.head), IoSliceMut::new(&mut mat.payload)];
+            let mut places = [IoSliceMut::new(&mut buffer.head), IoSliceMut::new(&mut buffer.payload)];
             match rustix::io::readv(&self.fd, &mut places) {
                 Ok(len) => {
-                    mat.len = len;
-                    let Ok((header, _)) = InHeader::read_from_prefix(&mat.head[..len.min(HEAD)]) else {
+                    buffer.len = len;
+                    let Ok((header, _)) = InHeader::read_from_prefix(&buffer.head[..len.min(HEAD)]) else {
                         return if len == 0 { Ok(Arrival::End) } else { Err(Errno::PROTO) };
                     };
                     return Ok(Arrival::Request(header));
@@ -277,7 +277,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for FuseDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -1,13 +1,13 @@
 //! Where the requests of a mount are taken and answered: on the thread that carries them out, from whose ring it hears that
-//! some wait. A request is one read of the door, its answer one write, and nothing lies between the two but the engine.
+//! some wait. A request is one read of the device, its answer one write, and nothing lies between the two but the engine.
 //!
 //! What a mount holds is bounded in bytes ([`BUDGET`]): while that is used up, requests stay in the kernel, whose own they are.
 
 use super::attributes::Attributes;
 use super::counters::Counters;
-use super::door::{Arrival, Door, Mat};
-use super::gate::Gate;
+use super::device::{Arrival, FuseDevice, RequestBuffer};
 use super::wire::{FallocateIn, InHeader, ReadIn, WriteIn, WriteOut, op};
+use super::write_barrier::WriteBarrier;
 use super::zero::{self, PIECE, Plan};
 use super::{errno, joined};
 use crate::nbd::Export;
@@ -72,22 +72,22 @@ struct Task {
 }
 
 /// One mount's requests.
-pub struct Desk {
-    /// The only one who keeps it, so that with this desk whoever still asks gets errors.
-    pub(super) door: Arc<Door>,
-    pub(super) mat: Mat,
+pub struct Session {
+    /// The only one who keeps it, so that with this session whoever still asks gets errors.
+    pub(super) device: Arc<FuseDevice>,
+    pub(super) buffer: RequestBuffer,
     pub(super) name: OsString,
     pub(super) block: u64,
     pub(super) attributes: Attributes,
     counters: Arc<Counters>,
-    gate: Gate,
+    barrier: WriteBarrier,
     tasks: Slab<Task>,
     held: usize,
     most: usize,
     budget: usize,
     /// Which of the thread's mounts it is.
     index: u32,
-    /// Changes that are inside the gate and have not begun.
+    /// Changes that are inside the barrier and have not begun.
     next: Vec<usize>,
     /// Requests that answers have brought about.
     follow: Vec<Request>,
@@ -95,16 +95,16 @@ pub struct Desk {
     over: bool,
 }
 
-impl Desk {
-    pub(super) fn new(door: Arc<Door>, export: &Export, counters: Arc<Counters>) -> Desk {
-        Desk {
-            door,
-            mat: Mat::new(),
+impl Session {
+    pub(super) fn new(device: Arc<FuseDevice>, export: &Export, counters: Arc<Counters>) -> Session {
+        Session {
+            device,
+            buffer: RequestBuffer::new(),
             name: OsString::from(&export.name),
             block: u64::from(export.min_block),
             attributes: Attributes::new(export.size, export.preferred_block),
             counters,
-            gate: Gate::default(),
+            barrier: WriteBarrier::default(),
             tasks: Slab::new(),
             held: 0,
             most: 0,
@@ -152,7 +152,7 @@ impl Desk {
     /// # Errors
     /// What the kernel says.
     pub fn wait(&self, limit: Duration) -> std::io::Result<()> {
-        Ok(self.door.wait(limit)?)
+        Ok(self.device.wait(limit)?)
     }
 
     /// Takes what has arrived, a turn's worth at most.
@@ -161,7 +161,7 @@ impl Desk {
             if !self.wants() {
                 break;
             }
-            match self.door.receive(&mut self.mat) {
+            match self.device.receive(&mut self.buffer) {
                 Ok(Arrival::Request(header)) => self.take(header),
                 Ok(Arrival::Nothing) => break,
                 Ok(Arrival::End) => self.over = true,
@@ -197,16 +197,16 @@ impl Desk {
             _ => return self.rare(header),
         };
         if let Err(errno) = begun {
-            self.door.refuse(unique, errno);
+            self.device.refuse(unique, errno);
         }
     }
 
     fn read(&mut self, unique: u64) -> Result<(), Errno> {
         self.counters.reads.one();
-        let asked: ReadIn = self.mat.fixed().ok_or(Errno::INVAL)?;
+        let asked: ReadIn = self.buffer.fixed().ok_or(Errno::INVAL)?;
         let end = asked.offset.saturating_add(u64::from(asked.size)).min(self.attributes.size());
         if asked.offset >= end {
-            self.door.send(unique, &[]);
+            self.device.send(unique, &[]);
             return Ok(());
         }
         // Whole blocks are read, and what was not asked for is cut off.
@@ -221,7 +221,7 @@ impl Desk {
 
     fn write(&mut self, unique: u64) -> Result<(), Errno> {
         self.counters.writes.one();
-        let asked: WriteIn = self.mat.fixed().ok_or(Errno::INVAL)?;
+        let asked: WriteIn = self.buffer.fixed().ok_or(Errno::INVAL)?;
         let len = asked.size as usize;
         let end = asked.offset.checked_add(u64::from(asked.size));
         let Some(end) = end.filter(|end| *end <= self.attributes.size()) else { return Err(Errno::NOSPC) };
@@ -229,7 +229,7 @@ impl Desk {
             self.written(unique, 0);
             return Ok(());
         }
-        let data = self.mat.take_payload();
+        let data = self.buffer.take_payload();
         if data.len() != len {
             return Err(Errno::INVAL);
         }
@@ -241,7 +241,7 @@ impl Desk {
             true => Doing::Write { offset, data: Some(data), fua, asked: len },
             false => Doing::Merge { offset, data, fua },
         };
-        self.change(unique, Mat::cost(len), !whole, doing);
+        self.change(unique, RequestBuffer::cost(len), !whole, doing);
         Ok(())
     }
 
@@ -255,9 +255,9 @@ impl Desk {
 
     fn fallocate(&mut self, unique: u64) -> Result<(), Errno> {
         self.counters.fallocates.one();
-        let asked: FallocateIn = self.mat.fixed().ok_or(Errno::INVAL)?;
+        let asked: FallocateIn = self.buffer.fixed().ok_or(Errno::INVAL)?;
         match zero::plan(self.attributes.size(), self.block, (asked.offset, asked.len), asked.mode) {
-            Plan::Nothing => self.door.send(unique, &[]),
+            Plan::Nothing => self.device.send(unique, &[]),
             Plan::Refuse(errno, why) => {
                 let FallocateIn { offset, len, mode, .. } = asked;
                 tracing::warn!(offset, len, mode, "fallocate was refused: {why}");
@@ -271,7 +271,7 @@ impl Desk {
     /// Notes a request. Nothing, and ESHUTDOWN for who asks, once the volume stops.
     fn task(&mut self, unique: u64, held: usize, doing: Doing) -> Option<usize> {
         if self.stopping {
-            self.door.refuse(unique, errno(ReqError::Shutdown));
+            self.device.refuse(unique, errno(ReqError::Shutdown));
             return None;
         }
         self.held += held;
@@ -285,7 +285,7 @@ impl Desk {
     /// Has a change begin as soon as it may, often at once.
     fn change(&mut self, unique: u64, held: usize, alone: bool, doing: Doing) {
         if let Some(key) = self.task(unique, held, doing)
-            && self.gate.enter(alone, key)
+            && self.barrier.enter(alone, key)
         {
             self.begin(key);
         }
@@ -296,7 +296,7 @@ impl Desk {
         self.follow.push(Request { id, kind, offset, len, fua });
     }
 
-    /// The next request of a change that is inside the gate.
+    /// The next request of a change that is inside the barrier.
     fn begin(&mut self, key: usize) {
         if self.stopping {
             return self.changed(key, Err(ReqError::Shutdown));
@@ -321,7 +321,7 @@ impl Desk {
         self.ask(key, kind, offset, len, fua);
     }
 
-    /// The volume's answer to a request. What it brings about comes out of [`Desk::follow_up`].
+    /// The volume's answer to a request. What it brings about comes out of [`Session::follow_up`].
     pub fn answer(&mut self, reply: Reply) {
         let key = (reply.id & KEY_MASK) as usize;
         let Some(task) = self.tasks.get_mut(key) else { return };
@@ -329,15 +329,15 @@ impl Desk {
         match (&mut task.doing, reply.result) {
             (Doing::Read(range), Ok(Answer::Data(pieces))) => {
                 let range = range.clone();
-                self.door.send_part(unique, &pieces, range);
+                self.device.send_part(unique, &pieces, range);
                 self.end(key);
             }
             (Doing::Flush, Ok(_)) => {
-                self.door.send(unique, &[]);
+                self.device.send(unique, &[]);
                 self.end(key);
             }
             (Doing::Read(_) | Doing::Flush, result) => {
-                self.door.refuse(unique, result.map_or_else(errno, |_| Errno::IO));
+                self.device.refuse(unique, result.map_or_else(errno, |_| Errno::IO));
                 self.end(key);
             }
             (Doing::Merge { offset, data, fua }, Ok(Answer::Data(pieces))) => {
@@ -363,16 +363,16 @@ impl Desk {
         let task = &self.tasks[key];
         let unique = task.unique;
         match (result, &task.doing) {
-            (Err(e), _) => self.door.refuse(unique, errno(e)),
+            (Err(e), _) => self.device.refuse(unique, errno(e)),
             (Ok(()), Doing::Write { asked, .. }) => self.written(unique, *asked as u32),
-            (Ok(()), _) => self.door.send(unique, &[]),
+            (Ok(()), _) => self.device.send(unique, &[]),
         }
-        self.gate.leave(&mut self.next);
+        self.barrier.leave(&mut self.next);
         self.end(key);
     }
 
     fn written(&self, unique: u64, size: u32) {
-        self.door.send(unique, &[WriteOut { size, padding: 0 }.as_bytes()]);
+        self.device.send(unique, &[WriteOut { size, padding: 0 }.as_bytes()]);
     }
 
     fn end(&mut self, key: usize) {
@@ -387,15 +387,15 @@ fn over(pieces: &Segments, start: usize, data: &[u8]) -> Shared {
     blocks.freeze()
 }
 
-impl AsFd for Desk {
+impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.door.as_fd()
+        self.device.as_fd()
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Desk({}, {} under way)", self.name.display(), self.tasks.len())
+        write!(f, "Session({}, {} under way)", self.name.display(), self.tasks.len())
     }
 }
 
@@ -456,28 +456,28 @@ mod tests {
         }
     }
 
-    fn desk(budget: usize) -> (Desk, Kernel) {
+    fn session(budget: usize) -> (Session, Kernel) {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
         for end in [&ours, &theirs] {
             rustix::net::sockopt::set_socket_send_buffer_size(end, 4 * LARGE).unwrap();
         }
         let export = Export::new("vol", 1 << 30).with_min_block(BLOCK as u32);
-        let mut desk = Desk::new(Arc::new(Door::fake(ours)), &export, Arc::default());
-        desk.budget = budget;
-        (desk, Kernel(theirs))
+        let mut session = Session::new(Arc::new(FuseDevice::fake(ours)), &export, Arc::default());
+        session.budget = budget;
+        (session, Kernel(theirs))
     }
 
-    fn received(desk: &mut Desk) -> Vec<Request> {
+    fn received(session: &mut Session) -> Vec<Request> {
         let mut requests = Vec::new();
-        desk.receive(&mut requests);
+        session.receive(&mut requests);
         requests
     }
 
-    fn done(desk: &mut Desk, request: &Request) -> Vec<Request> {
-        desk.answer(Reply { id: request.id, result: Ok(Answer::Done) });
+    fn done(session: &mut Session, request: &Request) -> Vec<Request> {
+        session.answer(Reply { id: request.id, result: Ok(Answer::Done) });
         let mut more = Vec::new();
-        desk.follow_up(&mut more);
+        session.follow_up(&mut more);
         more
     }
 
@@ -490,7 +490,7 @@ mod tests {
     #[test]
     fn of_64_large_writes_a_mount_holds_what_it_may_and_one_more_and_all_are_answered() {
         const MAY: usize = 5 * LARGE / 2;
-        let (mut desk, kernel) = desk(MAY);
+        let (mut session, kernel) = session(MAY);
         let data = vec![7; LARGE];
         let (mut asked, mut answered, mut under_way) = (0, 0, std::collections::VecDeque::new());
         let (mut most, mut bytes) = (0, 0);
@@ -500,33 +500,33 @@ mod tests {
                 kernel.write(asked as u64 + 1, asked as u64 * LARGE as u64, &data);
                 asked += 1;
             }
-            under_way.extend(received(&mut desk));
+            under_way.extend(received(&mut session));
             bytes = under_way.iter().map(|r: &Request| r.len as usize).sum::<usize>();
             assert!(bytes <= MAY + LARGE, "{bytes} bytes at once");
-            assert_eq!(desk.held_bytes(), bytes, "every byte is counted");
+            assert_eq!(session.held_bytes(), bytes, "every byte is counted");
             most = most.max(bytes);
             let first = under_way.pop_front().expect("something goes on, however full it is");
-            assert_eq!(done(&mut desk, &first).len(), 0);
+            assert_eq!(done(&mut session, &first).len(), 0);
             answered += kernel.answers().len();
         }
-        assert_eq!((most, desk.held_bytes(), bytes), (3 * LARGE, 0, LARGE));
-        assert_eq!(desk.counters.held_most.get(), most as u64);
+        assert_eq!((most, session.held_bytes(), bytes), (3 * LARGE, 0, LARGE));
+        assert_eq!(session.counters.held_most.get(), most as u64);
     }
 
     #[test]
     fn a_write_arrives_whole_and_a_read_brings_the_bytes_that_were_asked_for_and_no_others() {
-        let (mut desk, kernel) = desk(BUDGET);
+        let (mut session, kernel) = session(BUDGET);
         let bytes: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
         kernel.write(1, 4096, &bytes);
         kernel.data(2, op::READ, 5000, &[], 3000);
-        let requests = received(&mut desk);
+        let requests = received(&mut session);
         let [write, read] = &requests[..] else { panic!("{requests:?}") };
         assert!(matches!(&write.kind, ReqKind::Write(data) if data[..] == bytes[..]));
         assert_eq!((write.offset, write.len, read.offset, read.len), (4096, 8192, 4096, 4096));
-        assert!(done(&mut desk, write).is_empty());
+        assert!(done(&mut session, write).is_empty());
         let block: Segments =
             [&bytes[..1000], &bytes[1000..4096]].iter().map(|half| Buf::copy_of(half).freeze()).collect();
-        desk.answer(Reply { id: read.id, result: Ok(Answer::Data(block)) });
+        session.answer(Reply { id: read.id, result: Ok(Answer::Data(block)) });
         let answers = kernel.answers();
         assert_eq!(answers[&1], (0, [8192u32.to_ne_bytes(), [0; 4]].concat()));
         assert_eq!(answers[&2], (0, bytes[904..3904].to_vec()), "also where the answer came in pieces");
@@ -534,51 +534,51 @@ mod tests {
 
     #[test]
     fn a_part_of_a_block_is_written_over_what_was_read_and_whoever_writes_there_too_waits() {
-        let (mut desk, kernel) = desk(BUDGET);
+        let (mut session, kernel) = session(BUDGET);
         kernel.write(1, 5000, &[9; 100]);
         kernel.write(2, 4096, &[5; 4096]);
-        let requests = received(&mut desk);
+        let requests = received(&mut session);
         let [read] = &requests[..] else { panic!("the other waits: {requests:?}") };
         assert!(matches!(read.kind, ReqKind::Read) && (read.offset, read.len) == (4096, 4096));
-        desk.answer(Reply { id: read.id, result: Ok(Answer::Data(filled(1, 4096))) });
+        session.answer(Reply { id: read.id, result: Ok(Answer::Data(filled(1, 4096))) });
         let mut back = Vec::new();
-        desk.follow_up(&mut back);
+        session.follow_up(&mut back);
         let [merged] = &back[..] else { panic!("{back:?}") };
         let ReqKind::Write(data) = &merged.kind else { panic!("{merged:?}") };
         assert!(data[..904].iter().chain(&data[1004..]).all(|b| *b == 1));
         assert!(data[904..1004].iter().all(|b| *b == 9));
         assert!(kernel.answers().is_empty(), "not before it is written");
-        let second = done(&mut desk, merged);
+        let second = done(&mut session, merged);
         assert_eq!(kernel.answers()[&1].1[..4], 100u32.to_ne_bytes(), "what was asked for is counted");
         assert!(matches!(&second[..], [r] if r.offset == 4096));
-        assert!(done(&mut desk, &second[0]).is_empty());
-        assert_eq!((kernel.answers().len(), desk.held_bytes()), (1, 0));
+        assert!(done(&mut session, &second[0]).is_empty());
+        assert_eq!((kernel.answers().len(), session.held_bytes()), (1, 0));
     }
 
     #[test]
     fn once_the_volume_stops_what_waits_and_what_comes_is_refused_and_what_is_under_way_answered() {
-        let (mut desk, kernel) = desk(BUDGET);
+        let (mut session, kernel) = session(BUDGET);
         let shutdown = -Errno::SHUTDOWN.raw_os_error();
         kernel.write(1, 10, &[9; 100]);
         kernel.write(2, 0, &[5; 4096]);
-        let requests = received(&mut desk);
+        let requests = received(&mut session);
         assert_eq!(requests.len(), 1);
-        desk.stop();
+        session.stop();
         kernel.data(3, op::READ, 0, &[], 4096);
         kernel.ask(4, op::FSYNC, &[&[0; 16]]);
-        assert!(received(&mut desk).is_empty());
-        desk.answer(Reply { id: requests[0].id, result: Ok(Answer::Data(filled(0, 4096))) });
+        assert!(received(&mut session).is_empty());
+        session.answer(Reply { id: requests[0].id, result: Ok(Answer::Data(filled(0, 4096))) });
         let mut more = Vec::new();
-        desk.follow_up(&mut more);
+        session.follow_up(&mut more);
         assert!(more.is_empty(), "nothing is begun any more");
         let answers = kernel.answers();
         assert_eq!(answers.values().map(|(e, _)| *e).collect::<Vec<_>>(), [shutdown; 4]);
-        assert_eq!(desk.held_bytes(), 0);
+        assert_eq!(session.held_bytes(), 0);
     }
 
     #[test]
     fn errors_reach_who_asked_and_garbage_hurts_nobody() {
-        let (mut desk, kernel) = desk(BUDGET);
+        let (mut session, kernel) = session(BUDGET);
         kernel.data(1, op::READ, 0, &[], 4096);
         kernel.write(2, (1 << 30) - 4096, &[1; 8192]);
         kernel.data(3, op::READ, 1 << 30, &[], 4096);
@@ -586,16 +586,16 @@ mod tests {
         kernel.ask(5, op::READ, &[&[1; 7]]);
         kernel.ask(6, 4711, &[]);
         kernel.ask(7, op::SETATTR, &[&[0xff; 20]]);
-        let requests = received(&mut desk);
+        let requests = received(&mut session);
         assert_eq!(requests.len(), 1);
-        desk.answer(Reply { id: requests[0].id, result: Err(ReqError::Io) });
-        desk.answer(Reply { id: requests[0].id, result: Err(ReqError::Io) });
+        session.answer(Reply { id: requests[0].id, result: Err(ReqError::Io) });
+        session.answer(Reply { id: requests[0].id, result: Err(ReqError::Io) });
         let errors: Vec<_> = kernel.answers().into_values().map(|(e, body)| (-e, body.len())).collect();
         let of = |e: Errno| (e.raw_os_error(), 0);
         let [io, full, bad] = [of(Errno::IO), of(Errno::NOSPC), of(Errno::INVAL)];
         assert_eq!(errors, [io, full, (0, 0), bad, bad, of(Errno::NOSYS), bad]);
         // Less than a header: nothing of it can be answered, and the mount is given up.
         assert_eq!(send(&kernel.0, &[1; 12], SendFlags::empty()), Ok(12));
-        assert!(received(&mut desk).is_empty() && desk.is_over());
+        assert!(received(&mut session).is_empty() && session.is_over());
     }
 }

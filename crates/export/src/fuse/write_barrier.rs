@@ -3,17 +3,17 @@
 
 use std::collections::VecDeque;
 
-/// The gate of one mount. What may not go in yet is kept, in the order in which it came, so that nothing waits for ever.
+/// The barrier of one mount. What may not go in yet is kept, in the order in which it came, so that nothing waits for ever.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct WriteBarrier {
     inside: usize,
     /// The one inside is to stay alone.
     alone: bool,
     waiting: VecDeque<(bool, usize)>,
 }
 
-impl Gate {
-    /// Whether change `key` may go in now; else it comes out of [`Gate::leave`] once it may.
+impl WriteBarrier {
+    /// Whether change `key` may go in now; else it comes out of [`WriteBarrier::leave`] once it may.
     pub(super) fn enter(&mut self, alone: bool, key: usize) -> bool {
         if self.alone || !self.waiting.is_empty() || (alone && self.inside > 0) {
             self.waiting.push_back((alone, key));
@@ -44,34 +44,37 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn left(gate: &mut Gate) -> Vec<usize> {
+    fn left(barrier: &mut WriteBarrier) -> Vec<usize> {
         let mut next = Vec::new();
-        gate.leave(&mut next);
+        barrier.leave(&mut next);
         next
     }
 
     #[test]
     fn whole_blocks_go_side_by_side_and_a_part_of_one_goes_alone_in_its_turn() {
-        let mut gate = Gate::default();
-        assert!(gate.enter(false, 1) && gate.enter(false, 2), "at once");
-        assert!(!gate.enter(true, 3) && !gate.enter(false, 4));
-        assert_eq!(left(&mut gate), [0; 0], "one is still inside");
-        assert_eq!(left(&mut gate), [3], "alone now, and what came later may not join");
-        assert_eq!(left(&mut gate), [4]);
+        let mut barrier = WriteBarrier::default();
+        assert!(barrier.enter(false, 1) && barrier.enter(false, 2), "at once");
+        assert!(!barrier.enter(true, 3) && !barrier.enter(false, 4));
+        assert_eq!(left(&mut barrier), [0; 0], "one is still inside");
+        assert_eq!(left(&mut barrier), [3], "alone now, and what came later may not join");
+        assert_eq!(left(&mut barrier), [4]);
     }
 
     #[test]
     fn parts_of_blocks_follow_one_another() {
-        let mut gate = Gate::default();
-        assert!(gate.enter(true, 0));
+        let mut barrier = WriteBarrier::default();
+        assert!(barrier.enter(true, 0));
         assert!(
-            !gate.enter(true, 1) && !gate.enter(true, 2) && !gate.enter(false, 3) && !gate.enter(false, 4)
+            !barrier.enter(true, 1)
+                && !barrier.enter(true, 2)
+                && !barrier.enter(false, 3)
+                && !barrier.enter(false, 4)
         );
-        assert_eq!(left(&mut gate), [1]);
-        assert_eq!(left(&mut gate), [2]);
-        assert_eq!(left(&mut gate), [3, 4], "these go side by side");
-        left(&mut gate);
-        left(&mut gate);
-        assert!(gate.enter(true, 5), "the gate is free again");
+        assert_eq!(left(&mut barrier), [1]);
+        assert_eq!(left(&mut barrier), [2]);
+        assert_eq!(left(&mut barrier), [3, 4], "these go side by side");
+        left(&mut barrier);
+        left(&mut barrier);
+        assert!(barrier.enter(true, 5), "the barrier is free again");
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// `unix:PATH`, `tcp:ADDR:PORT` (each with options of a [`SocketSpec`]), `fuse:MOUNTPOINT`, `block:NAME`, `ublk:NAME` or `loop:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum ExportSpec {
     /// NBD over a socket.
     Socket(SocketSpec),
     /// A file in a folder.
@@ -21,10 +21,10 @@ pub enum Way {
     Loop(String),
 }
 
-impl FromStr for Way {
+impl FromStr for ExportSpec {
     type Err = ListenError;
 
-    fn from_str(s: &str) -> Result<Way, ListenError> {
+    fn from_str(s: &str) -> Result<ExportSpec, ListenError> {
         let missing = |what: &str| {
             Err(ListenError::Address { given: s.to_owned(), why: format!("the {what} is missing") })
         };
@@ -42,7 +42,7 @@ impl FromStr for Way {
         }
         match s.split_once(':') {
             Some(("fuse", "")) => missing("folder"),
-            Some(("fuse", path)) => Ok(Way::Fuse(path.into())),
+            Some(("fuse", path)) => Ok(ExportSpec::Fuse(path.into())),
             Some(("block" | "ublk" | "loop", "")) => missing("name"),
             Some((kind @ ("block" | "ublk" | "loop"), name)) => {
                 let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -52,34 +52,34 @@ impl FromStr for Way {
                 }
                 let name = name.to_owned();
                 Ok(match kind {
-                    "block" => Way::Block(name),
-                    "ublk" => Way::Ublk(name),
-                    _ => Way::Loop(name),
+                    "block" => ExportSpec::Block(name),
+                    "ublk" => ExportSpec::Ublk(name),
+                    _ => ExportSpec::Loop(name),
                 })
             }
-            _ => s.parse().map(Way::Socket),
+            _ => s.parse().map(ExportSpec::Socket),
         }
     }
 }
 
-impl Way {
+impl ExportSpec {
     /// What no two volumes can have of it: the way without its options.
     pub fn place(&self) -> String {
         match self {
-            Way::Socket(spec) => spec.addr.to_string(),
+            ExportSpec::Socket(spec) => spec.addr.to_string(),
             other => other.to_string(),
         }
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ExportSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Socket(spec) => spec.fmt(f),
-            Way::Fuse(path) => write!(f, "fuse:{}", path.display()),
-            Way::Block(name) => write!(f, "block:{name}"),
-            Way::Ublk(name) => write!(f, "ublk:{name}"),
-            Way::Loop(name) => write!(f, "loop:{name}"),
+            ExportSpec::Socket(spec) => spec.fmt(f),
+            ExportSpec::Fuse(path) => write!(f, "fuse:{}", path.display()),
+            ExportSpec::Block(name) => write!(f, "block:{name}"),
+            ExportSpec::Ublk(name) => write!(f, "ublk:{name}"),
+            ExportSpec::Loop(name) => write!(f, "loop:{name}"),
         }
     }
 }
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn a_way_is_read_as_it_is_documented() {
-        assert_eq!("fuse:/mnt/vol".parse::<Way>().unwrap(), Way::Fuse("/mnt/vol".into()));
-        assert_eq!("block:osd.0".parse::<Way>().unwrap(), Way::Block("osd.0".into()));
-        assert_eq!("ublk:osd.3".parse::<Way>().unwrap(), Way::Ublk("osd.3".into()));
-        assert_eq!("loop:osd.3".parse::<Way>().unwrap(), Way::Loop("osd.3".into()));
-        let ways = [
+        assert_eq!("fuse:/mnt/vol".parse::<ExportSpec>().unwrap(), ExportSpec::Fuse("/mnt/vol".into()));
+        assert_eq!("block:osd.0".parse::<ExportSpec>().unwrap(), ExportSpec::Block("osd.0".into()));
+        assert_eq!("ublk:osd.3".parse::<ExportSpec>().unwrap(), ExportSpec::Ublk("osd.3".into()));
+        assert_eq!("loop:osd.3".parse::<ExportSpec>().unwrap(), ExportSpec::Loop("osd.3".into()));
+        let specs = [
             "fuse:/mnt/vol",
             "block:vol",
             "ublk:vol",
@@ -103,8 +103,8 @@ mod tests {
             "tcp:127.0.0.1:10809",
             "unix:/run/vol.sock?mode=0660&read-only",
         ];
-        for written in ways {
-            assert_eq!(written.parse::<Way>().unwrap().to_string(), written);
+        for written in specs {
+            assert_eq!(written.parse::<ExportSpec>().unwrap().to_string(), written);
         }
         for bad in [
             "fuse:",
@@ -120,7 +120,7 @@ mod tests {
             "fuse:/mnt/vol?read-only",
             "block:vol?read-only",
         ] {
-            assert!(bad.parse::<Way>().unwrap_err().to_string().contains("fuse:MOUNTPOINT"), "{bad}");
+            assert!(bad.parse::<ExportSpec>().unwrap_err().to_string().contains("fuse:MOUNTPOINT"), "{bad}");
         }
     }
 }
