@@ -7,7 +7,7 @@
 use loligo_block::veil::body;
 use loligo_block::{SyncIo, Veil, crc32c};
 use loligo_cache::Meta;
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::layout::Layout;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
@@ -93,7 +93,7 @@ pub fn fuzz_superblock(mut bytes: Vec<u8>) -> bool {
 pub fn veiled_block() -> Vec<u8> {
     let mut head = vec![0; 4096];
     head[..900].iter_mut().enumerate().for_each(|(i, b)| *b = i as u8);
-    let label = HomeLabel {
+    let label = CoreLabel {
         generation: 3,
         cache: *b"0123456789abcdef",
         name: "osd3".into(),

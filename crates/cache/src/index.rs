@@ -7,19 +7,7 @@
 use crate::huge::{HugeVec, Region};
 use crate::map::Map;
 use crate::units::WINDOW_BLOCKS;
-
-/// What the index knows of one block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
-    /// Where its data is.
-    pub slot: u32,
-    /// CRC32C of the slot's 4,096 bytes.
-    pub crc: u32,
-    /// Sectors present, a bit each.
-    pub valid: u8,
-    /// Sectors newer than the core.
-    pub dirty: u8,
-}
+pub use loligo_format::page::Meta;
 
 /// What is kept of one slot: ten bytes, together, for they are wanted together.
 #[derive(Clone, Copy)]

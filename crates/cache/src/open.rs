@@ -12,12 +12,12 @@ use crate::page::{DIR_MAGIC, Directory, ROOT_MAGIC, Root, decode_page};
 use crate::params::Params;
 use crate::record::JournalId;
 use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
-use crate::resize::exported;
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::tables::Tables;
 use crate::units::{BLOCK, Striping};
 use crate::veil;
 use loligo_block::{Geometry, IoError, SyncIo, crc32c};
+use loligo_format::size::exported;
 use thiserror::Error;
 
 pub use compare::Comparison;

@@ -23,7 +23,7 @@ use crate::wipe::look_at;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::veil::body;
 use loligo_block::{DeviceSpec, SyncFile, Veil};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::veil;
 use loligo_lab::interrupt::Interrupt;
@@ -240,7 +240,7 @@ fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
 }
 
 /// Refuses another cache where the one before may hold what the core lacks. What may be overwritten on the new one is another matter.
-fn lacks_nothing(label: &HomeLabel, core: &Path, id: u32) -> Result<()> {
+fn lacks_nothing(label: &CoreLabel, core: &Path, id: u32) -> Result<()> {
     let lost = match label.lacks() {
         Some(0) => return Ok(()),
         Some(n) => format!("{n} bytes that the disk does not have"),
@@ -255,7 +255,7 @@ fn lacks_nothing(label: &HomeLabel, core: &Path, id: u32) -> Result<()> {
 }
 
 /// The OSD's own device can be veiled, and is its own. The label that is there already.
-fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
+fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
     let path = core.display();
     let mut dev = look_at(core).with_context(|| format!("the OSD's device {path}"))?;
     ensure!(
@@ -281,7 +281,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
         }
         return Ok(Some(label));
     }
-    if let Ok(label) = HomeLabel::load(&mut dev) {
+    if let Ok(label) = CoreLabel::load(&mut dev) {
         bail!(
             "{path} is the core of volume '{}' behind a label of its own: 'loligo osd prepare' made it, and only its volume can serve it \
              ('loligo volume create --home-offset {}')",
@@ -427,7 +427,7 @@ mod tests {
         let text = format!("bluestore block device\n{uuid}\n");
         first[..text.len()].copy_from_slice(text.as_bytes());
         if let Some(name) = volume {
-            let label = HomeLabel {
+            let label = CoreLabel {
                 generation: 2,
                 cache: [3; 16],
                 name: name.to_owned(),

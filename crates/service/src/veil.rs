@@ -7,14 +7,14 @@
 use anyhow::{Context, Result};
 use loligo_block::veil::{HEAD, LABEL, body};
 use loligo_block::{SyncIo, Veil};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::veil::{SAVED, decode, encode, is_label};
 
 /// What a cache keeps of the first block of its core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The label.
-    pub label: HomeLabel,
+    pub label: CoreLabel,
     /// The block on the core's disk.
     pub block: Vec<u8>,
     /// The block as the content has it.
@@ -60,7 +60,7 @@ pub fn save(dev: &mut dyn SyncIo, block: &[u8]) -> Result<()> {
 #[derive(Debug)]
 pub struct Settled {
     /// The label, if it is on the disk.
-    pub label: Option<HomeLabel>,
+    pub label: Option<CoreLabel>,
     /// The block.
     pub veil: Veil,
     /// What was found damaged and is taken from the cache's copy.
@@ -116,7 +116,7 @@ pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
         }
         (Err(_), Some(saved)) => Ok(Settled {
             // What the label said last is not in the copy: nothing is known.
-            label: Some(HomeLabel { dirty_bytes: None, through: false, ..saved.label.clone() }),
+            label: Some(CoreLabel { dirty_bytes: None, through: false, ..saved.label.clone() }),
             veil: Veil::of_block(saved.block.clone()),
             mended: Some("damaged, its label too"),
         }),
@@ -125,7 +125,7 @@ pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
 }
 
 /// The label of `veil` becomes `label`; the block that says so.
-pub fn relabel(veil: &Veil, label: &HomeLabel) -> Vec<u8> {
+pub fn relabel(veil: &Veil, label: &CoreLabel) -> Vec<u8> {
     veil.set_label(&encode(label))
 }
 
@@ -136,8 +136,8 @@ mod tests {
 
     const CACHE: [u8; 16] = [9; 16];
 
-    fn label(generation: u64) -> HomeLabel {
-        HomeLabel {
+    fn label(generation: u64) -> CoreLabel {
+        CoreLabel {
             generation,
             cache: CACHE,
             name: "osd3".into(),

@@ -1,10 +1,11 @@
 //! Who may depend on whom.
 
 /// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
-pub const MAY_USE: [(&str, &[&str]); 12] = [
+pub const MAY_USE: [(&str, &[&str]); 13] = [
     ("loligo-log", &[]),
     ("loligo-block", &[]),
-    ("loligo-cache", &["loligo-block"]),
+    ("loligo-format", &["loligo-block"]),
+    ("loligo-cache", &["loligo-block", "loligo-format"]),
     ("loligo-sim", &["loligo-block", "loligo-cache"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-cache", "loligo-export"]),

@@ -187,7 +187,7 @@ mod tests {
     use super::super::facts::Thing;
     use super::super::fake::Fake;
     use super::*;
-    use loligo_cache::home::HomeLabel;
+    use loligo_cache::home::CoreLabel;
 
     fn host(conf: &str) -> Fake {
         let text = "[volume.a]\ncore = \"/dev/disk/by-id/wwn-1\"\nlisten = [\"block:osd0\"]";
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_label_is_enough() {
         let mut fake = host("");
-        let label = HomeLabel {
+        let label = CoreLabel {
             generation: 1,
             cache: [1; 16],
             name: "a".into(),

@@ -8,7 +8,7 @@ use crate::daemon::state::{CoreNames, LastCache};
 use crate::rbd::Held;
 use crate::ublk::{self, Devices};
 use anyhow::{Context, Result};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::units::BLOCK;
 use loligo_export::ublk::Traits;
 use std::sync::PoisonError;
@@ -50,7 +50,7 @@ pub(super) struct Begun {
     pub(super) kernel: Option<Devices>,
     labelled: bool,
     /// What the label of a core said that is to be served bare.
-    former: Option<HomeLabel>,
+    former: Option<CoreLabel>,
     noted: bool,
 }
 
@@ -228,7 +228,7 @@ mod tests {
             sb.unwrap().clean
         };
         let clean = || clean_in("cache");
-        let says = |raw: &[u8]| loligo_cache::home::HomeLabel::decode(raw).unwrap().dirty_bytes;
+        let says = |raw: &[u8]| loligo_cache::home::CoreLabel::decode(raw).unwrap().dirty_bytes;
         assert_eq!((says(&label()), clean()), (Some(0), true));
         for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Exports] {
             let noted = start(&dir, Some(phase), &control);

@@ -16,7 +16,7 @@ pub const SUPERBLOCKS: [u64; 2] = [0, 512 << 10];
 const ROOT_STRIDE: u64 = 32 << 10;
 const ROOT_AREA: u64 = 64 << 10;
 /// Where the first shard's two roots and its first directory are in every layout.
-pub(crate) const FIRST_MARKS: [u64; 3] = [SHARD_BASE, SHARD_BASE + ROOT_STRIDE, SHARD_BASE + ROOT_AREA];
+pub const FIRST_MARKS: [u64; 3] = [SHARD_BASE, SHARD_BASE + ROOT_STRIDE, SHARD_BASE + ROOT_AREA];
 const JOURNAL_MAX: u64 = 64 << 20;
 const JOURNAL_MIN: u64 = 512 << 10;
 

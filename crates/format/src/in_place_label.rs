@@ -1,8 +1,8 @@
 //! The label of a core whose content begins at byte 0: it stands in the content's first sector, and the content's first block behind
 //! it in the same block, in a form that nobody else knows (docs/format.md, section 13).
 
+use crate::core_label::{Common, CoreLabel, begin, common, named, word};
 use crate::guard::Form;
-use crate::home::{Common, HomeLabel, begin, common, named, word};
 use crate::superblock::SuperError;
 
 /// Bytes of the label: a sector, which disks write whole or not at all.
@@ -22,7 +22,7 @@ pub fn is_label(raw: &[u8]) -> bool {
 }
 
 /// The bytes of `label`, whose content begins at byte 0.
-pub fn encode(label: &HomeLabel) -> Vec<u8> {
+pub fn encode(label: &CoreLabel) -> Vec<u8> {
     let mut o = begin(LABEL, label);
     o[40..48].copy_from_slice(&label.dirty_bytes.unwrap_or(0).to_le_bytes());
     o[48] = u8::from(label.dirty_bytes.is_some());
@@ -34,10 +34,10 @@ pub fn encode(label: &HomeLabel) -> Vec<u8> {
 ///
 /// # Errors
 /// [`SuperError`]; `raw` may be anything.
-pub fn decode(raw: &[u8]) -> Result<HomeLabel, SuperError> {
+pub fn decode(raw: &[u8]) -> Result<CoreLabel, SuperError> {
     let Common { raw, generation, cache, name } = common(raw, &FORM, NAME_AT)?;
     let dirty_bytes = (raw[48] != 0).then(|| word(&raw, 40));
-    Ok(HomeLabel { generation, cache, name, home_start: 0, dirty_bytes, through: raw[49] != 0 })
+    Ok(CoreLabel { generation, cache, name, home_start: 0, dirty_bytes, through: raw[49] != 0 })
 }
 
 #[cfg(test)]
@@ -45,8 +45,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn label() -> HomeLabel {
-        HomeLabel {
+    fn label() -> CoreLabel {
+        CoreLabel {
             generation: 4,
             cache: [7; 16],
             name: "osd3".to_owned(),
@@ -61,7 +61,7 @@ mod tests {
         let raw = encode(&label());
         assert_eq!(raw.len(), LABEL);
         assert_eq!(decode(&raw).unwrap(), label());
-        let unknown = HomeLabel { dirty_bytes: None, through: true, ..label() };
+        let unknown = CoreLabel { dirty_bytes: None, through: true, ..label() };
         assert_eq!(decode(&encode(&unknown)).unwrap(), unknown);
         for at in 0..raw.len() {
             let mut broken = raw.clone();
@@ -69,7 +69,7 @@ mod tests {
             assert!(decode(&broken).is_err(), "byte {at}");
         }
         // The longest name leaves the guard's partition table alone.
-        let long = HomeLabel { name: "x".repeat(300), ..label() };
+        let long = CoreLabel { name: "x".repeat(300), ..label() };
         assert_eq!(encode(&long)[384..446], [0; 62]);
         assert_eq!(decode(&encode(&long)).unwrap().name, "x".repeat(252));
         assert_eq!(decode(&FORM.plain(&raw)).unwrap(), label(), "as version 1 wrote it");

@@ -34,20 +34,20 @@ const PLAIN_CRC_AT: usize = 12;
 
 /// A kind of structure.
 #[derive(Debug)]
-pub(crate) struct Form {
+pub struct Form {
     /// Its magic.
-    pub(crate) magic: &'static [u8; 8],
+    pub magic: &'static [u8; 8],
     /// What people are told that the device is, at most [`TITLE`] bytes.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// Bytes of it.
-    pub(crate) len: usize,
+    pub len: usize,
     /// The plain form's fields up to here stay in the first sector; those behind follow it.
-    pub(crate) near: usize,
+    pub near: usize,
 }
 
 /// Why bytes are none.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unsealed {
+pub enum Unsealed {
     /// Without the magic.
     Absent,
     /// With a wrong checksum.
@@ -58,7 +58,7 @@ pub(crate) enum Unsealed {
 
 /// What an unreadable copy says of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Says {
+pub enum Says {
     /// Nothing: it was never written.
     Nothing,
     /// That there was one.
@@ -71,7 +71,7 @@ pub(crate) enum Says {
 /// counts like a sound one: what that version wrote last must not give way to what was there before it.
 ///
 /// Nothing where there are no copies.
-pub(crate) fn newest<T, E>(
+pub fn newest<T, E>(
     copies: impl IntoIterator<Item = (u64, Result<T, E>)>,
     says: impl Fn(&E) -> Says,
 ) -> Option<Result<T, E>> {
@@ -87,7 +87,7 @@ pub(crate) fn newest<T, E>(
 /// The places of two copies in the order in which they are written: the one that counts last, by the generation of each that
 /// is sound. A write that is cut off, and one that fails again and again, must not meet the only sound copy. Of equals the one
 /// at the start of the device is the last.
-pub(crate) fn order(
+pub fn order(
     dev: &mut dyn SyncIo,
     places: [u64; 2],
     len: usize,
@@ -115,7 +115,7 @@ fn checksum(raw: &[u8], at: usize) -> u32 {
 
 impl Form {
     /// Whether `raw` begins as one of this kind does, in either form.
-    pub(crate) fn begins(&self, raw: &[u8]) -> bool {
+    pub fn begins(&self, raw: &[u8]) -> bool {
         raw.starts_with(self.magic) || self.is_sealed(raw)
     }
 
@@ -131,7 +131,7 @@ impl Form {
     }
 
     /// A structure whose fields are in their places in `plain`, as it belongs on the device.
-    pub(crate) fn seal(&self, plain: &[u8]) -> Vec<u8> {
+    pub fn seal(&self, plain: &[u8]) -> Vec<u8> {
         let mut o = vec![0; self.len];
         o[..4].copy_from_slice(&LVM1);
         o[MAGIC_AT..MAGIC_AT + 8].copy_from_slice(self.magic);
@@ -149,7 +149,7 @@ impl Form {
     }
 
     /// The same for a place where no other program looks: in the plain form, which programs of version 1 find there, and refuse.
-    pub(crate) fn unguarded(&self, plain: &[u8]) -> Vec<u8> {
+    pub fn unguarded(&self, plain: &[u8]) -> Vec<u8> {
         self.plain_of(plain, VERSION)
     }
 
@@ -167,7 +167,7 @@ impl Form {
     ///
     /// # Errors
     /// Those of the device.
-    pub(crate) fn put(&self, dev: &mut dyn SyncIo, at: u64, raw: &[u8]) -> Result<(), IoError> {
+    pub fn put(&self, dev: &mut dyn SyncIo, at: u64, raw: &[u8]) -> Result<(), IoError> {
         let mut there = vec![0; raw.len()];
         if dev.read_at(at, &mut there).is_err() || !self.begins(&there) {
             let mut headless = raw.to_vec();
@@ -180,7 +180,7 @@ impl Form {
     }
 
     /// The plain form of what is on a device; `raw` may be anything.
-    pub(crate) fn unseal(&self, raw: &[u8]) -> Result<Vec<u8>, Unsealed> {
+    pub fn unseal(&self, raw: &[u8]) -> Result<Vec<u8>, Unsealed> {
         let raw = raw.get(..self.len).ok_or(Unsealed::Absent)?;
         let (crc_at, version_at, oldest) = if self.is_sealed(raw) {
             (CRC_AT, VERSION_AT, VERSION)
@@ -199,7 +199,7 @@ impl Form {
     }
 
     /// The fields of `raw` at the places of the plain form, whether or not it is sound.
-    pub(crate) fn spread(&self, raw: &[u8]) -> Vec<u8> {
+    pub fn spread(&self, raw: &[u8]) -> Vec<u8> {
         if !self.is_sealed(raw) {
             return raw.to_vec();
         }
@@ -213,20 +213,20 @@ impl Form {
 
     /// A structure as version 1 wrote it.
     #[cfg(test)]
-    pub(crate) fn plain(&self, sealed: &[u8]) -> Vec<u8> {
+    pub fn plain(&self, sealed: &[u8]) -> Vec<u8> {
         self.plain_of(&self.unseal(sealed).expect("a sealed one"), PLAIN_VERSION)
     }
 }
 
 #[cfg(test)]
-pub(crate) mod power {
+pub mod power {
     //! Loss of power at any moment of a change.
 
     use loligo_block::{IoError, SyncIo};
 
     /// A device that remembers what was written to it.
     #[derive(Debug)]
-    pub(crate) struct Noted {
+    pub struct Noted {
         bytes: Vec<u8>,
         writes: Vec<(usize, Vec<u8>)>,
     }
@@ -249,7 +249,7 @@ pub(crate) mod power {
 
     /// Changes `before`, and calls `see` with each device that a loss of power could leave: the writes up to one, and any of the sectors
     /// of that.
-    pub(crate) fn cuts(before: &[u8], change: impl FnOnce(&mut Noted), mut see: impl FnMut(&mut Vec<u8>)) {
+    pub fn cuts(before: &[u8], change: impl FnOnce(&mut Noted), mut see: impl FnMut(&mut Vec<u8>)) {
         let mut dev = Noted { bytes: before.to_vec(), writes: Vec::new() };
         change(&mut dev);
         let mut now = before.to_vec();

@@ -98,7 +98,8 @@ pub enum SuperError {
 }
 
 impl SuperError {
-    pub(crate) fn says(&self) -> Says {
+    /// How a copy that reads so counts beside another.
+    pub fn says(&self) -> Says {
         match self {
             SuperError::Absent => Says::Nothing,
             SuperError::TooNew(_) => Says::Later,
@@ -107,7 +108,7 @@ impl SuperError {
     }
 
     /// Why a structure cannot be read, whose versions are called `what`.
-    pub(crate) fn of(why: Unsealed, what: &str) -> SuperError {
+    pub fn of(why: Unsealed, what: &str) -> SuperError {
         match why {
             Unsealed::Absent => SuperError::Absent,
             Unsealed::Damaged => SuperError::Damaged("checksum".into()),

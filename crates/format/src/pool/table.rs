@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// The same with the extents of a device that grew.
-    pub(super) fn grown(mut self, division: Division) -> Table {
+    pub fn grown(mut self, division: Division) -> Table {
         self.owners.resize(division.extents as usize, None);
         self
     }
@@ -128,7 +128,7 @@ impl Table {
     ///
     /// # Errors
     /// Where it is none, or another member has that core.
-    pub(super) fn identify(&mut self, number: u16, core: &str) -> Result<(), PoolError> {
+    pub fn identify(&mut self, number: u16, core: &str) -> Result<(), PoolError> {
         if let Some(have) = self.members.iter().find(|m| m.number != number && m.core == core) {
             return Err(PoolError::Refused(format!(
                 "{core} is core {} of this pool already, '{}'",

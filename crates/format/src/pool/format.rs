@@ -2,9 +2,10 @@
 
 use super::PoolError;
 use super::table::{Member, Owner, Table};
-use crate::guard::{Form, Unsealed};
+use crate::guard::{Form, Unsealed, newest};
 use crate::record::{u32_at, u64_at};
 use crate::units::is_counted;
+use loligo_block::{IoKind, SyncIo};
 
 /// Bytes of a superblock.
 pub const POOL_SUPERBLOCK: usize = 4096;
@@ -119,7 +120,53 @@ pub struct PoolSuper {
     pub table_crc: u32,
 }
 
+/// How a pool was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Here it is.
+    Pool(Box<PoolSuper>),
+    /// Neither place holds the magic.
+    Absent,
+    /// One that was never finished: nothing was ever in it.
+    Unfinished,
+}
+
 impl PoolSuper {
+    /// What lies on `dev`.
+    ///
+    /// # Errors
+    /// Where a pool is damaged or of a later version, or the device fails.
+    pub fn look(dev: &mut dyn SyncIo) -> Result<Found, PoolError> {
+        let mut copies = Vec::new();
+        let (mut blank, mut first) = (false, true);
+        for at in POOL_SUPERBLOCKS {
+            if at + POOL_SUPERBLOCK as u64 > dev.size() {
+                continue;
+            }
+            let mut raw = vec![0; POOL_SUPERBLOCK];
+            match dev.read_at(at, &mut raw) {
+                Ok(()) => {}
+                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
+                Err(e) => {
+                    first = false;
+                    copies.push((0, Err(e.into())));
+                    continue;
+                }
+            }
+            blank |= raw.iter().all(|b| *b == 0);
+            let claimed = PoolSuper::claimed_generation(&raw);
+            first &= claimed <= 1;
+            copies.push((claimed, PoolSuper::decode(&raw)));
+        }
+        match newest(copies, PoolError::says).unwrap_or(Err(PoolError::Absent)) {
+            Ok(sb) => Ok(Found::Pool(Box::new(sb))),
+            Err(PoolError::Absent) => Ok(Found::Absent),
+            // Torn beside one that was never written: the first commit was cut off, so nobody was ever in it.
+            Err(PoolError::Damaged(_)) if blank && first => Ok(Found::Unfinished),
+            Err(e) => Err(e),
+        }
+    }
+
     /// What the table carries to show whose it is.
     pub fn pool_id(&self) -> u64 {
         u64_at(&self.uuid, 0).unwrap_or(0)
@@ -212,7 +259,7 @@ fn get_text(raw: &[u8]) -> Option<String> {
 }
 
 /// The bytes of `table`, as the table of pool `id` in generation `generation`.
-pub(super) fn encode_table(table: &Table, id: u64, generation: u64) -> Vec<u8> {
+pub fn encode_table(table: &Table, id: u64, generation: u64) -> Vec<u8> {
     let mut o = vec![0u8; HEADER];
     o[0..4].copy_from_slice(&TABLE_MAGIC.to_le_bytes());
     o[4..8].copy_from_slice(&VERSION.to_le_bytes());
@@ -297,25 +344,25 @@ fn member(e: &[u8]) -> Option<Member> {
 mod tests {
     use super::*;
     use crate::guard::power::cuts;
-    use crate::pool::store::{Found, Pool};
     use loligo_block::SyncIo;
 
     #[test]
     fn a_cut_rewrite_of_the_first_format_loses_nothing() {
         let mut dev = vec![0; MIN_POOL as usize];
-        let pool = Pool::format(&mut dev, [5; 16], MIN_POOL).unwrap();
-        let old = FORM.plain(&pool.superblock().encode());
+        let division = Division::new(MIN_POOL).unwrap();
+        let pool = PoolSuper { generation: 1, uuid: [5; 16], division, which: 0, table_len: 0, table_crc: 0 };
+        let old = FORM.plain(&pool.encode());
         POOL_SUPERBLOCKS.into_iter().for_each(|at| dev.write_at(at, &old).unwrap());
         // Nothing behind the superblocks is looked at.
         let mut start = dev[..(512 << 10) + POOL_SUPERBLOCK].to_vec();
-        assert_eq!(Pool::look(&mut start).unwrap(), Found::Pool(Box::new(pool.superblock().clone())));
+        assert_eq!(PoolSuper::look(&mut start).unwrap(), Found::Pool(Box::new(pool.clone())));
         let rewrite = |dev: &mut crate::guard::power::Noted| {
             for at in POOL_SUPERBLOCKS {
-                dev.write_at(at, &pool.superblock().encode()).unwrap();
+                dev.write_at(at, &pool.encode()).unwrap();
             }
         };
         cuts(&start, rewrite, |dev| {
-            assert_eq!(Pool::look(dev).unwrap(), Found::Pool(Box::new(pool.superblock().clone())));
+            assert_eq!(PoolSuper::look(dev).unwrap(), Found::Pool(Box::new(pool.clone())));
         });
     }
 }

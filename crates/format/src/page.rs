@@ -3,7 +3,6 @@
 //! A page holds [`PER_PAGE`] slots' entries and has two places; the directory says which is current and what its
 //! checksum is; the root (two copies, written one after the other with a flush between) names the directory.
 
-use crate::index::Meta;
 use crate::record::{CLASS_SLOT, JournalId, u32_at, u64_at};
 use loligo_block::crc32c;
 use thiserror::Error;
@@ -14,8 +13,10 @@ pub const PER_PAGE: usize = 255;
 pub const PAGE: usize = 4096;
 const ENTRY: usize = 16;
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"LGPG");
-pub(crate) const DIR_MAGIC: u32 = u32::from_le_bytes(*b"LGDR");
-pub(crate) const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"LGRT");
+/// First bytes of a directory.
+pub const DIR_MAGIC: u32 = u32::from_le_bytes(*b"LGDR");
+/// First bytes of a root.
+pub const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"LGRT");
 const ROOT_VERSION: u32 = 1;
 const DIR_HEADER: usize = 32;
 
@@ -32,6 +33,19 @@ pub enum PageError {
 
 fn damaged(what: impl Into<String>) -> PageError {
     PageError::Damaged(what.into())
+}
+
+/// One version of a block: its slot, and what of it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// Where its data is.
+    pub slot: u32,
+    /// CRC32C of the slot's 4,096 bytes.
+    pub crc: u32,
+    /// Sectors present, a bit each.
+    pub valid: u8,
+    /// Sectors newer than the core.
+    pub dirty: u8,
 }
 
 /// One slot's entry: the block of the volume it holds, and the policy's byte.

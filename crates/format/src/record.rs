@@ -180,15 +180,18 @@ impl Record {
     }
 }
 
-pub(crate) fn u64_at(p: &[u8], at: usize) -> Option<u64> {
+/// The little-endian number at byte `at`, if `p` reaches so far.
+pub fn u64_at(p: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(p.get(at..at + 8)?.try_into().ok()?))
 }
 
-pub(crate) fn u32_at(p: &[u8], at: usize) -> Option<u32> {
+/// The little-endian number at byte `at`, if `p` reaches so far.
+pub fn u32_at(p: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(p.get(at..at + 4)?.try_into().ok()?))
 }
 
-pub(crate) fn u16_at(p: &[u8], at: usize) -> Option<u16> {
+/// The little-endian number at byte `at`, if `p` reaches so far.
+pub fn u16_at(p: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(p.get(at..at + 2)?.try_into().ok()?))
 }
 
@@ -256,7 +259,7 @@ fn header(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
 }
 
 /// What the bytes say of a frame of this journal at their start, whether or not the rest of it is sound.
-pub(crate) fn claim(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
+pub fn claim(bytes: &[u8], id: JournalId) -> Option<FrameHeader> {
     let total = u32_at(bytes, 8)?;
     let ok = u32_at(bytes, 0)? == FRAME_MAGIC
         && u16_at(bytes, 4)? == FRAME_VERSION

@@ -2,10 +2,10 @@
 //! remembers which cache may hold what it lacks (docs/format.md, section 11).
 
 use crate::guard::{Form, newest, order};
+use crate::in_place_label;
 use crate::record::u32_at;
 use crate::superblock::{SUPERBLOCK, SuperError};
 use crate::units::is_counted;
-use crate::veil;
 use loligo_block::{IoError, IoKind, SyncIo};
 
 /// Bytes of one copy.
@@ -24,7 +24,7 @@ const NAME_AT: usize = 256;
 
 /// A label.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HomeLabel {
+pub struct CoreLabel {
     /// One up with every write of it.
     pub generation: u64,
     /// The cache that the core belongs to.
@@ -40,7 +40,7 @@ pub struct HomeLabel {
     pub through: bool,
 }
 
-impl HomeLabel {
+impl CoreLabel {
     /// The cache's name in hexadecimal digits.
     pub fn cache_text(&self) -> String {
         self.cache.iter().map(|b| format!("{b:02x}")).collect()
@@ -74,21 +74,21 @@ impl HomeLabel {
     ///
     /// # Errors
     /// [`SuperError`]; `raw` may be anything.
-    pub fn decode(raw: &[u8]) -> Result<HomeLabel, SuperError> {
+    pub fn decode(raw: &[u8]) -> Result<CoreLabel, SuperError> {
         let Common { raw, generation, cache, name } = common(raw, &FORM, NAME_AT)?;
         let home_start = word(&raw, 40);
         if !(MIN_HOME..=MAX_HOME).contains(&home_start) || !home_start.is_multiple_of(MIN_HOME) {
             return Err(damaged("home"));
         }
         let dirty_bytes = (raw[56] != 0).then(|| word(&raw, 48));
-        Ok(HomeLabel { generation, cache, name, home_start, dirty_bytes, through: raw[57] != 0 })
+        Ok(CoreLabel { generation, cache, name, home_start, dirty_bytes, through: raw[57] != 0 })
     }
 
     /// The newest valid copy on a core, or the label of one whose content begins at byte 0.
     ///
     /// # Errors
     /// [`SuperError::Absent`] only where neither place holds the magic.
-    pub fn load(core: &mut dyn SyncIo) -> Result<HomeLabel, SuperError> {
+    pub fn load(core: &mut dyn SyncIo) -> Result<CoreLabel, SuperError> {
         let mut copies = Vec::new();
         for at in COPIES {
             if at + LABEL as u64 > core.size() {
@@ -104,11 +104,11 @@ impl HomeLabel {
                     continue;
                 }
             }
-            if at == 0 && veil::is_label(&raw) {
+            if at == 0 && in_place_label::is_label(&raw) {
                 // The other place is the content's.
-                return veil::decode(&raw);
+                return in_place_label::decode(&raw);
             }
-            copies.push((word(&FORM.spread(&raw), 16), HomeLabel::decode(&raw)));
+            copies.push((word(&FORM.spread(&raw), 16), CoreLabel::decode(&raw)));
         }
         newest(copies, SuperError::says).unwrap_or(Err(SuperError::Absent))
     }
@@ -119,7 +119,7 @@ impl HomeLabel {
     /// # Errors
     /// Those of the device.
     pub fn store(&mut self, core: &mut dyn SyncIo) -> Result<(), IoError> {
-        let places = order(core, COPIES, LABEL, |raw| Some(HomeLabel::decode(raw).ok()?.generation));
+        let places = order(core, COPIES, LABEL, |raw| Some(CoreLabel::decode(raw).ok()?.generation));
         self.generation += 1;
         places.into_iter().try_for_each(|at| FORM.put(core, at, &self.copy_at(at)))
     }
@@ -131,7 +131,7 @@ impl HomeLabel {
     pub fn wipe(core: &mut dyn SyncIo) -> Result<(), IoError> {
         let mut first = vec![0; LABEL];
         core.read_at(0, &mut first)?;
-        let copies = if veil::is_label(&first) { &COPIES[..1] } else { &COPIES };
+        let copies = if in_place_label::is_label(&first) { &COPIES[..1] } else { &COPIES };
         for at in copies {
             core.write_at(*at, &[0; LABEL])?;
             core.flush()?;
@@ -146,7 +146,7 @@ pub fn is_label(raw: &[u8]) -> bool {
 }
 
 /// What every kind of label begins with, in its plain form.
-pub(crate) fn begin(len: usize, label: &HomeLabel) -> Vec<u8> {
+pub(crate) fn begin(len: usize, label: &CoreLabel) -> Vec<u8> {
     let mut o = vec![0u8; len];
     o[16..24].copy_from_slice(&label.generation.to_le_bytes());
     o[24..40].copy_from_slice(&label.cache);
@@ -197,8 +197,8 @@ mod tests {
     use loligo_block::RamDevice;
     use proptest::prelude::*;
 
-    fn label() -> HomeLabel {
-        HomeLabel {
+    fn label() -> CoreLabel {
+        CoreLabel {
             generation: 4,
             cache: [7; 16],
             name: "osd.3".to_owned(),
@@ -211,35 +211,35 @@ mod tests {
     #[test]
     fn a_label_comes_back_as_it_was_and_damage_anywhere_is_seen() {
         let raw = label().encode();
-        assert_eq!(HomeLabel::decode(&raw).unwrap(), label());
-        let unknown = HomeLabel { dirty_bytes: None, through: true, ..label() };
-        assert_eq!(HomeLabel::decode(&unknown.encode()).unwrap(), unknown);
+        assert_eq!(CoreLabel::decode(&raw).unwrap(), label());
+        let unknown = CoreLabel { dirty_bytes: None, through: true, ..label() };
+        assert_eq!(CoreLabel::decode(&unknown.encode()).unwrap(), unknown);
         for at in 0..raw.len() {
             let mut broken = raw.clone();
             broken[at] ^= 1;
-            assert!(HomeLabel::decode(&broken).is_err(), "byte {at}");
+            assert!(CoreLabel::decode(&broken).is_err(), "byte {at}");
         }
     }
 
     #[test]
     fn a_generation_that_could_not_go_on_is_none() {
-        assert!(HomeLabel::decode(&HomeLabel { generation: u64::MAX, ..label() }.encode()).is_err());
-        assert!(HomeLabel::decode(&HomeLabel { generation: 1 << 50, ..label() }.encode()).is_ok());
+        assert!(CoreLabel::decode(&CoreLabel { generation: u64::MAX, ..label() }.encode()).is_err());
+        assert!(CoreLabel::decode(&CoreLabel { generation: 1 << 50, ..label() }.encode()).is_ok());
     }
 
     #[test]
     fn a_write_cut_off_between_the_copies_leaves_the_older_or_the_newer_label() {
         let mut core = RamDevice::new(2 << 20).unwrap();
-        assert!(matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+        assert!(matches!(CoreLabel::load(&mut core), Err(SuperError::Absent)));
         let mut first = label();
         first.store(&mut core).unwrap();
-        let second = HomeLabel { generation: 9, dirty_bytes: None, ..label() };
+        let second = CoreLabel { generation: 9, dirty_bytes: None, ..label() };
         core.write_at(COPIES[1], &second.encode()).unwrap();
-        assert_eq!(HomeLabel::load(&mut core).unwrap(), second);
+        assert_eq!(CoreLabel::load(&mut core).unwrap(), second);
         core.write_at(COPIES[1], &[1; 4096]).unwrap();
-        assert_eq!(HomeLabel::load(&mut core).unwrap(), first);
+        assert_eq!(CoreLabel::load(&mut core).unwrap(), first);
         core.write_at(0, &[1; 4096]).unwrap();
-        assert!(matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+        assert!(matches!(CoreLabel::load(&mut core), Err(SuperError::Absent)));
     }
 
     /// What a program of version 1 looks for: its magic at byte 0 of either copy, a right checksum at byte 12, and then its version.
@@ -260,13 +260,13 @@ mod tests {
         let mut core = RamDevice::new(2 << 20).unwrap();
         label().store(&mut core).unwrap();
         // An older label's second copy is content by now.
-        let adopted = HomeLabel { home_start: 0, ..label() };
-        core.write_at(0, &veil::encode(&adopted)).unwrap();
-        assert_eq!(HomeLabel::load(&mut core).unwrap(), adopted);
-        HomeLabel::wipe(&mut core).unwrap();
+        let adopted = CoreLabel { home_start: 0, ..label() };
+        core.write_at(0, &in_place_label::encode(&adopted)).unwrap();
+        assert_eq!(CoreLabel::load(&mut core).unwrap(), adopted);
+        CoreLabel::wipe(&mut core).unwrap();
         let mut raw = vec![0; LABEL];
         core.read_at(COPIES[1], &mut raw).unwrap();
-        assert!(HomeLabel::decode(&raw).is_ok(), "what is content was written over");
+        assert!(CoreLabel::decode(&raw).is_ok(), "what is content was written over");
     }
 
     #[test]
@@ -274,12 +274,12 @@ mod tests {
         let mut before = vec![0; (512 << 10) + LABEL];
         let old = FORM.plain(&label().encode());
         COPIES.into_iter().for_each(|at| before.write_at(at, &old).unwrap());
-        assert_eq!(HomeLabel::load(&mut before).unwrap(), label());
+        assert_eq!(CoreLabel::load(&mut before).unwrap(), label());
         let mut next = label();
         let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();
         crate::guard::power::cuts(&before, store, |dev| {
-            let found = HomeLabel::load(dev).unwrap();
-            assert_eq!(HomeLabel { generation: 4, ..found }, label());
+            let found = CoreLabel::load(dev).unwrap();
+            assert_eq!(CoreLabel { generation: 4, ..found }, label());
         });
     }
 
@@ -287,18 +287,18 @@ mod tests {
     fn a_store_that_is_cut_off_spares_the_only_copy_that_counts() {
         let mut sound = vec![0; (512 << 10) + LABEL];
         label().store(&mut sound).unwrap();
-        let was = HomeLabel::load(&mut sound).unwrap();
-        let older = HomeLabel { generation: was.generation - 1, ..was.clone() };
+        let was = CoreLabel::load(&mut sound).unwrap();
+        let older = CoreLabel { generation: was.generation - 1, ..was.clone() };
         for at in COPIES {
             for other in [vec![1; LABEL], older.copy_at(at)] {
                 let mut before = sound.clone();
                 before.write_at(at, &other).unwrap();
                 // The name reaches into the second sector.
-                let mut next = HomeLabel { name: "y".repeat(252), dirty_bytes: None, ..was.clone() };
-                let after = HomeLabel { generation: was.generation + 1, ..next.clone() };
+                let mut next = CoreLabel { name: "y".repeat(252), dirty_bytes: None, ..was.clone() };
+                let after = CoreLabel { generation: was.generation + 1, ..next.clone() };
                 let store = |dev: &mut crate::guard::power::Noted| next.store(dev).unwrap();
                 crate::guard::power::cuts(&before, store, |dev| {
-                    let found = HomeLabel::load(dev).unwrap();
+                    let found = CoreLabel::load(dev).unwrap();
                     assert!(found == was || found == after, "{found:?}");
                 });
             }
@@ -309,7 +309,7 @@ mod tests {
         #[test]
         fn garbage_with_a_right_checksum_is_no_reason_to_panic(mut raw in proptest::collection::vec(any::<u8>(), 4096)) {
             raw = FORM.seal(&raw);
-            if let Ok(label) = HomeLabel::decode(&raw) {
+            if let Ok(label) = CoreLabel::decode(&raw) {
                 prop_assert!(label.home_start >= MIN_HOME);
             }
         }
