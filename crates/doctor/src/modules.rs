@@ -65,9 +65,9 @@ fn state(host: &Host, name: &str) -> State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     const KERNEL: (&str, &str) = ("/proc/sys/kernel/osrelease", "6.1.0-28-amd64\n");
 

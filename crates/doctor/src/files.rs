@@ -3,7 +3,7 @@
 use super::facts::{Kind, Thing};
 use super::host::Host;
 use super::{Case, Check, Finding, Part};
-use crate::daemon::config::VolumeConfig;
+use loligo_service::daemon::config::VolumeConfig;
 use std::path::Path;
 
 /// File systems that are somewhere else.
@@ -112,9 +112,9 @@ pub(super) fn file_system(host: &Host, path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     const MOUNTS: &str = "1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n2 1 0:5 / /ram rw - tmpfs none rw\n\
                           3 1 0:6 / /far rw - nfs4 srv:/x rw\n4 1 8:2 / /with\\040space rw - xfs /dev/sda2 rw\n";

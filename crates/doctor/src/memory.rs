@@ -73,9 +73,9 @@ fn overcommit(case: &Case<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     #[test]
     fn huge_pages_that_are_off_and_caches_that_are_too_large_are_found() {

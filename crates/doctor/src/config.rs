@@ -1,7 +1,7 @@
 //! The daemon's file.
 
 use super::{Check, Finding, Host};
-use crate::daemon::config::{Config, DEFAULT_PATH};
+use loligo_service::daemon::config::{Config, DEFAULT_PATH};
 use std::path::Path;
 
 /// Reads it; where it is not right, or nobody made one, other checks see an empty one.
@@ -28,9 +28,9 @@ pub(super) fn check(host: &Host, path: Option<&Path>) -> (Config, Vec<Finding>) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     #[test]
     fn a_wrong_file_is_bad_and_says_where_and_none_is_no_matter() {

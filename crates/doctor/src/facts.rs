@@ -2,12 +2,12 @@
 
 use super::host::Host;
 use super::parts;
-use crate::client::{About, DaemonClient};
-use crate::daemon::config::Config;
-use crate::probe::{Found, probe};
-use crate::{daemon, names};
 use loligo_block::io_uring::IoUring;
 use loligo_ceph::release::Release;
+use loligo_service::client::{About, DaemonClient};
+use loligo_service::daemon::config::Config;
+use loligo_service::probe::{Found, probe};
+use loligo_service::{daemon, names};
 use rustix::fs::{Access, FileType, Mode, OFlags, access, fstat, open, stat, statvfs};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};

@@ -177,9 +177,9 @@ fn name(part: &Part<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     /// A disk 8:16 as the core and a partition 259:3 of a flash device as the cache.
     fn host() -> Fake {

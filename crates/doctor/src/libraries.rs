@@ -41,9 +41,9 @@ fn tested(name: &str, whose: &str, release: &Result<Release, String>) -> Finding
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     #[test]
     fn a_library_that_is_missing_is_bad_where_an_image_needs_it() {

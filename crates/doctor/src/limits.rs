@@ -89,10 +89,10 @@ fn daemon(case: &Case<'_>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
-    use crate::client::About;
+    use crate::Verdict;
+    use crate::fake::Fake;
+    use loligo_service::client::About;
 
     #[test]
     fn what_an_ordinary_user_lacks_is_named_and_is_bad_only_where_it_is_needed() {

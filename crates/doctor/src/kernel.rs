@@ -106,9 +106,9 @@ fn fuse(case: &Case<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     fn kernel(release: &str) -> Fake {
         let mut fake = Fake::new(&[("/proc/sys/kernel/osrelease", release), ("/dev/fuse", "")]);

@@ -74,9 +74,9 @@ fn order(case: &Case<'_>, above: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     #[test]
     fn a_unit_that_is_missing_not_enabled_or_not_waited_for_is_found() {

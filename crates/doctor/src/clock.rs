@@ -58,10 +58,10 @@ fn source(case: &Case<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::facts::Clock;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::facts::Clock;
+    use crate::fake::Fake;
 
     #[test]
     fn a_clock_that_is_free_wrong_jumping_or_slow_is_found() {

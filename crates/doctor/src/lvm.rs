@@ -3,7 +3,7 @@
 use super::facts::Kind;
 use super::host::Host;
 use super::{Case, Check, Finding};
-use crate::probe::Found;
+use loligo_service::probe::Found;
 use regex::Regex;
 
 const FILES: [&str; 2] = ["/etc/lvm/lvm.conf", "/etc/lvm/lvmlocal.conf"];
@@ -183,10 +183,10 @@ fn patterns(text: &str, key: &str) -> Vec<(bool, Regex)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::facts::Thing;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::facts::Thing;
+    use crate::fake::Fake;
     use loligo_cache::home::CoreLabel;
 
     fn host(conf: &str) -> Fake {

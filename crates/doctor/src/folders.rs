@@ -45,9 +45,9 @@ fn lasting(case: &Case<'_>, check: &Check, dir: &Path) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
-    use super::super::fake::Fake;
     use super::*;
+    use crate::Verdict;
+    use crate::fake::Fake;
 
     #[test]
     fn folders_that_cannot_be_written_to_or_forget_are_bad() {
