@@ -4,8 +4,8 @@
 //! Each input is tried as it is and again with its checksum made right, since otherwise the checksum alone would meet
 //! nearly all of it.
 
-use loligo_block::veil::body;
-use loligo_block::{SyncIo, Veil, crc32c};
+use loligo_block::masked_head::body;
+use loligo_block::{MaskedHead, SyncIo, crc32c};
 use loligo_cache::Meta;
 use loligo_cache::home::CoreLabel;
 use loligo_cache::layout::Layout;
@@ -101,7 +101,7 @@ pub fn veiled_block() -> Vec<u8> {
         dirty_bytes: Some(4096),
         through: false,
     };
-    Veil::before(head).expect("it has room").set_label(&veil::encode(&label))
+    MaskedHead::before(head).expect("it has room").set_label(&veil::encode(&label))
 }
 
 /// Whether these bytes are taken for a whole first block.
@@ -119,7 +119,7 @@ pub fn fuzz_veiled_block(mut bytes: Vec<u8>) -> bool {
         mend(&mut bytes[..veil::LABEL], SUPERBLOCK_CRC);
     }
     let (Ok(label), Some(head)) = (veil::decode(&bytes), body::unpack(&bytes)) else { return false };
-    let again = Veil::before(head.clone()).expect("it had room").set_label(&veil::encode(&label));
+    let again = MaskedHead::before(head.clone()).expect("it had room").set_label(&veil::encode(&label));
     assert_eq!((veil::decode(&again).expect("written"), body::unpack(&again)), (label, Some(head)));
     true
 }

@@ -21,8 +21,8 @@ use crate::undo::Undo;
 use crate::user;
 use crate::wipe::look_at;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::veil::body;
-use loligo_block::{DeviceSpec, SyncFile, Veil};
+use loligo_block::masked_head::body;
+use loligo_block::{DeviceSpec, MaskedHead, SyncFile};
 use loligo_cache::home::CoreLabel;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::veil;
@@ -271,7 +271,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
             place.id
         );
         // The same number may be another's, in another cluster.
-        if let Some(uuid) = Veil::of_block(raw).head().as_deref().and_then(bluestore_uuid) {
+        if let Some(uuid) = MaskedHead::of_block(raw).head().as_deref().and_then(bluestore_uuid) {
             ensure!(
                 uuid == place.uuid,
                 "{path} is the store of OSD {uuid}, and osd.{} is {}",
@@ -297,7 +297,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
         found.map_or("without a label of BlueStore".to_owned(), |other| format!("with that of OSD {other}"))
     );
     ensure!(
-        Veil::before(raw).is_some(),
+        MaskedHead::before(raw).is_some(),
         "the label of BlueStore on {path} has more than {} bytes: it has no room behind one of ours",
         body::MOST
     );
@@ -398,7 +398,7 @@ impl Plan<'_> {
 mod tests {
     use super::*;
     use crate::cluster::Access;
-    use loligo_block::veil::HEAD;
+    use loligo_block::masked_head::HEAD;
     use loligo_service::veil::relabel;
 
     const OURS: &str = "0f0e0d0c-0000-1111-2222-333344445555";
@@ -435,7 +435,7 @@ mod tests {
                 dirty_bytes: Some(0),
                 through: false,
             };
-            first = relabel(&Veil::before(first).expect("room"), &label);
+            first = relabel(&MaskedHead::before(first).expect("room"), &label);
         }
         let path = dir.join("disk");
         std::fs::write(&path, [&first[..], &[5; 8192]].concat()).expect("a disk");

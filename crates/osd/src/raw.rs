@@ -5,7 +5,7 @@ use crate::folder::for_writing;
 use crate::place::{Known, Place};
 use crate::wipe::{look_at, open_device};
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::veil::HEAD;
+use loligo_block::masked_head::HEAD;
 use loligo_block::{DeviceSpec, SyncIo};
 use loligo_cache::home::CoreLabel;
 use loligo_cache::superblock::{SuperError, Superblock};
@@ -216,7 +216,7 @@ impl Raw<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_block::Veil;
+    use loligo_block::MaskedHead;
     use loligo_cache::open::{FormatOptions, format};
     use loligo_cache::superblock::CoreIdentity;
     use loligo_service::veil::relabel;
@@ -263,7 +263,7 @@ mod tests {
             dirty_bytes: dirty,
             through: false,
         };
-        let block = relabel(&Veil::before(head.clone()).expect("room"), &label);
+        let block = relabel(&MaskedHead::before(head.clone()).expect("room"), &label);
         save(&mut dev, &block).expect("written");
         write_first(&core, &block);
         let [folder, state] = ["folder", "state"].map(|n| dir.path().join(n));
@@ -345,7 +345,7 @@ mod tests {
         let mut label = decode(&site.block).expect("a label");
         label.generation += 1;
         change(&mut label);
-        let block = relabel(&Veil::of_block(site.block.clone()), &label);
+        let block = relabel(&MaskedHead::of_block(site.block.clone()), &label);
         write_first(&site.core, &block);
         block
     }
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn a_cache_that_is_void_is_none() {
         let site = site(Some(0));
-        let veil = Veil::of_block(site.block.clone());
+        let veil = MaskedHead::of_block(site.block.clone());
         let void =
             CoreLabel { generation: 3, cache: [0; 16], dirty_bytes: Some(0), ..decode(&site.block).unwrap() };
         let block = relabel(&veil, &void);

@@ -5,9 +5,9 @@ use crate::mark::Mark;
 use crate::say::say;
 use crate::veil::{Saved, Unsettled, settle};
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::veil::{HEAD, body};
+use loligo_block::masked_head::{HEAD, body};
 use loligo_block::{
-    CacheDevice, CoreFile, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, Veil,
+    CacheDevice, CoreFile, DeviceFile, MaskedHead, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo,
     foreign_signature, known_signature,
 };
 use loligo_cache::home::{CoreLabel, MAX_HOME, MIN_HOME};
@@ -163,10 +163,10 @@ impl Home {
         let raw = first_block(&whole)?;
         let (label, veil, unsettled) = match settle(&raw, None) {
             Ok(settled) => (settled.label, settled.veil, None),
-            Err(why) => (None, Veil::of_block(raw.clone()), Some(why)),
+            Err(why) => (None, MaskedHead::of_block(raw.clone()), Some(why)),
         };
         let veil = Arc::new(veil);
-        let content = CoreFile::veiled(whole.clone(), veil.clone());
+        let content = CoreFile::masked(whole.clone(), veil.clone());
         let label = label.unwrap_or_else(nobodys);
         let mark = Arc::new(Mark::new(whole, Some(veil), label));
         let home = Home { mark, found: is_veiled(&raw), unsettled, uncovered: false };
@@ -586,7 +586,7 @@ mod tests {
     fn veiled(cache: [u8; 16], name: &str) -> Vec<u8> {
         let head = [&b"bluestore block device"[..], &[0; 4074]].concat();
         let label = CoreLabel { cache, name: name.to_owned(), ..nobodys() };
-        crate::veil::relabel(&Veil::before(head).unwrap(), &label)
+        crate::veil::relabel(&MaskedHead::before(head).unwrap(), &label)
     }
 
     fn eight_bytes(magic: &[u8; 8]) -> Vec<u8> {

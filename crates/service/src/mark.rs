@@ -2,7 +2,7 @@
 
 use crate::veil;
 use anyhow::{Context, Result};
-use loligo_block::{CacheDevice, DeviceFile, SyncFile, SyncIo, Veil};
+use loligo_block::{CacheDevice, DeviceFile, MaskedHead, SyncFile, SyncIo};
 use loligo_cache::home::CoreLabel;
 use loligo_cache::veil::encode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Mark {
     whole: DeviceFile,
     /// Where the content begins at byte 0: its first block.
-    veil: Option<Arc<Veil>>,
+    veil: Option<Arc<MaskedHead>>,
     label: Mutex<CoreLabel>,
 }
 
 impl Mark {
-    pub(crate) fn new(whole: DeviceFile, veil: Option<Arc<Veil>>, label: CoreLabel) -> Mark {
+    pub(crate) fn new(whole: DeviceFile, veil: Option<Arc<MaskedHead>>, label: CoreLabel) -> Mark {
         Mark { whole, veil, label: Mutex::new(label) }
     }
 
@@ -25,7 +25,7 @@ impl Mark {
         &self.whole
     }
 
-    pub(crate) fn veil(&self) -> Option<&Arc<Veil>> {
+    pub(crate) fn veil(&self) -> Option<&Arc<MaskedHead>> {
         self.veil.as_ref()
     }
 

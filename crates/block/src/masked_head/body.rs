@@ -1,4 +1,4 @@
-//! How the head of a veiled device stands in its own place: behind the label's sector, and so that nobody who looks for its words
+//! How the head of a masked device stands in its own place: behind the label's sector, and so that nobody who looks for its words
 //! finds them.
 
 use super::{HEAD, LABEL};

@@ -1,32 +1,23 @@
-//! Asynchronous I/O on a veiled device.
+//! Asynchronous I/O on a masked device.
 
-use super::{Change, HEAD, LABEL_TRIES, Veil, in_head};
+use super::{Change, HEAD, LABEL_TRIES, MaskedHead, in_head};
 use crate::op::{refuse_group, refuse_invalid};
+use crate::splits::Splits;
 use crate::uring::Ring;
-use crate::{Buf, Completion, Device, Geometry, IoError, Op, OpKind, Shared, Submit, Tag};
-use slab::Slab;
+use crate::{Buf, Completion, Device, Geometry, Op, OpKind, SECTOR, Shared, Submit, Tag};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Set in the tags of parts; whoever uses a veiled device leaves it clear.
+/// Set in the tags of parts; whoever uses a masked device leaves it clear.
 const PART: Tag = 1 << 63;
 /// Set in the tag of the part that writes the head.
 const OF_HEAD: Tag = 1 << 62;
+/// Bits of a part's tag from here on say at which sector of a read's buffer it begins; those below are the operation's key.
+const START_SHIFT: u32 = 40;
+const KEY_MASK: Tag = (1 << START_SHIFT) - 1;
 /// Set in the tag of the part that reads the block after a write of the head has failed.
 const LOOK: Tag = 1 << 61;
-
-/// An operation that touches the head.
-#[derive(Debug)]
-struct Split {
-    tag: Tag,
-    /// Where a read gathers its bytes.
-    buf: Option<Buf>,
-    /// Bytes of it that lie in the head.
-    of_head: usize,
-    left: u8,
-    result: Result<(), IoError>,
-}
 
 /// A write of the head, not yet under way.
 #[derive(Debug)]
@@ -38,13 +29,13 @@ struct HeadWrite {
     fua: bool,
 }
 
-/// `inner` behind a veil. What does not touch the head, as nearly everything does, passes as it is. Reads of the head are answered
+/// `inner` behind a masked head. What does not touch the head, as nearly everything does, passes as it is. Reads of the head are answered
 /// from memory; writes of it go to the disk one after the other, for each is one of the whole block.
 #[derive(Debug)]
-pub struct VeiledDevice<D> {
+pub struct MaskedDevice<D> {
     inner: D,
-    veil: Arc<Veil>,
-    splits: Slab<Split>,
+    head: Arc<MaskedHead>,
+    splits: Splits,
     /// Parts behind the head that the device had no room for.
     waiting: VecDeque<Op>,
     heads: VecDeque<HeadWrite>,
@@ -57,13 +48,13 @@ pub struct VeiledDevice<D> {
     in_flight: usize,
 }
 
-impl<D: Device> VeiledDevice<D> {
-    /// `inner`, whose first block on the disk is that of `veil`.
-    pub fn new(inner: D, veil: Arc<Veil>) -> VeiledDevice<D> {
-        VeiledDevice {
+impl<D: Device> MaskedDevice<D> {
+    /// `inner`, whose first block on the disk is that of `head`.
+    pub fn new(inner: D, head: Arc<MaskedHead>) -> MaskedDevice<D> {
+        MaskedDevice {
             inner,
-            veil,
-            splits: Slab::new(),
+            head,
+            splits: Splits::default(),
             waiting: VecDeque::new(),
             heads: VecDeque::new(),
             writing: None,
@@ -83,12 +74,11 @@ impl<D: Device> VeiledDevice<D> {
         let (offset, len) = (op.offset as usize, op.len());
         let of_head = in_head(op.offset, len);
         let range = offset..offset + of_head;
-        let slot = self.splits.vacant_entry();
-        let key = slot.key() as u64;
+        let key = self.splits.next_key();
         let (mut buf, mut result) = (None, Ok(()));
         let (data, fua, rest) = match op.kind {
             OpKind::Read(mut to) => {
-                result = self.veil.read(offset, &mut to[..of_head]);
+                result = self.head.read(offset, &mut to[..of_head]);
                 let rest = OpKind::Read(Buf::alloc(len as usize - of_head));
                 buf = Some(to);
                 (None, false, rest)
@@ -103,19 +93,21 @@ impl<D: Device> VeiledDevice<D> {
             }
             OpKind::Flush | OpKind::WriteMany(_) => unreachable!("neither is split"),
         };
-        let mut left = 0;
+        let mut parts = 0;
         if buf.is_none() {
             self.heads.push_back(HeadWrite { key, range, data, fua });
-            left += 1;
+            parts += 1;
         }
         if len > of_head as u64 && result.is_ok() {
-            self.waiting.push_back(Op { tag: PART | key, offset: HEAD, kind: rest });
-            left += 1;
+            let start = of_head as u64 / SECTOR;
+            self.waiting.push_back(Op { tag: PART | start << START_SHIFT | key, offset: HEAD, kind: rest });
+            parts += 1;
         }
-        if left == 0 {
+        if parts == 0 {
             return Submit::Finished(Completion { tag: op.tag, buf, result });
         }
-        slot.insert(Split { tag: op.tag, buf, of_head, left, result });
+        self.splits.begin(op.tag, buf, parts);
+        self.splits.fail(key, result);
         self.in_flight += 1;
         match self.push_parts(ring, now).pop() {
             Some(over) => {
@@ -158,7 +150,7 @@ impl<D: Device> VeiledDevice<D> {
             && let Some(next) = self.heads.pop_front()
         {
             let tag = PART | OF_HEAD | next.key;
-            let change = match self.veil.change(next.range.clone(), next.data.as_deref()) {
+            let change = match self.head.change(next.range.clone(), next.data.as_deref()) {
                 Ok(change) => change,
                 Err(why) => {
                     over.extend(self.part_over(Completion { tag, buf: None, result: Err(why) }));
@@ -187,52 +179,41 @@ impl<D: Device> VeiledDevice<D> {
         if part.tag & LOOK != 0 {
             let (failed, labels) = self.looking.take()?;
             if let (Ok(()), Some(block)) = (&part.result, &part.buf) {
-                self.veil.looked(block, labels);
+                self.head.looked(block, labels);
             }
-            if self.veil.label_is_doubtful() && self.label_tries < LABEL_TRIES {
+            if self.head.label_is_doubtful() && self.label_tries < LABEL_TRIES {
                 self.label_tries += 1;
-                let key = failed.tag & !(PART | OF_HEAD);
-                self.splits[key as usize].result = failed.result;
+                let key = failed.tag & KEY_MASK;
+                self.splits.fail(key, failed.result);
                 self.heads.push_front(HeadWrite { key, range: 0..0, data: None, fua: true });
                 return None;
             }
             self.label_tries = 0;
             return self.part_over(failed);
         }
-        let key = (part.tag & !(PART | OF_HEAD)) as usize;
+        let key = part.tag & KEY_MASK;
         if part.tag & OF_HEAD != 0
             && let Some(change) = self.writing.take()
         {
-            if self.veil.changed(change, part.result.is_ok()) {
+            if self.head.changed(change, part.result.is_ok()) {
                 // Durable at once: the label that it may have gone over was.
-                self.heads.push_front(HeadWrite { key: key as u64, range: 0..0, data: None, fua: true });
+                self.heads.push_front(HeadWrite { key, range: 0..0, data: None, fua: true });
                 return None;
             }
-            if let Some(labels) = self.veil.unsure() {
+            if let Some(labels) = self.head.unsure() {
                 let kind = OpKind::Read(Buf::alloc(HEAD as usize));
                 self.waiting.push_front(Op { tag: PART | LOOK, offset: 0, kind });
                 self.looking = Some((part, labels));
                 return None;
             }
         }
-        let split = &mut self.splits[key];
-        if let (Some(to), Some(from), Ok(())) = (&mut split.buf, &part.buf, &part.result) {
-            to[split.of_head..].copy_from_slice(from);
-        }
-        if split.result.is_ok() {
-            // What failed stays so, also where its block was written once more.
-            split.result = part.result;
-        }
-        split.left -= 1;
-        if split.left > 0 {
-            return None;
-        }
-        let Split { tag, buf, result, .. } = self.splits.remove(key);
-        Some(Completion { tag, buf, result })
+        // A failure stays one, also where the block was written once more.
+        let start = (part.tag & !(PART | OF_HEAD)) >> START_SHIFT;
+        self.splits.part_over(key, (start * SECTOR) as usize, part)
     }
 }
 
-impl<D: Device> Device for VeiledDevice<D> {
+impl<D: Device> Device for MaskedDevice<D> {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }

@@ -1,4 +1,4 @@
-//! A device whose first 4,096 bytes, its *head*, are veiled: in their place on the disk stands a label of somebody's choice, and the
+//! A device whose first 4,096 bytes, its *head*, are masked: in their place on the disk stands a label of somebody's choice, and the
 //! head itself behind that in the same block, in a form that no other program knows. Whoever reads and writes through here
 //! sees the head where it belongs; whoever looks at the raw disk finds nobody's signature.
 //!
@@ -8,8 +8,8 @@ pub mod body;
 mod device;
 mod io;
 
-pub use device::VeiledDevice;
-pub use io::VeiledIo;
+pub use device::MaskedDevice;
+pub use io::MaskedIo;
 
 use crate::file::{DeviceFile, SyncFile};
 use crate::uring::DevId;
@@ -17,7 +17,7 @@ use crate::{AnyDevice, DeviceSpec, Geometry, IoError, IoKind, SyncIo};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are veiled.
+/// Bytes that are masked.
 pub const HEAD: u64 = 4096;
 /// Bytes of the label, at the start of the block.
 pub const LABEL: usize = 512;
@@ -28,7 +28,7 @@ const LABEL_TRIES: u32 = 3;
 
 /// The head of a device, and the block that stands for it on the disk.
 #[derive(Debug)]
-pub struct Veil(Mutex<State>);
+pub struct MaskedHead(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -55,27 +55,33 @@ pub(crate) struct Change {
     labels: u64,
 }
 
-impl Veil {
+impl MaskedHead {
     /// One whose block on the disk is `block` (4,096 bytes).
     ///
     /// # Panics
     /// Where it is not one block.
-    pub fn of_block(block: Vec<u8>) -> Veil {
+    pub fn of_block(block: Vec<u8>) -> MaskedHead {
         assert_eq!(block.len() as u64, HEAD, "a block");
         let head = body::unpack(&block);
-        Veil(Mutex::new(State { block, head, labels: 0, unsure: false, doubtful: false }))
+        MaskedHead(Mutex::new(State { block, head, labels: 0, unsure: false, doubtful: false }))
     }
 
     /// One that is to stand before `head`; nothing where that has no room behind a label.
-    pub fn before(head: Vec<u8>) -> Option<Veil> {
+    pub fn before(head: Vec<u8>) -> Option<MaskedHead> {
         let mut block = vec![0; HEAD as usize];
         body::pack(&head, &mut block).then(|| {
-            Veil(Mutex::new(State { block, head: Some(head), labels: 0, unsure: false, doubtful: false }))
+            MaskedHead(Mutex::new(State {
+                block,
+                head: Some(head),
+                labels: 0,
+                unsure: false,
+                doubtful: false,
+            }))
         })
     }
 
     /// Becomes what `other` is.
-    pub fn become_like(&self, other: &Veil) {
+    pub fn become_like(&self, other: &MaskedHead) {
         let (block, head) = (other.block(), other.head());
         *self.lock() = State { block, head, labels: 0, unsure: false, doubtful: false };
     }
@@ -154,14 +160,14 @@ impl Veil {
             return Ok(Change { head, block, labels: state.labels });
         }
         let text = format!(
-            "the first {HEAD} bytes of a veiled device can hold {} before zeros, and this would be more",
+            "the first {HEAD} bytes of a masked device can hold {} before zeros, and this would be more",
             body::MOST
         );
         Err(IoError::new(IoKind::Io, text))
     }
 
     /// `change` was written, or not: the disk then holds its head or the one before, which stays the known one until the block is
-    /// [looked at](Veil::looked). Whether a label was written beside it: nobody knows which of the two came last, so the block must be
+    /// [looked at](MaskedHead::looked). Whether a label was written beside it: nobody knows which of the two came last, so the block must be
     /// written once more, as a change of nothing.
     #[must_use]
     pub(crate) fn changed(&self, change: Change, written: bool) -> bool {
@@ -201,10 +207,7 @@ impl Veil {
 }
 
 fn unknown() -> IoError {
-    IoError::new(
-        IoKind::Io,
-        "the first 4096 bytes of this veiled device are damaged: writing them whole heals them",
-    )
+    IoError::new(IoKind::Io, "the first 4096 bytes of this device are damaged: writing them whole heals them")
 }
 
 /// How much of `len` bytes from `offset` on lies in the head.
@@ -212,17 +215,17 @@ fn in_head(offset: u64, len: u64) -> usize {
     HEAD.saturating_sub(offset).min(len) as usize
 }
 
-/// A file or device that is a core, with its veil if it has one. Clones share the descriptors, the lock and the veil.
+/// A file or device that is a core, with its masked if it has one. Clones share the descriptors, the lock and the masked.
 #[derive(Debug, Clone)]
 pub struct CoreFile {
     file: DeviceFile,
-    veil: Option<Arc<Veil>>,
+    masked: Option<Arc<MaskedHead>>,
 }
 
 impl CoreFile {
-    /// `file` behind `veil`.
-    pub fn veiled(file: DeviceFile, veil: Arc<Veil>) -> CoreFile {
-        CoreFile { file, veil: Some(veil) }
+    /// `file` behind `masked`.
+    pub fn masked(file: DeviceFile, masked: Arc<MaskedHead>) -> CoreFile {
+        CoreFile { file, masked: Some(masked) }
     }
 
     /// The file itself: its size and its descriptors, and not its content.
@@ -238,8 +241,8 @@ impl CoreFile {
     /// Blocking access.
     pub fn sync_io(&self) -> Box<dyn SyncIo> {
         let io = SyncFile::new(self.file.clone());
-        match &self.veil {
-            Some(veil) => Box::new(VeiledIo::new(io, veil.clone())),
+        match &self.masked {
+            Some(masked) => Box::new(MaskedIo::new(io, masked.clone())),
             None => Box::new(io),
         }
     }
@@ -251,8 +254,8 @@ impl CoreFile {
     /// Where the file cannot be opened once more.
     pub fn on_ring(&self, spec: &DeviceSpec, id: DevId) -> Result<AnyDevice, IoError> {
         let device = spec.device(self.file.separate()?, id);
-        Ok(match &self.veil {
-            Some(veil) => AnyDevice::Veiled(Box::new(VeiledDevice::new(device, veil.clone()))),
+        Ok(match &self.masked {
+            Some(masked) => AnyDevice::Masked(Box::new(MaskedDevice::new(device, masked.clone()))),
             None => device,
         })
     }
@@ -260,7 +263,7 @@ impl CoreFile {
 
 impl From<DeviceFile> for CoreFile {
     fn from(file: DeviceFile) -> CoreFile {
-        CoreFile { file, veil: None }
+        CoreFile { file, masked: None }
     }
 }
 
@@ -272,19 +275,20 @@ mod tests {
     fn a_label_that_is_written_beside_a_head_survives_it_and_the_head_it() {
         // What lands last on the disk, when the head's completion is seen, and how much of the disk is right without a further write.
         for (head_lands_last, seen_late) in [(false, false), (false, true), (true, true)] {
-            let veil = Veil::before(vec![1; 100].into_iter().chain([0; 3996]).collect()).expect("room");
-            let mut disk = veil.block();
-            let under_way = veil.change(0..4, Some(&[2; 4])).expect("room");
+            let masked =
+                MaskedHead::before(vec![1; 100].into_iter().chain([0; 3996]).collect()).expect("room");
+            let mut disk = masked.block();
+            let under_way = masked.change(0..4, Some(&[2; 4])).expect("room");
             let (composed, mut under_way, mut writes) = (under_way.block.clone(), Some(under_way), 0);
             let label = [7; LABEL];
-            let done: Result<(), ()> = veil.write_label(&label, |block| {
+            let done: Result<(), ()> = masked.write_label(&label, |block| {
                 writes += 1;
                 if !head_lands_last && writes == 1 {
                     disk.copy_from_slice(&composed);
                 }
                 disk.copy_from_slice(block);
                 if let Some(change) = under_way.take_if(|_| !seen_late) {
-                    assert!(!veil.changed(change, true), "the label is written after it");
+                    assert!(!masked.changed(change, true), "the label is written after it");
                 }
                 Ok(())
             });
@@ -294,12 +298,16 @@ mod tests {
                 disk.copy_from_slice(&composed);
             }
             if let Some(change) = under_way {
-                assert!(veil.changed(change, true), "nobody knows which of them is on the disk");
-                let again = veil.change(0..0, None).expect("room");
+                assert!(masked.changed(change, true), "nobody knows which of them is on the disk");
+                let again = masked.change(0..0, None).expect("room");
                 disk.copy_from_slice(&again.block);
-                assert!(!veil.changed(again, true));
+                assert!(!masked.changed(again, true));
             }
-            assert_eq!((&disk[..LABEL], &disk), (&label[..], &veil.block()), "{head_lands_last} {seen_late}");
+            assert_eq!(
+                (&disk[..LABEL], &disk),
+                (&label[..], &masked.block()),
+                "{head_lands_last} {seen_late}"
+            );
             assert_eq!(body::unpack(&disk).expect("whole")[..5], [2, 2, 2, 2, 1]);
         }
     }

@@ -1,49 +1,49 @@
-//! Blocking I/O on a veiled device.
+//! Blocking I/O on a masked device.
 
-use super::{HEAD, LABEL_TRIES, Veil, in_head};
+use super::{HEAD, LABEL_TRIES, MaskedHead, in_head};
 use crate::op::check_range;
 use crate::{Buf, IoError, SyncIo};
 use std::sync::Arc;
 
-/// `inner` behind a veil, read and written in order.
+/// `inner` behind a masked head, read and written in order.
 #[derive(Debug)]
-pub struct VeiledIo<I> {
+pub struct MaskedIo<I> {
     inner: I,
-    veil: Arc<Veil>,
+    masked: Arc<MaskedHead>,
 }
 
-impl<I: SyncIo> VeiledIo<I> {
-    /// `inner`, whose first block on the disk is that of `veil`.
-    pub fn new(inner: I, veil: Arc<Veil>) -> VeiledIo<I> {
-        VeiledIo { inner, veil }
+impl<I: SyncIo> MaskedIo<I> {
+    /// `inner`, whose first block on the disk is that of `masked`.
+    pub fn new(inner: I, masked: Arc<MaskedHead>) -> MaskedIo<I> {
+        MaskedIo { inner, masked }
     }
 
     /// Writes the label again that a write of the head which failed may have gone over.
     fn write_label_again(&mut self) {
         for _ in 0..LABEL_TRIES {
-            if !self.veil.label_is_doubtful() {
+            if !self.masked.label_is_doubtful() {
                 return;
             }
             self.look();
-            let Ok(change) = self.veil.change(0..0, None) else { return };
+            let Ok(change) = self.masked.change(0..0, None) else { return };
             let written = self.inner.write_at(0, &change.block).and_then(|()| self.inner.flush());
-            let _ = self.veil.changed(change, written.is_ok());
+            let _ = self.masked.changed(change, written.is_ok());
         }
     }
 
     /// Looks at what a write of the head that failed has left.
     fn look(&mut self) {
-        if let Some(labels) = self.veil.unsure() {
+        if let Some(labels) = self.masked.unsure() {
             let mut block = vec![0; HEAD as usize];
             // Failing that it is asked again, and the head before counts.
             if self.inner.read_at(0, &mut block).is_ok() {
-                self.veil.looked(&block, labels);
+                self.masked.looked(&block, labels);
             }
         }
     }
 }
 
-impl<I: SyncIo> SyncIo for VeiledIo<I> {
+impl<I: SyncIo> SyncIo for MaskedIo<I> {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -53,7 +53,7 @@ impl<I: SyncIo> SyncIo for VeiledIo<I> {
         let (head, rest) = buf.split_at_mut(in_head(offset, buf.len() as u64));
         if !head.is_empty() {
             self.look();
-            self.veil.read(offset as usize, head)?;
+            self.masked.read(offset as usize, head)?;
         }
         if rest.is_empty() { Ok(()) } else { self.inner.read_at(offset.max(HEAD), rest) }
     }
@@ -77,10 +77,10 @@ impl<I: SyncIo> SyncIo for VeiledIo<I> {
         let (head, rest) = data.split_at(in_head(offset, data.len() as u64));
         if !head.is_empty() {
             self.look();
-            let mut change = self.veil.change(offset as usize..offset as usize + head.len(), Some(head))?;
+            let mut change = self.masked.change(offset as usize..offset as usize + head.len(), Some(head))?;
             loop {
                 let written = self.inner.write_at(0, &change.block);
-                let again = self.veil.changed(change, written.is_ok());
+                let again = self.masked.changed(change, written.is_ok());
                 if written.is_err() {
                     self.write_label_again();
                 }
@@ -88,7 +88,7 @@ impl<I: SyncIo> SyncIo for VeiledIo<I> {
                 if !again {
                     break;
                 }
-                change = self.veil.change(0..0, None)?;
+                change = self.masked.change(0..0, None)?;
             }
         }
         if rest.is_empty() { Ok(()) } else { self.inner.write_at(offset.max(HEAD), rest) }
