@@ -20,6 +20,10 @@ const SPAN: Nanos = 250_000_000;
 /// A dirty block costs no more than this while the core is frozen, nanoseconds.
 const DEAREST: f64 = 20e6;
 
+/// Why a freeze ends over a block that is not what it was at the moment, while the core has nothing good in its place.
+pub(crate) const OVERWRITTEN: &str =
+    "the core refuses a block of 4 KiB that was overwritten since: it cannot be brought to the moment";
+
 /// A pinned version that is not the newest any more.
 #[derive(Debug, Clone, Copy)]
 struct Pin {
@@ -49,6 +53,8 @@ pub(crate) struct Freeze {
     room: u32,
     /// Blocks of zeros taken into the cache that would otherwise have gone past it.
     zeroed: u64,
+    /// A block of the moment is nowhere any more.
+    pub(crate) lost: bool,
 }
 
 impl Freeze {
@@ -216,6 +222,7 @@ impl Core {
             inflow: (self.inflow.rate(now) * ROOM_SECONDS).min(self.slot_limit() / 2),
             room: 0,
             zeroed: 0,
+            lost: false,
         }));
     }
 
@@ -270,6 +277,9 @@ impl Core {
 
     /// Answers the freeze once the core holds its moment and there is room for what comes until the thaw.
     pub(crate) fn freeze_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.freeze.as_ref().is_some_and(|f| f.lost && !f.is_answered()) {
+            return self.end_freeze(now, OVERWRITTEN, fx);
+        }
         let waiting = self.freeze.as_ref().is_some_and(|f| f.id.is_some() && f.left == 0);
         if !waiting || self.destage.uses_core() {
             return;

@@ -32,6 +32,9 @@ impl Core {
                     self.recent.note(local, seq);
                 }
                 let pinned = if salvaged { None } else { self.pinned_or_held(local, dirty) };
+                if dirty != 0 && !salvaged {
+                    self.watch_moment(local, pinned);
+                }
                 let before = self.index.get(local).filter(|_| salvaged);
                 let old = self.index.put(local, Meta { slot, crc, valid, dirty });
                 if salvaged {
@@ -117,6 +120,16 @@ impl Core {
         let meta = self.index.get(block).filter(|m| m.dirty == 0 && self.destage.holds(block))?;
         freeze.one_more(block / WINDOW_BLOCKS as u32, meta.slot);
         Some(Meta { dirty: meta.valid, ..meta })
+    }
+
+    /// A change takes the place of what only memory had of `block`: no freeze brings that to the core any more, but for what is kept
+    /// in the version that is `pinned`.
+    fn watch_moment(&mut self, block: u32, pinned: Option<Meta>) {
+        let doubted = self.destage.doubted(block);
+        if let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) {
+            let kept = pinned.or_else(|| freeze.kept_of(block)).map_or(0, |m| m.valid);
+            freeze.lost |= doubted & !kept != 0;
+        }
     }
 
     /// The newest version of `block`, if a freeze has it pinned.

@@ -69,6 +69,9 @@ impl Core {
     fn all_is_refused(&self) -> bool {
         let d = &self.destage;
         let damaged = d.bad.iter().filter(|b| !d.stuck.counts(**b)).count() as u64;
-        self.refused_blocks() + damaged >= self.index.dirty_blocks() + self.pending_dirty
+        // The core refuses those too that are in memory yet.
+        let in_memory =
+            d.doubts.keys().filter(|b| self.index.get(**b).is_none_or(|m| m.dirty == 0)).count() as u64;
+        self.refused_blocks() + damaged >= self.index.dirty_blocks() + self.pending_dirty + in_memory
     }
 }

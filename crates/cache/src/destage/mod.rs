@@ -129,7 +129,7 @@ pub(crate) struct Destage {
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
     bad: BTreeSet<u32>,
-    /// Blocks at whose place a write to the core failed, until that is noted where they were clean.
+    /// Blocks at whose place a write to the core failed, until the cache or the core has all of them.
     doubts: BTreeMap<u32, Doubt>,
     /// Dirty versions, by block, that are read because they lack what only such a write had; with the reads' tickets.
     old_reads: BTreeMap<u32, (Meta, u64)>,
@@ -203,6 +203,9 @@ impl Destage {
             self.bad.remove(&block);
         }
         self.stuck.changed(block);
+        if let Some(doubt) = self.doubts.get_mut(&block) {
+            doubt.superseded();
+        }
         if self.by_window.is_empty() {
             return;
         }

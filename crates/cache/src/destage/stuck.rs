@@ -12,7 +12,7 @@ use std::ops::Range;
 /// From the first failure of a block by itself until it is tried again, and at most.
 const FIRST: Nanos = 1_000_000_000;
 const MOST: Nanos = 30_000_000_000;
-/// Windows remembered for a gap that cannot be read.
+/// Windows remembered that are not merged.
 const UNREADABLE: usize = 4096;
 /// Places that are told of those that the core refuses.
 const PLACES: usize = 256;
@@ -204,7 +204,7 @@ impl Stuck {
         self.due.range((now + 1, 0)..).next().map(|(at, _)| *at)
     }
 
-    /// A gap of `window` cannot be read: it is not merged any more.
+    /// A gap of `window` cannot be read, or a merge there failed: it is not merged any more.
     pub(crate) fn cannot_merge(&mut self, window: u32) {
         if self.unreadable.len() >= UNREADABLE {
             self.unreadable.clear();
@@ -267,7 +267,7 @@ impl Core {
 
     /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
     pub fn core_refuses(&self) -> Option<Refused> {
-        let salvaged: BTreeSet<u32> = self.destage.salvaged().collect();
+        let salvaged: BTreeSet<u32> = self.in_memory().collect();
         let in_memory = (!salvaged.is_empty()).then_some(self.destage.salvaged_why.as_str());
         let why = self.destage.stuck.first().or(in_memory)?.to_owned();
         let blocks: BTreeSet<u32> = self.destage.stuck.blocks().chain(salvaged).collect();
@@ -338,13 +338,16 @@ impl Core {
     pub(crate) fn forget_clean(&mut self) {
         while let Some(window) = self.destage.stuck.next_changed() {
             let first = window * WINDOW_BLOCKS as u32;
-            let (index, freeze) = (&self.index, &self.freeze);
+            let (index, freeze, doubts) = (&self.index, &self.freeze, &self.destage.doubts);
             let is_dirty = |b: u32| {
-                index.get(b).is_some_and(|m| m.dirty != 0)
+                doubts.contains_key(&b)
+                    || index.get(b).is_some_and(|m| m.dirty != 0)
                     || freeze.as_ref().is_some_and(|f| f.kept_of(b).is_some())
             };
+            let last = first + (WINDOW_BLOCKS as u32 - 1);
             let any = index.window_dirty(window) > 0
-                || (freeze.is_some() && (first..=first + (WINDOW_BLOCKS as u32 - 1)).any(is_dirty));
+                || doubts.range(first..=last).next().is_some()
+                || (freeze.is_some() && (first..=last).any(is_dirty));
             self.destage.stuck.keep_dirty(window, any, is_dirty);
         }
     }
