@@ -4,7 +4,7 @@
 //! where the core ended meanwhile ([`loligo_format::superblock::Superblock::cut`]); what is cached behind that is forgotten at the next start
 //! ([`Opened::cut_off`]), also where the core has grown again since: it has zeros there.
 
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::open::{OpenError, OpenOptions, Opened, plan};
 use crate::recover::commit;
 use crate::units::{BLOCK, Striping};
@@ -80,7 +80,7 @@ impl Opened {
     }
 }
 
-impl Core {
+impl Engine {
     /// How the shards of its cache divide the volume.
     pub fn striping(&self) -> Striping {
         self.cfg.stripe.by

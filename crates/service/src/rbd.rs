@@ -387,7 +387,7 @@ impl Clients for Volume {
              service; a start takes the image again if nobody else had it, and says what is to be decided if somebody had",
             self.image.name
         );
-        drop(self.handle.send(0, Command::Control(Control::Lose(why.to_owned()))));
+        drop(self.handle.send(0, Command::Control(Control::Fence(why.to_owned()))));
         self.note(Some(Loss::now(why)));
     }
 

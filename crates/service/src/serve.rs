@@ -30,7 +30,7 @@ use begun::{Begun, Note, Of, Phase};
 pub(crate) use check::check;
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
@@ -307,10 +307,10 @@ impl Volume {
                     false => Ok(()),
                 };
                 let mut opened = cache::open(&options.name, cache, &core, signals, &mut watch)?;
-                let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
+                let dirty: u64 = opened.engines.iter().map(|core| core.dirty_blocks()).sum();
                 let finals = opened
                     .was_clean
-                    .then(|| (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
+                    .then(|| (opened.engines.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
                 if let (Some(image), CoreSpec::Image(spec)) = (&mut image, &options.core) {
                     let married = rbd::marry(image, spec, &opened.file, &mut opened.superblock, signals);
                     if let Err(why) = married {
@@ -322,12 +322,12 @@ impl Volume {
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
-                threads = if core.spec.is_one_threads() { 1 } else { opened.cores.len() };
+                threads = if core.spec.is_one_threads() { 1 } else { opened.engines.len() };
                 through = dirty == 0 && !cache.mode.is_ahead_of_core();
                 volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {
                     cache: opened.file.clone(),
-                    cores: opened.cores,
+                    engines: opened.engines,
                     home_start: opened.superblock.home_start,
                 };
                 let superblock = Arc::new(Mutex::new(opened.superblock));
@@ -441,7 +441,7 @@ impl Volume {
     /// rewrites the statistics.
     pub(crate) fn look(&mut self, memory: Option<&dyn Memory>) {
         let snapshots = self.app.handle.snapshots();
-        let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
+        let waits = snapshots.iter().any(|s| s.alone == Some(FallbackState::Waiting));
         // Before anything is said, for which somebody may have to be waited.
         if !waits {
             self.fail_together(&snapshots);
@@ -459,7 +459,7 @@ impl Volume {
         }
         if let Some(why) = snapshots
             .iter()
-            .filter(|s| s.alone == Some(Alone::Failed) || self.left.held.is_none())
+            .filter(|s| s.alone == Some(FallbackState::Failed) || self.left.held.is_none())
             .find_map(|s| s.poisoned.as_ref())
             .filter(|_| (self.alone || self.left.held.is_none()) && !self.poisoned)
         {
@@ -499,7 +499,7 @@ impl Volume {
         let app = &self.app;
         // Whoever opens or stops a device waits for what its volume answers.
         self.kernel.renew(&app.handle, || {
-            let waits = |s: &Snapshot| s.poisoned.is_some() || s.alone == Some(Alone::Waiting);
+            let waits = |s: &Snapshot| s.poisoned.is_some() || s.alone == Some(FallbackState::Waiting);
             app.lease().is_none_or(|now| now == Hold::Valid) && !app.handle.snapshots().iter().any(waits)
         })
     }

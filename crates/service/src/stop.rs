@@ -9,7 +9,7 @@ use crate::signals::StopSignals;
 use crate::stats;
 use crate::ublk::Devices;
 use anyhow::{Context, Result, anyhow, bail};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::Control;
 use loligo_cache::open;
 use loligo_cache::units::BLOCK;
@@ -142,7 +142,7 @@ fn drain(app: &App, patience: &mut Patience<'_>) -> Result<(), String> {
     let handle = &app.handle;
     handle.wait_while(handle.send_all(|| Command::Drain), LOOK, || {
         patience.try_on();
-        if handle.snapshots().iter().any(|s| s.alone == Some(Alone::Waiting)) {
+        if handle.snapshots().iter().any(|s| s.alone == Some(FallbackState::Waiting)) {
             // A thread that has ended is found out elsewhere.
             let _ = handle.control(&Control::GiveUp("the volume is being stopped".to_owned()));
         }

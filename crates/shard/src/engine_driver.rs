@@ -10,8 +10,8 @@ use crate::message::{Command, Message, Response, Snapshot, ThreadMailbox};
 use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint, Joint};
-use loligo_cache::desk::{Desk, Letter};
-use loligo_cache::{Core, Router, TAG_BITS, share};
+use loligo_cache::relay::{Relay, ShardMessage};
+use loligo_cache::{Engine, Router, TAG_BITS, share};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,17 +52,17 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct EngineDriver {
     me: u16,
-    cores: Vec<Core>,
+    engines: Vec<Engine>,
     /// The shard of the first.
     first: u16,
-    desk: Desk,
+    relay: Relay,
     /// One for each engine.
     caches: Vec<DeviceQueue>,
     disk: DeviceQueue,
     /// First byte of the core that is exported.
     home_start: u64,
     boxes: Arc<[ThreadMailbox]>,
-    /// Letters of this turn, by receiver.
+    /// Messages of this turn, by receiver.
     outgoing: Vec<Vec<Message>>,
     /// With the engine that each is for.
     events: VecDeque<(usize, Event)>,
@@ -79,7 +79,7 @@ pub(crate) struct EngineDriver {
 pub(crate) struct Parts {
     pub(crate) me: u16,
     /// At least one, at most [`MOST`]: that of the thread's number, or all.
-    pub(crate) cores: Vec<Core>,
+    pub(crate) engines: Vec<Engine>,
     pub(crate) router: Router,
     /// One for each of them.
     pub(crate) caches: Vec<DeviceQueue>,
@@ -92,10 +92,10 @@ impl EngineDriver {
     pub(crate) fn new(p: Parts) -> EngineDriver {
         EngineDriver {
             me: p.me,
-            seq_promotion: p.cores[0].params().seq_promotion,
-            first: if p.cores.len() > 1 { 0 } else { p.me },
-            cores: p.cores,
-            desk: Desk::new(p.me, p.router),
+            seq_promotion: p.engines[0].params().seq_promotion,
+            first: if p.engines.len() > 1 { 0 } else { p.me },
+            engines: p.engines,
+            relay: Relay::new(p.me, p.router),
             caches: p.caches,
             disk: p.disk,
             home_start: p.home_start,
@@ -111,11 +111,11 @@ impl EngineDriver {
 
     /// A client's request: its parts go to the shards that own their windows.
     pub(crate) fn request(&mut self, req: Request, to: &mut impl Answers) {
-        let own = self.first..self.first + self.cores.len() as u16;
+        let own = self.first..self.first + self.engines.len() as u16;
         let (events, status, outgoing) = (&mut self.events, &mut self.status, &mut self.outgoing);
-        let refused = self.desk.request(req, |shard, part, hint| match own.contains(&shard) {
+        let refused = self.relay.request(req, |shard, part, hint| match own.contains(&shard) {
             true => submit(events, status, usize::from(shard - own.start), part, hint),
-            false => outgoing[usize::from(shard)].push(Message::Letter(Letter::Part(part, hint))),
+            false => outgoing[usize::from(shard)].push(Message::Shard(ShardMessage::Part(part, hint))),
         });
         if let Some(refused) = refused {
             to.answer(refused);
@@ -123,28 +123,28 @@ impl EngineDriver {
     }
 
     /// What another thread wrote, or this one to itself.
-    pub(crate) fn letter(&mut self, letter: Letter, to: &mut impl Answers) {
-        match letter {
+    pub(crate) fn shard_message(&mut self, message: ShardMessage, to: &mut impl Answers) {
+        match message {
             // Where there are other threads, each has one shard.
-            Letter::Part(req, hint) => submit(&mut self.events, &mut self.status, 0, req, hint),
-            Letter::Answered(reply) => {
-                if let Some(whole) = self.desk.answered(reply) {
+            ShardMessage::Part(req, hint) => submit(&mut self.events, &mut self.status, 0, req, hint),
+            ShardMessage::Answered(reply) => {
+                if let Some(whole) = self.relay.answered(reply) {
                     to.answer(whole);
                 }
             }
-            Letter::Missed(id) => self.desk.missed(id),
+            ShardMessage::Missed(id) => self.relay.missed(id),
         }
     }
 
     /// Thread `shard` has ended: what waits for its answer, or will ask it, fails.
     pub(crate) fn lose(&mut self, shard: u16, to: &mut impl Answers) {
-        self.desk.lose(shard).into_iter().for_each(|reply| to.answer(reply));
+        self.relay.lose(shard).into_iter().for_each(|reply| to.answer(reply));
     }
 
-    fn send(&mut self, (origin, letter): (u16, Letter), to: &mut impl Answers) {
+    fn send(&mut self, (origin, message): (u16, ShardMessage), to: &mut impl Answers) {
         match origin == self.me {
-            true => self.letter(letter, to),
-            false => self.outgoing[usize::from(origin)].push(Message::Letter(letter)),
+            true => self.shard_message(message, to),
+            false => self.outgoing[usize::from(origin)].push(Message::Shard(message)),
         }
     }
 
@@ -155,10 +155,10 @@ impl EngineDriver {
         self.disk.poll(ring, now, &mut done);
         self.events.extend(done.drain(..).map(event));
         self.done = done;
-        if self.cores.len() > 1 {
-            share(&mut self.cores.iter_mut().collect::<Vec<_>>());
+        if self.engines.len() > 1 {
+            share(&mut self.engines.iter_mut().collect::<Vec<_>>());
         }
-        for (engine, core) in self.cores.iter().enumerate() {
+        for (engine, core) in self.engines.iter().enumerate() {
             let offsets = self.events.iter().filter_map(|e| match e {
                 (of, Event::Submit(request, _)) if *of == engine && request.len > 0 => Some(request.offset),
                 _ => None,
@@ -168,20 +168,20 @@ impl EngineDriver {
         loop {
             while let Some((engine, event)) = self.events.pop_front() {
                 let cause = if matches!(event, Event::Submit(..)) { Cause::Client } else { Cause::Engine };
-                self.cores[engine].step(now, event, &mut self.effects);
+                self.engines[engine].step(now, event, &mut self.effects);
                 self.carry_out(engine, cause, ring, now, to);
             }
-            for engine in 0..self.cores.len() {
-                self.cores[engine].settle(now, &mut self.effects);
+            for engine in 0..self.engines.len() {
+                self.engines[engine].settle(now, &mut self.effects);
                 self.carry_out(engine, Cause::Engine, ring, now, to);
             }
             if self.events.is_empty() {
                 break;
             }
         }
-        for (to, letters) in self.outgoing.iter_mut().enumerate() {
-            if !letters.is_empty() {
-                self.boxes[to].put(letters.drain(..));
+        for (to, messages) in self.outgoing.iter_mut().enumerate() {
+            if !messages.is_empty() {
+                self.boxes[to].put(messages.drain(..));
             }
         }
     }
@@ -200,7 +200,7 @@ impl EngineDriver {
                     }
                 }
                 Effect::Answer(reply) => self.answer(reply, to),
-                Effect::Missed(id) => self.send(Desk::miss(id), to),
+                Effect::Missed(id) => self.send(Relay::miss(id), to),
                 Effect::Controlled(id, result) => self.controlled(id as usize, result),
             }
         }
@@ -226,7 +226,7 @@ impl EngineDriver {
             let (_, offset) = self.status.swap_remove(at);
             *runs = status::refine(&self.disk, self.home_start + offset, std::mem::take(runs));
         }
-        self.send(Desk::reply(reply), to);
+        self.send(Relay::reply(reply), to);
     }
 
     pub(crate) fn ask(&mut self, ask: Command, said: Sender<Response>, connections: usize) {
@@ -236,11 +236,11 @@ impl EngineDriver {
                     && p.seq_promotion != self.seq_promotion
                 {
                     self.seq_promotion = p.seq_promotion;
-                    self.desk.router_mut().set_promotion(p.seq_promotion);
+                    self.relay.router_mut().set_promotion(p.seq_promotion);
                 }
-                let joint = Joint::new(&control, self.cores.len());
+                let joint = Joint::new(&control, self.engines.len());
                 let id = self.asked.insert(Asked { said, joint }) as u64;
-                let engines = 0..self.cores.len();
+                let engines = 0..self.engines.len();
                 self.events.extend(engines.map(|n| (n, Event::Control(id, control.clone()))));
             }
             Command::Snapshot => {
@@ -254,7 +254,7 @@ impl EngineDriver {
                 let result = self.reach(bytes);
                 if result.is_ok() {
                     // What was let in before keeps the old end.
-                    self.desk.router_mut().resize(bytes);
+                    self.relay.router_mut().resize(bytes);
                 }
                 let _ = said.send(Response::Done(result));
             }
@@ -272,10 +272,10 @@ impl EngineDriver {
 
     /// The numbers of each shard; what the thread has for all of them stands in the first.
     fn snapshots(&self, connections: usize) -> Vec<Snapshot> {
-        let of = |(n, core): (usize, &Core)| {
+        let of = |(n, core): (usize, &Engine)| {
             let mut stats = core.stats();
             if n == 0 {
-                self.desk.router().add_to(&mut stats);
+                self.relay.router().add_to(&mut stats);
             }
             Snapshot {
                 stats,
@@ -293,16 +293,16 @@ impl EngineDriver {
                 ram: core.ram(),
             }
         };
-        self.cores.iter().enumerate().map(of).collect()
+        self.engines.iter().enumerate().map(of).collect()
     }
 
     /// All engines reach as far, or none further than before: what refuses one refuses the first.
     fn reach(&mut self, bytes: u64) -> Result<(), String> {
-        self.cores.iter_mut().try_for_each(|core| core.reach(bytes)).map_err(|e| e.to_string())
+        self.engines.iter_mut().try_for_each(|core| core.reach(bytes)).map_err(|e| e.to_string())
     }
 
     pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
-        let engines = self.cores.iter().map(|core| core.next_deadline(now));
+        let engines = self.engines.iter().map(|core| core.next_deadline(now));
         let caches = self.caches.iter().map(DeviceQueue::next_deadline);
         engines.chain(caches).chain([self.disk.next_deadline()]).flatten().min()
     }
@@ -314,7 +314,7 @@ impl EngineDriver {
 
     /// Requests of this thread's clients that are not answered.
     pub(crate) fn in_flight(&self) -> usize {
-        self.desk.router().in_flight()
+        self.relay.router().in_flight()
     }
 
     /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
@@ -323,8 +323,8 @@ impl EngineDriver {
         self.events.is_empty() && self.done.is_empty() && devices
     }
 
-    pub(crate) fn engines(&self) -> &[Core] {
-        &self.cores
+    pub(crate) fn engines(&self) -> &[Engine] {
+        &self.engines
     }
 }
 

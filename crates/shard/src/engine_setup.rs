@@ -3,11 +3,11 @@
 use crate::device_queue::DeviceQueue;
 use crate::engine_driver::{EngineDriver, MOST, Parts};
 use crate::message::ThreadMailbox;
-use crate::reactor::Engine;
+use crate::reactor::Driver;
 use crate::start::{Backend, CORE_ID, CoreSource, cache_id};
 use crate::uncached::Uncached;
 use loligo_block::{AnyDevice, DeviceSpec, IoError, IoKind};
-use loligo_cache::{Core, Router};
+use loligo_cache::{Engine, Router};
 use std::sync::Arc;
 
 /// One thread's engine.
@@ -18,7 +18,7 @@ pub struct EngineSetup {
     block: u32,
     core: AnyDevice,
     /// Its shards, each with the cache, and the first byte of the core that is exported.
-    cache: Option<(Vec<(Core, AnyDevice)>, u64)>,
+    cache: Option<(Vec<(Engine, AnyDevice)>, u64)>,
 }
 
 /// The engines of `threads` threads over `core`, for a volume of `size` bytes in blocks of `block`. Each thread has one shard of
@@ -47,19 +47,22 @@ pub(crate) fn all(
     };
     let caches: Vec<Option<_>> = match backend {
         Backend::Uncached => (0..threads).map(|_| None).collect(),
-        Backend::Cached { cache, cores, home_start } => {
-            let shards: Vec<Vec<Core>> =
-                if threads == 1 { vec![cores] } else { cores.into_iter().map(|core| vec![core]).collect() };
+        Backend::Cached { cache, engines, home_start } => {
+            let shards: Vec<Vec<Engine>> = if threads == 1 {
+                vec![engines]
+            } else {
+                engines.into_iter().map(|core| vec![core]).collect()
+            };
             if shards.len() != threads || shards.iter().any(Vec::is_empty) {
                 return invalid("the cache has another number of shards than the volume has threads");
             }
-            if shards.iter().any(|cores| cores.len() > MOST) {
+            if shards.iter().any(|engines| engines.len() > MOST) {
                 return invalid("one thread has 32 shards at most");
             }
             let shard = |(n, core)| Ok((core, cache.on_ring(cache_id(n))?));
-            let part = |cores: Vec<Core>| {
-                let cores = cores.into_iter().enumerate().map(shard).collect::<Result<_, IoError>>()?;
-                Ok(Some((cores, home_start)))
+            let part = |engines: Vec<Engine>| {
+                let engines = engines.into_iter().enumerate().map(shard).collect::<Result<_, IoError>>()?;
+                Ok(Some((engines, home_start)))
             };
             shards.into_iter().map(part).collect::<Result<_, IoError>>()?
         }
@@ -76,17 +79,17 @@ pub(crate) fn all(
 
 impl EngineSetup {
     /// The engine.
-    pub(crate) fn make(self, boxes: &Arc<[ThreadMailbox]>) -> Engine {
+    pub(crate) fn make(self, boxes: &Arc<[ThreadMailbox]>) -> Driver {
         let disk = DeviceQueue::new(self.core);
         match self.cache {
-            None => Engine::Uncached(Box::new(Uncached::new(disk, self.size))),
+            None => Driver::Uncached(Box::new(Uncached::new(disk, self.size))),
             Some((shards, home_start)) => {
-                let (cores, caches): (Vec<Core>, Vec<AnyDevice>) = shards.into_iter().unzip();
-                let promotion = cores[0].params().seq_promotion;
-                Engine::Cached(Box::new(EngineDriver::new(Parts {
+                let (engines, caches): (Vec<Engine>, Vec<AnyDevice>) = shards.into_iter().unzip();
+                let promotion = engines[0].params().seq_promotion;
+                Driver::Cached(Box::new(EngineDriver::new(Parts {
                     me: self.me,
-                    router: Router::new(self.size, self.block, cores[0].striping(), promotion),
-                    cores,
+                    router: Router::new(self.size, self.block, engines[0].striping(), promotion),
+                    engines,
                     caches: caches.into_iter().map(DeviceQueue::new).collect(),
                     disk,
                     home_start,

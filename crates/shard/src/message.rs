@@ -4,11 +4,11 @@ use crate::clients::{AnswerTo, Local};
 use crate::engine_setup::EngineSetup;
 use loligo_block::{Mailbox, Request};
 use loligo_cache::api::Control;
-use loligo_cache::desk::Letter;
 use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
+use loligo_cache::relay::ShardMessage;
 use loligo_cache::stats::Stats;
-use loligo_cache::{Alone, Refused};
+use loligo_cache::{FallbackState, Refused};
 use loligo_export::fuse::Session;
 use loligo_export::ublk::Queue;
 use rustix::fd::OwnedFd;
@@ -72,7 +72,7 @@ pub struct Snapshot {
     /// What its core refuses, where it is only some sectors.
     pub core_refuses: Option<Refused>,
     /// How it serves without its cache; nothing while it has one.
-    pub alone: Option<Alone>,
+    pub alone: Option<FallbackState>,
     /// Why the core alone could not go on from here; nothing: it has everything.
     pub needs_cache: Option<String>,
     /// Blocks that a flush under way still has before it.
@@ -89,7 +89,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A part of a request, or what became of one.
-    Letter(Letter),
+    Shard(ShardMessage),
     /// This thread has ended and says nothing more.
     Ended(u16),
     /// A client that the listening thread accepted, and whether it may only read.

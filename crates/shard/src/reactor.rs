@@ -25,7 +25,7 @@ const HELD: Duration = Duration::from_millis(20);
 
 /// What answers requests.
 #[derive(Debug)]
-pub(crate) enum Engine {
+pub(crate) enum Driver {
     Cached(Box<EngineDriver>),
     Uncached(Box<Uncached>),
 }
@@ -36,7 +36,7 @@ pub(crate) struct Reactor {
     pub(crate) me: usize,
     pub(crate) ring: Ring,
     pub(crate) clients: Clients,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Driver,
     pub(crate) boxes: Arc<[ThreadMailbox]>,
     pub(crate) listeners: Vec<Listener>,
     origin: Instant,
@@ -57,7 +57,7 @@ impl Reactor {
         me: usize,
         ring: Ring,
         clients: Clients,
-        engine: Engine,
+        engine: Driver,
         boxes: Arc<[ThreadMailbox]>,
         listeners: Vec<Listener>,
     ) -> Reactor {
@@ -127,13 +127,13 @@ impl Reactor {
                     _ if self.gate.is_failed() => {
                         self.clients.answer(Reply { id: req.id, result: Err(ReqError::Io) })
                     }
-                    Engine::Cached(e) => e.request(req, &mut self.clients),
-                    Engine::Uncached(e) => e.request(&mut self.ring, now, req, &mut self.clients),
+                    Driver::Cached(e) => e.request(req, &mut self.clients),
+                    Driver::Uncached(e) => e.request(&mut self.ring, now, req, &mut self.clients),
                 }
             }
             match &mut self.engine {
-                Engine::Cached(e) => e.run(&mut self.ring, now, &mut self.clients),
-                Engine::Uncached(e) => e.run(&mut self.ring, now, &mut self.clients),
+                Driver::Cached(e) => e.run(&mut self.ring, now, &mut self.clients),
+                Driver::Uncached(e) => e.run(&mut self.ring, now, &mut self.clients),
             }
             self.clients.server.flush(clock, &mut self.requests);
             self.clients.follow_up(&mut self.requests);
@@ -156,9 +156,9 @@ impl Reactor {
     fn timeout(&self, clock: Instant) -> Option<u64> {
         let now = self.nanos(clock);
         let engine = match &self.engine {
-            Engine::Cached(e) if e.has_work() => return Some(0),
-            Engine::Cached(e) => e.next_deadline(now),
-            Engine::Uncached(e) => e.core.next_deadline(),
+            Driver::Cached(e) if e.has_work() => return Some(0),
+            Driver::Cached(e) => e.next_deadline(now),
+            Driver::Uncached(e) => e.core.next_deadline(),
         };
         let held = self.clients.holds().then(|| clock + HELD);
         let server = [self.clients.server.next_deadline(clock), self.accept_again, held];
@@ -178,8 +178,8 @@ impl Reactor {
             Ready::Mail => {
                 let mut mail = std::mem::take(&mut self.mail);
                 self.boxes[self.me].take(&mut mail);
-                for letter in mail.drain(..) {
-                    self.open(clock, letter);
+                for message in mail.drain(..) {
+                    self.open(clock, message);
                 }
                 self.mail = mail;
                 Sockets::arm_eventfd(&mut self.ring, self.boxes[self.me].eventfd());
@@ -187,19 +187,19 @@ impl Reactor {
         }
     }
 
-    fn open(&mut self, clock: Instant, letter: Message) {
-        match (letter, &mut self.engine) {
-            (Message::Letter(letter), Engine::Cached(e)) => e.letter(letter, &mut self.clients),
-            (Message::Letter(_), Engine::Uncached(_)) => {
+    fn open(&mut self, clock: Instant, message: Message) {
+        match (message, &mut self.engine) {
+            (Message::Shard(message), Driver::Cached(e)) => e.shard_message(message, &mut self.clients),
+            (Message::Shard(_), Driver::Uncached(_)) => {
                 unreachable!("a bare engine asks no other thread, and comes when nothing is under way to any")
             }
-            (Message::Ended(thread), Engine::Cached(e)) => e.lose(thread, &mut self.clients),
+            (Message::Ended(thread), Driver::Cached(e)) => e.lose(thread, &mut self.clients),
             // It asks no other thread.
-            (Message::Ended(_), Engine::Uncached(_)) => {}
+            (Message::Ended(_), Driver::Uncached(_)) => {}
             (Message::Socket { socket, read_only }, _) => add(&mut self.clients, socket, read_only, clock),
             (Message::Local(req, asker), _) => self.requests.extend(self.clients.locals.accept(req, asker)),
             (Message::Queue(queue), _) => self.clients.add_queue(&mut self.ring, *queue),
-            (Message::Mount(desk), _) => self.clients.add_mount(*desk),
+            (Message::Mount(relay), _) => self.clients.add_mount(*relay),
             (Message::Command(Command::Pause, said), _) => self.gate.begin(said),
             (Message::Command(Command::Exchange(next), said), _) => self.gate.exchange(next, said),
             (Message::Command(Command::Resume, said), _) => {
@@ -232,8 +232,8 @@ impl Reactor {
                 }
                 let connections = self.clients.server.len();
                 match engine {
-                    Engine::Cached(e) => e.ask(ask, said, connections),
-                    Engine::Uncached(e) => e.ask(ask, said, connections),
+                    Driver::Cached(e) => e.ask(ask, said, connections),
+                    Driver::Uncached(e) => e.ask(ask, said, connections),
                 }
             }
         }
@@ -242,8 +242,8 @@ impl Reactor {
     /// Requests of this thread's clients that are not answered, but for those that a pause holds.
     fn in_flight(&self) -> usize {
         match &self.engine {
-            Engine::Cached(e) => e.in_flight(),
-            Engine::Uncached(e) => e.in_flight(),
+            Driver::Cached(e) => e.in_flight(),
+            Driver::Uncached(e) => e.in_flight(),
         }
     }
 
@@ -254,8 +254,8 @@ impl Reactor {
             let _ = said.send(Response::Done(Ok(())));
         }
         let quiet = || match &self.engine {
-            Engine::Cached(e) => e.is_quiet(),
-            Engine::Uncached(e) => e.is_quiet(),
+            Driver::Cached(e) => e.is_quiet(),
+            Driver::Uncached(e) => e.is_quiet(),
         };
         if let Some((setup, said)) = self.gate.next(quiet) {
             (0..MOST).for_each(|n| self.ring.readmit(cache_id(n)));
@@ -323,7 +323,7 @@ fn add(clients: &mut Clients, socket: OwnedFd, read_only: bool, clock: Instant) 
 }
 
 impl Drop for Reactor {
-    /// However it ends, also by a panic: nobody is to wait for it. The last letter comes after every answer it gave, and when its box
+    /// However it ends, also by a panic: nobody is to wait for it. The last message comes after every answer it gave, and when its box
     /// takes nothing any more: the others know what they have asked and not heard.
     fn drop(&mut self) {
         self.boxes[self.me].close();

@@ -7,7 +7,7 @@ use crate::message::ThreadMailbox;
 use crate::start::{CORE_ID, RING_ENTRIES, cache_id};
 use loligo_block::{CacheDevice, DeviceFile, DeviceSpec, IoError, Reply, Request, Ring};
 use loligo_cache::stats::Stats;
-use loligo_cache::{Core, Router};
+use loligo_cache::{Engine, Router};
 use std::time::Instant;
 
 /// A turn waits no longer than this, nanoseconds: its caller may have something to look at.
@@ -27,7 +27,7 @@ impl StandaloneShard {
     /// # Errors
     /// Where there is no ring to be had.
     pub fn new(
-        core: Core,
+        core: Engine,
         cache: CacheDevice,
         (spec, disk): (&DeviceSpec, DeviceFile),
         (home_start, size): (u64, u64),
@@ -37,7 +37,7 @@ impl StandaloneShard {
         let engine = EngineDriver::new(Parts {
             me: 0,
             router: Router::new(size, block, core.striping(), core.params().seq_promotion),
-            cores: vec![core],
+            engines: vec![core],
             caches: vec![DeviceQueue::new(cache.on_ring(cache_id(0))?)],
             disk: DeviceQueue::new(spec.device(disk, CORE_ID)),
             home_start,

@@ -3,10 +3,10 @@
 use crate::clients::Clients;
 use crate::engine_setup::{self, EngineSetup};
 use crate::message::{Command, Handle, ThreadMailbox};
-use crate::reactor::{Engine, Reactor};
+use crate::reactor::{Driver, Reactor};
 use loligo_block::lease::Lease;
 use loligo_block::{CacheDevice, CoreFile, DevId, Device, DeviceSpec, IoError, IoKind, Ring};
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::mode::Mode;
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ pub enum Backend {
         /// The open cache device.
         cache: CacheDevice,
         /// The shards, recovered.
-        cores: Vec<Core>,
+        engines: Vec<Engine>,
         /// First byte of the core that is exported.
         home_start: u64,
     },
@@ -189,7 +189,7 @@ struct Seat {
 pub fn start(plan: Plan) -> Result<Running, IoError> {
     let shards = match (&plan.backend, &plan.core) {
         (Backend::Uncached, _) | (_, CoreSource::Device(_)) => 1,
-        (Backend::Cached { cores, .. }, CoreSource::File(..)) => cores.len(),
+        (Backend::Cached { engines, .. }, CoreSource::File(..)) => engines.len(),
     };
     let setups =
         engine_setup::all(plan.core, plan.backend, shards, (plan.export.size, plan.export.min_block))?;
@@ -235,7 +235,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     Ok(running)
 }
 
-fn ended(core: &Core) -> Ended {
+fn ended(core: &Engine) -> Ended {
     Ended { last_seq: core.last_seq(), dirty_blocks: core.dirty_blocks(), mode: core.mode() }
 }
 
@@ -260,8 +260,8 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLoc
     let mut looper = Reactor::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
     let _ = started.send(());
     let result = looper.run().map(|()| match &looper.engine {
-        Engine::Uncached(_) => Vec::new(),
-        Engine::Cached(e) => e.engines().iter().map(ended).collect(),
+        Driver::Uncached(_) => Vec::new(),
+        Driver::Cached(e) => e.engines().iter().map(ended).collect(),
     });
     let stays = looper.ring.has_orphans();
     if stays {

@@ -4,7 +4,7 @@ use loligo_block::{
     Answer, Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqError, ReqKind, Request,
     SyncFile, SyncIo,
 };
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
@@ -24,7 +24,7 @@ fn file(path: &Path, size: u64) -> DeviceFile {
     DeviceFile::create(path, size, &FileOptions::default()).expect("a file")
 }
 
-fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
+fn engines(cache: &DeviceFile, core: &DeviceFile) -> Vec<Engine> {
     let (mut c, mut d) = (SyncFile::new(cache.clone()), SyncFile::new(core.clone()));
     let format = FormatOptions {
         uuid: [7; 16],
@@ -42,11 +42,11 @@ fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
     let options = OpenOptions { force: false, params: Params::default(), bug: None };
     let sb = Superblock::load(&mut c).expect("superblock");
     let devices = Devices { cache_volatile: true, core_volatile: true, ..Devices::PLAIN };
-    open::open(&mut c, &mut d, sb, &options).expect("open").into_cores(Mode::Wb, &options, &devices).1
+    open::open(&mut c, &mut d, sb, &options).expect("open").into_engines(Mode::Wb, &options, &devices).1
 }
 
 fn backend(cache: &DeviceFile, core: &DeviceFile) -> Backend {
-    Backend::Cached { cache: CacheDevice::from(cache.clone()), cores: cores(cache, core), home_start: 0 }
+    Backend::Cached { cache: CacheDevice::from(cache.clone()), engines: engines(cache, core), home_start: 0 }
 }
 
 fn running(core: CoreSource, backend: Backend) -> Running {

@@ -4,7 +4,7 @@ use loligo_block::{
     Answer, Buf, CacheDevice, Completion, Device, DeviceFile, Geometry, Op, OpKind,
     OpenOptions as FileOptions, RamDevice, ReqError, ReqKind, Request, Ring, Submit, SyncFile, SyncIo,
 };
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
@@ -131,14 +131,14 @@ impl Rig {
             lease: None,
             backend: Backend::Cached {
                 cache: CacheDevice::from(self.cache.clone()),
-                cores: self.recovered(),
+                engines: self.recovered(),
                 home_start: 0,
             },
         };
         self.running = Some(start(plan).expect("a thread"));
     }
 
-    fn recovered(&self) -> Vec<Core> {
+    fn recovered(&self) -> Vec<Engine> {
         let mut cache = SyncFile::new(self.cache.clone());
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let sb = Superblock::load(&mut cache).expect("superblock");
@@ -147,7 +147,7 @@ impl Rig {
         let mut ram = self.ram.lock().expect("memory");
         open::open(&mut cache, &mut *ram, sb, &options)
             .expect("open")
-            .into_cores(Mode::Wb, &options, &devices)
+            .into_engines(Mode::Wb, &options, &devices)
             .1
     }
 

@@ -99,7 +99,7 @@ impl Pool {
         &self.superblock
     }
 
-    /// Who has what.
+    /// IoTag has what.
     pub fn table(&self) -> &Table {
         &self.table
     }

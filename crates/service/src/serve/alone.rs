@@ -13,7 +13,7 @@ use crate::rbd;
 use crate::say::say;
 use anyhow::{Context, Result, anyhow, ensure};
 use loligo_block::SyncIo;
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::Control;
 use loligo_cache::layout::SUPERBLOCKS;
 use loligo_cache::open as engine;
@@ -33,7 +33,7 @@ impl Volume {
     /// Where one thread's cache has failed for good, or without it a flush of the core, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
     pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
         let has_failed = |s: &Snapshot| match self.alone {
-            true => s.alone == Some(Alone::Failed),
+            true => s.alone == Some(FallbackState::Failed),
             false => s.poisoned.is_some(),
         };
         let Some(why) = snapshots.iter().find(|s| has_failed(s)).and_then(|s| s.poisoned.clone()) else {
@@ -53,7 +53,7 @@ impl Volume {
     pub(super) fn forsake(&mut self, why: String, memory: Option<&dyn Memory>, answers: bool) -> Result<()> {
         let handle = self.app.handle.clone();
         let settled = handle
-            .control(&Control::Forsake(why.clone()))
+            .control(&Control::FallBack(why.clone()))
             .map_err(|e| anyhow!(e))
             .and_then(|()| self.note_void(memory, answers));
         if !answers {
@@ -65,7 +65,7 @@ impl Volume {
             Ok(noted) => {
                 self.alone = true;
                 // A thread that has ended is found out elsewhere.
-                let _ = handle.control(&Control::GoOn);
+                let _ = handle.control(&Control::Confirm);
                 let wiped = noted.contains(&WIPED);
                 if let Some(held) = self.left.held.as_ref().filter(|_| answers && !wiped) {
                     // Nobody waits for it now: what is wiped is believed by nobody, wherever it turns up.

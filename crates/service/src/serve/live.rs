@@ -49,7 +49,7 @@ use crate::patience;
 use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::Control;
 use loligo_cache::exchange::{Change, Deed, Verdict};
 use loligo_cache::mode::Mode;
@@ -173,7 +173,8 @@ impl Volume {
     /// Another engine would not know of a flush of the core that failed.
     fn ensure_acknowledging(&self) -> anyhow::Result<()> {
         let snapshots = self.app.handle.snapshots();
-        let failed = snapshots.iter().find(|s| s.alone != Some(Alone::Serving) && s.poisoned.is_some());
+        let failed =
+            snapshots.iter().find(|s| s.alone != Some(FallbackState::Serving) && s.poisoned.is_some());
         match failed.and_then(|s| s.poisoned.as_ref()) {
             Some(why) => Err(anyhow!(
                 "volume {}: it acknowledges nothing any more: {why}. Stop it and start it again first",
@@ -481,9 +482,9 @@ impl Volume {
             true => Trouble::Stop,
             false => Trouble::Kept(why),
         });
-        let cache::OpenCache { file, share, superblock, cores, made, .. } = opened?;
+        let cache::OpenCache { file, share, superblock, engines, made, .. } = opened?;
         let home_start = superblock.home_start;
-        let backend = Backend::Cached { cache: file.clone(), cores, home_start };
+        let backend = Backend::Cached { cache: file.clone(), engines, home_start };
         let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
         let mode = o.mode;
         // Whatever else the definition says by now counts with the next start.

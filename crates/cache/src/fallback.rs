@@ -1,25 +1,25 @@
 //! A cache that is gone while the core has everything: the shard goes on with the core alone.
 //!
 //! What the cache still holds must never be believed again, so changes wait until that is noted somewhere durable:
-//! [`Control::Forsake`](crate::api::Control::Forsake) (or the failure itself) holds them,
-//! [`Control::GoOn`](crate::api::Control::GoOn) lets them go, [`Control::GiveUp`](crate::api::Control::GiveUp) fails them.
+//! [`Control::FallBack`](crate::api::Control::FallBack) (or the failure itself) holds them,
+//! [`Control::Confirm`](crate::api::Control::Confirm) lets them go, [`Control::GiveUp`](crate::api::Control::GiveUp) fails them.
 //! Reads do not wait: the core has what was acknowledged, and the open intents say to a recovery which clean blocks it may lack. Nor
 //! do flushes, unless records went with the cache: a recovery that does not know what has become clean since would hold an older
 //! version, dirty, for the newest.
 
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task, answer};
-use crate::mutation::{Mutation, Stage};
+use crate::engine::{Engine, Task, answer};
+use crate::io_tag::IoTag;
 use crate::stats::Bypass;
-use crate::tag::Who;
 use crate::units::BLOCK;
+use crate::write::{Stage, WriteTask};
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
 use std::collections::VecDeque;
 
 /// How a shard whose cache is forsaken serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alone {
+pub enum FallbackState {
     /// Changes wait until it is noted that the cache is void.
     Waiting,
     /// The core alone serves.
@@ -32,8 +32,8 @@ pub enum Alone {
 
 /// A shard without its cache.
 #[derive(Debug)]
-pub(crate) struct Forsaken {
-    state: Alone,
+pub(crate) struct Fallback {
+    state: FallbackState,
     /// Changes of before at the core: nothing may overtake them.
     leaving: u32,
     /// Changes under way at the core since.
@@ -41,7 +41,7 @@ pub(crate) struct Forsaken {
     waiting: VecDeque<Request>,
     /// Records may be gone with the cache, and it is not noted yet that it is void: nobody may hear that anything is durable.
     unsure: bool,
-    /// Who waits for a flush of the core that has not begun, and since when.
+    /// IoTag waits for a flush of the core that has not begun, and since when.
     flushes: Vec<(For, Nanos)>,
     /// A flush of the core is under way: those who come meanwhile share the next one. Of two at once, one could succeed over what
     /// the other has lost.
@@ -52,7 +52,7 @@ pub(crate) struct Forsaken {
     flushed: bool,
 }
 
-/// Who waits for an operation of the core alone.
+/// IoTag waits for an operation of the core alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     Client(ReqId),
@@ -93,15 +93,15 @@ impl Direct {
     }
 }
 
-impl Core {
+impl Engine {
     /// How it serves without its cache; nothing while it has one.
-    pub fn alone(&self) -> Option<Alone> {
-        self.forsaken.as_ref().map(|f| f.state)
+    pub fn alone(&self) -> Option<FallbackState> {
+        self.fallback.as_ref().map(|f| f.state)
     }
 
     /// Requests that wait here.
     pub(crate) fn held_back(&self) -> usize {
-        self.forsaken.as_ref().map_or(0, |f| f.waiting.len() + f.flushes.len())
+        self.fallback.as_ref().map_or(0, |f| f.waiting.len() + f.flushes.len())
     }
 
     /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
@@ -116,7 +116,7 @@ impl Core {
         if self.stopping.is_some() {
             return Some("the cache is being stopped".to_owned());
         }
-        self.lost.clone()
+        self.fenced.clone()
     }
 
     /// Whether the core alone can go on from here.
@@ -125,13 +125,13 @@ impl Core {
     }
 
     /// The cache is not to be used any more.
-    pub(crate) fn forsake(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
-        let refusal = match (&self.forsaken, &self.poisoned) {
-            (Some(f), _) if matches!(f.state, Alone::Waiting | Alone::Serving) => None,
+    pub(crate) fn fall_back(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+        let refusal = match (&self.fallback, &self.poisoned) {
+            (Some(f), _) if matches!(f.state, FallbackState::Waiting | FallbackState::Serving) => None,
             (_, Some(why)) => Some(why.clone()),
             (_, None) => self.needs_cache(),
         };
-        if self.forsaken.is_none() && refusal.is_none() {
+        if self.fallback.is_none() && refusal.is_none() {
             self.poisoned = Some(why);
             self.stats.poisoned = true;
             self.leave_cache(now, fx);
@@ -152,8 +152,8 @@ impl Core {
         self.core_flush.give_up();
         self.destage.let_clients_go();
         self.drop_core_writes(now, fx);
-        let mut f = Forsaken {
-            state: Alone::Waiting,
+        let mut f = Fallback {
+            state: FallbackState::Waiting,
             leaving: 0,
             changing: 0,
             waiting: VecDeque::new(),
@@ -163,7 +163,7 @@ impl Core {
             frozen,
             flushed: false,
         };
-        let mut over: Vec<Box<Mutation>> = Vec::new();
+        let mut over: Vec<Box<WriteTask>> = Vec::new();
         let mut flushes = Vec::new();
         let keys: Vec<usize> = self.tasks.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -173,12 +173,12 @@ impl Core {
                     flushes.extend(t.id.map(|id| (id, t.since)));
                     self.tasks.remove(key);
                 }
-                Task::Mutation(m) if m.stage == Stage::Core => f.leaving += 1,
-                Task::Mutation(m) if m.stage == Stage::Merging && m.pending > 0 => {
+                Task::Write(m) if m.stage == Stage::Core => f.leaving += 1,
+                Task::Write(m) if m.stage == Stage::Merging && m.pending > 0 => {
                     f.waiting.extend(m.again(self.cfg.bug));
                 }
-                Task::Mutation(_) => {
-                    if let Task::Mutation(m) = self.tasks.remove(key) {
+                Task::Write(_) => {
+                    if let Task::Write(m) = self.tasks.remove(key) {
                         over.push(m);
                     }
                 }
@@ -196,7 +196,7 @@ impl Core {
                 f.waiting.extend(m.again(self.cfg.bug));
             }
         }
-        self.forsaken = Some(Box::new(f));
+        self.fallback = Some(Box::new(f));
         for m in told {
             self.over_already(now, *m, fx);
         }
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// A change of before has reached the core, or failed there.
-    fn over_already(&mut self, now: Nanos, mut m: Mutation, fx: &mut Vec<Effect>) {
+    fn over_already(&mut self, now: Nanos, mut m: WriteTask, fx: &mut Vec<Effect>) {
         let Some(id) = m.take_id() else { return };
         match m.error.or_else(|| self.has_failed_alone().then_some(ReqError::Io)) {
             None if m.is_fua() => self.flush_core(For::Client(id), m.since(), fx),
@@ -227,7 +227,7 @@ impl Core {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         if m.stage == Stage::Merging {
             let ticket = m.staged().merges[sub as usize].ticket;
             m.pending -= 1;
@@ -238,8 +238,8 @@ impl Core {
         }
         m.error = result.err().map(|e| ReqError::from(&e));
         self.core_busy -= 1;
-        let Task::Mutation(m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
-        if let Some(f) = &mut self.forsaken {
+        let Task::Write(m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
+        if let Some(f) = &mut self.fallback {
             f.leaving -= 1;
         }
         self.over_already(now, *m, fx);
@@ -248,9 +248,9 @@ impl Core {
 
     /// A request for the core alone.
     pub(crate) fn serve_alone(&mut self, now: Nanos, req: Request, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.forsaken else { return };
+        let Some(f) = &mut self.fallback else { return };
         match req.kind {
-            _ if f.state == Alone::Stopped => answer(fx, req.id, Err(ReqError::Shutdown)),
+            _ if f.state == FallbackState::Stopped => answer(fx, req.id, Err(ReqError::Shutdown)),
             ReqKind::Read => {
                 self.stats.read_misses += 1;
                 self.stats.read_bytes += req.len;
@@ -265,7 +265,7 @@ impl Core {
             }
             ReqKind::Flush => self.flush_core(For::Client(req.id), now, fx),
             ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => {
-                if f.state == Alone::Failed {
+                if f.state == FallbackState::Failed {
                     return answer(fx, req.id, Err(ReqError::Io));
                 }
                 f.waiting.push_back(req);
@@ -276,12 +276,12 @@ impl Core {
 
     /// Changes go to the core as soon as they may.
     pub(crate) fn let_in(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        while let Some(f) = &mut self.forsaken {
-            let noted = f.state == Alone::Serving
-                || (f.state == Alone::Waiting && planted(self.cfg.bug, Bug::ForsakenUnnoted));
+        while let Some(f) = &mut self.fallback {
+            let noted = f.state == FallbackState::Serving
+                || (f.state == FallbackState::Waiting && planted(self.cfg.bug, Bug::ForsakenUnnoted));
             // What a destage job still writes is older than what comes now.
             let busy = f.leaving > 0 || self.destage.writes_core();
-            if !noted || busy || f.frozen.is_some() || self.lost.is_some() {
+            if !noted || busy || f.frozen.is_some() || self.fenced.is_some() {
                 break;
             }
             let Some(req) = f.waiting.pop_front() else { break };
@@ -304,7 +304,7 @@ impl Core {
         self.stats.core_write_bytes += len;
         self.stats.bypassed(Bypass::Gone, len.div_ceil(BLOCK));
         let content = self.as_data_if_small(content, offset, len, is_discard);
-        if let Some(f) = &mut self.forsaken {
+        if let Some(f) = &mut self.fallback {
             f.changing += 1;
         }
         self.direct(now, For::Client(id), Doing::Change, fua, offset, content.for_core(len), fx);
@@ -328,17 +328,17 @@ impl Core {
     fn ask_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {
         let key = self.tasks.insert(Task::Direct(Box::new(direct)));
         self.core_busy += 1;
-        fx.push(Effect::Io(Dev::Core, Op { tag: Who::Task(key, 0).tag(), offset, kind }));
+        fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));
     }
 
     fn has_failed_alone(&self) -> bool {
-        self.alone() == Some(Alone::Failed)
+        self.alone() == Some(FallbackState::Failed)
     }
 
     /// What the core has taken is to be durable.
     fn flush_core(&mut self, whose: For, since: Nanos, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.forsaken else { return };
-        if f.state == Alone::Failed {
+        let Some(f) = &mut self.fallback else { return };
+        if f.state == FallbackState::Failed {
             return self.tell(whose, Err(ReqError::Io), fx);
         }
         f.flushes.push((whose, since));
@@ -347,12 +347,12 @@ impl Core {
 
     /// Starts a flush for those who wait for one, unless one is under way, be it of before.
     fn start_flush(&mut self, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.forsaken else { return };
+        let Some(f) = &mut self.fallback else { return };
         if f.unsure || f.flushing || self.core_flush.running || f.flushes.is_empty() {
             return;
         }
         let flushers = std::mem::take(&mut f.flushes);
-        if !self.cfg.core_volatile || self.lost.is_some() {
+        if !self.cfg.core_volatile || self.fenced.is_some() {
             for (whose, _) in flushers {
                 self.tell(whose, Ok(Answer::Done), fx);
             }
@@ -372,7 +372,7 @@ impl Core {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        if let Some(f) = &mut self.forsaken {
+        if let Some(f) = &mut self.fallback {
             f.flushing = false;
         }
         if let Err(e) = &result {
@@ -394,7 +394,7 @@ impl Core {
                 fx.push(Effect::Controlled(id, result));
             }
             For::Stop => {
-                if let Some(f) = self.forsaken.as_mut().filter(|_| result.is_ok()) {
+                if let Some(f) = self.fallback.as_mut().filter(|_| result.is_ok()) {
                     f.flushed = true;
                 } else if let Some(id) = self.stopping.take() {
                     fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
@@ -426,7 +426,7 @@ impl Core {
             }
         };
         let changed = d.doing == Doing::Change;
-        if let Some(f) = self.forsaken.as_mut().filter(|_| changed) {
+        if let Some(f) = self.fallback.as_mut().filter(|_| changed) {
             f.changing -= 1;
         }
         histogram.saturating_record(now.saturating_sub(d.since));
@@ -445,9 +445,12 @@ impl Core {
     /// It is noted that what the cache holds is void.
     pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
         let mut result = Err("the cache was not forsaken".to_owned());
-        if let Some(f) = self.forsaken.as_mut().filter(|f| matches!(f.state, Alone::Waiting | Alone::Serving))
+        if let Some(f) = self
+            .fallback
+            .as_mut()
+            .filter(|f| matches!(f.state, FallbackState::Waiting | FallbackState::Serving))
         {
-            (f.state, f.unsure, result) = (Alone::Serving, false, Ok(()));
+            (f.state, f.unsure, result) = (FallbackState::Serving, false, Ok(()));
         }
         fx.push(Effect::Controlled(id, result));
         self.start_flush(fx);
@@ -459,12 +462,13 @@ impl Core {
         if self.poisoned.is_none() {
             self.fail_all(why.clone(), fx);
         }
-        let served = |f: &&mut Box<Forsaken>| matches!(f.state, Alone::Waiting | Alone::Serving);
-        if let Some(f) = self.forsaken.as_mut().filter(served) {
-            f.state = Alone::Failed;
+        let served =
+            |f: &&mut Box<Fallback>| matches!(f.state, FallbackState::Waiting | FallbackState::Serving);
+        if let Some(f) = self.fallback.as_mut().filter(served) {
+            f.state = FallbackState::Failed;
             self.poisoned = Some(why);
         }
-        if self.alone() == Some(Alone::Failed) {
+        if self.alone() == Some(FallbackState::Failed) {
             self.fail_waiting(ReqError::Io, fx);
         }
         fx.push(Effect::Controlled(id, Ok(())));
@@ -472,8 +476,8 @@ impl Core {
 
     /// A flush of the core failed: what was acknowledged before may be lost.
     fn fail_alone(&mut self, e: &IoError, fx: &mut Vec<Effect>) {
-        if let Some(f) = &mut self.forsaken {
-            f.state = Alone::Failed;
+        if let Some(f) = &mut self.fallback {
+            f.state = FallbackState::Failed;
         }
         self.poisoned = Some(format!("flushing the core failed: {e}"));
         self.fail_waiting(ReqError::Io, fx);
@@ -492,7 +496,7 @@ impl Core {
 
     /// Answers those who wait with `error`.
     pub(crate) fn fail_waiting(&mut self, error: ReqError, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.forsaken else { return };
+        let Some(f) = &mut self.fallback else { return };
         let flushes = std::mem::take(&mut f.flushes);
         for req in std::mem::take(&mut f.waiting) {
             answer(fx, req.id, Err(error));
@@ -504,8 +508,12 @@ impl Core {
 
     /// The core is to keep this moment. Every change of before is at it soon, and those that come wait.
     pub(crate) fn freeze_alone(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.forsaken else { return };
-        if f.state != Alone::Serving || f.frozen.is_some() || self.lost.is_some() || self.stopping.is_some() {
+        let Some(f) = &mut self.fallback else { return };
+        if f.state != FallbackState::Serving
+            || f.frozen.is_some()
+            || self.fenced.is_some()
+            || self.stopping.is_some()
+        {
             let why = self.poisoned.clone().unwrap_or_default();
             return fx.push(Effect::Controlled(id, Err(why)));
         }
@@ -515,7 +523,7 @@ impl Core {
 
     fn say_frozen(&mut self, fx: &mut Vec<Effect>) {
         let busy = self.destage.writes_core();
-        let Some(f) = self.forsaken.as_mut().filter(|f| !busy && f.leaving + f.changing == 0) else { return };
+        let Some(f) = self.fallback.as_mut().filter(|f| !busy && f.leaving + f.changing == 0) else { return };
         if let Some(id) = f.frozen.as_mut().and_then(Option::take) {
             fx.push(Effect::Controlled(id, Ok(())));
         }
@@ -523,7 +531,7 @@ impl Core {
 
     /// The core may change again.
     pub(crate) fn thaw_alone(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
-        let frozen = self.forsaken.as_mut().and_then(|f| f.frozen.take());
+        let frozen = self.fallback.as_mut().and_then(|f| f.frozen.take());
         if let Some(id) = frozen.flatten() {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
@@ -533,7 +541,9 @@ impl Core {
     /// Everything is to be in the core, which is so but for its flush.
     pub(crate) fn flush_dirty_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
         match self.alone() {
-            Some(Alone::Serving) if self.lost.is_none() => self.flush_core(For::Control(id), now, fx),
+            Some(FallbackState::Serving) if self.fenced.is_none() => {
+                self.flush_core(For::Control(id), now, fx)
+            }
             _ => fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default()))),
         }
     }
@@ -541,11 +551,11 @@ impl Core {
     /// No request is taken any more.
     pub(crate) fn stop_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
         self.thaw_alone(now, "given up: the volume is being stopped", fx);
-        match &mut self.forsaken {
-            Some(f) if f.state == Alone::Serving => self.stopping = Some(id),
+        match &mut self.fallback {
+            Some(f) if f.state == FallbackState::Serving => self.stopping = Some(id),
             Some(f) => {
                 // The cache may be believed again, and was not brought to an end.
-                f.state = Alone::Failed;
+                f.state = FallbackState::Failed;
                 self.fail_waiting(ReqError::Shutdown, fx);
                 fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default())));
             }
@@ -556,16 +566,16 @@ impl Core {
     /// Once the last request is answered, the core is flushed, and that is it.
     pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let (Some(id), true) = (self.stopping, self.tasks.is_empty()) else { return };
-        let idle = |f: &&mut Box<Forsaken>| f.waiting.is_empty() && f.flushes.is_empty();
+        let idle = |f: &&mut Box<Fallback>| f.waiting.is_empty() && f.flushes.is_empty();
         let busy = self.core_flush.running || self.destage.writes_core();
-        let Some(f) = self.forsaken.as_mut().filter(idle).filter(|_| !busy) else {
+        let Some(f) = self.fallback.as_mut().filter(idle).filter(|_| !busy) else {
             return;
         };
         if !f.flushed {
             self.flush_core(For::Stop, now, fx);
         }
-        let Some(f) = self.forsaken.as_mut().filter(|f| f.flushed) else { return };
-        f.state = Alone::Stopped;
+        let Some(f) = self.fallback.as_mut().filter(|f| f.flushed) else { return };
+        f.state = FallbackState::Stopped;
         if self.stopping.take().is_some() {
             fx.push(Effect::Controlled(id, Ok(())));
         }

@@ -1,14 +1,14 @@
-//! Changes: writes, zeroes and discards. Each takes its lock, is given a [`Route`], and ends in [`Core::finish`].
+//! Changes: writes, zeroes and discards. Each takes its lock, is given a [`Route`], and ends in [`Engine::finish`].
 //!
-//! * *Back*: slots, data and records go out together (`back.rs`).
-//! * *Through* and the others: the core is written under an intent, then the cache follows (`through.rs`).
+//! * *Back*: slots, data and records go out together (`write_back.rs`).
+//! * *Through* and the others: the core is written under an intent, then the cache follows (`write_through.rs`).
 //!
 //! The payload stays with its change until the answer: whatever fails on the way, the request can be made again.
 
 use crate::api::{Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task, answer};
 use crate::durability::Waiter;
+use crate::engine::{Engine, Task, answer};
 use crate::index::Meta;
 use crate::mode::{Mode, WriteRoute};
 use crate::params::SeqCutoff;
@@ -103,7 +103,7 @@ pub(crate) enum Route {
 
 /// A change in progress.
 #[derive(Debug)]
-pub(crate) struct Mutation {
+pub(crate) struct WriteTask {
     /// Taken by the answer: from then on the client is told nothing more.
     id: Option<ReqId>,
     since: Nanos,
@@ -139,13 +139,13 @@ pub(crate) struct Mutation {
     pub(crate) paced: bool,
 }
 
-impl Mutation {
+impl WriteTask {
     /// Takes the request's id, once: a poisoned cache answers for everybody.
     pub(crate) fn take_id(&mut self) -> Option<ReqId> {
         self.id.take()
     }
 
-    /// The request once more, with its id taken as by [`Mutation::take_id`].
+    /// The request once more, with its id taken as by [`WriteTask::take_id`].
     pub(crate) fn again(&mut self, bug: Option<Bug>) -> Option<Request> {
         let id = self.take_id()?;
         let kind = match &self.content {
@@ -237,10 +237,10 @@ impl Mutation {
     }
 }
 
-impl Core {
-    pub(crate) fn mutation(&mut self, key: usize) -> &mut Mutation {
+impl Engine {
+    pub(crate) fn write_task(&mut self, key: usize) -> &mut WriteTask {
         match &mut self.tasks[key] {
-            Task::Mutation(m) => m,
+            Task::Write(m) => m,
             _ => unreachable!("task {key} is a change"),
         }
     }
@@ -267,7 +267,7 @@ impl Core {
         };
         let whole_blocks = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         let passable = whole_blocks && matches!(content, Content::Data(_));
-        let m = Mutation {
+        let m = WriteTask {
             id: Some(id),
             since: now,
             first: self.cfg.stripe.local(first_global),
@@ -293,7 +293,7 @@ impl Core {
             content: self.as_data_if_small(content, offset, len, is_discard),
         };
         let (first, last) = (m.first, m.last);
-        let key = self.tasks.insert(Task::Mutation(Box::new(m)));
+        let key = self.tasks.insert(Task::Write(Box::new(m)));
         if self.locks.acquire(first, last, key) {
             self.route(now, key, fx);
         }
@@ -341,7 +341,7 @@ impl Core {
     /// that destaging makes, by writing as much to the same core. It gives room instead where it covers dirty blocks;
     /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
     fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
-        let whole = self.mutation(key).whole;
+        let whole = self.write_task(key).whole;
         whole >= self.cfg.core_large.least
             && self.mode.write_route() == WriteRoute::Back
             && !self.destage.health.is_failing()
@@ -351,12 +351,12 @@ impl Core {
 
     /// The lock is held: where does it go?
     pub(crate) fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             // Those that waited for its blocks are met by the loop there.
             self.waiting.push_back(key);
             return self.admit_waiting(now, fx);
         }
-        let (first, last) = (self.mutation(key).first, self.mutation(key).last);
+        let (first, last) = (self.write_task(key).first, self.write_task(key).last);
         self.changed(first, last);
         let (mut dirty, mut cached, mut whole, mut replaces) = (false, true, true, true);
         for block in first..=last {
@@ -364,13 +364,13 @@ impl Core {
                 Some(meta) => {
                     dirty |= meta.dirty != 0;
                     replaces &= meta.dirty != 0;
-                    whole &= (meta.valid | self.mutation(key).mask(block)) == meta.valid;
+                    whole &= (meta.valid | self.write_task(key).mask(block)) == meta.valid;
                 }
                 None => (cached, whole, replaces) = (false, false, false),
             }
         }
         dirty |= self.destage.any_doubted(first, last);
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         // One that comes here again after a thaw, or because of a freeze, is known already.
         let new = m.stage == Stage::Locking;
         match (m.split, cached, m.id) {
@@ -387,10 +387,10 @@ impl Core {
         if frozen && self.stays_out(now, key, fx) {
             return;
         }
-        let sequential = self.mutation(key).sequential && !frozen;
+        let sequential = self.write_task(key).sequential && !frozen;
         let mode = self.mode.write_route();
         let past = sequential || mode == WriteRoute::Invalidate || (mode == WriteRoute::Around && !whole);
-        let route = if self.mutation(key).is_zero() {
+        let route = if self.write_task(key).is_zero() {
             self.stats.bypassed(Bypass::Zeroes, 1);
             Route::Zero
         } else if !frozen && self.goes_direct(now, key, replaces) {
@@ -409,9 +409,9 @@ impl Core {
             Route::Through
         };
         let back = matches!(route, Route::Back(_));
-        self.mutation(key).route = route;
+        self.write_task(key).route = route;
         if back {
-            self.mutation(key).stage = Stage::Admission;
+            self.write_task(key).stage = Stage::Admission;
             self.waiting.push_back(key);
             return self.admit_waiting(now, fx);
         }
@@ -419,7 +419,7 @@ impl Core {
     }
 
     /// One of a change's operations is over.
-    pub(crate) fn mutation_done(
+    pub(crate) fn write_done(
         &mut self,
         now: Nanos,
         key: usize,
@@ -428,7 +428,7 @@ impl Core {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        match self.mutation(key).stage {
+        match self.write_task(key).stage {
             Stage::Merging => self.merge_done(now, key, sub, buf, result, fx),
             Stage::Core => self.core_done(now, key, result, fx),
             s => unreachable!("an operation ended in stage {s:?}"),
@@ -437,7 +437,7 @@ impl Core {
 
     /// Everything recorded for `key` has taken effect.
     pub(crate) fn published(&mut self, now: Nanos, key: usize, seq: u64, fx: &mut Vec<Effect>) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         m.seq = seq;
         let (first, last, halfway) = (m.first, m.last, m.is_halfway());
         let back = matches!(m.route, Route::Back(_));
@@ -449,8 +449,8 @@ impl Core {
             self.wait_for_room(key);
             return self.admit_waiting(now, fx);
         }
-        if sync && self.lost.is_none() && self.any_dirty(first, last) {
-            self.mutation(key).stage = Stage::Destage;
+        if sync && self.fenced.is_none() && self.any_dirty(first, last) {
+            self.write_task(key).stage = Stage::Destage;
             self.destage_first(first, key);
         } else {
             self.finish(now, key, fx);
@@ -463,16 +463,16 @@ impl Core {
 
     /// A destage pass over the window of a change in stage `Destage` is over.
     pub(crate) fn pass_over(&mut self, now: Nanos, key: usize, failed: bool, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             return self.give_up(now, key, fx);
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let (first, last) = (m.first, m.last);
         // A bad block elsewhere in the window is none of its business.
         if !self.any_dirty(first, last) {
-            self.mutation(key).core_written = true;
+            self.write_task(key).core_written = true;
         } else if failed || self.destage.any_bad(first, last) {
-            self.mutation(key).error = Some(ReqError::Io);
+            self.write_task(key).error = Some(ReqError::Io);
         } else {
             return self.destage_first(first, key);
         }
@@ -481,7 +481,7 @@ impl Core {
 
     /// The change has taken effect (or failed): unlock, then answer, at once or when it is durable.
     pub(crate) fn finish(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let (first, last, claimed) = (m.first, m.last, std::mem::take(&mut m.claimed));
         if m.core_written {
             self.core_acked += 1;
@@ -490,16 +490,16 @@ impl Core {
             // Only now: until its records took effect a destage job could have put an older version over it.
             let window = first / WINDOW_BLOCKS as u32;
             self.destage.unclaim(window);
-            if self.mutation(key).is_direct() {
+            if self.write_task(key).is_direct() {
                 self.destage.direct_write(now, false);
             }
             self.window_free(now, window, fx);
         }
-        let goes_on = self.lost.is_none() && self.poisoned.is_none();
-        if goes_on && self.mutation(key).refused_directly() {
+        let goes_on = self.fenced.is_none() && self.poisoned.is_none();
+        if goes_on && self.write_task(key).refused_directly() {
             return self.stage_instead(now, key, fx);
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let (fua, failed, seq, offset) = (m.fua, m.error.is_some(), m.seq, m.offset);
         if std::mem::take(&mut m.in_doubt) {
             let region = self.intents.region_of(offset);
@@ -512,16 +512,16 @@ impl Core {
         let mut woken = Vec::new();
         self.locks.release(first, key, &mut woken);
         if !fua || failed {
-            self.answer_mutation(now, key, fx);
+            self.answer_write(now, key, fx);
         } else {
-            let m = self.mutation(key);
+            let m = self.write_task(key);
             m.stage = Stage::Durability;
             m.pending = 1;
             // Without a record of its own it still comes after all that was recorded before it.
             let need = if seq == 0 { self.journal.last_seq() } else { seq };
             self.wait_durable(need, Waiter::Task(key));
             if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
-                self.mutation(key).pending += 1;
+                self.write_task(key).pending += 1;
             }
         }
         for key in woken {
@@ -531,25 +531,25 @@ impl Core {
 
     /// The core refused what the cache may still take: it is a write like any other now, its blocks still locked.
     fn stage_instead(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         (m.route, m.whole, m.error, m.seq) = (Route::Open, 0, None, 0);
         self.route(now, key, fx);
     }
 
     /// Durability, or the flush of the core that a zeroing waits for, has come one step nearer.
-    pub(crate) fn mutation_durable(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.mutation(key).stage == Stage::CoreFlush {
+    pub(crate) fn write_durable(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        if self.write_task(key).stage == Stage::CoreFlush {
             return self.record_drops(now, key, fx);
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         m.pending -= 1;
         if m.pending == 0 {
-            self.answer_mutation(now, key, fx);
+            self.answer_write(now, key, fx);
         }
     }
 
-    fn answer_mutation(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let Task::Mutation(mut m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
+    fn answer_write(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        let Task::Write(mut m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
         self.stats.write_ns.saturating_record(now.saturating_sub(m.since));
         if let Some(id) = m.take_id() {
             answer(fx, id, m.error.map_or(Ok(Answer::Done), Err));

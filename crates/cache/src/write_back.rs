@@ -2,15 +2,15 @@
 
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task};
 use crate::destage::Fill;
+use crate::engine::{Engine, Task};
 use crate::index::Meta;
-use crate::mutation::{Content, Merge, Route, Stage};
+use crate::io_tag::IoTag;
 use crate::record::Record;
-use crate::room::Room;
+use crate::space::Space;
 use crate::stats::Bypass;
-use crate::tag::Who;
 use crate::units::{ALL, BLOCK};
+use crate::write::{Content, Merge, Route, Stage};
 use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
 
 /// How much of a change may start.
@@ -24,7 +24,7 @@ enum Admission {
     Full,
 }
 
-impl Core {
+impl Engine {
     /// Starts changes in the order they came, while there are slots, journal room and credit.
     pub(crate) fn admit_waiting(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         // A change that fails here wakes those that wait for its blocks, which come back here: they are met by the loop.
@@ -33,7 +33,7 @@ impl Core {
         }
         self.starved = false;
         while let Some(key) = self.waiting.front().copied() {
-            if self.lost.is_some() {
+            if self.fenced.is_some() {
                 self.waiting.pop_front();
                 self.give_up(now, key, fx);
                 continue;
@@ -60,35 +60,35 @@ impl Core {
     /// Has the core take a change for which nothing makes room, or say why not. A change fails that has dirty blocks beneath it,
     /// has come into the cache in part, was refused by the core just now, or meets a frozen core.
     fn pass_by(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let (first, last, asked) = (m.first, m.last, m.is_halfway() || m.in_doubt);
         if asked || self.is_frozen() || self.any_dirty(first, last) || self.destage.any_doubted(first, last) {
-            self.mutation(key).error = Some(ReqError::Io);
+            self.write_task(key).error = Some(ReqError::Io);
             return self.finish(now, key, fx);
         }
         self.stats.bypassed(Bypass::NoSlot, 1);
         if planted(self.cfg.bug, Bug::PassedByUnwritten) {
             return self.finish(now, key, fx);
         }
-        self.mutation(key).route = Route::Invalidate;
+        self.write_task(key).route = Route::Invalidate;
         self.through(now, key, fx);
     }
 
     /// The change waits (again) for room for its next blocks, before those that came after it.
     pub(crate) fn wait_for_room(&mut self, key: usize) {
-        let since = self.mutation(key).since();
-        let later = |k: &usize| matches!(&self.tasks[*k], Task::Mutation(m) if m.since() >= since);
+        let since = self.write_task(key).since();
+        let later = |k: &usize| matches!(&self.tasks[*k], Task::Write(m) if m.since() >= since);
         let at = self.waiting.iter().position(later).unwrap_or(self.waiting.len());
         self.waiting.insert(at, key);
-        self.mutation(key).stage = Stage::Admission;
+        self.write_task(key).stage = Stage::Admission;
     }
 
     /// How much of the change may start now; takes its credit from the pacer. One that is larger than the room there is
     /// takes that, and the rest of it goes on as room comes: what would have to come at once may never come.
     fn admissible(&mut self, now: Nanos, key: usize) -> Admission {
-        let Task::Mutation(m) = &self.tasks[key] else { unreachable!("only changes wait") };
+        let Task::Write(m) = &self.tasks[key] else { unreachable!("only changes wait") };
         let (next, last) = (m.next, m.last);
-        if !self.journal_has_room(Room::Client) {
+        if !self.journal_has_room(Space::Client) {
             return Admission::Later;
         }
         let adds = |m: Meta| m.dirty == 0 || self.freeze.as_ref().is_some_and(|f| f.is_pinned(&m));
@@ -121,7 +121,7 @@ impl Core {
         let (limit, low) = (self.dirty_limit(), self.params.destage_low);
         let fill = Fill { dirty, limit, wall, low, least: self.frozen_cost(dirty) };
         let credit = self.destage.credit(now, fresh, fill);
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         if !credit && !m.paced {
             m.paced = true;
             self.stats.paced += 1;
@@ -134,31 +134,31 @@ impl Core {
     }
 
     fn begin_back(&mut self, now: Nanos, key: usize, blocks: u32, fx: &mut Vec<Effect>) {
-        let next = self.mutation(key).next;
+        let next = self.write_task(key).next;
         for block in next..next + blocks {
             let slot = self.slots.take().expect("admission counted the free slots");
-            self.mutation(key).staged().slots.push(slot);
-            let mask = self.mutation(key).mask(block);
+            self.write_task(key).staged().slots.push(slot);
+            let mask = self.write_task(key).mask(block);
             if mask == ALL {
                 continue;
             }
-            if let Some(meta) = self.index.get(block).filter(|old| !Core::covers(mask, *old)) {
+            if let Some(meta) = self.index.get(block).filter(|old| !Engine::covers(mask, *old)) {
                 let ticket = self.tickets.begin();
-                let merges = &mut self.mutation(key).staged().merges;
+                let merges = &mut self.write_task(key).staged().merges;
                 let sub = merges.len() as u32;
                 merges.push(Merge { block, meta, ticket, buf: None });
                 self.stats.cache_read_bytes += BLOCK;
                 fx.push(Effect::Io(
                     Dev::Cache,
                     Op {
-                        tag: Who::Task(key, sub).tag(),
+                        tag: IoTag::Task(key, sub).tag(),
                         offset: self.cfg.layout.slot(meta.slot),
                         kind: OpKind::Read(Buf::alloc(BLOCK as usize)),
                     },
                 ));
             }
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         m.pending = m.staged().merges.len() as u32;
         m.stage = Stage::Merging;
         if m.pending == 0 {
@@ -177,7 +177,7 @@ impl Core {
         fx: &mut Vec<Effect>,
     ) {
         let dropped = planted(self.cfg.bug, Bug::CrcCheckDropped);
-        let merge = &mut self.mutation(key).staged().merges[sub as usize];
+        let merge = &mut self.write_task(key).staged().merges[sub as usize];
         let ticket = merge.ticket;
         let good = result.is_ok() && buf.as_ref().is_some_and(|b| dropped || crc32c(b) == merge.meta.crc);
         let dirty = merge.meta.dirty != 0;
@@ -186,11 +186,11 @@ impl Core {
         if !good {
             self.stats.crc_errors += u64::from(result.is_ok());
             if dirty {
-                self.mutation(key).error = Some(ReqError::Io);
+                self.write_task(key).error = Some(ReqError::Io);
             }
         }
-        let lost = self.lost.is_some();
-        let m = self.mutation(key);
+        let lost = self.fenced.is_some();
+        let m = self.write_task(key);
         m.pending -= 1;
         if m.pending > 0 {
             return;
@@ -210,7 +210,7 @@ impl Core {
 
     /// Data to the slots and records to the journal, submitted together.
     fn emit_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         m.stage = Stage::Recording;
         let first = m.next;
         let slots = std::mem::take(&mut m.staged().slots);
@@ -236,12 +236,12 @@ impl Core {
             self.record(now, record, fresh, true);
         }
         let seq = self.journal.notify(key);
-        self.mutation(key).seq = seq;
+        self.write_task(key).seq = seq;
     }
 
     /// The new version of `block`: payload over what is kept of the old one.
     fn compose(&mut self, key: usize, block: u32, slot: u32, merged: Option<(Meta, &Buf)>) -> (Shared, Meta) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let mask = m.mask(block);
         let (from, to, at) = m.piece(block);
         let Content::Data(payload) = m.content() else { unreachable!("zeroes go to the core or are data") };

@@ -1,13 +1,13 @@
 //! A record takes effect once the completed prefix reaches its frame.
 
-use super::Core;
+use super::Engine;
 use crate::api::Nanos;
 use crate::bug::{Bug, planted};
 use crate::index::Meta;
 use crate::record::Record;
 use crate::units::WINDOW_BLOCKS;
 
-impl Core {
+impl Engine {
     /// One record takes effect.
     pub(super) fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
         match record {

@@ -2,9 +2,9 @@
 
 use crate::config::Config;
 use loligo_block::{Reply, Request, SyncIo};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::{Effect, Event, Hint, Nanos};
-use loligo_cache::desk::Letter;
+use loligo_cache::relay::ShardMessage;
 use std::ops::Range;
 
 /// Why an engine did not start.
@@ -38,18 +38,18 @@ pub enum Sent {
     /// To the client.
     Client(Reply),
     /// To the thread that asked for the part.
-    Thread(usize, Letter),
+    Thread(usize, ShardMessage),
 }
 
 /// An engine of one or more shards.
-pub trait Engine: Sized {
+pub trait Subject: Sized {
     /// Makes a new cache.
     ///
     /// # Errors
     /// Where a device failed.
     fn format(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<(), String>;
 
-    /// Opens what [`Engine::format`] made, or what an earlier life left.
+    /// Opens what [`Subject::format`] made, or what an earlier life left.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -77,11 +77,11 @@ pub trait Engine: Sized {
 
     /// Where the answer of a shard goes.
     fn reply(&self, _shard: usize, reply: Reply) -> Sent {
-        Sent::Thread(0, Letter::Answered(reply))
+        Sent::Thread(0, ShardMessage::Answered(reply))
     }
 
-    /// A letter has come to thread `home`; the client's answer once the last part of a request is answered.
-    fn letter(&mut self, home: usize, letter: Letter) -> Option<Reply>;
+    /// A message has come to thread `home`; the client's answer once the last part of a request is answered.
+    fn shard_message(&mut self, home: usize, message: ShardMessage) -> Option<Reply>;
 
     /// One event for one shard.
     fn step(&mut self, shard: usize, now: Nanos, event: Event, fx: &mut Vec<Effect>);
@@ -108,7 +108,7 @@ pub trait Engine: Sized {
     }
 
     /// How `shard` serves without its cache; nothing while it has one.
-    fn alone(&self, _shard: usize) -> Option<Alone> {
+    fn alone(&self, _shard: usize) -> Option<FallbackState> {
         None
     }
 

@@ -5,26 +5,26 @@
 
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
 use crate::durability::Waiter;
-use crate::mutation::{Content, Route, Stage};
+use crate::engine::Engine;
+use crate::io_tag::IoTag;
 use crate::record::Record;
 use crate::stats::Bypass;
-use crate::tag::Who;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
+use crate::write::{Content, Route, Stage};
 use loligo_block::{Buf, IoError, Op, ReqError, Shared, crc32c};
 
-impl Core {
+impl Engine {
     /// First an intent.
     pub(crate) fn through(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let offset = self.mutation(key).offset;
+        let offset = self.write_task(key).offset;
         let region = self.intents.region_of(offset);
-        self.mutation(key).stage = Stage::Intent;
+        self.write_task(key).stage = Stage::Intent;
         let left_out = planted(self.cfg.bug, Bug::CoreWriteWithoutIntent);
         let open = self.intents.enter(region, key) || left_out;
         let opening = if left_out {
             Vec::new()
-        } else if self.mutation(key).is_direct() {
+        } else if self.write_task(key).is_direct() {
             self.intents.must_open_around(region, now)
         } else if !open && self.intents.must_open(region) {
             vec![region]
@@ -49,17 +49,17 @@ impl Core {
 
     /// Then the window, which a destage job may own for the moment.
     pub(crate) fn claim(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() {
-            let offset = self.mutation(key).offset;
+        if self.fenced.is_some() {
+            let offset = self.write_task(key).offset;
             let region = self.intents.region_of(offset);
             self.intents.leave(region, now, 0);
             return self.give_up(now, key, fx);
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let (first, last, replaces) = (m.first, m.last, matches!(m.route, Route::Zero | Route::Direct));
         // A version that the core may have nothing good of is as good as dirty, and it was not when the way was chosen.
         if self.is_frozen() || (!replaces && self.destage.any_doubted(first, last)) {
-            let offset = self.mutation(key).offset;
+            let offset = self.write_task(key).offset;
             let region = self.intents.region_of(offset);
             self.intents.leave(region, now, 0);
             return self.route(now, key, fx);
@@ -67,24 +67,24 @@ impl Core {
         let window = first / WINDOW_BLOCKS as u32;
         let wanted = self.destage_is_wanted();
         if !self.destage.claim(window, key, wanted) {
-            self.mutation(key).stage = Stage::Claim;
+            self.write_task(key).stage = Stage::Claim;
             return;
         }
         let home = self.cfg.home_start;
-        if self.mutation(key).is_direct() {
-            let m = self.mutation(key);
+        if self.write_task(key).is_direct() {
+            let m = self.write_task(key);
             let blocks = u64::from(m.last - m.first + 1);
             self.inflow.admitted(now, blocks);
             self.destage.direct_write(now, true);
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         m.claimed = true;
         m.stage = Stage::Core;
         let kind = m.content().clone().for_core(m.len);
         let (offset, len) = (home + m.offset, m.len);
         self.core_busy += 1;
         self.stats.core_write_bytes += len;
-        fx.push(Effect::Io(Dev::Core, Op { tag: Who::Task(key, 0).tag(), offset, kind }));
+        fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));
     }
 
     /// The core has it, or has failed.
@@ -100,7 +100,7 @@ impl Core {
         if result.is_ok() {
             self.destage.health.worked();
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let (first, last) = (m.first, m.last);
         match result {
             Ok(()) => {
@@ -116,18 +116,18 @@ impl Core {
                 }
             }
         }
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             // Whether it is there is for the other one to say: what is dirty stays so, what is clean may not be right.
-            self.mutation(key).error = Some(ReqError::Shutdown);
+            self.write_task(key).error = Some(ReqError::Shutdown);
         }
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let replaces = m.replaces_dirty();
         let doubted = self.destage.any_doubted(first, last);
         if replaces {
             self.destage.doubt_no_more(first, last);
         }
         if replaces && (doubted || self.any_dirty(first, last)) {
-            self.mutation(key).stage = Stage::CoreFlush;
+            self.write_task(key).stage = Stage::CoreFlush;
             if self.want_core_flush(Waiter::Task(key), fx) {
                 return;
             }
@@ -137,21 +137,21 @@ impl Core {
 
     /// The cache follows: new clean versions where the route says so, no version elsewhere.
     pub(crate) fn record_drops(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         m.stage = Stage::Recording;
         let (first, last, offset) = (m.first, m.last, m.offset);
         let (replaces, stays) = (m.replaces_dirty(), m.stays_clean());
         let blocks = last - first + 1;
         let keep = stays
             && self.slots.free_count() > blocks + self.reserve()
-            && self.journal_has_room(crate::room::Room::Client);
+            && self.journal_has_room(crate::space::Space::Client);
         let mut recorded = false;
         for block in first..=last {
             let global = self.cfg.stripe.global(block);
             let old = self.index.get(block);
             if keep {
                 let slot = self.slots.take().expect("counted above");
-                let mask = self.mutation(key).mask(block);
+                let mask = self.write_task(key).mask(block);
                 let data = self.clean_block(key, block);
                 let crc = crc32c(&data);
                 self.put_data(slot, data, fx);
@@ -172,10 +172,10 @@ impl Core {
             }
         }
         let seq = if recorded { self.journal.notify(key) } else { 0 };
-        self.mutation(key).seq = seq;
-        if self.mutation(key).refused_directly() {
+        self.write_task(key).seq = seq;
+        if self.write_task(key).refused_directly() {
             // Until the cache has it, what is clean here may not be what the core holds.
-            self.mutation(key).in_doubt = true;
+            self.write_task(key).in_doubt = true;
         } else {
             let region = self.intents.region_of(offset);
             self.intents.leave(region, now, seq);
@@ -188,7 +188,7 @@ impl Core {
 
     /// The payload within `block` as a whole block, zeros around it.
     fn clean_block(&mut self, key: usize, block: u32) -> Shared {
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let (from, to, at) = m.piece(block);
         let Content::Data(payload) = m.content() else { unreachable!("zeroes are never put") };
         let payload = payload.slice(from as usize..to as usize);

@@ -2,28 +2,28 @@
 //! cache keeps what is dirty: journal, checkpoints and stop go on as ever.
 
 use crate::api::{ControlId, Effect, Nanos};
-use crate::core::{Core, Task, answer};
 use crate::durability::Waiter;
-use crate::mutation::Stage;
+use crate::engine::{Engine, Task, answer};
+use crate::write::Stage;
 use loligo_block::ReqError;
 
-impl Core {
+impl Engine {
     /// Why the core is not ours any more, if it is not.
-    pub fn lost(&self) -> Option<&str> {
-        self.lost.as_deref()
+    pub fn fenced(&self) -> Option<&str> {
+        self.fenced.as_deref()
     }
 
     /// Somebody else has the core.
-    pub(crate) fn lose(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+    pub(crate) fn fence(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
         fx.push(Effect::Controlled(id, Ok(())));
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             return;
         }
-        self.lost = Some(why.clone());
+        self.fenced = Some(why.clone());
         self.fail_clients(ReqError::Shutdown, true, fx);
         self.fail_flushes(&why, fx);
-        self.end_vacate(&why, fx);
-        if self.forsaken.is_some() {
+        self.end_shrink(&why, fx);
+        if self.fallback.is_some() {
             self.fail_waiting(ReqError::Shutdown, fx);
             return self.thaw_alone(now, &why, fx);
         }
@@ -47,7 +47,7 @@ impl Core {
         let mut failed = Vec::new();
         for (_, task) in &mut self.tasks {
             match task {
-                Task::Mutation(m) => failed.extend(m.take_id()),
+                Task::Write(m) => failed.extend(m.take_id()),
                 Task::Flush(f) => failed.extend(f.id.take()),
                 Task::Read(r) if reads => failed.extend(r.take_id()),
                 Task::Read(_) => {}
@@ -61,7 +61,7 @@ impl Core {
 
     /// The change `key` will not be carried out.
     pub(crate) fn give_up(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        self.mutation(key).error = Some(ReqError::Shutdown);
+        self.write_task(key).error = Some(ReqError::Shutdown);
         self.finish(now, key, fx);
     }
 
@@ -69,7 +69,7 @@ impl Core {
     pub(crate) fn core_flush_given_up(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
         match who {
             Waiter::Task(key) => {
-                if let Task::Mutation(m) = &mut self.tasks[key]
+                if let Task::Write(m) = &mut self.tasks[key]
                     && m.stage == Stage::CoreFlush
                 {
                     m.error = Some(ReqError::Shutdown);
@@ -81,7 +81,7 @@ impl Core {
             Waiter::Lift => self.intents.give_up_lifting(),
             Waiter::Stop => {}
             Waiter::Control(id) => {
-                let why = self.lost.clone().unwrap_or_default();
+                let why = self.fenced.clone().unwrap_or_default();
                 self.tell_flushed(id, Err(why), fx);
             }
             Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),

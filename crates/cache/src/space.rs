@@ -1,8 +1,8 @@
-//! Room: slots kept free by eviction, the reserve, and who may still write into the journal.
+//! Space: slots kept free by eviction, the reserve, and who may still write into the journal.
 
 use crate::api::Nanos;
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task};
+use crate::engine::{Engine, Task};
 use crate::record::Record;
 
 /// Before the wall there is room for what a core that takes groups destages in this time, nanoseconds.
@@ -13,12 +13,12 @@ const SNAPSHOT_LEAST: u64 = 16_384;
 
 /// Whose records want journal room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Space {
     Client,
     Housekeeping,
 }
 
-impl Core {
+impl Engine {
     pub(crate) fn free_slots(&mut self) {
         let durable =
             if planted(self.cfg.bug, Bug::SlotReusedEarly) { u64::MAX } else { self.journal.durable() };
@@ -32,7 +32,7 @@ impl Core {
         self.no_victims = false;
         while self.slots.free_count() + self.slots.leaving_count() + self.dropping < target
             && budget > 0
-            && self.journal_has_room(Room::Housekeeping)
+            && self.journal_has_room(Space::Housekeeping)
         {
             budget -= 1;
             let (index, stripe, destage) = (&self.index, self.cfg.stripe, &self.destage);
@@ -73,7 +73,7 @@ impl Core {
     /// Free slots to bring about now: more than usual where the first in the queue would not fit.
     pub(crate) fn room_wanted(&self) -> u32 {
         let first = self.waiting.front().map(|key| &self.tasks[*key]);
-        let blocks = if let Some(Task::Mutation(m)) = first { m.last - m.next + 1 } else { 0 };
+        let blocks = if let Some(Task::Write(m)) = first { m.last - m.next + 1 } else { 0 };
         let thaw = self.freeze.as_ref().map_or(0, |f| f.room());
         self.room_target().max(self.reserve() + blocks.max(thaw))
     }
@@ -106,12 +106,12 @@ impl Core {
     }
 
     /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
-    pub(crate) fn journal_has_room(&self, who: Room) -> bool {
+    pub(crate) fn journal_has_room(&self, who: Space) -> bool {
         let used = self.journal.used() * 16;
         let len = self.journal.len();
         match who {
-            Room::Client => used < len * 11,
-            Room::Housekeeping => used < len * 14,
+            Space::Client => used < len * 11,
+            Space::Housekeeping => used < len * 14,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! One thread's post: requests of its clients go out as parts to the shards that own their windows, and come back as answers.
-//! What carries letters from thread to thread, in order between any two, is the runtime's.
+//! What carries messages from thread to thread, in order between any two, is the runtime's.
 
 use crate::api::Hint;
 use crate::router::{Part, Router};
@@ -10,7 +10,7 @@ const ORIGIN_SHIFT: u32 = 56;
 
 /// What one thread writes to another.
 #[derive(Debug)]
-pub enum Letter {
+pub enum ShardMessage {
     /// Part of a request, for a window of the receiver's.
     Part(Request, Hint),
     /// The answer to such a part.
@@ -21,16 +21,16 @@ pub enum Letter {
 
 /// The post of one thread.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Relay {
     me: u16,
     router: Router,
     parts: Vec<Part>,
 }
 
-impl Desk {
+impl Relay {
     /// The post of thread `me`.
-    pub fn new(me: u16, router: Router) -> Desk {
-        Desk { me, router, parts: Vec::new() }
+    pub fn new(me: u16, router: Router) -> Relay {
+        Relay { me, router, parts: Vec::new() }
     }
 
     /// A client's request: `send` gets its parts, those for this thread's own shard too. One that cannot be is answered at once.
@@ -43,17 +43,17 @@ impl Desk {
         refused
     }
 
-    /// What this thread's shard says of a part: the thread that asked for it, and the letter it is told by.
-    pub fn reply(mut reply: Reply) -> (u16, Letter) {
+    /// What this thread's shard says of a part: the thread that asked for it, and the message it is told by.
+    pub fn reply(mut reply: Reply) -> (u16, ShardMessage) {
         let (to, id) = own(reply.id);
         reply.id = id;
-        (to, Letter::Answered(reply))
+        (to, ShardMessage::Answered(reply))
     }
 
     /// The same, of a part that was not wholly in its cache.
-    pub fn miss(id: ReqId) -> (u16, Letter) {
+    pub fn miss(id: ReqId) -> (u16, ShardMessage) {
         let (to, id) = own(id);
-        (to, Letter::Missed(id))
+        (to, ShardMessage::Missed(id))
     }
 
     /// The answer to a part that went out from here; the client's once it was the last.

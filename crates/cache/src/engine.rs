@@ -1,7 +1,7 @@
 //! One shard of the cache: the only owner of its state. Events come in one at a time, effects go out; between them no
 //! clock is read, no thread started, no I/O done.
 //!
-//! A 4 KiB write in write-back mode passes: [`Core::step`] → `mutate` (lock, route) → `back` (slot, data and record
+//! A 4 KiB write in write-back mode passes: [`Engine::step`] → `mutate` (lock, route) → `back` (slot, data and record
 //! out together) → `publish` (completed prefix reaches the frame: the new version is visible, the answer goes out).
 
 mod apply;
@@ -11,15 +11,15 @@ use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::destage::Destage;
 use crate::durability::{CacheFlush, CoreFlush, FLUSH_EVERY, Waiter};
-use crate::forsaken::{Alone, Direct, Forsaken};
+use crate::fallback::{Direct, Fallback, FallbackState};
 use crate::freeze::{Freeze, Inflow};
 use crate::index::Index;
 use crate::intent::Intents;
+use crate::io_tag::IoTag;
 use crate::journal::{Action, ClosedFrame, Journal, Ring};
 use crate::layout::ShardLayout;
 use crate::locks::Locks;
 use crate::mode::Mode;
-use crate::mutation::Mutation;
 use crate::open::Large;
 use crate::params::Params;
 use crate::policy::Replacement;
@@ -30,12 +30,12 @@ use crate::recent::Recent;
 use crate::record::{JournalId, Record};
 use crate::recover::Recovered;
 use crate::shared_core::Demand;
+use crate::shrink::Shrink;
 use crate::slots::{Slots, Tickets};
 use crate::stats::Stats;
 use crate::tables::Tables;
-use crate::tag::Who;
 use crate::units::{BLOCK, Stripe};
-use crate::vacate::Vacate;
+use crate::write::WriteTask;
 use loligo_block::{Answer, Buf, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -87,7 +87,7 @@ pub struct Config {
 #[derive(Debug)]
 pub(crate) enum Task {
     Read(Box<ReadTask>),
-    Mutation(Box<Mutation>),
+    Write(Box<WriteTask>),
     Flush(FlushTask),
     /// Without the cache.
     Direct(Box<Direct>),
@@ -103,7 +103,7 @@ pub(crate) struct FlushTask {
 
 /// One shard of a cache, as a state machine.
 #[derive(Debug)]
-pub struct Core {
+pub struct Engine {
     pub(crate) cfg: Config,
     pub(crate) mode: Mode,
     pub(crate) params: Params,
@@ -147,12 +147,12 @@ pub struct Core {
     pub(crate) closed: Vec<ClosedFrame>,
     pub(crate) poisoned: Option<String>,
     /// The cache is gone, and the core has everything.
-    pub(crate) forsaken: Option<Box<Forsaken>>,
+    pub(crate) fallback: Option<Box<Fallback>>,
     /// Why the core is not ours any more.
-    pub(crate) lost: Option<String>,
+    pub(crate) fenced: Option<String>,
     pub(crate) stopping: Option<ControlId>,
     pub(crate) freeze: Option<Box<Freeze>>,
-    pub(crate) vacate: Option<Vacate>,
+    pub(crate) shrink: Option<Shrink>,
     /// Changes that wait for the thaw, with their locks.
     pub(crate) held: Vec<usize>,
     pub(crate) inflow: Inflow,
@@ -167,16 +167,16 @@ pub struct Core {
     pub(crate) stats: Stats,
 }
 
-impl Core {
+impl Engine {
     /// A shard as recovery left it.
-    pub fn new(cfg: Config, mut rec: Recovered) -> Core {
+    pub fn new(cfg: Config, mut rec: Recovered) -> Engine {
         let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
         let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.cache_volatile);
         let windows = cfg.stripe.windows(cfg.home_length);
         // It may have been recovered before the core's present size was known.
         rec.index.grow(windows);
         let (slots, limit) = (cfg.layout.slots, cfg.layout.limit);
-        let mut core = Core {
+        let mut core = Engine {
             mode: cfg.mode,
             params: cfg.params,
             index: rec.index,
@@ -209,11 +209,11 @@ impl Core {
             stamps: vec![0; cfg.tables.stamps],
             closed: Vec::new(),
             poisoned: None,
-            forsaken: None,
-            lost: None,
+            fallback: None,
+            fenced: None,
             stopping: None,
             freeze: None,
-            vacate: None,
+            shrink: None,
             held: Vec::new(),
             inflow: Inflow::default(),
             others: Demand::default(),
@@ -228,7 +228,7 @@ impl Core {
         core
     }
 
-    /// The only way in. `fx` receives what the world must do; call [`Core::settle`] after each batch of events.
+    /// The only way in. `fx` receives what the world must do; call [`Engine::settle`] after each batch of events.
     pub fn step(&mut self, now: Nanos, event: Event, fx: &mut Vec<Effect>) {
         match event {
             Event::Submit(req, hint) => self.submit(now, req, hint, fx),
@@ -242,11 +242,11 @@ impl Core {
     /// Ends a batch: closes the journal group, starts what has room, asks for the flushes that somebody waits for.
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.poisoned.is_none() {
-            if self.lost.is_none() {
+            if self.fenced.is_none() {
                 self.look_for_jam(now);
                 self.admit_waiting(now, fx);
                 self.make_room(now);
-                self.vacate_step(now, fx);
+                self.shrink_step(now, fx);
                 self.sweep(now, fx);
                 self.core_flush_if_due(now, fx);
                 self.lift_intents(now, fx);
@@ -263,7 +263,7 @@ impl Core {
         self.stop_if_idle(now, fx);
     }
 
-    /// When [`Core::settle`] wants to be called again if nothing else happens.
+    /// When [`Engine::settle`] wants to be called again if nothing else happens.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if self.poisoned.is_some() {
             return None;
@@ -275,7 +275,7 @@ impl Core {
             self.journal.deadline(),
             self.pace_deadline(),
             self.sweep_deadline(now),
-            self.vacate_deadline(),
+            self.shrink_deadline(),
             idle.then_some(self.last_flush + FLUSH_EVERY),
             self.intents.deadline(),
             self.core_flush.deadline(),
@@ -298,10 +298,10 @@ impl Core {
     }
 
     fn submit(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
-        if self.stopping.is_some() || self.lost.is_some() {
+        if self.stopping.is_some() || self.fenced.is_some() {
             return answer(fx, req.id, Err(ReqError::Shutdown));
         }
-        if self.forsaken.is_some() {
+        if self.fallback.is_some() {
             return self.serve_alone(now, req, fx);
         }
         if self.poisoned.is_some() && (self.mode.is_ahead_of_core() || self.dirty_blocks() > 0) {
@@ -331,35 +331,35 @@ impl Core {
         if result.is_err() {
             self.stats.io_errors += 1;
         }
-        match Who::of(tag) {
-            Who::Task(key, sub) => match &self.tasks[key] {
+        match IoTag::of(tag) {
+            IoTag::Task(key, sub) => match &self.tasks[key] {
                 Task::Read(_) => self.read_done(now, key, sub, buf, result, fx),
-                Task::Mutation(_) if self.forsaken.is_some() => self.left(now, key, sub, result, fx),
-                Task::Mutation(_) => self.mutation_done(now, key, sub, buf, result, fx),
+                Task::Write(_) if self.fallback.is_some() => self.left(now, key, sub, result, fx),
+                Task::Write(_) => self.write_done(now, key, sub, buf, result, fx),
                 Task::Direct(_) => self.direct_done(now, key, buf, result, fx),
                 Task::Flush(_) => unreachable!("a flush task issues nothing itself"),
             },
-            Who::Data(low) => match result {
+            IoTag::Data(low) => match result {
                 Ok(()) => {
                     let seq = self.journal.widen(low);
                     self.journal.settle_one(seq);
                 }
                 Err(e) => self.cache_failed(now, "writing data to the cache", &e, fx),
             },
-            Who::Frame(low) => match result {
+            IoTag::Frame(low) => match result {
                 Ok(()) => {
                     let seq = self.journal.widen(low);
                     self.journal.written(seq);
                 }
                 Err(e) => self.cache_failed(now, "writing the journal", &e, fx),
             },
-            Who::CacheFlush => self.cache_flushed(now, result, fx),
-            Who::CoreFlush => self.core_flushed_event(now, result, fx),
-            Who::Destage(key, sub) => {
+            IoTag::CacheFlush => self.cache_flushed(now, result, fx),
+            IoTag::CoreFlush => self.core_flushed_event(now, result, fx),
+            IoTag::Destage(key, sub) => {
                 self.destage_done(now, key, sub, buf, result, fx);
                 self.let_in(now, fx);
             }
-            Who::Checkpoint => match result {
+            IoTag::Checkpoint => match result {
                 Ok(()) => self.checkpoint_done(fx),
                 Err(e) => self.cache_failed(now, "writing a checkpoint", &e, fx),
             },
@@ -401,7 +401,7 @@ impl Core {
             let kind = OpKind::Write { data: f.data, fua: false };
             fx.push(Effect::Io(
                 Dev::Cache,
-                Op { tag: Who::Frame(f.seq as u32).tag(), offset: f.offset, kind },
+                Op { tag: IoTag::Frame(f.seq as u32).tag(), offset: f.offset, kind },
             ));
         }
     }
@@ -411,7 +411,7 @@ impl Core {
         let seq = self.journal.data_issued();
         self.stats.cache_write_bytes += data.len() as u64;
         let op = Op {
-            tag: Who::Data(seq as u32).tag(),
+            tag: IoTag::Data(seq as u32).tag(),
             offset: self.cfg.layout.slot(slot),
             kind: OpKind::Write { data, fua: false },
         };
@@ -456,7 +456,7 @@ impl Core {
         s.journal_bytes = self.journal.used();
         s.destage_rate = self.destage.rate();
         s.refused_blocks = self.refused_blocks();
-        s.poisoned &= self.alone() != Some(Alone::Serving);
+        s.poisoned &= self.alone() != Some(FallbackState::Serving);
         s
     }
 

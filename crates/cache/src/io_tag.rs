@@ -2,9 +2,9 @@
 
 use loligo_block::Tag;
 
-/// Who asked for an operation.
+/// IoTag asked for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum IoTag {
     /// Piece `1` of task `0`.
     Task(usize, u32),
     /// Data that the frame with these low sequence bits speaks of.
@@ -26,30 +26,30 @@ const KIND_SHIFT: u32 = 56;
 /// Bits of a tag that an engine uses. Whoever runs several over one device may use those above.
 pub const TAG_BITS: u32 = KIND_SHIFT + 3;
 
-impl Who {
+impl IoTag {
     pub(crate) fn tag(self) -> Tag {
         let (kind, key, sub) = match self {
-            Who::Task(k, s) => (1, k as u64, s),
-            Who::Data(s) => (2, u64::from(s), 0),
-            Who::Frame(s) => (3, u64::from(s), 0),
-            Who::CacheFlush => (4, 0, 0),
-            Who::CoreFlush => (5, 0, 0),
-            Who::Destage(k, s) => (6, k as u64, s),
-            Who::Checkpoint => (7, 0, 0),
+            IoTag::Task(k, s) => (1, k as u64, s),
+            IoTag::Data(s) => (2, u64::from(s), 0),
+            IoTag::Frame(s) => (3, u64::from(s), 0),
+            IoTag::CacheFlush => (4, 0, 0),
+            IoTag::CoreFlush => (5, 0, 0),
+            IoTag::Destage(k, s) => (6, k as u64, s),
+            IoTag::Checkpoint => (7, 0, 0),
         };
         kind << KIND_SHIFT | key << 24 | u64::from(sub) & SUB
     }
 
-    pub(crate) fn of(tag: Tag) -> Who {
+    pub(crate) fn of(tag: Tag) -> IoTag {
         let (key, sub) = (tag >> 24 & 0xffff_ffff, (tag & SUB) as u32);
         match tag >> KIND_SHIFT {
-            1 => Who::Task(key as usize, sub),
-            2 => Who::Data(key as u32),
-            3 => Who::Frame(key as u32),
-            4 => Who::CacheFlush,
-            5 => Who::CoreFlush,
-            6 => Who::Destage(key as usize, sub),
-            7 => Who::Checkpoint,
+            1 => IoTag::Task(key as usize, sub),
+            2 => IoTag::Data(key as u32),
+            3 => IoTag::Frame(key as u32),
+            4 => IoTag::CacheFlush,
+            5 => IoTag::CoreFlush,
+            6 => IoTag::Destage(key as usize, sub),
+            7 => IoTag::Checkpoint,
             k => unreachable!("tag of kind {k} was never issued"),
         }
     }

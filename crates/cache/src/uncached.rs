@@ -27,7 +27,7 @@ struct Task {
 
 /// The trivial engine.
 #[derive(Debug)]
-pub struct Bare {
+pub struct UncachedEngine {
     size: u64,
     /// The core may lose what it has not flushed.
     volatile: bool,
@@ -42,10 +42,10 @@ pub struct Bare {
     pub stats: Stats,
 }
 
-impl Bare {
+impl UncachedEngine {
     /// For a volume of `size` bytes, over a core that is `volatile` or keeps what it has answered.
-    pub fn new(size: u64, volatile: bool) -> Bare {
-        Bare {
+    pub fn new(size: u64, volatile: bool) -> UncachedEngine {
+        UncachedEngine {
             size,
             volatile,
             tasks: Slab::new(),
@@ -194,14 +194,14 @@ mod tests {
 
     /// A bare volume over a core that forgets what a failed flush was to save.
     struct Rig {
-        bare: Bare,
+        bare: UncachedEngine,
         asked: Vec<Op>,
         told: Vec<(ReqId, bool)>,
     }
 
     impl Rig {
         fn new() -> Rig {
-            Rig { bare: Bare::new(1 << 20, true), asked: Vec::new(), told: Vec::new() }
+            Rig { bare: UncachedEngine::new(1 << 20, true), asked: Vec::new(), told: Vec::new() }
         }
 
         fn take(&mut self, fx: Vec<Effect>) {

@@ -7,10 +7,10 @@
 
 use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::pool::share::MIN_SLOTS;
 use crate::record::Record;
-use crate::room::Room;
+use crate::space::Space;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
 
 /// Slots looked at in a settle.
@@ -26,7 +26,7 @@ const LATER: Nanos = 10_000_000;
 
 /// A shrink under way.
 #[derive(Debug)]
-pub(crate) struct Vacate {
+pub(crate) struct Shrink {
     id: ControlId,
     /// Where the search goes on.
     hand: u32,
@@ -38,10 +38,10 @@ pub(crate) struct Vacate {
     covered_by: Option<u64>,
 }
 
-impl Core {
+impl Engine {
     /// The share has, or is to have, `limit` slots.
     pub(crate) fn set_limit(&mut self, now: Nanos, id: ControlId, limit: u32, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
+        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
             return fx.push(Effect::Controlled(id, Err(why.clone())));
         }
         let most = self.slots.size();
@@ -51,7 +51,7 @@ impl Core {
             );
             return fx.push(Effect::Controlled(id, Err(why)));
         }
-        self.end_vacate("given up: the share is to have another size", fx);
+        self.end_shrink("given up: the share is to have another size", fx);
         if limit >= self.cfg.layout.limit {
             self.cfg.layout.limit = limit;
             self.use_slots(limit);
@@ -59,7 +59,7 @@ impl Core {
         }
         self.use_slots(limit);
         let round = self.cfg.layout.limit - limit;
-        self.vacate = Some(Vacate { id, hand: limit, round, found: false, again: now, covered_by: None });
+        self.shrink = Some(Shrink { id, hand: limit, round, found: false, again: now, covered_by: None });
     }
 
     fn use_slots(&mut self, limit: u32) {
@@ -71,44 +71,44 @@ impl Core {
     }
 
     /// A shrink will not be: what was there is used again.
-    pub(crate) fn end_vacate(&mut self, why: &str, fx: &mut Vec<Effect>) {
-        if let Some(v) = self.vacate.take() {
-            self.destage.forget_vacated();
+    pub(crate) fn end_shrink(&mut self, why: &str, fx: &mut Vec<Effect>) {
+        if let Some(v) = self.shrink.take() {
+            self.destage.forget_shrunk();
             self.use_slots(self.cfg.layout.limit);
             fx.push(Effect::Controlled(v.id, Err(why.to_owned())));
         }
     }
 
     /// When a shrink wants to look again.
-    pub(crate) fn vacate_deadline(&self) -> Option<Nanos> {
-        self.vacate.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
+    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
+        self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
     }
 
     /// Takes a shrink further.
-    pub(crate) fn vacate_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let Some(v) = &self.vacate else { return };
+    pub(crate) fn shrink_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let Some(v) = &self.shrink else { return };
         if self.stopping.is_some() {
-            return self.end_vacate("given up: the cache is being stopped", fx);
+            return self.end_shrink("given up: the cache is being stopped", fx);
         }
         if let Some(number) = v.covered_by {
             if self.checkpoint.has_committed(number) {
-                self.vacated(fx);
+                self.shrunk(fx);
             }
             return;
         }
         if self.nothing_above() {
             if planted(self.cfg.bug, Bug::VacatedBeforeCheckpoint) {
-                return self.vacated(fx);
+                return self.shrunk(fx);
             }
             if self.checkpoint.is_idle() {
                 self.checkpoint.touch_written_from(self.slots.count());
                 self.start_checkpoint(fx);
                 let number = self.checkpoint.number();
-                self.vacate.as_mut().expect("looked at above").covered_by = Some(number);
+                self.shrink.as_mut().expect("looked at above").covered_by = Some(number);
             }
             return;
         }
-        if now >= v.again && self.journal_has_room(Room::Housekeeping) {
+        if now >= v.again && self.journal_has_room(Space::Housekeeping) {
             self.look_above(now, fx);
         }
     }
@@ -121,8 +121,8 @@ impl Core {
         self.slots.is_vacated()
     }
 
-    fn vacated(&mut self, fx: &mut Vec<Effect>) {
-        if let Some(v) = self.vacate.take() {
+    fn shrunk(&mut self, fx: &mut Vec<Effect>) {
+        if let Some(v) = self.shrink.take() {
             self.cfg.layout.limit = self.slots.count();
             fx.push(Effect::Controlled(v.id, Ok(())));
         }
@@ -131,10 +131,10 @@ impl Core {
     /// Evicts what is clean above the limit and has the rest destaged.
     fn look_above(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let (from, to) = (self.slots.count(), self.cfg.layout.limit);
-        let Some(mut v) = self.vacate.take() else { return };
+        let Some(mut v) = self.shrink.take() else { return };
         let mut drops = 0;
         for _ in 0..LOOK.min(to - from) {
-            if drops == DROPS || self.destage.vacating() >= WINDOWS {
+            if drops == DROPS || self.destage.shrinking() >= WINDOWS {
                 break;
             }
             let slot = v.hand;
@@ -148,15 +148,15 @@ impl Core {
             if self.index.slot_is_dirty(slot) {
                 if self.destage.any_bad(block, block) {
                     let why = self.bad_block_text(block);
-                    self.vacate = Some(v);
-                    return self.end_vacate(&why, fx);
+                    self.shrink = Some(v);
+                    return self.end_shrink(&why, fx);
                 }
                 if self.destage.stuck.keeps(block, now) {
                     let why = self.refusal_text().unwrap_or_default();
-                    self.vacate = Some(v);
-                    return self.end_vacate(&why, fx);
+                    self.shrink = Some(v);
+                    return self.end_shrink(&why, fx);
                 }
-                v.found |= self.destage.vacate(block / WINDOW_BLOCKS as u32);
+                v.found |= self.destage.shrink(block / WINDOW_BLOCKS as u32);
             } else if self.destage.holds(block) {
                 v.found = true;
             } else if self.policy.state(slot) != 0 {
@@ -176,6 +176,6 @@ impl Core {
             }
             (v.round, v.found) = (to - from, false);
         }
-        self.vacate = Some(v);
+        self.shrink = Some(v);
     }
 }
