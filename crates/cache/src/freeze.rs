@@ -1,16 +1,16 @@
 //! A freeze: the core is brought to one moment and kept there, while clients go on writing into the cache.
 //!
 //! The moment is the event itself. Versions that are dirty then are *pinned*: one that is replaced afterwards keeps its
-//! slot until it has been written to the core ([`Core::drain`]), and never a newer one goes there before the thaw. Which
+//! slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there before the thaw. Which
 //! versions came after the moment is a bit for each slot, so that the event costs no walk over what is dirty.
 
 use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
 use crate::mode::WriteRoute;
-use crate::mutation::Stage;
 use crate::units::WINDOW_BLOCKS;
+use crate::write::Stage;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Free slots at the answer last for so many seconds of writes as they have come of late.
@@ -190,7 +190,7 @@ impl Freeze {
     }
 }
 
-impl Core {
+impl Engine {
     /// Blocks that a freeze still has to bring to the core (0: the core holds its moment); `None`: nothing is frozen.
     pub fn frozen(&self) -> Option<u64> {
         self.freeze.as_ref().map(|f| f.left)
@@ -198,7 +198,7 @@ impl Core {
 
     /// The core is to be brought to this moment and kept there.
     pub(crate) fn freeze(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let refusal = if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
+        let refusal = if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
             Some(why.clone())
         } else if self.stopping.is_some() {
             Some("the cache is being stopped".into())
@@ -336,7 +336,7 @@ impl Core {
     /// allows), and what must reach the core, or finds no room for its zeros, waits for the thaw.
     pub(crate) fn stays_out(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
         let synchronous = self.mode.write_route() != WriteRoute::Back;
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let blocks = u64::from(m.last - m.first + 1);
         let (zero, discard) = (m.is_zero(), m.discard);
         if zero && discard {
@@ -348,13 +348,13 @@ impl Core {
         let room = u64::from(self.slots.free_count().saturating_sub(self.reserve())) >= blocks
             && self.dirty_and_kept() + zeroed + blocks <= self.slot_limit() * 3 / 4;
         if synchronous || (zero && !room) {
-            self.mutation(key).stage = Stage::Thaw;
+            self.write_task(key).stage = Stage::Thaw;
             self.held.push(key);
             return true;
         }
         if let Some(freeze) = self.freeze.as_mut().filter(|_| zero) {
             freeze.zeroed += blocks;
-            self.mutation(key).zeros_as_data();
+            self.write_task(key).zeros_as_data();
         }
         false
     }

@@ -8,14 +8,14 @@ mod missing;
 
 use crate::api::{Dev, Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task, answer};
+use crate::engine::{Engine, Task, answer};
 use crate::index::Meta;
+use crate::io_tag::IoTag;
 use crate::params::SeqCutoff;
 use crate::policy::admit::Verdict;
 use crate::record::Record;
-use crate::room::Room;
+use crate::space::Space;
 use crate::stats::Bypass;
-use crate::tag::Who;
 use crate::units::{ALL, BLOCK, sector_mask};
 use lay::overlay;
 use loligo_block::{
@@ -100,7 +100,7 @@ impl ReadTask {
     }
 }
 
-impl Core {
+impl Engine {
     /// A read has come.
     pub(crate) fn read(&mut self, now: Nanos, req: &Request, hint: Hint, fx: &mut Vec<Effect>) {
         let first_global = req.offset / BLOCK;
@@ -284,7 +284,7 @@ impl Core {
             }
         }
         let kind = OpKind::Read(Buf::alloc(len as usize));
-        fx.push(Effect::Io(dev, Op { tag: Who::Task(key, sub).tag(), offset, kind }));
+        fx.push(Effect::Io(dev, Op { tag: IoTag::Task(key, sub).tag(), offset, kind }));
     }
 
     /// One piece has come.
@@ -325,7 +325,7 @@ impl Core {
             self.core_busy -= 1;
             self.destage.client_done();
         }
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             if self.read_task(key).pending == 0 {
                 self.tasks.remove(key);
             }
@@ -562,7 +562,7 @@ impl Core {
     }
 
     fn fill(&mut self, now: Nanos, block: u32, piece: Shared, fx: &mut Vec<Effect>) {
-        if self.slots.free_count() <= self.reserve() || !self.journal_has_room(Room::Client) {
+        if self.slots.free_count() <= self.reserve() || !self.journal_has_room(Space::Client) {
             return self.stats.bypassed(Bypass::NoSlot, 1);
         }
         let slot = self.slots.take().expect("more than the reserve is free");

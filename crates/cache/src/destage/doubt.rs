@@ -4,14 +4,14 @@
 
 use super::Destage;
 use crate::api::{Effect, Nanos};
-use crate::core::{Core, Task};
+use crate::engine::{Engine, Task};
 use crate::freeze::OVERWRITTEN;
 use crate::index::Meta;
 use crate::journal::Action;
-use crate::mutation::{Mutation, Stage};
 use crate::record::Record;
-use crate::room::Room;
+use crate::space::Space;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
+use crate::write::{Stage, WriteTask};
 use loligo_block::{Buf, Shared};
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -99,11 +99,11 @@ impl Destage {
     }
 }
 
-impl Core {
+impl Engine {
     /// A write of these sectors of `block` failed at the core. `content`: what was to be written, in a buffer that begins with the
     /// block. `of`: the slot of the version that it was made of, if that is the newest.
     pub(super) fn doubt_block(&mut self, now: Nanos, block: u32, doubt: Doubt, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() || self.poisoned.is_some() {
+        if self.fenced.is_some() || self.poisoned.is_some() {
             return;
         }
         let (newest, mask) = (self.index.get(block), doubt.mask);
@@ -140,8 +140,8 @@ impl Core {
     /// thaw or for the core to have what took effect looks again.
     fn is_settled(&self, block: u32) -> bool {
         let Some(key) = self.locks.holder(block) else { return true };
-        let waits = |m: &Mutation| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
-        matches!(&self.tasks[key], Task::Mutation(m) if waits(m))
+        let waits = |m: &WriteTask| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
+        matches!(&self.tasks[key], Task::Write(m) if waits(m))
     }
 
     /// The core has taken these sectors of blocks, as they are in the newest versions.
@@ -182,7 +182,7 @@ impl Core {
                 self.destage.doubts.remove(&block);
                 continue;
             }
-            if !self.journal_has_room(Room::Housekeeping) {
+            if !self.journal_has_room(Space::Housekeeping) {
                 continue;
             }
             // A clean copy that nobody has looked at is good enough only where there is no room for another.

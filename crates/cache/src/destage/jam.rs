@@ -1,7 +1,7 @@
 //! A cache full of what the core refuses: nothing that is dirty can make room, however long a writer waits.
 
 use crate::api::Nanos;
-use crate::core::Core;
+use crate::engine::Engine;
 
 /// It is waited for so long, on the engine's clock. Each refused block is tried several times meanwhile. A core that is
 /// slow, or answers nothing, refuses nothing: it is waited for without an end.
@@ -44,7 +44,7 @@ impl Jam {
     }
 }
 
-impl Core {
+impl Engine {
     /// Looks whether all that is dirty in a full cache is refused. Where a core is frozen a thaw may bring room.
     pub(crate) fn look_for_jam(&mut self, now: Nanos) {
         if self.freeze.is_some() || self.dirty_and_kept() < self.slot_limit() {

@@ -6,12 +6,12 @@ mod reading;
 mod span;
 mod writing;
 
-use super::choose::{Turn, Way};
+use super::choose::{Strategy, Turn};
 use super::{DEPTH_BUSY, Destage};
 use crate::api::{Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task};
 use crate::durability::Waiter;
+use crate::engine::{Engine, Task};
 use crate::index::Meta;
 use crate::units::{ALL, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, Shared};
@@ -115,7 +115,7 @@ pub(crate) struct Job {
     window: u32,
     began: Nanos,
     state: State,
-    way: Way,
+    way: Strategy,
     turn: Turn,
     pieces: Vec<Piece>,
     dirty: usize,
@@ -164,7 +164,7 @@ impl Job {
             window,
             began: now,
             state: State::Reading,
-            way: Way::Runs,
+            way: Strategy::Runs,
             turn: Turn::default(),
             asked: 0,
             reads: pieces.len() as u32,
@@ -262,12 +262,12 @@ impl Job {
 
     /// The sectors of a block that go to the core with it.
     fn written_of(&self, p: &Piece) -> u8 {
-        if self.way == Way::Merge || p.meta.valid == ALL { ALL } else { p.meta.dirty }
+        if self.way == Strategy::Merge || p.meta.valid == ALL { ALL } else { p.meta.dirty }
     }
 
     /// Whether `block` is written although the core has it: it fills a gap, or it is found out whether the core takes it.
     pub(super) fn rewrites(&self, block: u32) -> bool {
-        if self.way == Way::Merge {
+        if self.way == Strategy::Merge {
             return self.owns_core() && self.blocks().contains(&block);
         }
         let piece = || self.pieces.binary_search_by_key(&block, |p| p.block);
@@ -310,7 +310,7 @@ impl Destage {
     }
 }
 
-impl Core {
+impl Engine {
     /// Gathers what is dirty in `window`; returns how many blocks.
     pub(super) fn start_job(
         &mut self,
@@ -352,16 +352,16 @@ impl Core {
         let count = dirty.len();
         let apart = self.destage.stuck.is_apart(window);
         let (way, turn, fillers) = if self.cfg.core_groups || apart {
-            (Way::Runs, Turn::default(), Vec::new())
+            (Strategy::Runs, Turn::default(), Vec::new())
         } else {
             let (gaps, fillers) = self.known_gaps(&dirty);
             match self.destage.chooser.choose(count, gaps, fillers.len()) {
-                (Way::Merge, turn) if !self.may_merge(window) => (Way::Runs, turn, fillers),
+                (Strategy::Merge, turn) if !self.may_merge(window) => (Strategy::Runs, turn, fillers),
                 (way, turn) => (way, turn, fillers),
             }
         };
         let mut wanted: Vec<(u32, Meta, bool)> = dirty.into_iter().map(|(b, m)| (b, m, false)).collect();
-        if way == Way::Bridged {
+        if way == Strategy::Bridged {
             wanted.extend(fillers.into_iter().flatten().map(|(b, m)| (b, m, true)));
             wanted.sort_unstable_by_key(|w| w.0);
         }
@@ -389,7 +389,7 @@ impl Core {
     /// The blocks that these changes wait for.
     fn waited_by(&self, tasks: &[usize]) -> Vec<RangeInclusive<u32>> {
         let blocks = |key: &usize| match &self.tasks[*key] {
-            Task::Mutation(m) => Some(m.first..=m.last),
+            Task::Write(m) => Some(m.first..=m.last),
             _ => None,
         };
         tasks.iter().filter_map(blocks).collect()
@@ -460,7 +460,7 @@ impl Core {
                 Err(_) => {
                     // What lies between is none of ours: the dirty runs need nothing of it.
                     self.destage.stuck.cannot_merge(self.destage.jobs[key].window);
-                    self.destage.jobs[key].way = Way::Runs;
+                    self.destage.jobs[key].way = Strategy::Runs;
                     self.compose_runs(key);
                     self.begin_writes(now, key, fx);
                 }
@@ -501,21 +501,21 @@ impl Core {
     }
 
     fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() || self.forsaken.is_some() {
+        if self.fenced.is_some() || self.fallback.is_some() {
             return self.begin_writes(now, key, fx);
         }
         let job = &mut self.destage.jobs[key];
         if self.destage.claims.contains_key(&job.window) {
             return;
         }
-        if job.way == Way::Merge {
+        if job.way == Strategy::Merge {
             let (window, blocks) = (job.window, job.blocks());
             let good = !job.pieces.iter().any(|p| p.bad);
             // The core may have failed since it was planned.
-            let way = if good && self.may_merge(window) { Way::Merge } else { Way::Runs };
+            let way = if good && self.may_merge(window) { Strategy::Merge } else { Strategy::Runs };
             let job = &mut self.destage.jobs[key];
             job.way = way;
-            if way == Way::Merge {
+            if way == Strategy::Merge {
                 job.state = State::Merging;
                 return self.read_span(key, *blocks.start(), *blocks.end(), fx);
             }
@@ -530,6 +530,6 @@ impl Core {
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
         let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
-        clients || self.is_draining() || !d.flushes.is_empty() || self.vacate.is_some()
+        clients || self.is_draining() || !d.flushes.is_empty() || self.shrink.is_some()
     }
 }

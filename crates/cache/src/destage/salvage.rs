@@ -5,11 +5,11 @@ use super::Destage;
 use super::doubt::{Doubt, copy_sectors};
 use super::job::DOUBT;
 use crate::api::{Dev, Effect, Nanos};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
+use crate::io_tag::IoTag;
 use crate::record::Record;
-use crate::room::Room;
-use crate::tag::Who;
+use crate::space::Space;
 use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use loligo_block::{Buf, Op, OpKind, Shared, crc32c};
 
@@ -43,7 +43,7 @@ impl Destage {
     }
 }
 
-impl Core {
+impl Engine {
     /// Blocks of which the cache does not have everything that the core may lack.
     pub(super) fn in_memory(&self) -> impl Iterator<Item = u32> {
         let lacks = |(b, d): &(&u32, &Doubt)| d.mask & !self.index.get(**b).map_or(0, |m| m.valid) != 0;
@@ -88,7 +88,7 @@ impl Core {
                 self.destage.old_reads.insert(block, (meta, ticket));
                 self.stats.cache_read_bytes += BLOCK;
                 let kind = OpKind::Read(Buf::alloc(BLOCK as usize));
-                let tag = Who::Destage(block as usize, DOUBT).tag();
+                let tag = IoTag::Destage(block as usize, DOUBT).tag();
                 fx.push(Effect::Io(Dev::Cache, Op { tag, offset: self.cfg.layout.slot(meta.slot), kind }));
             }
             Some(_) => {}
@@ -106,7 +106,7 @@ impl Core {
     ) {
         let (meta, ticket) = self.destage.old_reads.remove(&block).expect("it was asked for");
         self.tickets.end(ticket);
-        let goes_on = self.lost.is_none() && self.poisoned.is_none();
+        let goes_on = self.fenced.is_none() && self.poisoned.is_none();
         if !goes_on || self.index.get(block) != Some(meta) || !self.may_note(block) {
             return;
         }
@@ -141,7 +141,7 @@ impl Core {
     ) {
         let Some(doubt) = self.destage.doubts.get(&block) else { return };
         let (mask, content) = (doubt.mask, &doubt.content);
-        if !self.journal_has_room(Room::Housekeeping) {
+        if !self.journal_has_room(Space::Housekeeping) {
             return;
         }
         let (data, valid, dirty) = match (newest, old) {

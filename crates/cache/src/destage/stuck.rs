@@ -4,7 +4,7 @@
 //! that fail then are known. They are tried again ever more seldom, and what else is dirty in their window goes on.
 
 use crate::api::Nanos;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -257,8 +257,8 @@ impl Stuck {
     }
 }
 
-impl Core {
-    /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Core::core_refuses`].
+impl Engine {
+    /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Engine::core_refuses`].
     pub fn core_failing(&self) -> Option<&str> {
         let d = &self.destage;
         // Without a clean block to tell, a window that was given up as a whole looks like the core.

@@ -1,7 +1,7 @@
 //! Reads of what is being written to the core, or could not be: nobody knows what the core holds there, and memory has it.
 
 use super::{Piece, ReadTask, Source};
-use crate::core::{Core, Task};
+use crate::engine::{Engine, Task};
 use crate::index::Meta;
 use crate::units::{BLOCK, Stripe, sector_mask};
 use loligo_block::{Buf, Shared};
@@ -13,7 +13,7 @@ impl ReadTask {
     }
 }
 
-impl Core {
+impl Engine {
     /// What memory has of `block`, where with the version that lies over it, `newest`, nothing of the sectors `need` is asked of the
     /// core.
     pub(super) fn memory_of(&self, block: u32, need: u8, newest: Option<Meta>) -> Option<(u8, Shared)> {

@@ -3,7 +3,7 @@
 use super::{Piece, Source};
 use crate::api::Effect;
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
 use crate::units::{BLOCK, sector_mask};
 use loligo_block::Buf;
@@ -23,7 +23,7 @@ fn extend(runs: &mut SmallVec<[Span; 4]>, start: u64, mask: u8) {
     }
 }
 
-impl Core {
+impl Engine {
     /// Puts piece `sub`, which the core could not give in one go, together from what the cache has, from what is being written to
     /// the core and from runs of exactly what the request still lacks. False where that would be the same read again.
     pub(super) fn patch(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) -> bool {

@@ -3,12 +3,12 @@
 use super::reading::READS;
 use super::{Piece, State};
 use crate::api::{Effect, Nanos};
-use crate::core::Core;
 use crate::destage::JOBS;
+use crate::engine::Engine;
 use crate::record::Record;
 use crate::units::WINDOW_BLOCKS;
 
-impl Core {
+impl Engine {
     /// What the core has taken becomes clean.
     pub(super) fn record_clean(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         self.destage.jobs[key].state = State::Recording;
@@ -103,7 +103,7 @@ impl Core {
         }
         let given_away = |p: &Piece| p.refused && p.meta.slot >= self.slots.count();
         if let Some(why) = job.failed.as_ref().filter(|_| !again && job.pieces.iter().any(given_away)) {
-            self.end_vacate(why, fx);
+            self.end_shrink(why, fx);
         }
         for task in job.tasks {
             self.pass_over(now, task, job.failed.is_some() && !again, fx);

@@ -1,11 +1,11 @@
 //! A merge: a window's span is read from the core and written back with the dirty blocks in it. Nobody else has what lies between
 //! them, so the buffer is kept until it is known what became of that.
 
-use super::{CoreWrite, Job, MERGE, State, Way};
+use super::{CoreWrite, Job, MERGE, State, Strategy};
 use crate::api::{Dev, Effect, Nanos};
-use crate::core::Core;
 use crate::destage::doubt::Doubt;
-use crate::tag::Who;
+use crate::engine::Engine;
+use crate::io_tag::IoTag;
 use crate::units::{ALL, BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use loligo_block::{Buf, Op, OpKind, Shared};
 use std::ops::RangeInclusive;
@@ -45,7 +45,7 @@ impl Job {
     }
 }
 
-impl Core {
+impl Engine {
     /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them, nor where it has
     /// spoiled some.
     pub(super) fn may_merge(&self, window: u32) -> bool {
@@ -62,7 +62,7 @@ impl Core {
         self.destage.writes += 1;
         self.stats.core_read_bytes += len;
         let kind = OpKind::Read(Buf::alloc(len as usize));
-        let op = Op { tag: Who::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
+        let op = Op { tag: IoTag::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
         fx.push(Effect::Io(Dev::Core, op));
     }
 
@@ -115,7 +115,7 @@ impl Core {
             Err(others) if others => false,
             Err(_) => {
                 let job = &mut self.destage.jobs[key];
-                (job.span, job.way) = (None, Way::Runs);
+                (job.span, job.way) = (None, Strategy::Runs);
                 self.compose_runs(key);
                 if self.destage.jobs[key].unsent() == 0 {
                     // Everything in it was replaced meanwhile.
@@ -134,7 +134,7 @@ impl Core {
         let (Some(first), Some(last)) = (untaken.first().copied(), untaken.last().copied()) else {
             return false;
         };
-        if self.lost.is_some() || self.poisoned.is_some() {
+        if self.fenced.is_some() || self.poisoned.is_some() {
             return false;
         }
         self.destage.jobs[key].state = State::Comparing;

@@ -3,11 +3,11 @@
 use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
 use crate::destage::doubt::Doubt;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
-use crate::tag::Who;
+use crate::engine::Engine;
+use crate::io_tag::IoTag;
 use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use std::collections::BTreeSet;
@@ -71,14 +71,14 @@ impl Job {
     }
 }
 
-impl Core {
+impl Engine {
     pub(super) fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = &mut self.destage.jobs[key];
         job.state = State::Writing;
         for p in job.pieces.iter_mut().filter(|p| p.usable()) {
             p.made_ready = true;
         }
-        if self.lost.is_some() || self.forsaken.is_some() {
+        if self.fenced.is_some() || self.fallback.is_some() {
             job.send_no_more();
         }
         if job.unsent() == 0 {
@@ -135,7 +135,7 @@ impl Core {
             self.destage.jobs[key].in_flight += 1;
             self.destage.writes += 1;
             self.destage.beside = 0;
-            let op = Op { tag: Who::Destage(key, WRITE | number).tag(), offset: at, kind };
+            let op = Op { tag: IoTag::Destage(key, WRITE | number).tag(), offset: at, kind };
             self.stats.core_write_bytes += op.len();
             fx.push(Effect::Io(Dev::Core, op));
         }
@@ -209,7 +209,7 @@ impl Core {
                 job.failures += 1;
                 let why = format!("writing to the core failed: {e}");
                 job.failed = Some(why.clone());
-                let goes_on = self.lost.is_none() && self.poisoned.is_none();
+                let goes_on = self.fenced.is_none() && self.poisoned.is_none();
                 if job.span.is_some() && job.untaken.is_none() && goes_on {
                     let (window, successes) = (job.window, self.destage.health.successes());
                     self.destage.stuck.failed_together(now, window, successes, &why);
@@ -222,7 +222,7 @@ impl Core {
                 }
                 let known = sent.len() == 1 && job.writes[first].is_in_one_block();
                 job.stay_dirty(sent.clone(), known, self.cfg.stripe);
-                // Who waits is told of an error that is his own, where that can be had for a few writes.
+                // IoTag waits is told of an error that is his own, where that can be had for a few writes.
                 let unwanted = down && job.tasks.is_empty();
                 if unwanted || (job.failures >= HOPELESS && job.successes == 0) {
                     job.gave_up |= job.unsent() > 0;
@@ -290,7 +290,7 @@ impl Core {
         for task in claimants {
             self.claim(now, task, fx);
         }
-        if self.lost.is_some() || probe {
+        if self.fenced.is_some() || probe {
             return self.job_over(now, key, fx);
         }
         self.note_refusals(now, key);
