@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
+use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 /// What a volume is; `GET /v1/info`.
@@ -109,6 +110,8 @@ pub(crate) struct App {
     flushes: Mutex<VecDeque<FlushState>>,
     /// Who remembers what an administrator changes.
     remembers: OnceLock<Remembers>,
+    /// Turns to ask its threads something by the API: one that does not answer uses few of the threads that all volumes share.
+    pub(crate) askers: Arc<Semaphore>,
 }
 
 /// Ends the keeping of a volume's image with it, on every way out: a client that is closed on purpose looks like one that lost its
@@ -140,6 +143,9 @@ impl std::fmt::Debug for Remembers {
     }
 }
 
+/// Requests of the API that ask a volume's threads at a time.
+const ASKERS: usize = 4;
+
 impl App {
     pub(crate) fn new(info: Info, handle: Handle, rbd: Option<Kept>, mark: Option<Weak<Mark>>) -> App {
         App {
@@ -154,6 +160,7 @@ impl App {
             changes: Changes::default(),
             flushes: Mutex::default(),
             remembers: OnceLock::new(),
+            askers: Arc::new(Semaphore::new(ASKERS)),
             tls: None,
         }
     }

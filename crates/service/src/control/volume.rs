@@ -13,11 +13,42 @@ use loligo_cache::params::Params;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 type Shared = State<Arc<App>>;
+
+/// How long a volume's threads are waited for.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long a change is waited for, which may have to be remembered in a folder that is slow.
+const CHANGE: Duration = Duration::from_secs(60);
+
+/// Asks the threads of a volume. One that does not answer holds up those who ask it, and few threads of the control's.
+async fn asks<T: Send + 'static>(
+    app: Arc<App>,
+    limit: Duration,
+    what: impl FnOnce(&App) -> T + Send + 'static,
+) -> Result<T, Refused> {
+    let silent = |_| {
+        let why = format!(
+            "the volume has not answered for {} s: 'loligo volume list' says how it is",
+            limit.as_secs()
+        );
+        Refused(StatusCode::SERVICE_UNAVAILABLE, why)
+    };
+    let asked = async {
+        let turn = app.askers.clone().acquire_owned().await.expect("it is never closed");
+        // The turn is over with the answer, whoever waits for that.
+        blocking(move || {
+            let _turn = turn;
+            what(&app)
+        })
+        .await
+    };
+    tokio::time::timeout(limit, asked).await.map_err(silent)
+}
 
 /// One tunable as the API shows it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -70,14 +101,14 @@ async fn info(State(app): Shared) -> Json<Info> {
 
 /// Its numbers.
 #[utoipa::path(get, path = "/v1/stats", responses((status = 200, body = Value)))]
-async fn numbers(State(app): Shared) -> Json<Value> {
-    Json(blocking(move || stats::json(&app)).await)
+async fn numbers(State(app): Shared) -> Result<Json<Value>, Refused> {
+    asks(app, ANSWER, stats::json).await.map(Json)
 }
 
 /// How many requests took how many nanoseconds, by kind, since the start.
 #[utoipa::path(get, path = "/v1/latencies", responses((status = 200, body = Value, description = "read, write and flush: pairs of nanoseconds and requests")))]
-async fn latencies(State(app): Shared) -> Json<Value> {
-    Json(blocking(move || stats::latencies(&app)).await)
+async fn latencies(State(app): Shared) -> Result<Json<Value>, Refused> {
+    asks(app, ANSWER, stats::latencies).await.map(Json)
 }
 
 fn refuse_bare(app: &App) -> Result<(), Refused> {
@@ -91,7 +122,8 @@ fn refuse_bare(app: &App) -> Result<(), Refused> {
 #[utoipa::path(post, path = "/v1/flush", responses((status = 200, body = FlushState), (status = 409, description = "The volume has no cache")))]
 async fn flush(State(app): Shared) -> Result<Json<FlushState>, Refused> {
     refuse_bare(&app)?;
-    Ok(Json(blocking(move || app.start_flush()).await))
+    let app_of = app.clone();
+    asks(app, ANSWER, move |_| app_of.start_flush()).await.map(Json)
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -102,8 +134,11 @@ struct WhichFlush {
 
 /// How far a flush is, or the last one.
 #[utoipa::path(get, path = "/v1/flush", params(WhichFlush), responses((status = 200, body = FlushState)))]
-async fn flush_progress(State(app): Shared, Query(which): Query<WhichFlush>) -> Json<FlushState> {
-    Json(blocking(move || app.flush_progress(which.number)).await)
+async fn flush_progress(
+    State(app): Shared,
+    Query(which): Query<WhichFlush>,
+) -> Result<Json<FlushState>, Refused> {
+    asks(app, ANSWER, move |app| app.flush_progress(which.number)).await.map(Json)
 }
 
 /// A mode to be switched to.
@@ -121,11 +156,12 @@ struct SetMode {
 async fn mode(State(app): Shared, Json(wanted): Json<SetMode>) -> Result<Json<Value>, Refused> {
     refuse_bare(&app)?;
     let mode: Mode = wanted.mode.parse().map_err(|e| Refused(StatusCode::BAD_REQUEST, e))?;
-    let done = blocking(move || {
+    let app_of = app.clone();
+    let done = asks(app, CHANGE, move |app| {
         app.set_mode(mode)?;
-        Ok(wanted.flush.then(|| app.start_flush()))
+        Ok(wanted.flush.then(|| app_of.start_flush()))
     });
-    let flush = done.await.map_err(|why: Ended| refused(why.into()))?;
+    let flush = done.await?.map_err(|why: Ended| refused(why.into()))?;
     Ok(Json(json!({ "mode": mode.name(), "flush": flush })))
 }
 
@@ -144,8 +180,8 @@ fn rows(params: &Params) -> Vec<Param> {
 #[utoipa::path(get, path = "/v1/params", responses((status = 200, body = Vec<Param>), (status = 409, description = "The volume has no cache")))]
 async fn params(State(app): Shared) -> Result<Json<Vec<Param>>, Refused> {
     refuse_bare(&app)?;
-    let now = blocking(move || app.params());
-    now.await.map(|p| Json(rows(&p))).ok_or_else(|| refused(stopping().into()))
+    let now = asks(app, ANSWER, App::params).await?;
+    now.map(|p| Json(rows(&p))).ok_or_else(|| refused(stopping().into()))
 }
 
 /// A tunable to be set.
@@ -159,8 +195,7 @@ struct SetParam {
 #[utoipa::path(put, path = "/v1/params", request_body = SetParam, responses((status = 200, body = Vec<Param>), (status = 400, description = "It is none, or the value is out of range: the error says what is possible")))]
 async fn set_param(State(app): Shared, Json(wanted): Json<SetParam>) -> Result<Json<Vec<Param>>, Refused> {
     refuse_bare(&app)?;
-    let done = blocking(move || app.set_param(&wanted.key, &wanted.value));
-    match done.await {
+    match asks(app, CHANGE, move |app| app.set_param(&wanted.key, &wanted.value)).await? {
         Ok(params) => Ok(Json(rows(&params))),
         Err(why) if why.outcome == Outcome::Refused => Err(Refused(StatusCode::BAD_REQUEST, why.to_string())),
         Err(why) => Err(refused(why.into())),

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+/// How long a member's threads are waited for.
+const ANSWER: Duration = Duration::from_secs(2);
 /// Between two looks.
 const ROUND: Duration = Duration::from_secs(1);
 /// Between two looks whether whoever waits for threads still does.
@@ -88,14 +90,27 @@ fn watch(pool: &Weak<Inner>) {
             all.running = false;
             return;
         }
-        let seats = all.seats.clone();
+        let seats = all.seats.iter().map(|(n, s)| (*n, Looked::at(s))).collect();
         drop(all);
         round(&pool, &mut balancer, seats);
     }
 }
 
+/// A seat while its load is asked for. It does not have the share: who stops meanwhile gives that back, and may be started again.
+struct Looked {
+    handle: Handle,
+    seen: (u64, u64, u64),
+    busy: bool,
+}
+
+impl Looked {
+    fn at(seat: &Seat) -> Looked {
+        Looked { handle: seat.handle.clone(), seen: seat.seen, busy: seat.busy.load(Ordering::Acquire) }
+    }
+}
+
 /// One look, and the moves that come of it.
-fn round(pool: &Pool, balancer: &mut Balancer, mut seats: BTreeMap<u16, Seat>) {
+fn round(pool: &Pool, balancer: &mut Balancer, mut seats: BTreeMap<u16, Looked>) {
     let (free, members) = loads(pool, &mut seats);
     for (number, seat) in &seats {
         if let Some(kept) = governed(&pool.inner).seats.get_mut(number) {
@@ -107,7 +122,7 @@ fn round(pool: &Pool, balancer: &mut Balancer, mut seats: BTreeMap<u16, Seat>) {
             Move::Give(number, by) => (number, by, true),
             Move::Take(number, by) => (number, by, false),
         };
-        let Some(seat) = seats.get(&number).cloned() else { continue };
+        let Some(seat) = governed(&pool.inner).seats.get(&number).cloned() else { continue };
         if seat.busy.swap(true, Ordering::AcqRel) {
             // Somebody else has come first.
             continue;
@@ -134,7 +149,7 @@ fn members_extents(share: &Share) -> u32 {
 }
 
 /// Every member as the balancer wants to see it; those that are not served keep what they have.
-fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Seat>) -> (u32, Vec<Load>) {
+fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Looked>) -> (u32, Vec<Load>) {
     let (free, mut loads) = {
         let state = pool.state();
         let table = state.table.table();
@@ -153,8 +168,10 @@ fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Seat>) -> (u32, Vec<Load>) {
     };
     for load in &mut loads {
         if let Some(seat) = seats.get_mut(&load.number) {
+            // One that does not answer is left as it is, and holds the others up no longer.
+            let Some(snapshots) = seat.handle.snapshots_within(ANSWER) else { continue };
             let (mut evictions, mut hits, mut misses) = (0, 0, 0);
-            for s in seat.handle.snapshots() {
+            for s in snapshots {
                 evictions += s.stats.evictions;
                 hits += s.stats.read_hits + s.stats.write_hits;
                 misses += s.stats.read_misses + s.stats.write_misses;
@@ -163,7 +180,7 @@ fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Seat>) -> (u32, Vec<Load>) {
             load.hits = hits.saturating_sub(seat.seen.1);
             load.misses = misses.saturating_sub(seat.seen.2);
             seat.seen = (evictions, hits, misses);
-            load.busy = seat.busy.load(Ordering::Acquire);
+            load.busy = seat.busy;
         }
     }
     (free, loads)
