@@ -4,10 +4,10 @@
 //! Each input is tried as it is and again with its checksum made right, since otherwise the checksum alone would meet
 //! nearly all of it.
 
-use loligo_block::veil::body;
-use loligo_block::{SyncIo, Veil, crc32c};
+use loligo_block::masked_head::body;
+use loligo_block::{MaskedHead, SyncIo, crc32c};
 use loligo_cache::Meta;
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::layout::Layout;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
@@ -93,7 +93,7 @@ pub fn fuzz_superblock(mut bytes: Vec<u8>) -> bool {
 pub fn veiled_block() -> Vec<u8> {
     let mut head = vec![0; 4096];
     head[..900].iter_mut().enumerate().for_each(|(i, b)| *b = i as u8);
-    let label = HomeLabel {
+    let label = CoreLabel {
         generation: 3,
         cache: *b"0123456789abcdef",
         name: "osd3".into(),
@@ -101,7 +101,7 @@ pub fn veiled_block() -> Vec<u8> {
         dirty_bytes: Some(4096),
         through: false,
     };
-    Veil::before(head).expect("it has room").set_label(&veil::encode(&label))
+    MaskedHead::before(head).expect("it has room").set_label(&veil::encode(&label))
 }
 
 /// Whether these bytes are taken for a whole first block.
@@ -119,7 +119,7 @@ pub fn fuzz_veiled_block(mut bytes: Vec<u8>) -> bool {
         mend(&mut bytes[..veil::LABEL], SUPERBLOCK_CRC);
     }
     let (Ok(label), Some(head)) = (veil::decode(&bytes), body::unpack(&bytes)) else { return false };
-    let again = Veil::before(head.clone()).expect("it had room").set_label(&veil::encode(&label));
+    let again = MaskedHead::before(head.clone()).expect("it had room").set_label(&veil::encode(&label));
     assert_eq!((veil::decode(&again).expect("written"), body::unpack(&again)), (label, Some(head)));
     true
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use loligo_block::{Op, Request};
 use loligo_cache::api::{Control, Dev, Effect, Event};
-use loligo_cache::{Core, Part, Router};
+use loligo_cache::{Engine, Part, Router};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(crate) trait World {
 
 /// A shard and its world. Completions nobody has reaped yet stay from one measurement to the next.
 pub(crate) struct Driver<W> {
-    pub(crate) core: Core,
+    pub(crate) core: Engine,
     pub(crate) router: Router,
     pub(crate) world: W,
     pub(crate) events: VecDeque<Event>,
@@ -28,7 +28,7 @@ pub(crate) struct Driver<W> {
 
 impl<W: World> Driver<W> {
     /// Nothing has happened yet.
-    pub(crate) fn new(core: Core, router: Router, world: W) -> Driver<W> {
+    pub(crate) fn new(core: Engine, router: Router, world: W) -> Driver<W> {
         Driver { core, router, world, events: VecDeque::new(), now: 1 }
     }
 

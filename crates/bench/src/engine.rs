@@ -14,7 +14,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
-use loligo_cache::{Core, Router};
+use loligo_cache::{Engine, Router};
 use serde::Serialize;
 
 /// What to measure, and on how much.
@@ -148,11 +148,11 @@ fn open_options() -> OpenOptions {
 
 const DEVICES: Devices = Devices { core_unmaps: true, ..Devices::PLAIN };
 
-fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Result<(Core, Router)> {
+fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Result<(Engine, Router)> {
     open::format(cache, o)?;
     let sb = Superblock::load(cache)?;
     let opened = open::open(cache, core, sb, &open_options())?;
-    let (sb, mut cores) = opened.into_cores(Mode::Wb, &open_options(), &DEVICES);
+    let (sb, mut cores) = opened.into_engines(Mode::Wb, &open_options(), &DEVICES);
     Ok((cores.remove(0), Router::new(sb.home_length, 512, sb.striping(), 8)))
 }
 

@@ -12,7 +12,7 @@ use loligo_block::{
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, OpenOptions};
 use loligo_cache::params::Params;
-use loligo_shard::Alone;
+use loligo_shard::StandaloneShard;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const BLOCK: u64 = 4096;
 
 /// A write-back volume of one shard.
 pub(crate) struct InProcess {
-    shard: Alone,
+    shard: StandaloneShard,
     runs: u64,
 }
 
@@ -39,9 +39,9 @@ impl InProcess {
         sb.layout.limit = limit;
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let opened = open::open(&mut dev, &mut SyncFile::new(disk.clone()), sb, &options)?;
-        let (sb, mut cores) = opened.into_cores(Mode::Wb, &options, &Devices::of(near, far));
+        let (sb, mut cores) = opened.into_engines(Mode::Wb, &options, &Devices::of(near, far));
         let volume = (sb.home_start, sb.home_length);
-        let shard = Alone::new(cores.remove(0), cache, (core, disk), volume)?;
+        let shard = StandaloneShard::new(cores.remove(0), cache, (core, disk), volume)?;
         Ok(InProcess { shard, runs: 0 })
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use loligo_block::{Answer, Buf, Reply, ReqKind, Request, Segments, Shared};
 use loligo_export::blockdev::{BlockDevice, Claim, Released, Traits};
-use loligo_export::fuse::{Counters, Desk, Mount, Mountpoint};
-use loligo_export::{Export, Way};
+use loligo_export::fuse::{Counters, Mount, Mountpoint, Session};
+use loligo_export::{Export, ExportSpec};
 
 use crate::interrupt::Interrupt;
 
@@ -20,16 +20,16 @@ const LONGEST: usize = 1 << 20;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Serves a mount with nothing, on a thread of its own.
-fn answer_at_once(mut desk: Desk) {
+fn answer_at_once(mut session: Session) {
     std::thread::spawn(move || {
         let zeros = Buf::zeroed(LONGEST).freeze();
         let mut requests = Vec::new();
-        while !desk.is_over() && desk.wait(LOOK).is_ok() {
-            desk.receive(&mut requests);
+        while !session.is_over() && session.wait(LOOK).is_ok() {
+            session.receive(&mut requests);
             for request in requests.drain(..) {
-                desk.answer(Reply { id: request.id, result: Ok(answer(&request, &zeros)) });
+                session.answer(Reply { id: request.id, result: Ok(answer(&request, &zeros)) });
             }
-            desk.follow_up(&mut requests);
+            session.follow_up(&mut requests);
         }
     });
 }
@@ -46,15 +46,15 @@ fn answer(request: &Request, zeros: &Shared) -> Answer {
 }
 
 /// Serves `size` bytes of it, as the file `null` in a mount or as a block device, prints `ready`, and ends with `stop`.
-pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()> {
+pub fn serve(spec: &ExportSpec, folder: &Path, size: u64, stop: &Interrupt) -> Result<()> {
     let export = Export::new("null", size);
     let counters = Arc::new(Counters::default());
-    match way {
-        Way::Fuse(at) => {
+    match spec {
+        ExportSpec::Fuse(at) => {
             let _mount = Mount::new(&Mountpoint::claim(at)?, &export, counters, answer_at_once)?;
             wait(stop)
         }
-        Way::Block(name) | Way::Loop(name) => {
+        ExportSpec::Block(name) | ExportSpec::Loop(name) => {
             let claim = Claim::take(name, folder, &[])?;
             let traits = Traits { block: export.min_block, rotational: false, owner: None };
             let mut device = BlockDevice::new(claim, &export, counters, traits, answer_at_once)?;
@@ -64,7 +64,7 @@ pub fn serve(way: &Way, folder: &Path, size: u64, stop: &Interrupt) -> Result<()
             }
             Ok(())
         }
-        Way::Socket(_) | Way::Ublk(_) => {
+        ExportSpec::Socket(_) | ExportSpec::Ublk(_) => {
             bail!("only fuse:MOUNTPOINT and loop:NAME have a target that answers at once")
         }
     }

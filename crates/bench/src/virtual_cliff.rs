@@ -13,7 +13,7 @@ use loligo_cache::open::{self, Devices, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::Striping;
-use loligo_cache::{Core, Router};
+use loligo_cache::{Engine, Router};
 use serde::Serialize;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -164,8 +164,8 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
     let sb = Superblock::load(&mut cache)?;
     let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
     let devices = Devices { cache_volatile: true, core_unmaps: true, ..Devices::PLAIN };
-    let (_, mut cores) = opened.into_cores(Mode::Wb, &oo, &devices);
-    let mut core: Core = cores.remove(0);
+    let (_, mut cores) = opened.into_engines(Mode::Wb, &oo, &devices);
+    let mut core: Engine = cores.remove(0);
     let mut router = Router::new(o.core, 512, Striping::by_window(1), 8);
     let disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core);
     let mut w = World {

@@ -16,9 +16,9 @@
 use crate::file::DeviceFile;
 use crate::hdd::HddDevice;
 use crate::mapped::MappedDevice;
+use crate::masked_head::MaskedDevice;
 use crate::ram::RamDevice;
 use crate::uring::{Ring, UringFile};
-use crate::veil::VeiledDevice;
 use crate::{Completion, Geometry, Op, Submit};
 
 /// An asynchronous block device with one owner.
@@ -48,8 +48,8 @@ pub enum AnyDevice {
     Ram(RamDevice),
     /// The spinning-disk model over another device.
     Hdd(Box<HddDevice<AnyDevice>>),
-    /// A device whose first block is veiled.
-    Veiled(Box<VeiledDevice<AnyDevice>>),
+    /// A device whose first block is masked.
+    Masked(Box<MaskedDevice<AnyDevice>>),
     /// Any other device, usually a stack of layers.
     Other(Box<dyn Device + Send>),
 }
@@ -60,7 +60,7 @@ impl AnyDevice {
         match self {
             AnyDevice::File(d) => Some(d.file()),
             AnyDevice::Hdd(d) => d.inner().file(),
-            AnyDevice::Veiled(d) => d.inner().file(),
+            AnyDevice::Masked(d) => d.inner().file(),
             AnyDevice::Mapped(_) | AnyDevice::Ram(_) | AnyDevice::Other(_) => None,
         }
     }
@@ -73,7 +73,7 @@ impl std::fmt::Debug for AnyDevice {
             AnyDevice::Mapped(d) => d.fmt(f),
             AnyDevice::Ram(d) => d.fmt(f),
             AnyDevice::Hdd(d) => d.fmt(f),
-            AnyDevice::Veiled(d) => d.fmt(f),
+            AnyDevice::Masked(d) => d.fmt(f),
             AnyDevice::Other(d) => write!(f, "Other({:?})", d.geometry()),
         }
     }
@@ -86,7 +86,7 @@ macro_rules! each {
             AnyDevice::Mapped($d) => $e,
             AnyDevice::Ram($d) => $e,
             AnyDevice::Hdd($d) => $e,
-            AnyDevice::Veiled($d) => $e,
+            AnyDevice::Masked($d) => $e,
             AnyDevice::Other($d) => $e,
         }
     };

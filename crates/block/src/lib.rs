@@ -10,15 +10,16 @@ mod geometry;
 mod hdd;
 mod layer;
 pub mod lease;
-mod letterbox;
+mod mailbox;
 mod mapped;
+pub mod masked_head;
 mod op;
 mod ram;
 mod size;
 mod spec;
+mod splits;
 mod sync_io;
 mod uring;
-pub mod veil;
 mod volume;
 
 pub use buf::{Buf, Shared, alignment};
@@ -35,15 +36,15 @@ pub use layer::{
     Delay, DelayDevice, ErrorDevice, ErrorRule, LogDevice, LogEntry, LogHandle, LogOp, OpClass, Pick,
     TornDevice, TornRule,
 };
-pub use letterbox::Letterbox;
+pub use mailbox::Mailbox;
 pub use mapped::{CacheDevice, CacheIo, ExtentMap, MappedDevice, MappedIo, Run};
+pub use masked_head::{CoreFile, MaskedDevice, MaskedHead, MaskedIo};
 pub use op::{Completion, Op, OpKind, Submit, Tag, refuse_invalid};
 pub use ram::RamDevice;
 pub use size::parse_size;
 pub use spec::DeviceSpec;
 pub use sync_io::SyncIo;
 pub use uring::{DevId, Foreign, Ring, UringFile};
-pub use veil::{CoreFile, Veil, VeiledDevice, VeiledIo};
 pub use volume::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, Segments};
 
 /// The crate whose entries [`Ring::push_foreign`] takes.

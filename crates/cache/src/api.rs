@@ -65,7 +65,7 @@ pub enum Control {
     /// Somebody else has the core now, for this reason: answer every request with [`loligo_block::ReqError::Shutdown`] from
     /// now on, those under way too; write nothing to it any more; keep what is dirty. Operations at the core must still
     /// complete, with an error where need be. [`Control::Stop`] then makes durable what the cache holds.
-    Lose(String),
+    Fence(String),
     /// Bring the core to this very moment, and answer once it holds that; until [`Control::Thaw`] its content does not
     /// change. Clients go on; what they write stays in the cache. A volume with several shards has them all in one thread,
     /// which tells each of them with nothing in between: the moment is one.
@@ -77,10 +77,10 @@ pub enum Control {
     /// stay this shard's.
     Limit(u32),
     /// The cache is not to be used any more, for this reason, and the core has everything (else this is refused): reads and
-    /// flushes go on with the core alone, changes wait for [`Control::GoOn`]. A shard whose cache fails does the same by itself.
-    Forsake(String),
+    /// flushes go on with the core alone, changes wait for [`Control::Confirm`]. A shard whose cache fails does the same by itself.
+    FallBack(String),
     /// It is noted durably, not on the cache alone, that what the forsaken cache holds is void: the core alone serves.
-    GoOn,
+    Confirm,
     /// The cache failed, for this reason, and the core cannot go on alone, or that cannot be noted: no change is acknowledged any
     /// more, by whichever shard.
     GiveUp(String),

@@ -1,14 +1,14 @@
 //! Counts kept along the way, counted anew: what must hold between any two batches of events. For tests.
 
 use crate::api::Nanos;
-use crate::core::{Core, Task};
+use crate::engine::{Engine, Task};
 use crate::journal::Action;
-use crate::mutation::Route;
 use crate::record::Record;
 use crate::units::BLOCK;
+use crate::write::Route;
 use std::collections::BTreeSet;
 
-impl Core {
+impl Engine {
     /// Compares what the shard counts with what is there. It walks over all that is under way.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Core {
         same("dirty versions on their way", self.landing, landing)?;
         same("evictions on their way", u64::from(self.dropping), u64::from(dropping))?;
         let of_task = |task: &Task| match task {
-            Task::Mutation(m) => {
+            Task::Write(m) => {
                 if let Route::Back(staged) = &m.route {
                     staged.slots.len()
                 } else {

@@ -5,12 +5,12 @@
 //! changes nothing. It commits only after the journal is durable through the highest frame any page may contain.
 
 use crate::api::{Dev, Effect};
-use crate::core::Core;
 use crate::durability::Waiter;
+use crate::engine::Engine;
+use crate::io_tag::IoTag;
 use crate::layout::ShardLayout;
 use crate::page::{Directory, Entry, PAGE, PER_PAGE, Root, encode_page};
-use crate::room::Room;
-use crate::tag::Who;
+use crate::space::Space;
 use loligo_block::{Buf, Op, OpKind, Shared};
 use std::collections::BTreeSet;
 
@@ -155,7 +155,7 @@ impl Checkpoint {
     }
 }
 
-impl Core {
+impl Engine {
     /// Starts a checkpoint when the journal is two fifths full.
     pub(crate) fn checkpoint_if_due(&mut self, fx: &mut Vec<Effect>) {
         let used = self.journal.used() * 5;
@@ -165,7 +165,7 @@ impl Core {
         if self.checkpoint.step == Step::Pages {
             self.write_pages(fx);
         }
-        debug_assert!(self.journal_has_room(Room::Housekeeping) || self.checkpoint.step != Step::Idle);
+        debug_assert!(self.journal_has_room(Space::Housekeeping) || self.checkpoint.step != Step::Idle);
     }
 
     /// Cuts at the completed prefix: all it says is in the index, hence in the pages.
@@ -220,7 +220,7 @@ impl Core {
     fn put_checkpoint(&mut self, offset: u64, data: Shared, fx: &mut Vec<Effect>) {
         self.stats.cache_write_bytes += data.len() as u64;
         let kind = OpKind::Write { data, fua: false };
-        fx.push(Effect::Io(Dev::Cache, Op { tag: Who::Checkpoint.tag(), offset, kind }));
+        fx.push(Effect::Io(Dev::Cache, Op { tag: IoTag::Checkpoint.tag(), offset, kind }));
     }
 
     fn flush_checkpoint(&mut self, step: Step, fx: &mut Vec<Effect>) {

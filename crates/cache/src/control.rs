@@ -1,16 +1,16 @@
 //! Management of a running shard: mode, tunables, flush, stop.
 
 use crate::api::{Control, ControlId, Effect, Nanos};
-use crate::core::Core;
 use crate::durability::Waiter;
+use crate::engine::Engine;
 use crate::params::Params;
 use crate::policy::Replacement;
 use crate::policy::admit::Admission;
 
-impl Core {
+impl Engine {
     pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
         match control {
-            Control::SetMode(_) if self.forsaken.is_some() => {
+            Control::SetMode(_) if self.fallback.is_some() => {
                 let why = "the cache is gone: the volume is served without it".to_owned();
                 fx.push(Effect::Controlled(id, Err(why)));
             }
@@ -22,22 +22,22 @@ impl Core {
                 self.set_params(params);
                 fx.push(Effect::Controlled(id, Ok(())));
             }
-            Control::FlushDirty if self.forsaken.is_some() => self.flush_dirty_alone(now, id, fx),
+            Control::FlushDirty if self.fallback.is_some() => self.flush_dirty_alone(now, id, fx),
             Control::FlushDirty => self.flush_dirty(now, id, fx),
-            Control::FlushCore if self.forsaken.is_some() => self.flush_dirty_alone(now, id, fx),
+            Control::FlushCore if self.fallback.is_some() => self.flush_dirty_alone(now, id, fx),
             Control::FlushCore => self.flush_core_for(id, fx),
-            Control::Lose(why) => self.lose(now, id, why, fx),
-            Control::Freeze if self.forsaken.is_some() => self.freeze_alone(id, fx),
+            Control::Fence(why) => self.fence(now, id, why, fx),
+            Control::Freeze if self.fallback.is_some() => self.freeze_alone(id, fx),
             Control::Freeze => self.freeze(now, id, fx),
-            Control::Thaw if self.forsaken.is_some() => {
+            Control::Thaw if self.fallback.is_some() => {
                 self.thaw_alone(now, "given up", fx);
                 fx.push(Effect::Controlled(id, Ok(())));
             }
             Control::Thaw => self.thaw(now, id, fx),
-            Control::Forsake(why) => self.forsake(now, id, why, fx),
-            Control::GoOn => self.go_on(now, id, fx),
+            Control::FallBack(why) => self.fall_back(now, id, why, fx),
+            Control::Confirm => self.go_on(now, id, fx),
             Control::GiveUp(why) => self.give_up_cache(id, why, fx),
-            Control::Stop if self.forsaken.is_some() => self.stop_alone(now, id, fx),
+            Control::Stop if self.fallback.is_some() => self.stop_alone(now, id, fx),
             Control::Limit(slots) => self.set_limit(now, id, slots, fx),
             Control::Stop => {
                 if let Some(why) = &self.poisoned {
@@ -69,14 +69,14 @@ impl Core {
 
     /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
     pub(crate) fn stop_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.forsaken.is_some() {
+        if self.fallback.is_some() {
             return self.stop_alone_if_idle(now, fx);
         }
         if self.stopping.is_none()
             || !self.tasks.is_empty()
             || self.poisoned.is_some()
             || !self.destage.idle()
-            || (self.lost.is_none() && self.has_doubts())
+            || (self.fenced.is_none() && self.has_doubts())
         {
             return;
         }
@@ -87,7 +87,7 @@ impl Core {
             self.emit_frames(fx);
             return self.flush_if_wanted(now, fx);
         }
-        if self.lost.is_none() && (self.core_acked > self.core_flushed || self.intents.open() > 0) {
+        if self.fenced.is_none() && (self.core_acked > self.core_flushed || self.intents.open() > 0) {
             let asked = self.core_flush.has(Waiter::Stop);
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;
@@ -98,7 +98,7 @@ impl Core {
             return self.start_checkpoint(fx);
         }
         self.stopping = None;
-        let salvaged = self.cannot_salvage().filter(|_| self.lost.is_none());
+        let salvaged = self.cannot_salvage().filter(|_| self.fenced.is_none());
         self.poisoned = Some("stopped".into());
         fx.push(Effect::Controlled(id, salvaged.map_or(Ok(()), Err)));
     }

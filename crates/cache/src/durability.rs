@@ -2,8 +2,8 @@
 
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, FlushTask, Task, answer};
-use crate::tag::Who;
+use crate::engine::{Engine, FlushTask, Task, answer};
+use crate::io_tag::IoTag;
 use loligo_block::{Answer, IoError, Op, OpKind, ReqError, ReqId};
 
 /// The engine flushes by itself at least this often while anything is not durable.
@@ -14,7 +14,7 @@ const SHARED: Nanos = 50_000_000;
 /// So many of them do not wait any longer.
 const MANY: usize = 24;
 
-/// Who waits for a frame to be durable, or for a flush of the core.
+/// IoTag waits for a frame to be durable, or for a flush of the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
     Task(usize),
@@ -23,7 +23,7 @@ pub(crate) enum Waiter {
     Intent(u32),
     /// The open intents are being lifted.
     Lift,
-    /// The last flush of a stop: it closes the intents, and [`Core::settle`] goes on from there.
+    /// The last flush of a stop: it closes the intents, and [`Engine::settle`] goes on from there.
     Stop,
     Checkpoint,
     /// A management request, which is among [`CoreFlush::asked`] for as long as it is not answered.
@@ -80,7 +80,7 @@ impl CoreFlush {
     }
 }
 
-impl Core {
+impl Engine {
     pub(crate) fn wake_durable(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let past_gap = planted(self.cfg.bug, Bug::FuaPastGap);
         while let Some((need, who)) = self.durable_waiters.front().copied() {
@@ -106,7 +106,7 @@ impl Core {
 
     /// Flushes the core for a management request.
     pub(crate) fn flush_core_for(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
+        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
             return fx.push(Effect::Controlled(id, Err(why.clone())));
         }
         self.core_flush.asked.push(id);
@@ -145,7 +145,7 @@ impl Core {
 
     /// Asks for a flush of the core that begins from now on. False when none is needed: the core has no volatile cache.
     pub(crate) fn want_core_flush(&mut self, who: Waiter, fx: &mut Vec<Effect>) -> bool {
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             // Whoever asks finishes for nobody.
             return false;
         }
@@ -163,7 +163,7 @@ impl Core {
         true
     }
 
-    /// The same for who can wait for others to join: the flush begins in [`Core::core_flush_if_due`].
+    /// The same for who can wait for others to join: the flush begins in [`Engine::core_flush_if_due`].
     pub(crate) fn share_core_flush(&mut self, now: Nanos, who: Waiter) -> bool {
         if self.cfg.core_volatile && self.poisoned.is_none() {
             self.core_flush.next.push(who);
@@ -196,7 +196,7 @@ impl Core {
         f.captured = self.core_acked;
         std::mem::swap(&mut f.now, &mut f.next);
         self.stats.core_flushes += 1;
-        fx.push(Effect::Io(Dev::Core, Op { tag: Who::CoreFlush.tag(), offset: 0, kind: OpKind::Flush }));
+        fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::CoreFlush.tag(), offset: 0, kind: OpKind::Flush }));
     }
 
     pub(crate) fn core_flushed_event(
@@ -207,10 +207,10 @@ impl Core {
     ) {
         self.core_flush.running = false;
         let waiters = std::mem::take(&mut self.core_flush.now);
-        if self.forsaken.is_some() {
+        if self.fallback.is_some() {
             return self.flush_of_before_over(now, result, fx);
         }
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             for who in waiters {
                 self.core_flush_given_up(now, who, fx);
             }
@@ -258,7 +258,7 @@ impl Core {
                     }
                 }
             }
-            Task::Mutation(_) => self.mutation_durable(now, key, fx),
+            Task::Write(_) => self.write_durable(now, key, fx),
             Task::Read(_) | Task::Direct(_) => unreachable!("they wait for no durability"),
         }
     }
@@ -295,7 +295,7 @@ impl Core {
         let checkpoint = std::mem::take(&mut self.checkpoint.wants_flush);
         self.cache_flush = Some(CacheFlush { journal: self.journal.completed(), checkpoint });
         self.stats.cache_flushes += 1;
-        fx.push(Effect::Io(Dev::Cache, Op { tag: Who::CacheFlush.tag(), offset: 0, kind: OpKind::Flush }));
+        fx.push(Effect::Io(Dev::Cache, Op { tag: IoTag::CacheFlush.tag(), offset: 0, kind: OpKind::Flush }));
     }
 
     /// The flush of the cache device is over.

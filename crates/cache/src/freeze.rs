@@ -1,16 +1,16 @@
 //! A freeze: the core is brought to one moment and kept there, while clients go on writing into the cache.
 //!
 //! The moment is the event itself. Versions that are dirty then are *pinned*: one that is replaced afterwards keeps its
-//! slot until it has been written to the core ([`Core::drain`]), and never a newer one goes there before the thaw. Which
+//! slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there before the thaw. Which
 //! versions came after the moment is a bit for each slot, so that the event costs no walk over what is dirty.
 
 use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
 use crate::mode::WriteRoute;
-use crate::mutation::Stage;
 use crate::units::WINDOW_BLOCKS;
+use crate::write::Stage;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Free slots at the answer last for so many seconds of writes as they have come of late.
@@ -19,6 +19,10 @@ const ROOM_SECONDS: u64 = 2;
 const SPAN: Nanos = 250_000_000;
 /// A dirty block costs no more than this while the core is frozen, nanoseconds.
 const DEAREST: f64 = 20e6;
+
+/// Why a freeze ends over a block that is not what it was at the moment, while the core has nothing good in its place.
+pub(crate) const OVERWRITTEN: &str =
+    "the core refuses a block of 4 KiB that was overwritten since: it cannot be brought to the moment";
 
 /// A pinned version that is not the newest any more.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +53,8 @@ pub(crate) struct Freeze {
     room: u32,
     /// Blocks of zeros taken into the cache that would otherwise have gone past it.
     zeroed: u64,
+    /// A block of the moment is nowhere any more.
+    pub(crate) lost: bool,
 }
 
 impl Freeze {
@@ -184,7 +190,7 @@ impl Freeze {
     }
 }
 
-impl Core {
+impl Engine {
     /// Blocks that a freeze still has to bring to the core (0: the core holds its moment); `None`: nothing is frozen.
     pub fn frozen(&self) -> Option<u64> {
         self.freeze.as_ref().map(|f| f.left)
@@ -192,7 +198,7 @@ impl Core {
 
     /// The core is to be brought to this moment and kept there.
     pub(crate) fn freeze(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let refusal = if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
+        let refusal = if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
             Some(why.clone())
         } else if self.stopping.is_some() {
             Some("the cache is being stopped".into())
@@ -216,6 +222,7 @@ impl Core {
             inflow: (self.inflow.rate(now) * ROOM_SECONDS).min(self.slot_limit() / 2),
             room: 0,
             zeroed: 0,
+            lost: false,
         }));
     }
 
@@ -270,6 +277,9 @@ impl Core {
 
     /// Answers the freeze once the core holds its moment and there is room for what comes until the thaw.
     pub(crate) fn freeze_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.freeze.as_ref().is_some_and(|f| f.lost && !f.is_answered()) {
+            return self.end_freeze(now, OVERWRITTEN, fx);
+        }
         let waiting = self.freeze.as_ref().is_some_and(|f| f.id.is_some() && f.left == 0);
         if !waiting || self.destage.uses_core() {
             return;
@@ -326,7 +336,7 @@ impl Core {
     /// allows), and what must reach the core, or finds no room for its zeros, waits for the thaw.
     pub(crate) fn stays_out(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
         let synchronous = self.mode.write_route() != WriteRoute::Back;
-        let m = self.mutation(key);
+        let m = self.write_task(key);
         let blocks = u64::from(m.last - m.first + 1);
         let (zero, discard) = (m.is_zero(), m.discard);
         if zero && discard {
@@ -338,13 +348,13 @@ impl Core {
         let room = u64::from(self.slots.free_count().saturating_sub(self.reserve())) >= blocks
             && self.dirty_and_kept() + zeroed + blocks <= self.slot_limit() * 3 / 4;
         if synchronous || (zero && !room) {
-            self.mutation(key).stage = Stage::Thaw;
+            self.write_task(key).stage = Stage::Thaw;
             self.held.push(key);
             return true;
         }
         if let Some(freeze) = self.freeze.as_mut().filter(|_| zero) {
             freeze.zeroed += blocks;
-            self.mutation(key).zeros_as_data();
+            self.write_task(key).zeros_as_data();
         }
         false
     }

@@ -7,24 +7,12 @@
 use crate::huge::{HugeVec, Region};
 use crate::map::Map;
 use crate::units::WINDOW_BLOCKS;
-
-/// What the index knows of one block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
-    /// Where its data is.
-    pub slot: u32,
-    /// CRC32C of the slot's 4,096 bytes.
-    pub crc: u32,
-    /// Sectors present, a bit each.
-    pub valid: u8,
-    /// Sectors newer than the core.
-    pub dirty: u8,
-}
+pub use loligo_format::page::Meta;
 
 /// What is kept of one slot: ten bytes, together, for they are wanted together.
 #[derive(Clone, Copy)]
 #[repr(C, packed(2))]
-struct Line {
+struct SlotEntry {
     /// Block + 1; 0: the slot holds no newest version.
     owner: u32,
     crc: u32,
@@ -32,9 +20,9 @@ struct Line {
     dirty: u8,
 }
 
-const _: () = assert!(size_of::<Line>() == 10);
+const _: () = assert!(size_of::<SlotEntry>() == 10);
 
-impl Line {
+impl SlotEntry {
     fn block(&self) -> u32 {
         self.owner.wrapping_sub(1)
     }
@@ -48,7 +36,7 @@ impl Line {
 #[derive(Debug)]
 pub struct Index {
     map: Map,
-    lines: HugeVec<Line>,
+    lines: HugeVec<SlotEntry>,
     /// Per window: dirty blocks, and a hint which sixteenths of it may hold them.
     windows: Vec<WindowDirt>,
     dirty_blocks: u64,
@@ -74,7 +62,7 @@ impl Index {
         }
     }
 
-    /// Room for so many windows.
+    /// Space for so many windows.
     pub(crate) fn grow(&mut self, windows: u64) {
         if windows as usize > self.windows.len() {
             self.windows.resize(windows as usize, WindowDirt::default());
@@ -127,7 +115,7 @@ impl Index {
             self.lines[old as usize].owner = 0;
         }
         self.lines[meta.slot as usize] =
-            Line { owner: block + 1, crc: meta.crc, valid: meta.valid, dirty: meta.dirty };
+            SlotEntry { owner: block + 1, crc: meta.crc, valid: meta.valid, dirty: meta.dirty };
         if meta.dirty != 0 {
             self.dirty_blocks += 1;
             let w = &mut self.windows[(u64::from(block) / WINDOW_BLOCKS) as usize];
@@ -238,7 +226,7 @@ impl Index {
     pub fn bytes(&self) -> [(&'static str, usize); 3] {
         [
             ("map", self.map.bytes()),
-            ("block numbers, checksums, sector masks", self.lines.len() * size_of::<Line>()),
+            ("block numbers, checksums, sector masks", self.lines.len() * size_of::<SlotEntry>()),
             ("dirty counts by window", self.windows.len() * size_of::<WindowDirt>()),
         ]
     }

@@ -4,8 +4,8 @@
 //! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
 
 use crate::api::{Effect, Nanos};
-use crate::core::Core;
 use crate::durability::Waiter;
+use crate::engine::Engine;
 use crate::record::Record;
 
 /// Bytes of the core whose regions are opened together by a client that writes the core although it could have used the cache:
@@ -164,7 +164,7 @@ impl Intents {
     }
 }
 
-impl Core {
+impl Engine {
     /// Starts lifting what has been quiet.
     pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let i = &mut self.intents;

@@ -1,67 +1,61 @@
 //! The cache engine as a state machine: events in, effects out. No I/O, no thread, no clock, no entropy.
 //!
-//! * [`Core`] is one shard: [`Core::step`] for every event, [`Core::settle`] after each batch, [`Core::next_deadline`]
+//! * [`Engine`] is one shard: [`Engine::step`] for every event, [`Engine::settle`] after each batch, [`Engine::next_deadline`]
 //!   for when to come back.
 //! * [`Router`] splits a volume's requests over shards and joins their answers.
-//! * [`desk`] is the post between the threads of a volume, [`bare`] the engine of one without a cache, and [`exchange`]
+//! * [`relay`] is the post between the threads of a volume, [`uncached`] the engine of one without a cache, and [`exchange`]
 //!   puts the one in the other's place under clients that wait.
 //! * [`open`] holds what happens before and after service, over `SyncIo`: format, recover, compare, close, inspect.
 
 pub mod api;
 mod audit;
-mod back;
-pub mod bare;
 mod bug;
 mod checkpoint;
 mod control;
-mod core;
-pub mod desk;
 mod destage;
 mod durability;
+mod engine;
 pub mod exchange;
-mod forsaken;
+mod fallback;
+mod fence;
 mod freeze;
-mod guard;
-pub mod home;
 mod huge;
 mod index;
 mod intent;
+mod io_tag;
 mod journal;
-pub mod layout;
 mod locks;
-mod lost;
 mod map;
-pub mod mode;
-mod mutation;
 pub mod open;
-pub mod page;
 pub mod params;
 pub mod policy;
 pub mod pool;
 mod read;
 mod recent;
-pub mod record;
 pub mod recover;
+pub mod relay;
 pub mod resize;
-mod room;
 mod router;
 mod shared_core;
+mod shrink;
 mod slots;
+mod space;
 pub mod stats;
-pub mod superblock;
 mod tables;
-mod tag;
-mod through;
-pub mod units;
-mod vacate;
-pub mod veil;
+pub mod uncached;
+mod write;
+mod write_back;
+mod write_through;
 
-pub use crate::core::{Config, Core};
+pub use crate::engine::{Config, Engine};
 pub use bug::Bug;
 pub use destage::Refused;
-pub use forsaken::Alone;
+pub use fallback::FallbackState;
 pub use index::Meta;
+pub use io_tag::TAG_BITS;
+pub use loligo_format::{
+    core_label as home, in_place_label as veil, layout, mode, page, record, superblock, units,
+};
 pub use router::{Part, Router};
 pub use shared_core::share;
 pub use tables::Tables;
-pub use tag::TAG_BITS;

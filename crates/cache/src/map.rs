@@ -44,7 +44,7 @@ pub(crate) fn mix(key: u64) -> u64 {
 }
 
 impl Map {
-    /// Room for `capacity` entries.
+    /// Space for `capacity` entries.
     pub fn new(capacity: usize) -> Map {
         let n = ((capacity as f64 / LOAD / WAYS as f64).ceil() as usize).max(2);
         Map { buckets: HugeVec::zeroed(n), len: 0 }

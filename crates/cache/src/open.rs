@@ -5,19 +5,19 @@
 mod compare;
 
 use crate::bug::{Bug, planted};
-use crate::core::{Config, Core};
+use crate::engine::{Config, Engine};
 use crate::layout::{FIRST_MARKS, Layout, LayoutError, SUPERBLOCKS};
 use crate::mode::Mode;
 use crate::page::{DIR_MAGIC, Directory, ROOT_MAGIC, Root, decode_page};
 use crate::params::Params;
 use crate::record::JournalId;
 use crate::recover::{Plan, RecoverError, Recovered, Report, commit, format_shard, load_root, recover};
-use crate::resize::exported;
 use crate::superblock::{CoreIdentity, SUPERBLOCK, SuperError, Superblock, region_size, valid_line_size};
 use crate::tables::Tables;
 use crate::units::{BLOCK, Striping};
 use crate::veil;
 use loligo_block::{Geometry, IoError, SyncIo, crc32c};
+use loligo_format::size::exported;
 use thiserror::Error;
 
 pub use compare::Comparison;
@@ -277,10 +277,15 @@ impl Opened {
     }
 
     /// Shards ready to run.
-    pub fn into_cores(mut self, mode: Mode, o: &OpenOptions, devices: &Devices) -> (Superblock, Vec<Core>) {
+    pub fn into_engines(
+        mut self,
+        mode: Mode,
+        o: &OpenOptions,
+        devices: &Devices,
+    ) -> (Superblock, Vec<Engine>) {
         let configs: Vec<Config> =
             (0..self.superblock.layout.shards).map(|s| self.config(s, mode, o, devices)).collect();
-        let cores = configs.into_iter().zip(self.shards.drain(..)).map(|(c, r)| Core::new(c, r)).collect();
+        let cores = configs.into_iter().zip(self.shards.drain(..)).map(|(c, r)| Engine::new(c, r)).collect();
         (self.superblock, cores)
     }
 
@@ -370,7 +375,7 @@ impl Large {
 /// Pages of a checkpoint being written at a time.
 pub const PAGE_WRITES: u32 = 16;
 
-/// Marks the cache cleanly stopped. `finals`: each shard's last frame, as [`Core::last_seq`] gives it after its stop.
+/// Marks the cache cleanly stopped. `finals`: each shard's last frame, as [`Engine::last_seq`] gives it after its stop.
 ///
 /// # Errors
 /// Those of the device.

@@ -2,19 +2,22 @@
 //!
 //! Reads take no lock: they see the last version that took effect. A slot is safe under a read by its ticket.
 
+mod lay;
+mod memory;
 mod missing;
 
 use crate::api::{Dev, Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task, answer};
+use crate::engine::{Engine, Task, answer};
 use crate::index::Meta;
+use crate::io_tag::IoTag;
 use crate::params::SeqCutoff;
 use crate::policy::admit::Verdict;
 use crate::record::Record;
-use crate::room::Room;
+use crate::space::Space;
 use crate::stats::Bypass;
-use crate::tag::Who;
 use crate::units::{ALL, BLOCK, sector_mask};
+use lay::overlay;
 use loligo_block::{
     Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c,
 };
@@ -74,6 +77,8 @@ pub(crate) struct ReadTask {
     stamp: u64,
     promote: bool,
     pieces: SmallVec<[Piece; 1]>,
+    /// Sectors of blocks that memory has: they go over what the core says.
+    kept: Vec<(u32, u8, Shared)>,
     pending: u32,
     error: Option<ReqError>,
 }
@@ -95,7 +100,7 @@ impl ReadTask {
     }
 }
 
-impl Core {
+impl Engine {
     /// A read has come.
     pub(crate) fn read(&mut self, now: Nanos, req: &Request, hint: Hint, fx: &mut Vec<Effect>) {
         let first_global = req.offset / BLOCK;
@@ -118,6 +123,7 @@ impl Core {
             stamp: self.changes,
             promote: self.mode.promotes_reads() && !sequential && self.poisoned.is_none(),
             pieces: SmallVec::new(),
+            kept: Vec::new(),
             pending: 0,
             error: None,
         };
@@ -154,6 +160,7 @@ impl Core {
     /// Divides the blocks into pieces; returns how many blocks must come from the core.
     fn plan(&mut self, task: &mut ReadTask, last: u32) -> u32 {
         let end = task.offset + task.len;
+        let memory = self.destage.has_content(task.first, last);
         let mut missed = 0;
         // The piece of the core that a further miss may join, and the dirty blocks met since.
         let mut core: Option<usize> = None;
@@ -163,6 +170,15 @@ impl Core {
             let found = self.index.get(block);
             let served = found.filter(|m| self.serves(block, m, need));
             let Some(meta) = served else {
+                if let Some((mask, content)) = memory.then(|| self.memory_of(block, need, found)).flatten() {
+                    task.pieces.push(self.patched(block));
+                    task.kept.push((block, mask, content));
+                    if let Some(meta) = found.filter(|m| m.valid & need != 0 && self.overlays(block, m)) {
+                        self.push_overlay(task, block, meta);
+                    }
+                    (core, block) = (None, block + 1);
+                    continue;
+                }
                 let memory =
                     if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
                 if let Some(data) = memory {
@@ -268,7 +284,7 @@ impl Core {
             }
         }
         let kind = OpKind::Read(Buf::alloc(len as usize));
-        fx.push(Effect::Io(dev, Op { tag: Who::Task(key, sub).tag(), offset, kind }));
+        fx.push(Effect::Io(dev, Op { tag: IoTag::Task(key, sub).tag(), offset, kind }));
     }
 
     /// One piece has come.
@@ -309,7 +325,7 @@ impl Core {
             self.core_busy -= 1;
             self.destage.client_done();
         }
-        if self.lost.is_some() {
+        if self.fenced.is_some() {
             if self.read_task(key).pending == 0 {
                 self.tasks.remove(key);
             }
@@ -338,9 +354,6 @@ impl Core {
             self.stats.crc_errors += 1;
         }
         let stamp = self.read_task(key).stamp;
-        let at = self.read_task(key).pieces[sub as usize].first;
-        // The core may have nothing good there.
-        let doubted = self.destage.any_doubted(at, at);
         let piece = &mut self.read_task(key).pieces[sub as usize];
         let dirty = match &piece.source {
             Source::Slots { metas, .. } if metas.len() > 1 => {
@@ -348,7 +361,7 @@ impl Core {
                 let (first, blocks) = (piece.first, piece.blocks);
                 return self.split_piece(key, sub, first, blocks, fx);
             }
-            Source::Slots { metas, .. } => doubted || metas[0].dirty != 0,
+            Source::Slots { metas, .. } => metas[0].dirty != 0,
             Source::Overlay { meta, .. } if meta.dirty == 0 => {
                 // The core's answer stands without it.
                 let (block, valid) = (piece.first, meta.valid);
@@ -374,15 +387,19 @@ impl Core {
             return;
         }
         let block = piece.first;
-        piece.source = Source::Core;
+        self.stats.crc_repaired += u64::from(mismatch);
+        if self.give_from_memory(key, sub) {
+            return;
+        }
+        self.read_task(key).pieces[sub as usize].source = Source::Core;
         if let Some(meta) =
             self.index.get(block).filter(|m| m.dirty == 0 && !self.changed_since(block, stamp))
             && self.poisoned.is_none()
+            && !self.destage.holds(block)
         {
             let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
             self.record(now, record, false, false);
         }
-        self.stats.crc_repaired += u64::from(mismatch);
         self.issue_piece(key, sub, fx);
     }
 
@@ -394,15 +411,21 @@ impl Core {
             let newest = self.index.get(block);
             let task = self.read_task(key);
             let need = sector_mask(task.global(block), task.offset, task.offset + task.len);
-            let mut single = |source| singles.push(Piece::new(block, source));
             if let Some(meta) = newest.filter(|m| self.serves(block, m, need)) {
                 let metas = SmallVec::from_slice(&[meta]);
-                single(Source::Slots { metas, ticket: self.tickets.begin() });
+                let source = Source::Slots { metas, ticket: self.tickets.begin() };
+                singles.push(Piece::new(block, source));
                 continue;
             }
-            single(Source::Core);
-            if let Some(meta) = newest.filter(|m| self.overlays(block, m)) {
-                single(Source::Overlay { meta, ticket: self.tickets.begin() });
+            if let Some((mask, content)) = self.memory_of(block, need, newest) {
+                singles.push(self.patched(block));
+                self.read_task(key).kept.push((block, mask, content));
+            } else {
+                singles.push(Piece::new(block, Source::Core));
+            }
+            if let Some(meta) = newest.filter(|m| m.valid & need != 0 && self.overlays(block, m)) {
+                let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+                singles.push(Piece::new(block, source));
             }
         }
         self.replace_piece(key, sub, singles, fx);
@@ -463,6 +486,7 @@ impl Core {
         if let Some(e) = task.error {
             return answer(fx, id, Err(e));
         }
+        self.keep_for_read(&mut task);
         overlay(&mut task);
         if task.pieces.len() > 1 {
             task.pieces.sort_by_key(|p| p.first);
@@ -498,11 +522,17 @@ impl Core {
 
     /// Offers what came from the core to the admission policy, and writes what it takes into slots.
     fn promote(&mut self, now: Nanos, first: u32, stamp: u64, data: &Shared, fx: &mut Vec<Effect>) {
+        let last = first + (data.len() as u64).div_ceil(BLOCK) as u32 - 1;
+        let memory = self.destage.has_content(first, last);
         // One request is one access to a line, however many of its blocks it reads.
         let mut judged: Option<(u32, Verdict)> = None;
         for (block, from) in (first..).zip((0..data.len()).step_by(BLOCK as usize)) {
             let there = self.index.get(block).is_some_and(|m| m.valid == ALL || m.dirty != 0);
             if there || self.filling.contains_key(&block) {
+                continue;
+            }
+            // It is in better hands.
+            if memory && self.destage.content_of(block, self.cfg.stripe).is_some() {
                 continue;
             }
             if self.changed_since(block, stamp) {
@@ -532,7 +562,7 @@ impl Core {
     }
 
     fn fill(&mut self, now: Nanos, block: u32, piece: Shared, fx: &mut Vec<Effect>) {
-        if self.slots.free_count() <= self.reserve() || !self.journal_has_room(Room::Client) {
+        if self.slots.free_count() <= self.reserve() || !self.journal_has_room(Space::Client) {
             return self.stats.bypassed(Bypass::NoSlot, 1);
         }
         let slot = self.slots.take().expect("more than the reserve is free");
@@ -569,32 +599,5 @@ impl Core {
             at += len;
         }
         answer(fx, req.id, Ok(Answer::Extents(extents)));
-    }
-}
-
-/// Lays what is cached, and what was read again, over the pieces from the core they belong to, in the order it was asked for.
-fn overlay(task: &mut ReadTask) {
-    for i in 0..task.pieces.len() {
-        let (from, to, valid) = match task.pieces[i].source {
-            Source::Overlay { meta, .. } => {
-                let from = task.global(task.pieces[i].first) * BLOCK;
-                (from, from + BLOCK, Some(meta.valid))
-            }
-            Source::Missing { from, to } => (from, to, None),
-            _ => continue,
-        };
-        let (block, Some(over)) = (task.pieces[i].first, task.pieces[i].buf.take()) else { continue };
-        let under = task
-            .pieces
-            .iter_mut()
-            .find(|p| p.is_from_core() && p.first <= block && block < p.first + p.blocks);
-        let Some((first, buf)) = under.and_then(|p| p.buf.as_mut().map(|b| (p.first, b))) else { continue };
-        let start = (from - (task.first_global + u64::from(first - task.first)) * BLOCK) as usize;
-        for s in (0..(to - from) as usize / 512).filter(|s| valid.is_none_or(|v| v & (1 << s) != 0)) {
-            let at = start + s * 512;
-            if at + 512 <= buf.len() {
-                buf[at..at + 512].copy_from_slice(&over[s * 512..s * 512 + 512]);
-            }
-        }
     }
 }

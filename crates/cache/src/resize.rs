@@ -1,74 +1,16 @@
 //! A core that gets another size: larger while it is served, or found smaller at a start.
 //!
 //! The engine never gets smaller while it runs: its reach stays, and whoever asks it keeps within the core. The superblock notes
-//! where the core ended meanwhile ([`Superblock::cut`]); what is cached behind that is forgotten at the next start
+//! where the core ended meanwhile ([`loligo_format::superblock::Superblock::cut`]); what is cached behind that is forgotten at the next start
 //! ([`Opened::cut_off`]), also where the core has grown again since: it has zeros there.
 
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::open::{OpenError, OpenOptions, Opened, plan};
 use crate::recover::commit;
-use crate::superblock::{MAX_REGIONS, Superblock};
-use crate::units::{BLOCK, Striping, WINDOW};
+use crate::units::{BLOCK, Striping};
 use loligo_block::{IoError, IoKind, SECTOR, SyncIo, crc32c};
-use thiserror::Error;
-
-/// A size that a cache cannot follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum TooLarge {
-    /// Blocks of a shard have numbers of 32 bits.
-    #[error(
-        "the core grew beyond 16 TiB a shard: flush and release the cache, and make one with more --shards"
-    )]
-    Shards,
-    /// A checkpoint's root has no room for so many regions.
-    #[error(
-        "the core grew more than a cache of its first size can follow: flush and release the cache with the core at its \
-         old size, and make a new one"
-    )]
-    Regions,
-}
-
-/// Bytes of a core of `size` that are exported with a reserve of so many percent.
-pub(crate) fn exported(size: u64, reserve: u8) -> u64 {
-    if reserve == 0 { size } else { size / 100 * (100 - u64::from(reserve)) / WINDOW * WINDOW }
-}
-
-/// Whether a cache can follow to `length` bytes.
-fn check(length: u64, by: Striping, region: u64) -> Result<(), TooLarge> {
-    if !by.can_count(length) {
-        return Err(TooLarge::Shards);
-    }
-    if length.div_ceil(region) > MAX_REGIONS {
-        return Err(TooLarge::Regions);
-    }
-    Ok(())
-}
-
-impl Superblock {
-    /// The core has `bytes` now, which is more than before: the volume grows with it.
-    ///
-    /// # Errors
-    /// Where the cache cannot follow; nothing is changed then.
-    pub fn grow(&mut self, bytes: u64) -> Result<(), TooLarge> {
-        let length = exported(bytes, self.core_reserve).max(self.home_length);
-        check(length, self.striping(), self.region)?;
-        (self.core.size, self.home_length) = (bytes, length);
-        Ok(())
-    }
-
-    /// The core has `bytes` now, and nothing is cached behind that ([`Opened::cut_off`]).
-    pub fn shrink(&mut self, bytes: u64) {
-        self.cut = None;
-        self.core.size = self.core.size.min(bytes);
-        self.home_length = self.home_length.min(bytes);
-    }
-
-    /// The core ends at `bytes`, while the engine reaches further.
-    pub fn note_cut(&mut self, bytes: u64) {
-        let end = self.cut.unwrap_or(self.home_length).min(bytes);
-        self.cut = (end < self.home_length).then_some(end);
-    }
-}
+pub use loligo_format::size::TooLarge;
+use loligo_format::size::check;
 
 /// What [`Opened::cut_off`] forgot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -138,7 +80,7 @@ impl Opened {
     }
 }
 
-impl Core {
+impl Engine {
     /// How the shards of its cache divide the volume.
     pub fn striping(&self) -> Striping {
         self.cfg.stripe.by

@@ -1,7 +1,7 @@
 //! The shards that one thread has share its core: each knows what the others want of it, so that together they keep no
 //! more dirty than a snapshot may take, and each knows its part of the rate while all of them are frozen.
 
-use crate::core::Core;
+use crate::engine::Engine;
 
 /// What shards want of a core that they share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Demand {
 }
 
 /// Tells each of the shards of one thread what the others want. One that is alone has nothing to hear.
-pub fn share(shards: &mut [&mut Core]) {
+pub fn share(shards: &mut [&mut Engine]) {
     if shards.len() < 2 {
         return;
     }
@@ -39,7 +39,7 @@ pub fn share(shards: &mut [&mut Core]) {
     }
 }
 
-impl Core {
+impl Engine {
     fn demand(&self) -> Demand {
         Demand {
             dirty: self.dirty_and_kept(),
@@ -85,7 +85,7 @@ mod tests {
     const IN_TIME: u64 = 20_000;
 
     /// The shards of a cache that may keep five seconds' work dirty.
-    fn two() -> Vec<Core> {
+    fn two() -> Vec<Engine> {
         let (mut cache, mut core) = (vec![0; 320 << 20], vec![0; 64 << 20]);
         let format = FormatOptions {
             uuid: [1; 16],
@@ -103,15 +103,15 @@ mod tests {
         let params = Params { snapshot_deadline: 5, ..Params::default() };
         let options = OpenOptions { force: false, params, bug: None };
         let opened = open::open(&mut cache, &mut core, superblock, &options).expect("it opens");
-        opened.into_cores(Mode::Wb, &options, &Devices { core_snapshots: true, ..Devices::PLAIN }).1
+        opened.into_engines(Mode::Wb, &options, &Devices { core_snapshots: true, ..Devices::PLAIN }).1
     }
 
-    fn told(shards: &mut [Core]) {
+    fn told(shards: &mut [Engine]) {
         share(&mut shards.iter_mut().collect::<Vec<_>>());
     }
 
     /// The first shard is busy for a while, and the core takes 4,000 blocks a second.
-    fn measure(shards: &mut [Core]) {
+    fn measure(shards: &mut [Engine]) {
         for i in 1..40 {
             shards[0].destage.pacer.destaged(i * SPAN, 1_000, 0, true);
         }
@@ -126,7 +126,7 @@ mod tests {
         let mut shards = two();
         measure(&mut shards);
         told(&mut shards);
-        let limits = |shards: &[Core]| [0, 1].map(|n| shards[n].dirty_limit());
+        let limits = |shards: &[Engine]| [0, 1].map(|n| shards[n].dirty_limit());
         // The second has measured nothing, and goes by the first.
         assert!(limits(&shards).into_iter().all(|n| near(n, IN_TIME)), "{:?}", limits(&shards));
         shards[0].pending_dirty = IN_TIME / 4;

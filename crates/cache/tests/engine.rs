@@ -10,7 +10,7 @@ use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
 use loligo_cache::stats::Stats;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::units::Striping;
-use loligo_cache::{Core, Meta, Router};
+use loligo_cache::{Engine, Meta, Router};
 use std::collections::VecDeque;
 
 /// A cache over two arrays, driven until nothing is left to do.
@@ -18,7 +18,7 @@ struct Rig {
     cache: Vec<u8>,
     core: Vec<u8>,
     sb: Superblock,
-    cores: Vec<Core>,
+    cores: Vec<Engine>,
     router: Router,
     now: u64,
     id: u64,
@@ -57,7 +57,7 @@ impl Rig {
         let sb = Superblock::load(&mut cache).unwrap();
         let shards = sb.layout.shards;
         let opened = open::open(&mut cache, &mut core, sb, &options()).unwrap();
-        let (sb, cores) = opened.into_cores(mode, &options(), &DEVICES);
+        let (sb, cores) = opened.into_engines(mode, &options(), &DEVICES);
         Rig {
             cache,
             core,
@@ -159,8 +159,8 @@ impl Rig {
 
     fn stop(mut self) -> (Vec<u8>, Vec<u8>) {
         self.control(Control::Stop);
-        let finals: Vec<u64> = self.cores.iter().map(Core::last_seq).collect();
-        let dirty = self.cores.iter().map(Core::dirty_blocks).sum();
+        let finals: Vec<u64> = self.cores.iter().map(Engine::last_seq).collect();
+        let dirty = self.cores.iter().map(Engine::dirty_blocks).sum();
         open::close(&mut self.cache, &mut self.sb, &finals, Mode::Wb, dirty, None).unwrap();
         (self.cache, self.core)
     }
@@ -210,7 +210,7 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
             }
             if i % 2 == 0 {
                 rig.control(Control::FlushDirty);
-                assert_eq!(rig.cores.iter().map(Core::dirty_blocks).sum::<u64>(), 0);
+                assert_eq!(rig.cores.iter().map(Engine::dirty_blocks).sum::<u64>(), 0);
                 assert!(rig.core == model, "{mode}: the core alone has everything after a flush");
             }
             let (cache, core) = rig.stop();
@@ -234,7 +234,7 @@ fn a_clean_stop_closes_every_intent_so_that_the_next_start_trusts_what_was_writt
         let devices = Devices { core_volatile, ..DEVICES };
         let mut rig = Rig::new(Mode::Wt, 2, 4096);
         let opened = open::open(&mut rig.cache, &mut rig.core, rig.sb.clone(), &options()).unwrap();
-        (rig.sb, rig.cores) = opened.into_cores(Mode::Wt, &options(), &devices);
+        (rig.sb, rig.cores) = opened.into_engines(Mode::Wt, &options(), &devices);
         for n in 0..64u64 {
             rig.write(n * 400_384, &[n as u8 + 1; 4096]);
         }

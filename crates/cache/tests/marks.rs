@@ -1,7 +1,7 @@
 //! What other programs and other versions leave of a guard.
 
 use loligo_block::{RamDevice, SyncIo, crc32c};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{FormatOptions, format};
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
@@ -10,7 +10,7 @@ use loligo_cache::veil;
 /// `wipefs -a` on a stopped core takes two bytes for LVM1's mark, and two of the partition table.
 #[test]
 fn a_label_without_its_first_mark_is_not_absent() {
-    let label = HomeLabel {
+    let label = CoreLabel {
         generation: 4,
         cache: [7; 16],
         name: "osd3".to_owned(),
@@ -23,7 +23,7 @@ fn a_label_without_its_first_mark_is_not_absent() {
     raw[..2].fill(0);
     core.write_at(0, &raw).unwrap();
     assert!(veil::is_label(&raw), "its magic, name and checksum are there");
-    assert!(!matches!(HomeLabel::load(&mut core), Err(SuperError::Absent)));
+    assert!(!matches!(CoreLabel::load(&mut core), Err(SuperError::Absent)));
 }
 
 /// A later version was cut off between its two copies: the newer copy says so.

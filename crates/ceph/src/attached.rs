@@ -17,7 +17,7 @@ use crate::sampler::Sampler;
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
 use crate::witness::Witness;
-use loligo_block::Letterbox;
+use loligo_block::Mailbox;
 use loligo_block::lease::{Hold, Lease};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -123,7 +123,7 @@ pub struct Attached {
     watches: Mutex<Watches>,
     notices: Mutex<Sender<Notice>>,
     /// What has landed for the device.
-    pub(crate) inbox: Letterbox<Landed>,
+    pub(crate) inbox: Mailbox<Landed>,
     /// Whether the image is still ours.
     pub lease: Arc<Lease>,
     /// Snapshots that wait for our word.
@@ -183,7 +183,7 @@ pub(crate) struct Parts {
     pub(crate) prefix: String,
     pub(crate) why_librbd: Option<String>,
     pub(crate) notices: Sender<Notice>,
-    pub(crate) inbox: Letterbox<Landed>,
+    pub(crate) inbox: Mailbox<Landed>,
     pub(crate) lease: Arc<Lease>,
 }
 

@@ -31,6 +31,9 @@ const OWED: Duration = Duration::from_secs(15);
 /// After so long without an unquiesce whoever asked is taken for dead.
 const FORGOTTEN: Duration = Duration::from_secs(120);
 
+/// The end waits no longer for a cluster that is well, but slow.
+const LONGEST: Duration = Duration::from_secs(60);
+
 const STOPPING: &str = "the volume is being stopped";
 
 /// The cache in front of the image, as its keeper needs it.
@@ -145,7 +148,9 @@ impl Keeper {
         };
         let thread =
             std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
-        let (lost, told, clients) = (image.clone(), kept.clone(), front.clone());
+        // Before the second thread: where that cannot be had, the end of this ends the first.
+        let mut keeper = Keeper { image, front, kept, thread: Some(thread), herald: None };
+        let (lost, told, clients) = (keeper.image.clone(), keeper.kept.clone(), keeper.front.clone());
         let herald = std::thread::Builder::new().name("rbd-lost".to_owned()).spawn(move || {
             if let Some(why) = lost.loss.wait() {
                 clients.ask(|c| c.lose(&why));
@@ -154,7 +159,8 @@ impl Keeper {
                 (k.doing, k.since) = (Doing::Lost, Instant::now());
             }
         })?;
-        Ok(Keeper { image, front, kept, thread: Some(thread), herald: Some(herald) })
+        keeper.herald = Some(herald);
+        Ok(keeper)
     }
 
     /// What it does now.
@@ -183,25 +189,31 @@ impl Keeper {
     fn end(&mut self) {
         self.image.tell(Notice::End);
         self.image.loss.forget();
-        if let Some(herald) = self.herald.take() {
-            let _ = herald.join();
-        }
-        if let Some(thread) = self.thread.take() {
-            // A question that nobody answers any more holds no stop up: the thread then goes with the process.
-            let until = Instant::now() + OWED + DRAIN;
-            let answered = || self.image.may_send() || Instant::now() < until;
-            while !thread.is_finished() && answered() && !self.image.is_lost() {
-                std::thread::sleep(LOOK);
-            }
-            if thread.is_finished() {
-                let _ = thread.join();
-            }
-        }
+        // A question that nobody answers any more, to the cluster or to the cache, holds no stop up: the thread then goes with the
+        // process.
+        let (until, most) = (Instant::now() + OWED + DRAIN, Instant::now() + LONGEST);
+        let soon = || Instant::now() < until;
+        let answered = || soon() || (self.image.may_send() && Instant::now() < most);
+        // A loss that was found is written down.
+        wait_for(self.herald.take(), soon);
+        wait_for(self.thread.take(), || answered() && !self.image.is_lost());
         // One that is left behind holds what it asks the cache right now, and nothing once it has its answer.
         let until = Instant::now() + DRAIN;
         while !self.front.end() && Instant::now() < until {
             std::thread::sleep(LOOK);
         }
+    }
+}
+
+/// Joins `thread` once it has ended, while `waits` says so.
+fn wait_for(thread: Option<JoinHandle<()>>, waits: impl Fn() -> bool) {
+    let Some(thread) = thread else { return };
+    while !thread.is_finished() && waits() {
+        std::thread::sleep(LOOK);
+    }
+    if thread.is_finished() {
+        // What a panic left is looked at elsewhere.
+        let _ = thread.join();
     }
 }
 

@@ -12,7 +12,7 @@ use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
 use crate::witness::Witness;
 use crate::{CephError, mirror, pools, stamp, status};
-use loligo_block::Letterbox;
+use loligo_block::Mailbox;
 use loligo_block::lease::{Lease, boottime};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
         cluster.pool_number(data_id, &spec.namespace)?
     };
     let prefix = image.prefix()?;
-    let inbox = Letterbox::new().map_err(|e| CephError::Named(e.to_string()))?;
+    let inbox = Mailbox::new().map_err(|e| CephError::Named(e.to_string()))?;
     let (send, notices) = std::sync::mpsc::channel();
 
     // From here on somebody who comes asks us for the lock, and is told no once we have it.

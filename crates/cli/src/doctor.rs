@@ -1,8 +1,8 @@
 //! `loligo doctor`.
 
 use anyhow::Result;
+use loligo_doctor::{Finding, Verdict, examine};
 use loligo_log::{one_line, out};
-use loligo_service::doctor::{Finding, Verdict, examine};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

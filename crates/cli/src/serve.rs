@@ -6,7 +6,7 @@ use clap::ArgGroup;
 use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
 use loligo_export::blockdev::Owner;
-use loligo_export::{Credentials, Way};
+use loligo_export::{Credentials, ExportSpec};
 use loligo_service::block::{BlockOptions, Rotational};
 use loligo_service::profile::Profile;
 use loligo_service::rbd::RbdOptions;
@@ -106,7 +106,7 @@ pub(crate) struct Args {
     /// device outlives this service: while somebody has it open, a stop or a crash leaves it, requests wait, and the next
     /// start of the volume answers them. A stop deletes it where nobody has it open.
     #[arg(long, value_name = "ADDR", required = true, value_parser = values::listen)]
-    listen: Vec<Way>,
+    listen: Vec<ExportSpec>,
     /// Whether a block device says that it has heads to move: yes, no, or as the core does
     ///
     /// Ceph takes the class of an OSD and its settings from this. Default: what holds the data says, so that an OSD on a

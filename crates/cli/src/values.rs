@@ -3,7 +3,7 @@
 use loligo_block::parse_size;
 use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
-use loligo_export::Way;
+use loligo_export::ExportSpec;
 use loligo_export::blockdev::Owner;
 use loligo_service::block::Rotational;
 use loligo_service::serve::CoreSpec;
@@ -52,7 +52,7 @@ pub(crate) fn mode(text: &str) -> Result<Mode, String> {
 }
 
 /// A way for clients.
-pub(crate) fn listen(text: &str) -> Result<Way, String> {
+pub(crate) fn listen(text: &str) -> Result<ExportSpec, String> {
     text.parse().map_err(|e: loligo_export::ListenError| e.to_string())
 }
 

@@ -2,11 +2,12 @@
 //!
 //! NBD has no thread and no event loop here. [`nbd::Conn`] is one connection without its socket; [`Server`] holds the
 //! sockets of many and is called by whoever waits for them; [`Listener`] makes them. The requests
-//! of a FUSE [`fuse::Mount`] arrive at a [`fuse::Desk`], and those of a [`ublk::Device`] in its queues: both live on the rings of the
+//! of a FUSE [`fuse::Mount`] arrive at a [`fuse::Session`], and those of a [`ublk::Device`] in its queues: both live on the rings of the
 //! volume's threads. Clients in the same process ask a [`Volume`].
 
 pub mod blockdev;
 mod complaints;
+pub mod export_spec;
 pub mod fuse;
 mod handshakes;
 pub mod listen;
@@ -18,8 +19,8 @@ pub mod server;
 mod socket_spec;
 pub mod tls;
 pub mod ublk;
-pub mod way;
 
+pub use export_spec::ExportSpec;
 pub use listen::{ListenAddr, ListenError, Listener};
 pub use local::{Answered, Volume};
 pub use nbd::{Export, Limits};
@@ -27,4 +28,3 @@ pub use peer::Peer;
 pub use server::{ConnId, Interest, LOCAL_IDS, Server};
 pub use socket_spec::SocketSpec;
 pub use tls::{Credentials, Guard, TlsContext, TlsError};
-pub use way::Way;

@@ -21,9 +21,9 @@ use crate::undo::Undo;
 use crate::user;
 use crate::wipe::look_at;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::veil::body;
-use loligo_block::{DeviceSpec, SyncFile, Veil};
-use loligo_cache::home::HomeLabel;
+use loligo_block::masked_head::body;
+use loligo_block::{DeviceSpec, MaskedHead, SyncFile};
+use loligo_cache::home::CoreLabel;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::veil;
 use loligo_lab::interrupt::Interrupt;
@@ -240,7 +240,7 @@ fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
 }
 
 /// Refuses another cache where the one before may hold what the core lacks. What may be overwritten on the new one is another matter.
-fn lacks_nothing(label: &HomeLabel, core: &Path, id: u32) -> Result<()> {
+fn lacks_nothing(label: &CoreLabel, core: &Path, id: u32) -> Result<()> {
     let lost = match label.lacks() {
         Some(0) => return Ok(()),
         Some(n) => format!("{n} bytes that the disk does not have"),
@@ -255,7 +255,7 @@ fn lacks_nothing(label: &HomeLabel, core: &Path, id: u32) -> Result<()> {
 }
 
 /// The OSD's own device can be veiled, and is its own. The label that is there already.
-fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
+fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
     let path = core.display();
     let mut dev = look_at(core).with_context(|| format!("the OSD's device {path}"))?;
     ensure!(
@@ -271,7 +271,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
             place.id
         );
         // The same number may be another's, in another cluster.
-        if let Some(uuid) = Veil::of_block(raw).head().as_deref().and_then(bluestore_uuid) {
+        if let Some(uuid) = MaskedHead::of_block(raw).head().as_deref().and_then(bluestore_uuid) {
             ensure!(
                 uuid == place.uuid,
                 "{path} is the store of OSD {uuid}, and osd.{} is {}",
@@ -281,7 +281,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
         }
         return Ok(Some(label));
     }
-    if let Ok(label) = HomeLabel::load(&mut dev) {
+    if let Ok(label) = CoreLabel::load(&mut dev) {
         bail!(
             "{path} is the core of volume '{}' behind a label of its own: 'loligo osd prepare' made it, and only its volume can serve it \
              ('loligo volume create --home-offset {}')",
@@ -297,7 +297,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<HomeLabel>> {
         found.map_or("without a label of BlueStore".to_owned(), |other| format!("with that of OSD {other}"))
     );
     ensure!(
-        Veil::before(raw).is_some(),
+        MaskedHead::before(raw).is_some(),
         "the label of BlueStore on {path} has more than {} bytes: it has no room behind one of ours",
         body::MOST
     );
@@ -398,7 +398,7 @@ impl Plan<'_> {
 mod tests {
     use super::*;
     use crate::cluster::Access;
-    use loligo_block::veil::HEAD;
+    use loligo_block::masked_head::HEAD;
     use loligo_service::veil::relabel;
 
     const OURS: &str = "0f0e0d0c-0000-1111-2222-333344445555";
@@ -427,7 +427,7 @@ mod tests {
         let text = format!("bluestore block device\n{uuid}\n");
         first[..text.len()].copy_from_slice(text.as_bytes());
         if let Some(name) = volume {
-            let label = HomeLabel {
+            let label = CoreLabel {
                 generation: 2,
                 cache: [3; 16],
                 name: name.to_owned(),
@@ -435,7 +435,7 @@ mod tests {
                 dirty_bytes: Some(0),
                 through: false,
             };
-            first = relabel(&Veil::before(first).expect("room"), &label);
+            first = relabel(&MaskedHead::before(first).expect("room"), &label);
         }
         let path = dir.join("disk");
         std::fs::write(&path, [&first[..], &[5; 8192]].concat()).expect("a disk");

@@ -7,9 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{
     DeviceFile, DeviceSpec, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
 };
-use loligo_cache::home::{HomeLabel, MIN_HOME};
+use loligo_cache::home::{CoreLabel, MIN_HOME};
 use loligo_cache::layout::MIN_CACHE;
-use loligo_cache::pool::store::{Found as InPool, Pool};
+use loligo_cache::pool::PoolSuper;
+use loligo_cache::pool::format::Found as InPool;
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_service::identity::{DeviceId, device_id};
 use rustix::fs::{major, minor, stat};
@@ -207,7 +208,7 @@ fn vacant(
     force: bool,
 ) -> Result<(bool, Option<&'static str>)> {
     let path = path.display();
-    match HomeLabel::load(dev) {
+    match CoreLabel::load(dev) {
         Ok(label) => {
             let lacks = match label.dirty_bytes {
                 Some(0) => "which was stopped cleanly",
@@ -231,7 +232,7 @@ fn vacant(
             return Ok((true, Some("the core of another volume")));
         }
     }
-    if let Ok(InPool::Pool(_)) = Pool::look(dev) {
+    if let Ok(InPool::Pool(_)) = PoolSuper::look(dev) {
         bail!(
             "{what} {path} is a pool that cores have their caches in ('loligo cache show {path}'): give another; once those are detached, \
              'loligo cache dissolve {path}' frees it"
@@ -440,7 +441,7 @@ mod tests {
             );
         }
         let mut dev = RamDevice::new(MIN_POOL).unwrap();
-        Pool::format(&mut dev, [7; 16], MIN_POOL).unwrap();
+        loligo_cache::pool::Pool::format(&mut dev, [7; 16], MIN_POOL).unwrap();
         let why =
             vacant("the cache", Path::new("/dev/x"), &mut dev, &nobody(), true).unwrap_err().to_string();
         assert!(

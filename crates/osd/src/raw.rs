@@ -5,9 +5,9 @@ use crate::folder::for_writing;
 use crate::place::{Known, Place};
 use crate::wipe::{look_at, open_device};
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::veil::HEAD;
+use loligo_block::masked_head::HEAD;
 use loligo_block::{DeviceSpec, SyncIo};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::veil::{decode, is_label};
 use loligo_service::client::DaemonClient;
@@ -105,25 +105,25 @@ pub(crate) fn is_settled(core: &Path) -> Result<bool> {
 }
 
 /// The label in the place of the first block; nothing where that is there itself. Whoever has the device is not disturbed.
-pub(crate) fn label(core: &Path) -> Result<Option<HomeLabel>> {
+pub(crate) fn label(core: &Path) -> Result<Option<CoreLabel>> {
     let look = || {
         let mut dev = look_at(core)?;
         if !is_label(&first_block(&mut dev)?) {
             return Ok(None);
         }
-        anyhow::Ok(Some(HomeLabel::load(&mut dev)?))
+        anyhow::Ok(Some(CoreLabel::load(&mut dev)?))
     };
     look().with_context(|| format!("looking at {}", core.display()))
 }
 
 /// The core was served without its cache after that failed: it has everything, and what any cache has of it is void.
-pub(crate) fn is_void(label: &HomeLabel) -> bool {
+pub(crate) fn is_void(label: &CoreLabel) -> bool {
     label.cache == [0; 16] && label.dirty_bytes == Some(0)
 }
 
 /// What the core is without for good if it goes on without its cache; nothing where it has everything. The label alone is believed: how the
 /// volume is defined does not tell what mode it was switched to, nor what was dirty before.
-pub(crate) fn lost(label: &HomeLabel) -> Option<String> {
+pub(crate) fn lost(label: &CoreLabel) -> Option<String> {
     let lost = match label.lacks() {
         Some(0) => return None,
         Some(n) => format!("{n} bytes that its cache {} has", label.cache_text()),
@@ -193,7 +193,7 @@ impl Raw<'_> {
     }
 
     /// Nothing of the OSD is on the cache alone.
-    fn may_go(&self, label: &HomeLabel, cache: Option<&Superblock>) -> Result<()> {
+    fn may_go(&self, label: &CoreLabel, cache: Option<&Superblock>) -> Result<()> {
         ensure!(
             label.name == self.volume,
             "it is the core of volume '{}', and not of '{}'",
@@ -216,7 +216,7 @@ impl Raw<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_block::Veil;
+    use loligo_block::MaskedHead;
     use loligo_cache::open::{FormatOptions, format};
     use loligo_cache::superblock::CoreIdentity;
     use loligo_service::veil::relabel;
@@ -255,7 +255,7 @@ mod tests {
             journal_len: 0,
         };
         let sb = format(&mut dev, &options).expect("it fits");
-        let label = HomeLabel {
+        let label = CoreLabel {
             generation: 2,
             cache: sb.uuid,
             name: "osd4".to_owned(),
@@ -263,7 +263,7 @@ mod tests {
             dirty_bytes: dirty,
             through: false,
         };
-        let block = relabel(&Veil::before(head.clone()).expect("room"), &label);
+        let block = relabel(&MaskedHead::before(head.clone()).expect("room"), &label);
         save(&mut dev, &block).expect("written");
         write_first(&core, &block);
         let [folder, state] = ["folder", "state"].map(|n| dir.path().join(n));
@@ -341,11 +341,11 @@ mod tests {
     }
 
     /// The same first block under a label that says what `change` makes of it.
-    fn relabelled(site: &Site, change: impl FnOnce(&mut HomeLabel)) -> Vec<u8> {
+    fn relabelled(site: &Site, change: impl FnOnce(&mut CoreLabel)) -> Vec<u8> {
         let mut label = decode(&site.block).expect("a label");
         label.generation += 1;
         change(&mut label);
-        let block = relabel(&Veil::of_block(site.block.clone()), &label);
+        let block = relabel(&MaskedHead::of_block(site.block.clone()), &label);
         write_first(&site.core, &block);
         block
     }
@@ -399,9 +399,9 @@ mod tests {
     #[test]
     fn a_cache_that_is_void_is_none() {
         let site = site(Some(0));
-        let veil = Veil::of_block(site.block.clone());
+        let veil = MaskedHead::of_block(site.block.clone());
         let void =
-            HomeLabel { generation: 3, cache: [0; 16], dirty_bytes: Some(0), ..decode(&site.block).unwrap() };
+            CoreLabel { generation: 3, cache: [0; 16], dirty_bytes: Some(0), ..decode(&site.block).unwrap() };
         let block = relabel(&veil, &void);
         for wiped in [false, true] {
             write_first(&site.core, &block);

@@ -3,7 +3,7 @@
 use crate::labels;
 use anyhow::{Context, Result};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile, SyncIo};
-use loligo_cache::home::{HomeLabel, MIN_HOME};
+use loligo_cache::home::{CoreLabel, MIN_HOME};
 use loligo_cache::open;
 use loligo_cache::superblock::Superblock;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub(crate) fn content(path: &Path, label: bool) -> Result<()> {
         labels::clear(&mut dev, 0)?;
         labels::clear(&mut dev, MIN_HOME)?;
         if label {
-            HomeLabel::wipe(&mut dev)?;
+            CoreLabel::wipe(&mut dev)?;
         }
         anyhow::Ok(())
     };
@@ -62,14 +62,14 @@ pub(crate) fn content(path: &Path, label: bool) -> Result<()> {
 pub(crate) fn core(path: &Path, volume: &str, all: bool) -> Result<()> {
     let wipe = || {
         let mut dev = open_device(path)?;
-        if let Ok(label) = HomeLabel::load(&mut dev)
+        if let Ok(label) = CoreLabel::load(&mut dev)
             && label.name == volume
         {
             if all {
                 zero_head(&mut dev, label.home_start)?;
                 labels::clear(&mut dev, label.home_start)?;
             }
-            HomeLabel::wipe(&mut dev)?;
+            CoreLabel::wipe(&mut dev)?;
         }
         anyhow::Ok(())
     };

@@ -66,7 +66,7 @@ impl Info {
         // Without a cache the volume keeps the threads that it has.
         self.shards = sb.map_or(self.shards, |s| s.layout.shards);
         self.core_reserve = sb.map(|s| s.core_reserve);
-        self.uuid = sb.map(|s| s.uuid_text());
+        self.uuid = held.map(|h| h.uuid.clone());
     }
 }
 
@@ -109,6 +109,17 @@ pub(crate) struct App {
     flushes: Mutex<VecDeque<FlushState>>,
     /// Who remembers what an administrator changes.
     remembers: OnceLock<Remembers>,
+}
+
+/// Ends the keeping of a volume's image with it, on every way out: a client that is closed on purpose looks like one that lost its
+/// image to whoever still asks.
+#[derive(Debug)]
+pub(crate) struct Keeping(pub(crate) Arc<App>);
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.0.end_rbd();
+    }
 }
 
 /// What an administrator has changed in a running volume.

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use loligo_export::blockdev::{BlockDevice, Claim, Owner, Released, Traits};
 use loligo_export::fuse::Mount;
 use loligo_export::ublk::UblkError;
-use loligo_export::{Export, Way};
+use loligo_export::{Export, ExportSpec};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,8 @@ pub(crate) fn prepare(options: &ServeOptions) {
 }
 
 fn devices(options: &ServeOptions) -> usize {
-    let device = |way: &&Way| matches!(way, Way::Block(_) | Way::Ublk(_) | Way::Loop(_));
+    let device =
+        |spec: &&ExportSpec| matches!(spec, ExportSpec::Block(_) | ExportSpec::Ublk(_) | ExportSpec::Loop(_));
     options.listen.iter().filter(device).count()
 }
 
@@ -99,7 +100,7 @@ pub(crate) fn check(options: &ServeOptions) -> Result<()> {
 
 /// The ways to a volume with the kind of block device that this kernel has: its own where it can, for that outlives the service. Who wants
 /// one of them says so (`ublk:`, `loop:`).
-pub(crate) fn choose(listen: &[Way]) -> Vec<Way> {
+pub(crate) fn choose(listen: &[ExportSpec]) -> Vec<ExportSpec> {
     let own = |why: Result<(), UblkError>| match why {
         Ok(()) => true,
         Err(why) => {
@@ -107,9 +108,9 @@ pub(crate) fn choose(listen: &[Way]) -> Vec<Way> {
             false
         }
     };
-    let choice = |way: &Way| match way {
-        Way::Block(name) if own(loligo_export::ublk::available()) => Way::Ublk(name.clone()),
-        Way::Block(name) => Way::Loop(name.clone()),
+    let choice = |spec: &ExportSpec| match spec {
+        ExportSpec::Block(name) if own(loligo_export::ublk::available()) => ExportSpec::Ublk(name.clone()),
+        ExportSpec::Block(name) => ExportSpec::Loop(name.clone()),
         other => other.clone(),
     };
     listen.iter().map(choice).collect()

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{
     CacheDevice, CacheIo, DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncIo, foreign_signature,
 };
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{self as engine, FormatOptions, OpenError};
 use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
@@ -68,7 +68,7 @@ pub(crate) struct OpenCache {
     /// With it the cache can grow and shrink while it is served.
     pub(crate) share: Option<Arc<Share>>,
     pub(crate) superblock: Superblock,
-    pub(crate) cores: Vec<Core>,
+    pub(crate) engines: Vec<Engine>,
     /// It was found stopped cleanly, or is new.
     pub(crate) was_clean: bool,
     pub(crate) made: Option<Made>,

@@ -52,7 +52,7 @@ impl std::fmt::Display for CoreSpec {
 
 impl CoreSpec {
     /// The file or device, if it is one of this host's.
-    pub(crate) fn path(&self) -> Option<&Path> {
+    pub fn path(&self) -> Option<&Path> {
         match self {
             CoreSpec::Device(d) => Some(d.path()),
             CoreSpec::Image(_) => None,

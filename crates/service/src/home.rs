@@ -5,12 +5,12 @@ use crate::mark::Mark;
 use crate::say::say;
 use crate::veil::{Saved, Unsettled, settle};
 use anyhow::{Context, Result, bail, ensure};
-use loligo_block::veil::{HEAD, body};
+use loligo_block::masked_head::{HEAD, body};
 use loligo_block::{
-    CacheDevice, CoreFile, DeviceFile, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, Veil,
+    CacheDevice, CoreFile, DeviceFile, MaskedHead, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo,
     foreign_signature, known_signature,
 };
-use loligo_cache::home::{HomeLabel, MAX_HOME, MIN_HOME};
+use loligo_cache::home::{CoreLabel, MAX_HOME, MIN_HOME};
 use loligo_cache::superblock::{SuperError, Superblock};
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -81,7 +81,7 @@ impl Home {
     ) -> Result<(CoreFile, Option<Home>)> {
         let path = whole.path().display().to_string();
         let Wanted { home: wanted, force, bare } = wanted;
-        let loaded = HomeLabel::load(&mut SyncFile::new(whole.clone()));
+        let loaded = CoreLabel::load(&mut SyncFile::new(whole.clone()));
         if bare && wanted == Some(0) && is_content_by_order(&whole, &loaded, force)? {
             return Ok((whole.into(), None));
         }
@@ -91,7 +91,7 @@ impl Home {
         let known = if is_open { known() } else { Ok(None) };
         let of_cache = known.as_ref().ok().and_then(Option::as_ref);
         let (label, found) = match loaded {
-            Ok(HomeLabel { home_start: 0, .. }) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
+            Ok(CoreLabel { home_start: 0, .. }) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
                 if is_veiled(&first_block(&whole)?) =>
             {
                 return match is_clients_veil(&whole, &loaded, of_cache, force)? {
@@ -127,7 +127,7 @@ impl Home {
                     return Home::veiled(whole, wanted);
                 }
                 vacant(&whole, home_start, force)?;
-                (HomeLabel { home_start, ..nobodys() }, false)
+                (CoreLabel { home_start, ..nobodys() }, false)
             }
             Err(SuperError::Io(e)) => return Err(e).context("the core cannot be read"),
             Err(e) => {
@@ -163,10 +163,10 @@ impl Home {
         let raw = first_block(&whole)?;
         let (label, veil, unsettled) = match settle(&raw, None) {
             Ok(settled) => (settled.label, settled.veil, None),
-            Err(why) => (None, Veil::of_block(raw.clone()), Some(why)),
+            Err(why) => (None, MaskedHead::of_block(raw.clone()), Some(why)),
         };
         let veil = Arc::new(veil);
-        let content = CoreFile::veiled(whole.clone(), veil.clone());
+        let content = CoreFile::masked(whole.clone(), veil.clone());
         let label = label.unwrap_or_else(nobodys);
         let mark = Arc::new(Mark::new(whole, Some(veil), label));
         let home = Home { mark, found: is_veiled(&raw), unsettled, uncovered: false };
@@ -341,15 +341,15 @@ impl Home {
     }
 
     /// What it says.
-    pub(crate) fn label(&self) -> HomeLabel {
+    pub(crate) fn label(&self) -> CoreLabel {
         self.mark.label()
     }
 
     /// It says again what it said as `former`, to the generation. Durable when this returns.
-    pub(crate) fn restore(&mut self, former: HomeLabel) -> Result<()> {
+    pub(crate) fn restore(&mut self, former: CoreLabel) -> Result<()> {
         self.mark.write(None, |label| {
             // One that is written counts on.
-            *label = HomeLabel { generation: former.generation.saturating_sub(1), ..former };
+            *label = CoreLabel { generation: former.generation.saturating_sub(1), ..former };
         })
     }
 
@@ -366,11 +366,11 @@ impl Home {
 /// is no such label.
 pub(crate) fn named_cache(path: &Path) -> Option<String> {
     let look = OpenOptions { read_only: true, exclusive: None, ..OpenOptions::default() };
-    let label = HomeLabel::load(&mut SyncFile::new(DeviceFile::open(path, &look).ok()?)).ok()?;
+    let label = CoreLabel::load(&mut SyncFile::new(DeviceFile::open(path, &look).ok()?)).ok()?;
     Some(label.cache_text())
 }
 
-fn lost(label: &HomeLabel) -> Option<String> {
+fn lost(label: &CoreLabel) -> Option<String> {
     match label.lacks() {
         Some(0) => None,
         Some(n) => Some(format!("{n} bytes that the core does not have")),
@@ -389,8 +389,8 @@ pub(crate) fn announce(device: &DeviceFile) {
 }
 
 /// A label that nobody has written yet.
-fn nobodys() -> HomeLabel {
-    HomeLabel {
+fn nobodys() -> CoreLabel {
+    CoreLabel {
         generation: 0,
         cache: [0; 16],
         name: String::new(),
@@ -420,7 +420,7 @@ fn is_veiled(block: &[u8]) -> bool {
 
 /// Whether a label whose content would begin behind it lies in somebody's content. The cache knows best. Without one, a second copy
 /// alone says nothing where the device begins with something else: it was left behind.
-fn is_content(whole: &DeviceFile, label: &HomeLabel, begins: Option<u64>) -> Result<bool> {
+fn is_content(whole: &DeviceFile, label: &CoreLabel, begins: Option<u64>) -> Result<bool> {
     if let Some(start) = begins {
         return Ok(start != label.home_start);
     }
@@ -444,7 +444,7 @@ fn is_content(whole: &DeviceFile, label: &HomeLabel, begins: Option<u64>) -> Res
 /// its first block.
 fn is_clients_veil(
     whole: &DeviceFile,
-    label: &Result<HomeLabel, SuperError>,
+    label: &Result<CoreLabel, SuperError>,
     known: Option<&Known>,
     force: bool,
 ) -> Result<bool> {
@@ -477,7 +477,7 @@ fn may_be_veil(block: &[u8], why: &SuperError) -> bool {
 /// Where there is such a one, without `force`.
 fn is_content_by_order(
     whole: &DeviceFile,
-    label: &Result<HomeLabel, SuperError>,
+    label: &Result<CoreLabel, SuperError>,
     force: bool,
 ) -> Result<bool> {
     let counts = match label {
@@ -549,7 +549,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("core");
         let mut bytes = vec![0; SIZE];
-        HomeLabel { home_start: HOME, ..nobodys() }.store(&mut bytes).unwrap();
+        CoreLabel { home_start: HOME, ..nobodys() }.store(&mut bytes).unwrap();
         bytes[..start.len()].copy_from_slice(start);
         std::fs::write(&path, bytes).unwrap();
         (dir, DeviceFile::open(&path, &OpenOptions::default()).unwrap())
@@ -585,8 +585,8 @@ mod tests {
     /// A first block behind a label of `cache` for volume `name`.
     fn veiled(cache: [u8; 16], name: &str) -> Vec<u8> {
         let head = [&b"bluestore block device"[..], &[0; 4074]].concat();
-        let label = HomeLabel { cache, name: name.to_owned(), ..nobodys() };
-        crate::veil::relabel(&Veil::before(head).unwrap(), &label)
+        let label = CoreLabel { cache, name: name.to_owned(), ..nobodys() };
+        crate::veil::relabel(&MaskedHead::before(head).unwrap(), &label)
     }
 
     fn eight_bytes(magic: &[u8; 8]) -> Vec<u8> {

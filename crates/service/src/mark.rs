@@ -2,8 +2,8 @@
 
 use crate::veil;
 use anyhow::{Context, Result};
-use loligo_block::{CacheDevice, DeviceFile, SyncFile, SyncIo, Veil};
-use loligo_cache::home::HomeLabel;
+use loligo_block::{CacheDevice, DeviceFile, MaskedHead, SyncFile, SyncIo};
+use loligo_cache::home::CoreLabel;
 use loligo_cache::veil::encode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Mark {
     whole: DeviceFile,
     /// Where the content begins at byte 0: its first block.
-    veil: Option<Arc<Veil>>,
-    label: Mutex<HomeLabel>,
+    veil: Option<Arc<MaskedHead>>,
+    label: Mutex<CoreLabel>,
 }
 
 impl Mark {
-    pub(crate) fn new(whole: DeviceFile, veil: Option<Arc<Veil>>, label: HomeLabel) -> Mark {
+    pub(crate) fn new(whole: DeviceFile, veil: Option<Arc<MaskedHead>>, label: CoreLabel) -> Mark {
         Mark { whole, veil, label: Mutex::new(label) }
     }
 
@@ -25,21 +25,21 @@ impl Mark {
         &self.whole
     }
 
-    pub(crate) fn veil(&self) -> Option<&Arc<Veil>> {
+    pub(crate) fn veil(&self) -> Option<&Arc<MaskedHead>> {
         self.veil.as_ref()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HomeLabel> {
+    fn lock(&self) -> MutexGuard<'_, CoreLabel> {
         self.label.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The label as it was written last, or found.
-    pub(crate) fn label(&self) -> HomeLabel {
+    pub(crate) fn label(&self) -> CoreLabel {
         self.lock().clone()
     }
 
     /// It was found to be another one after all.
-    pub(crate) fn becomes(&self, label: HomeLabel) {
+    pub(crate) fn becomes(&self, label: CoreLabel) {
         *self.lock() = label;
     }
 
@@ -51,7 +51,7 @@ impl Mark {
     pub(crate) fn write(
         &self,
         cache: Option<&CacheDevice>,
-        change: impl FnOnce(&mut HomeLabel),
+        change: impl FnOnce(&mut CoreLabel),
     ) -> Result<()> {
         let mut label = self.lock();
         change(&mut label);

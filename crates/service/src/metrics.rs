@@ -6,7 +6,7 @@ use crate::rbd;
 use crate::stats::{ANSWER, core_queue_max, histograms, merged};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::stats::Bypass;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -181,7 +181,7 @@ fn add(all: &mut Families, app: &App) {
         core_queue_max(&snapshots) as f64,
     );
     gauge("poisoned", "1: the cache no longer acknowledges anything", f64::from(u8::from(stats.poisoned)));
-    let gone = snapshots.iter().any(|s| s.alone == Some(Alone::Serving));
+    let gone = snapshots.iter().any(|s| s.alone == Some(FallbackState::Serving));
     gauge("cache_gone", "1: the cache failed, and the core alone serves", f64::from(u8::from(gone)));
     gauge("uptime_seconds", "since the volume is served", app.started.elapsed().as_secs_f64());
     for (name, grows, value) in app.with_image(|kept| rbd::numbers(kept).metrics()).into_iter().flatten() {

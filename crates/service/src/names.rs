@@ -13,7 +13,7 @@ const MOST_PATH: usize = 107;
 ///
 /// # Errors
 /// Where none of them is known.
-pub(crate) fn runtime_dir() -> Result<PathBuf> {
+pub fn runtime_dir() -> Result<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = from("LOLIGO_RUNTIME_DIR") {
         return Ok(dir);

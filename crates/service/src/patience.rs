@@ -5,7 +5,7 @@
 
 use crate::say::say;
 use loligo_block::{CacheDevice, SyncIo};
-use loligo_shard::{Ask, Handle};
+use loligo_shard::{Command, Handle};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -104,6 +104,6 @@ impl<'a> Patience<'a> {
             "error: {why}, and is not waited for any longer: {safe}. The next start recovers, once it answers again"
         );
         // A thread that has ended is found out elsewhere.
-        let _ = self.handle.wait_all(self.handle.ask_all(|| Ask::Abandon(why.clone())));
+        let _ = self.handle.wait_all(self.handle.send_all(|| Command::Abandon(why.clone())));
     }
 }

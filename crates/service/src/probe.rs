@@ -5,7 +5,7 @@ mod pool;
 
 use anyhow::{Context, Result, bail};
 use loligo_block::{IoError, IoKind, SIGNATURE_PROBE, SyncIo, foreign_signature};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::units::BLOCK;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -23,7 +23,7 @@ pub enum Found {
     /// A cache.
     Cache(Box<Superblock>),
     /// A core with a label before its content.
-    Core(HomeLabel),
+    Core(CoreLabel),
     /// A pool that cores share.
     Pool(Pooled),
     /// A cache, label or pool that cannot be used: what it is, and why.
@@ -95,7 +95,7 @@ fn find(dev: &mut Reader) -> Result<Found> {
         Some(Err(why)) => return Ok(Found::Unusable("pool", why)),
         None => {}
     }
-    match (HomeLabel::load(dev), cache) {
+    match (CoreLabel::load(dev), cache) {
         (Ok(label), _) => Ok(Found::Core(label)),
         (Err(SuperError::Io(e)), _) => Err(e.into()),
         (Err(SuperError::Absent), SuperError::Absent) => Ok(Found::Nothing(foreign_signature(&head))),
@@ -237,8 +237,8 @@ mod tests {
         made
     }
 
-    fn label() -> HomeLabel {
-        HomeLabel {
+    fn label() -> CoreLabel {
+        CoreLabel {
             generation: 1,
             cache: *b"0123456789abcdef",
             name: "osd0".into(),
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn nothing_is_exported_of_a_device_that_is_not_ours_and_no_name_that_could_be_more_than_one() {
         assert_eq!(Found::Nothing(Some("XFS")).export(), []);
-        let odd = Found::Core(HomeLabel { name: "a\nLOLIGO_KIND=x".into(), ..label() });
+        let odd = Found::Core(CoreLabel { name: "a\nLOLIGO_KIND=x".into(), ..label() });
         assert!(odd.export().iter().all(|(_, v)| !v.contains('\n')));
         let plain = Found::Core(label());
         assert!(plain.export().contains(&("LOLIGO_VOLUME", "osd0".to_owned())));

@@ -29,7 +29,7 @@ use loligo_ceph::mark::Mark;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::take::{self, Destage, Taken, Wish};
 use loligo_ceph::witness::{Loss, Witness};
-use loligo_shard::{Ask, Handle, Said};
+use loligo_shard::{Command, Handle, Response};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -354,7 +354,7 @@ impl Volume {
             if bytes > sb.core.size { sb.grow(bytes).map_err(|e| e.to_string()) } else { Ok(()) }
         });
         let length = grown?.map_or(bytes, |length| length.min(bytes));
-        self.handle.wait_all(self.handle.ask_all(|| Ask::Resize(length)))?;
+        self.handle.wait_all(self.handle.send_all(|| Command::Resize(length)))?;
         Ok(length)
     }
 }
@@ -362,12 +362,12 @@ impl Volume {
 impl Clients for Volume {
     fn freeze(&self) -> Receiver<Result<(), String>> {
         let (send, answer) = channel();
-        let said = self.handle.ask(0, Ask::Control(Control::Freeze));
+        let said = self.handle.send(0, Command::Control(Control::Freeze));
         // The engine's answer is of another kind; this thread only passes it on.
         std::thread::spawn(move || {
             let result = match said.recv() {
-                Ok(Said::Done(result)) => result,
-                Ok(Said::Snapshots(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
+                Ok(Response::Done(result)) => result,
+                Ok(Response::Snapshots(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
             };
             // The keeper may have given up meanwhile.
             let _ = send.send(result);
@@ -387,7 +387,7 @@ impl Clients for Volume {
              service; a start takes the image again if nobody else had it, and says what is to be decided if somebody had",
             self.image.name
         );
-        drop(self.handle.ask(0, Ask::Control(Control::Lose(why.to_owned()))));
+        drop(self.handle.send(0, Command::Control(Control::Fence(why.to_owned()))));
         self.note(Some(Loss::now(why)));
     }
 

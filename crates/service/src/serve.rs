@@ -8,7 +8,7 @@ mod size;
 mod trouble;
 
 use crate::absent::Absent;
-use crate::app::{App, Info};
+use crate::app::{App, Info, Keeping};
 use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
@@ -30,20 +30,20 @@ use begun::{Begun, Note, Of, Phase};
 pub(crate) use check::check;
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::mode::Mode;
 use loligo_cache::superblock::Superblock;
 use loligo_cache::units::BLOCK;
 use loligo_export::blockdev::{BlockDevice, Claim};
 use loligo_export::fuse::{Mount, Mountpoint};
 use loligo_export::ublk::Traits;
-use loligo_export::{Credentials, Export, Limits, ListenAddr, Listener, TlsContext, Way};
+use loligo_export::{Credentials, Export, ExportSpec, Limits, ListenAddr, Listener, TlsContext};
 use loligo_shard::{Backend, Plan, Running, Snapshot};
 use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
@@ -61,7 +61,7 @@ pub struct ServeOptions {
     /// Give up what a cache holds that the core lacks, where that is served without one.
     pub force: bool,
     /// Where clients come from.
-    pub listen: Vec<Way>,
+    pub listen: Vec<ExportSpec>,
     /// What the block devices among these are like.
     pub block: BlockOptions,
     /// With it, clients must use TLS.
@@ -237,20 +237,20 @@ impl Volume {
             stats::can_write(path)?;
         }
         let (mut listeners, mut mountpoints, mut claims) = (Vec::new(), Vec::new(), Vec::new());
-        for way in &options.listen {
-            let spec = match way {
-                Way::Socket(spec) => spec,
-                Way::Fuse(path) => {
+        for spec in &options.listen {
+            let spec = match spec {
+                ExportSpec::Socket(spec) => spec,
+                ExportSpec::Fuse(path) => {
                     mountpoints.push(Mountpoint::claim(path)?);
                     continue;
                 }
-                Way::Block(name) | Way::Loop(name) => {
+                ExportSpec::Block(name) | ExportSpec::Loop(name) => {
                     let claim = block::claim(name, &options.block)?;
                     signals.leaves(claim.file());
                     claims.push(claim);
                     continue;
                 }
-                Way::Ublk(_) => continue,
+                ExportSpec::Ublk(_) => continue,
             };
             let listener = Listener::open(spec, Credentials::guard(options.tls.as_ref())).map_err(|why| {
                 match why.is_not_yet() {
@@ -290,7 +290,7 @@ impl Volume {
                     home.refuse_bare(options.force)?;
                 }
                 export.rotational = turns;
-                (Backend::Bare, None, None, None)
+                (Backend::Uncached, None, None, None)
             }
             Some(cache) => {
                 if let Some(home) = &mut core.home {
@@ -307,10 +307,10 @@ impl Volume {
                     false => Ok(()),
                 };
                 let mut opened = cache::open(&options.name, cache, &core, signals, &mut watch)?;
-                let dirty: u64 = opened.cores.iter().map(|core| core.dirty_blocks()).sum();
+                let dirty: u64 = opened.engines.iter().map(|core| core.dirty_blocks()).sum();
                 let finals = opened
                     .was_clean
-                    .then(|| (opened.cores.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
+                    .then(|| (opened.engines.iter().map(|core| core.last_seq()).collect::<Vec<_>>(), dirty));
                 if let (Some(image), CoreSpec::Image(spec)) = (&mut image, &options.core) {
                     let married = rbd::marry(image, spec, &opened.file, &mut opened.superblock, signals);
                     if let Err(why) = married {
@@ -322,16 +322,15 @@ impl Volume {
                 }
                 export.size = opened.superblock.home_length;
                 export = export.with_min_block(geometry.logical_block);
-                threads = if core.spec.is_one_threads() { 1 } else { opened.cores.len() };
+                threads = if core.spec.is_one_threads() { 1 } else { opened.engines.len() };
                 through = dirty == 0 && !cache.mode.is_ahead_of_core();
                 volatile |= opened.file.geometry().volatile_cache;
                 let backend = Backend::Cached {
                     cache: opened.file.clone(),
-                    cores: opened.cores,
+                    engines: opened.engines,
                     home_start: opened.superblock.home_start,
                 };
-                let superblock = Arc::new(Mutex::new(opened.superblock));
-                let held = HeldCache { file: opened.file, share: opened.share, superblock };
+                let held = HeldCache::new(opened.file, opened.share, opened.superblock);
                 (backend, Some(held), opened.made, finals)
             }
         };
@@ -355,11 +354,12 @@ impl Volume {
         let unknown = of.last(None);
         let mut kernel = begun.kernel.unwrap_or_default();
         let sockets = listeners.iter().map(|l| l.spec().to_string());
-        let mounts = mountpoints.iter().map(|m| Way::Fuse(m.path().to_owned()).to_string());
-        let blocks = claims.iter().map(|c| Way::Loop(c.name().to_owned()).to_string());
-        let others = options.listen.iter().filter(|w| matches!(w, Way::Ublk(_))).map(Way::to_string);
-        let ways = sockets.chain(mounts).chain(blocks).chain(others).collect();
-        let info = Info::new(&options, held.as_ref(), ways, export.size);
+        let mounts = mountpoints.iter().map(|m| ExportSpec::Fuse(m.path().to_owned()).to_string());
+        let blocks = claims.iter().map(|c| ExportSpec::Loop(c.name().to_owned()).to_string());
+        let others =
+            options.listen.iter().filter(|w| matches!(w, ExportSpec::Ublk(_))).map(ExportSpec::to_string);
+        let specs = sockets.chain(mounts).chain(blocks).chain(others).collect();
+        let info = Info::new(&options, held.as_ref(), specs, export.size);
         let lease = image.as_ref().map(|i| i.image().lease.clone());
         let plan = Plan {
             export: export.clone(),
@@ -396,11 +396,11 @@ impl Volume {
         };
         let mark = core.home.as_ref().map(Home::mark);
         let app = Arc::new(App::new(info, running.handle().clone(), kept, mark).with_tls(tls));
-        let left = Left { core, held, image, void: false };
+        let left = Left { keeping: Keeping(app.clone()), core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
-        let ways = Ways { mountpoints, claims, turns };
+        let exports = Exports { mountpoints, claims, turns };
         let served =
-            kept_by.and_then(|()| serve(&options, ways, &export, &app, (name, control), &mut kernel));
+            kept_by.and_then(|()| serve(&options, exports, &export, &app, (name, control), &mut kernel));
         let (mounts, devices, api) = match served {
             Ok(served) => served,
             Err(why) => {
@@ -440,7 +440,7 @@ impl Volume {
     /// rewrites the statistics.
     pub(crate) fn look(&mut self, memory: Option<&dyn Memory>) {
         let snapshots = self.app.handle.snapshots();
-        let waits = snapshots.iter().any(|s| s.alone == Some(Alone::Waiting));
+        let waits = snapshots.iter().any(|s| s.alone == Some(FallbackState::Waiting));
         // Before anything is said, for which somebody may have to be waited.
         if !waits {
             self.fail_together(&snapshots);
@@ -458,7 +458,7 @@ impl Volume {
         }
         if let Some(why) = snapshots
             .iter()
-            .filter(|s| s.alone == Some(Alone::Failed) || self.left.held.is_none())
+            .filter(|s| s.alone == Some(FallbackState::Failed) || self.left.held.is_none())
             .find_map(|s| s.poisoned.as_ref())
             .filter(|_| (self.alone || self.left.held.is_none()) && !self.poisoned)
         {
@@ -498,7 +498,7 @@ impl Volume {
         let app = &self.app;
         // Whoever opens or stops a device waits for what its volume answers.
         self.kernel.renew(&app.handle, || {
-            let waits = |s: &Snapshot| s.poisoned.is_some() || s.alone == Some(Alone::Waiting);
+            let waits = |s: &Snapshot| s.poisoned.is_some() || s.alone == Some(FallbackState::Waiting);
             app.lease().is_none_or(|now| now == Hold::Valid) && !app.handle.snapshots().iter().any(waits)
         })
     }
@@ -506,9 +506,8 @@ impl Volume {
     /// The cache it is served through; nothing where it is bare.
     pub(crate) fn last_cache(&self) -> Option<LastCache> {
         let held = self.left.held.as_ref()?;
-        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
         let path = &self.options.cache.as_ref()?.path;
-        Some(self.known_as.cache(path, uuid, None, self.alone))
+        Some(self.known_as.cache(path, held.uuid.clone(), None, self.alone))
     }
 
     /// What it is served by now.
@@ -541,8 +540,8 @@ impl Volume {
     }
 }
 
-/// Ways to a volume that are its own threads' no business.
-struct Ways {
+/// Exports of a volume that are its own threads' no business.
+struct Exports {
     mountpoints: Vec<Mountpoint>,
     claims: Vec<Claim>,
     /// The core has heads to move.
@@ -552,7 +551,7 @@ struct Ways {
 /// Sets the tunables, mounts the volume and makes its devices wherever that was asked for, and lets management come.
 fn serve(
     options: &ServeOptions,
-    ways: Ways,
+    exports: Exports,
     export: &Export,
     app: &Arc<App>,
     (name, control): (Listener, &ControlThread),
@@ -560,13 +559,13 @@ fn serve(
 ) -> Result<(Vec<Mount>, Vec<BlockDevice>, Api)> {
     app.set_params(&options.params)?;
     kernel.go_live(&app.handle)?;
-    let mounts = mount(&ways.mountpoints, export, app)?;
-    let devices = block::serve(ways.claims, export, &options.block, ways.turns, app)?;
+    let mounts = mount(&exports.mountpoints, export, app)?;
+    let devices = block::serve(exports.claims, export, &options.block, exports.turns, app)?;
     let api = control.serve_volume(name, app.clone())?;
     if let Some(path) = &options.stats_json {
         stats::write_file(path, app, true)?;
     }
-    Phase::Ways.is_over()?;
+    Phase::Exports.is_over()?;
     Ok((mounts, devices, api))
 }
 
@@ -591,12 +590,24 @@ pub(crate) struct HeldCache {
     pub(crate) file: CacheDevice,
     /// With it the cache can grow and shrink.
     pub(crate) share: Option<Arc<Share>>,
+    /// Held while it is written, which a device that answers nothing may make last.
     pub(crate) superblock: SharedSuperblock,
+    /// It never changes: nobody waits for the superblock to be told it.
+    pub(crate) uuid: String,
+}
+
+impl HeldCache {
+    pub(crate) fn new(file: CacheDevice, share: Option<Arc<Share>>, superblock: Superblock) -> HeldCache {
+        let uuid = superblock.uuid_text();
+        HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)), uuid }
+    }
 }
 
 /// What is left to be ended when the threads are.
 #[derive(Debug)]
 pub(crate) struct Left {
+    /// Ends before the image is closed.
+    pub(crate) keeping: Keeping,
     pub(crate) core: OpenCore,
     pub(crate) held: Option<HeldCache>,
     pub(crate) image: Option<Held>,

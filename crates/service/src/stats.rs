@@ -6,7 +6,7 @@ use crate::{rbd, refusals};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use loligo_block::lease::Hold;
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::stats::{Bypass, Stats};
 use loligo_shard::Snapshot;
 use serde_json::{Map, Value, json};
@@ -42,7 +42,7 @@ pub(crate) fn trouble(app: &App, snapshots: Option<&[Snapshot]>) -> Option<Strin
     };
     if let Some((alone, why)) = snapshots.iter().find_map(|s| Some((s.alone, s.poisoned.as_ref()?))) {
         return Some(match alone {
-            Some(Alone::Serving) => format!("its cache is gone, and its core serves alone: {why}"),
+            Some(FallbackState::Serving) => format!("its cache is gone, and its core serves alone: {why}"),
             _ => format!("it acknowledges nothing any more: {why}"),
         });
     }
@@ -95,7 +95,7 @@ pub(crate) fn json(app: &App) -> Value {
     out.insert("mode".into(), json!(snapshots.first().and_then(|s| s.mode).map_or("bare", |m| m.name())));
     out.insert("uptime_s".into(), json!(app.started.elapsed().as_secs_f64()));
     let why = |gone: bool| {
-        let mut of = snapshots.iter().filter(|s| (s.alone == Some(Alone::Serving)) == gone);
+        let mut of = snapshots.iter().filter(|s| (s.alone == Some(FallbackState::Serving)) == gone);
         of.find_map(|s| s.poisoned.clone())
     };
     out.insert("poisoned".into(), json!(why(false)));

@@ -9,12 +9,12 @@ use crate::signals::StopSignals;
 use crate::stats;
 use crate::ublk::Devices;
 use anyhow::{Context, Result, anyhow, bail};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::Control;
 use loligo_cache::open;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::{Mount, Unmounted};
-use loligo_shard::{Ask, Running};
+use loligo_shard::{Command, Running};
 use std::sync::PoisonError;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub(crate) fn stop(
     app: &App,
     left: Left,
 ) -> Result<u64> {
-    let Left { core, held, image, void } = left;
+    // On every way out of here the image is kept no more before it is closed.
+    let Left { core, held, image, void, keeping } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
@@ -57,7 +58,7 @@ pub(crate) fn stop(
     }
     let slow = image.is_some().then(say_if_slow);
     let stopped = drained.and_then(|()| {
-        handle.wait_while(handle.ask_all(|| Ask::Control(Control::Stop)), LOOK, || {
+        handle.wait_while(handle.send_all(|| Command::Control(Control::Stop)), LOOK, || {
             patience.try_on();
             Ok::<(), String>(())
         })
@@ -122,7 +123,7 @@ pub(crate) fn stop(
     }
     if let Some(mut image) = image {
         image.may_be_dirty = dirty_left > 0 || lost;
-        app.end_rbd();
+        drop(keeping);
         let witness = image.give_back()?;
         if let (Some(HeldCache { file, superblock, .. }), Some(witness)) = (held, witness) {
             let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,9 +141,9 @@ pub(crate) fn stop(
 /// one waited for that answers nothing: what waits for either fails.
 fn drain(app: &App, patience: &mut Patience<'_>) -> Result<(), String> {
     let handle = &app.handle;
-    handle.wait_while(handle.ask_all(|| Ask::Drain), LOOK, || {
+    handle.wait_while(handle.send_all(|| Command::Drain), LOOK, || {
         patience.try_on();
-        if handle.snapshots().iter().any(|s| s.alone == Some(Alone::Waiting)) {
+        if handle.snapshots().iter().any(|s| s.alone == Some(FallbackState::Waiting)) {
             // A thread that has ended is found out elsewhere.
             let _ = handle.control(&Control::GiveUp("the volume is being stopped".to_owned()));
         }
@@ -189,7 +190,7 @@ fn flush(app: &App, signals: &StopSignals, patience: &mut Patience<'_>) -> Resul
     let total = app.dirty_bytes();
     let mut progress = Progress::new("flushing to the core");
     let mut given_up = false;
-    let asked = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
+    let asked = app.handle.send_all(|| Command::Control(Control::FlushDirty));
     let flushed = app.handle.wait_while(asked, LOOK, || {
         let left = app.dirty_bytes();
         patience.goes_on(left);

@@ -4,7 +4,7 @@ use crate::core::OpenCore;
 use crate::say::say;
 use crate::serve::ServeOptions;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_export::Way;
+use loligo_export::ExportSpec;
 use loligo_export::blockdev::{Name, Owner};
 use loligo_export::ublk::{Device, Left, Traits, Watch};
 use loligo_shard::Handle;
@@ -90,10 +90,10 @@ impl Devices {
         threads: usize,
     ) -> Result<Devices> {
         let mut devices = Devices { one: None, owner: options.block.owner, looks: LOOKS };
-        for way in &options.listen {
-            let Way::Ublk(name) = way else { continue };
+        for spec in &options.listen {
+            let ExportSpec::Ublk(name) = spec else { continue };
             if devices.one.is_some() {
-                bail!("--listen {way}: a volume is one block device at most");
+                bail!("--listen {spec}: a volume is one block device at most");
             }
             let named = Name::for_ublk(name, &options.block.dev_names)?;
             let device = Device::claim(identity, named, traits, threads)?;

@@ -5,16 +5,16 @@
 //! makes of a block of eight sectors, it can be told what it was to be ([`settle`]).
 
 use anyhow::{Context, Result};
-use loligo_block::veil::{HEAD, LABEL, body};
-use loligo_block::{SyncIo, Veil};
-use loligo_cache::home::HomeLabel;
+use loligo_block::masked_head::{HEAD, LABEL, body};
+use loligo_block::{MaskedHead, SyncIo};
+use loligo_cache::home::CoreLabel;
 use loligo_cache::veil::{SAVED, decode, encode, is_label};
 
 /// What a cache keeps of the first block of its core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The label.
-    pub label: HomeLabel,
+    pub label: CoreLabel,
     /// The block on the core's disk.
     pub block: Vec<u8>,
     /// The block as the content has it.
@@ -60,9 +60,9 @@ pub fn save(dev: &mut dyn SyncIo, block: &[u8]) -> Result<()> {
 #[derive(Debug)]
 pub struct Settled {
     /// The label, if it is on the disk.
-    pub label: Option<HomeLabel>,
+    pub label: Option<CoreLabel>,
     /// The block.
-    pub veil: Veil,
+    pub veil: MaskedHead,
     /// What was found damaged and is taken from the cache's copy.
     pub mended: Option<&'static str>,
 }
@@ -88,7 +88,7 @@ pub enum Unsettled {
 pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
     if !is_label(raw) {
         let Some(saved) = saved else {
-            let veil = Veil::before(raw.to_vec()).ok_or(Unsettled::NoRoom)?;
+            let veil = MaskedHead::before(raw.to_vec()).ok_or(Unsettled::NoRoom)?;
             return Ok(Settled { label: None, veil, mended: None });
         };
         let sectors = raw.chunks(LABEL).zip(saved.head.chunks(LABEL).zip(saved.block.chunks(LABEL)));
@@ -102,22 +102,22 @@ pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
             return Err(Unsettled::Changed);
         }
         let mended = torn.then_some("half written");
-        return Ok(Settled { label: None, veil: Veil::of_block(saved.block.clone()), mended });
+        return Ok(Settled { label: None, veil: MaskedHead::of_block(saved.block.clone()), mended });
     }
     match (decode(raw), saved) {
         (Ok(label), saved) => {
             let mut settled =
-                Settled { label: Some(label), veil: Veil::of_block(raw.to_vec()), mended: None };
+                Settled { label: Some(label), veil: MaskedHead::of_block(raw.to_vec()), mended: None };
             if let (None, Some(saved)) = (settled.veil.head(), saved) {
-                settled.veil = Veil::of_block(saved.block.clone());
+                settled.veil = MaskedHead::of_block(saved.block.clone());
                 settled.mended = Some("damaged behind its label");
             }
             Ok(settled)
         }
         (Err(_), Some(saved)) => Ok(Settled {
             // What the label said last is not in the copy: nothing is known.
-            label: Some(HomeLabel { dirty_bytes: None, through: false, ..saved.label.clone() }),
-            veil: Veil::of_block(saved.block.clone()),
+            label: Some(CoreLabel { dirty_bytes: None, through: false, ..saved.label.clone() }),
+            veil: MaskedHead::of_block(saved.block.clone()),
             mended: Some("damaged, its label too"),
         }),
         (Err(why), None) => Err(Unsettled::Label(why.to_string())),
@@ -125,7 +125,7 @@ pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
 }
 
 /// The label of `veil` becomes `label`; the block that says so.
-pub fn relabel(veil: &Veil, label: &HomeLabel) -> Vec<u8> {
+pub fn relabel(veil: &MaskedHead, label: &CoreLabel) -> Vec<u8> {
     veil.set_label(&encode(label))
 }
 
@@ -136,8 +136,8 @@ mod tests {
 
     const CACHE: [u8; 16] = [9; 16];
 
-    fn label(generation: u64) -> HomeLabel {
-        HomeLabel {
+    fn label(generation: u64) -> CoreLabel {
+        CoreLabel {
             generation,
             cache: CACHE,
             name: "osd3".into(),
@@ -152,7 +152,7 @@ mod tests {
         let mut head = vec![0; HEAD as usize];
         head.iter_mut().take(used).enumerate().for_each(|(i, b)| *b = seed[i % seed.len()]);
         head[..9].copy_from_slice(b"bluestore");
-        let veil = Veil::before(head.clone()).unwrap();
+        let veil = MaskedHead::before(head.clone()).unwrap();
         let block = relabel(&veil, &label(4));
         (head, block)
     }
@@ -182,7 +182,7 @@ mod tests {
             prop_assert_eq!(head_of(&torn(&head, &block, mask), Some(&saved)), Some(head.clone()));
             prop_assert_eq!(head_of(&torn(&block, &head, mask), Some(&saved)), Some(head.clone()));
             // Another label: its sector is there or not.
-            let relabelled = relabel(&Veil::of_block(block.clone()), &label(5));
+            let relabelled = relabel(&MaskedHead::of_block(block.clone()), &label(5));
             prop_assert_eq!(head_of(&torn(&block, &relabelled, mask), None), Some(head));
         }
 
@@ -231,7 +231,7 @@ mod tests {
         let (_, first) = pair(b"first", 900);
         save(&mut dev, &first).unwrap();
         let (head, _) = pair(b"second", 900);
-        let second = relabel(&Veil::before(head.clone()).unwrap(), &label(5));
+        let second = relabel(&MaskedHead::before(head.clone()).unwrap(), &label(5));
         dev.write_at(SAVED[1], &second).unwrap();
         assert_eq!(Saved::load(&mut dev, CACHE).unwrap().unwrap().head, head);
         dev.write_at(SAVED[1] + 600, &[0; 512]).unwrap();

@@ -1,8 +1,8 @@
 //! Engines that are exchanged under clients that wait: what threads do by [`Gate`](loligo_cache::exchange::Gate), from the thread that
 //! has it done.
 
-use crate::draft;
-use crate::mail::{Ask, Handle};
+use crate::engine_setup;
+use crate::message::{Command, Handle};
 use crate::start::{Backend, CoreSource};
 use loligo_cache::exchange::{Ending, Pause};
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl Handle {
     /// Where that takes longer than `limit`, because a device does not answer; clients go on then as if nothing had been.
     pub fn pause(&self, limit: Duration) -> Result<Paused, String> {
         let paused = Paused { handle: self.clone(), state: Pause::default() };
-        self.wait_within(self.ask_all(|| Ask::Pause), limit)?;
+        self.wait_within(self.send_all(|| Command::Pause), limit)?;
         Ok(paused)
     }
 }
@@ -41,10 +41,11 @@ impl Paused {
         extent: (u64, u32),
         limit: Duration,
     ) -> Result<(), String> {
-        let drafts = draft::all(core, backend, self.handle.shards(), extent).map_err(|e| e.to_string())?;
+        let setups =
+            engine_setup::all(core, backend, self.handle.shards(), extent).map_err(|e| e.to_string())?;
         self.state.exchanging();
-        let ask = |(n, draft)| self.handle.ask(n, Ask::Exchange(Box::new(draft)));
-        let said = drafts.into_iter().enumerate().map(ask).collect();
+        let ask = |(n, setup)| self.handle.send(n, Command::Exchange(Box::new(setup)));
+        let said = setups.into_iter().enumerate().map(ask).collect();
         self.handle.wait_within(said, limit)?;
         self.state.exchanged();
         Ok(())
@@ -64,10 +65,10 @@ impl Drop for Paused {
         }
         match self.state.end() {
             // A thread that hears of it late holds its clients until then.
-            Ending::Fail => drop(self.handle.ask_all(|| Ask::Fail)),
+            Ending::Fail => drop(self.handle.send_all(|| Command::Fail)),
             Ending::Resume => {
                 // A thread that has ended holds nobody up.
-                let _ = self.handle.wait_all(self.handle.ask_all(|| Ask::Resume));
+                let _ = self.handle.wait_all(self.handle.send_all(|| Command::Resume));
             }
         }
     }

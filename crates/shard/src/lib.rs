@@ -6,22 +6,22 @@
 //! of a mount and of a block device's queue come to the thread by its ring, too; [`Local`] is the way in for clients in the
 //! same process.
 
-mod alone;
-mod bare;
-mod cached;
-mod draft;
+mod clients;
+mod device_queue;
+mod engine_driver;
+mod engine_setup;
 mod exchange;
-mod locals;
-mod looper;
-mod mail;
-mod port;
+mod message;
+mod reactor;
 mod sockets;
+mod standalone;
 mod start;
 mod status;
+mod uncached;
 
-pub use alone::Alone;
-pub use draft::Draft;
+pub use clients::Local;
+pub use engine_setup::EngineSetup;
 pub use exchange::Paused;
-pub use locals::Local;
-pub use mail::{Ask, Handle, Said, Snapshot};
+pub use message::{Command, Handle, Response, Snapshot};
+pub use standalone::StandaloneShard;
 pub use start::{Backend, CoreSource, Ended, Plan, Running, start};

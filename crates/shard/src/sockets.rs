@@ -11,7 +11,7 @@ const KIND_SHIFT: u32 = 56;
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 const LISTENER: u64 = 3;
-const BELL: u64 = 4;
+const EVENTFD: u64 = 4;
 const QUEUE: u64 = 5;
 const MOUNT: u64 = 6;
 /// In the user data of the entries of a block device's queue.
@@ -23,7 +23,7 @@ pub(crate) enum Ready {
     Read(ConnId),
     Write(ConnId),
     Listener(usize),
-    Bell,
+    Mail,
     /// A slot of a block device's queue.
     Queue(Foreign),
     /// Requests of a mount.
@@ -67,7 +67,7 @@ impl Sockets {
                 Some(Ready::Write(id))
             }
             LISTENER => Some(Ready::Listener(low as usize)),
-            BELL => Some(Ready::Bell),
+            EVENTFD => Some(Ready::Mail),
             QUEUE => Some(Ready::Queue(event)),
             MOUNT => Some(Ready::Mount(low as usize)),
             _ => None,
@@ -108,7 +108,7 @@ impl Sockets {
     }
 
     /// Watches the mailbox once.
-    pub(crate) fn arm_bell(ring: &mut Ring, fd: BorrowedFd<'_>) {
-        push(ring, fd, PollFlags::IN, BELL << KIND_SHIFT);
+    pub(crate) fn arm_eventfd(ring: &mut Ring, fd: BorrowedFd<'_>) {
+        push(ring, fd, PollFlags::IN, EVENTFD << KIND_SHIFT);
     }
 }

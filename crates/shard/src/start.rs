@@ -1,12 +1,12 @@
 //! From an opened volume to running threads, and back.
 
-use crate::draft::{self, Draft};
-use crate::locals::Clients;
-use crate::looper::{Engine, Looper};
-use crate::mail::{Ask, Handle, Mailbox};
+use crate::clients::Clients;
+use crate::engine_setup::{self, EngineSetup};
+use crate::message::{Command, Handle, ThreadMailbox};
+use crate::reactor::{Driver, Reactor};
 use loligo_block::lease::Lease;
 use loligo_block::{CacheDevice, CoreFile, DevId, Device, DeviceSpec, IoError, IoKind, Ring};
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::mode::Mode;
 use loligo_export::{Export, Limits, Listener, Server, TlsContext};
 use std::os::fd::OwnedFd;
@@ -31,12 +31,12 @@ pub enum Backend {
         /// The open cache device.
         cache: CacheDevice,
         /// The shards, recovered.
-        cores: Vec<Core>,
+        engines: Vec<Engine>,
         /// First byte of the core that is exported.
         home_start: u64,
     },
     /// Nothing: the core is exported as it is.
-    Bare,
+    Uncached,
 }
 
 /// Where the core of a volume is.
@@ -133,7 +133,7 @@ impl Running {
     }
 
     fn end(&mut self) -> Result<Vec<Ended>, IoError> {
-        drop(self.handle.ask_all(|| Ask::End));
+        drop(self.handle.send_all(|| Command::End));
         let mut ended = Vec::new();
         let mut result = Ok(());
         for thread in std::mem::take(&mut self.threads) {
@@ -178,8 +178,8 @@ struct Seat {
     tls: Option<TlsContext>,
     listeners: Vec<Listener>,
     lease: Option<Arc<Lease>>,
-    draft: Draft,
-    boxes: Arc<[Mailbox]>,
+    setup: EngineSetup,
+    boxes: Arc<[ThreadMailbox]>,
 }
 
 /// Starts the threads; returns when all of them serve.
@@ -188,12 +188,13 @@ struct Seat {
 /// Where a thread or its ring cannot be had.
 pub fn start(plan: Plan) -> Result<Running, IoError> {
     let shards = match (&plan.backend, &plan.core) {
-        (Backend::Bare, _) | (_, CoreSource::Device(_)) => 1,
-        (Backend::Cached { cores, .. }, CoreSource::File(..)) => cores.len(),
+        (Backend::Uncached, _) | (_, CoreSource::Device(_)) => 1,
+        (Backend::Cached { engines, .. }, CoreSource::File(..)) => engines.len(),
     };
-    let drafts = draft::all(plan.core, plan.backend, shards, (plan.export.size, plan.export.min_block))?;
-    let boxes: Vec<Mailbox> = (0..shards).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
-    let boxes: Arc<[Mailbox]> = boxes.into();
+    let setups =
+        engine_setup::all(plan.core, plan.backend, shards, (plan.export.size, plan.export.min_block))?;
+    let boxes: Vec<ThreadMailbox> = (0..shards).map(|_| ThreadMailbox::new()).collect::<Result<_, _>>()?;
+    let boxes: Arc<[ThreadMailbox]> = boxes.into();
     let limits = Limits {
         server_bytes: plan.limits.server_bytes / shards as u64,
         connections: plan.limits.connections.div_ceil(shards),
@@ -202,7 +203,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     let mut listeners = plan.listeners;
     let mut threads = Vec::new();
     let (started, starts) = channel();
-    for (me, draft) in drafts.into_iter().enumerate() {
+    for (me, setup) in setups.into_iter().enumerate() {
         let seat = Seat {
             me,
             export: plan.export.clone(),
@@ -210,7 +211,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
             tls: plan.tls.clone(),
             listeners: std::mem::take(&mut listeners),
             lease: plan.lease.clone(),
-            draft,
+            setup,
             boxes: boxes.clone(),
         };
         let (started, (says, last)) = (started.clone(), channel());
@@ -234,7 +235,7 @@ pub fn start(plan: Plan) -> Result<Running, IoError> {
     Ok(running)
 }
 
-fn ended(core: &Core) -> Ended {
+fn ended(core: &Engine) -> Ended {
     Ended { last_seq: core.last_seq(), dirty_blocks: core.dirty_blocks(), mode: core.mode() }
 }
 
@@ -253,14 +254,14 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLoc
             return say(Err(IoError::new(IoKind::Io, format!("a thread's ring: {why}"))), false);
         }
     }
-    let engine = seat.draft.make(&seat.boxes);
+    let engine = seat.setup.make(&seat.boxes);
     let server = Server::new(seat.export, seat.limits, seat.tls);
     let clients = Clients::new(server, seat.lease);
-    let mut looper = Looper::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
+    let mut looper = Reactor::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
     let _ = started.send(());
     let result = looper.run().map(|()| match &looper.engine {
-        Engine::Bare(_) => Vec::new(),
-        Engine::Cached(e) => e.engines().iter().map(ended).collect(),
+        Driver::Uncached(_) => Vec::new(),
+        Driver::Cached(e) => e.engines().iter().map(ended).collect(),
     });
     let stays = looper.ring.has_orphans();
     if stays {

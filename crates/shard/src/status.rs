@@ -1,13 +1,13 @@
 //! Which parts of a volume hold data: what is cached does, elsewhere the core's own file system knows.
 
-use crate::port::Port;
+use crate::device_queue::DeviceQueue;
 use loligo_block::Extent;
 
 /// Runs asked of the core for one request; the rest of the range counts as data.
 const MAX_RUNS: usize = 1024;
 
 /// The core's extents of `len` bytes at `offset` of it.
-pub(crate) fn of_core(core: &Port, offset: u64, len: u64) -> Vec<Extent> {
+pub(crate) fn of_core(core: &DeviceQueue, offset: u64, len: u64) -> Vec<Extent> {
     let data = |len| Extent { len, allocated: true, zero: false };
     let mut runs = match core.device.file().map(|f| f.extents(offset, len, MAX_RUNS)) {
         Some(Ok(runs)) => runs,
@@ -21,7 +21,7 @@ pub(crate) fn of_core(core: &Port, offset: u64, len: u64) -> Vec<Extent> {
 }
 
 /// Replaces the runs that the cache holds nothing of by what the core says; `offset` is on the core.
-pub(crate) fn refine(core: &Port, offset: u64, cached: Vec<Extent>) -> Vec<Extent> {
+pub(crate) fn refine(core: &DeviceQueue, offset: u64, cached: Vec<Extent>) -> Vec<Extent> {
     let mut out: Vec<Extent> = Vec::with_capacity(cached.len());
     let mut at = offset;
     for run in cached {

@@ -4,13 +4,13 @@ use loligo_block::{
     Answer, Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqError, ReqKind, Request,
     SyncFile, SyncIo,
 };
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Ask, Backend, CoreSource, Handle, Plan, Running, start};
+use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Running, start};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn file(path: &Path, size: u64) -> DeviceFile {
     DeviceFile::create(path, size, &FileOptions::default()).expect("a file")
 }
 
-fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
+fn engines(cache: &DeviceFile, core: &DeviceFile) -> Vec<Engine> {
     let (mut c, mut d) = (SyncFile::new(cache.clone()), SyncFile::new(core.clone()));
     let format = FormatOptions {
         uuid: [7; 16],
@@ -42,11 +42,11 @@ fn cores(cache: &DeviceFile, core: &DeviceFile) -> Vec<Core> {
     let options = OpenOptions { force: false, params: Params::default(), bug: None };
     let sb = Superblock::load(&mut c).expect("superblock");
     let devices = Devices { cache_volatile: true, core_volatile: true, ..Devices::PLAIN };
-    open::open(&mut c, &mut d, sb, &options).expect("open").into_cores(Mode::Wb, &options, &devices).1
+    open::open(&mut c, &mut d, sb, &options).expect("open").into_engines(Mode::Wb, &options, &devices).1
 }
 
 fn backend(cache: &DeviceFile, core: &DeviceFile) -> Backend {
-    Backend::Cached { cache: CacheDevice::from(cache.clone()), cores: cores(cache, core), home_start: 0 }
+    Backend::Cached { cache: CacheDevice::from(cache.clone()), engines: engines(cache, core), home_start: 0 }
 }
 
 fn running(core: CoreSource, backend: Backend) -> Running {
@@ -93,7 +93,7 @@ fn after_an_exchange_that_broke_off_nobody_is_served() {
     let handle = running.handle().clone();
     // To two bare threads, as a detach does.
     let mut pause = handle.pause(LONG).expect("nothing is under way");
-    pause.exchange(source(), Backend::Bare, (CORE, 512), LONG).expect("bare");
+    pause.exchange(source(), Backend::Uncached, (CORE, 512), LONG).expect("bare");
     drop(pause);
     assert_eq!(ask(&handle, 0, bytes(1), 0), Ok(None));
     assert_eq!(ask(&handle, 1, ReqKind::Read, 0), Ok(Some(1)));
@@ -101,7 +101,7 @@ fn after_an_exchange_that_broke_off_nobody_is_served() {
     let mut pause = handle.pause(LONG).expect("nothing is under way");
     let backend = backend();
     for _ in 0..20_000 {
-        drop(handle.ask(1, Ask::Snapshot));
+        drop(handle.send(1, Command::Snapshot));
     }
     let broken = pause.exchange(source(), backend, (CORE, 512), Duration::ZERO);
     assert!(broken.is_err(), "{broken:?}");
@@ -138,7 +138,7 @@ fn a_thread_that_ends_holds_up_no_request_and_no_drain() {
     };
     // Some are under way when it ends, others come later.
     (0..8).for_each(|_| write());
-    let ended = handle.ask(1, Ask::End);
+    let ended = handle.send(1, Command::End);
     (0..8).for_each(|_| write());
     ended.recv_timeout(LONG).expect("it ends");
     let answer = || answers.recv_timeout(LONG).expect("a request waits for the thread");
@@ -150,7 +150,7 @@ fn a_thread_that_ends_holds_up_no_request_and_no_drain() {
     }
     write();
     assert_eq!(answer(), Err(ReqError::Shutdown));
-    let drained = handle.ask(0, Ask::Drain).recv_timeout(LONG);
+    let drained = handle.send(0, Command::Drain).recv_timeout(LONG);
     let _ = std::fs::remove_dir_all(&dir);
     assert!(drained.is_ok(), "the stop waits for it");
     assert_eq!(ask(&handle, 0, ReqKind::Read, 0), Err(ReqError::Shutdown), "all are turned away");

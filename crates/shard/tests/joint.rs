@@ -4,14 +4,14 @@ use loligo_block::{
     Answer, Buf, CacheDevice, Completion, Device, DeviceFile, Geometry, Op, OpKind,
     OpenOptions as FileOptions, RamDevice, ReqError, ReqKind, Request, Ring, Submit, SyncFile, SyncIo,
 };
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Ask, Backend, CoreSource, Handle, Plan, Running, Said, start};
+use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Response, Running, start};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -131,14 +131,14 @@ impl Rig {
             lease: None,
             backend: Backend::Cached {
                 cache: CacheDevice::from(self.cache.clone()),
-                cores: self.recovered(),
+                engines: self.recovered(),
                 home_start: 0,
             },
         };
         self.running = Some(start(plan).expect("a thread"));
     }
 
-    fn recovered(&self) -> Vec<Core> {
+    fn recovered(&self) -> Vec<Engine> {
         let mut cache = SyncFile::new(self.cache.clone());
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let sb = Superblock::load(&mut cache).expect("superblock");
@@ -147,7 +147,7 @@ impl Rig {
         let mut ram = self.ram.lock().expect("memory");
         open::open(&mut cache, &mut *ram, sb, &options)
             .expect("open")
-            .into_cores(Mode::Wb, &options, &devices)
+            .into_engines(Mode::Wb, &options, &devices)
             .1
     }
 
@@ -252,13 +252,13 @@ fn a_freeze_that_one_shard_holds_up_is_thawed_in_all() {
     let handle = rig.handle();
     (1..=PLACES).for_each(|n| write(&handle, n));
     rig.stuck.store(0b010, Ordering::Relaxed);
-    let frozen = handle.ask(0, Ask::Control(Control::Freeze));
+    let frozen = handle.send(0, Command::Control(Control::Freeze));
     assert!(frozen.recv_timeout(MOMENT).is_err(), "one shard is not there yet");
     assert_eq!(rig.on_core(0), PLACES, "another is");
     // Both are frozen: the newest of neither goes to the core.
     (PLACES + 1..=2 * PLACES).for_each(|n| write(&handle, n));
     handle.control(&Control::Thaw).expect("an end");
-    assert!(matches!(frozen.recv_timeout(LONG), Ok(Said::Done(Err(_)))), "whoever waited is told");
+    assert!(matches!(frozen.recv_timeout(LONG), Ok(Response::Done(Err(_)))), "whoever waited is told");
     rig.stuck.store(0, Ordering::Relaxed);
     handle.control(&Control::FlushDirty).expect("all of them go on");
     (PLACES + 1..=2 * PLACES).for_each(|n| assert_eq!(rig.on_core(n), n));

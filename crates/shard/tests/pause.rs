@@ -5,7 +5,7 @@ use loligo_block::{
     Ring, Submit, SyncIo,
 };
 use loligo_export::{Export, Limits, Volume};
-use loligo_shard::{Ask, Backend, CoreSource, Plan, Running, start};
+use loligo_shard::{Backend, Command, CoreSource, Plan, Running, start};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -54,7 +54,7 @@ fn bare(device: Box<dyn Device + Send>) -> Running {
         listeners: Vec::new(),
         core: CoreSource::Device(device),
         lease: None,
-        backend: Backend::Bare,
+        backend: Backend::Uncached,
     };
     start(plan).expect("a thread")
 }
@@ -84,7 +84,7 @@ fn who_asks_during_a_pause_waits_and_is_answered_by_the_engine_that_came() {
     let (first, second) = (ask(&running), ask(&running));
     assert!(first.recv_timeout(MOMENT).is_err(), "it waits");
     pause
-        .exchange(CoreSource::Device(Box::new(ram(2))), Backend::Bare, (SIZE, 512), LONG)
+        .exchange(CoreSource::Device(Box::new(ram(2))), Backend::Uncached, (SIZE, 512), LONG)
         .expect("another engine");
     drop(pause);
     assert_eq!((first.recv_timeout(LONG), second.recv_timeout(LONG)), (Ok(Ok(2)), Ok(Ok(2))));
@@ -114,7 +114,7 @@ fn a_stop_during_a_pause_answers_who_was_held() {
     let _pause = handle.pause(LONG).expect("nothing is under way");
     let held = ask(&running);
     assert!(held.recv_timeout(MOMENT).is_err());
-    handle.wait_all(handle.ask_all(|| Ask::Drain)).expect("drained");
+    handle.wait_all(handle.send_all(|| Command::Drain)).expect("drained");
     assert_eq!(held.recv_timeout(LONG), Ok(Ok(4)));
     running.join().expect("a clean end");
 }
@@ -127,7 +127,7 @@ fn engines_for_another_number_of_threads_are_refused_and_none_is_exchanged() {
     let read = OpenOptions { read_only: true, exclusive: None, direct: false };
     let own = std::env::current_exe().expect("this program has a path");
     let cache = DeviceFile::open(own, &read).expect("it is a file").into();
-    let none = Backend::Cached { cache, cores: Vec::new(), home_start: 0 };
+    let none = Backend::Cached { cache, engines: Vec::new(), home_start: 0 };
     let refused = pause.exchange(CoreSource::Device(Box::new(ram(6))), none, (SIZE, 512), LONG);
     let why = refused.expect_err("it is for no thread");
     assert!(why.contains("number of shards"), "{why}");

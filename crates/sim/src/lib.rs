@@ -6,7 +6,6 @@
 pub mod clients;
 pub mod config;
 pub mod disk;
-pub mod engine;
 pub mod faults;
 pub mod life;
 pub mod loligo;
@@ -16,6 +15,7 @@ pub mod rng;
 pub mod seeds;
 pub mod stamp;
 pub mod store;
+pub mod subject;
 pub mod sync;
 pub mod trace;
 pub mod world;

@@ -9,12 +9,12 @@ mod stop;
 
 use crate::config::{Config, draw_params};
 use crate::disk::Crash;
-use crate::engine::Engine;
 use crate::faults::{Fault, FaultKind, Target};
 use crate::loligo::Loligo;
 use crate::marks::Marks;
 use crate::rng::Rng;
 use crate::seeds::{WIDE, WORN};
+use crate::subject::Subject;
 use crate::world::{SETTLED, World, Wrong};
 use loligo_cache::Bug;
 use loligo_cache::api::Control;
@@ -83,7 +83,7 @@ pub fn run_seed(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
 ///
 /// # Errors
 /// As there.
-pub fn run<E: Engine>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
+pub fn run<E: Subject>(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
     let (cfg, rng) = draw(seed, bug);
     run_config::<E>(seed, cfg, rng)
 }
@@ -113,7 +113,7 @@ fn draw(seed: u64, bug: Option<Bug>) -> (Config, Rng) {
 ///
 /// # Errors
 /// As there.
-pub fn run_config<E: Engine>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
+pub fn run_config<E: Subject>(seed: u64, cfg: Config, mut rng: Rng) -> Result<Summary, Failure> {
     let extra = Rng::new(seed ^ EXTRA);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut w = World::<E>::new(cfg, rng.fork());
@@ -186,7 +186,7 @@ enum Fate {
     RotMeta,
 }
 
-impl<E: Engine> Run<E> {
+impl<E: Subject> Run<E> {
     fn all(&mut self) -> Result<(), Wrong> {
         self.preset();
         self.format()?;

@@ -1,42 +1,42 @@
 //! The real engine behind the simulator's seam: router, shards, and what happens before and after service.
 
 use crate::config::Config;
-use crate::engine::{Counters, Engine, Parts, Refusal, Sent};
+use crate::subject::{Counters, Parts, Refusal, Sent, Subject};
 use loligo_block::{Reply, ReqId, Request, SyncIo};
 use loligo_cache::api::{Effect, Event, Hint, Nanos};
-use loligo_cache::bare::Bare;
-use loligo_cache::desk::{Desk, Letter};
 use loligo_cache::layout::{Layout, SHARD_BASE, SUPERBLOCKS};
 use loligo_cache::open::{Devices, FormatOptions, OpenError, OpenOptions, close, format, open, wipe};
 use loligo_cache::page::PER_PAGE;
 use loligo_cache::recover::{RecoverError, Report};
+use loligo_cache::relay::{Relay, ShardMessage};
 use loligo_cache::stats::Bypass;
 use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
+use loligo_cache::uncached::UncachedEngine;
 use loligo_cache::units::Striping;
-use loligo_cache::{Alone, Config as CoreConfig, Core, Router, share};
+use loligo_cache::{Config as CoreConfig, Engine, FallbackState, Router, share};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What serves one thread, or one shard of a thread that has all.
 #[derive(Debug)]
 enum Thread {
-    Cached(Box<Core>, Box<Desk>),
+    Cached(Box<Engine>, Box<Relay>),
     /// With the requests that are on their way to it.
-    Bare(Box<Bare>, BTreeSet<ReqId>),
+    Uncached(Box<UncachedEngine>, BTreeSet<ReqId>),
 }
 
 impl Thread {
-    fn core(&self) -> Option<&Core> {
+    fn engine(&self) -> Option<&Engine> {
         match self {
             Thread::Cached(core, _) => Some(core),
-            Thread::Bare(..) => None,
+            Thread::Uncached(..) => None,
         }
     }
 
-    fn core_mut(&mut self) -> Option<&mut Core> {
+    fn engine_mut(&mut self) -> Option<&mut Engine> {
         match self {
             Thread::Cached(core, _) => Some(core),
-            Thread::Bare(..) => None,
+            Thread::Uncached(..) => None,
         }
     }
 }
@@ -47,7 +47,7 @@ pub struct Loligo {
     size: u64,
     superblock: Option<Superblock>,
     by: Striping,
-    /// One thread has all shards: the first one's desk is its, and all are exchanged at once.
+    /// One thread has all shards: the first one's relay is its, and all are exchanged at once.
     joint: bool,
     threads: Vec<Thread>,
     report: Report,
@@ -58,12 +58,12 @@ pub struct Loligo {
 }
 
 impl Loligo {
-    fn cores(&self) -> impl Iterator<Item = &Core> {
-        self.threads.iter().filter_map(Thread::core)
+    fn engines(&self) -> impl Iterator<Item = &Engine> {
+        self.threads.iter().filter_map(Thread::engine)
     }
 
     fn bare(cfg: &Config) -> Thread {
-        Thread::Bare(Box::new(Bare::new(cfg.core.size, cfg.core.volatile)), BTreeSet::new())
+        Thread::Uncached(Box::new(UncachedEngine::new(cfg.core.size, cfg.core.volatile)), BTreeSet::new())
     }
 
     fn by(cfg: &Config) -> Striping {
@@ -84,7 +84,7 @@ fn refusal(e: &OpenError) -> Refusal {
     Refusal { damage, text: e.to_string() }
 }
 
-impl Engine for Loligo {
+impl Subject for Loligo {
     fn format(cfg: &Config, cache: &mut dyn SyncIo, _core: &mut dyn SyncIo) -> Result<(), String> {
         let o = FormatOptions {
             uuid: cfg.uuid,
@@ -137,7 +137,7 @@ impl Engine for Loligo {
         let by = superblock.striping();
         let router = || Router::new(size, cfg.core.logical_block, by, cfg.params.seq_promotion);
         let of_thread =
-            |(me, (c, r))| Thread::Cached(Box::new(Core::new(c, r)), Box::new(Desk::new(me, router())));
+            |(me, (c, r))| Thread::Cached(Box::new(Engine::new(c, r)), Box::new(Relay::new(me, router())));
         let threads: Vec<_> = (0..).zip(configs.into_iter().zip(opened.shards)).map(of_thread).collect();
         let next = threads.iter().map(|_| None).collect();
         Ok(Loligo {
@@ -169,7 +169,7 @@ impl Engine for Loligo {
     }
 
     fn close(mut self, cfg: &Config, cache: &mut dyn SyncIo) -> Result<(), String> {
-        let finals: Vec<u64> = self.cores().map(Core::last_seq).collect();
+        let finals: Vec<u64> = self.engines().map(Engine::last_seq).collect();
         let dirty = self.dirty_blocks();
         let Some(superblock) = &mut self.superblock else { return Ok(()) };
         close(cache, superblock, &finals, cfg.mode, dirty, cfg.bug).map_err(|e| e.to_string())
@@ -189,10 +189,10 @@ impl Engine for Loligo {
 
     fn route(&mut self, home: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply> {
         match &mut self.threads[home] {
-            Thread::Cached(_, desk) => {
-                desk.request(req, |shard, part, hint| parts.push((usize::from(shard), part, hint)))
+            Thread::Cached(_, relay) => {
+                relay.request(req, |shard, part, hint| parts.push((usize::from(shard), part, hint)))
             }
-            Thread::Bare(_, coming) => {
+            Thread::Uncached(_, coming) => {
                 coming.insert(req.id);
                 parts.push((home, req, Hint::default()));
                 None
@@ -203,43 +203,43 @@ impl Engine for Loligo {
     fn reply(&self, shard: usize, reply: Reply) -> Sent {
         match &self.threads[shard] {
             Thread::Cached(..) => {
-                let (to, letter) = Desk::reply(reply);
-                Sent::Thread(usize::from(to), letter)
+                let (to, message) = Relay::reply(reply);
+                Sent::Thread(usize::from(to), message)
             }
-            Thread::Bare(..) => Sent::Client(reply),
+            Thread::Uncached(..) => Sent::Client(reply),
         }
     }
 
-    fn letter(&mut self, home: usize, letter: Letter) -> Option<Reply> {
-        match (&mut self.threads[home], letter) {
-            (Thread::Cached(_, desk), Letter::Answered(reply)) => desk.answered(reply),
-            (Thread::Cached(_, desk), Letter::Missed(id)) => {
-                desk.missed(id);
+    fn shard_message(&mut self, home: usize, message: ShardMessage) -> Option<Reply> {
+        match (&mut self.threads[home], message) {
+            (Thread::Cached(_, relay), ShardMessage::Answered(reply)) => relay.answered(reply),
+            (Thread::Cached(_, relay), ShardMessage::Missed(id)) => {
+                relay.missed(id);
                 None
             }
-            (_, letter) => panic!("thread {home} can do nothing with {letter:?}"),
+            (_, message) => panic!("thread {home} can do nothing with {message:?}"),
         }
     }
 
     fn step(&mut self, shard: usize, now: Nanos, event: Event, fx: &mut Vec<Effect>) {
         match (&mut self.threads[shard], event) {
             (Thread::Cached(core, _), event) => core.step(now, event, fx),
-            (Thread::Bare(bare, coming), Event::Submit(req, _)) => {
+            (Thread::Uncached(bare, coming), Event::Submit(req, _)) => {
                 assert!(coming.remove(&req.id), "a bare engine was asked by another thread");
                 bare.request(now, req, fx);
             }
-            (Thread::Bare(bare, _), Event::Done { tag, buf, result }) => {
+            (Thread::Uncached(bare, _), Event::Done { tag, buf, result }) => {
                 bare.done(now, tag, buf, result, fx);
             }
-            (Thread::Bare(..), Event::Control(id, _)) => fx.push(Effect::Controlled(id, Ok(()))),
-            (Thread::Bare(..), Event::Tick) => {}
+            (Thread::Uncached(..), Event::Control(id, _)) => fx.push(Effect::Controlled(id, Ok(()))),
+            (Thread::Uncached(..), Event::Tick) => {}
         }
     }
 
     fn settle(&mut self, shard: usize, now: Nanos, fx: &mut Vec<Effect>) {
         if self.joint {
-            let cores = self.threads.iter_mut().filter_map(Thread::core_mut);
-            share(&mut cores.collect::<Vec<_>>());
+            let engines = self.threads.iter_mut().filter_map(Thread::engine_mut);
+            share(&mut engines.collect::<Vec<_>>());
         }
         if let Thread::Cached(core, _) = &mut self.threads[shard] {
             core.settle(now, fx);
@@ -247,7 +247,7 @@ impl Engine for Loligo {
     }
 
     fn next_deadline(&self, shard: usize, now: Nanos) -> Option<Nanos> {
-        self.threads[shard].core().and_then(|core| core.next_deadline(now))
+        self.threads[shard].engine().and_then(|core| core.next_deadline(now))
     }
 
     fn is_blank(cache: &mut dyn SyncIo) -> bool {
@@ -255,13 +255,13 @@ impl Engine for Loligo {
     }
 
     fn is_bare(&self) -> bool {
-        self.cores().next().is_none()
+        self.engines().next().is_none()
     }
 
     fn in_flight(&self, home: usize) -> usize {
         match &self.threads[home] {
-            Thread::Cached(_, desk) => desk.router().in_flight(),
-            Thread::Bare(bare, coming) => bare.in_flight() + coming.len(),
+            Thread::Cached(_, relay) => relay.router().in_flight(),
+            Thread::Uncached(bare, coming) => bare.in_flight() + coming.len(),
         }
     }
 
@@ -295,7 +295,7 @@ impl Engine for Loligo {
     }
 
     fn dirty_blocks(&self) -> u64 {
-        self.cores().map(Core::dirty_blocks).sum()
+        self.engines().map(Engine::dirty_blocks).sum()
     }
 
     fn wipe(&mut self, cache: &mut dyn SyncIo, back: bool) -> Result<(), String> {
@@ -310,15 +310,15 @@ impl Engine for Loligo {
     }
 
     fn poisoned(&self) -> bool {
-        self.cores().any(|c| c.poisoned().is_some())
+        self.engines().any(|c| c.poisoned().is_some())
     }
 
     fn is_lost(&self, shard: usize) -> bool {
-        self.threads[shard].core().is_some_and(|c| c.lost().is_some())
+        self.threads[shard].engine().is_some_and(|c| c.fenced().is_some())
     }
 
-    fn alone(&self, shard: usize) -> Option<Alone> {
-        self.threads[shard].core().and_then(Core::alone)
+    fn alone(&self, shard: usize) -> Option<FallbackState> {
+        self.threads[shard].engine().and_then(Engine::alone)
     }
 
     fn freezes(&self) -> bool {
@@ -327,15 +327,15 @@ impl Engine for Loligo {
 
     fn has_sector(&self, sector: u32) -> bool {
         let offset = u64::from(sector) * 512;
-        self.threads[usize::from(self.by.owner(offset))].core().is_some_and(|c| c.has_sector(offset))
+        self.threads[usize::from(self.by.owner(offset))].engine().is_some_and(|c| c.has_sector(offset))
     }
 
     fn gives_up(&self, now: Nanos) -> bool {
-        self.cores().any(|c| c.gives_up(now))
+        self.engines().any(|c| c.gives_up(now))
     }
 
     fn audit(&self, shard: usize) -> Result<(), String> {
-        self.threads[shard].core().map_or(Ok(()), Core::audit)
+        self.threads[shard].engine().map_or(Ok(()), Engine::audit)
     }
 
     fn counters(&self) -> Counters {
@@ -347,7 +347,7 @@ impl Engine for Loligo {
             ("recovery: older image entries", self.report.older_entries),
             ("recovery: after a clean stop", u64::from(self.was_clean)),
         ];
-        for core in self.cores() {
+        for core in self.engines() {
             let s = core.stats();
             all.extend([
                 ("engine: evictions", s.evictions),

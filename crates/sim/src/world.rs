@@ -12,10 +12,10 @@ mod worn;
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::disk::{Crash, Disk, Nanos};
-use crate::engine::{Engine, Parts, Refusal, Sent};
 use crate::marks::Marks;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
+use crate::subject::{Parts, Refusal, Sent, Subject};
 use crate::sync::{Fuse, SyncDisk};
 use crate::trace::Trace;
 use control::Controlling;
@@ -24,8 +24,8 @@ pub use exchange::Noted;
 use freeze::Freezing;
 use loligo_block::{Reply, Request};
 use loligo_cache::api::{Control, ControlId, Dev, Effect, Event};
-use loligo_cache::desk::{Desk, Letter};
 use loligo_cache::exchange::Ending;
+use loligo_cache::relay::{Relay, ShardMessage};
 use std::collections::{BTreeSet, VecDeque};
 
 /// What went against the rules, in words.
@@ -53,8 +53,8 @@ enum Mail {
 #[derive(Debug)]
 enum Out {
     Whole(Reply),
-    /// Letters to threads, in order.
-    Letters(Vec<(usize, Letter)>),
+    /// Messages to threads, in order.
+    Messages(Vec<(usize, ShardMessage)>),
     Controlled(ControlId, Result<(), String>),
 }
 
@@ -115,7 +115,7 @@ pub struct World<E> {
     outbox: Vec<VecDeque<(Nanos, Out)>>,
     deadlines: Vec<Option<Nanos>>,
     /// Misses that go out with the next answer.
-    missed: Vec<Vec<(usize, Letter)>>,
+    missed: Vec<Vec<(usize, ShardMessage)>>,
     gates: Gates,
     /// What is remembered outside the devices, and what the core's label says.
     pub noted: Noted,
@@ -133,7 +133,7 @@ pub struct World<E> {
     exported: u32,
 }
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// Devices and clients of `cfg`, nothing formatted.
     pub fn new(cfg: Config, mut rng: Rng) -> World<E> {
         let mut cache = Disk::new(cfg.cache, rng.fork());
@@ -247,7 +247,7 @@ impl<E: Engine> World<E> {
     }
 
     fn note_counters(&mut self) {
-        for (name, n) in self.engine.as_ref().map(Engine::counters).unwrap_or_default() {
+        for (name, n) in self.engine.as_ref().map(Subject::counters).unwrap_or_default() {
             self.marks.add(name, n);
         }
     }
@@ -430,7 +430,7 @@ impl<E: Engine> World<E> {
                 Event::Control(_, Control::Thaw) => f.held = false,
                 _ => {}
             }
-            if batch.iter().any(|e| matches!(e, Event::Control(_, Control::Stop | Control::Lose(_)))) {
+            if batch.iter().any(|e| matches!(e, Event::Control(_, Control::Stop | Control::Fence(_)))) {
                 f.held = false;
             }
         }
@@ -478,17 +478,17 @@ impl<E: Engine> World<E> {
                     disk.submit(self.now, shard, op);
                 }
                 Effect::Missed(id) => {
-                    let (to, letter) = Desk::miss(id);
-                    self.missed[shard].push((usize::from(to), letter));
+                    let (to, message) = Relay::miss(id);
+                    self.missed[shard].push((usize::from(to), message));
                 }
                 Effect::Answer(reply) => {
                     let Some(engine) = &self.engine else { continue };
                     let out = match engine.reply(shard, reply) {
                         Sent::Client(reply) => Out::Whole(reply),
-                        Sent::Thread(to, letter) => {
-                            let mut letters = std::mem::take(&mut self.missed[shard]);
-                            letters.push((to, letter));
-                            Out::Letters(letters)
+                        Sent::Thread(to, message) => {
+                            let mut messages = std::mem::take(&mut self.missed[shard]);
+                            messages.push((to, message));
+                            Out::Messages(messages)
                         }
                     };
                     self.send_back(shard, out);
@@ -515,9 +515,9 @@ impl<E: Engine> World<E> {
             while self.outbox[shard].front().is_some_and(|(due, _)| *due <= self.now) {
                 match self.outbox[shard].pop_front() {
                     Some((_, Out::Whole(reply))) => self.answered(reply)?,
-                    Some((_, Out::Letters(letters))) => {
-                        for (to, letter) in letters {
-                            let whole = self.engine.as_mut().and_then(|e| e.letter(to, letter));
+                    Some((_, Out::Messages(messages))) => {
+                        for (to, message) in messages {
+                            let whole = self.engine.as_mut().and_then(|e| e.shard_message(to, message));
                             whole.map_or(Ok(()), |reply| self.answered(reply))?;
                         }
                     }

@@ -2,10 +2,10 @@
 
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo};
 use loligo_cache::api::{Dev, Effect, Event, Hint, Nanos};
-use loligo_cache::desk::Letter;
+use loligo_cache::relay::ShardMessage;
 use loligo_sim::config::Config;
-use loligo_sim::engine::{Engine, Parts, Refusal};
 use loligo_sim::life::run;
+use loligo_sim::subject::{Parts, Refusal, Subject};
 use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
 
@@ -146,7 +146,7 @@ impl<F: Flaw> PassThrough<F> {
     }
 }
 
-impl<F: Flaw> Engine for PassThrough<F> {
+impl<F: Flaw> Subject for PassThrough<F> {
     fn format(_: &Config, _: &mut dyn SyncIo, _: &mut dyn SyncIo) -> Result<(), String> {
         Ok(())
     }
@@ -178,10 +178,10 @@ impl<F: Flaw> Engine for PassThrough<F> {
         None
     }
 
-    fn letter(&mut self, _: usize, letter: Letter) -> Option<Reply> {
-        match letter {
-            Letter::Answered(reply) => Some(reply),
-            Letter::Part(..) | Letter::Missed(_) => None,
+    fn shard_message(&mut self, _: usize, message: ShardMessage) -> Option<Reply> {
+        match message {
+            ShardMessage::Answered(reply) => Some(reply),
+            ShardMessage::Part(..) | ShardMessage::Missed(_) => None,
         }
     }
 

@@ -1,10 +1,11 @@
 //! Who may depend on whom.
 
 /// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
-pub const MAY_USE: [(&str, &[&str]); 12] = [
+pub const MAY_USE: [(&str, &[&str]); 14] = [
     ("loligo-log", &[]),
     ("loligo-block", &[]),
-    ("loligo-cache", &["loligo-block"]),
+    ("loligo-format", &["loligo-block"]),
+    ("loligo-cache", &["loligo-block", "loligo-format"]),
     ("loligo-sim", &["loligo-block", "loligo-cache"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-cache", "loligo-export"]),
@@ -12,6 +13,7 @@ pub const MAY_USE: [(&str, &[&str]); 12] = [
         "loligo-service",
         &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-log", "loligo-shard", "loligo-export"],
     ),
+    ("loligo-doctor", &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-service"]),
     ("loligo-ceph", &["loligo-block"]),
     ("loligo-lab", &["loligo-block"]),
     (
@@ -36,6 +38,7 @@ pub const MAY_USE: [(&str, &[&str]); 12] = [
             "loligo-block",
             "loligo-cache",
             "loligo-ceph",
+            "loligo-doctor",
             "loligo-export",
             "loligo-lab",
             "loligo-log",

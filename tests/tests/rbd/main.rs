@@ -9,6 +9,7 @@ mod cluster;
 mod cut_off;
 mod driven;
 mod elsewhere;
+mod failed_stop;
 mod faults;
 mod fio;
 mod gap;

@@ -46,7 +46,7 @@ impl Member {
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let mut opened_core = loligo_block::SyncFile::new(disk.clone());
         let opened = open::open(&mut dev, &mut opened_core, sb, &options)?;
-        let (sb, cores) = opened.into_cores(Mode::Wb, &options, &Devices::of(near, far));
+        let (sb, cores) = opened.into_engines(Mode::Wb, &options, &Devices::of(near, far));
         let running = loligo_shard::start(Plan {
             export: Export::new(&format!("core{number}"), sb.home_length),
             limits: Limits::default(),
@@ -54,7 +54,7 @@ impl Member {
             listeners: Vec::new(),
             core: CoreSource::File(core.clone(), disk.into()),
             lease: None,
-            backend: Backend::Cached { cache, cores, home_start: sb.home_start },
+            backend: Backend::Cached { cache, engines: cores, home_start: sb.home_start },
         })?;
         let governing = pool.govern(share.clone(), running.handle().clone())?;
         Ok(Member { share, running, governing })

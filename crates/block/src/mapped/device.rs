@@ -2,28 +2,16 @@
 
 use super::{ExtentMap, Run};
 use crate::op::{refuse_group, refuse_invalid};
+use crate::splits::Splits;
 use crate::uring::Ring;
-use crate::{Buf, Completion, Device, Geometry, IoError, Op, OpKind, Submit, Tag};
-use slab::Slab;
+use crate::{Buf, Completion, Device, Geometry, Op, OpKind, SECTOR, Submit, Tag};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Set in the tags of parts; whoever uses a share leaves it clear.
 const PART: Tag = 1 << 63;
-/// Bits of a part's tag that say which part it is.
-const PART_BITS: u32 = 24;
-
-/// An operation that does not lie together on the device.
-#[derive(Debug)]
-struct Split {
-    tag: Tag,
-    /// Where a read gathers its bytes.
-    buf: Option<Buf>,
-    /// Where each part begins in the operation.
-    starts: Vec<u64>,
-    left: usize,
-    result: Result<(), IoError>,
-}
+/// Bits of a part's tag that say at which sector of a read's buffer it begins; no read is longer than they count.
+const START_BITS: u32 = 24;
 
 /// The extents of a share on `inner`. What lies together on the device, as nearly everything does, passes with another
 /// offset; the rest goes in parts.
@@ -31,7 +19,7 @@ struct Split {
 pub struct MappedDevice<D> {
     inner: D,
     map: Arc<ExtentMap>,
-    splits: Slab<Split>,
+    splits: Splits,
     /// Parts that the device had no room for.
     waiting: VecDeque<Op>,
     in_flight: usize,
@@ -44,7 +32,7 @@ impl<D: Device> MappedDevice<D> {
         MappedDevice {
             inner,
             map,
-            splits: Slab::new(),
+            splits: Splits::default(),
             waiting: VecDeque::new(),
             in_flight: 0,
             scratch: Vec::new(),
@@ -69,11 +57,9 @@ impl<D: Device> MappedDevice<D> {
     }
 
     fn split(&mut self, ring: &mut Ring, now: u64, op: Op, runs: &[Run]) -> Submit {
-        let slot = self.splits.vacant_entry();
-        let key = slot.key() as u64;
-        let mut starts = Vec::with_capacity(runs.len());
+        let key = self.splits.next_key();
         let mut at = 0;
-        for (i, run) in (0u64..).zip(runs) {
+        for run in runs {
             let range = at as usize..(at + run.len) as usize;
             let kind = match &op.kind {
                 OpKind::Read(_) => OpKind::Read(Buf::alloc(range.len())),
@@ -82,12 +68,12 @@ impl<D: Device> MappedDevice<D> {
                 OpKind::WriteZeroes { unmap, .. } => OpKind::WriteZeroes { len: run.len, unmap: *unmap },
                 OpKind::Flush | OpKind::WriteMany(_) => unreachable!("neither is split"),
             };
-            self.waiting.push_back(Op { tag: PART | key << PART_BITS | i, offset: run.offset, kind });
-            starts.push(at);
+            let start = at / SECTOR & ((1 << START_BITS) - 1);
+            self.waiting.push_back(Op { tag: PART | key << START_BITS | start, offset: run.offset, kind });
             at += run.len;
         }
         let buf = if let OpKind::Read(buf) = op.kind { Some(buf) } else { None };
-        slot.insert(Split { tag: op.tag, buf, starts, left: runs.len(), result: Ok(()) });
+        self.splits.begin(op.tag, buf, runs.len());
         self.in_flight += 1;
         match self.push_parts(ring, now).pop() {
             Some(over) => {
@@ -116,22 +102,9 @@ impl<D: Device> MappedDevice<D> {
 
     /// A part is over; the operation's completion if it was the last.
     fn part_over(&mut self, part: Completion) -> Option<Completion> {
-        let key = ((part.tag & !PART) >> PART_BITS) as usize;
-        let index = (part.tag & ((1 << PART_BITS) - 1)) as usize;
-        let split = &mut self.splits[key];
-        if let (Some(to), Some(from), Ok(())) = (&mut split.buf, &part.buf, &part.result) {
-            let at = split.starts[index] as usize;
-            to[at..at + from.len()].copy_from_slice(from);
-        }
-        if split.result.is_ok() {
-            split.result = part.result;
-        }
-        split.left -= 1;
-        if split.left > 0 {
-            return None;
-        }
-        let Split { tag, buf, result, .. } = self.splits.remove(key);
-        Some(Completion { tag, buf, result })
+        let key = (part.tag & !PART) >> START_BITS;
+        let start = part.tag & ((1 << START_BITS) - 1);
+        self.splits.part_over(key, (start * SECTOR) as usize, part)
     }
 }
 

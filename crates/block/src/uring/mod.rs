@@ -15,8 +15,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Set in the user data of device I/O; entries of others must leave it clear.
 const OURS: u64 = 1 << 63;
-/// Beside it: a bell rang, whose number is the rest.
-const BELL: u64 = OURS | 1 << 62;
+/// Beside it: an eventfd was signalled, whose number is the rest.
+const EVENTFD: u64 = OURS | 1 << 62;
 /// Completion slots per submission slot: completions pile up while the thread is busy stepping.
 const CQ_FACTOR: u32 = 8;
 
@@ -45,7 +45,7 @@ pub struct Ring {
     done: Vec<Vec<Completion>>,
     backlog: VecDeque<squeue::Entry>,
     /// What ends a wait besides.
-    bells: Vec<OwnedFd>,
+    eventfds: Vec<OwnedFd>,
     zeros: Option<Shared>,
     /// Devices that nobody waits for, and why.
     disowned: Vec<(DevId, String)>,
@@ -76,7 +76,7 @@ impl Ring {
             flights: Slab::with_capacity(entries as usize),
             done: Vec::new(),
             backlog: VecDeque::new(),
-            bells: Vec::new(),
+            eventfds: Vec::new(),
             zeros: None,
             disowned: Vec::new(),
             failed: false,
@@ -124,20 +124,20 @@ impl Ring {
         self.push(entry);
     }
 
-    /// Has every ring of `bell`, an event descriptor that does not block, end a wait of [`Ring::submit_and_wait`] from now on.
+    /// Has every ring of `eventfd`, an event descriptor that does not block, end a wait of [`Ring::submit_and_wait`] from now on.
     /// The ring resets it: whoever is meant looks at what lies there in every turn.
     ///
     /// # Errors
     /// Where the process has no descriptor left.
-    pub fn wake_on(&mut self, bell: BorrowedFd<'_>) -> Result<(), IoError> {
-        self.bells.push(bell.try_clone_to_owned()?);
-        self.arm(self.bells.len() - 1);
+    pub fn wake_on(&mut self, eventfd: BorrowedFd<'_>) -> Result<(), IoError> {
+        self.eventfds.push(eventfd.try_clone_to_owned()?);
+        self.arm(self.eventfds.len() - 1);
         Ok(())
     }
 
-    fn arm(&mut self, bell: usize) {
-        let poll = opcode::PollAdd::new(types::Fd(self.bells[bell].as_raw_fd()), libc::POLLIN as u32);
-        self.push(poll.build().user_data(BELL | bell as u64));
+    fn arm(&mut self, eventfd: usize) {
+        let poll = opcode::PollAdd::new(types::Fd(self.eventfds[eventfd].as_raw_fd()), libc::POLLIN as u32);
+        self.push(poll.build().user_data(EVENTFD | eventfd as u64));
     }
 
     /// Device operations in flight, of all devices.
@@ -173,7 +173,7 @@ impl Ring {
     /// others go to `foreign`. Returns how many there were.
     pub fn reap(&mut self, mut foreign: impl FnMut(Foreign)) -> usize {
         let mut again: Vec<squeue::Entry> = Vec::new();
-        let mut rung: Vec<usize> = Vec::new();
+        let mut signalled: Vec<usize> = Vec::new();
         let mut count = 0;
         self.failed = false;
         for cqe in self.io.completion() {
@@ -183,8 +183,8 @@ impl Ring {
                 foreign(Foreign { user_data: data, res: cqe.result(), flags: cqe.flags() });
                 continue;
             }
-            if data & BELL == BELL {
-                rung.push((data & !BELL) as usize);
+            if data & EVENTFD == EVENTFD {
+                signalled.push((data & !EVENTFD) as usize);
                 continue;
             }
             let key = (data & !OURS) as usize;
@@ -201,10 +201,10 @@ impl Ring {
         for entry in again {
             self.push(entry);
         }
-        for bell in rung {
+        for eventfd in signalled {
             // Whatever it counts has ended the wait.
-            let _ = rustix::io::read(&self.bells[bell], &mut [0u8; 8]);
-            self.arm(bell);
+            let _ = rustix::io::read(&self.eventfds[eventfd], &mut [0u8; 8]);
+            self.arm(eventfd);
         }
         count
     }

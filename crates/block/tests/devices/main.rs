@@ -10,5 +10,5 @@ mod hdd_model;
 mod layers;
 mod locking;
 mod mapped;
-mod veiled;
+mod masked_head;
 mod write_back;

@@ -6,7 +6,7 @@ use crate::api::Nanos;
 
 /// A way to write a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Strategy {
     /// Each run of dirty blocks by itself.
     Runs,
     /// Runs joined over gaps that are clean in the cache.
@@ -15,7 +15,7 @@ pub(crate) enum Way {
     Merge,
 }
 
-const WAYS: [Way; 3] = [Way::Runs, Way::Bridged, Way::Merge];
+const WAYS: [Strategy; 3] = [Strategy::Runs, Strategy::Bridged, Strategy::Merge];
 /// Density classes: 1, 2-3, 4-7 … 128-256 dirty blocks in a window.
 const CLASSES: usize = 8;
 /// Jobs in a row that go the same way, so that what is measured is that way and not a mixture.
@@ -56,7 +56,7 @@ pub(crate) struct Chooser {
     trying: Option<usize>,
     last_end: Nanos,
     /// The streak of the job that ended last, and its way.
-    ended: Option<(u32, Way)>,
+    ended: Option<(u32, Strategy)>,
 }
 
 pub(crate) fn class_of(dirty: usize) -> usize {
@@ -66,13 +66,13 @@ pub(crate) fn class_of(dirty: usize) -> usize {
 impl Chooser {
     /// The way for a window with `dirty` dirty blocks in `runs` runs; `bridges`: gaps with known content, `gaps` in all.
     /// With the job's turn, which [`Chooser::ended`] wants to know.
-    pub(crate) fn choose(&mut self, dirty: usize, gaps: usize, bridges: usize) -> (Way, Turn) {
+    pub(crate) fn choose(&mut self, dirty: usize, gaps: usize, bridges: usize) -> (Strategy, Turn) {
         let class = class_of(dirty);
         let possible = |w: usize| match WAYS[w] {
-            Way::Runs => true,
-            Way::Bridged => bridges > 0,
+            Strategy::Runs => true,
+            Strategy::Bridged => bridges > 0,
             // Reading what is hardly wanted at all is not even tried.
-            Way::Merge => dirty >= MERGE_LEAST,
+            Strategy::Merge => dirty >= MERGE_LEAST,
         };
         // A bridge saves a command and costs only bytes that pass under the head anyway: the way until measured.
         let default = if possible(1) { 1 } else { 0 };
@@ -97,13 +97,13 @@ impl Chooser {
                 (self.trying, self.length, self.turn.settle) = (Some(w), EARLY, SETTLE_SOON);
             } else if due && possible(next) && !(rare && hopeless(next)) {
                 self.trying = Some(next);
-                if WAYS[next] == Way::Merge || hopeless(next) {
+                if WAYS[next] == Strategy::Merge || hopeless(next) {
                     (self.length, self.turn.settle) = (EARLY, SETTLE_SOON);
                 }
             }
         }
         if gaps == 0 {
-            return (Way::Runs, self.turn);
+            return (Strategy::Runs, self.turn);
         }
         if let Some(w) = self.trying.filter(|w| possible(*w)) {
             return (WAYS[w], self.turn);
@@ -120,7 +120,7 @@ impl Chooser {
     fn estimate(&self, class: usize, w: usize) -> f64 {
         let known = |c: usize| {
             let cost = self.cost[c][w];
-            let denser = if WAYS[w] == Way::Merge { c as i32 - class as i32 } else { 0 };
+            let denser = if WAYS[w] == Strategy::Merge { c as i32 - class as i32 } else { 0 };
             (cost > 0.0).then(|| cost * 2f64.powi(denser))
         };
         let apart = |c: &usize| c.abs_diff(class);
@@ -129,7 +129,7 @@ impl Chooser {
 
     /// The core writes of the job with this turn are over. `busy`: others were in flight all the time, so the time since
     /// the last end is its, if that was one of the same streak: by now others may have begun in another.
-    pub(crate) fn ended(&mut self, now: Nanos, way: Way, turn: Turn, dirty: usize, busy: bool) {
+    pub(crate) fn ended(&mut self, now: Nanos, way: Strategy, turn: Turn, dirty: usize, busy: bool) {
         let took = now.saturating_sub(self.last_end);
         let like = self.ended.is_some_and(|(streak, before)| streak == turn.streak || before == way);
         let pure = like && turn.nth > turn.settle;
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
 
     /// A core on which each way has a fixed cost per window of 128 dirty blocks.
-    fn settled(costs: [u64; 3]) -> Way {
+    fn settled(costs: [u64; 3]) -> Strategy {
         let (mut c, mut now) = (Chooser::default(), 1);
-        let mut last = Way::Runs;
+        let mut last = Strategy::Runs;
         let mut counts = [0u32; 3];
         for i in 0..40_000 {
             let (way, turn) = c.choose(128, 60, 20);
@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn the_cheapest_way_on_this_core_wins_whatever_it_is() {
-        assert_eq!(settled([10_000_000, 12_000_000, 30_000_000]), Way::Runs);
-        assert_eq!(settled([20_000_000, 12_000_000, 30_000_000]), Way::Bridged);
-        assert_eq!(settled([40_000_000, 32_000_000, 15_000_000]), Way::Merge);
+        assert_eq!(settled([10_000_000, 12_000_000, 30_000_000]), Strategy::Runs);
+        assert_eq!(settled([20_000_000, 12_000_000, 30_000_000]), Strategy::Bridged);
+        assert_eq!(settled([40_000_000, 32_000_000, 15_000_000]), Strategy::Merge);
     }
 
     #[test]
@@ -189,6 +189,6 @@ mod tests {
             }
         }
         assert_eq!(c.cost[class_of(100)].map(|ns| (ns / 10_000.0).round() as u64), [800, 600, 30]);
-        assert_eq!(c.choose(100, 60, 20).0, Way::Merge);
+        assert_eq!(c.choose(100, 60, 20).0, Strategy::Merge);
     }
 }

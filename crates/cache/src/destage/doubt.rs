@@ -1,26 +1,70 @@
 //! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody knows. What was
-//! dirty stays so. What was clean, a filler or a block that was written again, becomes dirty: the cache has the only good
-//! copy, which is to stay until the core has taken it, whatever restarts. What the cache does not have of it is salvaged.
+//! dirty stays so. What was not, a gap, a filler or a block that was written again, stays in memory until the cache has all of
+//! it as dirty, whatever the cache had of it before: there it stays until the core has taken it, whatever restarts.
 
 use super::Destage;
 use crate::api::{Effect, Nanos};
-use crate::core::{Core, Task};
+use crate::engine::{Engine, Task};
+use crate::freeze::OVERWRITTEN;
 use crate::index::Meta;
 use crate::journal::Action;
-use crate::mutation::{Mutation, Stage};
 use crate::record::Record;
-use crate::room::Room;
-use crate::units::{BLOCK, WINDOW_BLOCKS, sector_mask};
-use loligo_block::Shared;
+use crate::space::Space;
+use crate::units::{BLOCK, WINDOW_BLOCKS};
+use crate::write::{Stage, WriteTask};
+use loligo_block::{Buf, Shared};
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 
-/// A block of which the core may have nothing good.
-#[derive(Debug, Default)]
+/// A block of which the core may have nothing good. What it should have is in memory until the cache or the core has all of it.
+#[derive(Debug)]
 pub(super) struct Doubt {
     /// The sectors at whose place a write failed.
     pub(super) mask: u8,
-    /// The bytes written there, where the cache may not have all of them.
-    pub(super) content: Option<Shared>,
+    /// What was to be written there, in a buffer that begins with the block.
+    pub(super) content: Shared,
+    /// The slot of the newest version, where that had been read for the write and was good: the content has what is dirty in it.
+    pub(super) of: Option<u32>,
+    /// So often the newest version could not be read, which lacks something of this.
+    pub(super) failures: u8,
+}
+
+/// After so many it is damaged.
+const TRIES: u8 = 2;
+
+impl Doubt {
+    pub(super) fn new(mask: u8, content: Shared, of: Option<u32>) -> Doubt {
+        Doubt { mask, content, of, failures: 0 }
+    }
+
+    /// Whether it stays in memory, beside a damaged version that is dirty: who overwrites the block mends it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.failures >= TRIES
+    }
+
+    /// The newest version is another now.
+    pub(super) fn superseded(&mut self) {
+        (self.of, self.failures) = (None, 0);
+    }
+
+    /// Another write has failed.
+    fn add(&mut self, mut new: Doubt) {
+        let before = self.mask & !new.mask;
+        if before != 0 {
+            let mut both = Buf::zeroed(BLOCK as usize);
+            both[..new.content.len()].copy_from_slice(&new.content);
+            copy_sectors(&self.content, &mut both, before);
+            new = Doubt::new(self.mask | new.mask, both.freeze(), None);
+        }
+        *self = new;
+    }
+}
+
+/// Copies the sectors `mask` of a block.
+pub(super) fn copy_sectors(from: &[u8], to: &mut [u8], mask: u8) {
+    for s in (0..8).filter(|s| mask & (1 << s) != 0) {
+        to[s * 512..s * 512 + 512].copy_from_slice(&from[s * 512..s * 512 + 512]);
+    }
 }
 
 impl Destage {
@@ -31,8 +75,10 @@ impl Destage {
 
     /// A client's write has replaced the blocks at the core.
     pub(crate) fn doubt_no_more(&mut self, first: u32, last: u32) {
-        if !self.doubts.is_empty() {
-            self.doubts.retain(|b, _| !(first..=last).contains(b));
+        let blocks: Vec<u32> = self.doubts.range(first..=last).map(|(b, _)| *b).collect();
+        for block in blocks {
+            self.doubts.remove(&block);
+            self.stuck.changed(block);
         }
     }
 
@@ -41,9 +87,9 @@ impl Destage {
         self.doubts.get(&block).map_or(0, |d| d.mask)
     }
 
-    /// Whether anything is doubted.
+    /// Whether anything is doubted that can be noted.
     pub(crate) fn has_doubts(&self) -> bool {
-        !self.doubts.is_empty()
+        self.doubts.values().any(|d| !d.is_given_up())
     }
 
     /// Whether `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
@@ -53,34 +99,19 @@ impl Destage {
     }
 }
 
-impl Core {
-    /// A write of the volume's bytes `from..to`, within a window, failed at the core.
-    pub(super) fn doubt(&mut self, now: Nanos, from: u64, to: u64, fx: &mut Vec<Effect>) {
-        for global in from / BLOCK..to.div_ceil(BLOCK) {
-            let (block, mask) = (self.cfg.stripe.local(global), sector_mask(global, from, to));
-            self.doubt_block(now, block, mask, None, fx);
-        }
-    }
-
-    /// A write of these sectors of `block` failed at the core; `content`: what they are of, where only the write had all of it.
-    pub(super) fn doubt_block(
-        &mut self,
-        now: Nanos,
-        block: u32,
-        mask: u8,
-        content: Option<Shared>,
-        fx: &mut Vec<Effect>,
-    ) {
-        if self.lost.is_some() || self.poisoned.is_some() {
+impl Engine {
+    /// A write of these sectors of `block` failed at the core. `content`: what was to be written, in a buffer that begins with the
+    /// block. `of`: the slot of the version that it was made of, if that is the newest.
+    pub(super) fn doubt_block(&mut self, now: Nanos, block: u32, doubt: Doubt, fx: &mut Vec<Effect>) {
+        if self.fenced.is_some() || self.poisoned.is_some() {
             return;
         }
-        let newest = self.index.get(block);
-        let (valid, dirty) = newest.map_or((0, 0), |m| (m.valid, m.dirty));
-        let content = content.filter(|_| mask & !valid != 0);
-        if content.is_some() || mask & valid & !dirty != 0 {
-            let doubt = self.destage.doubts.entry(block).or_default();
-            doubt.mask |= mask;
-            doubt.content = content.or(doubt.content.take());
+        let (newest, mask) = (self.index.get(block), doubt.mask);
+        if mask & !newest.map_or(0, |m| m.dirty) != 0 {
+            match self.destage.doubts.entry(block) {
+                Entry::Vacant(e) => _ = e.insert(doubt),
+                Entry::Occupied(e) => e.into_mut().add(doubt),
+            }
         }
         let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) else { return };
         let held = match (freeze.pin_more(block, mask), newest) {
@@ -89,8 +120,7 @@ impl Core {
             _ => mask,
         };
         if mask & !held != 0 {
-            let why = "the core refuses a block of 4 KiB that was overwritten since: it cannot be brought to the moment";
-            self.end_freeze(now, why, fx);
+            self.end_freeze(now, OVERWRITTEN, fx);
         }
     }
 
@@ -110,8 +140,8 @@ impl Core {
     /// thaw or for the core to have what took effect looks again.
     fn is_settled(&self, block: u32) -> bool {
         let Some(key) = self.locks.holder(block) else { return true };
-        let waits = |m: &Mutation| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
-        matches!(&self.tasks[key], Task::Mutation(m) if waits(m))
+        let waits = |m: &WriteTask| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
+        matches!(&self.tasks[key], Task::Write(m) if waits(m))
     }
 
     /// The core has taken these sectors of blocks, as they are in the newest versions.
@@ -134,30 +164,36 @@ impl Core {
             _ => None,
         };
         let on_its_way: BTreeSet<u64> = self.journal.actions().filter_map(record_of).collect();
-        let doubts: Vec<(u32, u8, bool)> =
-            self.destage.doubts.iter().map(|(block, d)| (*block, d.mask, d.content.is_some())).collect();
-        for (block, mask, has_content) in doubts {
+        let doubts: Vec<(u32, u8, Option<u32>)> = self
+            .destage
+            .doubts
+            .iter()
+            .filter(|(_, d)| !d.is_given_up())
+            .map(|(b, d)| (*b, d.mask, d.of))
+            .collect();
+        for (block, mask, of) in doubts {
             let global = self.cfg.stripe.global(block);
             // Whoever looked before the record had effect puts a version there that is as clean as it was: looked at again.
             if on_its_way.contains(&global) || !self.is_settled(block) {
                 continue;
             }
             let newest = self.index.get(block);
-            if has_content && mask & !newest.map_or(0, |m| m.valid) != 0 {
-                self.salvage(now, block, newest, fx);
-                continue;
-            }
-            let clean = |m: &Meta| m.valid & mask & !m.dirty != 0;
-            let Some(meta) = newest.filter(clean) else {
+            if newest.is_some_and(|m| mask & !m.dirty == 0) {
                 self.destage.doubts.remove(&block);
                 continue;
-            };
-            if !self.journal_has_room(Room::Housekeeping) {
+            }
+            if !self.journal_has_room(Space::Housekeeping) {
                 continue;
             }
+            // A clean copy that nobody has looked at is good enough only where there is no room for another.
+            let good = |m: &Meta| of == Some(m.slot) || m.dirty != 0 || self.slots.free_count() == 0;
+            let Some(meta) = newest.filter(|m| mask & !m.valid == 0 && good(m)) else {
+                self.salvage(now, block, newest, fx);
+                continue;
+            };
             let Meta { slot, crc, valid, dirty } = meta;
             self.pending_dirty += u64::from(dirty == 0);
-            let put = Record::Put { block: global, slot, crc, valid, dirty: dirty | valid & mask };
+            let put = Record::Put { block: global, slot, crc, valid, dirty: dirty | mask };
             self.record(now, put, dirty == 0, true);
         }
     }

@@ -3,10 +3,10 @@
 use super::{AHEAD, JOBS};
 use crate::api::{Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
 
-impl Core {
+impl Engine {
     /// Whether a freeze still has versions to bring to the core.
     pub(crate) fn is_draining(&self) -> bool {
         self.freeze.as_ref().is_some_and(|f| f.left() > 0)

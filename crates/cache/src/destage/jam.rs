@@ -1,7 +1,7 @@
 //! A cache full of what the core refuses: nothing that is dirty can make room, however long a writer waits.
 
 use crate::api::Nanos;
-use crate::core::Core;
+use crate::engine::Engine;
 
 /// It is waited for so long, on the engine's clock. Each refused block is tried several times meanwhile. A core that is
 /// slow, or answers nothing, refuses nothing: it is waited for without an end.
@@ -44,7 +44,7 @@ impl Jam {
     }
 }
 
-impl Core {
+impl Engine {
     /// Looks whether all that is dirty in a full cache is refused. Where a core is frozen a thaw may bring room.
     pub(crate) fn look_for_jam(&mut self, now: Nanos) {
         if self.freeze.is_some() || self.dirty_and_kept() < self.slot_limit() {
@@ -69,6 +69,9 @@ impl Core {
     fn all_is_refused(&self) -> bool {
         let d = &self.destage;
         let damaged = d.bad.iter().filter(|b| !d.stuck.counts(**b)).count() as u64;
-        self.refused_blocks() + damaged >= self.index.dirty_blocks() + self.pending_dirty
+        // Those that only memory has are not dirty yet.
+        let is_dirty = |b: u32| self.index.get(b).is_some_and(|m| m.dirty != 0);
+        let refused = d.stuck.count(|window| u64::from(self.index.window_dirty(window)), is_dirty);
+        refused + damaged >= self.index.dirty_blocks() + self.pending_dirty
     }
 }

@@ -1,21 +1,20 @@
 //! One window's way to the core.
 
 mod compose;
+mod over;
 mod reading;
 mod span;
 mod writing;
 
-use super::choose::{Turn, Way};
-use super::{DEPTH_BUSY, Destage, JOBS};
+use super::choose::{Strategy, Turn};
+use super::{DEPTH_BUSY, Destage};
 use crate::api::{Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::{Core, Task};
 use crate::durability::Waiter;
+use crate::engine::{Engine, Task};
 use crate::index::Meta;
-use crate::record::Record;
 use crate::units::{ALL, WINDOW_BLOCKS};
 use loligo_block::{Buf, IoError, Shared};
-use reading::READS;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
@@ -103,7 +102,7 @@ struct CoreWrite {
     /// The volume's byte, and how many.
     at: u64,
     len: u64,
-    /// Until it is sent.
+    /// Until it is over.
     data: Option<Shared>,
     /// Writes from this one on that went in the same operation.
     with: usize,
@@ -116,7 +115,7 @@ pub(crate) struct Job {
     window: u32,
     began: Nanos,
     state: State,
-    way: Way,
+    way: Strategy,
     turn: Turn,
     pieces: Vec<Piece>,
     dirty: usize,
@@ -146,8 +145,9 @@ pub(crate) struct Job {
     down: bool,
     /// It failed in a way that names no block, and is made once more, apart.
     again: bool,
-    /// Blocks that failed by themselves.
+    /// Blocks that failed by themselves, and those of them that only a merge wrote.
     refused: Vec<u32>,
+    refused_gaps: Vec<u32>,
     /// It only finds out whether the core takes a clean block.
     probe: bool,
     /// Clean blocks of its window became dirty since it began: it says nothing of those.
@@ -164,7 +164,7 @@ impl Job {
             window,
             began: now,
             state: State::Reading,
-            way: Way::Runs,
+            way: Strategy::Runs,
             turn: Turn::default(),
             asked: 0,
             reads: pieces.len() as u32,
@@ -185,6 +185,7 @@ impl Job {
             down: false,
             again: false,
             refused: Vec::new(),
+            refused_gaps: Vec::new(),
             probe: false,
             outgrown: false,
             tasks: Vec::new(),
@@ -207,6 +208,11 @@ impl Job {
         self.outgrown = true;
     }
 
+    /// A block of its window became dirty that is none of its own.
+    pub(super) fn outgrow(&mut self) {
+        self.outgrown = true;
+    }
+
     pub(super) fn is_probe(&self) -> bool {
         self.probe
     }
@@ -224,6 +230,16 @@ impl Job {
     /// How a write of it failed.
     pub(super) fn why(&self) -> Option<&str> {
         self.failed.as_deref()
+    }
+
+    fn piece_of(&self, block: u32) -> Option<&Piece> {
+        let i = self.pieces.binary_search_by_key(&block, |p| p.block).ok()?;
+        Some(&self.pieces[i])
+    }
+
+    /// The slot of its version of `block`, while that is the newest.
+    fn newest(&self, block: u32) -> Option<u32> {
+        self.piece_of(block).filter(|p| !p.superseded).map(|p| p.meta.slot)
     }
 
     pub(crate) fn superseded(&mut self, block: u32) {
@@ -246,12 +262,12 @@ impl Job {
 
     /// The sectors of a block that go to the core with it.
     fn written_of(&self, p: &Piece) -> u8 {
-        if self.way == Way::Merge || p.meta.valid == ALL { ALL } else { p.meta.dirty }
+        if self.way == Strategy::Merge || p.meta.valid == ALL { ALL } else { p.meta.dirty }
     }
 
     /// Whether `block` is written although the core has it: it fills a gap, or it is found out whether the core takes it.
     pub(super) fn rewrites(&self, block: u32) -> bool {
-        if self.way == Way::Merge {
+        if self.way == Strategy::Merge {
             return self.owns_core() && self.blocks().contains(&block);
         }
         let piece = || self.pieces.binary_search_by_key(&block, |p| p.block);
@@ -294,7 +310,7 @@ impl Destage {
     }
 }
 
-impl Core {
+impl Engine {
     /// Gathers what is dirty in `window`; returns how many blocks.
     pub(super) fn start_job(
         &mut self,
@@ -336,16 +352,16 @@ impl Core {
         let count = dirty.len();
         let apart = self.destage.stuck.is_apart(window);
         let (way, turn, fillers) = if self.cfg.core_groups || apart {
-            (Way::Runs, Turn::default(), Vec::new())
+            (Strategy::Runs, Turn::default(), Vec::new())
         } else {
             let (gaps, fillers) = self.known_gaps(&dirty);
             match self.destage.chooser.choose(count, gaps, fillers.len()) {
-                (Way::Merge, turn) if !self.may_merge(window) => (Way::Runs, turn, fillers),
+                (Strategy::Merge, turn) if !self.may_merge(window) => (Strategy::Runs, turn, fillers),
                 (way, turn) => (way, turn, fillers),
             }
         };
         let mut wanted: Vec<(u32, Meta, bool)> = dirty.into_iter().map(|(b, m)| (b, m, false)).collect();
-        if way == Way::Bridged {
+        if way == Strategy::Bridged {
             wanted.extend(fillers.into_iter().flatten().map(|(b, m)| (b, m, true)));
             wanted.sort_unstable_by_key(|w| w.0);
         }
@@ -373,7 +389,7 @@ impl Core {
     /// The blocks that these changes wait for.
     fn waited_by(&self, tasks: &[usize]) -> Vec<RangeInclusive<u32>> {
         let blocks = |key: &usize| match &self.tasks[*key] {
-            Task::Mutation(m) => Some(m.first..=m.last),
+            Task::Write(m) => Some(m.first..=m.last),
             _ => None,
         };
         tasks.iter().filter_map(blocks).collect()
@@ -444,7 +460,7 @@ impl Core {
                 Err(_) => {
                     // What lies between is none of ours: the dirty runs need nothing of it.
                     self.destage.stuck.cannot_merge(self.destage.jobs[key].window);
-                    self.destage.jobs[key].way = Way::Runs;
+                    self.destage.jobs[key].way = Strategy::Runs;
                     self.compose_runs(key);
                     self.begin_writes(now, key, fx);
                 }
@@ -485,17 +501,24 @@ impl Core {
     }
 
     fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.lost.is_some() || self.forsaken.is_some() {
+        if self.fenced.is_some() || self.fallback.is_some() {
             return self.begin_writes(now, key, fx);
         }
         let job = &mut self.destage.jobs[key];
         if self.destage.claims.contains_key(&job.window) {
             return;
         }
-        if job.way == Way::Merge && !job.pieces.iter().any(|p| p.bad) {
-            let (first, last) = (job.pieces[0].block, job.pieces[job.pieces.len() - 1].block);
-            job.state = State::Merging;
-            return self.read_span(key, first, last, fx);
+        if job.way == Strategy::Merge {
+            let (window, blocks) = (job.window, job.blocks());
+            let good = !job.pieces.iter().any(|p| p.bad);
+            // The core may have failed since it was planned.
+            let way = if good && self.may_merge(window) { Strategy::Merge } else { Strategy::Runs };
+            let job = &mut self.destage.jobs[key];
+            job.way = way;
+            if way == Strategy::Merge {
+                job.state = State::Merging;
+                return self.read_span(key, *blocks.start(), *blocks.end(), fx);
+            }
         }
         if !self.destage.jobs[key].probe || self.may_probe() {
             self.compose_runs(key);
@@ -507,116 +530,6 @@ impl Core {
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
         let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
-        clients || self.is_draining() || !d.flushes.is_empty() || self.vacate.is_some()
-    }
-
-    fn record_clean(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        self.destage.jobs[key].state = State::Recording;
-        self.destage.recording += 1;
-        if !self.destage.doubts.is_empty() {
-            let job = &self.destage.jobs[key];
-            let taken: Vec<(u32, u8)> = job
-                .pieces
-                .iter()
-                .filter(|p| !p.superseded && p.is_taken())
-                .map(|p| (p.block, job.written_of(p)))
-                .collect();
-            self.lift_doubts(taken.into_iter());
-        }
-        let clean: Vec<(u32, u32)> = self.destage.jobs[key]
-            .pieces
-            .iter()
-            .filter(|p| !p.superseded && p.is_taken() && !self.destage.any_doubted(p.block, p.block))
-            .map(|p| (p.block, p.meta.slot))
-            .collect();
-        let kept: Vec<u32> = self.destage.jobs[key]
-            .pieces
-            .iter()
-            .filter(|p| p.superseded && p.is_taken())
-            .map(|p| p.block)
-            .collect();
-        self.stats.destaged_blocks += kept.len() as u64;
-        for block in kept {
-            self.release_pin(block);
-        }
-        if clean.is_empty() {
-            return self.job_over(now, key, fx);
-        }
-        self.stats.destaged_blocks += clean.len() as u64;
-        // Otherwise they go with the next frame that somebody waits for, or when they are due; but jobs that wait for that
-        // must not be what keeps others from beginning.
-        let wanted = self.destage_is_wanted() || self.destage.recording as usize > JOBS / 2;
-        for (block, slot) in clean {
-            let block = self.cfg.stripe.global(block);
-            self.record(now, Record::Clean { block, slot }, false, wanted);
-        }
-        self.journal.notify_job(key);
-    }
-
-    /// The job's clean records have taken effect, or it ended without any.
-    pub(crate) fn job_over(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let job = self.destage.jobs.remove(key);
-        debug_assert!(!self.destage.reading.contains(&key), "it ended with slots still to be read");
-        self.destage.tasked -= u32::from(!job.tasks.is_empty());
-        self.destage.recording -= u32::from(job.state == State::Recording);
-        self.destage.by_window.remove(&job.window);
-        if job.probe {
-            // It says nothing of what is dirty in its window.
-            return self.probed(now, &job);
-        }
-        // What is held back for the clients' sake does not show what the core can do.
-        let busy =
-            self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS && !self.holds_back(now);
-        let destaged = job.pieces.iter().filter(|p| !p.filler && !p.refused).count() as u64;
-        if let Some(rate) = self.destage.pacer.destaged(now, destaged, self.others.destaged, busy) {
-            self.destage.depth.measured(rate);
-        }
-        // Those found bad earlier were left out of the job, and are still dirty.
-        let first = job.window * WINDOW_BLOCKS as u32;
-        let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied();
-        let down = job.failed.clone().filter(|_| job.down);
-        let why = down.or_else(|| bad.map(|b| self.bad_block_text(b)));
-        let (again, outgrown) = (job.again, job.outgrown);
-        self.forget_clean();
-        // What was there when a flush was asked for may be a part of what replaced it.
-        let replaced = |p: &Piece| p.superseded && !p.made_ready && !p.filler;
-        let still = |p: &Piece| replaced(p) && self.index.get(p.block).is_some_and(|m| m.dirty != 0);
-        let left = job.pieces.iter().any(still);
-        let refused = !again && self.destage.stuck.is_apart(job.window);
-        if let Some(freeze) = self.freeze.as_mut().filter(|_| job.failed.is_some()) {
-            freeze.later(job.window);
-        }
-        // One made for a freeze may have left newer versions behind.
-        let counts = |from: u64| from < job.number && !job.drains && !again && !outgrown;
-        for f in self.destage.flushes.iter_mut().filter(|f| counts(f.from)) {
-            if left {
-                f.left_in(job.window, self.cfg.stripe);
-            } else {
-                f.remaining.remove(&job.window);
-            }
-            if refused {
-                f.refused.insert(job.window);
-            }
-            if f.failed.is_none() {
-                f.failed.clone_from(&why);
-            }
-        }
-        let given_away = |p: &Piece| p.refused && p.meta.slot >= self.slots.count();
-        if let Some(why) = job.failed.as_ref().filter(|_| !again && job.pieces.iter().any(given_away)) {
-            self.end_vacate(why, fx);
-        }
-        for task in job.tasks {
-            self.pass_over(now, task, job.failed.is_some() && !again, fx);
-        }
-        // The core cannot be brought to the moment: whoever asked is told. One that takes nothing at all is waited for, and a
-        // minute tells it from one that has nothing else to take.
-        let d = &self.destage;
-        let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.is_lost(now);
-        let works = sectors && self.core_failing().is_none();
-        let hopeless = works && job.drains && refused && job.failed.is_some() && self.is_draining();
-        if let Some(why) = self.refusal_text().filter(|_| hopeless) {
-            self.end_freeze(now, &why, fx);
-        }
-        debug_assert!(u64::from(job.window) * WINDOW_BLOCKS <= u64::from(u32::MAX));
+        clients || self.is_draining() || !d.flushes.is_empty() || self.shrink.is_some()
     }
 }

@@ -21,9 +21,9 @@ mod stuck;
 pub(crate) use job::Job;
 
 use crate::api::{ControlId, Effect, Nanos};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
-use crate::room::Room;
+use crate::space::Space;
 use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
 use age::Age;
 use choose::Chooser;
@@ -129,7 +129,7 @@ pub(crate) struct Destage {
     last_client: Nanos,
     /// Dirty blocks whose data does not match its checksum.
     bad: BTreeSet<u32>,
-    /// Blocks at whose place a write to the core failed, until that is noted where they were clean.
+    /// Blocks at whose place a write to the core failed, until the cache or the core has all of them.
     doubts: BTreeMap<u32, Doubt>,
     /// Dirty versions, by block, that are read because they lack what only such a write had; with the reads' tickets.
     old_reads: BTreeMap<u32, (Meta, u64)>,
@@ -203,6 +203,9 @@ impl Destage {
             self.bad.remove(&block);
         }
         self.stuck.changed(block);
+        if let Some(doubt) = self.doubts.get_mut(&block) {
+            doubt.superseded();
+        }
         if self.by_window.is_empty() {
             return;
         }
@@ -257,17 +260,17 @@ impl Destage {
     }
 
     /// Has `window` destaged soon, for its slots; whether that is news.
-    pub(crate) fn vacate(&mut self, window: u32) -> bool {
+    pub(crate) fn shrink(&mut self, window: u32) -> bool {
         !self.by_window.contains_key(&window) && self.vacated.insert(window)
     }
 
     /// Windows wanted for their slots.
-    pub(crate) fn vacating(&self) -> usize {
+    pub(crate) fn shrinking(&self) -> usize {
         self.vacated.len()
     }
 
     /// No slots are given away any more.
-    pub(crate) fn forget_vacated(&mut self) {
+    pub(crate) fn forget_shrunk(&mut self) {
         self.vacated.clear();
     }
 
@@ -355,7 +358,7 @@ impl Destage {
     }
 }
 
-impl Core {
+impl Engine {
     /// Has the window of `block` destaged before others; `task` is told when a pass over it is over.
     pub(crate) fn destage_first(&mut self, block: u32, task: usize) {
         self.destage.first.push_back((block / WINDOW_BLOCKS as u32, task));
@@ -376,7 +379,7 @@ impl Core {
         self.destage.age.look(now, self.params.destage_age, windows);
         // Whoever waits for a window hears of it also when nothing in it is dirty any more.
         let wanted = self.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.is_draining();
-        if wanted && now >= self.destage.backoff && self.journal_has_room(Room::Housekeeping) {
+        if wanted && now >= self.destage.backoff && self.journal_has_room(Space::Housekeeping) {
             self.start_jobs(now, fx);
         }
         self.issue_core_writes(now, fx);
@@ -562,7 +565,7 @@ impl Core {
 
     /// Everything dirty now is to be in the core.
     pub(crate) fn flush_dirty(&mut self, _now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.lost.as_ref().or(self.poisoned.as_ref()) {
+        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
             return fx.push(Effect::Controlled(id, Err(why.clone())));
         }
         let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
@@ -647,7 +650,7 @@ impl Core {
         self.fail_flushes(&why, fx);
         self.fail_core_flushes(&why, fx);
         self.end_freeze_poisoned(&why, fx);
-        self.end_vacate(&why, fx);
+        self.end_shrink(&why, fx);
         if let Some(id) = self.stopping.take() {
             fx.push(Effect::Controlled(id, Err(why)));
         }

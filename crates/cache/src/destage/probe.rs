@@ -4,7 +4,7 @@
 use super::job::Job;
 use super::{BACKOFF, Destage, JOBS, SOON, TRICKLE};
 use crate::api::{Effect, Nanos};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
 use crate::units::{ALL, WINDOW_BLOCKS};
 
@@ -74,7 +74,7 @@ impl Destage {
     }
 }
 
-impl Core {
+impl Engine {
     /// Writes a clean block again where writes fail and it is not known what that means.
     pub(super) fn probe_if_due(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let d = &mut self.destage;

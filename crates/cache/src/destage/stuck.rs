@@ -4,7 +4,7 @@
 //! that fail then are known. They are tried again ever more seldom, and what else is dirty in their window goes on.
 
 use crate::api::Nanos;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::units::{BLOCK, WINDOW_BLOCKS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// From the first failure of a block by itself until it is tried again, and at most.
 const FIRST: Nanos = 1_000_000_000;
 const MOST: Nanos = 30_000_000_000;
-/// Windows remembered for a gap that cannot be read.
+/// Windows remembered that are not merged.
 const UNREADABLE: usize = 4096;
 /// Places that are told of those that the core refuses.
 const PLACES: usize = 256;
@@ -204,7 +204,7 @@ impl Stuck {
         self.due.range((now + 1, 0)..).next().map(|(at, _)| *at)
     }
 
-    /// A gap of `window` cannot be read: it is not merged any more.
+    /// A gap of `window` cannot be read, or a merge there failed: it is not merged any more.
     pub(crate) fn cannot_merge(&mut self, window: u32) {
         if self.unreadable.len() >= UNREADABLE {
             self.unreadable.clear();
@@ -217,9 +217,11 @@ impl Stuck {
         !self.unreadable.contains(&window)
     }
 
-    /// Blocks that failed by themselves and those that were not tried beside them. `dirty`: the dirty blocks of a window.
-    pub(crate) fn count(&self, dirty: impl Fn(u32) -> u64) -> u64 {
-        let of = |(window, w): (&u32, &Window)| match (w.blocks.len() as u64, w.rest) {
+    /// Blocks that failed by themselves, those that count, and those that were not tried beside them. `dirty`: the dirty blocks of a
+    /// window.
+    pub(crate) fn count(&self, dirty: impl Fn(u32) -> u64, counts: impl Fn(u32) -> bool) -> u64 {
+        let known = |w: &Window| w.blocks.iter().filter(|b| counts(**b)).count() as u64;
+        let of = |(window, w): (&u32, &Window)| match (known(w), w.rest) {
             (known, true) => dirty(*window).max(known),
             (known, false) => known,
         };
@@ -255,8 +257,8 @@ impl Stuck {
     }
 }
 
-impl Core {
-    /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Core::core_refuses`].
+impl Engine {
+    /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Engine::core_refuses`].
     pub fn core_failing(&self) -> Option<&str> {
         let d = &self.destage;
         // Without a clean block to tell, a window that was given up as a whole looks like the core.
@@ -267,7 +269,7 @@ impl Core {
 
     /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
     pub fn core_refuses(&self) -> Option<Refused> {
-        let salvaged: BTreeSet<u32> = self.destage.salvaged().collect();
+        let salvaged: BTreeSet<u32> = self.in_memory().collect();
         let in_memory = (!salvaged.is_empty()).then_some(self.destage.salvaged_why.as_str());
         let why = self.destage.stuck.first().or(in_memory)?.to_owned();
         let blocks: BTreeSet<u32> = self.destage.stuck.blocks().chain(salvaged).collect();
@@ -303,7 +305,7 @@ impl Core {
 
     /// Blocks that the core refuses, and those that wait beside them.
     pub(crate) fn refused_blocks(&self) -> u64 {
-        self.destage.stuck.count(|window| u64::from(self.index.window_dirty(window)))
+        self.destage.stuck.count(|window| u64::from(self.index.window_dirty(window)), |_| true)
     }
 
     /// What is told to those who wait for what is dirty, in one line: which sectors it is, only all shards know together.
@@ -338,13 +340,16 @@ impl Core {
     pub(crate) fn forget_clean(&mut self) {
         while let Some(window) = self.destage.stuck.next_changed() {
             let first = window * WINDOW_BLOCKS as u32;
-            let (index, freeze) = (&self.index, &self.freeze);
+            let (index, freeze, doubts) = (&self.index, &self.freeze, &self.destage.doubts);
             let is_dirty = |b: u32| {
-                index.get(b).is_some_and(|m| m.dirty != 0)
+                doubts.contains_key(&b)
+                    || index.get(b).is_some_and(|m| m.dirty != 0)
                     || freeze.as_ref().is_some_and(|f| f.kept_of(b).is_some())
             };
+            let last = first + (WINDOW_BLOCKS as u32 - 1);
             let any = index.window_dirty(window) > 0
-                || (freeze.is_some() && (first..=first + (WINDOW_BLOCKS as u32 - 1)).any(is_dirty));
+                || doubts.range(first..=last).next().is_some()
+                || (freeze.is_some() && (first..=last).any(is_dirty));
             self.destage.stuck.keep_dirty(window, any, is_dirty);
         }
     }
@@ -366,7 +371,7 @@ mod tests {
             now += wait * FIRST;
             assert!(!s.keeps(300, now));
         }
-        assert_eq!((s.blocks().collect::<Vec<_>>(), s.count(|_| 9)), (vec![300], 1));
+        assert_eq!((s.blocks().collect::<Vec<_>>(), s.count(|_| 9, |_| true)), (vec![300], 1));
         s.taken(1, &[300]);
         assert!(!s.is_apart(1));
     }
@@ -391,10 +396,15 @@ mod tests {
     fn a_window_that_refuses_everything_waits_as_a_whole() {
         let mut s = Stuck::default();
         s.failed_apart(0, 2, 0, (&[], &[512, 513], true), "x");
-        assert!(s.keeps(700, 0) && s.count(|_| 200) == 200 && s.is_hopeless(0) && !s.is_hopeless(1));
+        assert!(
+            s.keeps(700, 0) && s.count(|_| 200, |_| true) == 200 && s.is_hopeless(0) && !s.is_hopeless(1)
+        );
         s.retry_all();
         assert!(!s.keeps(512, 0) && s.is_refused(512) && !s.is_refused(700));
         s.failed_apart(0, 2, 0, (&[700], &[514], false), "x");
-        assert!(s.keeps(512, 0) && !s.keeps(700, 0) && s.count(|_| 200) == 3, "what is known stays known");
+        assert!(
+            s.keeps(512, 0) && !s.keeps(700, 0) && s.count(|_| 200, |_| true) == 3,
+            "what is known stays known"
+        );
     }
 }

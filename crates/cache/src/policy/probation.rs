@@ -23,7 +23,7 @@ pub struct Probation {
 }
 
 impl Probation {
-    /// Room for a thousandth of `lines`, at least 256 blocks.
+    /// Space for a thousandth of `lines`, at least 256 blocks.
     pub fn new(lines: u32) -> Probation {
         let capacity = MIN_BLOCKS.max((lines / LINES_PER_BLOCK) as usize);
         Probation {

@@ -7,11 +7,12 @@
 //! superblock is believed for its own sake: so the first extent of a member is wiped before the table gives it away, and
 //! an extent is given away only by a commit that follows the one that took it from its last owner, or is the same.
 
-use super::format::{Division, POOL_SUPERBLOCK, POOL_SUPERBLOCKS, PoolSuper, decode_table, encode_table};
+use super::format::{
+    Division, Found, POOL_SUPERBLOCK, POOL_SUPERBLOCKS, PoolSuper, decode_table, encode_table,
+};
 use super::table::{Member, Table};
 use super::{PoolError, share};
 use crate::bug::{Bug, planted};
-use crate::guard::newest;
 use crate::layout::SHARD_BASE;
 use loligo_block::{IoKind, SyncIo, crc32c};
 
@@ -23,17 +24,6 @@ pub struct Pool {
     /// A commit failed: what the device holds is the old table or the new one.
     stuck: bool,
     bug: Option<Bug>,
-}
-
-/// How a pool was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// Here it is.
-    Pool(Box<PoolSuper>),
-    /// Neither place holds the magic.
-    Absent,
-    /// One that was never finished: nothing was ever in it.
-    Unfinished,
 }
 
 impl Pool {
@@ -56,47 +46,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// What lies on `dev`.
-    ///
-    /// # Errors
-    /// Where a pool is damaged or of a later version, or the device fails.
-    pub fn look(dev: &mut dyn SyncIo) -> Result<Found, PoolError> {
-        let mut copies = Vec::new();
-        let (mut blank, mut first) = (false, true);
-        for at in POOL_SUPERBLOCKS {
-            if at + POOL_SUPERBLOCK as u64 > dev.size() {
-                continue;
-            }
-            let mut raw = vec![0; POOL_SUPERBLOCK];
-            match dev.read_at(at, &mut raw) {
-                Ok(()) => {}
-                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
-                Err(e) => {
-                    first = false;
-                    copies.push((0, Err(e.into())));
-                    continue;
-                }
-            }
-            blank |= raw.iter().all(|b| *b == 0);
-            let claimed = PoolSuper::claimed_generation(&raw);
-            first &= claimed <= 1;
-            copies.push((claimed, PoolSuper::decode(&raw)));
-        }
-        match newest(copies, PoolError::says).unwrap_or(Err(PoolError::Absent)) {
-            Ok(sb) => Ok(Found::Pool(Box::new(sb))),
-            Err(PoolError::Absent) => Ok(Found::Absent),
-            // Torn beside one that was never written: the first commit was cut off, so nobody was ever in it.
-            Err(PoolError::Damaged(_)) if blank && first => Ok(Found::Unfinished),
-            Err(e) => Err(e),
-        }
-    }
-
     /// Reads a pool, changing nothing.
     ///
     /// # Errors
     /// Where there is none, or it cannot be used.
     pub fn load(dev: &mut dyn SyncIo) -> Result<Pool, PoolError> {
-        let superblock = match Pool::look(dev)? {
+        let superblock = match PoolSuper::look(dev)? {
             Found::Pool(sb) => *sb,
             Found::Absent | Found::Unfinished => return Err(PoolError::Absent),
         };
@@ -144,7 +99,7 @@ impl Pool {
         &self.superblock
     }
 
-    /// Who has what.
+    /// IoTag has what.
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -3,10 +3,10 @@
 use super::{Piece, Source};
 use crate::api::Effect;
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::index::Meta;
 use crate::units::{BLOCK, sector_mask};
-use loligo_block::{Buf, Shared};
+use loligo_block::Buf;
 use smallvec::SmallVec;
 
 /// Bytes of the volume, from one to before the other.
@@ -23,7 +23,7 @@ fn extend(runs: &mut SmallVec<[Span; 4]>, start: u64, mask: u8) {
     }
 }
 
-impl Core {
+impl Engine {
     /// Puts piece `sub`, which the core could not give in one go, together from what the cache has, from what is being written to
     /// the core and from runs of exactly what the request still lacks. False where that would be the same read again.
     pub(super) fn patch(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) -> bool {
@@ -35,16 +35,12 @@ impl Core {
         let len = (u64::from(blocks) * BLOCK).min(home_length - at * BLOCK);
         let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
         let mut over: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
-        let mut kept: SmallVec<[(usize, Shared); 4]> = SmallVec::new();
         for (block, global) in (first..first + blocks).zip(at..) {
             let need = sector_mask(global, offset, end);
             let known = self.known(block);
             over.extend(known.map(|m| (block, m)));
             let lacks = need & !known.map_or(0, |m| m.valid);
-            match self.destage.content_of(block).filter(|_| lacks != 0) {
-                Some(content) => kept.push((((global - at) * BLOCK) as usize, content)),
-                None => extend(&mut runs, global * BLOCK, lacks),
-            }
+            extend(&mut runs, global * BLOCK, lacks & !self.kept_for(key, block));
         }
         let same = runs.as_slice() == [(at * BLOCK, at * BLOCK + len)];
         if same || planted(self.cfg.bug, Bug::BridgedWithoutFallback) {
@@ -53,11 +49,7 @@ impl Core {
         let task = self.read_task(key);
         let piece = &mut task.pieces[sub as usize];
         piece.source = Source::Patched;
-        let mut buf = Buf::zeroed(len as usize);
-        for (from, content) in kept {
-            buf[from..from + content.len()].copy_from_slice(&content);
-        }
-        piece.buf = Some(buf);
+        piece.buf = Some(Buf::zeroed(len as usize));
         let begun = task.pieces.len();
         for (from, to) in runs {
             let block = first + (from / BLOCK - at) as u32;
@@ -76,8 +68,8 @@ impl Core {
         self.index.get(block).filter(|m| m.dirty != 0 || !self.hidden.contains(&block))
     }
 
-    /// The bytes `from` to `to`, which piece `sub` asked the core for in vain, once more: what the cache has got since comes from
-    /// there. False where it has nothing new.
+    /// The bytes `from` to `to`, which piece `sub` asked the core for in vain, once more: what the cache or memory has got since comes
+    /// from there. False where they have nothing new.
     pub(super) fn patch_missing(
         &mut self,
         key: usize,
@@ -90,8 +82,13 @@ impl Core {
         let block_of = |global: u64| first + (global - first_global) as u32;
         let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
         let mut pieces: SmallVec<[Piece; 4]> = SmallVec::new();
+        let mut kept = 0;
         for global in from / BLOCK..to.div_ceil(BLOCK) {
-            let (block, need) = (block_of(global), sector_mask(global, from, to));
+            let (block, mut need) = (block_of(global), sector_mask(global, from, to));
+            // What was kept when this was asked for was not asked for.
+            let memory = need & self.kept_for(key, block);
+            kept |= memory;
+            need &= !memory;
             let known = self.known(block).filter(|m| m.valid & need != 0);
             // One that was tried is of no use, or this would not be missing.
             let known = known.filter(|m| !self.read_task(key).has_over(block, m.slot));
@@ -101,12 +98,14 @@ impl Core {
                 pieces.push(Piece::new(block, source));
             }
         }
-        if pieces.is_empty() {
+        if pieces.is_empty() && kept == 0 {
             return false;
         }
         let missing = |&(from, to): &Span| Piece::new(block_of(from / BLOCK), Source::Missing { from, to });
         pieces.extend(runs.iter().map(missing));
-        self.replace_piece(key, sub, pieces, fx);
+        if !pieces.is_empty() {
+            self.replace_piece(key, sub, pieces, fx);
+        }
         true
     }
 
@@ -119,7 +118,8 @@ impl Core {
         }
         let global = task.global(block);
         let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
-        extend(&mut runs, global * BLOCK, valid & sector_mask(global, task.offset, task.offset + task.len));
+        let need = valid & sector_mask(global, task.offset, task.offset + task.len);
+        extend(&mut runs, global * BLOCK, need & !self.kept_for(key, block));
         for (from, to) in runs {
             let task = self.read_task(key);
             task.pieces.push(Piece::new(block, Source::Missing { from, to }));

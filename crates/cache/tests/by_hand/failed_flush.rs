@@ -2,7 +2,7 @@
 
 use crate::hand::{Hand, MIB};
 use loligo_block::{Buf, IoError, IoKind, Op, OpKind, ReqError, ReqKind, Request};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::{Control, Dev, Event, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::Devices;
@@ -136,9 +136,9 @@ fn a_failed_flush_of_a_client_is_told_once_the_cache_goes() {
 fn alone() -> Hand {
     let mut h = Hand::with(VOLATILE);
     h.control(Control::SetMode(Mode::Wt));
-    h.control(Control::Forsake("the cache is gone".into()));
-    h.control(Control::GoOn);
-    assert_eq!(h.shard.alone(), Some(Alone::Serving));
+    h.control(Control::FallBack("the cache is gone".into()));
+    h.control(Control::Confirm);
+    assert_eq!(h.shard.alone(), Some(FallbackState::Serving));
     let write = h.fill(0, 4096, 7);
     h.quiet(false);
     assert_eq!(h.answer(write), Some(Ok(())));
@@ -187,8 +187,8 @@ fn a_flush_asked_anew_fails_with_the_one_under_way() {
     complete_but_flushes(&mut h, true);
     let tag = h.pending[core_flush(&h).unwrap()].1.tag;
     assert_eq!((h.answer(write), h.answer(ask)), (Some(Ok(())), None));
-    h.control(Control::Forsake("the cache is gone".into()));
-    h.control(Control::GoOn);
+    h.control(Control::FallBack("the cache is gone".into()));
+    h.control(Control::Confirm);
     let at = h.pending.iter().position(|p| p.1.tag == tag).unwrap();
     fail(&mut h, at);
     h.quiet(false);

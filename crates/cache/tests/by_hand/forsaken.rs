@@ -2,7 +2,7 @@
 
 use crate::hand::{Hand, MIB, SECOND};
 use loligo_block::{IoError, IoKind, OpKind, ReqError, ReqKind};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::{Control, Dev, Event};
 use loligo_cache::mode::Mode;
 
@@ -41,8 +41,8 @@ fn a_write_destaged_by_a_freeze_outlives_the_cache() {
     let freeze = h.control(Control::Freeze);
     h.quiet(false);
     assert_eq!((h.outcome(freeze), h.shard.dirty_blocks(), h.disk[0]), (Some(&Ok(())), 0, 7));
-    let gone = h.control(Control::Forsake("the cache is gone".into()));
-    let on = h.control(Control::GoOn);
+    let gone = h.control(Control::FallBack("the cache is gone".into()));
+    let on = h.control(Control::Confirm);
     h.control(Control::Thaw);
     h.quiet(false);
     assert_eq!((h.outcome(gone), h.outcome(on)), (Some(&Ok(())), Some(&Ok(()))));
@@ -75,7 +75,7 @@ fn the_cache_is_needed_while_an_overwrite_is_on_its_way() {
     assert_eq!((h.shard.dirty_blocks(), h.answer(write), h.disk[0]), (0, None, 1));
     assert!(h.shard.needs_cache().is_some_and(|why| why.contains("dirty")));
     fail_cache(&mut h);
-    h.control(Control::GoOn);
+    h.control(Control::Confirm);
     h.quiet(false);
     assert_eq!((h.shard.alone(), h.answer(write), h.disk[0]), (None, Some(Err(ReqError::Io)), 1));
 }
@@ -87,8 +87,8 @@ fn a_write_that_waits_for_its_intent_reaches_the_core_whole() {
     let write = h.fill(0, 8192, 7);
     assert!(h.leaves_core() && h.shard.needs_cache().is_none());
     fail_cache(&mut h);
-    assert_eq!(h.shard.alone(), Some(Alone::Waiting));
-    h.control(Control::GoOn);
+    assert_eq!(h.shard.alone(), Some(FallbackState::Waiting));
+    h.control(Control::Confirm);
     h.quiet(false);
     assert_eq!((h.answer(write), [h.disk[0], h.disk[8191]]), (Some(Ok(())), [7, 7]));
 }
@@ -112,11 +112,11 @@ fn no_flush_holds_while_a_clean_record_is_lost_with_the_cache() {
         let write = h.fill(0, 4096, 2);
         h.quiet(false);
         assert_eq!((h.answer(write), h.disk[0]), (Some(Ok(())), 2));
-        h.control(Control::Forsake("the cache is gone".into()));
+        h.control(Control::FallBack("the cache is gone".into()));
         let flush = h.submit(ReqKind::Flush, 0, 0);
         h.quiet(false);
-        assert_eq!((h.shard.alone(), h.answer(flush)), (Some(Alone::Waiting), None));
-        h.control(if noted { Control::GoOn } else { Control::GiveUp("it cannot be noted".into()) });
+        assert_eq!((h.shard.alone(), h.answer(flush)), (Some(FallbackState::Waiting), None));
+        h.control(if noted { Control::Confirm } else { Control::GiveUp("it cannot be noted".into()) });
         h.quiet(false);
         assert_eq!(h.answer(flush), Some(if noted { Ok(()) } else { Err(ReqError::Io) }));
         let later = h.submit(ReqKind::Flush, 0, 0);
@@ -154,15 +154,15 @@ fn probed() -> Hand {
 #[test]
 fn a_probe_under_way_does_not_need_the_cache() {
     let mut h = probed();
-    let gone = h.control(Control::Forsake("the cache is gone".into()));
-    assert_eq!((h.outcome(gone), h.shard.alone()), (Some(&Ok(())), Some(Alone::Waiting)));
+    let gone = h.control(Control::FallBack("the cache is gone".into()));
+    assert_eq!((h.outcome(gone), h.shard.alone()), (Some(&Ok(())), Some(FallbackState::Waiting)));
 }
 
 #[test]
 fn a_write_overtakes_no_probe_of_before_the_cache_went() {
     let mut h = probed();
-    h.control(Control::Forsake("the cache is gone".into()));
-    h.control(Control::GoOn);
+    h.control(Control::FallBack("the cache is gone".into()));
+    h.control(Control::Confirm);
     let write = h.fill(10 * MIB, 4096, 7);
     let freeze = h.control(Control::Freeze);
     // What came last is over first.

@@ -243,7 +243,7 @@ fn a_freeze_is_refused_with_the_reason_where_it_cannot_be_kept() {
     assert_eq!((h.outcome(thaw), h.shard.frozen()), (Some(&Ok(())), None));
     frozen(&mut h);
     assert!(refused(&mut h).contains("frozen already"));
-    h.control(Control::Lose("host b has it".into()));
+    h.control(Control::Fence("host b has it".into()));
     assert_eq!((refused(&mut h).as_str(), h.shard.frozen()), ("host b has it", None));
 
     // Stopped in the middle of one: it is given up, and what waited for the thaw is carried out.
@@ -285,7 +285,7 @@ fn a_core_that_is_lost_while_it_is_frozen_keeps_what_is_dirty() {
     let held = h.control(Control::SetMode(Mode::Wt));
     assert_eq!(h.outcome(held), Some(&Ok(())));
     let held = h.fill(5 * MIB, 4096, 2);
-    h.control(Control::Lose("host b has it".into()));
+    h.control(Control::Fence("host b has it".into()));
     assert_eq!(
         (h.outcome(id), h.answer(held)),
         (Some(&Err("host b has it".into())), Some(Err(ReqError::Shutdown)))

@@ -1,7 +1,7 @@
 //! One shard whose every completion comes when the test says so.
 
 use loligo_block::{Answer, Buf, IoError, IoKind, Op, OpKind, ReqError, ReqKind, Request, SyncIo};
-use loligo_cache::Core;
+use loligo_cache::Engine;
 use loligo_cache::api::{Control, Dev, Effect, Event, Hint};
 use loligo_cache::mode::Mode;
 use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
@@ -19,7 +19,7 @@ fn overlap(bad: &Range<u64>, offset: u64, len: usize) -> bool {
 
 /// One shard whose devices do nothing by themselves.
 pub struct Hand {
-    pub shard: Core,
+    pub shard: Engine,
     pub cache: Vec<u8>,
     pub disk: Vec<u8>,
     pub now: u64,
@@ -80,11 +80,11 @@ impl Hand {
         Hand { shard, pending: Vec::new(), answers: Vec::new(), controlled: Vec::new(), ..self }
     }
 
-    fn open(cache: &mut Vec<u8>, disk: &mut Vec<u8>, devices: Devices) -> Core {
+    fn open(cache: &mut Vec<u8>, disk: &mut Vec<u8>, devices: Devices) -> Engine {
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let sb = Superblock::load(cache).unwrap();
         let opened = open::open(cache, disk, sb, &options).unwrap();
-        opened.into_cores(Mode::Wb, &options, &devices).1.remove(0)
+        opened.into_engines(Mode::Wb, &options, &devices).1.remove(0)
     }
 
     /// What a read of 4 KiB answers: its first byte.

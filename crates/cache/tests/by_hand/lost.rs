@@ -10,9 +10,9 @@ const GONE: Option<Result<(), ReqError>> = Some(Err(ReqError::Shutdown));
 const VOLATILE: Devices = Devices { core_volatile: true, ..Hand::DEVICES };
 
 fn lose(h: &mut Hand) {
-    let id = h.control(Control::Lose("host b has it".into()));
+    let id = h.control(Control::Fence("host b has it".into()));
     assert_eq!(h.outcome(id), Some(&Ok(())));
-    assert_eq!(h.shard.lost(), Some("host b has it"));
+    assert_eq!(h.shard.fenced(), Some("host b has it"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod groups;
 mod hand;
 mod jam;
 mod lost;
+mod only_copy;
 mod passing;
 mod reads;
 mod refused;

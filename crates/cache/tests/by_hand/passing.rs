@@ -63,7 +63,7 @@ fn a_lost_version_is_not_kept_for_a_read_error_that_passes() {
         let mut cache = Passing { cache: &mut h.cache, at: at as u64, before, reads: 0 };
         let opened = open::open(&mut cache, &mut h.disk, sb, &options).unwrap();
         assert!(cache.reads > 1, "the slot is looked at");
-        h.shard = opened.into_cores(Mode::Wb, &options, &Hand::DEVICES).1.remove(0);
+        h.shard = opened.into_engines(Mode::Wb, &options, &Hand::DEVICES).1.remove(0);
         (h.pending, h.now) = (Vec::new(), h.now + SECOND);
         assert_eq!(h.read(MIB), Ok(1), "the read after {before} others failed");
     }

@@ -6,19 +6,19 @@ use crate::hand::{CORE, Hand, MIB, SECOND};
 use loligo_block::{Buf, OpKind, ReqKind};
 use loligo_cache::api::{Control, Dev};
 
-const BLOCK: u64 = 4096;
+pub const BLOCK: u64 = 4096;
 /// Blocks of a window that are dirty, every other one: between them lies what only the core has.
-const DIRTY: u64 = 16;
+pub const DIRTY: u64 = 16;
 /// A block in a gap.
-const GAP: u64 = 3 * BLOCK;
+pub const GAP: u64 = 3 * BLOCK;
 
 /// The pending write of so many bytes to the core.
-fn at_core(h: &Hand, len: u64) -> Option<usize> {
+pub fn at_core(h: &Hand, len: u64) -> Option<usize> {
     h.pending.iter().position(|p| p.0 == Dev::Core && p.1.is_mutation() && p.1.len() == len)
 }
 
 /// Completes what is pending at the cache, and what follows of that.
-fn cache_only(h: &mut Hand) {
+pub fn cache_only(h: &mut Hand) {
     while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Cache) {
         h.now += 1000;
         h.complete(i, false);
@@ -26,7 +26,7 @@ fn cache_only(h: &mut Hand) {
 }
 
 /// Goes on until something is pending at the core that `is` names.
-fn until(h: &mut Hand, is: impl Fn(&Hand) -> Option<usize>) {
+pub fn until(h: &mut Hand, is: impl Fn(&Hand) -> Option<usize>) {
     for _ in 0..10_000 {
         if is(h).is_some() {
             return;
@@ -43,14 +43,14 @@ fn until(h: &mut Hand, is: impl Fn(&Hand) -> Option<usize>) {
 
 /// A window with dirty blocks that has been read and merged, and whose write is at the core: where it begins. What lies between
 /// them holds 5, and is clean in the cache where it is `cached`.
-fn merged(h: &mut Hand, cached: bool) -> u64 {
+pub fn merged(h: &mut Hand, cached: bool) -> u64 {
     let place = merging(h, cached);
     until(h, |h| at_core(h, SPAN));
     place
 }
 
 /// The same window while it is being read.
-fn merging(h: &mut Hand, cached: bool) -> u64 {
+pub fn merging(h: &mut Hand, cached: bool) -> u64 {
     h.disk.fill(5);
     if cached {
         (1..17).for_each(|window| _ = h.fill(window * MIB + GAP, BLOCK, 5));
@@ -86,12 +86,12 @@ fn merging(h: &mut Hand, cached: bool) -> u64 {
 }
 
 /// The write that is at the core fails there, and leaves nothing good of the gap.
-fn fail(h: &mut Hand, place: u64, len: u64) {
+pub fn fail(h: &mut Hand, place: u64, len: u64) {
     fail_over(h, len, place + GAP);
 }
 
 /// The same, of the block at `spoiled`.
-fn fail_over(h: &mut Hand, len: u64, spoiled: u64) {
+pub fn fail_over(h: &mut Hand, len: u64, spoiled: u64) {
     let i = at_core(h, len).expect("it is at the core");
     h.complete(i, true);
     h.disk[spoiled as usize..][..BLOCK as usize].fill(0xee);
@@ -106,7 +106,7 @@ fn frozen_over_filler() -> (Hand, u64, u64) {
     (h, 10 * MIB, freeze)
 }
 
-const SPAN: u64 = (2 * DIRTY - 1) * BLOCK;
+pub const SPAN: u64 = (2 * DIRTY - 1) * BLOCK;
 
 #[test]
 fn a_gap_that_a_failed_merge_spoiled_is_written_again() {
@@ -190,7 +190,7 @@ fn a_gap_changed_in_part_meanwhile_keeps_the_rest() {
 }
 
 /// A cache of as few slots as there can be.
-fn small() -> Hand {
+pub fn small() -> Hand {
     let mut h = Hand::new();
     h.control(Control::Limit(2048));
     h.pass(SECOND);
@@ -199,7 +199,7 @@ fn small() -> Hand {
 }
 
 /// Overwrites dirty blocks until no slot is free; those of the old versions are not durable, and cannot be used again.
-fn take_all_slots(h: &mut Hand) {
+pub fn take_all_slots(h: &mut Hand) {
     let cache = |h: &mut Hand| {
         let is = |p: &(Dev, loligo_block::Op)| p.0 == Dev::Cache && !matches!(p.1.kind, OpKind::Flush);
         while let Some(i) = h.pending.iter().position(is) {

@@ -166,7 +166,7 @@ fn nothing_clean_is_believed_once_frames_are_given_up() {
         let o = OpenOptions { force: true, params: Params::default(), bug: None };
         let opened = open::open(&mut dev, &mut disk, sb, &o).expect("forced");
         given_up += opened.report.frames_lost;
-        let shard = opened.into_cores(Mode::Wb, &o, &Hand::DEVICES).1.remove(0);
+        let shard = opened.into_engines(Mode::Wb, &o, &Hand::DEVICES).1.remove(0);
         let mut h = Hand { shard, cache: dev.bytes, disk, ..Hand::new() };
         assert_eq!(h.read(0), Ok(2), "older than what the core has");
         // A sector of one block, and two blocks around one that could be written along with them.

@@ -30,7 +30,7 @@ fn refused_sectors_of_a_shard_are_named_where_they_are() {
     let options = OpenOptions { force: false, params: Params::default(), bug: None };
     let sb = Superblock::load(&mut cache).unwrap();
     let opened = open::open(&mut cache, &mut vec![0u8; core as usize], sb, &options).unwrap();
-    let mut shard = opened.into_cores(Mode::Wb, &options, &Devices::PLAIN).1.remove(0);
+    let mut shard = opened.into_engines(Mode::Wb, &options, &Devices::PLAIN).1.remove(0);
     // Shard 0 has every other MiB.
     let bad = [3 * MIB - 4096, 4 * MIB];
     let (mut fx, mut now, mut failed) = (Vec::new(), 1, std::collections::BTreeSet::new());

@@ -7,7 +7,7 @@ use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
 use loligo_cache::params::Params;
 use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_cache::units::Striping;
-use loligo_cache::{Core, Part, Router};
+use loligo_cache::{Engine, Part, Router};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
@@ -53,7 +53,7 @@ impl Model {
 }
 
 pub struct World {
-    pub engine: Core,
+    pub engine: Engine,
     pub now: u64,
     /// Id, latency, whether it succeeded.
     pub done: Vec<(u64, u64, bool)>,
@@ -100,7 +100,7 @@ impl World {
         let opened = open::open(&mut dev, &mut Vec::new(), sb, &options).unwrap();
         let devices = Devices { cache_volatile: true, core_volatile: true, ..Devices::PLAIN };
         World {
-            engine: opened.into_cores(Mode::Wb, &options, &devices).1.remove(0),
+            engine: opened.into_engines(Mode::Wb, &options, &devices).1.remove(0),
             now: 1,
             done: Vec::new(),
             controlled: Vec::new(),

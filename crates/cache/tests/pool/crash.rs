@@ -3,7 +3,8 @@
 use crate::rig::{Dev, MIB, cache_in, member, with_cache};
 use loligo_block::SyncIo;
 use loligo_cache::Bug;
-use loligo_cache::pool::store::Found;
+use loligo_cache::pool::PoolSuper;
+use loligo_cache::pool::format::Found;
 use loligo_cache::pool::{Pool, PoolError, Table};
 
 type Change = fn(&mut Pool, &mut Dev) -> Result<(), PoolError>;
@@ -136,7 +137,7 @@ fn a_format_cut_off_anywhere_leaves_no_pool_or_an_empty_one() {
             dev.left = left;
             let _ = Pool::format(&mut dev, [1; 16], 64 * MIB);
             let mut start = dev.restarted(chance);
-            match Pool::look(&mut start).unwrap() {
+            match PoolSuper::look(&mut start).unwrap() {
                 Found::Pool(_) => {
                     assert!(Pool::open(&mut start, None).unwrap().table().members().is_empty());
                     some += 1;

@@ -37,6 +37,8 @@ impl Attached {
             self.abandon();
             return None;
         }
+        // The cluster refuses this client from here on, by its own wish.
+        self.loss.forget();
         if let Err(error) = cluster.fence_itself(&self.holder().address) {
             tracing::warn!(image = self.name, %error, "the image cannot be closed: its watch ends by itself");
             self.abandon();

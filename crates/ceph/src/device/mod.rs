@@ -479,7 +479,7 @@ impl Device for RbdDevice {
     fn submit(&mut self, ring: &mut Ring, now: u64, op: Op) -> Submit {
         self.now = now;
         if !self.armed {
-            if let Err(e) = ring.wake_on(self.image.inbox.bell()) {
+            if let Err(e) = ring.wake_on(self.image.inbox.eventfd()) {
                 return Submit::Finished(op.complete(Err(e)));
             }
             self.armed = true;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use loligo_bench::interrupt::Interrupt;
-use loligo_export::Way;
+use loligo_export::ExportSpec;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     /// fuse:MOUNTPOINT or block:NAME
     #[arg(long, value_parser = crate::values::listen)]
-    listen: Way,
+    listen: ExportSpec,
     /// Its size
     #[arg(long, value_parser = loligo_block::parse_size)]
     size: u64,

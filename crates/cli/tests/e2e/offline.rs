@@ -2,7 +2,7 @@
 
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::layout::Layout;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -119,7 +119,7 @@ fn whoever_closes_the_pipe_early_does_not_make_a_command_fail() {
 fn a_name_from_a_device_begins_no_line_of_its_own() {
     let rig = Rig::new(16 * MIB);
     let name = "a'\nerror: give it up with --force\u{9b}2J";
-    let mut label = HomeLabel {
+    let mut label = CoreLabel {
         generation: 1,
         cache: [7; 16],
         name: name.to_owned(),

@@ -5,7 +5,7 @@ use super::error::BlockError;
 use super::holders;
 use super::loops::{self, LoopDevice, Released};
 use super::owner::{Access, Owner};
-use crate::fuse::{Counters, Desk, Mount};
+use crate::fuse::{Counters, Mount, Session};
 use crate::nbd::Export;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// Mounts a volume, binds a loop device to the file and makes the names of `claim` lead to it. `serve` gives the desk to whoever
+    /// Mounts a volume, binds a loop device to the file and makes the names of `claim` lead to it. `serve` gives the session to whoever
     /// carries its requests out, another thread: the kernel asks while the device is made.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl BlockDevice {
         export: &Export,
         counters: Arc<Counters>,
         traits: Traits,
-        serve: impl FnOnce(Desk),
+        serve: impl FnOnce(Session),
     ) -> Result<BlockDevice, BlockError> {
         let named = Export { name: claim.name().to_owned(), ..export.clone() };
         let mount = Mount::new(&claim.mountpoint, &named, counters, serve)?;

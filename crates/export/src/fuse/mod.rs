@@ -1,27 +1,27 @@
 //! The volume as one file in a folder, through FUSE: what programs reach that want a path and not a socket.
 //!
 //! The kernel sends every request as it comes, past its page cache and many at a time. They are taken and answered on a thread of
-//! the volume, without another thread between. [`Mountpoint`] is a folder found fit, [`Mount`] the file in it, [`Desk`] where its
+//! the volume, without another thread between. [`Mountpoint`] is a folder found fit, [`Mount`] the file in it, [`Session`] where its
 //! requests are served.
 
 mod attributes;
 mod counters;
-mod desk;
-mod door;
+mod device;
 mod error;
-mod gate;
 mod mount;
 mod mountpoint;
 mod rare;
+mod session;
 mod wire;
+mod write_barrier;
 mod zero;
 
 pub use counters::Counters;
-pub use desk::{Desk, MOUNT_IDS};
 pub use error::MountError;
 pub use mount::{Mount, Unmounted};
 pub use mountpoint::Mountpoint;
 pub(crate) use mountpoint::clear_dead;
+pub use session::{MOUNT_IDS, Session};
 
 use loligo_block::{Buf, ReqError, Segments};
 use rustix::io::Errno;

@@ -2,10 +2,10 @@
 
 use super::attributes::FILE;
 use super::counters::Counters;
-use super::desk::Desk;
-use super::door::Door;
+use super::device::FuseDevice;
 use super::error::MountError;
 use super::mountpoint::{self, Mounted, Mountpoint, detach, fusermount, mounted};
+use super::session::Session;
 use super::wire::{InvalInodeOut, NOTIFY_INVAL_INODE};
 use crate::nbd::Export;
 use rustix::fd::{AsFd, OwnedFd};
@@ -41,14 +41,14 @@ pub struct Mount {
     path: PathBuf,
     /// How the kernel lists it, so that nobody else's mount is taken for it.
     listed: Option<Mounted>,
-    /// The desk's alone to keep: with it goes whoever still waits.
-    door: Weak<Door>,
+    /// The session's alone to keep: with it goes whoever still waits.
+    device: Weak<FuseDevice>,
     size: Arc<AtomicU64>,
     over: bool,
 }
 
 impl Mount {
-    /// Mounts a volume on `at`. What programs ask arrives at the desk, which `serve` gives to whoever carries it out; it must not wait
+    /// Mounts a volume on `at`. What programs ask arrives at the session, which `serve` gives to whoever carries it out; it must not wait
     /// for a request of the mount.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Mount {
         at: &Mountpoint,
         export: &Export,
         counters: Arc<Counters>,
-        serve: impl FnOnce(Desk),
+        serve: impl FnOnce(Session),
     ) -> Result<Mount, MountError> {
         let path = Mountpoint::claim(at.path())?.path().to_owned();
         let failed = |why: Error| MountError::Os { path: path.clone(), why };
@@ -69,14 +69,14 @@ impl Mount {
             other => other,
         }?;
         let listed = mounted(&path);
-        let greeted = Door::open(fd).map_err(|why| failed(why.into()));
+        let greeted = FuseDevice::open(fd).map_err(|why| failed(why.into()));
         let mut mount =
-            Mount { path: path.clone(), listed, door: Weak::new(), size: Arc::default(), over: false };
-        let door = Arc::new(greeted?);
-        mount.door = Arc::downgrade(&door);
-        let desk = Desk::new(door, export, counters);
-        mount.size = desk.attributes.shared_size();
-        serve(desk);
+            Mount { path: path.clone(), listed, device: Weak::new(), size: Arc::default(), over: false };
+        let device = Arc::new(greeted?);
+        mount.device = Arc::downgrade(&device);
+        let session = Session::new(device, export, counters);
+        mount.size = session.attributes.shared_size();
+        serve(session);
         Ok(mount)
     }
 
@@ -88,9 +88,9 @@ impl Mount {
     /// The file has so many bytes from now on, which the volume has already.
     pub fn resize(&self, bytes: u64) {
         self.size.store(bytes, Ordering::Relaxed);
-        let Some(door) = self.door.upgrade() else { return };
+        let Some(device) = self.device.upgrade() else { return };
         let file = InvalInodeOut { node: FILE, offset: ATTRIBUTES_ONLY, len: 0 };
-        if let Err(why) = door.notify(NOTIFY_INVAL_INODE, file.as_bytes()) {
+        if let Err(why) = device.notify(NOTIFY_INVAL_INODE, file.as_bytes()) {
             // It asks again by itself a second later.
             tracing::debug!(%why, "the kernel keeps the size of the file for a moment");
         }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The kernel's door.
+/// The kernel's device.
 const DEVICE: &str = "/dev/fuse";
 /// Dead mounts removed from one folder; more lie there only if somebody piles them up on purpose.
 const MOST_DEAD: usize = 16;

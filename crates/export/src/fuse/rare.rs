@@ -1,7 +1,7 @@
 //! What the kernel asks of a mount beside data: names, attributes, the list of the folder. All of it is answered at once.
 
 use super::attributes::FILE;
-use super::desk::Desk;
+use super::session::Session;
 use super::wire::{
     self, AttrOut, Dirent, EntryOut, InHeader, OpenOut, ROOT, ReadIn, SetAttrIn, StatfsOut, op,
 };
@@ -12,14 +12,14 @@ use zerocopy::IntoBytes;
 /// How many seconds the kernel may answer `stat` by itself. Not for ever: a mount whose server is gone should look like one.
 const TTL: u64 = 1;
 
-impl Desk {
+impl Session {
     /// Answers what is neither data nor a promise of it.
     pub(super) fn rare(&mut self, header: InHeader) {
         let InHeader { unique, node, .. } = header;
         match self.answer_to(header.opcode, node) {
-            Ok(Some(body)) => self.door.send(unique, &[&body]),
+            Ok(Some(body)) => self.device.send(unique, &[&body]),
             Ok(None) => {}
-            Err(errno) => self.door.refuse(unique, errno),
+            Err(errno) => self.device.refuse(unique, errno),
         }
     }
 
@@ -49,7 +49,7 @@ impl Desk {
     }
 
     fn lookup(&self, parent: u64) -> Result<Vec<u8>, Errno> {
-        let body = self.mat.body();
+        let body = self.buffer.body();
         let name = body.split(|b| *b == 0).next().unwrap_or_default();
         if parent != ROOT || name != self.name.as_bytes() {
             return Err(Errno::NOENT);
@@ -75,7 +75,7 @@ impl Desk {
         if node != FILE {
             return Err(Errno::PERM);
         }
-        let asked: SetAttrIn = self.mat.fixed().ok_or(Errno::INVAL)?;
+        let asked: SetAttrIn = self.buffer.fixed().ok_or(Errno::INVAL)?;
         let given = |bit: u32, value: u32| (asked.valid & bit != 0).then_some(value);
         let size = self.attributes.size();
         if asked.valid & wire::SET_SIZE != 0 && asked.size != size {
@@ -88,7 +88,7 @@ impl Desk {
     }
 
     fn list(&self) -> Result<Vec<u8>, Errno> {
-        let asked: ReadIn = self.mat.fixed().ok_or(Errno::INVAL)?;
+        let asked: ReadIn = self.buffer.fixed().ok_or(Errno::INVAL)?;
         let entries = [(ROOT, &b"."[..]), (ROOT, b".."), (FILE, self.name.as_bytes())];
         let mut out = Vec::new();
         for (i, (node, name)) in entries.into_iter().enumerate().skip(asked.offset as usize) {

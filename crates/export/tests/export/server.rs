@@ -9,20 +9,20 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-struct Desk {
+struct ServerUnderTest {
     server: Server,
     requests: Vec<Request>,
     now: Instant,
 }
 
-impl Desk {
-    fn new(limits: Limits) -> Desk {
-        Desk::of(SIZE as u64, limits)
+impl ServerUnderTest {
+    fn new(limits: Limits) -> ServerUnderTest {
+        ServerUnderTest::of(SIZE as u64, limits)
     }
 
-    fn of(size: u64, limits: Limits) -> Desk {
+    fn of(size: u64, limits: Limits) -> ServerUnderTest {
         let server = Server::new(Export::new("disk", size), limits, None);
-        Desk { server, requests: Vec::new(), now: Instant::now() }
+        ServerUnderTest { server, requests: Vec::new(), now: Instant::now() }
     }
 
     fn connect(&mut self) -> (ConnId, UnixStream) {
@@ -72,7 +72,7 @@ impl Desk {
 
 #[test]
 fn answers_for_a_vanished_client_are_dropped_and_never_reach_its_successor() {
-    let mut d = Desk::new(Limits::default());
+    let mut d = ServerUnderTest::new(Limits::default());
     let (id, mut s) = d.connected();
     s.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
     d.turn(id);
@@ -99,7 +99,7 @@ fn answers_for_a_vanished_client_are_dropped_and_never_reach_its_successor() {
 fn clients_that_come_write_and_vanish_cannot_pile_up_memory() {
     // The last quarter of the places is for other peers.
     let limits = Limits { connections: 5, ..Limits::default() };
-    let mut d = Desk::new(limits);
+    let mut d = ServerUnderTest::new(limits);
     for _ in 0..4 {
         let (id, mut s) = d.connected();
         s.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
@@ -119,7 +119,7 @@ fn clients_that_come_write_and_vanish_cannot_pile_up_memory() {
 
 #[test]
 fn connections_that_share_a_small_budget_all_get_their_turn() {
-    let mut d = Desk::new(Limits { server_bytes: 1 << 20, connections: 12, ..Limits::default() });
+    let mut d = ServerUnderTest::new(Limits { server_bytes: 1 << 20, connections: 12, ..Limits::default() });
     let mut clients: Vec<_> = (0..8).map(|_| d.connected()).collect();
     for (id, s) in &mut clients {
         s.write_all(&request(0, 0, 1, 0, 1 << 20)).unwrap();
@@ -153,7 +153,7 @@ fn connections_that_share_a_small_budget_all_get_their_turn() {
 
 #[test]
 fn a_client_that_does_not_read_is_bounded_and_then_cut_and_others_do_not_notice() {
-    let mut d = Desk::new(Limits { in_flight_bytes: 8 << 20, ..Limits::default() });
+    let mut d = ServerUnderTest::new(Limits { in_flight_bytes: 8 << 20, ..Limits::default() });
     let (lazy, mut l) = d.connected();
     let flood: Vec<u8> = (0..64).flat_map(|c| request(0, 0, c, 0, 1 << 20)).collect();
     l.write_all(&flood).unwrap();
@@ -178,7 +178,7 @@ fn a_client_that_does_not_read_is_bounded_and_then_cut_and_others_do_not_notice(
 
 #[test]
 fn silent_clients_are_gone_after_the_time_for_the_handshake() {
-    let mut d = Desk::new(Limits::default());
+    let mut d = ServerUnderTest::new(Limits::default());
     let silent: Vec<_> = (0..50).map(|_| d.connect()).collect();
     let (id, _s) = d.connected();
     d.now += Duration::from_secs(11);
@@ -196,7 +196,7 @@ fn host(last: u8) -> Peer {
 
 #[test]
 fn silent_handshakes_of_one_peer_do_not_lock_others_out() {
-    let mut d = Desk::new(Limits::default());
+    let mut d = ServerUnderTest::new(Limits::default());
     let mut silent: Vec<_> = (0..1000).map(|_| d.connect_from(host(1))).collect();
     assert!(d.server.len() <= Limits::default().connections / 2);
     let (id, s) = d.connect_from(host(2));
@@ -210,7 +210,7 @@ fn silent_handshakes_of_one_peer_do_not_lock_others_out() {
 
 #[test]
 fn a_full_table_drops_the_oldest_silent_handshake() {
-    let mut d = Desk::new(Limits { connections: 8, ..Limits::default() });
+    let mut d = ServerUnderTest::new(Limits { connections: 8, ..Limits::default() });
     let (_, first) = d.connect_from(host(1));
     d.now += Duration::from_secs(1);
     let _silent: Vec<_> = (0..7).map(|n| d.connect_from(host(1 + n % 3))).collect();
@@ -222,7 +222,7 @@ fn a_full_table_drops_the_oldest_silent_handshake() {
 
 #[test]
 fn one_peer_cannot_take_the_places_of_all() {
-    let mut d = Desk::new(Limits { connections: 8, ..Limits::default() });
+    let mut d = ServerUnderTest::new(Limits { connections: 8, ..Limits::default() });
     let mut open = Vec::new();
     for _ in 0..6 {
         let (id, s) = d.connect_from(host(1));
@@ -235,7 +235,7 @@ fn one_peer_cannot_take_the_places_of_all() {
 }
 
 /// Connects and greets as `peer` until there is no place, or so often; the connections.
-fn fill(d: &mut Desk, peer: Peer, most: usize) -> Vec<(ConnId, UnixStream)> {
+fn fill(d: &mut ServerUnderTest, peer: Peer, most: usize) -> Vec<(ConnId, UnixStream)> {
     let mut open = Vec::new();
     while open.len() < most {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -247,7 +247,7 @@ fn fill(d: &mut Desk, peer: Peer, most: usize) -> Vec<(ConnId, UnixStream)> {
 
 #[test]
 fn processes_of_one_user_leave_places_to_others() {
-    let mut d = Desk::new(Limits::default());
+    let mut d = ServerUnderTest::new(Limits::default());
     let mut open = Vec::new();
     let mut all = |pids: std::ops::Range<i32>, uid: u32| -> Vec<usize> {
         let mut of = |pid| {
@@ -264,7 +264,7 @@ fn processes_of_one_user_leave_places_to_others() {
 
 #[test]
 fn a_process_that_comes_again_ends_no_handshake_of_another() {
-    let mut d = Desk::new(Limits::default());
+    let mut d = ServerUnderTest::new(Limits::default());
     let greedy = Peer::Process(1, 1000);
     let _open = fill(&mut d, greedy, usize::MAX);
     let (id, s) = d.connect_from(Peer::Process(2, 1001));
@@ -277,7 +277,7 @@ fn a_process_that_comes_again_ends_no_handshake_of_another() {
 }
 
 /// Clients that ask for `each` reads of `len` bytes and take nothing.
-fn greedy(d: &mut Desk, clients: u32, each: u64, len: u32) -> Vec<(ConnId, UnixStream)> {
+fn greedy(d: &mut ServerUnderTest, clients: u32, each: u64, len: u32) -> Vec<(ConnId, UnixStream)> {
     let flood: Vec<u8> = (0..each).flat_map(|c| request(0, 0, c, 0, len)).collect();
     (0..clients)
         .map(|_| {
@@ -296,7 +296,7 @@ fn greedy(d: &mut Desk, clients: u32, each: u64, len: u32) -> Vec<(ConnId, UnixS
 #[test]
 fn clients_that_read_nothing_take_no_share_from_others() {
     for (clients, each, len) in [(32, 100, 1 << 20), (9, 2, 32 << 20)] {
-        let mut d = Desk::new(Limits::default());
+        let mut d = ServerUnderTest::new(Limits::default());
         let greedy = greedy(&mut d, clients, each, len);
         for peer in [host(1), host(2)] {
             let (id, s) = d.connect_from(peer);
@@ -328,7 +328,7 @@ fn clients_that_read_nothing_take_no_share_from_others() {
 
 #[test]
 fn a_stop_answers_what_was_accepted_and_closes_every_connection() {
-    let mut d = Desk::new(Limits::default());
+    let mut d = ServerUnderTest::new(Limits::default());
     let (idle, mut i) = d.connected();
     let (busy, mut b) = d.connected();
     b.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
@@ -354,7 +354,7 @@ fn a_stop_answers_what_was_accepted_and_closes_every_connection() {
 
 #[test]
 fn a_client_that_closes_its_sending_side_still_gets_its_answers() {
-    let mut d = Desk::new(Limits::default());
+    let mut d = ServerUnderTest::new(Limits::default());
     let (id, mut s) = d.connected();
     s.write_all(&request(0, 0, 1, 0, 4096)).unwrap();
     s.shutdown(std::net::Shutdown::Write).unwrap();
@@ -386,7 +386,7 @@ fn many_connections_over_tcp_are_served_together() {
 }
 
 /// Bytes that the volume is asked for now.
-fn asked(d: &Desk) -> u64 {
+fn asked(d: &ServerUnderTest) -> u64 {
     d.requests.iter().map(|r| r.len).sum()
 }
 
@@ -395,7 +395,7 @@ fn long_ranges_of_a_client_are_under_way_in_parts() {
     const LEN: u32 = u32::MAX - (64 << 10) + 1;
     const MOST: u64 = 32 << 20;
     for (command, flags) in [(4, 0), (6, 0), (6, 1 << 1)] {
-        let mut d = Desk::of(1 << 40, Limits::default());
+        let mut d = ServerUnderTest::of(1 << 40, Limits::default());
         let (id, mut s) = d.connected();
         (0..100).for_each(|n| s.write_all(&request(flags, command, n, n << 32, LEN)).unwrap());
         d.turn(id);
@@ -421,7 +421,7 @@ fn long_ranges_of_a_client_are_under_way_in_parts() {
 
 #[test]
 fn short_ranges_go_beside_each_other_and_others_beside_long_ones() {
-    let mut d = Desk::of(1 << 40, Limits::default());
+    let mut d = ServerUnderTest::of(1 << 40, Limits::default());
     let (id, mut s) = d.connected();
     (0..64).for_each(|n| s.write_all(&request(0, 4, n, n << 20, 1 << 20)).unwrap());
     s.write_all(&request(0, 0, 99, 0, 4096)).unwrap();
@@ -436,7 +436,7 @@ fn short_ranges_go_beside_each_other_and_others_beside_long_ones() {
 
 #[test]
 fn a_stop_refuses_the_parts_that_have_not_begun() {
-    let mut d = Desk::of(1 << 40, Limits::default());
+    let mut d = ServerUnderTest::of(1 << 40, Limits::default());
     let (id, mut s) = d.connected();
     s.write_all(&request(0, 4, 7, 0, 1 << 30)).unwrap();
     d.turn(id);

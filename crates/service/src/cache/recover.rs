@@ -108,8 +108,8 @@ fn recover_from(
         ..Devices::of(file.geometry(), core.backing.geometry())
     };
     let was_clean = opened.was_clean;
-    let (superblock, cores) = opened.into_cores(o.mode, &options, &devices);
-    Ok(OpenCache { file, share: None, superblock, cores, was_clean, made: None })
+    let (superblock, engines) = opened.into_engines(o.mode, &options, &devices);
+    Ok(OpenCache { file, share: None, superblock, engines, was_clean, made: None })
 }
 
 /// Forgets what is cached behind the end that an image had meanwhile, or has by now, and takes its size.

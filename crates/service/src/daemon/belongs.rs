@@ -185,7 +185,7 @@ pub(super) fn disputed(
 mod tests {
     use super::super::config::{Leave, VolumeConfig};
     use super::*;
-    use loligo_cache::home::HomeLabel;
+    use loligo_cache::home::CoreLabel;
 
     fn last(uuid: &str, core: &str, dirty_bytes: Option<u64>) -> LastCache {
         LastCache {
@@ -226,7 +226,7 @@ mod tests {
     fn only_the_label_of_its_own_core_says_that_nobody_was_served_through_a_cache() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("core");
-        let mut label = HomeLabel {
+        let mut label = CoreLabel {
             generation: 1,
             cache: [0xcd; 16],
             name: "w".into(),

@@ -12,7 +12,7 @@ use loligo_cache::mode::Mode;
 use loligo_cache::params::Params;
 use loligo_ceph::take::Destage;
 use loligo_export::blockdev::Owner;
-use loligo_export::{Credentials, ListenAddr, Way};
+use loligo_export::{Credentials, ExportSpec, ListenAddr};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -264,7 +264,7 @@ impl VolumeConfig {
             }),
         };
         let params: Vec<_> = self.params.iter().map(|(k, v)| (k.clone(), v.0.clone())).collect();
-        let listen = self.listen.iter().map(|l| way(l));
+        let listen = self.listen.iter().map(|l| export_spec(l));
         let seconds = Duration::from_secs;
         let options = ServeOptions {
             name: name.to_owned(),
@@ -304,15 +304,15 @@ impl VolumeConfig {
 }
 
 /// A way to a volume, as it is written. Beside the file, where the paths of cores and caches begin, is no place for sockets and mounts.
-pub(super) fn way(text: &str) -> Result<Way> {
-    let way = text.parse::<Way>().map_err(|e| anyhow!("listen: {e}"))?;
-    let (kind, path) = match &way {
-        Way::Socket(spec) => match &spec.addr {
+pub(super) fn export_spec(text: &str) -> Result<ExportSpec> {
+    let spec = text.parse::<ExportSpec>().map_err(|e| anyhow!("listen: {e}"))?;
+    let (kind, path) = match &spec {
+        ExportSpec::Socket(socket) => match &socket.addr {
             ListenAddr::Unix(path) => ("unix", path),
-            ListenAddr::Tcp(_) => return Ok(way),
+            ListenAddr::Tcp(_) => return Ok(spec),
         },
-        Way::Fuse(path) => ("fuse", path),
-        Way::Block(_) | Way::Ublk(_) | Way::Loop(_) => return Ok(way),
+        ExportSpec::Fuse(path) => ("fuse", path),
+        ExportSpec::Block(_) | ExportSpec::Ublk(_) | ExportSpec::Loop(_) => return Ok(spec),
     };
     ensure!(
         path.is_absolute(),
@@ -320,7 +320,7 @@ pub(super) fn way(text: &str) -> Result<Way> {
          as {kind}:/run/{}",
         path.file_name().unwrap_or_default().display()
     );
-    Ok(way)
+    Ok(spec)
 }
 
 impl VolumeConfig {

@@ -98,8 +98,12 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the daemon keeps what it remembers.
-pub(crate) fn state_dir(config: &Config) -> Result<PathBuf> {
+/// Where the daemon keeps what it remembers: `state-dir` of the configuration, else `$LOLIGO_STATE_DIR`, else `/var/lib/loligo` for
+/// root and `$XDG_STATE_HOME/loligo` for others.
+///
+/// # Errors
+/// Where no folder is known.
+pub fn state_dir(config: &Config) -> Result<PathBuf> {
     if let Some(dir) = &config.daemon.state_dir {
         return Ok(dir.clone());
     }

@@ -1,13 +1,13 @@
 //! What volumes have that no two can have: cores, caches and listeners, by how they are written and by the devices behind that.
 
-use super::config::{Leave, VolumeConfig, way};
+use super::config::{Leave, VolumeConfig, export_spec};
 use super::looked::Looked;
 use crate::identity::DeviceId;
 use crate::names;
 use crate::pool::{CoreName, PoolSpec};
 use crate::serve::CoreSpec;
 use anyhow::{Result, anyhow, bail, ensure};
-use loligo_export::{ListenAddr, Way};
+use loligo_export::{ExportSpec, ListenAddr};
 use std::collections::BTreeMap;
 
 /// What volumes have that no two can have.
@@ -38,10 +38,9 @@ pub(super) fn readable_things(volume: &VolumeConfig) -> Vec<String> {
     let core = volume.core.parse::<CoreSpec>().ok();
     let mut things: Vec<String> = core.iter().map(|core| format!("core {core}")).collect();
     things.extend(volume.cache.as_ref().map(|c| format!("cache {}", c.display())));
-    let any_port =
-        |way: &Way| matches!(way, Way::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
-    let ways = volume.listen.iter().filter_map(|text| way(text).ok()).filter(|way| !any_port(way));
-    things.extend(ways.map(|way| format!("listen {}", way.place())));
+    let any_port = |spec: &ExportSpec| matches!(spec, ExportSpec::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
+    let specs = volume.listen.iter().filter_map(|text| export_spec(text).ok()).filter(|spec| !any_port(spec));
+    things.extend(specs.map(|spec| format!("listen {}", spec.place())));
     things
 }
 

@@ -7,8 +7,8 @@ use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
 use loligo_cache::open;
-use loligo_cache::pool::format::{MAX_MEMBERS, MIN_POOL};
-use loligo_cache::pool::store::{self, Found};
+use loligo_cache::pool::format::{Found, MAX_MEMBERS, MIN_POOL};
+use loligo_cache::pool::store;
 use loligo_cache::pool::{self, PoolError};
 use loligo_cache::superblock::{SuperError, Superblock};
 use loligo_cache::units::BLOCK;
@@ -94,7 +94,7 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
 
 /// What lies on a device that is to become a pool, if that is worth a word.
 fn in_the_way(dev: &mut SyncFile) -> Result<Option<String>> {
-    match pool::Pool::look(dev) {
+    match pool::PoolSuper::look(dev) {
         Ok(Found::Pool(sb)) => return Ok(Some(format!("the pool {}", sb.uuid_text()))),
         Ok(Found::Unfinished) => return Ok(None),
         Ok(Found::Absent) => {}

@@ -5,7 +5,7 @@ use super::{Inner, Pool, Share};
 use anyhow::{Result, anyhow, bail};
 use loligo_cache::api::Control;
 use loligo_cache::pool::balance::{Balancer, Load, Move};
-use loligo_shard::{Ask, Handle};
+use loligo_shard::{Command, Handle};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
@@ -184,7 +184,7 @@ impl Share {
         let _alone = self.alone()?;
         let (has, limit) = (self.limit()?, self.limit_for(bytes)?);
         let mut told = |limit| {
-            let asked = handle.ask_all(|| Ask::Control(Control::Limit(limit)));
+            let asked = handle.send_all(|| Command::Control(Control::Limit(limit)));
             handle.wait_while(asked, LOOK, &mut patient).map_err(|why: String| anyhow!(why))
         };
         if limit > has {
@@ -194,7 +194,7 @@ impl Share {
         if limit < has {
             if let Err(why) = told(limit) {
                 // Some threads may have gone along. Nobody waits for it: what gets larger is so at once.
-                drop(handle.ask_all(|| Ask::Control(Control::Limit(has))));
+                drop(handle.send_all(|| Command::Control(Control::Limit(has))));
                 return Err(why);
             }
             self.shrunk(limit)?;

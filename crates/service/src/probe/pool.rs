@@ -3,8 +3,9 @@
 use super::{Reader, dirty};
 use anyhow::{Result, bail};
 use loligo_block::{ExtentMap, MappedIo};
-use loligo_cache::pool::store::{self, Pool};
-use loligo_cache::pool::{Member, PoolError};
+use loligo_cache::pool::format::Found;
+use loligo_cache::pool::store::Pool;
+use loligo_cache::pool::{Member, PoolError, PoolSuper};
 use loligo_cache::superblock::{SuperError, Superblock};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -44,12 +45,12 @@ pub struct Sharing {
 pub(super) fn find(dev: &mut Reader) -> Result<Option<Result<Pooled, String>>> {
     let mut last = String::new();
     for _ in 0..TRIES {
-        match Pool::look(dev) {
-            Ok(store::Found::Absent) => return Ok(None),
-            Ok(store::Found::Unfinished) => {
+        match PoolSuper::look(dev) {
+            Ok(Found::Absent) => return Ok(None),
+            Ok(Found::Unfinished) => {
                 return Ok(Some(Err("it was never finished, and nothing was in it".to_owned())));
             }
-            Ok(store::Found::Pool(_)) => {}
+            Ok(Found::Pool(_)) => {}
             Err(PoolError::Io(e)) => return Err(e.into()),
             Err(e) => return Ok(Some(Err(e.to_string()))),
         }

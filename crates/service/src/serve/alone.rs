@@ -13,12 +13,12 @@ use crate::rbd;
 use crate::say::say;
 use anyhow::{Context, Result, anyhow, ensure};
 use loligo_block::SyncIo;
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::Control;
 use loligo_cache::layout::SUPERBLOCKS;
 use loligo_cache::open as engine;
 use loligo_cache::superblock::SUPERBLOCK;
-use loligo_shard::{Ask, Snapshot};
+use loligo_shard::{Command, Snapshot};
 
 impl Volume {
     /// Settles what is to become of a cache that is gone, by what the threads say of themselves.
@@ -33,7 +33,7 @@ impl Volume {
     /// Where one thread's cache has failed for good, or without it a flush of the core, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
     pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
         let has_failed = |s: &Snapshot| match self.alone {
-            true => s.alone == Some(Alone::Failed),
+            true => s.alone == Some(FallbackState::Failed),
             false => s.poisoned.is_some(),
         };
         let Some(why) = snapshots.iter().find(|s| has_failed(s)).and_then(|s| s.poisoned.clone()) else {
@@ -53,19 +53,19 @@ impl Volume {
     pub(super) fn forsake(&mut self, why: String, memory: Option<&dyn Memory>, answers: bool) -> Result<()> {
         let handle = self.app.handle.clone();
         let settled = handle
-            .control(&Control::Forsake(why.clone()))
+            .control(&Control::FallBack(why.clone()))
             .map_err(|e| anyhow!(e))
             .and_then(|()| self.note_void(memory, answers));
         if !answers {
             // What waits for it, reads above all, is done by the core. A thread that has ended is found out elsewhere.
-            let _ = handle.wait_all(handle.ask_all(|| Ask::Abandon(why.clone())));
+            let _ = handle.wait_all(handle.send_all(|| Command::Abandon(why.clone())));
         }
         let cache = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
         match settled {
             Ok(noted) => {
                 self.alone = true;
                 // A thread that has ended is found out elsewhere.
-                let _ = handle.control(&Control::GoOn);
+                let _ = handle.control(&Control::Confirm);
                 let wiped = noted.contains(&WIPED);
                 if let Some(held) = self.left.held.as_ref().filter(|_| answers && !wiped) {
                     // Nobody waits for it now: what is wiped is believed by nobody, wherever it turns up.

@@ -8,7 +8,7 @@ use crate::daemon::state::{CoreNames, LastCache};
 use crate::rbd::Held;
 use crate::ublk::{self, Devices};
 use anyhow::{Context, Result};
-use loligo_cache::home::HomeLabel;
+use loligo_cache::home::CoreLabel;
 use loligo_cache::units::BLOCK;
 use loligo_export::ublk::Traits;
 use std::sync::PoisonError;
@@ -28,7 +28,7 @@ pub(super) enum Phase {
     /// The threads run.
     Threads,
     /// Clients may come.
-    Ways,
+    Exports,
 }
 
 impl Phase {
@@ -50,7 +50,7 @@ pub(super) struct Begun {
     pub(super) kernel: Option<Devices>,
     labelled: bool,
     /// What the label of a core said that is to be served bare.
-    former: Option<HomeLabel>,
+    former: Option<CoreLabel>,
     noted: bool,
 }
 
@@ -67,8 +67,7 @@ impl Of<'_> {
     /// What is remembered of the cache.
     pub(super) fn last(&self, dirty_bytes: Option<u64>) -> Option<LastCache> {
         let (held, cache) = (self.held?, self.options.cache.as_ref()?);
-        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
-        Some(self.known_as.cache(&cache.path, uuid, dirty_bytes, false))
+        Some(self.known_as.cache(&cache.path, held.uuid.clone(), dirty_bytes, false))
     }
 }
 
@@ -228,12 +227,12 @@ mod tests {
             sb.unwrap().clean
         };
         let clean = || clean_in("cache");
-        let says = |raw: &[u8]| loligo_cache::home::HomeLabel::decode(raw).unwrap().dirty_bytes;
+        let says = |raw: &[u8]| loligo_cache::home::CoreLabel::decode(raw).unwrap().dirty_bytes;
         assert_eq!((says(&label()), clean()), (Some(0), true));
-        for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Ways] {
+        for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Exports] {
             let noted = start(&dir, Some(phase), &control);
             let last = noted.last().copied();
-            let begun = matches!(phase, Phase::Note | Phase::Threads | Phase::Ways);
+            let begun = matches!(phase, Phase::Note | Phase::Threads | Phase::Exports);
             assert_eq!(last, begun.then_some(Some(Some(0))), "{phase:?}: the note is taken back: {noted:?}");
             assert_eq!((says(&label()), clean()), (Some(0), true), "{phase:?}: label and cache");
             for left in ["nbd", "v.sock"] {

@@ -4,7 +4,7 @@ use super::ServeOptions;
 use crate::{cache, names};
 use anyhow::{Result, bail, ensure};
 use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
-use loligo_export::{Credentials, ListenAddr, Way};
+use loligo_export::{Credentials, ExportSpec, ListenAddr};
 
 pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
@@ -12,13 +12,14 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
         !o.listen.is_empty(),
         "nobody could reach the volume: give --listen unix:PATH, tcp:ADDR:PORT, fuse:MOUNTPOINT or block:NAME"
     );
-    for (i, way) in o.listen.iter().enumerate() {
+    for (i, spec) in o.listen.iter().enumerate() {
         // A port of 0 is another one each time.
-        let fixed = !matches!(way, Way::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
-        let place = way.place();
+        let fixed =
+            !matches!(spec, ExportSpec::Socket(s) if matches!(s.addr, ListenAddr::Tcp(a) if a.port() == 0));
+        let place = spec.place();
         let twice = o.listen[..i].iter().any(|other| other.place() == place);
         ensure!(!fixed || !twice, "--listen {place} is given twice: once is enough");
-        if let Way::Socket(spec) = way {
+        if let ExportSpec::Socket(spec) = spec {
             spec.addr.check(Credentials::guard(o.tls.as_ref()))?;
         }
     }

@@ -49,15 +49,15 @@ use crate::patience;
 use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use loligo_cache::Alone;
+use loligo_cache::FallbackState;
 use loligo_cache::api::Control;
 use loligo_cache::exchange::{Change, Deed, Verdict};
 use loligo_cache::mode::Mode;
 use loligo_cache::open as engine;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
-use loligo_shard::{Ask, Backend, Paused};
-use std::sync::{Arc, Mutex, PoisonError};
+use loligo_shard::{Backend, Command, Paused};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// How long requests are held for devices, or for a note, that do not answer before it is given up.
@@ -173,7 +173,8 @@ impl Volume {
     /// Another engine would not know of a flush of the core that failed.
     fn ensure_acknowledging(&self) -> anyhow::Result<()> {
         let snapshots = self.app.handle.snapshots();
-        let failed = snapshots.iter().find(|s| s.alone != Some(Alone::Serving) && s.poisoned.is_some());
+        let failed =
+            snapshots.iter().find(|s| s.alone != Some(FallbackState::Serving) && s.poisoned.is_some());
         match failed.and_then(|s| s.poisoned.as_ref()) {
             Some(why) => Err(anyhow!(
                 "volume {}: it acknowledges nothing any more: {why}. Stop it and start it again first",
@@ -229,7 +230,7 @@ impl Volume {
         let app = self.app.clone();
         let total = app.dirty_bytes();
         let (mut still, mut next) = (patience::Standstill::new(), Instant::now() + super::LOOK);
-        let asked = app.handle.ask_all(|| Ask::Control(Control::FlushDirty));
+        let asked = app.handle.send_all(|| Command::Control(Control::FlushDirty));
         let flushed = app.handle.wait_while(asked, patience::LOOK, || {
             let dirty = app.dirty_bytes();
             app.changes.progress(total, dirty);
@@ -353,7 +354,7 @@ impl Volume {
     /// The last dirty blocks.
     fn flush_last(&self) -> Result<()> {
         let handle = &self.app.handle;
-        let flushed = handle.wait_within(handle.ask_all(|| Ask::Control(Control::FlushDirty)), LIMIT);
+        let flushed = handle.wait_within(handle.send_all(|| Command::Control(Control::FlushDirty)), LIMIT);
         flushed.map_err(|why| anyhow!("the core does not have everything, so the cache stays: {why}"))?;
         let dirty = self.app.dirty_bytes();
         ensure!(dirty == 0, "{dirty} bytes are still dirty, so the cache stays: try again");
@@ -363,7 +364,7 @@ impl Volume {
     /// By the engines: one that has had a flush fail knows that the next would say nothing of what was lost.
     fn flush_core(&self) -> Result<()> {
         let handle = &self.app.handle;
-        let flushed = handle.wait_within(handle.ask_all(|| Ask::Control(Control::FlushCore)), LIMIT);
+        let flushed = handle.wait_within(handle.send_all(|| Command::Control(Control::FlushCore)), LIMIT);
         flushed
             .map_err(|why| anyhow!("{why}. Mend the core, and 'loligo volume restart {}'", self.options.name))
     }
@@ -395,14 +396,14 @@ impl Volume {
             Deed::Stop => {
                 // Its superblocks are not to be written again if this ends the volume.
                 self.left.void = true;
-                let stopped = handle.wait_within(handle.ask_all(|| Ask::Control(Control::Stop)), LIMIT);
+                let stopped = handle.wait_within(handle.send_all(|| Command::Control(Control::Stop)), LIMIT);
                 // What the cache could not be told nobody misses.
                 let misses = || self.alone || handle.snapshots().iter().any(|s| s.core_flush_failed);
                 stopped.map_err(|why| anyhow!(why)).or_else(|why| if misses() { Err(why) } else { Ok(()) })
             }
             Deed::Exchange => {
                 let extent = (self.app.info().size, self.told.block);
-                let exchanged = pause.exchange(self.left.core.source(), Backend::Bare, extent, LIMIT);
+                let exchanged = pause.exchange(self.left.core.source(), Backend::Uncached, extent, LIMIT);
                 exchanged.map_err(|why| anyhow!(why))
             }
             deed => bail!("{deed:?} is no part of a detach"),
@@ -481,10 +482,10 @@ impl Volume {
             true => Trouble::Stop,
             false => Trouble::Kept(why),
         });
-        let cache::OpenCache { file, share, superblock, cores, made, .. } = opened?;
+        let cache::OpenCache { file, share, superblock, engines, made, .. } = opened?;
         let home_start = superblock.home_start;
-        let backend = Backend::Cached { cache: file.clone(), cores, home_start };
-        let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
+        let backend = Backend::Cached { cache: file.clone(), engines, home_start };
+        let held = HeldCache::new(file, share, superblock);
         let mode = o.mode;
         // Whatever else the definition says by now counts with the next start.
         let next = ServeOptions { cache: options.cache, params: options.params, ..self.options.clone() };

@@ -2,7 +2,7 @@
 //! and failures between them.
 
 use super::Run;
-use crate::engine::Engine;
+use crate::subject::Subject;
 use crate::sync::Fuse;
 use crate::world::Wrong;
 use loligo_cache::api::Control;
@@ -18,7 +18,7 @@ const LATE_ONE_IN: u64 = 4;
 /// Steps of the workload that a thread which is not late needs at most.
 const LIMIT: usize = 100_000;
 
-impl<E: Engine> Run<E> {
+impl<E: Subject> Run<E> {
     /// The cache goes if there is one, else one comes. True where that ended the life.
     pub(super) fn exchange(&mut self) -> Result<bool, Wrong> {
         self.release()?;
@@ -147,7 +147,7 @@ impl<E: Engine> Run<E> {
         let done = match deed {
             Deed::FlushDirty => {
                 let flushed = self.while_served(&Control::FlushDirty)?;
-                let dirty = self.w.engine().map_or(0, Engine::dirty_blocks);
+                let dirty = self.w.engine().map_or(0, Subject::dirty_blocks);
                 if flushed && dirty == 0 { Ok(()) } else { Err(format!("{dirty} blocks are dirty")) }
             }
             Deed::FlushCore if self.w.is_plain() => self.w.flush_core(&fuse),
@@ -194,7 +194,7 @@ impl<E: Engine> Run<E> {
     }
 
     fn exchange_engines(&mut self, pause: &mut Pause) -> Result<Result<(), Wrong>, Wrong> {
-        let threads = self.w.engine().map_or(1, Engine::threads) as u64;
+        let threads = self.w.engine().map_or(1, Subject::threads) as u64;
         let late = self.swaps.chance(1, LATE_ONE_IN).then(|| self.swaps.below(threads) as usize);
         pause.exchanging();
         self.w.exchange_engines(late);

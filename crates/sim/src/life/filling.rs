@@ -1,7 +1,7 @@
 //! Loads that a life begins with: a cache filled to the brim, be it with what the core refuses, and one that is mostly cold.
 
 use super::Run;
-use crate::engine::Engine;
+use crate::subject::Subject;
 use crate::world::{SETTLED, Wrong};
 use loligo_cache::api::Control;
 use loligo_cache::params::SeqCutoff;
@@ -13,7 +13,7 @@ const PATIENT: u64 = 150_000_000_000;
 /// Requests that fill it at most: a cache that is gone answers each at once.
 const MOST_POURED: u32 = 400;
 
-impl<E: Engine> Run<E> {
+impl<E: Subject> Run<E> {
     /// Writes `left` sectors in long requests, one behind the other.
     fn pour(&mut self, mut left: u64) -> Result<(), Wrong> {
         while left > 0 {

@@ -2,14 +2,14 @@
 
 use super::Run;
 use crate::clients::FIRST_WRITE;
-use crate::engine::Engine;
 use crate::faults::{Fault, FaultKind, Target};
 use crate::stamp;
+use crate::subject::Subject;
 use crate::sync::Fuse;
 use crate::world::Wrong;
 use loligo_cache::mode::Mode;
 
-impl<E: Engine> Run<E> {
+impl<E: Subject> Run<E> {
     /// Makes a cache, with crashes in the middle of it.
     pub(super) fn format(&mut self) -> Result<(), Wrong> {
         loop {
@@ -95,7 +95,7 @@ impl<E: Engine> Run<E> {
                     self.crash();
                 }
                 Ok(()) => {
-                    let clean = self.w.engine().and_then(Engine::after_clean_stop);
+                    let clean = self.w.engine().and_then(Subject::after_clean_stop);
                     if expected && clean == Some(false) {
                         return Err("a clean stop was not known as one at the next start".into());
                     }

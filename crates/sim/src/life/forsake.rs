@@ -1,13 +1,13 @@
 //! A cache that goes while its core serves on.
 
 use super::Run;
-use crate::engine::Engine;
 use crate::faults::{Fault, FaultKind, Target};
+use crate::subject::Subject;
 use crate::world::Wrong;
 use loligo_cache::api::Control;
 use loligo_cache::mode::Mode;
 
-impl<E: Engine> Run<E> {
+impl<E: Subject> Run<E> {
     /// The cache goes, by itself or because somebody says so, and the core alone serves if it can.
     pub(super) fn forsake(&mut self) -> Result<(), Wrong> {
         while self.w.is_controlling() {

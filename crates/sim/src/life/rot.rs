@@ -1,12 +1,12 @@
 //! Bits that flip on the cache.
 
 use super::Run;
-use crate::engine::Engine;
 use crate::faults::block_of;
+use crate::subject::Subject;
 use crate::world::{SETTLED, Wrong};
 use loligo_cache::api::Control;
 
-impl<E: Engine> Run<E> {
+impl<E: Subject> Run<E> {
     /// Bits of data on the cache flip, long after it was written.
     pub(super) fn rot_data(&mut self, clean: bool) -> Result<(), Wrong> {
         self.drain()?;

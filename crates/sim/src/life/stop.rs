@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::disk::Crash;
-use crate::engine::Engine;
+use crate::subject::Subject;
 use crate::sync::Fuse;
 use crate::world::Wrong;
 use loligo_cache::api::Control;
@@ -10,7 +10,7 @@ use loligo_cache::api::Control;
 /// The last try of what the core refused is over so long after it takes every write again, ns.
 const RENEWED: u64 = 70_000_000_000;
 
-impl<E: Engine> Run<E> {
+impl<E: Subject> Run<E> {
     /// A clean stop, perhaps with requests under way, perhaps cut off.
     pub(super) fn stop(&mut self) -> Result<(), Wrong> {
         while self.w.is_controlling() || self.w.is_rescuing() {
@@ -69,7 +69,7 @@ impl<E: Engine> Run<E> {
             }
         }
         self.check_control("management")?;
-        self.w.control(&Control::Lose("somebody else has it".into()));
+        self.w.control(&Control::Fence("somebody else has it".into()));
         for _ in 0..self.extra.below(60) {
             if self.w.clients.has_room() && self.extra.chance(1, 2) {
                 let req = self.w.clients.draw(self.w.now, &mut self.w.oracle);

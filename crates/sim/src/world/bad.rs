@@ -2,14 +2,14 @@
 
 use super::World;
 use crate::clients::Asked;
-use crate::engine::Engine;
 use crate::rng::Rng;
+use crate::subject::Subject;
 use loligo_block::{ReqKind, Request};
 
 /// Blocks looked at for one that the cache has.
 const LOOKS: u32 = 20;
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// Some block of the core goes bad, mostly one beneath what the cache has.
     pub fn spoil_core(&mut self, rng: &mut Rng) {
         let Some(engine) = &self.engine else { return };

@@ -1,7 +1,7 @@
 //! Management requests: asked of every shard, answered once all of them have.
 
 use super::{Mail, World, Wrong};
-use crate::engine::Engine;
+use crate::subject::Subject;
 use loligo_cache::api::{Control, ControlId, Event};
 
 /// The first shard answer still missing for a management request.
@@ -12,7 +12,7 @@ pub(super) struct Controlling {
     errors: Vec<String>,
 }
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// Asks every shard for `control`; the outcome comes out of [`World::controlled`].
     pub fn control(&mut self, control: &Control) {
         let Some(engine) = &mut self.engine else { return };
@@ -20,8 +20,8 @@ impl<E: Engine> World<E> {
         let id = self.clients.next_id();
         self.trace.note(self.now, "control", id, left as u64);
         self.trace.say(|| format!("{control:?}"));
-        self.stopping |= matches!(control, Control::Stop | Control::Lose(_));
-        self.lost |= matches!(control, Control::Lose(_));
+        self.stopping |= matches!(control, Control::Stop | Control::Fence(_));
+        self.lost |= matches!(control, Control::Fence(_));
         self.controlling = Some(Controlling { id, left, errors: Vec::new() });
         self.controlled = None;
         for shard in 0..left {

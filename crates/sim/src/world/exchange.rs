@@ -1,14 +1,14 @@
 //! The threads' gates, and what a daemon and a core's label remember of the volume's cache.
 
 use super::{Mail, Out, World, Wrong};
-use crate::engine::{Engine, Refusal};
 use crate::rng::Rng;
+use crate::subject::{Refusal, Subject};
 use crate::sync::{Fuse, SyncDisk};
 use loligo_block::{Reply, ReqError, Request, SyncIo};
 use loligo_cache::api::{Event, Nanos};
 use loligo_cache::exchange::{Ending, Gate};
 
-/// One thread's letter about an exchange may take so long, ns.
+/// One thread's message about an exchange may take so long, ns.
 const LATE: Nanos = 200_000_000;
 
 /// What the next start knows of the cache without looking at it.
@@ -43,7 +43,7 @@ impl Gates {
     }
 }
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// The thread that the next request comes to.
     pub(super) fn home(&mut self) -> usize {
         let n = self.gates.gates.len().max(1) as u64;

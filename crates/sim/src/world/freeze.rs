@@ -1,9 +1,9 @@
 //! A freeze of the core: asked for, held, compared with the moment that it is of, and ended.
 
 use super::{World, Wrong};
-use crate::engine::Engine;
 use crate::oracle::Ticket;
 use crate::stamp;
+use crate::subject::Subject;
 use loligo_cache::api::{Control, ControlId, Event, Joint};
 
 /// A freeze of the core, from the request to the thaw.
@@ -24,10 +24,10 @@ pub(super) struct Freezing {
     pub(super) thawed: Joint,
 }
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// Asks for the core to be frozen, if it can be and is not.
     pub fn freeze(&mut self) {
-        if self.freezing.is_some() || self.is_plain() || !self.engine.as_ref().is_some_and(Engine::freezes) {
+        if self.freezing.is_some() || self.is_plain() || !self.engine.as_ref().is_some_and(Subject::freezes) {
             return;
         }
         let id = self.clients.next_id();

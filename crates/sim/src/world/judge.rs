@@ -1,12 +1,12 @@
 //! What faults may explain, and the core judged by itself.
 
 use super::{World, Wrong};
-use crate::engine::Engine;
 use crate::faults::{FaultKind, block_of};
 use crate::stamp;
+use crate::subject::Subject;
 use loligo_cache::api::Dev;
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// Looks at the faults that have fired.
     pub(super) fn take_fired(&mut self) {
         let cache = self.cache.fired();

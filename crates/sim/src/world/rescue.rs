@@ -2,8 +2,8 @@
 //! go on. Or it cannot be noted, and they give up.
 
 use super::{Mail, World};
-use crate::engine::Engine;
-use loligo_cache::Alone;
+use crate::subject::Subject;
+use loligo_cache::FallbackState;
 use loligo_cache::api::{Control, ControlId, Event};
 
 /// One shard in so many finds that nothing can be noted.
@@ -27,7 +27,7 @@ pub(super) struct Rescue {
     step: Step,
 }
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// Whether a shard does without its cache.
     pub fn is_forsaken(&self) -> bool {
         self.engine.as_ref().is_some_and(|e| (0..e.shards()).any(|s| e.alone(s).is_some()))
@@ -41,16 +41,16 @@ impl<E: Engine> World<E> {
     /// Has every shard do without the cache, if it can.
     pub fn forsake(&mut self) {
         if self.rescue.is_none() && !self.stopping {
-            self.tell_all(Step::Forsaking, &Control::Forsake("the cache is gone".into()));
+            self.tell_all(Step::Forsaking, &Control::FallBack("the cache is gone".into()));
         }
     }
 
     /// A shard has found its cache gone.
     pub(super) fn rescue_if_needed(&mut self) {
-        let waits = |e: &E| (0..e.shards()).any(|s| e.alone(s) == Some(Alone::Waiting));
+        let waits = |e: &E| (0..e.shards()).any(|s| e.alone(s) == Some(FallbackState::Waiting));
         if self.rescue.is_none() && self.engine.as_ref().is_some_and(waits) {
             self.marks.hit("a cache found to be gone");
-            self.tell_all(Step::Forsaking, &Control::Forsake("the cache is gone".into()));
+            self.tell_all(Step::Forsaking, &Control::FallBack("the cache is gone".into()));
         }
     }
 
@@ -89,7 +89,7 @@ impl<E: Engine> World<E> {
             }
             Step::Forsaking => {
                 self.void = true;
-                self.tell_all(Step::GoingOn, &Control::GoOn);
+                self.tell_all(Step::GoingOn, &Control::Confirm);
             }
             Step::GoingOn => {
                 if !refused {

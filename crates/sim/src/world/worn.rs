@@ -4,8 +4,8 @@
 use super::World;
 use crate::clients::Asked;
 use crate::disk::Nanos;
-use crate::engine::Engine;
 use crate::rng::Rng;
+use crate::subject::Subject;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub(super) struct Worn {
     kept: BTreeMap<u32, Nanos>,
 }
 
-impl<E: Engine> World<E> {
+impl<E: Subject> World<E> {
     /// A part of the core takes no writes from now on, mostly beneath what clients write, or all of them do again.
     pub fn wear_core(&mut self, rng: &mut Rng) {
         if rng.chance(1, 6) || self.core.worn() >= MOST {

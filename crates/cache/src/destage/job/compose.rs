@@ -1,7 +1,7 @@
 //! What a window's blocks become on their way to the core: runs of neighbours, or a span with the core's own content between them.
 
 use super::{CoreWrite, Piece};
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::units::{ALL, BLOCK};
 use loligo_block::Buf;
 
@@ -17,7 +17,7 @@ fn joined(pieces: &mut [Piece]) -> Buf {
     run
 }
 
-impl Core {
+impl Engine {
     /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
     pub(super) fn compose_runs(&mut self, key: usize) {
         let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);

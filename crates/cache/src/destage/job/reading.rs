@@ -2,8 +2,8 @@
 
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
-use crate::tag::Who;
+use crate::engine::Engine;
+use crate::io_tag::IoTag;
 use crate::units::BLOCK;
 use loligo_block::{Buf, Op, OpKind, crc32c};
 
@@ -14,7 +14,7 @@ const READS_BESIDE: u32 = 4;
 /// Clients are served from one request until so long after its end.
 const CLIENTS_GONE: Nanos = 5_000_000;
 
-impl Core {
+impl Engine {
     /// Slots read at a time: few beside clients while there is room for what they write, because the cache's device serves
     /// both, and all of them from half way to the dirty limit on, or where somebody waits for what is destaged.
     pub(super) fn slot_reads_allowed(&self, now: Nanos) -> u32 {
@@ -36,7 +36,7 @@ impl Core {
             let job = &mut self.destage.jobs[key];
             let p = &job.pieces[job.asked];
             let op = Op {
-                tag: Who::Destage(key, job.asked as u32).tag(),
+                tag: IoTag::Destage(key, job.asked as u32).tag(),
                 offset: self.cfg.layout.slot(p.meta.slot),
                 kind: OpKind::Read(Buf::alloc(BLOCK as usize)),
             };

@@ -3,12 +3,13 @@
 use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::core::Core;
+use crate::destage::doubt::Doubt;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
-use crate::tag::Who;
-use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS};
-use loligo_block::{IoError, Op, OpKind, Shared};
+use crate::engine::Engine;
+use crate::io_tag::IoTag;
+use crate::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
+use loligo_block::{Buf, IoError, Op, OpKind, Shared};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -20,6 +21,18 @@ const PATIENT: Nanos = 1_000_000_000;
 const SHARE: u32 = 8;
 /// The bits of a tag that number a job's writes.
 const NUMBER: u32 = 0xffff;
+
+/// What a write of `data` at byte `at` of the volume has of the block that begins at `start`, in a buffer that begins there.
+fn part(data: &Shared, at: u64, start: u64) -> Shared {
+    let end = data.len().min((start + BLOCK - at) as usize);
+    if at <= start {
+        return data.slice((start - at) as usize..end);
+    }
+    let mut block = Buf::zeroed(BLOCK as usize);
+    let from = (at - start) as usize;
+    block[from..from + end].copy_from_slice(&data[..end]);
+    block.freeze()
+}
 
 impl Job {
     /// Writes that have not been sent.
@@ -58,14 +71,14 @@ impl Job {
     }
 }
 
-impl Core {
+impl Engine {
     pub(super) fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = &mut self.destage.jobs[key];
         job.state = State::Writing;
         for p in job.pieces.iter_mut().filter(|p| p.usable()) {
             p.made_ready = true;
         }
-        if self.lost.is_some() || self.forsaken.is_some() {
+        if self.fenced.is_some() || self.fallback.is_some() {
             job.send_no_more();
         }
         if job.unsent() == 0 {
@@ -104,23 +117,25 @@ impl Core {
     /// Sends core writes out, oldest job first, as deep as the core's users allow.
     pub(in crate::destage) fn issue_core_writes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let depth = self.write_depth(now);
+        // A merge that waits for others is passed by those that need no room, the others among them, but by no merge.
+        let (mut place, mut waits) = (0, false);
         while self.destage.writes < depth {
-            let Some(key) = self.destage.ready.front().copied() else { return };
-            if !self.may_send(now, key, fx) {
-                if self.destage.ready.front() == Some(&key) {
-                    return;
+            let Some(key) = self.destage.ready.get(place).copied() else { return };
+            if (waits && self.destage.jobs[key].wants_room()) || !self.may_send(now, key, fx) {
+                if self.destage.ready.get(place) == Some(&key) {
+                    (place, waits) = (place + 1, true);
                 }
                 continue;
             }
             let number = self.destage.jobs[key].sent as u32;
             let Some((at, kind)) = self.next_core_write(key) else {
-                self.destage.ready.pop_front();
+                self.destage.ready.remove(place);
                 continue;
             };
             self.destage.jobs[key].in_flight += 1;
             self.destage.writes += 1;
             self.destage.beside = 0;
-            let op = Op { tag: Who::Destage(key, WRITE | number).tag(), offset: at, kind };
+            let op = Op { tag: IoTag::Destage(key, WRITE | number).tag(), offset: at, kind };
             self.stats.core_write_bytes += op.len();
             fx.push(Effect::Io(Dev::Core, op));
         }
@@ -147,7 +162,7 @@ impl Core {
         let sent = &mut job.writes[from..job.sent];
         let with = sent.len();
         let mut pieces: Vec<(u64, Shared)> =
-            sent.iter_mut().filter_map(|w| Some((w.at + home, w.data.take()?))).collect();
+            sent.iter().filter_map(|w| Some((w.at + home, w.data.clone()?))).collect();
         sent.first_mut()?.with = with;
         if !groups {
             return pieces.pop().map(|(at, data)| (at, OpKind::Write { data, fua: false }));
@@ -171,15 +186,17 @@ impl Core {
         let down = self.destage.core_is_down();
         let job = &mut self.destage.jobs[key];
         job.in_flight -= 1;
+        let first = (sub & NUMBER) as usize;
+        let block = self.cfg.stripe.local(job.writes[first].at / BLOCK);
+        let sent = first..first + job.writes[first].with;
         match result {
             Ok(()) => {
                 job.successes += 1;
+                job.writes[sent].iter_mut().for_each(|w| w.data = None);
                 self.destage.health.worked();
-                let block = self.cfg.stripe.local(job.writes[(sub & NUMBER) as usize].at / BLOCK);
-                let mut gap = false;
+                let gap = job.untaken.is_some() && job.piece_of(block).is_none();
                 if let Some(untaken) = &mut job.untaken {
                     untaken.remove(&block);
-                    gap = job.pieces.binary_search_by_key(&block, |p| p.block).is_err();
                 }
                 if !job.probe && !gap {
                     self.destage.jam.over();
@@ -192,34 +209,53 @@ impl Core {
                 job.failures += 1;
                 let why = format!("writing to the core failed: {e}");
                 job.failed = Some(why.clone());
-                let goes_on = self.lost.is_none() && self.poisoned.is_none();
+                let goes_on = self.fenced.is_none() && self.poisoned.is_none();
                 if job.span.is_some() && job.untaken.is_none() && goes_on {
                     let (window, successes) = (job.window, self.destage.health.successes());
                     self.destage.stuck.failed_together(now, window, successes, &why);
+                    // It costs a MiB, each of its blocks and a read to find that out.
+                    self.destage.stuck.cannot_merge(window);
+                    let blocks = self.destage.jobs[key].blocks();
+                    self.keep_for_reads(*blocks.start(), *blocks.end());
                     self.compose_span_apart(key);
                     return self.begin_writes(now, key, fx);
                 }
-                let i = (sub & NUMBER) as usize;
-                let with = job.writes[i].with;
-                let sent: Vec<(u64, u64)> = job.writes[i..i + with].iter().map(|w| (w.at, w.len)).collect();
-                let known = with == 1 && job.writes[i].is_in_one_block();
-                job.stay_dirty(i..i + with, known, self.cfg.stripe);
-                // Who waits is told of an error that is his own, where that can be had for a few writes.
+                let known = sent.len() == 1 && job.writes[first].is_in_one_block();
+                job.stay_dirty(sent.clone(), known, self.cfg.stripe);
+                // IoTag waits is told of an error that is his own, where that can be had for a few writes.
                 let unwanted = down && job.tasks.is_empty();
                 if unwanted || (job.failures >= HOPELESS && job.successes == 0) {
                     job.gave_up |= job.unsent() > 0;
                     job.stay_dirty(job.sent..job.writes.len(), false, self.cfg.stripe);
                     job.send_no_more();
                 }
-                let apart = job.untaken.is_some();
-                for (at, len) in sent.into_iter().filter(|_| !apart) {
-                    self.doubt(now, at, at + len, fx);
+                if job.untaken.is_none() {
+                    self.doubt_writes(now, key, sent.clone(), fx);
+                } else if job.piece_of(block).is_none() {
+                    job.refused_gaps.push(block);
                 }
+                self.destage.jobs[key].writes[sent].iter_mut().for_each(|w| w.data = None);
             }
         }
         let job = &self.destage.jobs[key];
         if job.in_flight == 0 && job.unsent() == 0 {
             self.writes_over(now, key, fx);
+        }
+    }
+
+    /// What these writes of job `key` were to bring may not be in the core any more.
+    fn doubt_writes(&mut self, now: Nanos, key: usize, writes: Range<usize>, fx: &mut Vec<Effect>) {
+        for i in writes {
+            let w = &self.destage.jobs[key].writes[i];
+            let (from, to, Some(data)) = (w.at, w.at + w.len, w.data.clone()) else { continue };
+            let local = |global: u64| self.cfg.stripe.local(global);
+            self.keep_for_reads(local(from / BLOCK), local((to - 1) / BLOCK));
+            for global in from / BLOCK..to.div_ceil(BLOCK) {
+                let (block, mask) = (self.cfg.stripe.local(global), sector_mask(global, from, to));
+                let of = self.destage.jobs[key].newest(block);
+                let content = part(&data, from, global * BLOCK);
+                self.doubt_block(now, block, Doubt::new(mask, content, of), fx);
+            }
         }
     }
 
@@ -231,12 +267,12 @@ impl Core {
         }
         let busy = self.destage.writes > 0;
         let job = &mut self.destage.jobs[key];
-        job.state = State::Flushing;
         if job.untaken.as_ref().is_some_and(BTreeSet::is_empty) && !job.pieces.iter().any(|p| p.refused) {
             job.failed = None;
         }
         self.doubt_untaken(now, key, fx);
         let job = &mut self.destage.jobs[key];
+        job.state = State::Flushing;
         let (way, turn, dirty) = (job.way, job.turn, job.dirty);
         let (failed, apart, probe) = (job.failed.is_some(), job.apart, job.probe);
         let claimants = std::mem::take(&mut job.claimants);
@@ -254,7 +290,7 @@ impl Core {
         for task in claimants {
             self.claim(now, task, fx);
         }
-        if self.lost.is_some() || probe {
+        if self.fenced.is_some() || probe {
             return self.job_over(now, key, fx);
         }
         self.note_refusals(now, key);
@@ -296,7 +332,9 @@ impl Core {
             job.down = true;
         }
         if job.apart || (down && job.names_all() && d.stuck.may_remember(window)) {
-            let outcome = (&job.taken()[..], &job.refused[..], job.gave_up);
+            let gaps = job.refused_gaps.iter().copied().filter(|b| d.doubts.contains_key(b));
+            let refused: Vec<u32> = job.refused.iter().copied().chain(gaps).collect();
+            let outcome = (&job.taken()[..], &refused[..], job.gave_up);
             d.stuck.failed_apart(now, window, successes, outcome, &why);
             // Some of it may have been dropped meanwhile.
             d.stuck.changed(window * WINDOW_BLOCKS as u32);

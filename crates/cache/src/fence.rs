@@ -1,0 +1,90 @@
+//! A core that somebody else has taken. Nothing is answered any more but that it is so, nothing goes to the core, and the
+//! cache keeps what is dirty: journal, checkpoints and stop go on as ever.
+
+use crate::api::{ControlId, Effect, Nanos};
+use crate::durability::Waiter;
+use crate::engine::{Engine, Task, answer};
+use crate::write::Stage;
+use loligo_block::ReqError;
+
+impl Engine {
+    /// Why the core is not ours any more, if it is not.
+    pub fn fenced(&self) -> Option<&str> {
+        self.fenced.as_deref()
+    }
+
+    /// Somebody else has the core.
+    pub(crate) fn fence(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+        fx.push(Effect::Controlled(id, Ok(())));
+        if self.fenced.is_some() {
+            return;
+        }
+        self.fenced = Some(why.clone());
+        self.fail_clients(ReqError::Shutdown, true, fx);
+        self.fail_flushes(&why, fx);
+        self.end_shrink(&why, fx);
+        if self.fallback.is_some() {
+            self.fail_waiting(ReqError::Shutdown, fx);
+            return self.thaw_alone(now, &why, fx);
+        }
+        if self.poisoned.is_some() {
+            return;
+        }
+        self.end_freeze(now, &why, fx);
+        // What waits for the cache alone goes on to its end; what only the core could have brought on ends here.
+        for task in self.destage.forget_wanted() {
+            self.give_up(now, task, fx);
+        }
+        for who in self.core_flush.give_up() {
+            self.core_flush_given_up(now, who, fx);
+        }
+        self.drop_core_writes(now, fx);
+        self.admit_waiting(now, fx);
+    }
+
+    /// Answers every client with `error`; with `reads` also those that read. Their tasks end by themselves.
+    pub(crate) fn fail_clients(&mut self, error: ReqError, reads: bool, fx: &mut Vec<Effect>) {
+        let mut failed = Vec::new();
+        for (_, task) in &mut self.tasks {
+            match task {
+                Task::Write(m) => failed.extend(m.take_id()),
+                Task::Flush(f) => failed.extend(f.id.take()),
+                Task::Read(r) if reads => failed.extend(r.take_id()),
+                Task::Read(_) => {}
+                Task::Direct(d) => failed.extend(d.take_ids()),
+            }
+        }
+        for id in failed {
+            answer(fx, id, Err(error));
+        }
+    }
+
+    /// The change `key` will not be carried out.
+    pub(crate) fn give_up(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+        self.write_task(key).error = Some(ReqError::Shutdown);
+        self.finish(now, key, fx);
+    }
+
+    /// The flush of the core that `who` waits for is not coming.
+    pub(crate) fn core_flush_given_up(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
+        match who {
+            Waiter::Task(key) => {
+                if let Task::Write(m) = &mut self.tasks[key]
+                    && m.stage == Stage::CoreFlush
+                {
+                    m.error = Some(ReqError::Shutdown);
+                    return self.record_drops(now, key, fx);
+                }
+                self.durability_step(now, key, fx);
+            }
+            Waiter::Job(key) => self.job_over(now, key, fx),
+            Waiter::Lift => self.intents.give_up_lifting(),
+            Waiter::Stop => {}
+            Waiter::Control(id) => {
+                let why = self.fenced.clone().unwrap_or_default();
+                self.tell_flushed(id, Err(why), fx);
+            }
+            Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What an operation's tag says: whose it is, and which of theirs.
+
+use loligo_block::Tag;
+
+/// IoTag asked for an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IoTag {
+    /// Piece `1` of task `0`.
+    Task(usize, u32),
+    /// Data that the frame with these low sequence bits speaks of.
+    Data(u32),
+    /// The frame with these low sequence bits.
+    Frame(u32),
+    /// The flush of the cache device.
+    CacheFlush,
+    /// The flush of the core.
+    CoreFlush,
+    /// Operation `1` of destage job `0`.
+    Destage(usize, u32),
+    /// A write of the checkpoint.
+    Checkpoint,
+}
+
+const SUB: u64 = 0xff_ffff;
+const KIND_SHIFT: u32 = 56;
+/// Bits of a tag that an engine uses. Whoever runs several over one device may use those above.
+pub const TAG_BITS: u32 = KIND_SHIFT + 3;
+
+impl IoTag {
+    pub(crate) fn tag(self) -> Tag {
+        let (kind, key, sub) = match self {
+            IoTag::Task(k, s) => (1, k as u64, s),
+            IoTag::Data(s) => (2, u64::from(s), 0),
+            IoTag::Frame(s) => (3, u64::from(s), 0),
+            IoTag::CacheFlush => (4, 0, 0),
+            IoTag::CoreFlush => (5, 0, 0),
+            IoTag::Destage(k, s) => (6, k as u64, s),
+            IoTag::Checkpoint => (7, 0, 0),
+        };
+        kind << KIND_SHIFT | key << 24 | u64::from(sub) & SUB
+    }
+
+    pub(crate) fn of(tag: Tag) -> IoTag {
+        let (key, sub) = (tag >> 24 & 0xffff_ffff, (tag & SUB) as u32);
+        match tag >> KIND_SHIFT {
+            1 => IoTag::Task(key as usize, sub),
+            2 => IoTag::Data(key as u32),
+            3 => IoTag::Frame(key as u32),
+            4 => IoTag::CacheFlush,
+            5 => IoTag::CoreFlush,
+            6 => IoTag::Destage(key as usize, sub),
+            7 => IoTag::Checkpoint,
+            k => unreachable!("tag of kind {k} was never issued"),
+        }
+    }
+}

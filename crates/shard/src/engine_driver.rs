@@ -1,0 +1,349 @@
+//! The shards of one thread at work: events to their engines, the engines' effects to devices, clients and other threads.
+//!
+//! A thread has one shard, or all of a volume whose core belongs to one thread. Those share the core: the top bits of an
+//! operation's tag name the engine that asked for it. Each has a descriptor of its own for the cache, since the kernel tells a
+//! failed write-back once to each. What management asks of the thread each engine is told in the same turn, with no event
+//! between, so that a freeze is one moment of all.
+
+use crate::device_queue::DeviceQueue;
+use crate::message::{Command, Message, Response, Snapshot, ThreadMailbox};
+use crate::status;
+use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
+use loligo_cache::api::{Control, Dev, Effect, Event, Hint, Joint};
+use loligo_cache::relay::{Relay, ShardMessage};
+use loligo_cache::{Engine, Router, TAG_BITS, share};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// Where answers go.
+pub(crate) trait Answers {
+    fn answer(&mut self, reply: Reply);
+}
+
+impl Answers for Vec<Reply> {
+    fn answer(&mut self, reply: Reply) {
+        self.push(reply);
+    }
+}
+
+/// What brought an operation about, which decides when it is gone on with where the device does it at once (memory).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A request: at once, so that its answer does not wait for the requests behind it.
+    Client,
+    /// Anything else: in the next turn. A window that is destaged to memory, one write after the other, would otherwise
+    /// keep the thread from its clients until the last.
+    Engine,
+}
+
+/// Shards that one thread can have: tags have room for so many.
+pub(crate) const MOST: usize = 1 << (u64::BITS - TAG_BITS);
+
+/// Who waits for what the engines of this thread say.
+#[derive(Debug)]
+struct Asked {
+    said: Sender<Response>,
+    joint: Joint,
+}
+
+/// The engines of one thread with everything they work on.
+#[derive(Debug)]
+pub(crate) struct EngineDriver {
+    me: u16,
+    engines: Vec<Engine>,
+    /// The shard of the first.
+    first: u16,
+    relay: Relay,
+    /// One for each engine.
+    caches: Vec<DeviceQueue>,
+    disk: DeviceQueue,
+    /// First byte of the core that is exported.
+    home_start: u64,
+    boxes: Arc<[ThreadMailbox]>,
+    /// Messages of this turn, by receiver.
+    outgoing: Vec<Vec<Message>>,
+    /// With the engine that each is for.
+    events: VecDeque<(usize, Event)>,
+    effects: Vec<Effect>,
+    done: Vec<Completion>,
+    /// Status parts under way: id and offset on the volume.
+    status: Vec<(ReqId, u64)>,
+    asked: Slab<Asked>,
+    seq_promotion: u32,
+}
+
+/// What [`EngineDriver`] is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) me: u16,
+    /// At least one, at most [`MOST`]: that of the thread's number, or all.
+    pub(crate) engines: Vec<Engine>,
+    pub(crate) router: Router,
+    /// One for each of them.
+    pub(crate) caches: Vec<DeviceQueue>,
+    pub(crate) disk: DeviceQueue,
+    pub(crate) home_start: u64,
+    pub(crate) boxes: Arc<[ThreadMailbox]>,
+}
+
+impl EngineDriver {
+    pub(crate) fn new(p: Parts) -> EngineDriver {
+        EngineDriver {
+            me: p.me,
+            seq_promotion: p.engines[0].params().seq_promotion,
+            first: if p.engines.len() > 1 { 0 } else { p.me },
+            engines: p.engines,
+            relay: Relay::new(p.me, p.router),
+            caches: p.caches,
+            disk: p.disk,
+            home_start: p.home_start,
+            outgoing: p.boxes.iter().map(|_| Vec::new()).collect(),
+            boxes: p.boxes,
+            events: VecDeque::new(),
+            effects: Vec::new(),
+            done: Vec::new(),
+            status: Vec::new(),
+            asked: Slab::new(),
+        }
+    }
+
+    /// A client's request: its parts go to the shards that own their windows.
+    pub(crate) fn request(&mut self, req: Request, to: &mut impl Answers) {
+        let own = self.first..self.first + self.engines.len() as u16;
+        let (events, status, outgoing) = (&mut self.events, &mut self.status, &mut self.outgoing);
+        let refused = self.relay.request(req, |shard, part, hint| match own.contains(&shard) {
+            true => submit(events, status, usize::from(shard - own.start), part, hint),
+            false => outgoing[usize::from(shard)].push(Message::Shard(ShardMessage::Part(part, hint))),
+        });
+        if let Some(refused) = refused {
+            to.answer(refused);
+        }
+    }
+
+    /// What another thread wrote, or this one to itself.
+    pub(crate) fn shard_message(&mut self, message: ShardMessage, to: &mut impl Answers) {
+        match message {
+            // Where there are other threads, each has one shard.
+            ShardMessage::Part(req, hint) => submit(&mut self.events, &mut self.status, 0, req, hint),
+            ShardMessage::Answered(reply) => {
+                if let Some(whole) = self.relay.answered(reply) {
+                    to.answer(whole);
+                }
+            }
+            ShardMessage::Missed(id) => self.relay.missed(id),
+        }
+    }
+
+    /// Thread `shard` has ended: what waits for its answer, or will ask it, fails.
+    pub(crate) fn lose(&mut self, shard: u16, to: &mut impl Answers) {
+        self.relay.lose(shard).into_iter().for_each(|reply| to.answer(reply));
+    }
+
+    fn send(&mut self, (origin, message): (u16, ShardMessage), to: &mut impl Answers) {
+        match origin == self.me {
+            true => self.shard_message(message, to),
+            false => self.outgoing[usize::from(origin)].push(Message::Shard(message)),
+        }
+    }
+
+    /// Takes completions, feeds the engines everything there is and carries out what they want, until they are quiet.
+    pub(crate) fn run(&mut self, ring: &mut Ring, now: u64, to: &mut impl Answers) {
+        let mut done = std::mem::take(&mut self.done);
+        self.caches.iter_mut().for_each(|cache| cache.poll(ring, now, &mut done));
+        self.disk.poll(ring, now, &mut done);
+        self.events.extend(done.drain(..).map(event));
+        self.done = done;
+        if self.engines.len() > 1 {
+            share(&mut self.engines.iter_mut().collect::<Vec<_>>());
+        }
+        for (engine, core) in self.engines.iter().enumerate() {
+            let offsets = self.events.iter().filter_map(|e| match e {
+                (of, Event::Submit(request, _)) if *of == engine && request.len > 0 => Some(request.offset),
+                _ => None,
+            });
+            core.prefetch(offsets);
+        }
+        loop {
+            while let Some((engine, event)) = self.events.pop_front() {
+                let cause = if matches!(event, Event::Submit(..)) { Cause::Client } else { Cause::Engine };
+                self.engines[engine].step(now, event, &mut self.effects);
+                self.carry_out(engine, cause, ring, now, to);
+            }
+            for engine in 0..self.engines.len() {
+                self.engines[engine].settle(now, &mut self.effects);
+                self.carry_out(engine, Cause::Engine, ring, now, to);
+            }
+            if self.events.is_empty() {
+                break;
+            }
+        }
+        for (to, messages) in self.outgoing.iter_mut().enumerate() {
+            if !messages.is_empty() {
+                self.boxes[to].put(messages.drain(..));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, engine: usize, cause: Cause, ring: &mut Ring, now: u64, to: &mut impl Answers) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Io(dev, mut op) => {
+                    op.tag |= (engine as u64) << TAG_BITS;
+                    let port = if dev == Dev::Cache { &mut self.caches[engine] } else { &mut self.disk };
+                    match (port.submit(ring, now, op), cause) {
+                        (None, _) => {}
+                        (Some(c), Cause::Client) => self.events.push_front(event(c)),
+                        (Some(c), Cause::Engine) => self.done.push(c),
+                    }
+                }
+                Effect::Answer(reply) => self.answer(reply, to),
+                Effect::Missed(id) => self.send(Relay::miss(id), to),
+                Effect::Controlled(id, result) => self.controlled(id as usize, result),
+            }
+        }
+        self.effects = effects;
+    }
+
+    /// One engine has answered what management asked.
+    fn controlled(&mut self, id: usize, result: Result<(), String>) {
+        let Some(asked) = self.asked.get_mut(id) else { return };
+        if let Some(result) = asked.joint.said(result) {
+            // Nobody may be waiting any more.
+            let _ = asked.said.send(Response::Done(result));
+        }
+        if asked.joint.is_over() {
+            self.asked.remove(id);
+        }
+    }
+
+    fn answer(&mut self, mut reply: Reply, to: &mut impl Answers) {
+        if let Ok(Answer::Extents(runs)) = &mut reply.result
+            && let Some(at) = self.status.iter().position(|(id, _)| *id == reply.id)
+        {
+            let (_, offset) = self.status.swap_remove(at);
+            *runs = status::refine(&self.disk, self.home_start + offset, std::mem::take(runs));
+        }
+        self.send(Relay::reply(reply), to);
+    }
+
+    pub(crate) fn ask(&mut self, ask: Command, said: Sender<Response>, connections: usize) {
+        match ask {
+            Command::Control(control) => {
+                if let Control::SetParams(p) = &control
+                    && p.seq_promotion != self.seq_promotion
+                {
+                    self.seq_promotion = p.seq_promotion;
+                    self.relay.router_mut().set_promotion(p.seq_promotion);
+                }
+                let joint = Joint::new(&control, self.engines.len());
+                let id = self.asked.insert(Asked { said, joint }) as u64;
+                let engines = 0..self.engines.len();
+                self.events.extend(engines.map(|n| (n, Event::Control(id, control.clone()))));
+            }
+            Command::Snapshot => {
+                // Nobody may be waiting any more.
+                let _ = said.send(Response::Snapshots(self.snapshots(connections)));
+            }
+            Command::Reach(bytes) => {
+                let _ = said.send(Response::Done(self.reach(bytes)));
+            }
+            Command::Resize(bytes) => {
+                let result = self.reach(bytes);
+                if result.is_ok() {
+                    // What was let in before keeps the old end.
+                    self.relay.router_mut().resize(bytes);
+                }
+                let _ = said.send(Response::Done(result));
+            }
+            Command::Pause
+            | Command::Exchange(_)
+            | Command::Resume
+            | Command::Fail
+            | Command::Abandon(_)
+            | Command::Drain
+            | Command::End => {
+                let _ = said.send(Response::Done(Ok(())));
+            }
+        }
+    }
+
+    /// The numbers of each shard; what the thread has for all of them stands in the first.
+    fn snapshots(&self, connections: usize) -> Vec<Snapshot> {
+        let of = |(n, core): (usize, &Engine)| {
+            let mut stats = core.stats();
+            if n == 0 {
+                self.relay.router().add_to(&mut stats);
+            }
+            Snapshot {
+                stats,
+                mode: Some(core.mode()),
+                params: core.params(),
+                poisoned: core.poisoned().map(str::to_owned),
+                core_flush_failed: core.has_failed_core_flush(),
+                core_failing: core.core_failing().map(str::to_owned),
+                core_refuses: core.core_refuses(),
+                alone: core.alone(),
+                needs_cache: core.needs_cache(),
+                flush_remaining: core.flush_remaining(),
+                connections: if n == 0 { connections } else { 0 },
+                core_queue_max: self.disk.most,
+                ram: core.ram(),
+            }
+        };
+        self.engines.iter().enumerate().map(of).collect()
+    }
+
+    /// All engines reach as far, or none further than before: what refuses one refuses the first.
+    fn reach(&mut self, bytes: u64) -> Result<(), String> {
+        self.engines.iter_mut().try_for_each(|core| core.reach(bytes)).map_err(|e| e.to_string())
+    }
+
+    pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
+        let engines = self.engines.iter().map(|core| core.next_deadline(now));
+        let caches = self.caches.iter().map(DeviceQueue::next_deadline);
+        engines.chain(caches).chain([self.disk.next_deadline()]).flatten().min()
+    }
+
+    /// Whether there is work that waits for nothing but the next turn.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Requests of this thread's clients that are not answered.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.relay.router().in_flight()
+    }
+
+    /// Whether nothing is under way at its devices, and nothing is left to be fed to the engine.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let devices = self.caches.iter().chain([&self.disk]).all(DeviceQueue::is_quiet);
+        self.events.is_empty() && self.done.is_empty() && devices
+    }
+
+    pub(crate) fn engines(&self) -> &[Engine] {
+        &self.engines
+    }
+}
+
+/// A part for one of the engines here.
+fn submit(
+    events: &mut VecDeque<(usize, Event)>,
+    status: &mut Vec<(ReqId, u64)>,
+    engine: usize,
+    req: Request,
+    hint: Hint,
+) {
+    if matches!(req.kind, ReqKind::Status) {
+        status.push((req.id, req.offset));
+    }
+    events.push_back((engine, Event::Submit(req, hint)));
+}
+
+/// The engine that asked for an operation which is over, and what it is to hear.
+fn event(c: Completion) -> (usize, Event) {
+    let tag = c.tag & ((1 << TAG_BITS) - 1);
+    ((c.tag >> TAG_BITS) as usize, Event::Done { tag, buf: c.buf, result: c.result })
+}

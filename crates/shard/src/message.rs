@@ -1,0 +1,250 @@
+//! What threads say to each other, and to whoever manages them.
+
+use crate::clients::{AnswerTo, Local};
+use crate::engine_setup::EngineSetup;
+use loligo_block::{Mailbox, Request};
+use loligo_cache::api::Control;
+use loligo_cache::mode::Mode;
+use loligo_cache::params::Params;
+use loligo_cache::relay::ShardMessage;
+use loligo_cache::stats::Stats;
+use loligo_cache::{FallbackState, Refused};
+use loligo_export::fuse::Session;
+use loligo_export::ublk::Queue;
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// A management request to one thread.
+#[derive(Debug)]
+pub enum Command {
+    /// For the engine.
+    Control(Control),
+    /// A copy of the numbers.
+    Snapshot,
+    /// The engine must be able to take requests up to here. What its superblock says of the exported length reaches as far.
+    Reach(u64),
+    /// The volume has so many bytes from now on: requests and new connections are judged by that. Where there are several
+    /// threads, all of them reach as far before the first is told.
+    Resize(u64),
+    /// Requests that come from now on are held. Answered when none that came before is under way in this thread.
+    Pause,
+    /// While all threads pause: this engine takes the place of the one that is there, once that one is quiet.
+    Exchange(Box<EngineSetup>),
+    /// Requests that are held go on, and those that come are taken again.
+    Resume,
+    /// Every request fails from now on, those that a pause holds among them: the threads' engines are not of one kind.
+    Fail,
+    /// Waits for the cache device no longer, because of this: it fails from now on, and what was under way to it at once.
+    Abandon(String),
+    /// Turn clients away: accepted requests are answered, later ones refused, connections closed. Answered when no
+    /// connection and no request is left.
+    Drain,
+    /// End the thread.
+    End,
+}
+
+/// The answer to an [`Command`].
+#[derive(Debug)]
+pub enum Response {
+    /// Carried out, or why not.
+    Done(Result<(), String>),
+    /// The numbers of each shard that the thread has.
+    Snapshots(Vec<Snapshot>),
+}
+
+/// What a thread says of a shard, or of itself where there is no cache.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Its counters and histograms.
+    pub stats: Stats,
+    /// Its mode; nothing without a cache.
+    pub mode: Option<Mode>,
+    /// Its tunables.
+    pub params: Params,
+    /// Why it stopped acknowledging, if it did.
+    pub poisoned: Option<String>,
+    /// A flush of its core has failed.
+    pub core_flush_failed: bool,
+    /// How writes to its core fail, where the newest ones did.
+    pub core_failing: Option<String>,
+    /// What its core refuses, where it is only some sectors.
+    pub core_refuses: Option<Refused>,
+    /// How it serves without its cache; nothing while it has one.
+    pub alone: Option<FallbackState>,
+    /// Why the core alone could not go on from here; nothing: it has everything.
+    pub needs_cache: Option<String>,
+    /// Blocks that a flush under way still has before it.
+    pub flush_remaining: Option<u64>,
+    /// Open connections.
+    pub connections: usize,
+    /// The most operations that the core had in flight at once.
+    pub core_queue_max: usize,
+    /// RAM of the index and its kin, by part, bytes.
+    pub ram: Vec<(&'static str, usize)>,
+}
+
+/// One message.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A part of a request, or what became of one.
+    Shard(ShardMessage),
+    /// This thread has ended and says nothing more.
+    Ended(u16),
+    /// A client that the listening thread accepted, and whether it may only read.
+    Socket { socket: OwnedFd, read_only: bool },
+    /// A request of a client in this process.
+    Local(Request, AnswerTo),
+    /// A queue of a block device, which the thread serves from now on.
+    Queue(Box<Queue>),
+    /// A mount, whose requests the thread serves from now on.
+    Mount(Box<Session>),
+    /// Management.
+    Command(Command, Sender<Response>),
+}
+
+/// A thread's mailbox. What waits in it is bounded by what connections may have in flight (`export::Limits`), mounts and queues.
+pub(crate) type ThreadMailbox = Mailbox<Message>;
+
+/// Between two looks at the clock while answers are missing.
+const LOOK: Duration = Duration::from_millis(50);
+
+fn slow(limit: Duration) -> String {
+    format!("what was under way to the devices has not been answered for {} s", limit.as_secs())
+}
+
+/// How to talk to the threads of a running volume, from any thread.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    boxes: Arc<[ThreadMailbox]>,
+}
+
+impl Handle {
+    pub(crate) fn new(boxes: Arc<[ThreadMailbox]>) -> Handle {
+        Handle { boxes }
+    }
+
+    /// Threads of the volume: one for each shard, or one for all.
+    pub fn shards(&self) -> usize {
+        self.boxes.len()
+    }
+
+    /// A way in for a client in this process. Several should have different numbers: they are spread over the threads.
+    pub fn local(&self, number: usize) -> Local {
+        Local { boxes: self.boxes.clone(), home: number % self.shards() }
+    }
+
+    /// Has one of the threads serve a mount: all its requests, as those of a connection, so that streams are recognised. Several
+    /// should have different numbers: they are spread over the threads.
+    pub fn serve_mount(&self, number: usize, session: Session) {
+        self.boxes[number % self.shards()].put([Message::Mount(Box::new(session))]);
+    }
+
+    /// Gives the queues of a block device to the threads in turn.
+    pub fn serve_queues(&self, queues: Vec<Queue>) {
+        for (number, queue) in queues.into_iter().enumerate() {
+            self.boxes[number % self.shards()].put([Message::Queue(Box::new(queue))]);
+        }
+    }
+
+    /// Asks one thread. The channel is cut without an answer where the thread has ended.
+    pub fn send(&self, shard: usize, ask: Command) -> Receiver<Response> {
+        let (send, said) = channel();
+        self.boxes[shard].put([Message::Command(ask, send)]);
+        said
+    }
+
+    /// Asks all threads.
+    pub fn send_all(&self, ask: impl Fn() -> Command) -> Vec<Receiver<Response>> {
+        (0..self.shards()).map(|s| self.send(s, ask())).collect()
+    }
+
+    /// Has every thread carry out `control`, and waits for all.
+    ///
+    /// # Errors
+    /// What the first that failed said.
+    pub fn control(&self, control: &Control) -> Result<(), String> {
+        self.wait_all(self.send_all(|| Command::Control(control.clone())))
+    }
+
+    /// Gives the volume another size, which its superblock has already where there is one.
+    ///
+    /// # Errors
+    /// Where a cache cannot follow; then no request reaches further than before.
+    pub fn resize(&self, bytes: u64) -> Result<(), String> {
+        self.wait_all(self.send_all(|| Command::Reach(bytes)))?;
+        self.wait_all(self.send_all(|| Command::Resize(bytes)))
+    }
+
+    /// As [`Handle::wait_all`], for `limit` at most.
+    ///
+    /// # Errors
+    /// As there, or that it took longer.
+    pub fn wait_within(&self, said: Vec<Receiver<Response>>, limit: Duration) -> Result<(), String> {
+        let until = Instant::now() + limit;
+        self.wait_while(said, LOOK.min(limit), || match Instant::now() < until {
+            true => Ok(()),
+            false => Err(slow(limit)),
+        })
+    }
+
+    /// Waits for the answers to [`Handle::ask_all`].
+    ///
+    /// # Errors
+    /// What the first that failed said.
+    pub fn wait_all(&self, said: Vec<Receiver<Response>>) -> Result<(), String> {
+        self.wait_while(said, Duration::MAX, || Ok(()))
+    }
+
+    /// The same, while `patient` says so, which is asked about every `pause` for as long as answers are missing.
+    ///
+    /// # Errors
+    /// As there, or what `patient` said, which ends the wait at once.
+    pub fn wait_while<E: From<String>>(
+        &self,
+        said: Vec<Receiver<Response>>,
+        pause: Duration,
+        mut patient: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut result = Ok(());
+        for said in said {
+            let one = loop {
+                match said.recv_timeout(pause) {
+                    Ok(Response::Done(done)) => break done,
+                    Ok(Response::Snapshots(_)) => break Ok(()),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        break Err("a thread of the volume has ended".to_owned());
+                    }
+                    Err(RecvTimeoutError::Timeout) => patient()?,
+                }
+            };
+            result = result.and(one);
+        }
+        result.map_err(E::from)
+    }
+
+    /// The numbers of every shard whose thread still runs; nothing where one has not answered within `limit`.
+    pub fn snapshots_within(&self, limit: Duration) -> Option<Vec<Snapshot>> {
+        let until = Instant::now() + limit;
+        let mut all = Vec::new();
+        for said in self.send_all(|| Command::Snapshot) {
+            match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Response::Snapshots(shards)) => all.extend(shards),
+                Err(RecvTimeoutError::Timeout) => return None,
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        Some(all)
+    }
+
+    /// The numbers of every shard whose thread still runs, however long one takes.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        let all = self.send_all(|| Command::Snapshot);
+        let taken = all.into_iter().filter_map(|said| match said.recv() {
+            Ok(Response::Snapshots(shards)) => Some(shards),
+            _ => None,
+        });
+        taken.flatten().collect()
+    }
+}

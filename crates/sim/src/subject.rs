@@ -1,0 +1,201 @@
+//! What the world drives: the seam between the simulated runtime and an engine.
+
+use crate::config::Config;
+use loligo_block::{Reply, Request, SyncIo};
+use loligo_cache::FallbackState;
+use loligo_cache::api::{Effect, Event, Hint, Nanos};
+use loligo_cache::relay::ShardMessage;
+use std::ops::Range;
+
+/// Why an engine did not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Whether it says that something on a device is damaged (against: a device failed, or a bug).
+    pub damage: bool,
+    /// Its words.
+    pub text: String,
+}
+
+/// What an engine counts, for the marks.
+pub type Counters = Vec<(&'static str, u64)>;
+
+/// Where things lie on the cache device, for faults that must hit one kind of them.
+#[derive(Debug, Clone, Default)]
+pub struct Parts {
+    /// Data.
+    pub data: Vec<Range<u64>>,
+    /// Journals.
+    pub journals: Vec<Range<u64>>,
+    /// Structures of which there are two copies; any one may be lost.
+    pub doubled: Vec<Range<u64>>,
+    /// Other metadata.
+    pub image: Vec<Range<u64>>,
+}
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub enum Sent {
+    /// To the client.
+    Client(Reply),
+    /// To the thread that asked for the part.
+    Thread(usize, ShardMessage),
+}
+
+/// An engine of one or more shards.
+pub trait Subject: Sized {
+    /// Makes a new cache.
+    ///
+    /// # Errors
+    /// Where a device failed.
+    fn format(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<(), String>;
+
+    /// Opens what [`Subject::format`] made, or what an earlier life left.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn open(cfg: &Config, cache: &mut dyn SyncIo, core: &mut dyn SyncIo) -> Result<Self, Refusal>;
+
+    /// After every shard has answered a stop: marks the cache as cleanly closed.
+    ///
+    /// # Errors
+    /// Where a device failed.
+    fn close(self, cfg: &Config, cache: &mut dyn SyncIo) -> Result<(), String>;
+
+    /// Bytes exported, from the core's first byte on.
+    fn size(&self) -> u64;
+
+    /// Shards.
+    fn shards(&self) -> usize;
+
+    /// Threads: one for each shard, or one for all.
+    fn threads(&self) -> usize {
+        self.shards()
+    }
+
+    /// Splits a request that came to thread `home` into parts for shards.
+    fn route(&mut self, home: usize, req: Request, parts: &mut Vec<(usize, Request, Hint)>) -> Option<Reply>;
+
+    /// Where the answer of a shard goes.
+    fn reply(&self, _shard: usize, reply: Reply) -> Sent {
+        Sent::Thread(0, ShardMessage::Answered(reply))
+    }
+
+    /// A message has come to thread `home`; the client's answer once the last part of a request is answered.
+    fn shard_message(&mut self, home: usize, message: ShardMessage) -> Option<Reply>;
+
+    /// One event for one shard.
+    fn step(&mut self, shard: usize, now: Nanos, event: Event, fx: &mut Vec<Effect>);
+
+    /// The end of a batch of events.
+    fn settle(&mut self, shard: usize, now: Nanos, fx: &mut Vec<Effect>);
+
+    /// When the shard wants to be called again if nothing happens.
+    fn next_deadline(&self, shard: usize, now: Nanos) -> Option<Nanos>;
+
+    /// Whether it found that the last life ended with a clean stop, if it can tell.
+    fn after_clean_stop(&self) -> Option<bool> {
+        None
+    }
+
+    /// Whether it has stopped acknowledging.
+    fn poisoned(&self) -> bool {
+        false
+    }
+
+    /// Whether it knows that `shard` of its core is somebody else's.
+    fn is_lost(&self, _shard: usize) -> bool {
+        false
+    }
+
+    /// How `shard` serves without its cache; nothing while it has one.
+    fn alone(&self, _shard: usize) -> Option<FallbackState> {
+        None
+    }
+
+    /// Whether [`Control::Freeze`](loligo_cache::api::Control::Freeze) means anything to it.
+    fn freezes(&self) -> bool {
+        false
+    }
+
+    /// Whether the cache by itself has this sector of the volume for a read.
+    fn has_sector(&self, _sector: u32) -> bool {
+        false
+    }
+
+    /// Whether it has waited long enough for a core that takes nothing: who needs room of it is answered without.
+    fn gives_up(&self, _now: Nanos) -> bool {
+        false
+    }
+
+    /// Starts without a cache.
+    ///
+    /// # Errors
+    /// [`Refusal`]; also where it knows no such start.
+    fn open_bare(_cfg: &Config, _core: &mut dyn SyncIo) -> Result<Self, Refusal> {
+        Err(Refusal { damage: false, text: "it has no bare engine".into() })
+    }
+
+    /// Whether the cache device holds no cache.
+    fn is_blank(_cache: &mut dyn SyncIo) -> bool {
+        false
+    }
+
+    /// Whether every thread serves without a cache.
+    fn is_bare(&self) -> bool {
+        false
+    }
+
+    /// Requests of the clients of thread `home` that are not answered.
+    fn in_flight(&self, _home: usize) -> usize {
+        0
+    }
+
+    /// Makes ready what is to take the place of the engines: bare ones, or those of the cache on the device.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn prepare(
+        &mut self,
+        _cfg: &Config,
+        _devices: Option<(&mut dyn SyncIo, &mut dyn SyncIo)>,
+    ) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Gives thread `home` the engine that was made ready.
+    fn exchange(&mut self, _home: usize) {}
+
+    /// Blocks that only the cache has.
+    fn dirty_blocks(&self) -> u64 {
+        0
+    }
+
+    /// Makes the cache void, or takes that back.
+    ///
+    /// # Errors
+    /// Where a device failed.
+    fn wipe(&mut self, _cache: &mut dyn SyncIo, _back: bool) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Counts anew what `shard` counts.
+    ///
+    /// # Errors
+    /// The first count that is not right.
+    fn audit(&self, _shard: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// What it counts, summed over shards.
+    fn counters(&self) -> Counters {
+        Vec::new()
+    }
+
+    /// Where things lie on the cache device.
+    fn parts(cfg: &Config) -> Parts;
+
+    /// What of the cache device does not exist where each shard has `limit` slots.
+    fn beyond(_cfg: &Config, _limit: u32) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+}
