@@ -28,7 +28,7 @@ test-releases: ## the RBD and OSD suites on Ceph 18.2 and 20.2, in roots of Debi
 	@scripts/test-releases.sh
 
 test-aarch64: ## the program built for aarch64, and the tests of block, cache and sim under qemu-user (LOLIGO_SEEDS=N)
-	@scripts/test-aarch64.sh | tee $(or $(CARGO_TARGET_DIR),target)/test-aarch64.log; \
+	@mkdir -p $(or $(CARGO_TARGET_DIR),target); scripts/test-aarch64.sh | tee $(or $(CARGO_TARGET_DIR),target)/test-aarch64.log; \
 	awk -f scripts/tally.awk $(or $(CARGO_TARGET_DIR),target)/test-aarch64.log
 
 build: ## the program, in target/release/loligo
