@@ -9,12 +9,13 @@ const SEEDS: u64 = 2_000;
 /// Seeds beyond the default ones that found something: a write that waited for ever for room behind a core that was gone; a
 /// version that was lost with the power and kept for an error that passed; a flush that held although a clean record was lost
 /// with the cache; a superblock that was torn beside a rotten copy of it.
-const FOUND: [u64; 12] = [
+const FOUND: [u64; 13] = [
     25_624,
     3_001_029,
     3_007_472,
     2_539_595_704,
     2_777_165_157,
+    4_302_764_501,
     6_336_591_766,
     6_540_456_451,
     6_595_889_551,

@@ -129,6 +129,10 @@ impl<E: Subject> Run<E> {
         let fuse = if self.swaps.chance(1, 8) { Fuse::after(self.swaps.below(30)) } else { Fuse::never() };
         self.w.cfg.uuid[0] = self.w.cfg.uuid[0].wrapping_add(1);
         self.w.cfg.mode = self.swaps.pick(&Mode::ALL);
+        if !self.w.noted.bare {
+            // An attach before named the cache that is replaced now. The core has everything, and whoever replaces it says so.
+            self.w.noted.void = true;
+        }
         let made = self.w.format(&fuse)? && {
             let ready = self.w.prepare(true, &fuse);
             fuse.blown() || ready.map(|()| true)?
