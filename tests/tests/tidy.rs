@@ -4,7 +4,7 @@
 
 use loligo_tests::tidy::rules::{self, MEDIAN};
 use loligo_tests::tidy::source::Source;
-use loligo_tests::tidy::{files, manifest, root};
+use loligo_tests::tidy::{files, manifest, root, walk};
 
 fn sources() -> Vec<Source> {
     let root = root();
@@ -45,6 +45,14 @@ fn files_are_short() {
         lengths.last().unwrap_or(&0)
     );
     assert!(median <= MEDIAN, "the median file has {median} lines of code");
+}
+
+#[test]
+fn the_walks_of_architecture_lead_through_code_that_is_there() {
+    let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("the document");
+    let named = walk::named(&text);
+    assert!(named.len() > 30, "only {} stops found", named.len());
+    none_wrong(walk::missing(&root(), &named));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod manifest;
 pub mod rules;
 pub mod source;
+pub mod walk;
 
 use std::path::{Path, PathBuf};
 
