@@ -141,8 +141,3 @@ fn engines_of_two_kinds_after_a_broken_exchange_are_caught() {
 fn changes_past_a_jam_that_are_written_nowhere_are_caught() {
     is_caught_in(Bug::PassedByUnwritten, (WORN..WORN + WORN_SEEDS).collect());
 }
-
-#[test]
-fn a_cache_that_is_taken_away_and_not_wiped_is_caught() {
-    is_caught_in(Bug::DetachedUnwiped, (WIDE..WIDE + WIDE_SEEDS).collect());
-}
