@@ -232,7 +232,7 @@ fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let (state, why) = b.site.status("a");
-    assert!(state == "refused" && why.contains("the core cannot be opened"), "{state}: {why}");
+    assert!(state == "refused" && why.contains("the core cannot be read"), "{state}: {why}");
     b.other_is_well(&mut History::new(CORE));
     b.fs.power().mend();
     b.site.ok(&["volume", "start", "a"]);
