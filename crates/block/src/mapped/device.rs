@@ -68,7 +68,7 @@ impl<D: Device> MappedDevice<D> {
                 OpKind::WriteZeroes { unmap, .. } => OpKind::WriteZeroes { len: run.len, unmap: *unmap },
                 OpKind::Flush | OpKind::WriteMany(_) => unreachable!("neither is split"),
             };
-            let start = at / SECTOR & ((1 << START_BITS) - 1);
+            let start = (at / SECTOR) & ((1 << START_BITS) - 1);
             self.waiting.push_back(Op { tag: PART | key << START_BITS | start, offset: run.offset, kind });
             at += run.len;
         }
