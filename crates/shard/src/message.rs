@@ -189,7 +189,7 @@ impl Handle {
         })
     }
 
-    /// Waits for the answers to [`Handle::ask_all`].
+    /// Waits for the answers to [`Handle::send_all`].
     ///
     /// # Errors
     /// What the first that failed said.
