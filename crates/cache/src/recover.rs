@@ -97,7 +97,7 @@ impl Report {
     }
 }
 
-/// A shard's state after recovery, ready for [`crate::Core::new`].
+/// A shard's state after recovery, ready for [`crate::Engine::new`].
 #[derive(Debug)]
 pub struct Recovered {
     pub(crate) epoch: u64,

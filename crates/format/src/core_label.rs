@@ -31,7 +31,7 @@ pub struct CoreLabel {
     pub cache: [u8; 16],
     /// The volume's name.
     pub name: String,
-    /// First byte of the content; 0 where the label stands in its first sector ([`veil`]).
+    /// First byte of the content; 0 where the label stands in its first sector ([`crate::in_place_label`]).
     pub home_start: u64,
     /// Bytes that the core lacks; nothing: not known, because it is served, or was not stopped cleanly.
     pub dirty_bytes: Option<u64>,

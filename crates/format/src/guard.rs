@@ -37,7 +37,7 @@ const PLAIN_CRC_AT: usize = 12;
 pub struct Form {
     /// Its magic.
     pub magic: &'static [u8; 8],
-    /// What people are told that the device is, at most [`TITLE`] bytes.
+    /// What people are told that the device is, at most 32 bytes.
     pub title: &'static str,
     /// Bytes of it.
     pub len: usize,

@@ -257,15 +257,15 @@ fn run(seat: Seat, started: &Sender<()>, says: &Sender<Last>, outlives: &OnceLoc
     let engine = seat.setup.make(&seat.boxes);
     let server = Server::new(seat.export, seat.limits, seat.tls);
     let clients = Clients::new(server, seat.lease);
-    let mut looper = Reactor::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
+    let mut reactor = Reactor::new(seat.me, ring, clients, engine, seat.boxes, seat.listeners);
     let _ = started.send(());
-    let result = looper.run().map(|()| match &looper.engine {
+    let result = reactor.run().map(|()| match &reactor.engine {
         Driver::Uncached(_) => Vec::new(),
         Driver::Cached(e) => e.engines().iter().map(ended).collect(),
     });
-    let stays = looper.ring.has_orphans();
+    let stays = reactor.ring.has_orphans();
     if stays {
-        looper.leave();
+        reactor.leave();
     }
     say(result, stays);
 }
