@@ -95,6 +95,8 @@ pub struct Attached {
     /// Who we are to the cluster, and what our lock calls itself.
     holder: Mutex<LockHolder>,
     pub(crate) loss: Loss,
+    /// This process ends the attach: a lock that is gone, and a cluster that refuses this client, are its own doing.
+    ends: AtomicBool,
     /// What is gone of what makes the image ours, while somebody answers.
     lacks: Mutex<Option<&'static str>>,
     /// What went to the image.
@@ -196,6 +198,7 @@ impl Attached {
             layout: p.layout,
             holder: Mutex::new(p.holder),
             loss: Loss::default(),
+            ends: AtomicBool::new(false),
             lacks: Mutex::new(None),
             counters: Counters::default(),
             image: p.image,
@@ -549,8 +552,17 @@ impl Attached {
         Ok(())
     }
 
-    /// Somebody else has the image: nothing is written any more.
+    /// From here on the attach ends by this process itself.
+    fn begin_end(&self) {
+        self.ends.store(true, Ordering::Release);
+        self.loss.forget();
+    }
+
+    /// Somebody else has the image: nothing is written any more. What is found out while this process ends the attach is no loss.
     pub(crate) fn lose(&self, why: String) {
+        if self.ends.load(Ordering::Acquire) {
+            return;
+        }
         self.lease.lose();
         self.header.cluster.silence();
         self.ring();

@@ -187,10 +187,10 @@ impl Keeper {
             let _ = herald.join();
         }
         if let Some(thread) = self.thread.take() {
-            // A question that nobody answers any more holds no stop up: the thread then goes with the process.
+            // A question that nobody answers any more, of the cluster or the cache, holds no stop up: the thread then goes with the
+            // process.
             let until = Instant::now() + OWED + DRAIN;
-            let answered = || self.image.may_send() || Instant::now() < until;
-            while !thread.is_finished() && answered() && !self.image.is_lost() {
+            while !thread.is_finished() && Instant::now() < until && !self.image.is_lost() {
                 std::thread::sleep(LOOK);
             }
             if thread.is_finished() {

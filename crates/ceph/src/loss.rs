@@ -29,7 +29,7 @@ impl Loss {
         self.say(Said::Found(why));
     }
 
-    /// Nobody is to be told of a loss any more.
+    /// Nobody is to be told of a loss any more; one that was found stays.
     pub(crate) fn forget(&self) {
         self.say(Said::Nobodys);
     }

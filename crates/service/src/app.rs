@@ -3,7 +3,7 @@
 use crate::change::Changes;
 use crate::mark::Mark;
 use crate::outcome::{Ended, Outcome};
-use crate::rbd::Kept;
+use crate::rbd::{Keeping, Kept};
 use crate::refusals;
 use crate::serve::{HeldCache, ServeOptions};
 use anyhow::{Result, anyhow};
@@ -93,7 +93,7 @@ pub(crate) struct App {
     info: Mutex<Info>,
     pub(crate) handle: Handle,
     /// The image that is the core, and whether it is still ours.
-    rbd: Mutex<Option<Kept>>,
+    rbd: Keeping,
     /// The core's label, if it has one; the volume itself keeps it.
     mark: Option<Weak<Mark>>,
     /// What came through mounts.
@@ -130,12 +130,12 @@ impl std::fmt::Debug for Remembers {
 }
 
 impl App {
-    pub(crate) fn new(info: Info, handle: Handle, rbd: Option<Kept>, mark: Option<Weak<Mark>>) -> App {
+    pub(crate) fn new(info: Info, handle: Handle, rbd: Keeping, mark: Option<Weak<Mark>>) -> App {
         App {
             name: info.name.clone(),
             info: Mutex::new(info),
             handle,
-            rbd: Mutex::new(rbd),
+            rbd,
             mark,
             fuse: Arc::default(),
             started: Instant::now(),
@@ -177,7 +177,7 @@ impl App {
 
     /// The image that is the core, if it is one and still kept.
     pub(crate) fn with_image<T>(&self, look: impl FnOnce(&Kept) -> T) -> Option<T> {
-        self.rbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
+        self.rbd.look(look)
     }
 
     /// Snapshots by others are refused from now on, so that none holds the stop up.
@@ -280,12 +280,6 @@ impl App {
     /// Whether the core is an image that another client has taken.
     pub(crate) fn has_lost_image(&self) -> bool {
         self.lease() == Some(Hold::Lost)
-    }
-
-    /// Nobody keeps the image any more; a snapshot that is being taken is waited for.
-    pub(crate) fn end_rbd(&self) {
-        let kept = self.rbd.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(kept);
     }
 
     fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {

@@ -4,7 +4,7 @@
 mod held;
 mod start_io;
 
-pub(crate) use held::Held;
+pub(crate) use held::{Held, Keeping};
 pub(crate) use start_io::StartIo;
 
 use held::Unserved;
@@ -156,6 +156,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
         image: Some(image.clone()),
         notices: Some(notices),
         poller: None,
+        keeping: Keeping::default(),
         may_be_dirty,
         marked: false,
         void: Arc::default(),
@@ -292,7 +293,7 @@ impl Kept {
     }
 }
 
-/// Starts to keep the image of a running volume.
+/// Starts to keep the image of a running volume, until its attach ends.
 ///
 /// # Errors
 /// Where no thread can be had.
@@ -301,7 +302,7 @@ pub(crate) fn keep(
     handle: &Handle,
     sb: Option<(SharedSuperblock, CacheDevice)>,
     options: &RbdOptions,
-) -> Result<Kept> {
+) -> Result<()> {
     let image = held.image().clone();
     let (Some(notices), Some(poller)) = (held.notices.take(), held.poller.take()) else {
         bail!("the image is kept already")
@@ -309,7 +310,9 @@ pub(crate) fn keep(
     let void = held.void.clone();
     let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb, void });
     let keeper = Keeper::start(image.clone(), notices, clients, options.quiesce_attempts())?;
-    Ok(Kept { image, keeper, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
+    let deadline = options.snapshot_deadline.as_secs();
+    held.keeping.begin(Kept { image, keeper, deadline, _poller: poller });
+    Ok(())
 }
 
 /// The cache, as the keeper of its image sees it.

@@ -386,16 +386,18 @@ impl Volume {
             let share = held.as_ref().and_then(|h| h.share.clone());
             let governing =
                 share.map(|s| s.pool().clone().govern(s, running.handle().clone())).transpose()?;
-            let Some(image) = &mut image else { return Ok((governing, None)) };
+            let Some(image) = &mut image else { return Ok(governing) };
             let sb = held.as_ref().map(|h| (h.superblock.clone(), h.file.clone()));
-            Ok((governing, Some(rbd::keep(image, running.handle(), sb, &options.rbd)?)))
+            rbd::keep(image, running.handle(), sb, &options.rbd)?;
+            Ok(governing)
         };
-        let (governing, kept, kept_by) = match keeps() {
-            Ok((governing, kept)) => (governing, kept, Ok(())),
-            Err(why) => (None, None, Err(why)),
+        let (governing, kept_by) = match keeps() {
+            Ok(governing) => (governing, Ok(())),
+            Err(why) => (None, Err(why)),
         };
         let mark = core.home.as_ref().map(Home::mark);
-        let app = Arc::new(App::new(info, running.handle().clone(), kept, mark).with_tls(tls));
+        let keeping = image.as_ref().map(Held::keeping).unwrap_or_default();
+        let app = Arc::new(App::new(info, running.handle().clone(), keeping, mark).with_tls(tls));
         let left = Left { core, held, image, void: false };
         let told = Told { block: export.min_block, volatile };
         let ways = Ways { mountpoints, claims, turns };
@@ -594,12 +596,12 @@ pub(crate) struct HeldCache {
     pub(crate) superblock: SharedSuperblock,
 }
 
-/// What is left to be ended when the threads are.
+/// What is left to be ended when the threads are, in this order where that is left to a panic.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) core: OpenCore,
-    pub(crate) held: Option<HeldCache>,
     pub(crate) image: Option<Held>,
+    pub(crate) held: Option<HeldCache>,
     /// What the cache holds is void.
     pub(crate) void: bool,
 }

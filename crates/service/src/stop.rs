@@ -35,7 +35,8 @@ pub(crate) fn stop(
     app: &App,
     left: Left,
 ) -> Result<u64> {
-    let Left { core, held, image, void } = left;
+    // However this ends: the core goes before the image that it reads, and the image before the lock of its cache.
+    let Left { held, image, core, void } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
@@ -122,7 +123,6 @@ pub(crate) fn stop(
     }
     if let Some(mut image) = image {
         image.may_be_dirty = dirty_left > 0 || lost;
-        app.end_rbd();
         let witness = image.give_back()?;
         if let (Some(HeldCache { file, superblock, .. }), Some(witness)) = (held, witness) {
             let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);

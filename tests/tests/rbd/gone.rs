@@ -1,11 +1,24 @@
-//! A cache that goes while the image has everything: clients and snapshots go on, and nobody believes that cache afterwards.
+//! A cache that goes while the image has everything: clients and snapshots go on, and nobody believes that cache afterwards. One
+//! that goes while it has what the image lacks: a stop fails, and the next start has everything.
 
 use crate::cluster::{shared, wait_until};
 use crate::shadow::{BLOCK, Shadow};
-use crate::site::{Image, SIZE};
+use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Writer, fresh, look, read_all};
 use loligo_tests::lossy::{Mounted, Part};
+use loligo_tests::server::Volume;
 use loligo_tests::skip;
+use std::time::{Duration, Instant};
+
+/// A host whose cache is on a file system of our own.
+fn breakable(image: &Image) -> (Site<'_>, Mounted) {
+    let mut site = image.site("a");
+    let at = site.dir.join("fs");
+    std::fs::create_dir(&at).expect("a folder");
+    let fs = Mounted::new(&at, 5).expect("a file system");
+    site.cache = fs.dir().join("cache");
+    (site, fs)
+}
 
 #[test]
 fn an_image_whose_cache_is_gone_is_served_on_with_right_snapshots_and_that_cache_is_void_afterwards() {
@@ -14,11 +27,7 @@ fn an_image_whose_cache_is_gone_is_served_on_with_right_snapshots_and_that_cache
         return skip::skip("a cache that is gone", &why);
     }
     let image = Image::new(cluster, "cache-gone");
-    let mut site = image.site("a");
-    let at = site.dir.join("fs");
-    std::fs::create_dir(&at).expect("a folder");
-    let fs = Mounted::new(&at, 5).expect("a file system");
-    site.cache = fs.dir().join("cache");
+    let (site, fs) = breakable(&image);
     let shadow = fresh();
     let server = site.serve(&["--mode", "wt"]);
     let writer = Writer::start(&site.socket(), &shadow, 11, SIZE as usize / BLOCK);
@@ -40,6 +49,40 @@ fn an_image_whose_cache_is_gone_is_served_on_with_right_snapshots_and_that_cache
     assert!(why.contains("is void") && why.contains("--create --force"), "{why}");
     let server = site.serve(&["--create", "--force"]);
     look(&shadow).holds(&read_all(&site.socket())).expect("what was acknowledged");
+    site.flush();
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+}
+
+#[test]
+fn a_stop_that_its_cache_fails_is_no_loss_of_the_image() {
+    const WHAT: &str = "a stop that fails";
+    let Some((cluster, _shared)) = shared(WHAT) else { return };
+    if let Err(why) = skip::fuse() {
+        return skip::skip(WHAT, &why);
+    }
+    let image = Image::new(cluster, "stop-fails");
+    let (site, fs) = breakable(&image);
+    let shadow = fresh();
+    let mut server = site.serve(&[]);
+    assert!(site.loligo(&["param", "set", Volume::NAME, "destage-rate", "1"]).status.success());
+    let writer = Writer::start(&site.socket(), &shadow, 12, SIZE as usize / BLOCK);
+    writer.goes_on(2000);
+    assert_eq!(writer.stop(), End::Done, "{}", server.words());
+    assert!(site.stats()["dirty_bytes"].as_u64() > Some(0));
+    fs.power().fail("cache", Part::Flushes);
+    let begun = Instant::now();
+    server.terminate();
+    let status = server.ended().expect("it ends");
+    let took = begun.elapsed();
+    let said = server.words();
+    assert!(!status.success() && said.contains("could not be stopped cleanly"), "{said}");
+    assert!(!said.contains("another client's"), "nobody took it: {said}");
+    assert!(took < Duration::from_secs(10), "it took {took:?}");
+    fs.power().mend();
+    let server = site.serve(&[]);
+    let versions = look(&shadow).holds(&read_all(&site.socket())).expect("what was acknowledged");
+    look(&shadow).settle(versions);
     site.flush();
     server.stop().expect("a clean stop");
     image.is_whole_and_free(&look(&shadow));

@@ -20,6 +20,7 @@ impl Attached {
     /// # Errors
     /// Where the image cannot be told; it is closed all the same.
     pub fn detach(self: Arc<Attached>, flushed: bool) -> Result<Option<u64>, CephError> {
+        self.begin_end();
         let result = if flushed { self.image.remove_metadata(KEY) } else { Ok(()) };
         self.unwatch();
         let result = result.map(|()| self.let_go());
@@ -37,6 +38,7 @@ impl Attached {
             self.abandon();
             return None;
         }
+        self.begin_end();
         if let Err(error) = cluster.fence_itself(&self.holder().address) {
             tracing::warn!(image = self.name, %error, "the image cannot be closed: its watch ends by itself");
             self.abandon();

@@ -1,6 +1,6 @@
 //! A taken image from the start of its volume to the end: given back then, or left with its lock as a witness.
 
-use super::{PATIENCE, encode};
+use super::{Kept, PATIENCE, encode};
 use crate::say::say;
 use anyhow::{Context, Result};
 use loligo_block::CacheDevice;
@@ -9,9 +9,34 @@ use loligo_ceph::cut::Waited;
 use loligo_ceph::lease::Poller;
 use loligo_ceph::witness::Witness;
 use loligo_ceph::{Attached, CephError, Notice};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What keeps an image, as its volume and whoever manages that see it: nothing before it is served, nor once its attach ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keeping(Arc<Mutex<Option<Kept>>>);
+
+impl Keeping {
+    fn lock(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self, kept: Kept) {
+        *self.lock() = Some(kept);
+    }
+
+    /// Looks at it, while there is any.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Kept) -> T) -> Option<T> {
+        self.lock().as_ref().map(look)
+    }
+
+    /// Nobody keeps the image any more; a snapshot that is being taken is waited for.
+    fn end(&self) {
+        let kept = self.lock().take();
+        drop(kept);
+    }
+}
 
 /// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
 #[derive(Debug)]
@@ -20,6 +45,7 @@ pub(crate) struct Held {
     pub(super) notices: Option<Receiver<Notice>>,
     /// It is asked from the beginning whether the image is still ours, while the cache is being opened as well.
     pub(super) poller: Option<Poller>,
+    pub(super) keeping: Keeping,
     pub(crate) may_be_dirty: bool,
     /// The image's metadata names this cache.
     pub(super) marked: bool,
@@ -62,6 +88,19 @@ impl Held {
         self.unserved = None;
     }
 
+    /// What keeps it, once it is served.
+    pub(crate) fn keeping(&self) -> Keeping {
+        self.keeping.clone()
+    }
+
+    /// Takes the image, to end its attach. Nobody asks after it any more: a lock that is given back looks like one that was taken
+    /// away, and so does that of a client which has the cluster refuse it.
+    fn take(&mut self) -> Option<Arc<Attached>> {
+        self.poller = None;
+        self.keeping.end();
+        self.image.take()
+    }
+
     /// Whether others must not have it before this client is refused by the cluster: it has what the image lacks, or something
     /// that it sent may still be carried out.
     fn keeps_lock(&self, image: &Attached) -> bool {
@@ -71,9 +110,7 @@ impl Held {
     /// Ends the attach. Without dirty data the lock is given back; with it the lock stays as that of a dead client. What is given is
     /// for the cache to keep: it shows at the next start that nobody has written to the image.
     pub(crate) fn give_back(mut self) -> Result<Option<String>> {
-        let Some(image) = self.image.take() else { return Ok(None) };
-        // A lock that is given back looks like one that was taken away.
-        self.poller = None;
+        let Some(image) = self.take() else { return Ok(None) };
         if self.keeps_lock(&image) {
             return Ok(retire(image).as_ref().map(encode));
         }
@@ -117,8 +154,7 @@ fn ends<T: Send + 'static>(
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.poller = None;
-        match self.image.take() {
+        match self.take() {
             Some(image) if self.keeps_lock(&image) => drop(retire(image)),
             Some(image) => {
                 if let (Some(Ok(left)), Some(cache)) = (detach(image, self.marked), self.unserved.take())
