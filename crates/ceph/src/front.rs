@@ -4,25 +4,44 @@
 //! may have opened since, and change nothing there.
 
 use crate::keeper::Clients;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 
 /// The cache, shared until it is taken away.
 #[derive(Clone)]
-pub(crate) struct Front(Arc<RwLock<Option<Box<dyn Clients>>>>);
+pub(crate) struct Front(Arc<Shared>);
+
+struct Shared {
+    clients: RwLock<Option<Box<dyn Clients>>>,
+    /// Nobody asks any more, and the last who does takes the cache away.
+    ended: AtomicBool,
+}
 
 impl Front {
     pub(crate) fn new(clients: Box<dyn Clients>) -> Front {
-        Front(Arc::new(RwLock::new(Some(clients))))
+        Front(Arc::new(Shared { clients: RwLock::new(Some(clients)), ended: AtomicBool::new(false) }))
     }
 
     /// Asks the cache; nothing once it was taken away. Several threads may at a time.
     pub(crate) fn ask<T>(&self, what: impl FnOnce(&dyn Clients) -> T) -> Option<T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).as_deref().map(what)
+        let clients = self.0.clients.read().unwrap_or_else(PoisonError::into_inner);
+        let open = clients.as_deref().filter(|_| !self.0.ended.load(Ordering::SeqCst));
+        let said = open.map(what);
+        drop(clients);
+        if self.0.ended.load(Ordering::SeqCst) {
+            self.take();
+        }
+        said
     }
 
-    /// Takes the cache away for good. False where somebody asks it right now: it stays then.
+    /// Nobody asks the cache any more. False where somebody does right now, who takes it away when that is over.
     pub(crate) fn end(&self) -> bool {
-        let taken = match self.0.try_write() {
+        self.0.ended.store(true, Ordering::SeqCst);
+        self.take()
+    }
+
+    fn take(&self) -> bool {
+        let taken = match self.0.clients.try_write() {
             Ok(mut clients) => clients.take(),
             Err(TryLockError::Poisoned(e)) => e.into_inner().take(),
             Err(TryLockError::WouldBlock) => return false,
@@ -59,9 +78,7 @@ mod tests {
         let left_behind = front.clone();
         let ended = front.ask(|_| front.end());
         assert_eq!(ended, Some(false), "it is asked right now");
-        assert_eq!(left_behind.ask(|c| c.cut(7)), Some(Ok(())));
-        assert!(front.end());
-        assert_eq!(left_behind.ask(|c| c.cut(7)), None);
+        assert_eq!(left_behind.ask(|c| c.cut(7)), None, "the last that asked has taken it away");
         assert_eq!(Arc::strong_count(&lock), 1, "what it held is free");
     }
 }
