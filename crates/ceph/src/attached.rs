@@ -95,7 +95,8 @@ pub struct Attached {
     /// Who we are to the cluster, and what our lock calls itself.
     holder: Mutex<LockHolder>,
     pub(crate) loss: Loss,
-    /// This process ends the attach: a lock that is gone, and a cluster that refuses this client, are its own doing.
+    /// This process ends the attach: a lock that is gone, and a cluster that refuses this client, are its own
+    /// doing.
     ends: AtomicBool,
     /// What is gone of what makes the image ours, while somebody answers.
     lacks: Mutex<Option<&'static str>>,
@@ -558,7 +559,8 @@ impl Attached {
         self.loss.forget();
     }
 
-    /// Somebody else has the image: nothing is written any more. What is found out while this process ends the attach is no loss.
+    /// Somebody else has the image: nothing is written any more. What is found out while this process ends
+    /// the attach is no loss.
     pub(crate) fn lose(&self, why: String) {
         if self.ends.load(Ordering::Acquire) {
             return;

@@ -34,7 +34,8 @@ impl Front {
         said
     }
 
-    /// Nobody asks the cache any more. False where somebody does right now, who takes it away when that is over.
+    /// Nobody asks the cache any more. False where somebody does right now, who takes it away when that is
+    /// over.
     pub(crate) fn end(&self) -> bool {
         self.0.ended.store(true, Ordering::SeqCst);
         self.take()

@@ -183,19 +183,22 @@ impl Keeper {
     fn end(&mut self) {
         self.image.tell(Notice::End);
         self.image.loss.forget();
-        if let Some(herald) = self.herald.take() {
-            let _ = herald.join();
-        }
-        if let Some(thread) = self.thread.take() {
-            // A question that nobody answers any more, of the cluster or the cache, holds no stop up: the thread then goes with the
-            // process.
-            let until = Instant::now() + OWED + DRAIN;
-            while !thread.is_finished() && Instant::now() < until && !self.image.is_lost() {
+        // A question that nobody answers any more, of the cluster or the cache, holds no stop up: its thread
+        // then goes with the process.
+        let until = Instant::now() + OWED + DRAIN;
+        let ends = |thread: JoinHandle<()>, waits: &dyn Fn() -> bool| {
+            while !thread.is_finished() && Instant::now() < until && waits() {
                 std::thread::sleep(LOOK);
             }
             if thread.is_finished() {
                 let _ = thread.join();
             }
+        };
+        if let Some(herald) = self.herald.take() {
+            ends(herald, &|| true);
+        }
+        if let Some(thread) = self.thread.take() {
+            ends(thread, &|| !self.image.is_lost());
         }
         // One that is left behind holds what it asks the cache right now, and nothing once it has its answer.
         let until = Instant::now() + DRAIN;

@@ -59,7 +59,7 @@ impl Info {
 
     /// Says what the cache is, if there is one.
     pub(crate) fn cached_by(&mut self, o: &ServeOptions, held: Option<&HeldCache>) {
-        let sb = held.map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner));
+        let sb = held.map(|h| h.superblock.look());
         let sb = sb.as_deref();
         self.cache = o.cache.as_ref().map(|c| c.path.display().to_string());
         self.line_size = sb.map(|s| s.line_size);

@@ -27,6 +27,7 @@ pub mod probe;
 pub mod profile;
 pub mod progress;
 pub mod rbd;
+mod record;
 mod refusals;
 mod say;
 pub mod serve;

@@ -12,6 +12,7 @@ use held::Unserved;
 use crate::absent::Absent;
 use crate::cache::{self, CutOff};
 use crate::core::{Backing, CoreSpec, OpenCore};
+use crate::record::SharedSuperblock;
 use crate::say::say;
 use crate::serve::{CacheOptions, HeldCache, ServeOptions};
 use crate::signals::StopSignals;
@@ -31,10 +32,10 @@ use loligo_ceph::take::{self, Destage, Taken, Wish};
 use loligo_ceph::witness::{Loss, Witness};
 use loligo_shard::{Ask, Handle, Said};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long closing an image may take.
@@ -68,9 +69,6 @@ impl RbdOptions {
 
 /// Seconds that a snapshot waits for dirty data where there is no limit to it.
 const LONGEST: u32 = 3600;
-
-/// The superblock of a cache in use, shared by whoever must write it down.
-pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
 
 /// Ends the process with `code`, where clients of Ceph are left in it: an orderly exit would take their libraries' data from
 /// threads that still run.
@@ -249,8 +247,7 @@ pub(crate) fn marry(
 /// # Errors
 /// Where the image cannot be written.
 pub(crate) fn void(held: &mut Held, cache: &HeldCache) -> Result<()> {
-    let void =
-        Mark { void: true, ..mark_of(&cache.superblock.lock().unwrap_or_else(PoisonError::into_inner)) };
+    let void = Mark { void: true, ..mark_of(&cache.superblock.look()) };
     let image = held.image().clone();
     let begun = Instant::now();
     let marks = image.clone();
@@ -327,23 +324,27 @@ impl Volume {
     /// Changes the superblock, durably if at all. The exported length by it; nothing where there is no cache.
     fn write_down(
         &self,
-        change: impl FnOnce(&mut Superblock) -> Result<(), String>,
+        change: impl FnOnce(&mut Superblock) -> Result<(), String> + Send + 'static,
     ) -> Result<Option<u64>, String> {
-        let Some((sb, file)) = &self.sb else { return Ok(None) };
-        let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = sb.clone();
-        change(&mut next)?;
-        if next != *sb && !self.void.load(Relaxed) {
-            next.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))?;
-        }
-        *sb = next;
-        Ok(Some(sb.home_length))
+        let Some((shared, file)) = &self.sb else { return Ok(None) };
+        let void = self.void.clone();
+        shared.write(file, move |sb, dev| {
+            let before = sb.clone();
+            change(sb)?;
+            if *sb == before || void.load(Relaxed) {
+                return Ok(());
+            }
+            sb.store(dev).map_err(|e| format!("the superblock cannot be written: {e}"))
+        })?;
+        Ok(Some(shared.look().home_length))
     }
 
     /// Writes down in the cache what shows later whether somebody else had the image.
     fn note(&self, lost: Option<Loss>) {
-        let noted = self.write_down(|sb| {
-            sb.witness = encode(&witness_of(self.image.witness(), lost, &sb.witness));
+        // Asked with the pen in hand: what is newer is so written after it.
+        let image = self.image.clone();
+        let noted = self.write_down(move |sb| {
+            sb.witness = encode(&witness_of(image.witness(), lost, &sb.witness));
             Ok(())
         });
         if let Err(why) = noted {
@@ -353,7 +354,7 @@ impl Volume {
 
     /// Goes along with another size of the image: first in the superblock, then for clients. How much of it they get.
     fn follow(&self, bytes: u64) -> Result<u64, String> {
-        let grown = self.write_down(|sb| {
+        let grown = self.write_down(move |sb| {
             if bytes > sb.core.size { sb.grow(bytes).map_err(|e| e.to_string()) } else { Ok(()) }
         });
         let length = grown?.map_or(bytes, |length| length.min(bytes));
@@ -399,7 +400,7 @@ impl Clients for Volume {
     }
 
     fn cut(&self, bytes: u64) -> Result<(), String> {
-        self.write_down(|sb| {
+        self.write_down(move |sb| {
             sb.note_cut(bytes);
             Ok(())
         })

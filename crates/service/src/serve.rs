@@ -19,7 +19,8 @@ use crate::daemon::state::{CoreNames, LastCache};
 use crate::home::{Home, Wanted};
 use crate::metrics::Scraped;
 use crate::pool::{Governing, Share};
-use crate::rbd::{Held, RbdOptions, SharedSuperblock};
+use crate::rbd::{Held, RbdOptions};
+use crate::record::SharedSuperblock;
 use crate::refusals::{self, Refusals};
 use crate::say::say;
 use crate::signals::StopSignals;
@@ -43,7 +44,7 @@ use sd_notify::NotifyState;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
@@ -330,7 +331,7 @@ impl Volume {
                     cores: opened.cores,
                     home_start: opened.superblock.home_start,
                 };
-                let superblock = Arc::new(Mutex::new(opened.superblock));
+                let superblock = SharedSuperblock::new(opened.superblock);
                 let held = HeldCache { file: opened.file, share: opened.share, superblock };
                 (backend, Some(held), opened.made, finals)
             }
@@ -508,9 +509,8 @@ impl Volume {
     /// The cache it is served through; nothing where it is bare.
     pub(crate) fn last_cache(&self) -> Option<LastCache> {
         let held = self.left.held.as_ref()?;
-        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
         let path = &self.options.cache.as_ref()?.path;
-        Some(self.known_as.cache(path, uuid, None, self.alone))
+        Some(self.known_as.cache(path, held.superblock.uuid(), None, self.alone))
     }
 
     /// What it is served by now.

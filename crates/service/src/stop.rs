@@ -15,7 +15,6 @@ use loligo_cache::open;
 use loligo_cache::units::BLOCK;
 use loligo_export::fuse::{Mount, Unmounted};
 use loligo_shard::{Ask, Running};
-use std::sync::PoisonError;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -35,7 +34,8 @@ pub(crate) fn stop(
     app: &App,
     left: Left,
 ) -> Result<u64> {
-    // However this ends: the core goes before the image that it reads, and the image before the lock of its cache.
+    // However this ends: the core goes before the image that it reads, and the image before the lock of its
+    // cache.
     let Left { held, image, core, void } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
@@ -103,11 +103,15 @@ pub(crate) fn stop(
     }
     let mut dirty_left = 0;
     if let Some(HeldCache { file, superblock, .. }) = &held {
-        let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
         let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
         let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
-        let mode = ended.first().map_or(superblock.mode, |e| e.mode);
-        open::close(&mut file.sync_io(), &mut superblock, &finals, mode, dirty, None)
+        let mode = ended.first().map(|e| e.mode);
+        let closed = superblock.write(file, move |sb, dev| {
+            let mode = mode.unwrap_or(sb.mode);
+            open::close(dev, sb, &finals, mode, dirty, None).map_err(|why| why.to_string())
+        });
+        closed
+            .map_err(|why| anyhow!(why))
             .context("the superblock could not be written: the next start recovers")?;
         dirty_left = dirty;
         match dirty {
@@ -125,10 +129,12 @@ pub(crate) fn stop(
         image.may_be_dirty = dirty_left > 0 || lost;
         let witness = image.give_back()?;
         if let (Some(HeldCache { file, superblock, .. }), Some(witness)) = (held, witness) {
-            let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
-            superblock.witness = witness;
-            superblock
-                .store(&mut file.sync_io())
+            let noted = superblock.write(&file, move |sb, dev| {
+                sb.witness = witness;
+                sb.store(dev).map_err(|why| why.to_string())
+            });
+            noted
+                .map_err(|why| anyhow!(why))
                 .context("the superblock could not be written: the next start drops what is clean")?;
         }
     }

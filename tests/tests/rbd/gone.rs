@@ -1,14 +1,21 @@
-//! A cache that goes while the image has everything: clients and snapshots go on, and nobody believes that cache afterwards. One
-//! that goes while it has what the image lacks: a stop fails, and the next start has everything.
+//! A cache that goes while the image has everything: clients and snapshots go on, and nobody believes that
+//! cache afterwards. One that goes while it has what the image lacks: a stop fails, and the next start has
+//! everything.
 
 use crate::cluster::{shared, wait_until};
 use crate::shadow::{BLOCK, Shadow};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Writer, fresh, look, read_all};
+use loligo_tests::cli::Cli;
 use loligo_tests::lossy::{Mounted, Part};
-use loligo_tests::server::Volume;
+use loligo_tests::server::{Volume, program};
 use loligo_tests::skip;
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// Seconds that a stop may take which meets a device that answers nothing: it looks twice for ten seconds
+/// each.
+const SOON: &str = "50";
 
 /// A host whose cache is on a file system of our own.
 fn breakable(image: &Image) -> (Site<'_>, Mounted) {
@@ -86,4 +93,52 @@ fn a_stop_that_its_cache_fails_is_no_loss_of_the_image() {
     site.flush();
     server.stop().expect("a clean stop");
     image.is_whole_and_free(&look(&shadow));
+}
+
+#[test]
+fn a_silent_cache_whose_image_changes_holds_up_no_stop() {
+    const WHAT: &str = "a silent cache of an image that changes";
+    let Some((cluster, _shared)) = shared(WHAT) else { return };
+    if let Err(why) = skip::fuse() {
+        return skip::skip(WHAT, &why);
+    }
+    let image = Image::new(cluster, "silent");
+    let (site, fs) = breakable(&image);
+    let (dir, file) = (site.dir.display(), site.dir.join("loligod.toml"));
+    let text = format!(
+        "[daemon]\nstate-dir = \"{dir}/state\"\n[volume.{}]\ncore = \"{}\"\n\
+         cache = \"{}\"\ncache-size = \"24m\"\nmode = \"wb\"\nlisten = [\"unix:{}\"]\n",
+        Volume::NAME,
+        site.core(),
+        site.cache.display(),
+        site.socket().display()
+    );
+    std::fs::write(&file, text).expect("a configuration");
+    let cli = Cli::new(&site.dir);
+    let daemon = cli.daemon(&file);
+    let shadow = fresh();
+    let writer = Writer::start(&site.socket(), &shadow, 13, SIZE as usize / BLOCK);
+    writer.goes_on(1000);
+    assert_eq!(writer.stop(), End::Done, "{}", daemon.words());
+    site.flush();
+    // What a flush leaves to be written is.
+    std::thread::sleep(Duration::from_secs(2));
+    fs.power().hang("cache", Part::All);
+    let larger = SIZE + (8 << 20);
+    cluster.rbd(&["resize", "--no-progress", "--size", &format!("{larger}B"), &image.spec]);
+    // Whoever keeps the image writes that down by then.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut stop = Command::new("timeout");
+    stop.arg(SOON).arg(program()).args(["volume", "stop", Volume::NAME]);
+    let out = stop.env("LOLIGO_RUNTIME_DIR", &site.dir).output().expect("it runs");
+    fs.power().mend();
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stderr), daemon.words());
+    assert_ne!(out.status.code(), Some(124), "the stop hangs: {said}");
+    assert!(!out.status.success() && said.contains("has answered nothing"), "{said}");
+    assert!(!said.contains("another client's"), "nobody took it: {said}");
+    std::thread::sleep(Duration::from_millis(500));
+    cli.ok(&["volume", "start", Volume::NAME]);
+    look(&shadow).resize(larger);
+    look(&shadow).holds(&read_all(&site.socket())).expect("what was acknowledged");
+    daemon.stop().expect("a clean stop");
 }

@@ -14,7 +14,7 @@ mod listed;
 mod looked;
 pub(crate) mod memory;
 mod notes;
-mod pen;
+pub(crate) mod pen;
 mod pools;
 mod restart;
 mod sections;

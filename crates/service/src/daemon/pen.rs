@@ -14,15 +14,15 @@ struct Desk {
 
 /// The pen, for whoever is next.
 #[derive(Debug, Default)]
-pub(super) struct Pen(Arc<Desk>);
+pub(crate) struct Pen(Arc<Desk>);
 
 /// The pen in a hand; dropping this puts it back.
 #[derive(Debug)]
-pub(super) struct InHand(Arc<Desk>);
+pub(crate) struct InHand(Arc<Desk>);
 
 impl Pen {
     /// Waits for it until then at most.
-    pub(super) fn take(&self, until: Instant) -> Option<InHand> {
+    pub(crate) fn take(&self, until: Instant) -> Option<InHand> {
         let limit = until.saturating_duration_since(Instant::now());
         let waiting = self.0.freed.wait_timeout_while(lock(&self.0.taken), limit, |taken| *taken);
         let (mut taken, _) = waiting.unwrap_or_else(PoisonError::into_inner);

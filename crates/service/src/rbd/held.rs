@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What keeps an image, as its volume and whoever manages that see it: nothing before it is served, nor once its attach ends.
+/// What keeps an image, as its volume and whoever manages that see it: nothing before it is served, nor once
+/// its attach ends.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keeping(Arc<Mutex<Option<Kept>>>);
 
@@ -93,8 +94,8 @@ impl Held {
         self.keeping.clone()
     }
 
-    /// Takes the image, to end its attach. Nobody asks after it any more: a lock that is given back looks like one that was taken
-    /// away, and so does that of a client which has the cluster refuse it.
+    /// Takes the image, to end its attach. Nobody asks after it any more: a lock that is given back looks
+    /// like one that was taken away, and so does that of a client which has the cluster refuse it.
     fn take(&mut self) -> Option<Arc<Attached>> {
         self.poller = None;
         self.keeping.end();

@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 use loligo_cache::home::HomeLabel;
 use loligo_cache::units::BLOCK;
 use loligo_export::ublk::Traits;
-use std::sync::PoisonError;
 
 /// Remembers what a volume is served through; nothing: the core is served bare.
 pub(crate) type Note<'a> = &'a dyn Fn(Option<LastCache>) -> Result<()>;
@@ -67,8 +66,7 @@ impl Of<'_> {
     /// What is remembered of the cache.
     pub(super) fn last(&self, dirty_bytes: Option<u64>) -> Option<LastCache> {
         let (held, cache) = (self.held?, self.options.cache.as_ref()?);
-        let uuid = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).uuid_text();
-        Some(self.known_as.cache(&cache.path, uuid, dirty_bytes, false))
+        Some(self.known_as.cache(&cache.path, held.superblock.uuid(), dirty_bytes, false))
     }
 }
 
@@ -90,7 +88,7 @@ impl Begun {
         Phase::Kernel.is_over()?;
         match (&mut core.home, of.held) {
             (Some(home), Some(held)) => {
-                let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let superblock = held.superblock.look().clone();
                 home.attach(&superblock, &held.file, through)?;
                 self.labelled = true;
             }

@@ -46,6 +46,7 @@ use crate::daemon::state::LastCache;
 use crate::home::Home;
 use crate::outcome::{Ended, OrRefused};
 use crate::patience;
+use crate::record::SharedSuperblock;
 use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -57,7 +58,6 @@ use loligo_cache::open as engine;
 use loligo_cache::params::Params;
 use loligo_cache::superblock::Superblock;
 use loligo_shard::{Ask, Backend, Paused};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long requests are held for devices, or for a note, that do not answer before it is given up.
@@ -143,7 +143,7 @@ impl Volume {
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
             return self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory));
         }
-        let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
+        let home = held.superblock.look().home_start;
         if home != 0 {
             let why = format!("its content begins at byte {home} of the core for the cache only: stop it");
             return Err(Ended::refused(why).into());
@@ -295,7 +295,7 @@ impl Volume {
         let Some(HeldCache { file, superblock, .. }) = &self.left.held else { unreachable!("asked above") };
         let (file, superblock) = (file.clone(), superblock.clone());
         let mut dev = file.sync_io();
-        let mut superblock = Some(superblock.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut superblock = Some(superblock.look());
         let name = self.options.name.clone();
         let (mut unwiped, mut unnoted) = (None, None);
         let done = self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
@@ -484,7 +484,7 @@ impl Volume {
         let cache::OpenCache { file, share, superblock, cores, made, .. } = opened?;
         let home_start = superblock.home_start;
         let backend = Backend::Cached { cache: file.clone(), cores, home_start };
-        let held = HeldCache { file, share, superblock: Arc::new(Mutex::new(superblock)) };
+        let held = HeldCache { file, share, superblock: SharedSuperblock::new(superblock) };
         let mode = o.mode;
         // Whatever else the definition says by now counts with the next start.
         let next = ServeOptions { cache: options.cache, params: options.params, ..self.options.clone() };
@@ -583,7 +583,7 @@ impl Volume {
             }
             Deed::LabelCached => match &mut v.left.core.home {
                 Some(home) => {
-                    let sb = superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let sb = superblock.look().clone();
                     home.attach(&sb, &file, through)
                 }
                 None => Ok(()),

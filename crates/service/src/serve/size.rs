@@ -9,7 +9,6 @@ use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_block::DeviceSpec;
 use loligo_cache::units::BLOCK;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Bytes of a volume at most: an exbibyte.
@@ -25,7 +24,7 @@ impl Volume {
         );
         ensure!(bytes <= MOST, "{bytes} bytes: a volume of more than {MOST} is none that can be");
         if let Some(held) = self.left.held.as_ref().filter(|_| !self.alone) {
-            let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut sb = held.superblock.look().clone();
             sb.grow(bytes).map_err(|why| anyhow!("{why}"))?;
         }
         Ok(())
@@ -61,12 +60,12 @@ impl Volume {
         let mut length = now;
         if let Some(held) = self.left.held.as_ref().filter(|_| !self.alone) {
             // Before anything lies behind the former end: recovery refuses what the superblock does not know of.
-            let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut next = sb.clone();
-            next.grow(now).map_err(|why| anyhow!("{why}"))?;
-            next.store(&mut held.file.sync_io()).context("the superblock cannot be written")?;
-            length = next.home_length;
-            *sb = next;
+            let grown = held.superblock.write(&held.file, move |sb, dev| {
+                sb.grow(now).map_err(|why| why.to_string())?;
+                sb.store(dev).map_err(|why| format!("the superblock cannot be written: {why}"))
+            });
+            grown.map_err(|why| anyhow!(why))?;
+            length = held.superblock.look().home_length;
         }
         self.left.core.identity.size = now;
         if length == before {
