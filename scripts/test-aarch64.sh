@@ -61,7 +61,7 @@ for name in "${without[@]}"; do
     skips+=(--skip "$name")
     echo "SKIPPED STEP: aarch64: $name: qemu-user hides direct I/O and restarts no program"
 done
-tests=("${lock[@]}" --target "$target" -p loligo-block -p loligo-cache -p loligo-sim "${programs[@]}")
+tests=("${lock[@]}" --target "$target" -p loligo-block -p loligo-engine -p loligo-sim "${programs[@]}")
 cargo test "${tests[@]}" --no-run || { echo "FAILED STEP: compile tests for aarch64" && exit 0; }
 timeout --kill-after=30 "${AARCH64_MINUTES:-20}m" \
     cargo test "${tests[@]}" --no-fail-fast -- --show-output "${skips[@]}" 2>&1 | awk -f scripts/ringless.awk

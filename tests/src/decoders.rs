@@ -6,18 +6,19 @@
 
 use loligo_block::masked_head::body;
 use loligo_block::{MaskedHead, SyncIo, crc32c};
-use loligo_cache::Meta;
-use loligo_cache::home::CoreLabel;
-use loligo_cache::layout::Layout;
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
-use loligo_cache::page::{Directory, Entry, PAGE, Root, decode_page, encode_page};
-use loligo_cache::params::Params;
-use loligo_cache::pool::format::{POOL_SUPERBLOCK, PoolSuper, decode_table};
-use loligo_cache::pool::{Member, Pool};
-use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, parse, seal};
-use loligo_cache::superblock::{CoreIdentity, Superblock, region_size};
-use loligo_cache::veil;
+use loligo_engine::Meta;
+use loligo_engine::open::{FormatOptions, OpenOptions, Opened, format, inspect, open};
+use loligo_engine::params::Params;
+use loligo_engine::pool::Pool;
+use loligo_format::core_label::CoreLabel;
+use loligo_format::in_place_label;
+use loligo_format::layout::Layout;
+use loligo_format::mode::Mode;
+use loligo_format::page::{Directory, Entry, PAGE, Root, decode_page, encode_page};
+use loligo_format::pool::Member;
+use loligo_format::pool::format::{POOL_SUPERBLOCK, PoolSuper, decode_table};
+use loligo_format::record::{FRAME_HEADER, FrameHeader, JournalId, Record, parse, seal};
+use loligo_format::superblock::{CoreIdentity, Superblock, region_size};
 
 const ID: JournalId = JournalId { cache: 0x1122_3344_5566_7788, shard: 1 };
 /// Where the checksum of each stands.
@@ -90,7 +91,7 @@ pub fn fuzz_superblock(mut bytes: Vec<u8>) -> bool {
 ///
 /// # Panics
 /// Never: the head has room.
-pub fn veiled_block() -> Vec<u8> {
+pub fn masked_block() -> Vec<u8> {
     let mut head = vec![0; 4096];
     head[..900].iter_mut().enumerate().for_each(|(i, b)| *b = i as u8);
     let label = CoreLabel {
@@ -101,26 +102,29 @@ pub fn veiled_block() -> Vec<u8> {
         dirty_bytes: Some(4096),
         through: false,
     };
-    MaskedHead::before(head).expect("it has room").set_label(&veil::encode(&label))
+    MaskedHead::before(head).expect("it has room").set_label(&in_place_label::encode(&label))
 }
 
 /// Whether these bytes are taken for a whole first block.
-pub fn takes_veiled_block(bytes: &[u8]) -> bool {
-    veil::decode(bytes).is_ok() && body::unpack(bytes).is_some()
+pub fn takes_masked_block(bytes: &[u8]) -> bool {
+    in_place_label::decode(bytes).is_ok() && body::unpack(bytes).is_some()
 }
 
 /// Anything for a first block; whether it is taken once its checksums are right.
 ///
 /// # Panics
 /// Where what is taken does not say the same when written again.
-pub fn fuzz_veiled_block(mut bytes: Vec<u8>) -> bool {
-    takes_veiled_block(&bytes);
-    if bytes.len() >= veil::LABEL {
-        mend(&mut bytes[..veil::LABEL], SUPERBLOCK_CRC);
+pub fn fuzz_masked_block(mut bytes: Vec<u8>) -> bool {
+    takes_masked_block(&bytes);
+    if bytes.len() >= in_place_label::LABEL {
+        mend(&mut bytes[..in_place_label::LABEL], SUPERBLOCK_CRC);
     }
-    let (Ok(label), Some(head)) = (veil::decode(&bytes), body::unpack(&bytes)) else { return false };
-    let again = MaskedHead::before(head.clone()).expect("it had room").set_label(&veil::encode(&label));
-    assert_eq!((veil::decode(&again).expect("written"), body::unpack(&again)), (label, Some(head)));
+    let (Ok(label), Some(head)) = (in_place_label::decode(&bytes), body::unpack(&bytes)) else {
+        return false;
+    };
+    let again =
+        MaskedHead::before(head.clone()).expect("it had room").set_label(&in_place_label::encode(&label));
+    assert_eq!((in_place_label::decode(&again).expect("written"), body::unpack(&again)), (label, Some(head)));
     true
 }
 

@@ -1,10 +1,10 @@
 //! Damage that a checksum alone does not show.
 
 use loligo_block::{SyncIo, crc32c};
-use loligo_cache::open::{OpenOptions, open};
-use loligo_cache::page::{Directory, Root};
-use loligo_cache::params::Params;
-use loligo_cache::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
+use loligo_engine::open::{OpenOptions, open};
+use loligo_engine::params::Params;
+use loligo_format::page::{Directory, Root};
+use loligo_format::record::{FRAME_HEADER, FrameHeader, JournalId, Record, seal};
 use loligo_tests::decoders::unclean_cache;
 
 /// A checkpoint cut at frame 10 that vouches for frames up to 20, of which those behind 10 are damaged.

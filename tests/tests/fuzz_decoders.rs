@@ -36,8 +36,8 @@ fn damaged_superblocks_are_refused_and_never_panic() {
 
 #[test]
 fn damaged_first_blocks_of_veiled_cores_are_refused_and_never_panic() {
-    let good = decoders::veiled_block();
-    fuzz("veiled block", &good, decoders::takes_veiled_block, decoders::fuzz_veiled_block);
+    let good = decoders::masked_block();
+    fuzz("masked block", &good, decoders::takes_masked_block, decoders::fuzz_masked_block);
 }
 
 #[test]

@@ -7,9 +7,9 @@
 
 use anyhow::{Context, Result, ensure};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile};
-use loligo_cache::open;
-use loligo_cache::params::Params;
-use loligo_cache::superblock::Superblock;
+use loligo_engine::open;
+use loligo_engine::params::Params;
+use loligo_format::superblock::Superblock;
 use loligo_tests::fixture::{Content, folder, pack, unpack};
 use loligo_tests::line::Line;
 use loligo_tests::nbd::Command;

@@ -6,14 +6,14 @@
 #![allow(clippy::print_stdout)]
 
 use loligo_block::{IoError, IoKind, SyncIo};
-use loligo_cache::layout::SUPERBLOCKS;
-use loligo_cache::open::{OpenOptions, open};
-use loligo_cache::page::Directory;
-use loligo_cache::params::Params;
-use loligo_cache::policy::Kind as Replacement;
-use loligo_cache::record::{JournalId, parse};
-use loligo_cache::recover::{Plan, load_root};
-use loligo_cache::superblock::Superblock;
+use loligo_engine::open::{OpenOptions, open};
+use loligo_engine::params::Params;
+use loligo_engine::policy::Kind as Replacement;
+use loligo_engine::recover::{Plan, load_root};
+use loligo_format::layout::SUPERBLOCKS;
+use loligo_format::page::Directory;
+use loligo_format::record::{JournalId, parse};
+use loligo_format::superblock::Superblock;
 use loligo_sim::rng::Rng;
 use loligo_tests::history::{History, SECTOR};
 use loligo_tests::load::Load;

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail, ensure};
 use loligo_block::{Op, Request};
-use loligo_cache::api::{Control, Dev, Effect, Event};
-use loligo_cache::{Engine, Part, Router};
+use loligo_engine::api::{Control, Dev, Effect, Event};
+use loligo_engine::{Engine, Part, Router};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 

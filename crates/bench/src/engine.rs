@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 use loligo_block::{
     Buf, Completion, Device, IoError, Op, OpKind, RamDevice, ReqKind, Request, Ring, Submit, SyncIo,
 };
-use loligo_cache::api::{Dev, Event};
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
-use loligo_cache::params::Params;
-use loligo_cache::superblock::{CoreIdentity, Superblock};
-use loligo_cache::{Engine, Router};
+use loligo_engine::api::{Dev, Event};
+use loligo_engine::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_engine::params::Params;
+use loligo_engine::{Engine, Router};
+use loligo_format::mode::Mode;
+use loligo_format::superblock::{CoreIdentity, Superblock};
 use serde::Serialize;
 
 /// What to measure, and on how much.

@@ -9,9 +9,9 @@ use hdrhistogram::Histogram;
 use loligo_block::{
     Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqKind, Request, SyncFile,
 };
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, OpenOptions};
-use loligo_cache::params::Params;
+use loligo_engine::open::{self, Devices, OpenOptions};
+use loligo_engine::params::Params;
+use loligo_format::mode::Mode;
 use loligo_shard::StandaloneShard;
 use std::path::Path;
 use std::time::{Duration, Instant};

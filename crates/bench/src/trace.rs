@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
-use loligo_cache::policy::{Kind, Replacement};
+use loligo_engine::policy::{Kind, Replacement};
 use serde::Serialize;
 
 /// Sectors of 512 B in a line of 4 KiB.

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args as Flags, Subcommand};
 use loligo_bench::table::Table;
 use loligo_bench::units;
-use loligo_cache::mode::Mode;
+use loligo_format::mode::Mode;
 use loligo_lab::config::{Aside, Data, Hosts, LabConfig};
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::layout::Layout;

@@ -3,7 +3,7 @@
 use crate::outcome::{Json, Patience};
 use crate::values;
 use anyhow::{Context, Result};
-use loligo_cache::mode::Mode;
+use loligo_format::mode::Mode;
 use loligo_log::outln;
 use loligo_service::client::Client;
 use serde_json::json;

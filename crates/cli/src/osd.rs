@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use loligo_bench::table::Table;
 use loligo_block::DeviceSpec;
-use loligo_cache::mode::Mode;
+use loligo_format::mode::Mode;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::{out, outln, say};
 use loligo_osd::adopt::{self, Adopt};

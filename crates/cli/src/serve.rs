@@ -3,10 +3,10 @@
 use crate::values;
 use anyhow::Result;
 use clap::ArgGroup;
-use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
 use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ExportSpec};
+use loligo_format::mode::Mode;
 use loligo_service::block::{BlockOptions, Rotational};
 use loligo_service::profile::Profile;
 use loligo_service::rbd::RbdOptions;

@@ -1,10 +1,10 @@
 //! How values are typed.
 
 use loligo_block::parse_size;
-use loligo_cache::mode::Mode;
 use loligo_ceph::take::Destage;
 use loligo_export::ExportSpec;
 use loligo_export::blockdev::Owner;
+use loligo_format::mode::Mode;
 use loligo_service::block::Rotational;
 use loligo_service::serve::CoreSpec;
 use std::time::Duration;

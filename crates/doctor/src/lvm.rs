@@ -187,7 +187,7 @@ mod tests {
     use crate::Verdict;
     use crate::facts::Thing;
     use crate::fake::Fake;
-    use loligo_cache::home::CoreLabel;
+    use loligo_format::core_label::CoreLabel;
 
     fn host(conf: &str) -> Fake {
         let text = "[volume.a]\ncore = \"/dev/disk/by-id/wwn-1\"\nlisten = [\"block:osd0\"]";

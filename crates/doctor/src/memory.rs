@@ -2,7 +2,7 @@
 
 use super::facts::Thing;
 use super::{Case, Check, Finding};
-use loligo_cache::units::BLOCK;
+use loligo_format::units::BLOCK;
 
 /// Bytes of tables for a block of cache (docs/spec.md, section 4).
 const PER_BLOCK: u64 = 21;

@@ -23,9 +23,9 @@ use crate::wipe::look_at;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::masked_head::body;
 use loligo_block::{DeviceSpec, MaskedHead, SyncFile};
-use loligo_cache::home::CoreLabel;
-use loligo_cache::superblock::Superblock;
-use loligo_cache::veil;
+use loligo_format::core_label::CoreLabel;
+use loligo_format::in_place_label;
+use loligo_format::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_service::client::{Create, DaemonClient, Stop};
@@ -263,7 +263,7 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
         "{path} is encrypted by dm-crypt: its first block would be veiled behind the encryption, and ceph-volume opens it only for its OSD"
     );
     let raw = first_block(&mut dev).with_context(|| format!("the OSD's device {path}"))?;
-    if let Ok(label) = veil::decode(&raw) {
+    if let Ok(label) = in_place_label::decode(&raw) {
         ensure!(
             label.name == place.volume(),
             "{path} is the core of volume '{}', and not of osd.{}",

@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{
     DeviceFile, DeviceSpec, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature,
 };
-use loligo_cache::home::{CoreLabel, MIN_HOME};
-use loligo_cache::layout::MIN_CACHE;
-use loligo_cache::pool::PoolSuper;
-use loligo_cache::pool::format::Found as InPool;
-use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_format::core_label::{CoreLabel, MIN_HOME};
+use loligo_format::layout::MIN_CACHE;
+use loligo_format::pool::PoolSuper;
+use loligo_format::pool::format::Found as InPool;
+use loligo_format::superblock::{SuperError, Superblock};
 use loligo_service::identity::{DeviceId, device_id};
 use rustix::fs::{major, minor, stat};
 use std::collections::BTreeSet;
@@ -372,7 +372,7 @@ fn below(number: u64, depth: u32, found: &mut BTreeSet<String>) {
 mod tests {
     use super::*;
     use loligo_block::RamDevice;
-    use loligo_cache::pool::format::MIN_POOL;
+    use loligo_format::pool::format::MIN_POOL;
 
     fn nobody() -> Map {
         Map::from(
@@ -441,7 +441,7 @@ mod tests {
             );
         }
         let mut dev = RamDevice::new(MIN_POOL).unwrap();
-        loligo_cache::pool::Pool::format(&mut dev, [7; 16], MIN_POOL).unwrap();
+        loligo_engine::pool::Pool::format(&mut dev, [7; 16], MIN_POOL).unwrap();
         let why =
             vacant("the cache", Path::new("/dev/x"), &mut dev, &nobody(), true).unwrap_err().to_string();
         assert!(

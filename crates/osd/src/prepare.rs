@@ -20,7 +20,7 @@ use crate::user;
 use crate::wipe;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::DeviceSpec;
-use loligo_cache::home::MIN_HOME;
+use loligo_format::core_label::MIN_HOME;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
 use loligo_log::say;

@@ -7,9 +7,9 @@ use crate::wipe::{look_at, open_device};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::masked_head::HEAD;
 use loligo_block::{DeviceSpec, SyncIo};
-use loligo_cache::home::CoreLabel;
-use loligo_cache::superblock::{SuperError, Superblock};
-use loligo_cache::veil::{decode, is_label};
+use loligo_format::core_label::CoreLabel;
+use loligo_format::in_place_label::{decode, is_label};
+use loligo_format::superblock::{SuperError, Superblock};
 use loligo_service::client::DaemonClient;
 use loligo_service::veil::{Saved, Unsettled, save, settle};
 use rustix::fs::{Mode, OFlags};
@@ -217,8 +217,8 @@ impl Raw<'_> {
 mod tests {
     use super::*;
     use loligo_block::MaskedHead;
-    use loligo_cache::open::{FormatOptions, format};
-    use loligo_cache::superblock::CoreIdentity;
+    use loligo_engine::open::{FormatOptions, format};
+    use loligo_format::superblock::CoreIdentity;
     use loligo_service::veil::relabel;
     use std::fs;
     use std::os::unix::fs::FileExt;
@@ -250,7 +250,7 @@ mod tests {
             line_size: 4096,
             shards: 1,
             stripe: 0,
-            mode: loligo_cache::mode::Mode::Wb,
+            mode: loligo_format::mode::Mode::Wb,
             core_reserve: 0,
             journal_len: 0,
         };
@@ -406,7 +406,7 @@ mod tests {
         for wiped in [false, true] {
             write_first(&site.core, &block);
             if wiped {
-                loligo_cache::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");
+                loligo_engine::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");
             }
             assert!(label(&site.core).expect("it can be read").is_some_and(|l| is_void(&l)));
             site.raw(true).lift().expect("the disk has everything");
@@ -423,7 +423,7 @@ mod tests {
     fn a_disk_that_was_refused_before_its_cache_was_made_one_stays_as_it_is() {
         let site = site(Some(0));
         write_first(&site.core, &site.head);
-        loligo_cache::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");
+        loligo_engine::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");
         site.raw(true).lift().expect("there is nothing to do");
         assert_eq!(site.now()[..4096], site.head);
         // Under a label that is missed.

@@ -14,7 +14,7 @@ use crate::raw::{self, Kept, Raw, core_of};
 use crate::wipe;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::IoError;
-use loligo_cache::superblock::Superblock;
+use loligo_format::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_service::client::{Client, DaemonClient, Stop};

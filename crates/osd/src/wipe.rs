@@ -3,9 +3,9 @@
 use crate::labels;
 use anyhow::{Context, Result};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile, SyncIo};
-use loligo_cache::home::{CoreLabel, MIN_HOME};
-use loligo_cache::open;
-use loligo_cache::superblock::Superblock;
+use loligo_engine::open;
+use loligo_format::core_label::{CoreLabel, MIN_HOME};
+use loligo_format::superblock::Superblock;
 use std::path::Path;
 use std::time::Duration;
 

@@ -16,12 +16,12 @@ use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{
     CacheDevice, CacheIo, DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncIo, foreign_signature,
 };
-use loligo_cache::Engine;
-use loligo_cache::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
-use loligo_cache::open::{self as engine, FormatOptions, OpenError};
-use loligo_cache::superblock::{SUPERBLOCK, SuperError, Superblock};
-use loligo_cache::units::{BLOCK, Striping};
-use loligo_cache::veil;
+use loligo_engine::Engine;
+use loligo_engine::open::{self as engine, FormatOptions, OpenError};
+use loligo_format::in_place_label;
+use loligo_format::layout::{Layout, LayoutError, MIN_CACHE, SHARD_BASE, SUPERBLOCKS};
+use loligo_format::superblock::{SUPERBLOCK, SuperError, Superblock};
+use loligo_format::units::{BLOCK, Striping};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -171,9 +171,9 @@ pub(crate) fn remembers(o: &CacheOptions) -> Result<Option<(Superblock, bool)>> 
         return Ok(None);
     }
     let (mut dev, mut keeps, mut raw) = (place.file.sync_io(), false, vec![0; BLOCK as usize]);
-    for at in veil::SAVED {
+    for at in in_place_label::SAVED {
         dev.read_at(at, &mut raw).context("the cache cannot be read")?;
-        keeps |= veil::is_label(&raw);
+        keeps |= in_place_label::is_label(&raw);
     }
     Ok(Some((sb, keeps)))
 }

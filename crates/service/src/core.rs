@@ -9,10 +9,10 @@ use anyhow::{Result, bail};
 use loligo_block::{
     CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, names_of,
 };
-use loligo_cache::params::Params;
-use loligo_cache::superblock::{CoreIdentity, Superblock};
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::{Attached, RbdDevice, sync_io::ImageIo};
+use loligo_engine::params::Params;
+use loligo_format::superblock::{CoreIdentity, Superblock};
 use loligo_shard::CoreSource;
 use std::path::Path;
 use std::str::FromStr;

@@ -10,8 +10,8 @@ use loligo_block::{
     CacheDevice, CoreFile, DeviceFile, MaskedHead, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo,
     foreign_signature, known_signature,
 };
-use loligo_cache::home::{CoreLabel, MAX_HOME, MIN_HOME};
-use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_format::core_label::{CoreLabel, MAX_HOME, MIN_HOME};
+use loligo_format::superblock::{SuperError, Superblock};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -415,7 +415,7 @@ fn signatures_of(whole: &DeviceFile) -> Result<Vec<u8>> {
 }
 
 fn is_veiled(block: &[u8]) -> bool {
-    loligo_cache::veil::is_label(block)
+    loligo_format::in_place_label::is_label(block)
 }
 
 /// Whether a label whose content would begin behind it lies in somebody's content. The cache knows best. Without one, a second copy
@@ -499,7 +499,7 @@ fn is_content_by_order(
 }
 
 fn begins_with_label(whole: &DeviceFile) -> Result<bool> {
-    Ok(loligo_cache::home::is_label(&first_block(whole)?))
+    Ok(loligo_format::core_label::is_label(&first_block(whole)?))
 }
 
 /// Whether a label of `home` bytes has room, and lies over nobody's data.

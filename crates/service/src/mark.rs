@@ -3,8 +3,8 @@
 use crate::veil;
 use anyhow::{Context, Result};
 use loligo_block::{CacheDevice, DeviceFile, MaskedHead, SyncFile, SyncIo};
-use loligo_cache::home::CoreLabel;
-use loligo_cache::veil::encode;
+use loligo_format::core_label::CoreLabel;
+use loligo_format::in_place_label::encode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The whole device of a core, and its label.

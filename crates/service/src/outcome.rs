@@ -6,7 +6,7 @@ use crate::daemon::entry::Status;
 use crate::pool::InUse;
 use hyper::StatusCode;
 use loligo_block::{IoError, IoKind};
-use loligo_cache::pool::PoolError;
+use loligo_format::pool::PoolError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -5,9 +5,9 @@ mod pool;
 
 use anyhow::{Context, Result, bail};
 use loligo_block::{IoError, IoKind, SIGNATURE_PROBE, SyncIo, foreign_signature};
-use loligo_cache::home::CoreLabel;
-use loligo_cache::superblock::{SuperError, Superblock};
-use loligo_cache::units::BLOCK;
+use loligo_format::core_label::CoreLabel;
+use loligo_format::superblock::{SuperError, Superblock};
+use loligo_format::units::BLOCK;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use serde_json::{Value, json};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Named sets of tunables, for what caches are often put in front of.
 
 use anyhow::{Result, bail};
-use loligo_cache::mode::Mode;
+use loligo_format::mode::Mode;
 
 /// A named set of tunables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loligo_cache::params::Params;
+    use loligo_engine::params::Params;
 
     #[test]
     fn every_profile_is_of_tunables_that_there_are_and_what_is_given_beside_it_counts() {

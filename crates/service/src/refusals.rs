@@ -1,6 +1,6 @@
 //! Sectors that a core refuses: all threads' as one text. The log has each change once, and never oftener than once a minute.
 
-use loligo_cache::Refused;
+use loligo_engine::Refused;
 use loligo_shard::Snapshot;
 use std::ops::Range;
 use std::time::{Duration, Instant};

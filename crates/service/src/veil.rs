@@ -7,8 +7,8 @@
 use anyhow::{Context, Result};
 use loligo_block::masked_head::{HEAD, LABEL, body};
 use loligo_block::{MaskedHead, SyncIo};
-use loligo_cache::home::CoreLabel;
-use loligo_cache::veil::{SAVED, decode, encode, is_label};
+use loligo_format::core_label::CoreLabel;
+use loligo_format::in_place_label::{SAVED, decode, encode, is_label};
 
 /// What a cache keeps of the first block of its core.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::reactor::Driver;
 use crate::start::{Backend, CORE_ID, CoreSource, cache_id};
 use crate::uncached::Uncached;
 use loligo_block::{AnyDevice, DeviceSpec, IoError, IoKind};
-use loligo_cache::{Engine, Router};
+use loligo_engine::{Engine, Router};
 use std::sync::Arc;
 
 /// One thread's engine.

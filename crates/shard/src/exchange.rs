@@ -1,10 +1,10 @@
-//! Engines that are exchanged under clients that wait: what threads do by [`Gate`](loligo_cache::exchange::Gate), from the thread that
+//! Engines that are exchanged under clients that wait: what threads do by [`Gate`](loligo_engine::exchange::Gate), from the thread that
 //! has it done.
 
 use crate::engine_setup;
 use crate::message::{Command, Handle};
 use crate::start::{Backend, CoreSource};
-use loligo_cache::exchange::{Ending, Pause};
+use loligo_engine::exchange::{Ending, Pause};
 use std::time::Duration;
 
 /// A volume whose clients wait. Dropping it lets them go on, or has every request fail where an exchange broke off.

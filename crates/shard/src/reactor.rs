@@ -9,7 +9,7 @@ use crate::sockets::{Ready, Sockets};
 use crate::start::cache_id;
 use crate::uncached::Uncached;
 use loligo_block::{Foreign, IoError, Reply, ReqError, Request, Ring};
-use loligo_cache::exchange::Gate;
+use loligo_engine::exchange::Gate;
 use loligo_export::{Listener, Peer};
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;

@@ -6,8 +6,8 @@ use crate::engine_driver::{EngineDriver, Parts};
 use crate::message::ThreadMailbox;
 use crate::start::{CORE_ID, RING_ENTRIES, cache_id};
 use loligo_block::{CacheDevice, DeviceFile, DeviceSpec, IoError, Reply, Request, Ring};
-use loligo_cache::stats::Stats;
-use loligo_cache::{Engine, Router};
+use loligo_engine::stats::Stats;
+use loligo_engine::{Engine, Router};
 use std::time::Instant;
 
 /// A turn waits no longer than this, nanoseconds: its caller may have something to look at.

@@ -5,9 +5,9 @@ use crate::engine_driver::Answers;
 use crate::message::{Command, Response, Snapshot};
 use crate::status;
 use loligo_block::{Answer, Completion, Device, Reply, ReqKind, Request, Ring};
-use loligo_cache::api::{Control, Effect};
-use loligo_cache::params::Params;
-use loligo_cache::uncached::UncachedEngine as Plain;
+use loligo_engine::api::{Control, Effect};
+use loligo_engine::params::Params;
+use loligo_engine::uncached::UncachedEngine as Plain;
 use std::sync::mpsc::Sender;
 
 /// The trivial engine with the device that it works on.

@@ -4,12 +4,12 @@ use loligo_block::{
     Answer, Buf, CacheDevice, DeviceFile, DeviceSpec, OpenOptions as FileOptions, ReqError, ReqKind, Request,
     SyncFile, SyncIo,
 };
-use loligo_cache::Engine;
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
-use loligo_cache::params::Params;
-use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_engine::Engine;
+use loligo_engine::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_engine::params::Params;
 use loligo_export::{Export, Limits, Volume};
+use loligo_format::mode::Mode;
+use loligo_format::superblock::{CoreIdentity, Superblock};
 use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Running, start};
 use std::path::Path;
 use std::sync::mpsc::channel;

@@ -4,13 +4,13 @@ use loligo_block::{
     Answer, Buf, CacheDevice, Completion, Device, DeviceFile, Geometry, Op, OpKind,
     OpenOptions as FileOptions, RamDevice, ReqError, ReqKind, Request, Ring, Submit, SyncFile, SyncIo,
 };
-use loligo_cache::Engine;
-use loligo_cache::api::Control;
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
-use loligo_cache::params::Params;
-use loligo_cache::superblock::{CoreIdentity, Superblock};
+use loligo_engine::Engine;
+use loligo_engine::api::Control;
+use loligo_engine::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_engine::params::Params;
 use loligo_export::{Export, Limits, Volume};
+use loligo_format::mode::Mode;
+use loligo_format::superblock::{CoreIdentity, Superblock};
 use loligo_shard::{Backend, Command, CoreSource, Handle, Plan, Response, Running, start};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;

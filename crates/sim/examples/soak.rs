@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_cache::Bug;
+use loligo_engine::Bug;
 use loligo_sim::marks::Marks;
 use loligo_sim::run_seed;
 use std::sync::Mutex;

@@ -2,12 +2,12 @@
 
 use crate::disk::{Latency, Traits};
 use crate::rng::Rng;
-use loligo_cache::mode::Mode;
-use loligo_cache::open::Large;
-use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
-use loligo_cache::policy::Kind;
-use loligo_cache::pool::share::MIN_SLOTS;
-use loligo_cache::{Bug, Tables};
+use loligo_engine::open::Large;
+use loligo_engine::params::{AdmissionKind, Params, SeqCutoff};
+use loligo_engine::policy::Kind;
+use loligo_engine::{Bug, Tables};
+use loligo_format::mode::Mode;
+use loligo_format::pool::share::MIN_SLOTS;
 use std::ops::Range;
 
 /// One run in this many that does not fill its cache has a cold majority.

@@ -16,10 +16,10 @@ use crate::rng::Rng;
 use crate::seeds::{WIDE, WORN};
 use crate::subject::Subject;
 use crate::world::{SETTLED, World, Wrong};
-use loligo_cache::Bug;
-use loligo_cache::api::Control;
-use loligo_cache::mode::Mode;
-use loligo_cache::pool::share::MIN_SLOTS;
+use loligo_engine::Bug;
+use loligo_engine::api::Control;
+use loligo_format::mode::Mode;
+use loligo_format::pool::share::MIN_SLOTS;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sectors that one life changes at most, so that a run ends in time.

@@ -3,17 +3,17 @@
 use crate::config::Config;
 use crate::subject::{Counters, Parts, Refusal, Sent, Subject};
 use loligo_block::{Reply, ReqId, Request, SyncIo};
-use loligo_cache::api::{Effect, Event, Hint, Nanos};
-use loligo_cache::layout::{Layout, SHARD_BASE, SUPERBLOCKS};
-use loligo_cache::open::{Devices, FormatOptions, OpenError, OpenOptions, close, format, open, wipe};
-use loligo_cache::page::PER_PAGE;
-use loligo_cache::recover::{RecoverError, Report};
-use loligo_cache::relay::{Relay, ShardMessage};
-use loligo_cache::stats::Bypass;
-use loligo_cache::superblock::{CoreIdentity, SuperError, Superblock};
-use loligo_cache::uncached::UncachedEngine;
-use loligo_cache::units::Striping;
-use loligo_cache::{Config as CoreConfig, Engine, FallbackState, Router, share};
+use loligo_engine::api::{Effect, Event, Hint, Nanos};
+use loligo_engine::open::{Devices, FormatOptions, OpenError, OpenOptions, close, format, open, wipe};
+use loligo_engine::recover::{RecoverError, Report};
+use loligo_engine::relay::{Relay, ShardMessage};
+use loligo_engine::stats::Bypass;
+use loligo_engine::uncached::UncachedEngine;
+use loligo_engine::{Config as CoreConfig, Engine, FallbackState, Router, share};
+use loligo_format::layout::{Layout, SHARD_BASE, SUPERBLOCKS};
+use loligo_format::page::PER_PAGE;
+use loligo_format::superblock::{CoreIdentity, SuperError, Superblock};
+use loligo_format::units::Striping;
 use std::collections::BTreeSet;
 use std::ops::Range;
 

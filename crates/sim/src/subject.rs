@@ -2,9 +2,9 @@
 
 use crate::config::Config;
 use loligo_block::{Reply, Request, SyncIo};
-use loligo_cache::FallbackState;
-use loligo_cache::api::{Effect, Event, Hint, Nanos};
-use loligo_cache::relay::ShardMessage;
+use loligo_engine::FallbackState;
+use loligo_engine::api::{Effect, Event, Hint, Nanos};
+use loligo_engine::relay::ShardMessage;
 use std::ops::Range;
 
 /// Why an engine did not start.
@@ -112,7 +112,7 @@ pub trait Subject: Sized {
         None
     }
 
-    /// Whether [`Control::Freeze`](loligo_cache::api::Control::Freeze) means anything to it.
+    /// Whether [`Control::Freeze`](loligo_engine::api::Control::Freeze) means anything to it.
     fn freezes(&self) -> bool {
         false
     }

@@ -5,7 +5,7 @@
 
 use crate::disk::Nanos;
 use loligo_block::{Op, OpKind};
-use loligo_cache::api::Dev;
+use loligo_engine::api::Dev;
 
 /// The event log of a run.
 #[derive(Debug, Clone)]

@@ -23,9 +23,9 @@ use exchange::Gates;
 pub use exchange::Noted;
 use freeze::Freezing;
 use loligo_block::{Reply, Request};
-use loligo_cache::api::{Control, ControlId, Dev, Effect, Event};
-use loligo_cache::exchange::Ending;
-use loligo_cache::relay::{Relay, ShardMessage};
+use loligo_engine::api::{Control, ControlId, Dev, Effect, Event};
+use loligo_engine::exchange::Ending;
+use loligo_engine::relay::{Relay, ShardMessage};
 use std::collections::{BTreeSet, VecDeque};
 
 /// What went against the rules, in words.

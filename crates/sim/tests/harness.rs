@@ -1,8 +1,8 @@
 //! The harness itself must be able to fail: a plain pass-through volume is never faulted, and every way to break it is.
 
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo};
-use loligo_cache::api::{Dev, Effect, Event, Hint, Nanos};
-use loligo_cache::relay::ShardMessage;
+use loligo_engine::api::{Dev, Effect, Event, Hint, Nanos};
+use loligo_engine::relay::ShardMessage;
 use loligo_sim::config::Config;
 use loligo_sim::life::run;
 use loligo_sim::subject::{Parts, Refusal, Subject};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use loligo_cache::Bug;
+use loligo_engine::Bug;
 use loligo_sim::seeds::{WIDE, WORN, run_all};
 use loligo_sim::{run_seed, run_without};
 

@@ -5,26 +5,43 @@ pub const MAY_USE: [(&str, &[&str]); 14] = [
     ("loligo-log", &[]),
     ("loligo-block", &[]),
     ("loligo-format", &["loligo-block"]),
-    ("loligo-cache", &["loligo-block", "loligo-format"]),
-    ("loligo-sim", &["loligo-block", "loligo-cache"]),
+    ("loligo-engine", &["loligo-block", "loligo-format"]),
+    ("loligo-sim", &["loligo-block", "loligo-engine", "loligo-format"]),
     ("loligo-export", &["loligo-block"]),
-    ("loligo-shard", &["loligo-block", "loligo-cache", "loligo-export"]),
+    ("loligo-shard", &["loligo-block", "loligo-engine", "loligo-format", "loligo-export"]),
     (
         "loligo-service",
-        &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-log", "loligo-shard", "loligo-export"],
+        &[
+            "loligo-block",
+            "loligo-engine",
+            "loligo-format",
+            "loligo-ceph",
+            "loligo-log",
+            "loligo-shard",
+            "loligo-export",
+        ],
     ),
-    ("loligo-doctor", &["loligo-block", "loligo-cache", "loligo-ceph", "loligo-service"]),
+    ("loligo-doctor", &["loligo-block", "loligo-engine", "loligo-format", "loligo-ceph", "loligo-service"]),
     ("loligo-ceph", &["loligo-block"]),
     ("loligo-lab", &["loligo-block"]),
     (
         "loligo-osd",
-        &["loligo-block", "loligo-cache", "loligo-export", "loligo-lab", "loligo-log", "loligo-service"],
+        &[
+            "loligo-block",
+            "loligo-engine",
+            "loligo-format",
+            "loligo-export",
+            "loligo-lab",
+            "loligo-log",
+            "loligo-service",
+        ],
     ),
     (
         "loligo-bench",
         &[
             "loligo-block",
-            "loligo-cache",
+            "loligo-engine",
+            "loligo-format",
             "loligo-shard",
             "loligo-export",
             "loligo-lab",
@@ -36,7 +53,8 @@ pub const MAY_USE: [(&str, &[&str]); 14] = [
         "loligo",
         &[
             "loligo-block",
-            "loligo-cache",
+            "loligo-engine",
+            "loligo-format",
             "loligo-ceph",
             "loligo-doctor",
             "loligo-export",
@@ -138,14 +156,14 @@ mod tests {
 
     #[test]
     fn a_room_that_reaches_up_is_found() {
-        assert!(complaints("loligo-cache", "loligo-sim.workspace = true")[0].contains("may not depend"));
+        assert!(complaints("loligo-engine", "loligo-sim.workspace = true")[0].contains("may not depend"));
         assert!(
-            complaints("loligo-block", "loligo-cache = { workspace = true }")[0].contains("may not depend")
+            complaints("loligo-block", "loligo-engine = { workspace = true }")[0].contains("may not depend")
         );
         assert!(complaints("loligo-sim", "loligo-shard.workspace = true")[0].contains("may not depend"));
-        assert_eq!(complaints("loligo-cache", "loligo-block.workspace = true"), [""; 0]);
-        let split = "[package]\nname = \"loligo-export\"\n[target.'cfg(unix)'.dependencies.loligo-cache]\nworkspace = true\n";
-        assert!(check(split).iter().any(|w| w.contains("may not depend on loligo-cache")));
+        assert_eq!(complaints("loligo-engine", "loligo-block.workspace = true"), [""; 0]);
+        let split = "[package]\nname = \"loligo-export\"\n[target.'cfg(unix)'.dependencies.loligo-engine]\nworkspace = true\n";
+        assert!(check(split).iter().any(|w| w.contains("may not depend on loligo-engine")));
     }
 
     #[test]
@@ -158,9 +176,9 @@ mod tests {
 
     #[test]
     fn versions_beside_the_workspace_and_unknown_crates_are_found() {
-        assert!(complaints("loligo-cache", "slab = \"0.4\"")[0].contains("workspace.dependencies"));
+        assert!(complaints("loligo-engine", "slab = \"0.4\"")[0].contains("workspace.dependencies"));
         assert!(complaints("loligo-new", "")[0].contains("no place"));
-        let dev = "[package]\nname = \"loligo-block\"\n[dev-dependencies]\nloligo-cache.workspace = true\n";
+        let dev = "[package]\nname = \"loligo-block\"\n[dev-dependencies]\nloligo-engine.workspace = true\n";
         assert!(check(dev)[0].contains("tests may not"));
     }
 }

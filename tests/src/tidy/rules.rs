@@ -47,7 +47,7 @@ const BANNED: [(&str, &str); 14] = [
 /// Lines that may do what others may not: `path` contains the first, the ban is the second.
 const EXCUSED: [(&str, &str); 5] = [
     // Helps to load an image; what comes of it does not depend on who is faster (decision 0015).
-    ("crates/cache/src/recover/image.rs", "std::thread"),
+    ("crates/engine/src/recover/image.rs", "std::thread"),
     // Runs many worlds side by side; each of them is one thread's alone.
     ("crates/sim/src/seeds.rs", "std::thread"),
     ("crates/sim/src/seeds.rs", "std::env"),
@@ -58,7 +58,7 @@ const EXCUSED: [(&str, &str); 5] = [
 
 /// The engine and its simulator depend on nothing but what they are told.
 pub fn deterministic(s: &Source) -> Vec<String> {
-    if !["crates/cache/src", "crates/format/src", "crates/sim/src"].iter().any(|d| s.path.starts_with(d)) {
+    if !["crates/engine/src", "crates/format/src", "crates/sim/src"].iter().any(|d| s.path.starts_with(d)) {
         return Vec::new();
     }
     let mut wrong = Vec::new();
@@ -105,7 +105,7 @@ const PLAIN: [&str; 23] = [
 
 /// The engine knows no device.
 pub fn plain_types(s: &Source) -> Vec<String> {
-    if !["crates/cache/src", "crates/format/src"].iter().any(|d| s.path.starts_with(d)) {
+    if !["crates/engine/src", "crates/format/src"].iter().any(|d| s.path.starts_with(d)) {
         return Vec::new();
     }
     let mut wrong = Vec::new();
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn cache(text: &str) -> Source {
-        Source::new("crates/cache/src/x.rs", text)
+        Source::new("crates/engine/src/x.rs", text)
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         for (call, _) in BANNED {
             let wrong = deterministic(&cache(&format!("fn f() {{\n    {call};\n}}\n")));
             assert!(
-                !wrong.is_empty() && wrong[0].starts_with("crates/cache/src/x.rs:2: "),
+                !wrong.is_empty() && wrong[0].starts_with("crates/engine/src/x.rs:2: "),
                 "{call}: {wrong:?}"
             );
             let comment = format!("// {call}\n");

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, shared};
 use crate::shadow::content;
 use crate::site::{Image, SIZE};
 use crate::writer::request;
-use loligo_cache::layout::SHARD_BASE;
+use loligo_format::layout::SHARD_BASE;
 use loligo_tests::nbd::Command;
 use loligo_tests::server::{Server, program};
 use serde_json::Value;

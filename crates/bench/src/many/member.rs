@@ -2,12 +2,12 @@
 
 use anyhow::{Result, anyhow};
 use loligo_block::{DeviceFile, DeviceSpec, OpenOptions as FileOptions};
-use loligo_cache::api::Control;
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, FormatOptions, OpenOptions};
-use loligo_cache::params::Params;
-use loligo_cache::superblock::CoreIdentity;
+use loligo_engine::api::Control;
+use loligo_engine::open::{self, Devices, FormatOptions, OpenOptions};
+use loligo_engine::params::Params;
 use loligo_export::{Export, Limits};
+use loligo_format::mode::Mode;
+use loligo_format::superblock::CoreIdentity;
 use loligo_service::pool::{Governing, Pool, Share};
 use loligo_shard::{Backend, CoreSource, Local, Plan, Running};
 use std::sync::Arc;

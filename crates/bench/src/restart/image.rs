@@ -10,13 +10,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use loligo_block::{IoError, Op, OpKind, ReqKind, Request, SyncIo};
-use loligo_cache::Router;
-use loligo_cache::api::{Dev, Event};
-use loligo_cache::mode::Mode;
-use loligo_cache::open::{self, Devices, OpenOptions};
-use loligo_cache::params::{AdmissionKind, Params, SeqCutoff};
-use loligo_cache::superblock::Superblock;
-use loligo_cache::units::BLOCK;
+use loligo_engine::Router;
+use loligo_engine::api::{Dev, Event};
+use loligo_engine::open::{self, Devices, OpenOptions};
+use loligo_engine::params::{AdmissionKind, Params, SeqCutoff};
+use loligo_format::mode::Mode;
+use loligo_format::superblock::Superblock;
+use loligo_format::units::BLOCK;
 
 use crate::drive::{Driver, World, permuted, scatter};
 use crate::interrupt::Interrupt;

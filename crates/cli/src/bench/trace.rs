@@ -3,7 +3,7 @@
 use anyhow::Result;
 use loligo_bench::table::Table;
 use loligo_bench::trace;
-use loligo_cache::policy::Kind;
+use loligo_engine::policy::Kind;
 use loligo_log::{out, say};
 use std::path::PathBuf;
 use std::process::ExitCode;

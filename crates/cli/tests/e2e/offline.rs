@@ -2,8 +2,8 @@
 
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
-use loligo_cache::home::CoreLabel;
-use loligo_cache::layout::Layout;
+use loligo_format::core_label::CoreLabel;
+use loligo_format::layout::Layout;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

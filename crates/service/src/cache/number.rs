@@ -4,8 +4,8 @@
 use crate::core::OpenCore;
 use anyhow::{Context, Result};
 use loligo_block::SyncIo;
-use loligo_cache::open::Opened;
-use loligo_cache::superblock::Superblock;
+use loligo_engine::open::Opened;
+use loligo_format::superblock::Superblock;
 
 /// The numbers of a core: of its file, or of the file under its loop device. Empty where it has none.
 fn of(core: &OpenCore) -> String {

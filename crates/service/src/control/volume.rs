@@ -8,8 +8,8 @@ use crate::stats;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Json, Router};
-use loligo_cache::mode::Mode;
-use loligo_cache::params::Params;
+use loligo_engine::params::Params;
+use loligo_format::mode::Mode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -167,7 +167,7 @@ async fn mode(State(app): Shared, Json(wanted): Json<SetMode>) -> Result<Json<Va
 
 fn rows(params: &Params) -> Vec<Param> {
     let own = |s: &str| s.to_owned();
-    let row = |r: loligo_cache::params::ParamRow| Param {
+    let row = |r: loligo_engine::params::ParamRow| Param {
         key: own(r.key),
         value: r.value,
         range: own(r.range),

@@ -185,7 +185,7 @@ pub(super) fn disputed(
 mod tests {
     use super::super::config::{Leave, VolumeConfig};
     use super::*;
-    use loligo_cache::home::CoreLabel;
+    use loligo_format::core_label::CoreLabel;
 
     fn last(uuid: &str, core: &str, dirty_bytes: Option<u64>) -> LastCache {
         LastCache {

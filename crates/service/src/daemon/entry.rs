@@ -19,7 +19,7 @@ use crate::say::{LastWords, say, speak_for};
 use crate::serve::live::After;
 use crate::serve::{GLANCE, LOOK, Volume};
 use crate::signals::{StopSignals, Stopper};
-use loligo_cache::units::BLOCK;
+use loligo_format::units::BLOCK;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

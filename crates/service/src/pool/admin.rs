@@ -6,12 +6,13 @@ use crate::progress::Progress;
 use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
-use loligo_cache::open;
-use loligo_cache::pool::format::{Found, MAX_MEMBERS, MIN_POOL};
-use loligo_cache::pool::store;
-use loligo_cache::pool::{self, PoolError};
-use loligo_cache::superblock::{SuperError, Superblock};
-use loligo_cache::units::BLOCK;
+use loligo_engine::open;
+use loligo_engine::pool;
+use loligo_engine::pool::store;
+use loligo_format::pool::format::{Found, MAX_MEMBERS, MIN_POOL};
+use loligo_format::pool::{Member, PoolError, PoolSuper};
+use loligo_format::superblock::{SuperError, Superblock};
+use loligo_format::units::BLOCK;
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -94,7 +95,7 @@ fn fill(file: &DeviceFile, size: Option<u64>, sparse: bool, force: bool) -> Resu
 
 /// What lies on a device that is to become a pool, if that is worth a word.
 fn in_the_way(dev: &mut SyncFile) -> Result<Option<String>> {
-    match pool::PoolSuper::look(dev) {
+    match PoolSuper::look(dev) {
         Ok(Found::Pool(sb)) => return Ok(Some(format!("the pool {}", sb.uuid_text()))),
         Ok(Found::Unfinished) => return Ok(None),
         Ok(Found::Absent) => {}
@@ -199,7 +200,7 @@ impl Pool {
     }
 
     /// The member that `a` would be.
-    pub(super) fn member_of(&self, state: &State, a: &Attach) -> Result<pool::Member> {
+    pub(super) fn member_of(&self, state: &State, a: &Attach) -> Result<Member> {
         let table = state.table.table();
         let number = match a.number {
             Some(n) => n,
@@ -214,7 +215,7 @@ impl Pool {
         // As for a cache of its own, but that a small share of a large layout is not to be all journal.
         let journal_len =
             (max / shards / 64).min(a.min / shards / 8).clamp(512 << 10, 64 << 20) / BLOCK * BLOCK;
-        Ok(pool::Member {
+        Ok(Member {
             number,
             shards: a.shards,
             weight: a.weight,

@@ -3,8 +3,8 @@
 
 use super::{Inner, Pool, Share};
 use anyhow::{Result, anyhow, bail};
-use loligo_cache::api::Control;
-use loligo_cache::pool::balance::{Balancer, Load, Move};
+use loligo_engine::api::Control;
+use loligo_engine::pool::balance::{Balancer, Load, Move};
 use loligo_shard::{Command, Handle};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,7 +153,7 @@ fn loads(pool: &Pool, seats: &mut BTreeMap<u16, Looked>) -> (u32, Vec<Load>) {
     let (free, mut loads) = {
         let state = pool.state();
         let table = state.table.table();
-        let load = |m: &loligo_cache::pool::Member| Load {
+        let load = |m: &loligo_format::pool::Member| Load {
             number: m.number,
             has: table.extents_of(m.number).len() as u32,
             min: table.entitled(m),

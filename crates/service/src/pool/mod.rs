@@ -20,8 +20,9 @@ use crate::identity::{DeviceId, device_id};
 use crate::outcome::Ended;
 use anyhow::{Context, Result, anyhow, bail};
 use loligo_block::{CacheDevice, DeviceFile, ExtentMap, OpenOptions, SyncFile, SyncIo};
-use loligo_cache::pool::{Pool as Table, PoolError};
-use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_engine::pool::Pool as Table;
+use loligo_format::pool::PoolError;
+use loligo_format::superblock::{SuperError, Superblock};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -227,7 +228,7 @@ pub(crate) fn missing(path: &Path, held: &str, why: &str) -> String {
 pub(crate) struct InUse(String);
 
 /// Where the extents of a core are.
-fn map_of(state: &State, member: &loligo_cache::pool::Member) -> ExtentMap {
+fn map_of(state: &State, member: &loligo_format::pool::Member) -> ExtentMap {
     let d = state.table.superblock().division;
     let map = ExtentMap::new(d.start, d.extent, member.max);
     for (here, there) in state.table.table().extents_of(member.number) {
@@ -252,7 +253,7 @@ fn what_it_is(dev: &mut dyn SyncIo) -> String {
 #[derive(Debug)]
 pub struct Share {
     pool: Pool,
-    member: loligo_cache::pool::Member,
+    member: loligo_format::pool::Member,
     map: Arc<ExtentMap>,
     /// Held while it is brought to another size, which is done in steps that nobody else's may fall between.
     sizing: Mutex<()>,
@@ -265,7 +266,7 @@ impl Share {
     }
 
     /// What the pool knew of the core when the share was taken. What it is promised, and its weight, may be others by now.
-    pub fn member(&self) -> &loligo_cache::pool::Member {
+    pub fn member(&self) -> &loligo_format::pool::Member {
         &self.member
     }
 
@@ -310,7 +311,7 @@ impl Share {
     }
 
     /// Gives the share what `limit` slots in each shard need. The engine is told afterwards, with
-    /// [`loligo_cache::api::Control::Limit`].
+    /// [`loligo_engine::api::Control::Limit`].
     ///
     /// # Errors
     /// Where not so many extents are free, or the device fails; then nothing has changed for the engine.
@@ -341,7 +342,7 @@ impl Share {
         if !larger {
             // A stray operation is to fail from here on, not to meet somebody else's data.
             let layout = self.member.layout()?;
-            let kept = loligo_cache::pool::share::needed(&layout, state.table.extent(), limit);
+            let kept = loligo_format::pool::share::needed(&layout, state.table.extent(), limit);
             before.keys().filter(|e| kept.binary_search(e).is_err()).for_each(|e| self.map.set(*e, None));
         }
         if let Err(why) = state.table.resize(&mut dev, number, limit) {

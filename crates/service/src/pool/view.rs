@@ -3,8 +3,8 @@
 use super::{Pool, map_of};
 use anyhow::Result;
 use loligo_block::CacheDevice;
-use loligo_cache::superblock::{SuperError, Superblock};
-use loligo_cache::units::BLOCK;
+use loligo_format::superblock::{SuperError, Superblock};
+use loligo_format::units::BLOCK;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -82,7 +82,7 @@ impl Pool {
         let (pool, table, maps) = {
             let state = self.state();
             let table = state.table.table().clone();
-            let map = |m: &loligo_cache::pool::Member| (Arc::new(map_of(&state, m)), state.is_out(m.number));
+            let map = |m: &loligo_format::pool::Member| (Arc::new(map_of(&state, m)), state.is_out(m.number));
             let maps: Vec<_> = table.members().iter().map(map).collect();
             (state.table.superblock().clone(), table, maps)
         };

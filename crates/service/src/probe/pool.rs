@@ -3,10 +3,10 @@
 use super::{Reader, dirty};
 use anyhow::{Result, bail};
 use loligo_block::{ExtentMap, MappedIo};
-use loligo_cache::pool::format::Found;
-use loligo_cache::pool::store::Pool;
-use loligo_cache::pool::{Member, PoolError, PoolSuper};
-use loligo_cache::superblock::{SuperError, Superblock};
+use loligo_engine::pool::store::Pool;
+use loligo_format::pool::format::Found;
+use loligo_format::pool::{Member, PoolError, PoolSuper};
+use loligo_format::superblock::{SuperError, Superblock};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

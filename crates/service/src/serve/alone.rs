@@ -13,11 +13,11 @@ use crate::rbd;
 use crate::say::say;
 use anyhow::{Context, Result, anyhow, ensure};
 use loligo_block::SyncIo;
-use loligo_cache::FallbackState;
-use loligo_cache::api::Control;
-use loligo_cache::layout::SUPERBLOCKS;
-use loligo_cache::open as engine;
-use loligo_cache::superblock::SUPERBLOCK;
+use loligo_engine::FallbackState;
+use loligo_engine::api::Control;
+use loligo_engine::open as engine;
+use loligo_format::layout::SUPERBLOCKS;
+use loligo_format::superblock::SUPERBLOCK;
 use loligo_shard::{Command, Snapshot};
 
 impl Volume {

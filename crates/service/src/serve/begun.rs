@@ -8,9 +8,9 @@ use crate::daemon::state::{CoreNames, LastCache};
 use crate::rbd::Held;
 use crate::ublk::{self, Devices};
 use anyhow::{Context, Result};
-use loligo_cache::home::CoreLabel;
-use loligo_cache::units::BLOCK;
 use loligo_export::ublk::Traits;
+use loligo_format::core_label::CoreLabel;
+use loligo_format::units::BLOCK;
 use std::sync::PoisonError;
 
 /// Remembers what a volume is served through; nothing: the core is served bare.
@@ -223,11 +223,11 @@ mod tests {
         let label = || std::fs::read(dir.join("core")).unwrap()[..4096].to_vec();
         let clean_in = |cache: &str| {
             let file = loligo_block::DeviceFile::open(dir.join(cache), &Default::default()).unwrap();
-            let sb = loligo_cache::superblock::Superblock::load(&mut loligo_block::SyncFile::new(file));
+            let sb = loligo_format::superblock::Superblock::load(&mut loligo_block::SyncFile::new(file));
             sb.unwrap().clean
         };
         let clean = || clean_in("cache");
-        let says = |raw: &[u8]| loligo_cache::home::CoreLabel::decode(raw).unwrap().dirty_bytes;
+        let says = |raw: &[u8]| loligo_format::core_label::CoreLabel::decode(raw).unwrap().dirty_bytes;
         assert_eq!((says(&label()), clean()), (Some(0), true));
         for phase in [Phase::Kernel, Phase::Label, Phase::Note, Phase::Threads, Phase::Exports] {
             let noted = start(&dir, Some(phase), &control);

@@ -3,8 +3,8 @@
 use super::ServeOptions;
 use crate::{cache, names};
 use anyhow::{Result, bail, ensure};
-use loligo_cache::superblock::{MAX_RESERVE, valid_line_size};
 use loligo_export::{Credentials, ExportSpec, ListenAddr};
+use loligo_format::superblock::{MAX_RESERVE, valid_line_size};
 
 pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     names::check_name(&o.name)?;
@@ -46,8 +46,8 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
     if let Some(n) = c.core_reserve.filter(|n| *n > MAX_RESERVE) {
         bail!("--core-reserve {n}: 0 to {MAX_RESERVE} percent of the core can be kept back");
     }
-    if let Some(n) = c.shards.filter(|n| !(1..=loligo_cache::layout::MAX_SHARDS).contains(n)) {
-        bail!("--shards {n}: 1 to {} threads can share a cache", loligo_cache::layout::MAX_SHARDS);
+    if let Some(n) = c.shards.filter(|n| !(1..=loligo_format::layout::MAX_SHARDS).contains(n)) {
+        bail!("--shards {n}: 1 to {} threads can share a cache", loligo_format::layout::MAX_SHARDS);
     }
     if let Some(n) = c.shards.filter(|n| o.core.is_one_threads() && *n > cache::IMAGE_SHARDS) {
         bail!("--shards {n}: 1 to {} of them can share an RBD image", cache::IMAGE_SHARDS);

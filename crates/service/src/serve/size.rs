@@ -8,7 +8,7 @@ use crate::outcome::{Ended, OrRefused};
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_block::DeviceSpec;
-use loligo_cache::units::BLOCK;
+use loligo_format::units::BLOCK;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 

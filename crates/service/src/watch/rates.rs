@@ -2,7 +2,7 @@
 
 use super::latency::{Distribution, Quantiles};
 use super::look::{Look, Numbers, Seen};
-use loligo_cache::units::BLOCK;
+use loligo_format::units::BLOCK;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

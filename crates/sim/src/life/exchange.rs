@@ -5,9 +5,9 @@ use super::Run;
 use crate::subject::Subject;
 use crate::sync::Fuse;
 use crate::world::Wrong;
-use loligo_cache::api::Control;
-use loligo_cache::exchange::{Change, Deed, Ending, Pause, Verdict};
-use loligo_cache::mode::Mode;
+use loligo_engine::api::Control;
+use loligo_engine::exchange::{Change, Deed, Ending, Pause, Verdict};
+use loligo_format::mode::Mode;
 
 /// One deed in so many is where the process dies.
 const CRASH_ONE_IN: u64 = 24;

@@ -3,8 +3,8 @@
 use super::Run;
 use crate::subject::Subject;
 use crate::world::{SETTLED, Wrong};
-use loligo_cache::api::Control;
-use loligo_cache::params::SeqCutoff;
+use loligo_engine::api::Control;
+use loligo_engine::params::SeqCutoff;
 
 /// The core refuses what fills the cache for so long, ns, unless it is made to take it: each writer hears of it in less.
 const REFUSED: u64 = 400_000_000_000;

@@ -7,7 +7,7 @@ use crate::stamp;
 use crate::subject::Subject;
 use crate::sync::Fuse;
 use crate::world::Wrong;
-use loligo_cache::mode::Mode;
+use loligo_format::mode::Mode;
 
 impl<E: Subject> Run<E> {
     /// Makes a cache, with crashes in the middle of it.

@@ -4,8 +4,8 @@ use super::Run;
 use crate::faults::{Fault, FaultKind, Target};
 use crate::subject::Subject;
 use crate::world::Wrong;
-use loligo_cache::api::Control;
-use loligo_cache::mode::Mode;
+use loligo_engine::api::Control;
+use loligo_format::mode::Mode;
 
 impl<E: Subject> Run<E> {
     /// The cache goes, by itself or because somebody says so, and the core alone serves if it can.

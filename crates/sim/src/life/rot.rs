@@ -4,7 +4,7 @@ use super::Run;
 use crate::faults::block_of;
 use crate::subject::Subject;
 use crate::world::{SETTLED, Wrong};
-use loligo_cache::api::Control;
+use loligo_engine::api::Control;
 
 impl<E: Subject> Run<E> {
     /// Bits of data on the cache flip, long after it was written.

@@ -5,7 +5,7 @@ use crate::disk::Crash;
 use crate::subject::Subject;
 use crate::sync::Fuse;
 use crate::world::Wrong;
-use loligo_cache::api::Control;
+use loligo_engine::api::Control;
 
 /// The last try of what the core refused is over so long after it takes every write again, ns.
 const RENEWED: u64 = 70_000_000_000;

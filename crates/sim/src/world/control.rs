@@ -2,7 +2,7 @@
 
 use super::{Mail, World, Wrong};
 use crate::subject::Subject;
-use loligo_cache::api::{Control, ControlId, Event};
+use loligo_engine::api::{Control, ControlId, Event};
 
 /// The first shard answer still missing for a management request.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use crate::rng::Rng;
 use crate::subject::{Refusal, Subject};
 use crate::sync::{Fuse, SyncDisk};
 use loligo_block::{Reply, ReqError, Request, SyncIo};
-use loligo_cache::api::{Event, Nanos};
-use loligo_cache::exchange::{Ending, Gate};
+use loligo_engine::api::{Event, Nanos};
+use loligo_engine::exchange::{Ending, Gate};
 
 /// One thread's message about an exchange may take so long, ns.
 const LATE: Nanos = 200_000_000;

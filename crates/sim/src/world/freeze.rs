@@ -4,7 +4,7 @@ use super::{World, Wrong};
 use crate::oracle::Ticket;
 use crate::stamp;
 use crate::subject::Subject;
-use loligo_cache::api::{Control, ControlId, Event, Joint};
+use loligo_engine::api::{Control, ControlId, Event, Joint};
 
 /// A freeze of the core, from the request to the thaw.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use super::{World, Wrong};
 use crate::faults::{FaultKind, block_of};
 use crate::stamp;
 use crate::subject::Subject;
-use loligo_cache::api::Dev;
+use loligo_engine::api::Dev;
 
 impl<E: Subject> World<E> {
     /// Looks at the faults that have fired.

@@ -3,8 +3,8 @@
 
 use super::{Mail, World};
 use crate::subject::Subject;
-use loligo_cache::FallbackState;
-use loligo_cache::api::{Control, ControlId, Event};
+use loligo_engine::FallbackState;
+use loligo_engine::api::{Control, ControlId, Event};
 
 /// One shard in so many finds that nothing can be noted.
 const GIVEN_UP_ONE_IN: u64 = 6;

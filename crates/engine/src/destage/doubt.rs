@@ -1,0 +1,221 @@
+//! Places at which a write to the core failed: what it holds there, and whether that can be read, nobody knows. What was
+//! dirty stays so. What was not, a gap, a filler or a block that was written again, stays in memory until the cache has all of
+//! it as dirty, whatever the cache had of it before: there it stays until the core has taken it, whatever restarts.
+
+use super::Destage;
+use crate::api::{Effect, Nanos};
+use crate::engine::{Engine, Task};
+use crate::freeze::OVERWRITTEN;
+use crate::index::Meta;
+use crate::journal::Action;
+use crate::space::Space;
+use crate::write::{Stage, WriteTask};
+use loligo_block::{Buf, Shared};
+use loligo_format::record::Record;
+use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+
+/// A block of which the core may have nothing good. What it should have is in memory until the cache or the core has all of it.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// The sectors at whose place a write failed.
+    pub(super) mask: u8,
+    /// What was to be written there, in a buffer that begins with the block.
+    pub(super) content: Shared,
+    /// The slot of the newest version, where that had been read for the write and was good: the content has what is dirty in it.
+    pub(super) of: Option<u32>,
+    /// So often the newest version could not be read, which lacks something of this.
+    pub(super) failures: u8,
+}
+
+/// After so many it is damaged.
+const TRIES: u8 = 2;
+
+impl Doubt {
+    pub(super) fn new(mask: u8, content: Shared, of: Option<u32>) -> Doubt {
+        Doubt { mask, content, of, failures: 0 }
+    }
+
+    /// Whether it stays in memory, beside a damaged version that is dirty: who overwrites the block mends it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.failures >= TRIES
+    }
+
+    /// The newest version is another now.
+    pub(super) fn superseded(&mut self) {
+        (self.of, self.failures) = (None, 0);
+    }
+
+    /// Another write has failed.
+    fn add(&mut self, mut new: Doubt) {
+        let before = self.mask & !new.mask;
+        if before != 0 {
+            let mut both = Buf::zeroed(BLOCK as usize);
+            both[..new.content.len()].copy_from_slice(&new.content);
+            copy_sectors(&self.content, &mut both, before);
+            new = Doubt::new(self.mask | new.mask, both.freeze(), None);
+        }
+        *self = new;
+    }
+}
+
+/// Copies the sectors `mask` of a block.
+pub(super) fn copy_sectors(from: &[u8], to: &mut [u8], mask: u8) {
+    for s in (0..8).filter(|s| mask & (1 << s) != 0) {
+        to[s * 512..s * 512 + 512].copy_from_slice(&from[s * 512..s * 512 + 512]);
+    }
+}
+
+impl Destage {
+    /// Whether the core may have nothing good of any of the blocks, and the index does not say so yet.
+    pub(crate) fn any_doubted(&self, first: u32, last: u32) -> bool {
+        self.doubts.range(first..=last).next().is_some()
+    }
+
+    /// A client's write has replaced the blocks at the core.
+    pub(crate) fn doubt_no_more(&mut self, first: u32, last: u32) {
+        let blocks: Vec<u32> = self.doubts.range(first..=last).map(|(b, _)| *b).collect();
+        for block in blocks {
+            self.doubts.remove(&block);
+            self.stuck.changed(block);
+        }
+    }
+
+    /// The sectors of `block` of which the core may have nothing good.
+    pub(crate) fn doubted(&self, block: u32) -> u8 {
+        self.doubts.get(&block).map_or(0, |d| d.mask)
+    }
+
+    /// Whether anything is doubted that can be noted.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.doubts.values().any(|d| !d.is_given_up())
+    }
+
+    /// Whether `block`, which is clean, must stay: the core may have nothing good in its place, or is being written there.
+    pub(crate) fn holds(&self, block: u32) -> bool {
+        let window = || self.by_window.get(&(block / WINDOW_BLOCKS as u32));
+        self.doubts.contains_key(&block) || window().is_some_and(|key| self.jobs[*key].rewrites(block))
+    }
+}
+
+impl Engine {
+    /// A write of these sectors of `block` failed at the core. `content`: what was to be written, in a buffer that begins with the
+    /// block. `of`: the slot of the version that it was made of, if that is the newest.
+    pub(super) fn doubt_block(&mut self, now: Nanos, block: u32, doubt: Doubt, fx: &mut Vec<Effect>) {
+        if self.fenced.is_some() || self.poisoned.is_some() {
+            return;
+        }
+        let (newest, mask) = (self.index.get(block), doubt.mask);
+        if mask & !newest.map_or(0, |m| m.dirty) != 0 {
+            match self.destage.doubts.entry(block) {
+                Entry::Vacant(e) => _ = e.insert(doubt),
+                Entry::Occupied(e) => e.into_mut().add(doubt),
+            }
+        }
+        let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) else { return };
+        let held = match (freeze.pin_more(block, mask), newest) {
+            (Some(pinned), _) => pinned,
+            (None, Some(m)) if m.dirty != 0 && !freeze.is_pinned(&m) => 0,
+            _ => mask,
+        };
+        if mask & !held != 0 {
+            self.end_freeze(now, OVERWRITTEN, fx);
+        }
+    }
+
+    /// Whether a doubt is not noted yet, and can be.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.destage.has_doubts() && self.cannot_salvage().is_none()
+    }
+
+    /// Whether a record of `block` would meet nothing on its way, and nobody who has looked at the newest version.
+    pub(super) fn may_note(&self, block: u32) -> bool {
+        let global = self.cfg.stripe.global(block);
+        let speaks = |a: &Action| matches!(a, Action::Apply(record, _) if record.block() == Some(global));
+        self.is_settled(block) && !self.journal.actions().any(speaks)
+    }
+
+    /// Whether nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
+    /// thaw or for the core to have what took effect looks again.
+    fn is_settled(&self, block: u32) -> bool {
+        let Some(key) = self.locks.holder(block) else { return true };
+        let waits = |m: &WriteTask| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
+        matches!(&self.tasks[key], Task::Write(m) if waits(m))
+    }
+
+    /// The core has taken these sectors of blocks, as they are in the newest versions.
+    pub(super) fn lift_doubts(&mut self, taken: impl Iterator<Item = (u32, u8)>) {
+        for (block, mask) in taken {
+            if self.destage.doubts.get(&block).is_some_and(|d| d.mask & !mask == 0) {
+                self.destage.doubts.remove(&block);
+            }
+        }
+    }
+
+    /// Notes in the journal that what is doubted is dirty. A block that changes meanwhile is looked at once it has: the record
+    /// must not bring an older version back.
+    pub(super) fn note_doubts(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if !self.destage.has_doubts() {
+            return;
+        }
+        let record_of = |a: &Action| match a {
+            Action::Apply(record, _) => record.block(),
+            _ => None,
+        };
+        let on_its_way: BTreeSet<u64> = self.journal.actions().filter_map(record_of).collect();
+        let doubts: Vec<(u32, u8, Option<u32>)> = self
+            .destage
+            .doubts
+            .iter()
+            .filter(|(_, d)| !d.is_given_up())
+            .map(|(b, d)| (*b, d.mask, d.of))
+            .collect();
+        for (block, mask, of) in doubts {
+            let global = self.cfg.stripe.global(block);
+            // Whoever looked before the record had effect puts a version there that is as clean as it was: looked at again.
+            if on_its_way.contains(&global) || !self.is_settled(block) {
+                continue;
+            }
+            let newest = self.index.get(block);
+            if newest.is_some_and(|m| mask & !m.dirty == 0) {
+                self.destage.doubts.remove(&block);
+                continue;
+            }
+            if !self.journal_has_room(Space::Housekeeping) {
+                continue;
+            }
+            // A clean copy that nobody has looked at is good enough only where there is no room for another.
+            let good = |m: &Meta| of == Some(m.slot) || m.dirty != 0 || self.slots.free_count() == 0;
+            let Some(meta) = newest.filter(|m| mask & !m.valid == 0 && good(m)) else {
+                self.salvage(now, block, newest, fx);
+                continue;
+            };
+            let Meta { slot, crc, valid, dirty } = meta;
+            self.pending_dirty += u64::from(dirty == 0);
+            let put = Record::Put { block: global, slot, crc, valid, dirty: dirty | mask };
+            self.record(now, put, dirty == 0, true);
+        }
+    }
+
+    /// The version of `block` that was the newest before is dirty now, as `meta` says.
+    pub(crate) fn doubt_noted(&mut self, seq: u64, block: u32, meta: Meta) {
+        let was_clean = !self.index.slot_is_dirty(meta.slot);
+        let window = block / WINDOW_BLOCKS as u32;
+        if let Some(key) = self.destage.by_window.get(&window) {
+            self.destage.jobs[*key].now_dirty(block, meta);
+        }
+        self.recent.note(block, seq);
+        self.index.put(block, meta);
+        self.checkpoint.touch(meta.slot);
+        // A flush that has not been answered is to bring it to the core too, and so is a freeze: it held this at the moment.
+        self.destage.flushes.iter_mut().for_each(|f| _ = f.remaining.insert(window));
+        if let Some(freeze) = self.freeze.as_mut().filter(|_| was_clean) {
+            if freeze.is_answered() {
+                freeze.note_fresh(meta.slot);
+            } else {
+                freeze.one_more(window, meta.slot);
+            }
+        }
+    }
+}

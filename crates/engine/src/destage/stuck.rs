@@ -1,0 +1,410 @@
+//! Windows with blocks that the core does not take. Each waits by itself, and the others go on.
+//!
+//! A write of many blocks that fails names none of them: the window is written once more, each block by itself. Those
+//! that fail then are known. They are tried again ever more seldom, and what else is dirty in their window goes on.
+
+use crate::api::Nanos;
+use crate::engine::Engine;
+use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// From the first failure of a block by itself until it is tried again, and at most.
+const FIRST: Nanos = 1_000_000_000;
+const MOST: Nanos = 30_000_000_000;
+/// Windows remembered that are not merged.
+const UNREADABLE: usize = 4096;
+/// Places that are told of those that the core refuses.
+const PLACES: usize = 256;
+/// Windows that are remembered while the core takes nothing at all: what is known of them may be worth nothing once it does.
+const WHILE_DOWN: usize = 256;
+
+/// What the core refuses of what is dirty in a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Bytes of the core as the engine sees it, ascending, neighbours joined; 256 of them at most.
+    pub ranges: Vec<Range<u64>>,
+    /// How many such ranges there are in all.
+    pub places: u64,
+    /// Dirty blocks beside them that wait untried: so many of their window were refused.
+    pub untried: u64,
+    /// Where those are, as `ranges`.
+    pub untried_ranges: Vec<Range<u64>>,
+    /// How the first of them failed.
+    pub why: String,
+    /// They fill the cache: what needs room goes to the core itself, and fails where that refuses it.
+    pub full: bool,
+}
+
+#[derive(Debug)]
+struct Window {
+    /// Successful core writes when it first failed.
+    since: u64,
+    again: Nanos,
+    wait: Nanos,
+    /// Those that failed by themselves.
+    blocks: BTreeSet<u32>,
+    /// So many failed that the rest was not tried: until `again` the whole window is left alone.
+    rest: bool,
+    why: String,
+}
+
+/// The windows, and what is known of them.
+#[derive(Debug, Default)]
+pub(crate) struct Stuck {
+    windows: BTreeMap<u32, Window>,
+    /// When each of them that waits is tried again.
+    due: BTreeSet<(Nanos, u32)>,
+    /// Of those, the ones in which something may be dirty no longer.
+    changed: BTreeSet<u32>,
+    unreadable: BTreeSet<u32>,
+}
+
+impl Stuck {
+    /// Whether blocks of `window` are written each by itself.
+    pub(crate) fn is_apart(&self, window: u32) -> bool {
+        self.windows.contains_key(&window)
+    }
+
+    /// A write of several blocks failed, because of `why`. `successes`: core writes that have succeeded so far.
+    pub(crate) fn failed_together(&mut self, now: Nanos, window: u32, successes: u64, why: &str) {
+        self.entry(now, window, successes, why);
+    }
+
+    /// Of blocks written each by itself these were `taken` and those `refused`; `all`: so many were refused that the rest
+    /// was not tried.
+    pub(crate) fn failed_apart(
+        &mut self,
+        now: Nanos,
+        window: u32,
+        successes: u64,
+        (taken, refused, all): (&[u32], &[u32], bool),
+        why: &str,
+    ) {
+        let w = self.entry(now, window, successes, why);
+        w.blocks.retain(|b| !taken.contains(b));
+        w.blocks.extend(refused);
+        w.rest = all;
+        let before = std::mem::replace(&mut w.again, now + w.wait);
+        w.wait = (w.wait * 2).min(MOST);
+        why.clone_into(&mut w.why);
+        let again = w.again;
+        self.due.remove(&(before, window));
+        self.due.insert((again, window));
+    }
+
+    fn entry(&mut self, now: Nanos, window: u32, successes: u64, why: &str) -> &mut Window {
+        self.windows.entry(window).or_insert_with(|| Window {
+            since: successes,
+            again: now,
+            wait: FIRST,
+            blocks: BTreeSet::new(),
+            rest: false,
+            why: why.to_owned(),
+        })
+    }
+
+    /// The core took all that it was given of `window`.
+    pub(crate) fn taken(&mut self, window: u32, blocks: &[u32]) {
+        if let Some(w) = self.windows.get_mut(&window) {
+            w.blocks.retain(|b| !blocks.contains(b));
+            w.rest = false;
+            if w.blocks.is_empty() {
+                self.forget(window);
+            }
+        }
+    }
+
+    fn forget(&mut self, window: u32) {
+        if let Some(w) = self.windows.remove(&window) {
+            self.due.remove(&(w.again, window));
+        }
+    }
+
+    /// Whether each of `blocks` has failed by itself before, in `window`.
+    pub(crate) fn are_known(&self, window: u32, blocks: &[u32]) -> bool {
+        self.windows.get(&window).is_some_and(|w| blocks.iter().all(|b| w.blocks.contains(b)))
+    }
+
+    /// Whether the core has taken something since `window` first failed: then it is the window, not the core.
+    pub(crate) fn is_sectors(&self, window: u32, successes: u64) -> bool {
+        self.windows.get(&window).is_some_and(|w| w.since < successes)
+    }
+
+    /// Whether one more window may be remembered while the core takes nothing.
+    pub(crate) fn may_remember(&self, window: u32) -> bool {
+        self.windows.len() < WHILE_DOWN || self.windows.contains_key(&window)
+    }
+
+    /// `block` may be dirty no longer: it was dropped, say, or written to the core by a client.
+    #[inline]
+    pub(crate) fn changed(&mut self, block: u32) {
+        let window = block / WINDOW_BLOCKS as u32;
+        if !self.windows.is_empty() && self.windows.contains_key(&window) {
+            self.changed.insert(window);
+        }
+    }
+
+    /// Any block may be dirty no longer.
+    pub(crate) fn all_changed(&mut self) {
+        self.changed.extend(self.windows.keys());
+    }
+
+    /// A window to look at for what is dirty no longer.
+    pub(crate) fn next_changed(&mut self) -> Option<u32> {
+        self.changed.pop_first()
+    }
+
+    /// Forgets what is not dirty any more in `window`: nothing there is refused. `any`: something is dirty in it.
+    pub(crate) fn keep_dirty(&mut self, window: u32, any: bool, is_dirty: impl Fn(u32) -> bool) {
+        let Some(w) = self.windows.get_mut(&window) else { return };
+        let none = w.blocks.is_empty();
+        w.blocks.retain(|b| is_dirty(*b));
+        if !any || (w.blocks.is_empty() && !none) {
+            self.forget(window);
+        }
+    }
+
+    /// Whether `block` is not to be tried now.
+    pub(crate) fn keeps(&self, block: u32, now: Nanos) -> bool {
+        let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
+        window.is_some_and(|w| now < w.again && (w.rest || w.blocks.contains(&block)))
+    }
+
+    /// Whether `block` failed by itself when it was last tried.
+    pub(crate) fn is_refused(&self, block: u32) -> bool {
+        let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
+        window.is_some_and(|w| w.blocks.contains(&block))
+    }
+
+    /// Whether `block`, which is dirty, is among those that [`Stuck::count`] counts.
+    pub(crate) fn counts(&self, block: u32) -> bool {
+        let window = self.windows.get(&(block / WINDOW_BLOCKS as u32));
+        window.is_some_and(|w| w.rest || w.blocks.contains(&block))
+    }
+
+    /// Whether anything of `window` is not to be tried now.
+    pub(crate) fn is_waiting(&self, window: u32, now: Nanos) -> bool {
+        self.windows.get(&window).is_some_and(|w| now < w.again)
+    }
+
+    /// Whether none of the `dirty` blocks of `window` is to be tried now. False too where it would have to be looked at.
+    pub(crate) fn keeps_all(&self, window: u32, dirty: usize, now: Nanos) -> bool {
+        self.windows.get(&window).is_some_and(|w| now < w.again && (w.rest || w.blocks.len() >= dirty))
+    }
+
+    /// Everything is to be tried now.
+    pub(crate) fn retry_all(&mut self) {
+        self.windows.values_mut().for_each(|w| w.again = 0);
+        self.due.clear();
+    }
+
+    /// When the next of them is tried again.
+    pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
+        self.due.range((now + 1, 0)..).next().map(|(at, _)| *at)
+    }
+
+    /// A gap of `window` cannot be read, or a merge there failed: it is not merged any more.
+    pub(crate) fn cannot_merge(&mut self, window: u32) {
+        if self.unreadable.len() >= UNREADABLE {
+            self.unreadable.clear();
+        }
+        self.unreadable.insert(window);
+    }
+
+    /// Whether `window` may be read to be merged.
+    pub(crate) fn can_merge(&self, window: u32) -> bool {
+        !self.unreadable.contains(&window)
+    }
+
+    /// Blocks that failed by themselves, those that count, and those that were not tried beside them. `dirty`: the dirty blocks of a
+    /// window.
+    pub(crate) fn count(&self, dirty: impl Fn(u32) -> u64, counts: impl Fn(u32) -> bool) -> u64 {
+        let known = |w: &Window| w.blocks.iter().filter(|b| counts(**b)).count() as u64;
+        let of = |(window, w): (&u32, &Window)| match (known(w), w.rest) {
+            (known, true) => dirty(*window).max(known),
+            (known, false) => known,
+        };
+        self.windows.iter().map(of).sum()
+    }
+
+    /// Whether any block has failed by itself.
+    pub(crate) fn any_known(&self) -> bool {
+        self.windows.values().any(|w| !w.blocks.is_empty())
+    }
+
+    /// Whether a window was given up as a whole, and nothing succeeded since.
+    pub(crate) fn is_hopeless(&self, successes: u64) -> bool {
+        self.windows.values().any(|w| w.rest && w.since >= successes)
+    }
+
+    /// Those that failed by themselves, ascending.
+    fn blocks(&self) -> impl Iterator<Item = u32> {
+        self.windows.values().flat_map(|w| w.blocks.iter().copied())
+    }
+
+    /// Those of windows whose rest was not tried that have not failed, dirty or not, ascending.
+    fn beside(&self) -> impl Iterator<Item = u32> {
+        self.windows.iter().filter(|(_, w)| w.rest).flat_map(|(window, w)| {
+            let first = window * WINDOW_BLOCKS as u32;
+            (first..=first + (WINDOW_BLOCKS as u32 - 1)).filter(|b| !w.blocks.contains(b))
+        })
+    }
+
+    /// Why the first of them failed.
+    fn first(&self) -> Option<&str> {
+        self.windows.values().find(|w| !w.blocks.is_empty()).map(|w| w.why.as_str())
+    }
+}
+
+impl Engine {
+    /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Engine::core_refuses`].
+    pub fn core_failing(&self) -> Option<&str> {
+        let d = &self.destage;
+        // Without a clean block to tell, a window that was given up as a whole looks like the core.
+        let looks = || !d.stuck.any_known() || d.stuck.is_hopeless(d.health.successes());
+        let core = || d.core_is_down() || (d.cannot_tell() && looks());
+        d.health.why().filter(|_| core())
+    }
+
+    /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
+    pub fn core_refuses(&self) -> Option<Refused> {
+        let salvaged: BTreeSet<u32> = self.in_memory().collect();
+        let in_memory = (!salvaged.is_empty()).then_some(self.destage.salvaged_why.as_str());
+        let why = self.destage.stuck.first().or(in_memory)?.to_owned();
+        let blocks: BTreeSet<u32> = self.destage.stuck.blocks().chain(salvaged).collect();
+        let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
+        let (ranges, places) = self.runs_of(blocks.into_iter());
+        let dirty = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty != 0);
+        let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
+        Some(Refused { ranges, places, untried, untried_ranges, why, full: self.is_jammed() })
+    }
+
+    /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.
+    fn runs_of(&self, blocks: impl Iterator<Item = u32>) -> (Vec<Range<u64>>, u64) {
+        let (mut ranges, mut places): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+        let (home, mut behind) = (self.cfg.home_start, None);
+        for block in blocks {
+            let start = self.cfg.stripe.global(block) * BLOCK;
+            let end = (start + BLOCK).min(self.cfg.home_length) + home;
+            let start = start + home;
+            if behind != Some(start) {
+                places += 1;
+                if ranges.len() < PLACES {
+                    ranges.push(start..end);
+                }
+            } else if places as usize <= PLACES
+                && let Some(last) = ranges.last_mut()
+            {
+                last.end = end;
+            }
+            behind = Some(end);
+        }
+        (ranges, places)
+    }
+
+    /// Blocks that the core refuses, and those that wait beside them.
+    pub(crate) fn refused_blocks(&self) -> u64 {
+        self.destage.stuck.count(|window| u64::from(self.index.window_dirty(window)), |_| true)
+    }
+
+    /// What is told to those who wait for what is dirty, in one line: which sectors it is, only all shards know together.
+    pub(crate) fn refusal_text(&self) -> Option<String> {
+        let why = self.destage.stuck.first()?;
+        let blocks = match self.refused_blocks() {
+            1 => "a block".to_owned(),
+            n => format!("{n} blocks"),
+        };
+        Some(format!(
+            "the core refuses {blocks} of 4 KiB ({why}), which stay dirty on the cache: 'loligo stats' names the sectors and the mend"
+        ))
+    }
+
+    /// Whether nothing (more) that is dirty in `window` can go to the core now.
+    pub(super) fn cannot_go(&mut self, now: Nanos, window: u32) -> bool {
+        if self.destage.by_window.contains_key(&window) {
+            return false;
+        }
+        if self.index.window_dirty(window) == 0 {
+            return true;
+        }
+        if self.bad_in(window).is_none() && !self.destage.stuck.is_waiting(window, now) {
+            return false;
+        }
+        let mut dirty = Vec::new();
+        self.index.dirty_in(window, &mut dirty);
+        dirty.iter().all(|(b, _)| self.destage.bad.contains(b) || self.destage.stuck.keeps(*b, now))
+    }
+
+    /// Nothing is refused that is not to go to the core any more, in whatever way it came to be clean.
+    pub(crate) fn forget_clean(&mut self) {
+        while let Some(window) = self.destage.stuck.next_changed() {
+            let first = window * WINDOW_BLOCKS as u32;
+            let (index, freeze, doubts) = (&self.index, &self.freeze, &self.destage.doubts);
+            let is_dirty = |b: u32| {
+                doubts.contains_key(&b)
+                    || index.get(b).is_some_and(|m| m.dirty != 0)
+                    || freeze.as_ref().is_some_and(|f| f.kept_of(b).is_some())
+            };
+            let last = first + (WINDOW_BLOCKS as u32 - 1);
+            let any = index.window_dirty(window) > 0
+                || doubts.range(first..=last).next().is_some()
+                || (freeze.is_some() && (first..=last).any(is_dirty));
+            self.destage.stuck.keep_dirty(window, any, is_dirty);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_block_waits_longer_each_time_and_alone() {
+        let mut s = Stuck::default();
+        s.failed_together(0, 1, 0, "x");
+        assert!(s.is_apart(1) && !s.keeps(300, 0), "tried again at once");
+        let mut now = 0;
+        for wait in [1, 2, 4, 8, 16, 30, 30] {
+            s.failed_apart(now, 1, 0, (&[301], &[300], false), "x");
+            assert!(s.keeps(300, now + wait * FIRST - 1) && !s.keeps(301, now));
+            now += wait * FIRST;
+            assert!(!s.keeps(300, now));
+        }
+        assert_eq!((s.blocks().collect::<Vec<_>>(), s.count(|_| 9, |_| true)), (vec![300], 1));
+        s.taken(1, &[300]);
+        assert!(!s.is_apart(1));
+    }
+
+    #[test]
+    fn a_refused_block_that_is_not_dirty_is_forgotten() {
+        let mut s = Stuck::default();
+        s.failed_apart(0, 1, 0, (&[], &[300, 301], false), "x");
+        s.failed_apart(0, 2, 0, (&[], &[512], true), "x");
+        for block in [300, 600, 900] {
+            s.changed(block);
+        }
+        assert_eq!((s.next_changed(), s.next_changed(), s.next_changed()), (Some(1), Some(2), None));
+        s.keep_dirty(1, true, |b| b == 301);
+        s.keep_dirty(2, true, |_| false);
+        assert_eq!(s.blocks().collect::<Vec<_>>(), [301], "the rest of window 2 is tried anew");
+        s.keep_dirty(1, true, |_| false);
+        assert!(!s.is_apart(1) && !s.is_apart(2));
+    }
+
+    #[test]
+    fn a_window_that_refuses_everything_waits_as_a_whole() {
+        let mut s = Stuck::default();
+        s.failed_apart(0, 2, 0, (&[], &[512, 513], true), "x");
+        assert!(
+            s.keeps(700, 0) && s.count(|_| 200, |_| true) == 200 && s.is_hopeless(0) && !s.is_hopeless(1)
+        );
+        s.retry_all();
+        assert!(!s.keeps(512, 0) && s.is_refused(512) && !s.is_refused(700));
+        s.failed_apart(0, 2, 0, (&[700], &[514], false), "x");
+        assert!(
+            s.keeps(512, 0) && !s.keeps(700, 0) && s.count(|_| 200, |_| true) == 3,
+            "what is known stays known"
+        );
+    }
+}

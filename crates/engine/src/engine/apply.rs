@@ -1,0 +1,140 @@
+//! A record takes effect once the completed prefix reaches its frame.
+
+use super::Engine;
+use crate::api::Nanos;
+use crate::bug::{Bug, planted};
+use crate::index::Meta;
+use loligo_format::record::Record;
+use loligo_format::units::WINDOW_BLOCKS;
+
+impl Engine {
+    /// One record takes effect.
+    pub(super) fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
+        match record {
+            Record::Put { block, slot, crc, valid, dirty } => {
+                let local = self.cfg.stripe.local(block);
+                self.pending_dirty -= u64::from(fresh);
+                self.landing -= u64::from(dirty != 0);
+                if self.index.block_in(slot) == Some(local) {
+                    return self.doubt_noted(seq, local, Meta { slot, crc, valid, dirty });
+                }
+                self.hidden.remove(&local);
+                let filled = self.filling.get(&local) == Some(&slot);
+                let salvaged = filled && dirty != 0;
+                if filled {
+                    self.filling.remove(&local);
+                    if dirty == 0 && self.locks.is_locked(local) {
+                        self.hidden.insert(local);
+                    }
+                }
+                self.destage.superseded(local);
+                if dirty != 0 {
+                    self.recent.note(local, seq);
+                }
+                let pinned = if salvaged { None } else { self.pinned_or_held(local, dirty) };
+                if dirty != 0 && !salvaged {
+                    self.watch_moment(local, pinned);
+                }
+                let before = self.index.get(local).filter(|_| salvaged);
+                let old = self.index.put(local, Meta { slot, crc, valid, dirty });
+                if salvaged {
+                    self.salvaged(local, slot, before);
+                } else if let Some(freeze) = self.freeze.as_mut().filter(|_| dirty != 0) {
+                    freeze.note_fresh(slot);
+                }
+                match old {
+                    Some(old) => {
+                        self.checkpoint.touch(old);
+                        if self.policy.state(old) != 0 {
+                            self.policy.moved(old, slot);
+                            self.policy.hit(slot, block);
+                        } else {
+                            self.policy.insert(slot, block);
+                        }
+                        if let (Some(meta), Some(freeze)) = (pinned, &mut self.freeze) {
+                            freeze.keep(local, meta, seq);
+                            self.stats.pinned_blocks += 1;
+                        }
+                        if pinned.is_none() || planted(self.cfg.bug, Bug::PinnedSlotReused) {
+                            self.slots.leave(old, seq, self.tickets.next());
+                        }
+                    }
+                    None => {
+                        if dirty != 0 {
+                            self.policy.missed(block);
+                        }
+                        self.policy.insert(slot, block);
+                    }
+                }
+                self.checkpoint.touch(slot);
+            }
+            Record::Clean { block, slot } => {
+                let local = self.cfg.stripe.local(block);
+                let pinned = self.pinned_newest(local).is_some();
+                if self.index.clean(local, slot) {
+                    self.policy.cleaned(slot);
+                    self.destage.stuck.changed(local);
+                    self.checkpoint.touch(slot);
+                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                        freeze.one_less();
+                    }
+                } else if self.freeze.as_ref().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot)
+                {
+                    self.release_pin(local);
+                }
+            }
+            Record::Drop { block, slot } => {
+                let local = self.cfg.stripe.local(block);
+                self.dropping -= u32::from(fresh);
+                let pinned = self.pinned_newest(local).is_some();
+                if self.index.drop_version(local, slot) {
+                    self.hidden.remove(&local);
+                    self.destage.superseded(local);
+                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                        // Zeros that were on their way to the core at the moment are there: they are the moment's content.
+                        freeze.one_less();
+                        self.destage.unpin(local);
+                    }
+                    self.policy.remove(slot);
+                    self.checkpoint.touch(slot);
+                    self.slots.leave(slot, seq, self.tickets.next());
+                }
+            }
+            Record::IntentOpen { .. } => {}
+            Record::IntentClose { region } => {
+                self.intents.closed(region);
+                self.reopen_if_wanted(now, region);
+            }
+        }
+    }
+
+    /// The newest version of `block`, if a freeze has it pinned, or has to from now on: a dirty one takes its place, and the core
+    /// may have nothing good of it, or is being written there.
+    fn pinned_or_held(&mut self, block: u32, dirty: u8) -> Option<Meta> {
+        let pinned = self.pinned_newest(block);
+        let doubted = self.destage.doubted(block);
+        let freeze = self.freeze.as_mut().filter(|f| dirty != 0 && !f.is_answered())?;
+        if let Some(meta) = pinned {
+            return Some(Meta { dirty: meta.dirty | meta.valid & doubted, ..meta });
+        }
+        let meta = self.index.get(block).filter(|m| m.dirty == 0 && self.destage.holds(block))?;
+        freeze.one_more(block / WINDOW_BLOCKS as u32, meta.slot);
+        Some(Meta { dirty: meta.valid, ..meta })
+    }
+
+    /// A change takes the place of what only memory had of `block`: no freeze brings that to the core any more, but for what is kept
+    /// in the version that is `pinned`.
+    fn watch_moment(&mut self, block: u32, pinned: Option<Meta>) {
+        let doubted = self.destage.doubted(block);
+        if let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) {
+            let kept = pinned.or_else(|| freeze.kept_of(block)).map_or(0, |m| m.valid);
+            freeze.lost |= doubted & !kept != 0;
+        }
+    }
+
+    /// The newest version of `block`, if a freeze has it pinned.
+    fn pinned_newest(&self, block: u32) -> Option<Meta> {
+        let freeze = self.freeze.as_ref()?;
+        self.index.get(block).filter(|m| freeze.is_pinned(m))
+    }
+}

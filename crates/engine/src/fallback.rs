@@ -1,0 +1,583 @@
+//! A cache that is gone while the core has everything: the shard goes on with the core alone.
+//!
+//! What the cache still holds must never be believed again, so changes wait until that is noted somewhere durable:
+//! [`Control::FallBack`](crate::api::Control::FallBack) (or the failure itself) holds them,
+//! [`Control::Confirm`](crate::api::Control::Confirm) lets them go, [`Control::GiveUp`](crate::api::Control::GiveUp) fails them.
+//! Reads do not wait: the core has what was acknowledged, and the open intents say to a recovery which clean blocks it may lack. Nor
+//! do flushes, unless records went with the cache: a recovery that does not know what has become clean since would hold an older
+//! version, dirty, for the newest.
+
+use crate::api::{ControlId, Dev, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::engine::{Engine, Task, answer};
+use crate::io_tag::IoTag;
+use crate::stats::Bypass;
+use crate::write::{Stage, WriteTask};
+use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
+use loligo_format::units::BLOCK;
+use std::collections::VecDeque;
+
+/// How a shard whose cache is forsaken serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FallbackState {
+    /// Changes wait until it is noted that the cache is void.
+    Waiting,
+    /// The core alone serves.
+    Serving,
+    /// It could not be noted, or a flush of the core failed: changes and flushes fail until the next start.
+    Failed,
+    /// Nothing is served any more.
+    Stopped,
+}
+
+/// A shard without its cache.
+#[derive(Debug)]
+pub(crate) struct Fallback {
+    state: FallbackState,
+    /// Changes of before at the core: nothing may overtake them.
+    leaving: u32,
+    /// Changes under way at the core since.
+    changing: u32,
+    waiting: VecDeque<Request>,
+    /// Records may be gone with the cache, and it is not noted yet that it is void: nobody may hear that anything is durable.
+    unsure: bool,
+    /// IoTag waits for a flush of the core that has not begun, and since when.
+    flushes: Vec<(For, Nanos)>,
+    /// A flush of the core is under way: those who come meanwhile share the next one. Of two at once, one could succeed over what
+    /// the other has lost.
+    flushing: bool,
+    /// The core is to stay as it is; who waits to hear that it does.
+    frozen: Option<Option<ControlId>>,
+    /// A stop's flush of the core has succeeded.
+    flushed: bool,
+}
+
+/// IoTag waits for an operation of the core alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    Client(ReqId),
+    Control(ControlId),
+    /// The stop.
+    Stop,
+    /// The client was answered already.
+    Nobody,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Read,
+    Change,
+    Flush,
+}
+
+/// An operation of the core alone.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    whose: For,
+    since: Nanos,
+    doing: Doing,
+    /// A flush of the core follows.
+    fua: bool,
+    /// A flush: all who wait for it, and since when.
+    flushers: Vec<(For, Nanos)>,
+}
+
+impl Direct {
+    /// Takes the ids of the requests: they are answered for.
+    pub(crate) fn take_ids(&mut self) -> impl Iterator<Item = ReqId> {
+        self.flushers.iter_mut().map(|(whose, _)| whose).chain([&mut self.whose]).filter_map(|whose| {
+            let For::Client(id) = *whose else { return None };
+            *whose = For::Nobody;
+            Some(id)
+        })
+    }
+}
+
+impl Engine {
+    /// How it serves without its cache; nothing while it has one.
+    pub fn alone(&self) -> Option<FallbackState> {
+        self.fallback.as_ref().map(|f| f.state)
+    }
+
+    /// Requests that wait here.
+    pub(crate) fn held_back(&self) -> usize {
+        self.fallback.as_ref().map_or(0, |f| f.waiting.len() + f.flushes.len())
+    }
+
+    /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
+    pub fn needs_cache(&self) -> Option<String> {
+        if self.mode.is_ahead_of_core() {
+            return Some(format!("in mode {} the core may lack what is on the cache", self.mode));
+        }
+        // Also one whose newest version is clean by now has something dirty on its way.
+        if self.dirty_blocks() + self.landing > 0 || self.destage.has_dirty() {
+            return Some("the core lacks dirty blocks".to_owned());
+        }
+        if self.stopping.is_some() {
+            return Some("the cache is being stopped".to_owned());
+        }
+        self.fenced.clone()
+    }
+
+    /// Whether the core alone can go on from here.
+    pub(crate) fn can_do_without_cache(&self) -> bool {
+        self.needs_cache().is_none()
+    }
+
+    /// The cache is not to be used any more.
+    pub(crate) fn fall_back(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+        let refusal = match (&self.fallback, &self.poisoned) {
+            (Some(f), _) if matches!(f.state, FallbackState::Waiting | FallbackState::Serving) => None,
+            (_, Some(why)) => Some(why.clone()),
+            (_, None) => self.needs_cache(),
+        };
+        if self.fallback.is_none() && refusal.is_none() {
+            self.poisoned = Some(why);
+            self.stats.poisoned = true;
+            self.leave_cache(now, fx);
+        }
+        fx.push(Effect::Controlled(id, refusal.map_or(Ok(()), Err)));
+    }
+
+    /// Lets go of everything that has to do with the cache. What is under way at the core comes back; the other changes wait.
+    pub(crate) fn leave_cache(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        // A freeze that was answered holds until the thaw.
+        let frozen = self.freeze.as_ref().is_some_and(|f| f.is_answered()).then_some(None);
+        self.fail_controls(fx);
+        self.forget_clean();
+        self.waiting.clear();
+        self.durable_waiters.clear();
+        self.closed.clear();
+        self.held.clear();
+        self.core_flush.give_up();
+        self.destage.let_clients_go();
+        self.drop_core_writes(now, fx);
+        let mut f = Fallback {
+            state: FallbackState::Waiting,
+            leaving: 0,
+            changing: 0,
+            waiting: VecDeque::new(),
+            unsure: !self.journal.all_durable(),
+            flushes: Vec::new(),
+            flushing: false,
+            frozen,
+            flushed: false,
+        };
+        let mut over: Vec<Box<WriteTask>> = Vec::new();
+        let mut flushes = Vec::new();
+        let keys: Vec<usize> = self.tasks.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            match &mut self.tasks[key] {
+                Task::Read(_) | Task::Direct(_) => {}
+                Task::Flush(t) => {
+                    flushes.extend(t.id.map(|id| (id, t.since)));
+                    self.tasks.remove(key);
+                }
+                Task::Write(m) if m.stage == Stage::Core => f.leaving += 1,
+                Task::Write(m) if m.stage == Stage::Merging && m.pending > 0 => {
+                    f.waiting.extend(m.again(self.cfg.bug));
+                }
+                Task::Write(_) => {
+                    if let Task::Write(m) = self.tasks.remove(key) {
+                        over.push(m);
+                    }
+                }
+            }
+        }
+        // By age, so that whoever waited first goes first.
+        over.sort_by_key(|m| m.since());
+        let mut told = Vec::new();
+        for mut m in over {
+            // Nothing is dirty: one that has taken effect was destaged.
+            let done = m.core_written || m.has_taken_effect() || m.error.is_some();
+            if done || planted(self.cfg.bug, Bug::ForsakenUnwritten) {
+                told.push(m);
+            } else {
+                f.waiting.extend(m.again(self.cfg.bug));
+            }
+        }
+        self.fallback = Some(Box::new(f));
+        for m in told {
+            self.over_already(now, *m, fx);
+        }
+        for (id, since) in flushes {
+            self.flush_core(For::Client(id), since, fx);
+        }
+    }
+
+    /// A change of before has reached the core, or failed there.
+    fn over_already(&mut self, now: Nanos, mut m: WriteTask, fx: &mut Vec<Effect>) {
+        let Some(id) = m.take_id() else { return };
+        match m.error.or_else(|| self.has_failed_alone().then_some(ReqError::Io)) {
+            None if m.is_fua() => self.flush_core(For::Client(id), m.since(), fx),
+            None => {
+                self.stats.write_ns.saturating_record(now.saturating_sub(m.since()));
+                answer(fx, id, Ok(Answer::Done));
+            }
+            Some(e) => answer(fx, id, Err(e)),
+        }
+    }
+
+    /// An operation of a change of before has come back.
+    pub(crate) fn left(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        sub: u32,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        let m = self.write_task(key);
+        if m.stage == Stage::Merging {
+            let ticket = m.staged().merges[sub as usize].ticket;
+            m.pending -= 1;
+            if m.pending == 0 {
+                self.tasks.remove(key);
+            }
+            return self.tickets.end(ticket);
+        }
+        m.error = result.err().map(|e| ReqError::from(&e));
+        self.core_busy -= 1;
+        let Task::Write(m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
+        if let Some(f) = &mut self.fallback {
+            f.leaving -= 1;
+        }
+        self.over_already(now, *m, fx);
+        self.let_in(now, fx);
+    }
+
+    /// A request for the core alone.
+    pub(crate) fn serve_alone(&mut self, now: Nanos, req: Request, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.fallback else { return };
+        match req.kind {
+            _ if f.state == FallbackState::Stopped => answer(fx, req.id, Err(ReqError::Shutdown)),
+            ReqKind::Read => {
+                self.stats.read_misses += 1;
+                self.stats.read_bytes += req.len;
+                self.stats.core_read_bytes += req.len;
+                self.stats.bypassed(Bypass::Gone, req.len.div_ceil(BLOCK));
+                let kind = OpKind::Read(Buf::alloc(req.len as usize));
+                self.direct(now, For::Client(req.id), Doing::Read, false, req.offset, kind, fx);
+            }
+            ReqKind::Status => {
+                let none = Extent { len: req.len, allocated: false, zero: false };
+                answer(fx, req.id, Ok(Answer::Extents(vec![none])));
+            }
+            ReqKind::Flush => self.flush_core(For::Client(req.id), now, fx),
+            ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => {
+                if f.state == FallbackState::Failed {
+                    return answer(fx, req.id, Err(ReqError::Io));
+                }
+                f.waiting.push_back(req);
+                self.let_in(now, fx);
+            }
+        }
+    }
+
+    /// Changes go to the core as soon as they may.
+    pub(crate) fn let_in(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        while let Some(f) = &mut self.fallback {
+            let noted = f.state == FallbackState::Serving
+                || (f.state == FallbackState::Waiting && planted(self.cfg.bug, Bug::ForsakenUnnoted));
+            // What a destage job still writes is older than what comes now.
+            let busy = f.leaving > 0 || self.destage.writes_core();
+            if !noted || busy || f.frozen.is_some() || self.fenced.is_some() {
+                break;
+            }
+            let Some(req) = f.waiting.pop_front() else { break };
+            self.change_core(now, req, fx);
+        }
+        self.say_frozen(fx);
+    }
+
+    fn change_core(&mut self, now: Nanos, req: Request, fx: &mut Vec<Effect>) {
+        let is_discard = matches!(req.kind, ReqKind::Discard);
+        let (id, fua) = (req.id, req.fua);
+        let Some((offset, len, content)) = self.extent_of(req) else {
+            // A discard that allows nothing.
+            return match fua {
+                true => self.flush_core(For::Client(id), now, fx),
+                false => answer(fx, id, Ok(Answer::Done)),
+            };
+        };
+        self.stats.write_misses += 1;
+        self.stats.core_write_bytes += len;
+        self.stats.bypassed(Bypass::Gone, len.div_ceil(BLOCK));
+        let content = self.as_data_if_small(content, offset, len, is_discard);
+        if let Some(f) = &mut self.fallback {
+            f.changing += 1;
+        }
+        self.direct(now, For::Client(id), Doing::Change, fua, offset, content.for_core(len), fx);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an operation is all of this")]
+    fn direct(
+        &mut self,
+        since: Nanos,
+        whose: For,
+        doing: Doing,
+        fua: bool,
+        offset: u64,
+        kind: OpKind,
+        fx: &mut Vec<Effect>,
+    ) {
+        let direct = Direct { whose, since, doing, fua, flushers: Vec::new() };
+        self.ask_core(direct, self.cfg.home_start + offset, kind, fx);
+    }
+
+    fn ask_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {
+        let key = self.tasks.insert(Task::Direct(Box::new(direct)));
+        self.core_busy += 1;
+        fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));
+    }
+
+    fn has_failed_alone(&self) -> bool {
+        self.alone() == Some(FallbackState::Failed)
+    }
+
+    /// What the core has taken is to be durable.
+    fn flush_core(&mut self, whose: For, since: Nanos, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.fallback else { return };
+        if f.state == FallbackState::Failed {
+            return self.tell(whose, Err(ReqError::Io), fx);
+        }
+        f.flushes.push((whose, since));
+        self.start_flush(fx);
+    }
+
+    /// Starts a flush for those who wait for one, unless one is under way, be it of before.
+    fn start_flush(&mut self, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.fallback else { return };
+        if f.unsure || f.flushing || self.core_flush.running || f.flushes.is_empty() {
+            return;
+        }
+        let flushers = std::mem::take(&mut f.flushes);
+        if !self.cfg.core_volatile || self.fenced.is_some() {
+            for (whose, _) in flushers {
+                self.tell(whose, Ok(Answer::Done), fx);
+            }
+            return;
+        }
+        f.flushing = true;
+        self.stats.core_flushes += 1;
+        let direct = Direct { whose: For::Nobody, since: 0, doing: Doing::Flush, fua: false, flushers };
+        self.ask_core(direct, 0, OpKind::Flush, fx);
+    }
+
+    /// A flush of the core is over. One that failed is final: the next would succeed over what is lost.
+    fn flush_over(
+        &mut self,
+        now: Nanos,
+        flushers: Vec<(For, Nanos)>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        if let Some(f) = &mut self.fallback {
+            f.flushing = false;
+        }
+        if let Err(e) = &result {
+            self.fail_alone(e, fx);
+        }
+        let failed = self.has_failed_alone();
+        for (whose, since) in flushers {
+            self.stats.flush_ns.saturating_record(now.saturating_sub(since));
+            self.tell(whose, if failed { Err(ReqError::Io) } else { Ok(Answer::Done) }, fx);
+        }
+        self.start_flush(fx);
+    }
+
+    fn tell(&mut self, whose: For, result: Result<Answer, ReqError>, fx: &mut Vec<Effect>) {
+        match whose {
+            For::Client(id) => answer(fx, id, result),
+            For::Control(id) => {
+                let result = result.map(drop).map_err(|_| "the core cannot be flushed".to_owned());
+                fx.push(Effect::Controlled(id, result));
+            }
+            For::Stop => {
+                if let Some(f) = self.fallback.as_mut().filter(|_| result.is_ok()) {
+                    f.flushed = true;
+                } else if let Some(id) = self.stopping.take() {
+                    fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
+                }
+            }
+            For::Nobody => {}
+        }
+    }
+
+    /// An operation of the core alone is over.
+    pub(crate) fn direct_done(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        buf: Option<Buf>,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        self.core_busy -= 1;
+        let Task::Direct(d) = self.tasks.remove(key) else {
+            unreachable!("task {key} is for the core alone")
+        };
+        let histogram = match d.doing {
+            Doing::Read => &mut self.stats.read_ns,
+            Doing::Change => &mut self.stats.write_ns,
+            Doing::Flush => {
+                self.flush_over(now, d.flushers, result, fx);
+                return self.let_in(now, fx);
+            }
+        };
+        let changed = d.doing == Doing::Change;
+        if let Some(f) = self.fallback.as_mut().filter(|_| changed) {
+            f.changing -= 1;
+        }
+        histogram.saturating_record(now.saturating_sub(d.since));
+        match (result, buf) {
+            (Err(e), _) => self.tell(d.whose, Err(ReqError::from(&e)), fx),
+            (Ok(()), Some(buf)) => {
+                self.tell(d.whose, Ok(Answer::Data(std::iter::once(buf.freeze()).collect())), fx);
+            }
+            (Ok(()), None) if self.has_failed_alone() => self.tell(d.whose, Err(ReqError::Io), fx),
+            (Ok(()), None) if d.fua => self.flush_core(d.whose, d.since, fx),
+            (Ok(()), None) => self.tell(d.whose, Ok(Answer::Done), fx),
+        }
+        self.let_in(now, fx);
+    }
+
+    /// It is noted that what the cache holds is void.
+    pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        let mut result = Err("the cache was not forsaken".to_owned());
+        if let Some(f) = self
+            .fallback
+            .as_mut()
+            .filter(|f| matches!(f.state, FallbackState::Waiting | FallbackState::Serving))
+        {
+            (f.state, f.unsure, result) = (FallbackState::Serving, false, Ok(()));
+        }
+        fx.push(Effect::Controlled(id, result));
+        self.start_flush(fx);
+        self.let_in(now, fx);
+    }
+
+    /// A later start would believe the cache, or must; or another shard's flush of the core has failed.
+    pub(crate) fn give_up_cache(&mut self, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+        if self.poisoned.is_none() {
+            self.fail_all(why.clone(), fx);
+        }
+        let served =
+            |f: &&mut Box<Fallback>| matches!(f.state, FallbackState::Waiting | FallbackState::Serving);
+        if let Some(f) = self.fallback.as_mut().filter(served) {
+            f.state = FallbackState::Failed;
+            self.poisoned = Some(why);
+        }
+        if self.alone() == Some(FallbackState::Failed) {
+            self.fail_waiting(ReqError::Io, fx);
+        }
+        fx.push(Effect::Controlled(id, Ok(())));
+    }
+
+    /// A flush of the core failed: what was acknowledged before may be lost.
+    fn fail_alone(&mut self, e: &IoError, fx: &mut Vec<Effect>) {
+        if let Some(f) = &mut self.fallback {
+            f.state = FallbackState::Failed;
+        }
+        self.poisoned = Some(format!("flushing the core failed: {e}"));
+        self.fail_waiting(ReqError::Io, fx);
+    }
+
+    /// A flush of the core from before is over: those who waited for it have asked anew.
+    pub(crate) fn flush_of_before_over(
+        &mut self,
+        now: Nanos,
+        result: Result<(), IoError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        self.flush_over(now, Vec::new(), result, fx);
+        self.let_in(now, fx);
+    }
+
+    /// Answers those who wait with `error`.
+    pub(crate) fn fail_waiting(&mut self, error: ReqError, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.fallback else { return };
+        let flushes = std::mem::take(&mut f.flushes);
+        for req in std::mem::take(&mut f.waiting) {
+            answer(fx, req.id, Err(error));
+        }
+        for (whose, _) in flushes {
+            self.tell(whose, Err(error), fx);
+        }
+    }
+
+    /// The core is to keep this moment. Every change of before is at it soon, and those that come wait.
+    pub(crate) fn freeze_alone(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
+        let Some(f) = &mut self.fallback else { return };
+        if f.state != FallbackState::Serving
+            || f.frozen.is_some()
+            || self.fenced.is_some()
+            || self.stopping.is_some()
+        {
+            let why = self.poisoned.clone().unwrap_or_default();
+            return fx.push(Effect::Controlled(id, Err(why)));
+        }
+        f.frozen = Some(Some(id));
+        self.say_frozen(fx);
+    }
+
+    fn say_frozen(&mut self, fx: &mut Vec<Effect>) {
+        let busy = self.destage.writes_core();
+        let Some(f) = self.fallback.as_mut().filter(|f| !busy && f.leaving + f.changing == 0) else { return };
+        if let Some(id) = f.frozen.as_mut().and_then(Option::take) {
+            fx.push(Effect::Controlled(id, Ok(())));
+        }
+    }
+
+    /// The core may change again.
+    pub(crate) fn thaw_alone(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
+        let frozen = self.fallback.as_mut().and_then(|f| f.frozen.take());
+        if let Some(id) = frozen.flatten() {
+            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+        }
+        self.let_in(now, fx);
+    }
+
+    /// Everything is to be in the core, which is so but for its flush.
+    pub(crate) fn flush_dirty_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        match self.alone() {
+            Some(FallbackState::Serving) if self.fenced.is_none() => {
+                self.flush_core(For::Control(id), now, fx)
+            }
+            _ => fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default()))),
+        }
+    }
+
+    /// No request is taken any more.
+    pub(crate) fn stop_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        self.thaw_alone(now, "given up: the volume is being stopped", fx);
+        match &mut self.fallback {
+            Some(f) if f.state == FallbackState::Serving => self.stopping = Some(id),
+            Some(f) => {
+                // The cache may be believed again, and was not brought to an end.
+                f.state = FallbackState::Failed;
+                self.fail_waiting(ReqError::Shutdown, fx);
+                fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default())));
+            }
+            None => {}
+        }
+    }
+
+    /// Once the last request is answered, the core is flushed, and that is it.
+    pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let (Some(id), true) = (self.stopping, self.tasks.is_empty()) else { return };
+        let idle = |f: &&mut Box<Fallback>| f.waiting.is_empty() && f.flushes.is_empty();
+        let busy = self.core_flush.running || self.destage.writes_core();
+        let Some(f) = self.fallback.as_mut().filter(idle).filter(|_| !busy) else {
+            return;
+        };
+        if !f.flushed {
+            self.flush_core(For::Stop, now, fx);
+        }
+        let Some(f) = self.fallback.as_mut().filter(|f| f.flushed) else { return };
+        f.state = FallbackState::Stopped;
+        if self.stopping.take().is_some() {
+            fx.push(Effect::Controlled(id, Ok(())));
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! A freeze: the core is brought to one moment and kept there, while clients go on writing into the cache.
+//!
+//! The moment is the event itself. Versions that are dirty then are *pinned*: one that is replaced afterwards keeps its
+//! slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there before the thaw. Which
+//! versions came after the moment is a bit for each slot, so that the event costs no walk over what is dirty.
+
+use crate::api::{ControlId, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::engine::Engine;
+use crate::index::Meta;
+use crate::write::Stage;
+use loligo_format::mode::WriteRoute;
+use loligo_format::units::WINDOW_BLOCKS;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Free slots at the answer last for so many seconds of writes as they have come of late.
+const ROOM_SECONDS: u64 = 2;
+/// The rate of writes is measured over at least this long.
+const SPAN: Nanos = 250_000_000;
+/// A dirty block costs no more than this while the core is frozen, nanoseconds.
+const DEAREST: f64 = 20e6;
+
+/// Why a freeze ends over a block that is not what it was at the moment, while the core has nothing good in its place.
+pub(crate) const OVERWRITTEN: &str =
+    "the core refuses a block of 4 KiB that was overwritten since: it cannot be brought to the moment";
+
+/// A pinned version that is not the newest any more.
+#[derive(Debug, Clone, Copy)]
+struct Pin {
+    meta: Meta,
+    /// The record that replaced it is in this frame: the slot may be used again once that is durable.
+    frame: u64,
+}
+
+/// What is frozen.
+#[derive(Debug)]
+pub(crate) struct Freeze {
+    /// Whom to tell once the core holds the moment.
+    id: Option<ControlId>,
+    /// What had taken effect at the moment is in frames up to this one.
+    seq: u64,
+    /// Slots whose version took effect after the moment.
+    fresh: Vec<u64>,
+    pins: BTreeMap<u32, Pin>,
+    /// Windows that a job is yet to be made for.
+    todo: VecDeque<u32>,
+    /// Pinned versions: at the moment, and those that are not in the core yet.
+    pinned: u64,
+    left: u64,
+    /// Blocks that clients write in [`ROOM_SECONDS`], as they did before the moment: there is to be room for them at the answer.
+    inflow: u64,
+    /// Free slots wanted before the answer.
+    room: u32,
+    /// Blocks of zeros taken into the cache that would otherwise have gone past it.
+    zeroed: u64,
+    /// A block of the moment is nowhere any more.
+    pub(crate) lost: bool,
+}
+
+impl Freeze {
+    fn is_fresh(&self, slot: u32) -> bool {
+        self.fresh[slot as usize / 64] & (1 << (slot % 64)) != 0
+    }
+
+    /// A version that took effect just now is in `slot`.
+    pub(crate) fn note_fresh(&mut self, slot: u32) {
+        self.fresh[slot as usize / 64] |= 1 << (slot % 64);
+    }
+
+    /// Whether this newest version was dirty at the moment and is not in the core yet.
+    pub(crate) fn is_pinned(&self, meta: &Meta) -> bool {
+        meta.dirty != 0 && !self.is_fresh(meta.slot)
+    }
+
+    /// The pinned version of `block` has been replaced by a record in `frame`.
+    pub(crate) fn keep(&mut self, block: u32, meta: Meta, frame: u64) {
+        self.pins.insert(block, Pin { meta, frame });
+    }
+
+    /// A pinned version is in the core, or its content of that moment is there by another route.
+    pub(crate) fn one_less(&mut self) {
+        self.left -= 1;
+    }
+
+    /// A version of the moment in `window`, which the core was believed to have, is to go there (again).
+    pub(crate) fn one_more(&mut self, window: u32, slot: u32) {
+        // Its slot may have been another version's meanwhile, and was made free again.
+        self.moved(slot);
+        self.pinned += 1;
+        self.left += 1;
+        self.later(window);
+    }
+
+    /// A pinned version is in `slot` from now on.
+    pub(crate) fn moved(&mut self, slot: u32) {
+        self.fresh[slot as usize / 64] &= !(1 << (slot % 64));
+    }
+
+    /// What is valid of these sectors of the version of `block` that is pinned beneath the newest goes to the core too; which
+    /// sectors that has.
+    pub(crate) fn pin_more(&mut self, block: u32, mask: u8) -> Option<u8> {
+        let pin = self.pins.get_mut(&block)?;
+        pin.meta.dirty |= pin.meta.valid & mask;
+        Some(pin.meta.valid)
+    }
+
+    /// Slots held by versions that are not the newest.
+    pub(crate) fn kept(&self) -> u64 {
+        self.pins.len() as u64
+    }
+
+    /// The pinned version of `block` that is not the newest, if there is one.
+    pub(crate) fn kept_of(&self, block: u32) -> Option<Meta> {
+        self.pins.get(&block).map(|p| p.meta)
+    }
+
+    /// Frames up to this one hold every pinned version.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Pinned versions not in the core yet.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Free slots wanted before the answer (0: none beyond the usual).
+    pub(crate) fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// The next window to look at, and how many there are.
+    pub(crate) fn next_window(&mut self) -> Option<u32> {
+        self.todo.pop_front()
+    }
+
+    /// Windows still to look at.
+    pub(crate) fn windows_left(&self) -> usize {
+        self.todo.len()
+    }
+
+    /// `window` is to be looked at (again), after the others.
+    pub(crate) fn later(&mut self, window: u32) {
+        self.todo.push_back(window);
+    }
+
+    /// Turns the dirty versions of `window` into its pinned ones, in ascending order.
+    pub(crate) fn pinned_in(&self, window: u32, dirty: &mut Vec<(u32, Meta)>) {
+        let first = window * WINDOW_BLOCKS as u32;
+        dirty.retain(|(_, meta)| self.is_pinned(meta));
+        let kept = self.pins.range(first..=first + (WINDOW_BLOCKS as u32 - 1));
+        dirty.extend(kept.map(|(block, pin)| (*block, pin.meta)));
+        dirty.sort_unstable_by_key(|d| d.0);
+    }
+}
+
+/// How many blocks are written into the cache a second, smoothed.
+#[derive(Debug, Default)]
+pub(crate) struct Inflow {
+    rate: f64,
+    since: Nanos,
+    blocks: u64,
+}
+
+impl Inflow {
+    /// So many blocks were admitted.
+    pub(crate) fn admitted(&mut self, now: Nanos, blocks: u64) {
+        let span = now.saturating_sub(self.since);
+        if span >= SPAN {
+            let rate = self.blocks as f64 * 1e9 / span as f64;
+            // After a pause only what comes now counts.
+            self.rate = if span > 8 * SPAN { rate } else { self.rate * 0.7 + rate * 0.3 };
+            (self.since, self.blocks) = (now, 0);
+        }
+        self.blocks += blocks;
+    }
+
+    /// Blocks a second, by `now`.
+    fn rate(&self, now: Nanos) -> u64 {
+        let span = now.saturating_sub(self.since);
+        let of_late = self.blocks as f64 * 1e9 / span.max(SPAN) as f64;
+        (if span > 8 * SPAN { of_late } else { self.rate.max(of_late) }) as u64
+    }
+}
+
+impl Freeze {
+    /// The core holds its moment, and whoever asked knows.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.id.is_none()
+    }
+}
+
+impl Engine {
+    /// Blocks that a freeze still has to bring to the core (0: the core holds its moment); `None`: nothing is frozen.
+    pub fn frozen(&self) -> Option<u64> {
+        self.freeze.as_ref().map(|f| f.left)
+    }
+
+    /// The core is to be brought to this moment and kept there.
+    pub(crate) fn freeze(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        let refusal = if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
+            Some(why.clone())
+        } else if self.stopping.is_some() {
+            Some("the cache is being stopped".into())
+        } else if self.freeze.is_some() {
+            Some("the core is frozen already: thaw it first".into())
+        } else {
+            self.destage.first_bad().map(|block| self.bad_block_text(block))
+        };
+        if let Some(why) = refusal {
+            return fx.push(Effect::Controlled(id, Err(why)));
+        }
+        self.destage.pin_jobs(true);
+        self.freeze = Some(Box::new(Freeze {
+            id: Some(id),
+            seq: self.journal.completed(),
+            fresh: vec![0; (self.slots.size() as usize).div_ceil(64)],
+            pins: BTreeMap::new(),
+            todo: (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect(),
+            pinned: self.index.dirty_blocks(),
+            left: self.index.dirty_blocks(),
+            inflow: (self.inflow.rate(now) * ROOM_SECONDS).min(self.slot_limit() / 2),
+            room: 0,
+            zeroed: 0,
+            lost: false,
+        }));
+    }
+
+    /// The core may change again.
+    pub(crate) fn thaw(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
+        self.end_freeze(now, "given up", fx);
+        fx.push(Effect::Controlled(id, Ok(())));
+    }
+
+    /// Ends a freeze, if there is one: whoever still waits for it is told `why`, pinned versions that are not the newest
+    /// are let go, and those who waited for the end go on.
+    pub(crate) fn end_freeze(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
+        let Some(freeze) = self.freeze.take() else { return };
+        if let Some(id) = freeze.id {
+            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+        }
+        self.destage.pin_jobs(false);
+        self.destage.stuck.all_changed();
+        self.destage.forgive(now);
+        for pin in freeze.pins.into_values() {
+            self.let_go(pin);
+        }
+        for key in std::mem::take(&mut self.held) {
+            self.route(now, key, fx);
+        }
+    }
+
+    /// The same for a poisoned cache, in which nothing goes on.
+    pub(crate) fn end_freeze_poisoned(&mut self, why: &str, fx: &mut Vec<Effect>) {
+        self.held.clear();
+        if let Some(id) = self.freeze.take().and_then(|f| f.id) {
+            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+        }
+    }
+
+    /// The slot of a pinned version may be used again, by the usual rules.
+    fn let_go(&mut self, pin: Pin) {
+        if !planted(self.cfg.bug, Bug::PinnedSlotReused) {
+            self.slots.leave(pin.meta.slot, pin.frame, self.tickets.next());
+        }
+    }
+
+    /// The pinned version of `block`, which is not the newest, is in the core.
+    pub(crate) fn release_pin(&mut self, block: u32) {
+        let Some(freeze) = &mut self.freeze else { return };
+        if let Some(pin) = freeze.pins.remove(&block) {
+            freeze.left -= 1;
+            self.let_go(pin);
+            self.destage.stuck.changed(block);
+        }
+    }
+
+    /// Answers the freeze once the core holds its moment and there is room for what comes until the thaw.
+    pub(crate) fn freeze_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        if self.freeze.as_ref().is_some_and(|f| f.lost && !f.is_answered()) {
+            return self.end_freeze(now, OVERWRITTEN, fx);
+        }
+        let waiting = self.freeze.as_ref().is_some_and(|f| f.id.is_some() && f.left == 0);
+        if !waiting || self.destage.uses_core() {
+            return;
+        }
+        if let Some(why) = self.cannot_salvage() {
+            return self.end_freeze(now, &why, fx);
+        }
+        if self.destage.has_doubts() {
+            return;
+        }
+        let room = (self.inflow.rate(now) * ROOM_SECONDS).min(u64::from(self.slots.count() / 2)) as u32;
+        if let Some(freeze) = &mut self.freeze {
+            freeze.room = freeze.room.max(room);
+        }
+        self.make_room(now);
+        let under_way = self.slots.leaving_count() > 0 || self.dropping > 0;
+        let enough = self.slots.free_count() >= self.room_wanted();
+        if let Some(freeze) = self.freeze.as_mut().filter(|_| enough || (self.no_victims && !under_way)) {
+            freeze.room = 0;
+            if let Some(id) = freeze.id.take() {
+                fx.push(Effect::Controlled(id, Ok(())));
+            }
+        }
+    }
+
+    /// What each further dirty block costs at least while the core is frozen, nanoseconds; `dirty`: what takes room already. Until
+    /// the answer clients are kept so far below the rate of destaging that in the end there is room for what they write until
+    /// the thaw, and then to what lasts: what came after the moment can leave only when the core may change again, and whoever
+    /// met the end of the room would wait for that.
+    pub(crate) fn frozen_cost(&self, dirty: u64) -> f64 {
+        let Some(freeze) = &self.freeze else { return 0.0 };
+        let limit = self.slot_limit();
+        if freeze.left == 0 {
+            let room = limit.saturating_sub(dirty);
+            let lasts = ROOM_SECONDS as f64 * 1e9 / room.max(1) as f64;
+            return if room >= freeze.inflow { 0.0 } else { lasts.min(DEAREST) };
+        }
+        let (pinned, left) = (freeze.pinned as f64, freeze.left as f64);
+        let budget = limit.saturating_sub(freeze.inflow).max(1) as f64;
+        let spent = dirty.saturating_sub(freeze.left) as f64;
+        // Not crowded: what is written can only become less than this. Or the drain is ahead of them.
+        if dirty as f64 <= budget || spent < budget * (1.0 - left / pinned) {
+            return 0.0;
+        }
+        (pinned / budget * 1e9 / self.frozen_rate().max(50) as f64).min(DEAREST)
+    }
+
+    /// Whether a change must not reach the core now.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.freeze.is_some() && !planted(self.cfg.bug, Bug::BypassWhileFrozen)
+    }
+
+    /// A change holds its lock while the core is frozen. True when it goes no further now: a discard is over (it only
+    /// allows), and what must reach the core, or finds no room for its zeros, waits for the thaw.
+    pub(crate) fn stays_out(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
+        let synchronous = self.mode.write_route() != WriteRoute::Back;
+        let m = self.write_task(key);
+        let blocks = u64::from(m.last - m.first + 1);
+        let (zero, discard) = (m.is_zero(), m.discard);
+        if zero && discard {
+            self.finish(now, key, fx);
+            return true;
+        }
+        // A quarter is left to those who write data: whoever clears a volume can wait. Zeros may not have been admitted yet.
+        let zeroed = self.freeze.as_ref().map_or(0, |f| f.zeroed);
+        let room = u64::from(self.slots.free_count().saturating_sub(self.reserve())) >= blocks
+            && self.dirty_and_kept() + zeroed + blocks <= self.slot_limit() * 3 / 4;
+        if synchronous || (zero && !room) {
+            self.write_task(key).stage = Stage::Thaw;
+            self.held.push(key);
+            return true;
+        }
+        if let Some(freeze) = self.freeze.as_mut().filter(|_| zero) {
+            freeze.zeroed += blocks;
+            self.write_task(key).zeros_as_data();
+        }
+        false
+    }
+}

@@ -1,0 +1,218 @@
+//! Intents: which regions of the core may have been written since its last flush by another route than destaging.
+//!
+//! A region opens before the first such write (the record is durable on the cache), and is lifted when it has been
+//! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
+
+use crate::api::{Effect, Nanos};
+use crate::durability::Waiter;
+use crate::engine::Engine;
+use loligo_format::record::Record;
+
+/// Bytes of the core whose regions are opened together by a client that writes the core although it could have used the cache:
+/// those who do so come back for more, and each opening costs them a flush of the cache.
+const NEIGHBOURHOOD: u64 = 64 << 20;
+/// A region is lifted after this long without a write.
+const QUIET: Nanos = 5_000_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Closed,
+    Opening,
+    Open,
+    /// A close record is on its way.
+    Closing,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Region {
+    state: State,
+    users: u32,
+    last: Nanos,
+    /// Frames its writes recorded into, at most.
+    seq: u64,
+    waiters: Vec<usize>,
+}
+
+/// The regions of one shard's core.
+#[derive(Debug)]
+pub(crate) struct Intents {
+    size: u64,
+    regions: Vec<Region>,
+    open: u32,
+    /// Being lifted: the regions, and whether the core's flush is over.
+    lifting: Option<Vec<u32>>,
+    next_look: Nanos,
+}
+
+impl Intents {
+    pub(crate) fn new(home_length: u64, size: u64) -> Intents {
+        let n = home_length.div_ceil(size) as usize;
+        Intents { size, regions: vec![Region::default(); n], open: 0, lifting: None, next_look: 0 }
+    }
+
+    /// The volume has so many bytes.
+    pub(crate) fn grow(&mut self, home_length: u64) {
+        let n = home_length.div_ceil(self.size) as usize;
+        if n > self.regions.len() {
+            self.regions.resize(n, Region::default());
+        }
+    }
+
+    pub(crate) fn region_of(&self, offset: u64) -> u32 {
+        (offset / self.size) as u32
+    }
+
+    /// `task` is about to write the core in `region`: true if it may at once, else it is remembered.
+    pub(crate) fn enter(&mut self, region: u32, task: usize) -> bool {
+        let r = &mut self.regions[region as usize];
+        r.users += 1;
+        if r.state == State::Open {
+            return true;
+        }
+        r.waiters.push(task);
+        false
+    }
+
+    /// Whether the caller must write the record that opens `region` (it then is opening).
+    pub(crate) fn must_open(&mut self, region: u32) -> bool {
+        let r = &mut self.regions[region as usize];
+        let first = r.state == State::Closed;
+        if first {
+            r.state = State::Opening;
+        }
+        first
+    }
+
+    /// The regions that are opened together with `region`, itself among them.
+    fn neighbourhood(&self, region: u32) -> std::ops::Range<u32> {
+        let n = (NEIGHBOURHOOD / self.size).max(1) as u32;
+        let first = region / n * n;
+        first..(first + n).min(self.regions.len() as u32)
+    }
+
+    /// The closed regions around `region`, which open from now on: the caller must write the records.
+    pub(crate) fn must_open_around(&mut self, region: u32, now: Nanos) -> Vec<u32> {
+        let around = self.neighbourhood(region);
+        for r in &mut self.regions[around.start as usize..around.end as usize] {
+            r.last = now;
+        }
+        around.filter(|r| self.must_open(*r)).collect()
+    }
+
+    /// The opening record is durable; those who waited.
+    pub(crate) fn opened(&mut self, region: u32) -> Vec<usize> {
+        let r = &mut self.regions[region as usize];
+        r.state = State::Open;
+        self.open += 1;
+        std::mem::take(&mut r.waiters)
+    }
+
+    /// A write in `region` is over, with records up to frame `seq`.
+    pub(crate) fn leave(&mut self, region: u32, now: Nanos, seq: u64) {
+        let r = &mut self.regions[region as usize];
+        r.users -= 1;
+        r.last = now;
+        r.seq = r.seq.max(seq);
+    }
+
+    /// The closing record has taken effect.
+    pub(crate) fn closed(&mut self, region: u32) {
+        let r = &mut self.regions[region as usize];
+        r.state = State::Closed;
+        self.open -= 1;
+    }
+
+    /// A bit for each region that recovery must not trust.
+    pub(crate) fn bitmap(&self) -> Vec<u8> {
+        let mut bits = vec![0u8; self.regions.len().div_ceil(8)];
+        for (i, r) in self.regions.iter().enumerate() {
+            if r.state != State::Closed {
+                bits[i / 8] |= 1 << (i % 8);
+            }
+        }
+        bits
+    }
+
+    pub(crate) fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// Closes every open region; whether there was one. Only for a stop: nobody writes the core any more, it is flushed,
+    /// and the checkpoint that follows says so instead of records.
+    fn close_all(&mut self) -> bool {
+        let any = self.open > 0;
+        for r in self.regions.iter_mut().filter(|r| r.state == State::Open) {
+            debug_assert_eq!(r.users, 0, "an idle shard writes no core");
+            r.state = State::Closed;
+            self.open -= 1;
+        }
+        any
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        (self.open > 0 && self.lifting.is_none()).then_some(self.next_look)
+    }
+
+    /// What was being lifted stays open.
+    pub(crate) fn give_up_lifting(&mut self) {
+        self.lifting = None;
+    }
+
+    fn waiting(&self, region: u32) -> bool {
+        !self.regions[region as usize].waiters.is_empty()
+    }
+}
+
+impl Engine {
+    /// Starts lifting what has been quiet.
+    pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let i = &mut self.intents;
+        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.stopping.is_some() {
+            return;
+        }
+        i.next_look = now + QUIET / 2;
+        let quiet: Vec<u32> = (0u32..)
+            .zip(&i.regions)
+            .filter(|(_, r)| r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET)
+            .map(|(n, _)| n)
+            .collect();
+        if quiet.is_empty() {
+            return;
+        }
+        let need = quiet.iter().map(|n| i.regions[*n as usize].seq).max().unwrap_or(0);
+        i.lifting = Some(quiet);
+        if self.journal.durable() < need {
+            // Their records are published, hence in the completed prefix; the periodic flush covers them.
+            self.intents.lifting = None;
+        } else if !self.want_core_flush(Waiter::Lift, fx) {
+            self.lift_step(now, fx);
+        }
+    }
+
+    /// The core is flushed: regions still quiet are closed.
+    pub(crate) fn lift_step(&mut self, now: Nanos, _fx: &mut Vec<Effect>) {
+        for region in self.intents.lifting.take().unwrap_or_default() {
+            let r = &mut self.intents.regions[region as usize];
+            if r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET {
+                r.state = State::Closing;
+                self.record(now, Record::IntentClose { region }, false, false);
+            }
+        }
+    }
+
+    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
+    pub(crate) fn lift_for_stop(&mut self) {
+        if self.intents.close_all() {
+            self.checkpoint.renew();
+        }
+    }
+
+    /// After a close took effect, those who came meanwhile open it again.
+    pub(crate) fn reopen_if_wanted(&mut self, now: Nanos, region: u32) {
+        if self.intents.waiting(region) && self.intents.must_open(region) {
+            let seq = self.record(now, Record::IntentOpen { region }, false, true);
+            self.wait_durable(seq, Waiter::Intent(region));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The shards that one thread has share its core: each knows what the others want of it, so that together they keep no
+//! more dirty than a snapshot may take, and each knows its part of the rate while all of them are frozen.
+
+use crate::engine::Engine;
+
+/// What shards want of a core that they share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Blocks dirty or about to be, and versions that a freeze keeps besides.
+    dirty: u64,
+    /// Blocks that a freeze has yet to bring to the core.
+    pinned: u64,
+    /// Blocks brought to it so far.
+    pub(crate) destaged: u64,
+    /// Blocks a second that it takes from all of them, the highest that one measured.
+    rate: u64,
+}
+
+impl Demand {
+    fn plus(self, other: Demand) -> Demand {
+        Demand {
+            dirty: self.dirty + other.dirty,
+            pinned: self.pinned + other.pinned,
+            destaged: self.destaged + other.destaged,
+            rate: self.rate.max(other.rate),
+        }
+    }
+}
+
+/// Tells each of the shards of one thread what the others want. One that is alone has nothing to hear.
+pub fn share(shards: &mut [&mut Engine]) {
+    if shards.len() < 2 {
+        return;
+    }
+    let all: Vec<Demand> = shards.iter().map(|core| core.demand()).collect();
+    for (n, core) in shards.iter_mut().enumerate() {
+        let others = all.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, d)| *d);
+        core.others = others.fold(Demand::default(), Demand::plus);
+    }
+}
+
+impl Engine {
+    fn demand(&self) -> Demand {
+        Demand {
+            dirty: self.dirty_and_kept(),
+            pinned: self.frozen().unwrap_or(0),
+            destaged: self.destage.total(),
+            rate: self.destage.shared_rate(),
+        }
+    }
+
+    /// Blocks a second that the core takes from all shards that share it.
+    fn rate_of_all(&self) -> u64 {
+        match self.destage.shared_rate() {
+            0 => self.others.rate,
+            own => own,
+        }
+    }
+
+    /// Dirty blocks of this shard that go to the core in `seconds`, beside what the others have. Each may have its even part of
+    /// all, so that none that was first keeps the others from anything. 0: the rate is not known.
+    pub(crate) fn destaged_in(&self, seconds: u64) -> u64 {
+        let all = self.rate_of_all() * seconds;
+        let even = all / u64::from(self.cfg.stripe.by.shards);
+        if self.others == Demand::default() { all } else { all.saturating_sub(self.others.dirty).max(even) }
+    }
+
+    /// Blocks a second that the core takes from this shard in a freeze, in which all shards bring theirs.
+    pub(crate) fn frozen_rate(&self) -> u64 {
+        let (own, others) = (self.frozen().unwrap_or(0), self.others.pinned);
+        if others == 0 { self.rate_of_all() } else { self.rate_of_all() * own / (own + others) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::{self, Devices, FormatOptions, OpenOptions};
+    use crate::params::Params;
+    use loligo_format::mode::Mode;
+    use loligo_format::superblock::CoreIdentity;
+
+    const SPAN: u64 = 250_000_000;
+    /// Blocks that go to the core within the deadline of [`two`] at the rate that tests let it have.
+    const IN_TIME: u64 = 20_000;
+
+    /// The shards of a cache that may keep five seconds' work dirty.
+    fn two() -> Vec<Engine> {
+        let (mut cache, mut core) = (vec![0; 320 << 20], vec![0; 64 << 20]);
+        let format = FormatOptions {
+            uuid: [1; 16],
+            name: "t".into(),
+            cache_size: 320 << 20,
+            core: CoreIdentity { size: 64 << 20, id: String::new() },
+            line_size: 4096,
+            shards: 2,
+            stripe: 5,
+            mode: Mode::Wb,
+            core_reserve: 0,
+            journal_len: 0,
+        };
+        let superblock = open::format(&mut cache, &format).expect("a cache");
+        let params = Params { snapshot_deadline: 5, ..Params::default() };
+        let options = OpenOptions { force: false, params, bug: None };
+        let opened = open::open(&mut cache, &mut core, superblock, &options).expect("it opens");
+        opened.into_engines(Mode::Wb, &options, &Devices { core_snapshots: true, ..Devices::PLAIN }).1
+    }
+
+    fn told(shards: &mut [Engine]) {
+        share(&mut shards.iter_mut().collect::<Vec<_>>());
+    }
+
+    /// The first shard is busy for a while, and the core takes 4,000 blocks a second.
+    fn measure(shards: &mut [Engine]) {
+        for i in 1..40 {
+            shards[0].destage.pacer.destaged(i * SPAN, 1_000, 0, true);
+        }
+    }
+
+    fn near(found: u64, wanted: u64) -> bool {
+        found.abs_diff(wanted) * 20 <= wanted
+    }
+
+    #[test]
+    fn shards_of_one_core_share_what_a_snapshot_may_take() {
+        let mut shards = two();
+        measure(&mut shards);
+        told(&mut shards);
+        let limits = |shards: &[Engine]| [0, 1].map(|n| shards[n].dirty_limit());
+        // The second has measured nothing, and goes by the first.
+        assert!(limits(&shards).into_iter().all(|n| near(n, IN_TIME)), "{:?}", limits(&shards));
+        shards[0].pending_dirty = IN_TIME / 4;
+        told(&mut shards);
+        assert!(near(shards[1].dirty_limit(), IN_TIME * 3 / 4), "{:?}", limits(&shards));
+        // None is kept from its even part.
+        shards[0].pending_dirty = IN_TIME;
+        told(&mut shards);
+        assert!(near(shards[1].dirty_limit(), IN_TIME / 2), "{:?}", limits(&shards));
+    }
+
+    #[test]
+    fn shards_that_drain_together_have_a_part_of_the_rate_each() {
+        let mut shards = two();
+        measure(&mut shards);
+        told(&mut shards);
+        assert!(near(shards[0].frozen_rate(), IN_TIME / 5), "{}", shards[0].frozen_rate());
+        shards[0].others.pinned = 100;
+        assert_eq!(shards[0].frozen_rate(), 0, "the other alone has pinned versions left");
+    }
+
+    #[test]
+    fn one_shard_hears_nothing_and_has_the_whole_rate() {
+        let mut shards = two();
+        shards.truncate(1);
+        measure(&mut shards);
+        told(&mut shards);
+        assert_eq!(shards[0].others, Demand::default());
+        assert_eq!(shards[0].frozen_rate(), shards[0].destage.rate());
+        assert!(near(shards[0].dirty_limit(), IN_TIME), "{}", shards[0].dirty_limit());
+    }
+}

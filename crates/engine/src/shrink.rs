@@ -1,0 +1,181 @@
+//! A share that grows and shrinks while it is served.
+//!
+//! Growing is a word: the slots are there, and free. Shrinking takes its time: slots above the new limit are given out no
+//! more; clean ones are evicted; dirty ones go to the core, a window at a time; then a checkpoint commits that speaks of
+//! none of them. Only then is it answered, and what stands behind them may be given away: no record that recovery could
+//! replay, no page that it could read and no operation in flight names them.
+
+use crate::api::{ControlId, Effect, Nanos};
+use crate::bug::{Bug, planted};
+use crate::engine::Engine;
+use crate::space::Space;
+use loligo_format::pool::share::MIN_SLOTS;
+use loligo_format::record::Record;
+use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
+
+/// Slots looked at in a settle.
+const LOOK: u32 = 8192;
+/// Evictions recorded in one.
+const DROPS: u32 = 256;
+/// Windows waiting to be destaged at which no more are looked for.
+const WINDOWS: usize = 1024;
+/// Between two looks, while they find something to do.
+const SOON: Nanos = 200_000;
+/// And where a whole round found nothing that could be done now.
+const LATER: Nanos = 10_000_000;
+
+/// A shrink under way.
+#[derive(Debug)]
+pub(crate) struct Shrink {
+    id: ControlId,
+    /// Where the search goes on.
+    hand: u32,
+    /// Slots left of this round, and whether it found something to do.
+    round: u32,
+    found: bool,
+    again: Nanos,
+    /// The checkpoint that must have committed.
+    covered_by: Option<u64>,
+}
+
+impl Engine {
+    /// The share has, or is to have, `limit` slots.
+    pub(crate) fn set_limit(&mut self, now: Nanos, id: ControlId, limit: u32, fx: &mut Vec<Effect>) {
+        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
+            return fx.push(Effect::Controlled(id, Err(why.clone())));
+        }
+        let most = self.slots.size();
+        if self.stopping.is_some() || !(MIN_SLOTS.min(most)..=most).contains(&limit) {
+            let why = format!(
+                "a share of {limit} slots: there can be {MIN_SLOTS} to {most}, and none of a cache that stops"
+            );
+            return fx.push(Effect::Controlled(id, Err(why)));
+        }
+        self.end_shrink("given up: the share is to have another size", fx);
+        if limit >= self.cfg.layout.limit {
+            self.cfg.layout.limit = limit;
+            self.use_slots(limit);
+            return fx.push(Effect::Controlled(id, Ok(())));
+        }
+        self.use_slots(limit);
+        let round = self.cfg.layout.limit - limit;
+        self.shrink = Some(Shrink { id, hand: limit, round, found: false, again: now, covered_by: None });
+    }
+
+    fn use_slots(&mut self, limit: u32) {
+        self.slots.set_limit(limit);
+        self.policy.set_limit(limit);
+        self.admission.set_limit(limit);
+        self.probation.set_limit(limit);
+        self.stats.cache_bytes = u64::from(limit) * BLOCK;
+    }
+
+    /// A shrink will not be: what was there is used again.
+    pub(crate) fn end_shrink(&mut self, why: &str, fx: &mut Vec<Effect>) {
+        if let Some(v) = self.shrink.take() {
+            self.destage.forget_shrunk();
+            self.use_slots(self.cfg.layout.limit);
+            fx.push(Effect::Controlled(v.id, Err(why.to_owned())));
+        }
+    }
+
+    /// When a shrink wants to look again.
+    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
+        self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
+    }
+
+    /// Takes a shrink further.
+    pub(crate) fn shrink_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let Some(v) = &self.shrink else { return };
+        if self.stopping.is_some() {
+            return self.end_shrink("given up: the cache is being stopped", fx);
+        }
+        if let Some(number) = v.covered_by {
+            if self.checkpoint.has_committed(number) {
+                self.shrunk(fx);
+            }
+            return;
+        }
+        if self.nothing_above() {
+            if planted(self.cfg.bug, Bug::VacatedBeforeCheckpoint) {
+                return self.shrunk(fx);
+            }
+            if self.checkpoint.is_idle() {
+                self.checkpoint.touch_written_from(self.slots.count());
+                self.start_checkpoint(fx);
+                let number = self.checkpoint.number();
+                self.shrink.as_mut().expect("looked at above").covered_by = Some(number);
+            }
+            return;
+        }
+        if now >= v.again && self.journal_has_room(Space::Housekeeping) {
+            self.look_above(now, fx);
+        }
+    }
+
+    /// Whether nothing is in a slot above the limit, on its way there or from there.
+    fn nothing_above(&self) -> bool {
+        if planted(self.cfg.bug, Bug::VacatedWhileLeaving) {
+            return (self.slots.count()..self.cfg.layout.limit).all(|s| self.index.block_in(s).is_none());
+        }
+        self.slots.is_vacated()
+    }
+
+    fn shrunk(&mut self, fx: &mut Vec<Effect>) {
+        if let Some(v) = self.shrink.take() {
+            self.cfg.layout.limit = self.slots.count();
+            fx.push(Effect::Controlled(v.id, Ok(())));
+        }
+    }
+
+    /// Evicts what is clean above the limit and has the rest destaged.
+    fn look_above(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let (from, to) = (self.slots.count(), self.cfg.layout.limit);
+        let Some(mut v) = self.shrink.take() else { return };
+        let mut drops = 0;
+        for _ in 0..LOOK.min(to - from) {
+            if drops == DROPS || self.destage.shrinking() >= WINDOWS {
+                break;
+            }
+            let slot = v.hand;
+            v.hand = if slot + 1 == to { from } else { slot + 1 };
+            v.round = v.round.saturating_sub(1);
+            if self.slots.holds_nothing(slot) {
+                continue;
+            }
+            // One without a block is on its way to a block, or from one.
+            let Some(block) = self.index.block_in(slot) else { continue };
+            if self.index.slot_is_dirty(slot) {
+                if self.destage.any_bad(block, block) {
+                    let why = self.bad_block_text(block);
+                    self.shrink = Some(v);
+                    return self.end_shrink(&why, fx);
+                }
+                if self.destage.stuck.keeps(block, now) {
+                    let why = self.refusal_text().unwrap_or_default();
+                    self.shrink = Some(v);
+                    return self.end_shrink(&why, fx);
+                }
+                v.found |= self.destage.shrink(block / WINDOW_BLOCKS as u32);
+            } else if self.destage.holds(block) {
+                v.found = true;
+            } else if self.policy.state(slot) != 0 {
+                // Not counted as an eviction: those say that a cache has too little room.
+                self.policy.remove(slot);
+                self.dropping += 1;
+                drops += 1;
+                v.found = true;
+                let record = Record::Drop { block: self.cfg.stripe.global(block), slot };
+                self.record(now, record, true, true);
+            }
+        }
+        v.again = now + SOON;
+        if v.round == 0 {
+            if !v.found {
+                v.again = now + LATER;
+            }
+            (v.round, v.found) = (to - from, false);
+        }
+        self.shrink = Some(v);
+    }
+}
