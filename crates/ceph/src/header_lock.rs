@@ -3,7 +3,7 @@
 use crate::CephError;
 use crate::cluster::{Pool, text};
 use crate::error::check;
-use crate::stamp::LOCK;
+use crate::lock_stamp::LOCK;
 use std::ffi::c_char;
 
 /// Room for the answer: an exclusive lock has one holder.

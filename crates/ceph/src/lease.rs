@@ -8,7 +8,7 @@
 //! lock without a watch is taken by others at once.
 
 use crate::CephError;
-use crate::attached::{Attached, Notice};
+use crate::attached_image::{AttachedImage, Notice};
 use crate::cluster::{Cluster, Pool, Purpose};
 use crate::fence::sockets;
 use crate::header_lock::HeaderLock;
@@ -35,7 +35,7 @@ impl Poller {
     ///
     /// # Errors
     /// Where no thread can be had.
-    pub fn start(image: Arc<Attached>) -> std::io::Result<Poller> {
+    pub fn start(image: Arc<AttachedImage>) -> std::io::Result<Poller> {
         // Not with the first answer: OSDs that stand still by then may never give one.
         image.is_asked_about();
         let stop = Arc::new(AtomicBool::new(false));
@@ -83,7 +83,7 @@ impl From<CephError> for Doubt {
 }
 
 /// Asks through the image's own client.
-fn ask_until(stop: &AtomicBool, image: &Attached) {
+fn ask_until(stop: &AtomicBool, image: &AttachedImage) {
     let (mut header, mut unwatched) = (None, false);
     while !stop.load(Ordering::Acquire) {
         let asked = boottime();
@@ -112,7 +112,7 @@ fn ask_until(stop: &AtomicBool, image: &Attached) {
     }
 }
 
-fn ask(image: &Attached, header: &mut Option<Pool>) -> Result<(), Doubt> {
+fn ask(image: &AttachedImage, header: &mut Option<Pool>) -> Result<(), Doubt> {
     let owner = image.image().is_owner()?;
     // A handle of this thread's own: what others read with theirs has a version that must stay.
     let header = match header {
@@ -134,12 +134,12 @@ fn ask(image: &Attached, header: &mut Option<Pool>) -> Result<(), Doubt> {
     if watched(image)? { Ok(()) } else { Err(Doubt::Lacks("watch")) }
 }
 
-fn open_header(cluster: &Arc<Cluster>, image: &Attached) -> Result<Pool, CephError> {
+fn open_header(cluster: &Arc<Cluster>, image: &AttachedImage) -> Result<Pool, CephError> {
     cluster.pool_number(image.identity.pool, &image.identity.namespace)
 }
 
 /// The cookie of our lock, where it is ours.
-fn held(lock: Option<HeaderLock>, image: &Attached) -> Result<String, Doubt> {
+fn held(lock: Option<HeaderLock>, image: &AttachedImage) -> Result<String, Doubt> {
     match lock {
         Some(lock) if lock.client == image.holder().client => Ok(lock.cookie),
         Some(other) => Err(Doubt::Lost(format!("its exclusive lock is {}'s", other.client))),
@@ -147,13 +147,13 @@ fn held(lock: Option<HeaderLock>, image: &Attached) -> Result<String, Doubt> {
     }
 }
 
-fn watched(image: &Attached) -> Result<bool, Doubt> {
+fn watched(image: &AttachedImage) -> Result<bool, Doubt> {
     Ok(image.holder().is_among(&image.image().watchers()?))
 }
 
 /// Bounds what the kernel still sends for this client, and looks as another client whether the image is ours while this one may
 /// not ask.
-fn vouch_until(stop: &AtomicBool, image: &Weak<Attached>) {
+fn vouch_until(stop: &AtomicBool, image: &Weak<AttachedImage>) {
     let mut silent = false;
     while !stop.load(Ordering::Acquire) {
         let Some(seen) = image.upgrade() else { return };
@@ -192,7 +192,7 @@ fn vouch_until(stop: &AtomicBool, image: &Weak<Attached>) {
     }
 }
 
-fn vouch(cluster: &Arc<Cluster>, image: &Attached, stop: &AtomicBool) {
+fn vouch(cluster: &Arc<Cluster>, image: &AttachedImage, stop: &AtomicBool) {
     let asked = boottime();
     let lock = open_header(cluster, image).and_then(|pool| HeaderLock::read(&pool, &image.identity.id));
     match lock.map_err(Doubt::from).and_then(|lock| held(lock, image)) {

@@ -1,42 +1,42 @@
 //! Ceph's client libraries, loaded when they are first needed: the program starts on hosts that have none.
 //!
 //! [`Library`] is the table of functions, [`cluster`] a connection and its pools, [`image`] an open RBD image, and
-//! [`status`] what anybody may want to know of an image before it becomes a core. [`take`] makes an image a core: [`Attached`]
-//! is what all then share, [`RbdDevice`] does its I/O, [`keeper`] goes along with what others do to it, and [`lease`] says
+//! [`status`] what anybody may want to know of an image before it becomes a core. [`attach`] makes an image a core: [`AttachedImage`]
+//! is what all then share, [`RbdDevice`] does its I/O, [`quiesce`] goes along with what others do to it, and [`lease`] says
 //! whether it is still ours.
 
-mod attached;
+pub mod attach;
+pub mod attach_marker;
+mod attached_image;
 pub mod bug;
+mod cache_access;
+pub mod cancel;
 pub mod cluster;
-pub mod cut;
 mod device;
-mod ear;
 mod error;
 mod fence;
 mod ffi;
-mod front;
-mod gate;
+mod foreign_use;
 mod header_lock;
+mod header_watch;
 pub mod image;
-pub mod keeper;
 pub mod layout;
 pub mod lease;
+pub mod lock_record;
+mod lock_stamp;
 mod loss;
-pub mod mark;
 mod mirror;
 mod pools;
+pub mod quiesce;
 pub mod release;
-mod sampler;
-mod since;
+mod size_watcher;
 mod snapc;
 pub mod spec;
-mod stamp;
 pub mod status;
 pub mod sync_io;
-pub mod take;
-pub mod witness;
+mod write_gate;
 
-pub use attached::{Attached, Counters, ImageIdentity, Notice};
+pub use attached_image::{AttachedImage, Counters, ImageIdentity, Notice};
 pub use device::{RbdDevice, geometry};
 pub use error::CephError;
 pub use ffi::Library;

@@ -1,10 +1,10 @@
 //! What stands between an image and its use as a core, and which way of destaging it allows.
 
 use crate::CephError;
+use crate::attach_marker::{AttachMarker, KEY};
 use crate::cluster::{Cluster, Purpose};
 use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo, feature};
 use crate::layout::Layout;
-use crate::mark::{KEY, Mark};
 use crate::mirror;
 use crate::release::Release;
 use crate::spec::ImageSpec;
@@ -40,7 +40,7 @@ pub struct ImageStatus {
     /// Who has it open for writing.
     pub watchers: Vec<WatcherInfo>,
     /// The cache that may hold what it lacks.
-    pub cache: Option<Mark>,
+    pub cache: Option<AttachMarker>,
     /// Why it cannot be a core at all; empty: it can.
     pub refused: Vec<String>,
     /// Why dirty data goes out through librbd, block by block; empty: by object, grouped.
@@ -65,8 +65,10 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     let id = if old { String::new() } else { image.id()? };
     mirror::find(&cluster.pool(&spec.pool, &spec.namespace)?, &id, &mut watchers);
     // Clones and copies inherit metadata: a mark that names another image says nothing of this one.
-    let cache =
-        image.metadata(KEY)?.and_then(|m| Mark::decode(&m)).filter(|m| m.fsid == fsid && m.image == id);
+    let cache = image
+        .metadata(KEY)?
+        .and_then(|m| AttachMarker::decode(&m))
+        .filter(|m| m.fsid == fsid && m.image == id);
     let mut refused = unusable(&spec.to_string(), features, old);
     refused.extend(taken(lock.as_ref(), &watchers, cache.as_ref()));
     let options = image.options()?;
@@ -89,7 +91,7 @@ pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
 }
 
 /// Who stands in the way: a client that has it, and a cache that holds what it may lack.
-fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Mark>) -> Vec<String> {
+fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&AttachMarker>) -> Vec<String> {
     let mut why = Vec::new();
     // Whoever holds the lock of an image with a mark is that cache, dead or alive, unless others came between.
     let by = cache.map_or(String::new(), |m| format!(" (volume '{}' on {} has marked it)", m.volume, m.host));
@@ -222,7 +224,7 @@ mod tests {
     #[test]
     fn an_image_that_a_cache_has_marked_is_not_free_even_where_nobody_holds_its_lock() {
         assert!(taken(None, &[], None).is_empty());
-        let mark = Mark::new("c".into(), 3, "h".into(), "vm1".into());
+        let mark = AttachMarker::new("c".into(), 3, "h".into(), "vm1".into());
         let why = taken(None, &[], Some(&mark));
         assert!(
             why.len() == 1 && why[0].contains("'vm1' on h") && why[0].contains("--force-without-cache"),

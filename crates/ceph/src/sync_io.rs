@@ -1,13 +1,13 @@
 //! Blocking access to an image, for what comes before and after service.
 
 use crate::CephError;
-use crate::attached::Attached;
+use crate::attached_image::AttachedImage;
 use loligo_block::{IoError, IoKind, SyncIo};
 use std::sync::Arc;
 
 /// An image read and written in order by one caller.
 #[derive(Debug)]
-pub struct ImageIo(pub Arc<Attached>);
+pub struct ImageIo(pub Arc<AttachedImage>);
 
 impl SyncIo for ImageIo {
     fn size(&self) -> u64 {

@@ -3,7 +3,7 @@
 use crate::values;
 use anyhow::Result;
 use clap::ArgGroup;
-use loligo_ceph::take::Destage;
+use loligo_ceph::attach::Destage;
 use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;

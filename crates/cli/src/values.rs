@@ -1,7 +1,7 @@
 //! How values are typed.
 
 use loligo_block::parse_size;
-use loligo_ceph::take::Destage;
+use loligo_ceph::attach::Destage;
 use loligo_export::ExportSpec;
 use loligo_export::blockdev::Owner;
 use loligo_format::mode::Mode;

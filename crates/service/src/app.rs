@@ -200,7 +200,7 @@ impl App {
 
     /// Snapshots by others are refused from now on, so that none holds the stop up.
     pub(crate) fn refuse_snapshots(&self) {
-        self.with_image(|kept| kept.keeper.refuse_snapshots());
+        self.with_image(|kept| kept.quiescer.refuse_snapshots());
     }
 
     /// What the lease of the image that is the core is worth; nothing: it is no image.

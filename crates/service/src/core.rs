@@ -10,7 +10,7 @@ use loligo_block::{
     CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, names_of,
 };
 use loligo_ceph::spec::ImageSpec;
-use loligo_ceph::{Attached, RbdDevice, sync_io::ImageIo};
+use loligo_ceph::{AttachedImage, RbdDevice, sync_io::ImageIo};
 use loligo_engine::params::Params;
 use loligo_format::superblock::{CoreIdentity, Superblock};
 use loligo_shard::CoreSource;
@@ -82,7 +82,7 @@ impl CoreSpec {
 #[derive(Debug, Clone)]
 pub(crate) enum Backing {
     File(CoreFile),
-    Image(Arc<Attached>),
+    Image(Arc<AttachedImage>),
 }
 
 impl Backing {

@@ -17,14 +17,14 @@ use crate::serve::{CacheOptions, HeldCache, ServeOptions};
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};
 use loligo_block::CacheDevice;
-use loligo_ceph::Attached;
-use loligo_ceph::cut::{self, Waited};
-use loligo_ceph::keeper::{Clients, Keeper, Report};
+use loligo_ceph::AttachedImage;
+use loligo_ceph::attach::{self, AttachRequest, Attachment, Destage};
+use loligo_ceph::attach_marker::AttachMarker;
+use loligo_ceph::cancel::{self, Cancellable};
 use loligo_ceph::lease::Poller;
-use loligo_ceph::mark::Mark;
+use loligo_ceph::lock_record::{LockRecord, Loss};
+use loligo_ceph::quiesce::{Clients, Quiescer, Report};
 use loligo_ceph::spec::ImageSpec;
-use loligo_ceph::take::{self, Destage, Taken, Wish};
-use loligo_ceph::witness::{Loss, Witness};
 use loligo_engine::api::Control;
 use loligo_engine::params::Params;
 use loligo_format::superblock::{CoreIdentity, Superblock, WITNESS};
@@ -75,7 +75,7 @@ pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
 /// Ends the process with `code`, where clients of Ceph are left in it: an orderly exit would take their libraries' data from
 /// threads that still run.
 pub fn end(code: ExitCode) -> ExitCode {
-    if cut::has_left_clients() {
+    if cancel::has_left_clients() {
         // SAFETY: whatever was to be written is; nothing that an orderly exit runs is missed.
         unsafe { libc::_exit(i32::from(code != ExitCode::SUCCESS)) };
     }
@@ -115,12 +115,12 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
     let file = place.as_ref().map(|p| p.file.clone());
     let unserved = found.as_ref().map(|sb| sb.uuid).zip(file.clone());
     let mut stored = found.zip(file);
-    let mut remember = |witness: &Witness| -> Result<(), String> {
+    let mut remember = |record: &LockRecord| -> Result<(), String> {
         let Some((sb, file)) = &mut stored else { return Ok(()) };
-        sb.witness = encode(witness);
+        sb.witness = encode(record);
         sb.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))
     };
-    let wish = Wish {
+    let request = AttachRequest {
         spec,
         cache,
         steal: o.rbd.steal,
@@ -130,12 +130,13 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
         lease: o.rbd.lease,
         remember: &mut remember,
     };
-    let taken = cut::take_while(wish, goes_on(spec, signals)).map_err(|why| match why.errno() {
-        // No monitor answers, and one may come.
-        Some(libc::ETIMEDOUT) => Absent(why.to_string()).into(),
-        _ => anyhow::Error::from(why),
-    })?;
-    let Taken { image, notices, changed, warnings } = taken.ok_or(CutOff)?;
+    let attachment =
+        cancel::attach_while(request, goes_on(spec, signals)).map_err(|why| match why.errno() {
+            // No monitor answers, and one may come.
+            Some(libc::ETIMEDOUT) => Absent(why.to_string()).into(),
+            _ => anyhow::Error::from(why),
+        })?;
+    let Attachment { image, notices, changed, warnings } = attachment.ok_or(CutOff)?;
     for warning in warnings {
         say!("warning: {warning}");
     }
@@ -165,24 +166,24 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
     Ok((core, held))
 }
 
-fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> take::Cache {
+fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> attach::Cache {
     // One that is replaced takes its dirty data with it.
     let kept = found.filter(|sb| !(c.create || c.replaces(sb)));
-    take::Cache {
+    attach::Cache {
         cache: found.map(|s| s.uuid_text()).unwrap_or_default(),
         volume: o.name.clone(),
         core: kept.map(|s| s.core.id.clone()),
         dirty: kept.is_some_and(|s| !s.clean || s.dirty_blocks > 0),
         dirty_bytes: kept.filter(|s| s.clean).map(|s| s.dirty_blocks * BLOCK),
-        witness: found.and_then(|s| decode(&s.witness)),
+        record: found.and_then(|s| decode(&s.witness)),
         force: c.force,
     }
 }
 
 /// As the superblock keeps it, which has little room: what can be done without is left out where it is too long.
-fn encode(witness: &Witness) -> String {
-    let text = |w: &Witness| serde_json::to_string(w).expect("names and numbers");
-    let mut short = witness.clone();
+fn encode(record: &LockRecord) -> String {
+    let text = |w: &LockRecord| serde_json::to_string(w).expect("names and numbers");
+    let mut short = record.clone();
     if text(&short).len() > WITNESS {
         short.version = None;
     }
@@ -190,13 +191,13 @@ fn encode(witness: &Witness) -> String {
     text(&short)
 }
 
-fn decode(text: &str) -> Option<Witness> {
+fn decode(text: &str) -> Option<LockRecord> {
     serde_json::from_str(text).ok()
 }
 
 /// What is to be written down: a loss that was noted in this attach stays, whoever writes after it.
-fn witness_of(now: Witness, lost: Option<Loss>, noted: &str) -> Witness {
-    Witness { lost: decode(noted).and_then(|w| w.lost).or(lost), ..now }
+fn witness_of(now: LockRecord, lost: Option<Loss>, noted: &str) -> LockRecord {
+    LockRecord { lost: decode(noted).and_then(|w| w.lost).or(lost), ..now }
 }
 
 /// What `work` for an image gives while its volume starts; nothing: somebody stopped the start.
@@ -204,10 +205,10 @@ fn witness_of(now: Witness, lost: Option<Loss>, noted: &str) -> Witness {
 /// # Errors
 /// Where the image is another's by now: its client says nothing any more, and hears nothing.
 pub(crate) fn while_ours<T: Send + 'static>(
-    image: &Attached,
+    image: &AttachedImage,
     spec: &ImageSpec,
     signals: &StopSignals,
-    work: Waited<T>,
+    work: Cancellable<T>,
 ) -> Result<Option<T>> {
     let mut goes_on = goes_on(spec, signals);
     let done = work.while_waited_for(|| !image.is_lost() && goes_on())?;
@@ -235,9 +236,9 @@ pub(crate) fn marry(
     let marks = image.clone();
     // It may be there as soon as it is sent, whatever the answer.
     held.marked = true;
-    let marked = Waited::begin(move || marks.set_mark(mark))?;
+    let marked = Cancellable::begin(move || marks.set_mark(mark))?;
     while_ours(&image, spec, signals, marked)?.ok_or(CutOff)??;
-    sb.witness = encode(&image.witness());
+    sb.witness = encode(&image.record());
     sb.store(&mut file.sync_io()).context("the superblock cannot be written")?;
     held.may_be_dirty = true;
     Ok(())
@@ -248,12 +249,14 @@ pub(crate) fn marry(
 /// # Errors
 /// Where the image cannot be written.
 pub(crate) fn void(held: &mut Held, cache: &HeldCache) -> Result<()> {
-    let void =
-        Mark { void: true, ..mark_of(&cache.superblock.lock().unwrap_or_else(PoisonError::into_inner)) };
+    let void = AttachMarker {
+        void: true,
+        ..mark_of(&cache.superblock.lock().unwrap_or_else(PoisonError::into_inner))
+    };
     let image = held.image().clone();
     let begun = Instant::now();
     let marks = image.clone();
-    let marked = Waited::begin(move || marks.set_mark(void))?
+    let marked = Cancellable::begin(move || marks.set_mark(void))?
         .while_waited_for(|| !image.is_lost() && begun.elapsed() < PATIENCE)?;
     let Some(marked) = marked else { bail!("the cluster does not answer") };
     marked?;
@@ -263,16 +266,16 @@ pub(crate) fn void(held: &mut Held, cache: &HeldCache) -> Result<()> {
 }
 
 /// What the image says of its cache.
-fn mark_of(sb: &Superblock) -> Mark {
+fn mark_of(sb: &Superblock) -> AttachMarker {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Mark::new(sb.uuid_text(), sb.generation, host, sb.name.clone())
+    AttachMarker::new(sb.uuid_text(), sb.generation, host, sb.name.clone())
 }
 
 /// What keeps an image while it is served.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    pub(crate) image: Arc<Attached>,
-    pub(crate) keeper: Keeper,
+    pub(crate) image: Arc<AttachedImage>,
+    pub(crate) quiescer: Quiescer,
     /// Seconds: whoever takes a snapshot waits for that, whatever is set later. 0: as long as it takes.
     deadline: u64,
     _poller: Poller,
@@ -308,13 +311,13 @@ pub(crate) fn keep(
     };
     let void = held.void.clone();
     let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb, void });
-    let keeper = Keeper::start(image.clone(), notices, clients, options.quiesce_attempts())?;
-    Ok(Kept { image, keeper, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
+    let quiescer = Quiescer::start(image.clone(), notices, clients, options.quiesce_attempts())?;
+    Ok(Kept { image, quiescer, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
 }
 
-/// The cache, as the keeper of its image sees it.
+/// The cache, as the quiescer of its image sees it.
 struct Volume {
-    image: Arc<Attached>,
+    image: Arc<AttachedImage>,
     handle: Handle,
     sb: Option<(SharedSuperblock, CacheDevice)>,
     void: Arc<AtomicBool>,
@@ -340,7 +343,7 @@ impl Volume {
     /// Writes down in the cache what shows later whether somebody else had the image.
     fn note(&self, lost: Option<Loss>) {
         let noted = self.write_down(|sb| {
-            sb.witness = encode(&witness_of(self.image.witness(), lost, &sb.witness));
+            sb.witness = encode(&witness_of(self.image.record(), lost, &sb.witness));
             Ok(())
         });
         if let Err(why) = noted {
@@ -369,7 +372,7 @@ impl Clients for Volume {
                 Ok(Response::Done(result)) => result,
                 Ok(Response::Snapshots(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
             };
-            // The keeper may have given up meanwhile.
+            // The quiescer may have given up meanwhile.
             let _ = send.send(result);
         });
         answer
@@ -391,7 +394,7 @@ impl Clients for Volume {
         self.note(Some(Loss::now(why)));
     }
 
-    fn witness_changed(&self) {
+    fn lock_record_changed(&self) {
         self.note(None);
     }
 
@@ -484,7 +487,7 @@ pub(crate) fn numbers(kept: &Kept) -> Numbers {
             Hold::Lost => "lost",
         },
         lacks: kept.image.lacks(),
-        snapshots: kept.keeper.report(),
+        snapshots: kept.quiescer.report(),
     }
 }
 
@@ -499,7 +502,7 @@ mod tests {
             r#"{{"client":"client.9223372036854","cookie":"auto 139873468645376","address":"{address}","seq":123456,"w":99999999}}"#
         );
         let held = decode(&text).expect("a witness");
-        let lost = Witness { lost: Some(Loss::now(&"why ".repeat(40))), ..held.clone() };
+        let lost = LockRecord { lost: Some(Loss::now(&"why ".repeat(40))), ..held.clone() };
         for witness in [held, lost] {
             let kept = encode(&witness);
             assert!(kept.len() <= WITNESS, "{kept}");

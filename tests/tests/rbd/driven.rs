@@ -2,14 +2,14 @@
 
 use crate::cluster::wait_until;
 use crate::shadow::content;
-use crate::site::{Image, SIZE, wish};
+use crate::site::{Image, SIZE, attach_request};
 use loligo_block::lease::boottime;
 use loligo_block::{Buf, Completion, Device, Op, OpKind, Ring, Submit};
+use loligo_ceph::attach::{self, AttachRequest, Attachment, Destage};
 use loligo_ceph::bug::{Step, leave_out};
-use loligo_ceph::keeper::{Clients, Doing, Keeper};
 use loligo_ceph::lease::Poller;
-use loligo_ceph::take::{self, Destage, Taken, Wish};
-use loligo_ceph::{Attached, RbdDevice};
+use loligo_ceph::quiesce::{Clients, QuiesceState, Quiescer};
+use loligo_ceph::{AttachedImage, RbdDevice};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,7 @@ impl Clients for Behind {
         panic!("lost: {why}");
     }
 
-    fn witness_changed(&self) {}
+    fn lock_record_changed(&self) {}
 
     fn cut(&self, _bytes: u64) -> Result<(), String> {
         Ok(())
@@ -81,23 +81,24 @@ impl Clients for Behind {
     fn resized(&self, _bytes: u64) {}
 }
 
-/// Takes an image, without a cache and without a keeper yet.
-pub(crate) fn taken(image: &Image, steal: bool, lease: Duration) -> Taken {
+/// Takes an image, without a cache and without a quiescer yet.
+pub(crate) fn taken(image: &Image, steal: bool, lease: Duration) -> Attachment {
     taken_by(image, steal, lease, Destage::Grouped)
 }
 
-fn taken_by(image: &Image, steal: bool, lease: Duration, destage: Destage) -> Taken {
+fn taken_by(image: &Image, steal: bool, lease: Duration, destage: Destage) -> Attachment {
     let spec = format!("{}?conf={}&id=loligo", image.spec, image.cluster.conf().display());
     let spec = spec.parse().expect("an image");
-    take::take(Wish { steal, lease, destage, ..wish(&spec, &mut |_| Ok(())) }).expect("the image")
+    attach::attach(AttachRequest { steal, lease, destage, ..attach_request(&spec, &mut |_| Ok(())) })
+        .expect("the image")
 }
 
 /// An image that is taken by this process.
 pub(crate) struct Driven<'a> {
     image: &'a Image,
-    attached: Arc<Attached>,
+    attached: Arc<AttachedImage>,
     /// None: it hears nothing.
-    ears: Option<(Keeper, Poller)>,
+    ears: Option<(Quiescer, Poller)>,
     asked: Receiver<Reply>,
     device: RbdDevice,
     ring: Ring,
@@ -126,20 +127,21 @@ impl<'a> Driven<'a> {
     }
 
     fn take(image: &'a Image, steal: bool, hears: bool, destage: Destage) -> Driven<'a> {
-        let Taken { image: attached, notices, .. } = taken_by(image, steal, Duration::from_secs(20), destage);
+        let Attachment { image: attached, notices, .. } =
+            taken_by(image, steal, Duration::from_secs(20), destage);
         if !hears {
             attached.lease.renew(boottime() + DEAF.as_nanos() as u64);
         }
         let (ask, asked) = channel();
         let ears = hears.then(|| {
-            let keeper =
-                Keeper::start(attached.clone(), notices, Box::new(Behind(ask)), 4).expect("a thread");
-            (keeper, Poller::start(attached.clone()).expect("a thread"))
+            let quiescer =
+                Quiescer::start(attached.clone(), notices, Box::new(Behind(ask)), 4).expect("a thread");
+            (quiescer, Poller::start(attached.clone()).expect("a thread"))
         });
         let device = RbdDevice::new(attached.clone());
         let driven = Driven { image, attached, ears, asked, device, ring: Ring::new(8).expect("a ring") };
         if hears {
-            wait_until("the keeper to have looked for itself", || driven.refreshes() > 0);
+            wait_until("the quiescer to have looked for itself", || driven.refreshes() > 0);
         }
         driven
     }
@@ -226,24 +228,24 @@ impl<'a> Driven<'a> {
                 if let Ok(reply) = self.asked.recv_timeout(Duration::from_millis(5)) {
                     asked = true;
                     ready(self);
-                    reply.send(Ok(())).expect("the keeper waits");
+                    reply.send(Ok(())).expect("the quiescer waits");
                 }
             }
             client.join().expect("a snapshot");
         });
-        let (keeper, _) = self.ears.as_ref().expect("one that hears");
-        wait_until("the snapshot to be over", || keeper.report().doing == Doing::Running);
+        let (quiescer, _) = self.ears.as_ref().expect("one that hears");
+        wait_until("the snapshot to be over", || quiescer.report().state == QuiesceState::Running);
         if asked {
             self.is_told(before);
         }
         asked
     }
 
-    /// Waits until the keeper has acted on both words about a snapshot: that it is over, and that the header changed. Each begins an
+    /// Waits until the quiescer has acted on both words about a snapshot: that it is over, and that the header changed. Each begins an
     /// epoch. The second may have been said before the first was heard, and is not missed then.
     fn is_told(&self, before: u64) {
         let mut last = (self.refreshes(), Instant::now());
-        wait_until("the keeper to be done with it", || {
+        wait_until("the quiescer to be done with it", || {
             let now = self.refreshes();
             if now != last.0 {
                 last = (now, Instant::now());
@@ -252,21 +254,21 @@ impl<'a> Driven<'a> {
         });
     }
 
-    /// Has a stock client make the image smaller, and waits until its keeper has gone along.
+    /// Has a stock client make the image smaller, and waits until its quiescer has gone along.
     pub(crate) fn shrinks_to(&self, bytes: u64) {
         let (before, size) = (self.refreshes(), format!("{bytes}B"));
         let shrink = ["resize", "--no-progress", "--allow-shrink", "--size", &size, &self.image.spec];
         self.image.cluster.rbd(&shrink);
-        wait_until("the keeper to go along", || self.refreshes() > before);
+        wait_until("the quiescer to go along", || self.refreshes() > before);
     }
 
     fn refreshes(&self) -> u64 {
         self.attached.counters.refreshes.load(Relaxed)
     }
 
-    /// Waits until the keeper has heard of a snapshot that it was not asked about.
+    /// Waits until the quiescer has heard of a snapshot that it was not asked about.
     pub(crate) fn hears_of(&self, snapshots: usize) {
-        wait_until("the keeper to hear of it", || self.attached.context().ids.len() == snapshots);
+        wait_until("the quiescer to hear of it", || self.attached.context().ids.len() == snapshots);
     }
 
     /// Operations that came back to go through librbd.
@@ -283,9 +285,9 @@ impl<'a> Driven<'a> {
     pub(crate) fn end(self) {
         let Driven { attached, ears, device, ring, .. } = self;
         drop((device, ring));
-        if let Some((keeper, poller)) = ears {
+        if let Some((quiescer, poller)) = ears {
             drop(poller);
-            keeper.stop();
+            quiescer.stop();
         }
         attached.detach(true).expect("a clean end");
     }

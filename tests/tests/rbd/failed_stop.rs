@@ -64,7 +64,7 @@ fn a_stop_ends_beside_a_silent_cache_and_an_image_that_grew() {
     assert_eq!(writer.stop(), End::Done, "{}", server.words());
     site.flush();
     fs.power().hang("cache", Part::All);
-    // The keeper writes the new size into the superblock.
+    // The quiescer writes the new size into the superblock.
     cluster.rbd(&["resize", "--no-progress", "--size", &format!("{}B", SIZE + (64 << 20)), &image.spec]);
     std::thread::sleep(Duration::from_secs(3));
     let begun = Instant::now();

@@ -7,9 +7,9 @@ use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Writer, fresh, look, read_all};
 use loligo_block::{DeviceFile, OpenOptions, SyncFile};
 use loligo_ceph::CephError;
+use loligo_ceph::attach::{self, AttachRequest, Attachment, Cache, Destage};
 use loligo_ceph::bug::{self, Step, leave_out};
-use loligo_ceph::take::{self, Cache, Destage, Taken, Wish};
-use loligo_ceph::witness::Witness;
+use loligo_ceph::lock_record::LockRecord;
 use loligo_format::superblock::Superblock;
 use loligo_tests::server::Server;
 use std::path::Path;
@@ -21,7 +21,12 @@ const VICTIM: &str = "LOLIGO_TEST_VICTIM";
 
 /// Takes the image `core` for the cache at `cache` as a start of the service does. Right before each note in the superblock
 /// comes `meanwhile`.
-fn take_for(core: &str, cache: &Path, dirty: bool, mut meanwhile: impl FnMut()) -> Result<Taken, CephError> {
+fn take_for(
+    core: &str,
+    cache: &Path,
+    dirty: bool,
+    mut meanwhile: impl FnMut(),
+) -> Result<Attachment, CephError> {
     let file = DeviceFile::open(cache, &OpenOptions::default()).expect("the cache");
     let mut dev = SyncFile::new(file);
     let mut sb = Superblock::load(&mut dev).expect("a cache");
@@ -31,10 +36,10 @@ fn take_for(core: &str, cache: &Path, dirty: bool, mut meanwhile: impl FnMut()) 
         core: Some(sb.core.id.clone()),
         dirty,
         dirty_bytes: None,
-        witness: serde_json::from_str(&sb.witness).ok(),
+        record: serde_json::from_str(&sb.witness).ok(),
         force: false,
     };
-    take::take(Wish {
+    attach::attach(AttachRequest {
         spec: &core.parse().expect("an image"),
         cache: Some(side),
         steal: false,
@@ -42,9 +47,9 @@ fn take_for(core: &str, cache: &Path, dirty: bool, mut meanwhile: impl FnMut()) 
         lease: Duration::from_secs(20),
         destage: Destage::Auto,
         quiesce_attempts: 4,
-        remember: &mut |witness| {
+        remember: &mut |record| {
             meanwhile();
-            sb.witness = serde_json::to_string(witness).expect("text");
+            sb.witness = serde_json::to_string(record).expect("text");
             sb.store(&mut dev).map_err(|e| e.to_string())
         },
     })
@@ -138,8 +143,8 @@ fn note_left_at(site: &Site<'_>, left_at: Option<u64>) {
     let file = DeviceFile::open(site.dir.join("cache"), &OpenOptions::default()).expect("the cache");
     let mut dev = SyncFile::new(file);
     let mut sb = Superblock::load(&mut dev).expect("a cache");
-    let witness: Witness = serde_json::from_str(&sb.witness).expect("a witness");
-    sb.witness = serde_json::to_string(&Witness { left_at, ..witness }).expect("text");
+    let record: LockRecord = serde_json::from_str(&sb.witness).expect("a record");
+    sb.witness = serde_json::to_string(&LockRecord { left_at, ..record }).expect("text");
     sb.store(&mut dev).expect("it is written");
 }
 

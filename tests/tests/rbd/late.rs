@@ -6,8 +6,8 @@ use crate::driven::taken;
 use crate::shadow::BLOCK;
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Writer, fresh, look, read_all};
+use loligo_ceph::attach::Attachment;
 use loligo_ceph::lease::Poller;
-use loligo_ceph::take::Taken;
 use loligo_tests::cli::Cli;
 use loligo_tests::nbd::{Client, Command};
 use loligo_tests::server::{Server, Volume};
@@ -142,7 +142,7 @@ fn a_client_that_was_never_heard_is_silent_after_its_lease() {
     let Some((cluster, _alone)) = alone("the silence of a client that was never heard") else { return };
     let image = Image::new(cluster, "late-unheard");
     let lease = Duration::from_secs(LEASE.parse().expect("seconds"));
-    let Taken { image: attached, .. } = taken(&image, false, lease);
+    let Attachment { image: attached, .. } = taken(&image, false, lease);
     let osds = cluster.freeze(&["osd.0", "osd.1", "osd.2"]);
     let poller = Poller::start(attached.clone()).expect("a thread");
     assert!(attached.may_send(), "its lock vouches for it");
@@ -223,7 +223,7 @@ fn a_stop_with_dirty_data_leaves_no_client_alive() {
         assert_eq!(writer.stop(), End::Done, "{}", daemon.words());
         let held = image.lock();
         cli.ok(&["volume", "stop", "vol"]);
-        assert_eq!(image.lock(), held, "the lock is the witness");
+        assert_eq!(image.lock(), held, "the lock is the record");
         let now = threads(&daemon);
         assert!(now <= *before.get_or_insert(now) + 2, "threads: {before:?} before, {now} now");
     }

@@ -2,12 +2,12 @@
 
 use crate::cluster::{Cluster, alone, shared};
 use crate::driven::LeftOut;
-use crate::site::{Image, wish};
+use crate::site::{Image, attach_request};
 use loligo_ceph::CephError;
-use loligo_ceph::take::{self, Taken};
+use loligo_ceph::attach::{self, Attachment};
 
 /// Takes an image as client `id`, with a lease of 20 s.
-fn take_as(image: &Image, id: &str) -> Result<Taken, CephError> {
+fn take_as(image: &Image, id: &str) -> Result<Attachment, CephError> {
     let keyring = image.cluster.dir.join(format!("{id}.keyring"));
     let spec = format!(
         "{}?conf={}&id={id}&keyring={}",
@@ -15,7 +15,7 @@ fn take_as(image: &Image, id: &str) -> Result<Taken, CephError> {
         image.cluster.conf().display(),
         keyring.display()
     );
-    take::take(wish(&spec.parse().expect("an image"), &mut |_| Ok(())))
+    attach::attach(attach_request(&spec.parse().expect("an image"), &mut |_| Ok(())))
 }
 
 /// A client of a test's own, with these rights on monitors.

@@ -3,9 +3,9 @@
 use crate::cluster::{Cluster, wait_until};
 use crate::shadow::{Shadow, content};
 use crate::writer::request;
+use loligo_ceph::attach::{AttachRequest, Destage};
+use loligo_ceph::lock_record::LockRecord;
 use loligo_ceph::spec::ImageSpec;
-use loligo_ceph::take::{Destage, Wish};
-use loligo_ceph::witness::Witness;
 use loligo_tests::nbd;
 use loligo_tests::server::{Server, Volume, program};
 use serde_json::Value;
@@ -21,11 +21,11 @@ pub(crate) const ESHUTDOWN: u32 = 108;
 pub(crate) const SIZE: u64 = 64 << 20;
 
 /// To take the image `spec` bare, with a lease of 20 s, where nobody has it.
-pub(crate) fn wish<'a>(
+pub(crate) fn attach_request<'a>(
     spec: &'a ImageSpec,
-    remember: &'a mut dyn FnMut(&Witness) -> Result<(), String>,
-) -> Wish<'a> {
-    Wish {
+    remember: &'a mut dyn FnMut(&LockRecord) -> Result<(), String>,
+) -> AttachRequest<'a> {
+    AttachRequest {
         spec,
         cache: None,
         steal: false,

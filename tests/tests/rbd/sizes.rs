@@ -5,8 +5,8 @@ use crate::driven::{LeftOut, taken};
 use crate::shadow::{BLOCK, content};
 use crate::site::{Image, SIZE, Site};
 use crate::writer::{End, Kept, Writer, fresh, look, read_all, request, size};
-use loligo_ceph::keeper::{Clients, Keeper};
-use loligo_ceph::take::Taken;
+use loligo_ceph::attach::Attachment;
+use loligo_ceph::quiesce::{Clients, Quiescer};
 use loligo_tests::nbd::Command;
 use loligo_tests::server::Server;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -142,7 +142,7 @@ impl Clients for Cuts {
         panic!("lost: {why}");
     }
 
-    fn witness_changed(&self) {}
+    fn lock_record_changed(&self) {}
 
     fn cut(&self, bytes: u64) -> Result<(), String> {
         // A test that has seen enough does not listen any more.
@@ -158,15 +158,15 @@ fn an_image_that_shrinks_and_grows_again_before_its_keeper_looks_was_cut_all_the
     let Some((cluster, _shared)) = shared("an image that shrinks for a moment") else { return };
     let image = Image::new(cluster, "wavering");
     let _whole = LeftOut::nothing();
-    let Taken { image: attached, notices, .. } = taken(&image, false, Duration::from_secs(60));
+    let Attachment { image: attached, notices, .. } = taken(&image, false, Duration::from_secs(60));
     resize(cluster, &image, SIZE / 2);
     // Longer than the look takes, which nothing but a thread that is not run keeps from it.
     std::thread::sleep(Duration::from_secs(1));
     resize(cluster, &image, SIZE);
     let (cut, cuts) = channel();
-    let keeper = Keeper::start(attached.clone(), notices, Box::new(Cuts(cut)), 4).expect("a thread");
+    let quiescer = Quiescer::start(attached.clone(), notices, Box::new(Cuts(cut)), 4).expect("a thread");
     assert_eq!(cuts.recv_timeout(Duration::from_secs(20)), Ok(SIZE / 2));
-    keeper.stop();
+    quiescer.stop();
     attached.detach(false).expect("an end");
     image.is_free();
 }

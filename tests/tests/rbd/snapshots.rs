@@ -14,16 +14,16 @@ const OBJECT: usize = 4 << 20;
 const WRITTEN: usize = SIZE as usize / BLOCK;
 
 /// A snapshot, and what the writer knew right before and right after it was taken.
-struct Taken {
+struct Attachment {
     name: String,
     before: Shadow,
     after: Shadow,
 }
 
-fn take(image: &Image, shadow: &Kept, name: &str) -> Taken {
+fn take(image: &Image, shadow: &Kept, name: &str) -> Attachment {
     let before = look(shadow).clone();
     image.cluster.rbd(&["snap", "create", "--no-progress", &image.at(name)]);
-    Taken { name: name.to_owned(), before, after: look(shadow).clone() }
+    Attachment { name: name.to_owned(), before, after: look(shadow).clone() }
 }
 
 /// Where nobody listens.
@@ -41,7 +41,7 @@ fn scrape(address: &str) -> String {
 }
 
 /// Takes `count` snapshots of a volume that is written to, and leaves the image flushed and free.
-fn run(image: &Image, more: &[&str], count: usize) -> Vec<Taken> {
+fn run(image: &Image, more: &[&str], count: usize) -> Vec<Attachment> {
     let site = image.site("a");
     let shadow = fresh();
     let metrics = free_address();
@@ -93,7 +93,7 @@ fn listed(cluster: &Cluster, from: &str, to: &str, more: &[&str]) -> BTreeSet<u6
 }
 
 /// Everything a stock client can find out about the snapshots.
-fn judge(image: &Image, taken: &[Taken]) {
+fn judge(image: &Image, taken: &[Attachment]) {
     let cluster = image.cluster;
     let mut contents = Vec::new();
     for t in taken {
@@ -203,7 +203,7 @@ fn two_snapshots_asked_for_at_once_are_both_right_and_the_cache_goes_on_afterwar
     let server = site.serve(&[]);
     let writer = Writer::start(&site.socket(), &shadow, 4, WRITTEN);
     writer.goes_on(3000);
-    let taken: Vec<Taken> = std::thread::scope(|s| {
+    let taken: Vec<Attachment> = std::thread::scope(|s| {
         let one = s.spawn(|| take(&image, &shadow, "x"));
         let two = s.spawn(|| take(&image, &shadow, "y"));
         [one, two].map(|t| t.join().expect("a snapshot")).into()

@@ -2,13 +2,13 @@
 
 use crate::cluster::alone;
 use crate::driven::Behind;
-use crate::site::{Image, wish};
+use crate::site::{Image, attach_request};
 use loligo_ceph::Notice;
+use loligo_ceph::attach::{self, Attachment};
 use loligo_ceph::bug;
-use loligo_ceph::cut::take_while;
-use loligo_ceph::keeper::Keeper;
+use loligo_ceph::cancel::attach_while;
 use loligo_ceph::lease::Poller;
-use loligo_ceph::take::{self, Taken};
+use loligo_ceph::quiesce::Quiescer;
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -67,7 +67,7 @@ fn in_a_process_of_its_own() {
     let Ok(spec) = std::env::var(IMAGE) else { return };
     let spec = spec.parse().expect("an image");
     let take = |goes_on: &mut dyn FnMut() -> bool| {
-        take_while(wish(&spec, &mut |_| Ok(())), goes_on).expect("no refusal")
+        attach_while(attach_request(&spec, &mut |_| Ok(())), goes_on).expect("no refusal")
     };
     let hangs = Arc::new(AtomicBool::new(false));
     let told = hangs.clone();
@@ -100,19 +100,20 @@ fn in_a_process_of_its_own() {
 fn a_keeper_in_a_process_of_its_own() {
     let Ok(spec) = std::env::var(KEPT) else { return };
     let spec = spec.parse().expect("an image");
-    let Taken { image, notices, .. } = take::take(wish(&spec, &mut |_| Ok(()))).expect("no refusal");
+    let Attachment { image, notices, .. } =
+        attach::attach(attach_request(&spec, &mut |_| Ok(()))).expect("no refusal");
     let poller = Poller::start(image.clone()).expect("a thread");
     let (ask, asked) = channel();
-    let keeper = Keeper::start(image.clone(), notices, Box::new(Behind(ask)), 4).expect("threads");
+    let quiescer = Quiescer::start(image.clone(), notices, Box::new(Behind(ask)), 4).expect("threads");
     let idle = || image.counters.refreshes.load(Ordering::Relaxed) > 0;
     while !idle() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    reached("the keeper");
+    reached("the quiescer");
     image.tell(Notice::Stale);
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(asked.try_recv().err(), Some(TryRecvError::Empty), "the keeper has it");
-    keeper.stop();
+    assert_eq!(asked.try_recv().err(), Some(TryRecvError::Empty), "the quiescer has it");
+    quiescer.stop();
     let held = asked.try_recv().err();
     assert_eq!(
         held,
@@ -127,10 +128,10 @@ fn a_keeper_in_a_process_of_its_own() {
 
 #[test]
 fn a_keeper_that_osds_hang_lets_go_of_the_cache() {
-    let Some((cluster, _alone)) = alone("a keeper that OSDs hang") else { return };
+    let Some((cluster, _alone)) = alone("a quiescer that OSDs hang") else { return };
     let image = Image::new(cluster, "kept");
     let mut run = Run::new("a_keeper_in_a_process_of_its_own", KEPT, &image);
-    run.reaches("the keeper");
+    run.reaches("the quiescer");
     let frozen = cluster.freeze(&OSDS);
     run.go_on();
     run.reaches("all");

@@ -3,7 +3,7 @@
 
 use super::Extent;
 use super::trims::Trim;
-use crate::attached::Attached;
+use crate::attached_image::AttachedImage;
 use crate::bug::{Step, is_left_out};
 use crate::ffi::{CompletionT, Library};
 use libc::iovec;
@@ -64,7 +64,7 @@ pub(crate) struct Landed {
 
 /// An operation with all it needs until it is over.
 pub(super) struct Flight {
-    image: Arc<Attached>,
+    image: Arc<AttachedImage>,
     /// It passed the gate.
     counted: bool,
     place: usize,
@@ -72,7 +72,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    pub(super) fn new(image: &Arc<Attached>, counted: bool, place: usize, what: What) -> Flight {
+    pub(super) fn new(image: &Arc<AttachedImage>, counted: bool, place: usize, what: What) -> Flight {
         Flight { image: image.clone(), counted, place, what }
     }
 

@@ -5,17 +5,16 @@
 //! needed) is in `docs/decisions/0017-grouped-destage.md`. Everything here belongs to one thread; Ceph's threads only put what
 //! has landed into the inbox.
 
-mod afloat;
 mod depth;
 mod flight;
 mod objects;
+mod pending;
 mod streams;
 mod trims;
 
-use crate::attached::{Attached, Notice};
+use crate::attached_image::{AttachedImage, Notice};
 use crate::bug::{Step, is_left_out};
-use crate::gate::Pass;
-use afloat::{Afloat, Owed};
+use crate::write_gate::Pass;
 use depth::Depth;
 pub(crate) use flight::Landed;
 use flight::{Flight, What};
@@ -23,6 +22,7 @@ use loligo_block::{
     Buf, Completion, Device, Geometry, IoError, IoKind, Op, OpKind, Ring, SECTOR, Shared, Submit, Tag,
 };
 use objects::Objects;
+use pending::{Pending, PendingAnswers};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ enum Change {
 /// The image for one thread.
 #[derive(Debug)]
 pub struct RbdDevice {
-    image: Arc<Attached>,
+    image: Arc<AttachedImage>,
     letters: VecDeque<Landed>,
     /// The ring watches the inbox.
     armed: bool,
@@ -87,7 +87,7 @@ pub struct RbdDevice {
     streams: Streams,
     trims: Trims,
     /// What Ceph has.
-    afloat: Afloat,
+    pending: PendingAnswers,
     /// Writes and zeroes that wait for the gate.
     parked: VecDeque<Change>,
     /// Those that wait until objects are removed.
@@ -102,7 +102,7 @@ pub struct RbdDevice {
 
 impl RbdDevice {
     /// The only device of `image`.
-    pub fn new(image: Arc<Attached>) -> RbdDevice {
+    pub fn new(image: Arc<AttachedImage>) -> RbdDevice {
         RbdDevice {
             objects: Objects::new(),
             depth: Depth::new(),
@@ -114,7 +114,7 @@ impl RbdDevice {
             letters: VecDeque::new(),
             armed: false,
             requests: Slab::new(),
-            afloat: Afloat::default(),
+            pending: PendingAnswers::default(),
             parked: VecDeque::new(),
             held: Vec::new(),
             finished: Vec::new(),
@@ -126,7 +126,7 @@ impl RbdDevice {
     }
 
     fn fly(&mut self, counted: bool, what: What) {
-        let place = self.afloat.add(&what);
+        let place = self.pending.add(&what);
         Flight::new(&self.image, counted, place, what).start();
     }
 
@@ -171,14 +171,14 @@ impl RbdDevice {
 
     /// The image is lost: what is under way may never land, since nothing is sent any more. It is over, and so is what waits for it.
     fn give_up(&mut self) {
-        for owed in self.afloat.give_up() {
+        for owed in self.pending.give_up() {
             match owed {
-                Owed::Read { tag, len } => {
+                Pending::Read { tag, len } => {
                     let buf = Some(Buf::zeroed(len));
                     self.finished.push(Completion { tag, buf, result: Err(lost()) });
                 }
-                Owed::Tags(tags) => self.finished.extend(tags.into_iter().map(|t| done(t, Err(lost())))),
-                Owed::Requests(requests) => {
+                Pending::Tags(tags) => self.finished.extend(tags.into_iter().map(|t| done(t, Err(lost())))),
+                Pending::Requests(requests) => {
                     requests.into_iter().for_each(|r| self.extent_over(r, Err(lost())));
                 }
             }
@@ -342,7 +342,7 @@ impl RbdDevice {
 
     fn landed(&mut self, landed: Landed) {
         let Landed { place, what, code } = landed;
-        if !self.afloat.landed(place) {
+        if !self.pending.landed(place) {
             // It was given up.
             return;
         }

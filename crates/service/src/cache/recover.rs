@@ -8,7 +8,7 @@ use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};
 use loligo_block::{CacheDevice, SyncIo};
-use loligo_ceph::Attached;
+use loligo_ceph::AttachedImage;
 use loligo_engine::open::{self as engine, Devices, Large, Opened};
 use loligo_format::superblock::Superblock;
 use loligo_format::units::BLOCK;
@@ -168,7 +168,7 @@ fn follow_shrinking(
 }
 
 /// Has what lies behind the end of an image cut off, as long as nobody stops the start.
-fn image_ends(image: &Arc<Attached>, end: u64, core: &OpenCore, signals: &StopSignals) -> Result<()> {
+fn image_ends(image: &Arc<AttachedImage>, end: u64, core: &OpenCore, signals: &StopSignals) -> Result<()> {
     let CoreSpec::Image(spec) = &core.spec else { return Ok(()) };
     let cut = while_ours(image, spec, signals, image.cut_boundary(end)?)?;
     let cut = cut.ok_or(CutOff)?;

@@ -8,7 +8,7 @@ use crate::profile;
 use crate::rbd::RbdOptions;
 use crate::serve::{CacheOptions, CoreSpec, ServeOptions, check};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use loligo_ceph::take::Destage;
+use loligo_ceph::attach::Destage;
 use loligo_engine::params::Params;
 use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ExportSpec, ListenAddr};

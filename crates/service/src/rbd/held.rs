@@ -4,10 +4,10 @@ use super::{PATIENCE, encode};
 use crate::say::say;
 use anyhow::{Context, Result};
 use loligo_block::CacheDevice;
-use loligo_ceph::cut::Waited;
+use loligo_ceph::cancel::Cancellable;
 use loligo_ceph::lease::Poller;
-use loligo_ceph::witness::Witness;
-use loligo_ceph::{Attached, CephError, Notice};
+use loligo_ceph::lock_record::LockRecord;
+use loligo_ceph::{AttachedImage, CephError, Notice};
 use loligo_format::superblock::Superblock;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,7 @@ use std::sync::mpsc::Receiver;
 /// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(super) image: Option<Arc<Attached>>,
+    pub(super) image: Option<Arc<AttachedImage>>,
     pub(super) notices: Option<Receiver<Notice>>,
     /// It is asked from the beginning whether the image is still ours, while the cache is being opened as well.
     pub(super) poller: Option<Poller>,
@@ -41,11 +41,11 @@ pub(super) struct Unserved {
 impl Unserved {
     /// Says in it how its image was left: what it has clean still counts then. One that was made anew, or is not known to be clean,
     /// is left as it is.
-    fn note_left(&self, witness: Witness) -> Result<()> {
+    fn note_left(&self, witness: LockRecord) -> Result<()> {
         let mut device = self.file.sync_io();
         let mut stored = Superblock::load(&mut device)?;
         if stored.uuid == self.uuid && stored.clean && stored.dirty_blocks == 0 {
-            stored.witness = encode(&Witness { suspect: self.suspect, ..witness });
+            stored.witness = encode(&LockRecord { suspect: self.suspect, ..witness });
             stored.store(&mut device)?;
         }
         Ok(())
@@ -53,7 +53,7 @@ impl Unserved {
 }
 
 impl Held {
-    pub(crate) fn image(&self) -> &Arc<Attached> {
+    pub(crate) fn image(&self) -> &Arc<AttachedImage> {
         self.image.as_ref().expect("only the end takes it")
     }
 
@@ -64,7 +64,7 @@ impl Held {
 
     /// Whether others must not have it before this client is refused by the cluster: it has what the image lacks, or something
     /// that it sent may still be carried out.
-    fn keeps_lock(&self, image: &Attached) -> bool {
+    fn keeps_lock(&self, image: &AttachedImage) -> bool {
         self.may_be_dirty || image.is_lost() || image.is_being_cut()
     }
 
@@ -90,25 +90,25 @@ impl Held {
 }
 
 /// Closes an image whose cache has dirty data. How the image was left, if that is known.
-fn retire(image: Arc<Attached>) -> Option<Witness> {
-    ends(image, Attached::retire)?
+fn retire(image: Arc<AttachedImage>) -> Option<LockRecord> {
+    ends(image, AttachedImage::retire)?
 }
 
 /// Closes an image. How it was left.
-fn detach(image: Arc<Attached>, marked: bool) -> Option<Result<Witness, CephError>> {
-    let witness = image.witness();
+fn detach(image: Arc<AttachedImage>, marked: bool) -> Option<Result<LockRecord, CephError>> {
+    let witness = image.record();
     let left_at = ends(image, move |image| image.detach(marked))?;
-    Some(left_at.map(|left_at| Witness { left_at, ..witness }))
+    Some(left_at.map(|left_at| LockRecord { left_at, ..witness }))
 }
 
 /// Ends an attach by `close`; nothing: the cluster does not answer. It is not waited for: what it holds of this client goes with
 /// the process, and the client says nothing more.
 fn ends<T: Send + 'static>(
-    image: Arc<Attached>,
-    close: impl FnOnce(Arc<Attached>) -> T + Send + 'static,
+    image: Arc<AttachedImage>,
+    close: impl FnOnce(Arc<AttachedImage>) -> T + Send + 'static,
 ) -> Option<T> {
     let left = Arc::downgrade(&image);
-    let ended = Waited::begin(move || close(image)).ok()?.within(PATIENCE).ok()?;
+    let ended = Cancellable::begin(move || close(image)).ok()?.within(PATIENCE).ok()?;
     if let (None, Some(left)) = (&ended, left.upgrade()) {
         left.give_up();
     }

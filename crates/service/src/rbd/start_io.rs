@@ -3,8 +3,8 @@
 use super::while_ours;
 use crate::signals::StopSignals;
 use loligo_block::{IoError, IoKind, SyncIo};
-use loligo_ceph::Attached;
-use loligo_ceph::cut::Waited;
+use loligo_ceph::AttachedImage;
+use loligo_ceph::cancel::Cancellable;
 use loligo_ceph::spec::ImageSpec;
 use loligo_ceph::sync_io::ImageIo;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Blocking access that fails once somebody stops the start: OSDs that do not answer are waited for until then.
 pub(crate) struct StartIo<'a> {
-    image: Arc<Attached>,
+    image: Arc<AttachedImage>,
     spec: &'a ImageSpec,
     signals: &'a StopSignals,
     stopped: &'a Cell<bool>,
@@ -21,7 +21,7 @@ pub(crate) struct StartIo<'a> {
 impl<'a> StartIo<'a> {
     /// To an image that was taken. `stopped` says afterwards whether somebody stopped the start.
     pub(crate) fn new(
-        image: Arc<Attached>,
+        image: Arc<AttachedImage>,
         spec: &'a ImageSpec,
         signals: &'a StopSignals,
         stopped: &'a Cell<bool>,
@@ -36,7 +36,7 @@ impl<'a> StartIo<'a> {
         let mut io = ImageIo(self.image.clone());
         let done = match self.stopped.get() {
             true => None,
-            false => Waited::begin(move || work(&mut io))
+            false => Cancellable::begin(move || work(&mut io))
                 .map_err(anyhow::Error::from)
                 .and_then(|work| while_ours(&self.image, self.spec, self.signals, work))
                 .map_err(|why| IoError::new(IoKind::Io, why.to_string()))?,

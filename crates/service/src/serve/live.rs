@@ -36,7 +36,7 @@
 //! takes too long. Where it does not, and the core has everything, the volume goes on without it as without one that failed (decision
 //! 0028): requests that wait for it are done by the core. Where the core lacks anything the cache stays, and they wait.
 
-use super::trouble::{Trouble, Waited};
+use super::trouble::{Cancellable, Trouble};
 use super::{HeldCache, ServeOptions, Volume};
 use crate::cache;
 use crate::change::Wanted;
@@ -235,7 +235,7 @@ impl Volume {
             let dirty = app.dirty_bytes();
             app.changes.progress(total, dirty);
             if signals.within(Duration::ZERO) {
-                return Err(Waited(Trouble::Stop));
+                return Err(Cancellable(Trouble::Stop));
             }
             if app.changes.is_given_up() {
                 return Err("given up: the volume keeps its cache, and what was flushed is flushed"
@@ -244,7 +244,7 @@ impl Volume {
             }
             still.goes_on(dirty);
             if still.is_long() && !self.cache_answers() {
-                return Err(Waited(Trouble::Silent));
+                return Err(Cancellable(Trouble::Silent));
             }
             if Instant::now() >= next {
                 next += super::LOOK;
@@ -252,7 +252,7 @@ impl Volume {
             }
             Ok(())
         });
-        flushed.map_err(|Waited(trouble)| match trouble {
+        flushed.map_err(|Cancellable(trouble)| match trouble {
             Trouble::Kept(why) => {
                 Trouble::Kept(why.context("the core does not have everything, so the cache stays"))
             }

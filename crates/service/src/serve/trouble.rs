@@ -25,10 +25,10 @@ impl<E: Into<anyhow::Error>> From<E> for Trouble {
 }
 
 /// The same from a wait for threads, which says why in words.
-pub(super) struct Waited(pub(super) Trouble);
+pub(super) struct Cancellable(pub(super) Trouble);
 
-impl From<String> for Waited {
-    fn from(why: String) -> Waited {
-        Waited(Trouble::Kept(anyhow!(why)))
+impl From<String> for Cancellable {
+    fn from(why: String) -> Cancellable {
+        Cancellable(Trouble::Kept(anyhow!(why)))
     }
 }

@@ -7,7 +7,7 @@ use slab::Slab;
 
 /// Who waits for one operation.
 #[derive(Debug)]
-pub(super) enum Owed {
+pub(super) enum Pending {
     /// A reader of so many bytes.
     Read { tag: Tag, len: usize },
     /// These.
@@ -18,20 +18,20 @@ pub(super) enum Owed {
 
 /// Everything that Ceph has.
 #[derive(Debug, Default)]
-pub(super) struct Afloat(Slab<Owed>);
+pub(super) struct PendingAnswers(Slab<Pending>);
 
-impl Afloat {
+impl PendingAnswers {
     /// An operation is about to go; its place.
     pub(super) fn add(&mut self, what: &What) -> usize {
         self.0.insert(match what {
-            What::Read { tag, buf, .. } => Owed::Read { tag: *tag, len: buf.len() },
-            What::Write { pieces, .. } => Owed::Tags(pieces.iter().map(|(tag, _)| *tag).collect()),
-            What::Zeroes { tag, .. } | What::Flush { tag } => Owed::Tags(vec![*tag]),
-            What::Trim(trim) => Owed::Tags(trim.tags.clone()),
+            What::Read { tag, buf, .. } => Pending::Read { tag: *tag, len: buf.len() },
+            What::Write { pieces, .. } => Pending::Tags(pieces.iter().map(|(tag, _)| *tag).collect()),
+            What::Zeroes { tag, .. } | What::Flush { tag } => Pending::Tags(vec![*tag]),
+            What::Trim(trim) => Pending::Tags(trim.tags.clone()),
             // Nobody has asked for it.
-            What::Remove { .. } => Owed::Tags(Vec::new()),
-            What::Primer { extent, .. } => Owed::Requests(vec![extent.request]),
-            What::Group { extents, .. } => Owed::Requests(extents.iter().map(|e| e.request).collect()),
+            What::Remove { .. } => Pending::Tags(Vec::new()),
+            What::Primer { extent, .. } => Pending::Requests(vec![extent.request]),
+            What::Group { extents, .. } => Pending::Requests(extents.iter().map(|e| e.request).collect()),
         })
     }
 
@@ -41,7 +41,7 @@ impl Afloat {
     }
 
     /// Nothing goes any more, and nobody waits for what has gone.
-    pub(super) fn give_up(&mut self) -> Vec<Owed> {
+    pub(super) fn give_up(&mut self) -> Vec<Pending> {
         self.0.drain().collect()
     }
 }

@@ -3,9 +3,9 @@
 //! from sending.
 
 use crate::CephError;
+use crate::attach::{AttachRequest, Attachment, attach_unless, refuse};
 use crate::cluster::Cluster;
-use crate::take::{Taken, Wish, refuse, take_unless};
-use crate::witness::Witness;
+use crate::lock_record::LockRecord;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -52,7 +52,7 @@ pub(crate) fn give_up(cluster: &Cluster) {
 
 /// The client of an attach that may be given up.
 #[derive(Debug, Default)]
-pub(crate) struct Cut(Mutex<State>);
+pub(crate) struct CancelFlag(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -60,7 +60,7 @@ struct State {
     own: Weak<Cluster>,
 }
 
-impl Cut {
+impl CancelFlag {
     /// `cluster` is about to change the image.
     ///
     /// # Errors
@@ -95,14 +95,14 @@ impl Cut {
 /// What the thread of an attach says.
 enum Said {
     /// This is to be written down, and how that went is waited for.
-    Remember(Box<Witness>, Sender<Result<(), String>>),
-    Taken(Box<Result<Taken, CephError>>),
+    Remember(Box<LockRecord>, Sender<Result<(), String>>),
+    Attachment(Box<Result<Attachment, CephError>>),
 }
 
 impl Said {
     /// Nobody hears it any more: an image that was taken keeps its lock, as that of a client which has died.
     fn unheard(self) {
-        if let Said::Taken(taken) = self
+        if let Said::Attachment(taken) = self
             && let Ok(taken) = *taken
         {
             taken.image.abandon();
@@ -114,25 +114,30 @@ impl Said {
 /// Nothing more is changed by it then, and what was noted by `remember` knows its client.
 ///
 /// # Errors
-/// As [`crate::take::take`].
-pub fn take_while(wish: Wish<'_>, mut goes_on: impl FnMut() -> bool) -> Result<Option<Taken>, CephError> {
-    let Wish { spec, cache, steal, without_cache, destage, quiesce_attempts, lease, remember } = wish;
+/// As [`crate::attach::take`].
+pub fn attach_while(
+    request: AttachRequest<'_>,
+    mut goes_on: impl FnMut() -> bool,
+) -> Result<Option<Attachment>, CephError> {
+    let AttachRequest { spec, cache, steal, without_cache, destage, quiesce_attempts, lease, remember } =
+        request;
     let (says, said) = channel();
-    let cut = Arc::new(Cut::default());
+    let cut = Arc::new(CancelFlag::default());
     let (spec, given_up) = (spec.clone(), cut.clone());
     let work = move || {
         let unheard = || "the attach was given up".to_owned();
-        let mut ask = |witness: &Witness| {
+        let mut ask = |record: &LockRecord| {
             let (answers, answer) = channel();
-            let asked = says.send(Said::Remember(Box::new(witness.clone()), answers));
+            let asked = says.send(Said::Remember(Box::new(record.clone()), answers));
             asked.map_err(|_| unheard())?;
             answer.recv().map_err(|_| unheard())?
         };
         let remember = &mut ask;
         let spec = &spec;
-        let wish = Wish { spec, cache, steal, without_cache, destage, quiesce_attempts, lease, remember };
-        let taken = take_unless(wish, &given_up);
-        if let Err(unheard) = given_up.send(&says, Said::Taken(Box::new(taken))) {
+        let request =
+            AttachRequest { spec, cache, steal, without_cache, destage, quiesce_attempts, lease, remember };
+        let taken = attach_unless(request, &given_up);
+        if let Err(unheard) = given_up.send(&says, Said::Attachment(Box::new(taken))) {
             unheard.unheard();
         }
     };
@@ -141,8 +146,8 @@ pub fn take_while(wish: Wish<'_>, mut goes_on: impl FnMut() -> bool) -> Result<O
     loop {
         match said.recv_timeout(LOOK) {
             // Whoever asked may be waiting for nothing else.
-            Ok(Said::Remember(witness, answers)) => drop(answers.send(remember(&witness))),
-            Ok(Said::Taken(taken)) => return taken.map(Some),
+            Ok(Said::Remember(record, answers)) => drop(answers.send(remember(&record))),
+            Ok(Said::Attachment(taken)) => return taken.map(Some),
             Err(RecvTimeoutError::Timeout) if goes_on() => {}
             Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => return refuse("the thread that took the image has ended"),
@@ -155,20 +160,20 @@ pub fn take_while(wish: Wish<'_>, mut goes_on: impl FnMut() -> bool) -> Result<O
 
 /// Work for the cluster by a thread of its own, which is left behind where nobody waits for it any more.
 #[derive(Debug)]
-pub struct Waited<T>(Receiver<T>);
+pub struct Cancellable<T>(Receiver<T>);
 
-impl<T: Send + 'static> Waited<T> {
+impl<T: Send + 'static> Cancellable<T> {
     /// Begins `work`.
     ///
     /// # Errors
     /// If no thread can be had.
-    pub fn begin(work: impl FnOnce() -> T + Send + 'static) -> Result<Waited<T>, CephError> {
+    pub fn begin(work: impl FnOnce() -> T + Send + 'static) -> Result<Cancellable<T>, CephError> {
         let (says, said) = channel();
         let thread = std::thread::Builder::new().name("rbd-wait".to_owned());
         // Nobody may be waiting any more.
         let work = move || drop(says.send(work()));
         thread.spawn(work).map_err(|e| CephError::Named(format!("no thread can be had: {e}")))?;
-        Ok(Waited(said))
+        Ok(Cancellable(said))
     }
 
     /// What it gives, if it does within `limit`.
@@ -205,7 +210,7 @@ pub fn while_waited_for<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     goes_on: impl FnMut() -> bool,
 ) -> Result<Option<T>, CephError> {
-    Waited::begin(work)?.while_waited_for(goes_on)
+    Cancellable::begin(work)?.while_waited_for(goes_on)
 }
 
 #[cfg(test)]
@@ -215,7 +220,7 @@ mod tests {
     #[test]
     fn work_that_hangs_is_waited_for_as_long_as_somebody_wants() {
         let (ends, end) = channel::<u32>();
-        let work = Waited::begin(move || end.recv()).unwrap();
+        let work = Cancellable::begin(move || end.recv()).unwrap();
         assert!(work.within(Duration::from_millis(10)).unwrap().is_none());
         ends.send(7).unwrap();
         assert_eq!(work.within(Duration::from_secs(60)).unwrap(), Some(Ok(7)), "it went on meanwhile");
@@ -227,13 +232,13 @@ mod tests {
     #[test]
     fn what_comes_after_an_attach_was_given_up_goes_back() {
         let (says, said) = channel();
-        let cut = Cut::default();
+        let cut = CancelFlag::default();
         assert_eq!(cut.send(&says, 1), Ok(()));
         cut.cut();
         assert_eq!(cut.send(&says, 2), Err(2), "it would go with the channel");
         assert_eq!(said.try_iter().collect::<Vec<_>>(), [1]);
         drop(said);
-        assert_eq!(Cut::default().send(&says, 3), Err(3));
+        assert_eq!(CancelFlag::default().send(&says, 3), Err(3));
         assert!(has_left_clients());
     }
 }

@@ -4,10 +4,10 @@
 //! One thread, to which librbd's callbacks only send [`Notice`]s. It asks the cluster, which may not answer; that the image is lost is
 //! told by another, which asks nobody.
 
-use crate::attached::{Attached, Notice};
-use crate::cut::Waited;
-use crate::front::Front;
-use crate::take::refuse;
+use crate::attach::refuse;
+use crate::attached_image::{AttachedImage, Notice};
+use crate::cache_access::CacheAccess;
+use crate::cancel::Cancellable;
 use crate::{CephError, status};
 use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 const STOPPING: &str = "the volume is being stopped";
 
-/// The cache in front of the image, as its keeper needs it.
+/// The cache in cache_access of the image, as its quiescer needs it.
 pub trait Clients: Send + Sync {
     /// The moment of a snapshot is now: says when the image holds it. Until [`Clients::thaw`] nothing else reaches the image.
     fn freeze(&self) -> Receiver<Result<(), String>>;
@@ -45,18 +45,18 @@ pub trait Clients: Send + Sync {
     /// Somebody else has the image: every request fails from now on.
     fn lose(&self, why: &str);
     /// What shows later that nobody else had the image has changed: the snapshot sequence, or what the lock calls itself.
-    fn witness_changed(&self);
+    fn lock_record_changed(&self);
     /// The image ends at `bytes` by now: what is cached behind that is void for good, which must be durable before anything is
     /// answered by that. Errors: where it cannot be written down.
     fn cut(&self, bytes: u64) -> Result<(), String>;
-    /// The volume in front of the image has so many bytes from now on. One that got smaller does not get larger again.
+    /// The volume in cache_access of the image has so many bytes from now on. One that got smaller does not get larger again.
     fn resized(&self, bytes: u64);
 }
 
-/// What the keeper does.
+/// What the quiescer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Doing {
+pub enum QuiesceState {
     /// Nothing out of the ordinary.
     Running,
     /// A snapshot waits until the image holds its moment.
@@ -69,11 +69,12 @@ pub enum Doing {
     Lost,
 }
 
-/// What is told of the keeper.
+/// What is told of the quiescer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// What it does.
-    pub doing: Doing,
+    #[serde(rename = "doing")]
+    pub state: QuiesceState,
     /// Seconds for which it has.
     pub seconds: f64,
     /// Snapshots that were made ready.
@@ -86,8 +87,8 @@ pub struct Report {
     pub lost: Option<String>,
 }
 
-struct Kept {
-    doing: Doing,
+struct QuiesceCounters {
+    state: QuiesceState,
     since: Instant,
     quiesced: u64,
     refused: u64,
@@ -95,44 +96,44 @@ struct Kept {
     lost: Option<String>,
 }
 
-/// A running keeper.
-pub struct Keeper {
-    image: Arc<Attached>,
-    front: Front,
-    kept: Arc<Mutex<Kept>>,
+/// A running quiescer.
+pub struct Quiescer {
+    image: Arc<AttachedImage>,
+    cache_access: CacheAccess,
+    kept: Arc<Mutex<QuiesceCounters>>,
     thread: Option<JoinHandle<()>>,
     herald: Option<JoinHandle<()>>,
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for Quiescer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keeper({:?})", self.report())
+        write!(f, "Quiescer({:?})", self.report())
     }
 }
 
-impl Keeper {
+impl Quiescer {
     /// Starts to keep `image`. A snapshot is refused where the image cannot be made ready within 0.8 of `attempts` of 5 s.
     ///
     /// # Errors
     /// Where no thread can be had.
     pub fn start(
-        image: Arc<Attached>,
+        image: Arc<AttachedImage>,
         notices: Receiver<Notice>,
         clients: Box<dyn Clients>,
         attempts: u32,
-    ) -> std::io::Result<Keeper> {
-        let kept = Arc::new(Mutex::new(Kept {
-            doing: Doing::Running,
+    ) -> std::io::Result<Quiescer> {
+        let kept = Arc::new(Mutex::new(QuiesceCounters {
+            state: QuiesceState::Running,
             since: Instant::now(),
             quiesced: 0,
             refused: 0,
             last_wait: Duration::ZERO,
             lost: None,
         }));
-        let front = Front::new(clients);
+        let cache_access = CacheAccess::new(clients);
         let watch = Watch {
             image: image.clone(),
-            front: front.clone(),
+            cache_access: cache_access.clone(),
             kept: kept.clone(),
             limit: ATTEMPT * attempts * 4 / 5,
             answer: None,
@@ -147,27 +148,28 @@ impl Keeper {
             again: None,
         };
         let thread =
-            std::thread::Builder::new().name("rbd-keeper".to_owned()).spawn(move || watch.run(&notices))?;
+            std::thread::Builder::new().name("rbd-quiescer".to_owned()).spawn(move || watch.run(&notices))?;
         // Before the second thread: where that cannot be had, the end of this ends the first.
-        let mut keeper = Keeper { image, front, kept, thread: Some(thread), herald: None };
-        let (lost, told, clients) = (keeper.image.clone(), keeper.kept.clone(), keeper.front.clone());
+        let mut quiescer = Quiescer { image, cache_access, kept, thread: Some(thread), herald: None };
+        let (lost, told, clients) =
+            (quiescer.image.clone(), quiescer.kept.clone(), quiescer.cache_access.clone());
         let herald = std::thread::Builder::new().name("rbd-lost".to_owned()).spawn(move || {
             if let Some(why) = lost.loss.wait() {
                 clients.ask(|c| c.lose(&why));
                 let mut k = told.lock().unwrap_or_else(PoisonError::into_inner);
                 k.lost = Some(why);
-                (k.doing, k.since) = (Doing::Lost, Instant::now());
+                (k.state, k.since) = (QuiesceState::Lost, Instant::now());
             }
         })?;
-        keeper.herald = Some(herald);
-        Ok(keeper)
+        quiescer.herald = Some(herald);
+        Ok(quiescer)
     }
 
     /// What it does now.
     pub fn report(&self) -> Report {
         let k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         Report {
-            doing: k.doing,
+            state: k.state,
             seconds: k.since.elapsed().as_secs_f64(),
             quiesced: k.quiesced,
             refused: k.refused,
@@ -199,7 +201,7 @@ impl Keeper {
         wait_for(self.thread.take(), || answered() && !self.image.is_lost());
         // One that is left behind holds what it asks the cache right now, and nothing once it has its answer.
         let until = Instant::now() + DRAIN;
-        while !self.front.end() && Instant::now() < until {
+        while !self.cache_access.end() && Instant::now() < until {
             std::thread::sleep(LOOK);
         }
     }
@@ -217,7 +219,7 @@ fn wait_for(thread: Option<JoinHandle<()>>, waits: impl Fn() -> bool) {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Quiescer {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.end();
@@ -229,13 +231,13 @@ impl Drop for Keeper {
 struct Cutting {
     end: u64,
     since: Instant,
-    cut: Waited<Result<(), CephError>>,
+    cut: Cancellable<Result<(), CephError>>,
 }
 
 struct Watch {
-    image: Arc<Attached>,
-    front: Front,
-    kept: Arc<Mutex<Kept>>,
+    image: Arc<AttachedImage>,
+    cache_access: CacheAccess,
+    kept: Arc<Mutex<QuiesceCounters>>,
     limit: Duration,
     /// Comes when the image holds the moment.
     answer: Option<Receiver<Result<(), String>>>,
@@ -258,33 +260,33 @@ struct Watch {
 }
 
 impl Watch {
-    fn doing(&self) -> (Doing, Instant) {
+    fn state(&self) -> (QuiesceState, Instant) {
         let k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        (k.doing, k.since)
+        (k.state, k.since)
     }
 
-    fn now(&self, doing: Doing) {
+    fn now(&self, state: QuiesceState) {
         let mut k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if k.doing == Doing::Lost {
+        if k.state == QuiesceState::Lost {
             return;
         }
-        k.doing = doing;
+        k.state = state;
         k.since = Instant::now();
     }
 
-    /// Tells the cache, while the keeper has one.
+    /// Tells the cache, while the quiescer has one.
     fn tell(&self, what: impl FnOnce(&dyn Clients)) {
-        self.front.ask(what);
+        self.cache_access.ask(what);
     }
 
-    fn note(&self, change: impl FnOnce(&mut Kept)) {
+    fn note(&self, change: impl FnOnce(&mut QuiesceCounters)) {
         change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn run(mut self, notices: &Receiver<Notice>) {
         let mut ending = None;
         loop {
-            let waiting = self.stale || self.doing().0 != Doing::Running;
+            let waiting = self.stale || self.state().0 != QuiesceState::Running;
             match notices.recv_timeout(if waiting { LOOK } else { IDLE }) {
                 Ok(Notice::End) => {
                     self.notice(Notice::Stop);
@@ -296,38 +298,38 @@ impl Watch {
             }
             self.step();
             // A snapshot that is being taken is waited for.
-            if ending.is_some_and(|t| t <= Instant::now() || self.doing().0 != Doing::Quiesced) {
+            if ending.is_some_and(|t| t <= Instant::now() || self.state().0 != QuiesceState::Quiesced) {
                 return;
             }
         }
     }
 
     fn notice(&mut self, notice: Notice) {
-        let (doing, since) = self.doing();
-        if notice == Notice::Update && doing != Doing::Lost {
+        let (state, since) = self.state();
+        if notice == Notice::Update && state != QuiesceState::Lost {
             // At once: until what is under way has landed it may have grown again, and what was cut off was cut off all the same.
             if let Err(e) = self.look_for_cut() {
                 tracing::warn!(image = self.image.name, error = %e, "cannot go along with the image's size yet");
                 self.stale = true;
             }
         }
-        match (notice, doing) {
-            (_, Doing::Lost) | (Notice::End, _) => {}
-            (Notice::Held, _) => self.tell(|c| c.witness_changed()),
-            (Notice::Stop, doing) => {
+        match (notice, state) {
+            (_, QuiesceState::Lost) | (Notice::End, _) => {}
+            (Notice::Held, _) => self.tell(|c| c.lock_record_changed()),
+            (Notice::Stop, state) => {
                 self.stopping = true;
-                if doing == Doing::Freezing {
+                if state == QuiesceState::Freezing {
                     self.refuse(STOPPING);
                 }
             }
-            (Notice::Quiesce, Doing::Running) if self.stopping => self.refuse(STOPPING),
-            (Notice::Quiesce, Doing::Running) => self.freeze(),
-            (Notice::Quiesce, Doing::Refused) => {
+            (Notice::Quiesce, QuiesceState::Running) if self.stopping => self.refuse(STOPPING),
+            (Notice::Quiesce, QuiesceState::Running) => self.freeze(),
+            (Notice::Quiesce, QuiesceState::Refused) => {
                 self.stale = true;
                 self.next = true;
             }
-            (Notice::Quiesce, Doing::Freezing | Doing::Quiesced) => self.next = true,
-            (Notice::Unquiesce, Doing::Quiesced) => {
+            (Notice::Quiesce, QuiesceState::Freezing | QuiesceState::Quiesced) => self.next = true,
+            (Notice::Unquiesce, QuiesceState::Quiesced) => {
                 let moved = self.header_moved();
                 if self.owed > 0 && !moved && since.elapsed() < OWED {
                     self.owed -= 1;
@@ -337,7 +339,7 @@ impl Watch {
             }
             (Notice::Unquiesce, _) => self.owed = self.owed.saturating_sub(1),
             // Kept for the end of the snapshot: until then nothing is written that could carry anything old.
-            (Notice::Update | Notice::Stale, Doing::Quiesced) => {}
+            (Notice::Update | Notice::Stale, QuiesceState::Quiesced) => {}
             (Notice::Update | Notice::Stale, _) => self.stale = true,
         }
     }
@@ -350,32 +352,32 @@ impl Watch {
 
     fn freeze(&mut self) {
         self.next = false;
-        self.answer = self.front.ask(|c| c.freeze());
-        self.now(Doing::Freezing);
+        self.answer = self.cache_access.ask(|c| c.freeze());
+        self.now(QuiesceState::Freezing);
     }
 
     fn step(&mut self) {
-        let (doing, since) = self.doing();
-        match doing {
-            Doing::Lost => return,
-            Doing::Freezing => self.look_at_freeze(since),
-            Doing::Quiesced if since.elapsed() >= FORGOTTEN => {
+        let (state, since) = self.state();
+        match state {
+            QuiesceState::Lost => return,
+            QuiesceState::Freezing => self.look_at_freeze(since),
+            QuiesceState::Quiesced if since.elapsed() >= FORGOTTEN => {
                 self.image.fall_back(
                     "a snapshot was announced and its end never came: it may still be taken at any time"
                         .to_owned(),
                 );
                 self.resume();
             }
-            Doing::Refused if since.elapsed() >= REFUSED || self.next => {
+            QuiesceState::Refused if since.elapsed() >= REFUSED || self.next => {
                 self.stale = true;
-                self.now(Doing::Running);
+                self.now(QuiesceState::Running);
             }
-            Doing::Running | Doing::Quiesced | Doing::Refused => {}
+            QuiesceState::Running | QuiesceState::Quiesced | QuiesceState::Refused => {}
         }
-        if self.stale && !matches!(self.doing().0, Doing::Quiesced | Doing::Refused) {
+        if self.stale && !matches!(self.state().0, QuiesceState::Quiesced | QuiesceState::Refused) {
             self.refresh();
         }
-        if self.next && !self.stale && self.doing().0 == Doing::Running {
+        if self.next && !self.stale && self.state().0 == QuiesceState::Running {
             if self.stopping {
                 self.next = false;
                 self.refuse(STOPPING);
@@ -402,7 +404,7 @@ impl Watch {
                     k.quiesced += 1;
                     k.last_wait = k.since.elapsed();
                 });
-                self.now(Doing::Quiesced);
+                self.now(QuiesceState::Quiesced);
                 self.image.quiesced(true);
             }
             // Looked at again once the new context is known.
@@ -427,13 +429,13 @@ impl Watch {
             k.last_wait = k.since.elapsed();
         });
         self.owed += 1;
-        self.now(Doing::Refused);
+        self.now(QuiesceState::Refused);
         self.image.quiesced(false);
     }
 
     /// The snapshot is over: what was held back may go.
     fn resume(&mut self) {
-        self.now(Doing::Running);
+        self.now(QuiesceState::Running);
         self.stale = true;
         self.refresh();
         self.tell(|c| c.thaw());
@@ -452,7 +454,7 @@ impl Watch {
         let low = self.image.take_lowest().min(size);
         let low = low - low % loligo_block::SECTOR;
         if low < self.image.limit() {
-            let noted = self.front.ask(|c| c.cut(low)).unwrap_or_else(|| Err(STOPPING.to_owned()));
+            let noted = self.cache_access.ask(|c| c.cut(low)).unwrap_or_else(|| Err(STOPPING.to_owned()));
             noted.map_err(|why| {
                 self.image.saw_size(low, self.image.reach());
                 CephError::Named(why)
@@ -530,7 +532,7 @@ impl Watch {
                 self.image.ring();
                 let now = self.image.context().seq;
                 if now != before {
-                    self.tell(|c| c.witness_changed());
+                    self.tell(|c| c.lock_record_changed());
                 }
             }
             Err(e) if e.errno() == Some(libc::ESHUTDOWN) => self.image.lose(e.to_string()),

@@ -1,15 +1,15 @@
-//! What the threads of a keeper know of the cache in front of its image, until the keeper has ended.
+//! What the threads of a quiescer know of the cache in cache_access of its image, until the quiescer has ended.
 //!
-//! A thread that asks a silent cluster may outlive its keeper. It must hold nothing of the cache then, which another service
+//! A thread that asks a silent cluster may outlive its quiescer. It must hold nothing of the cache then, which another service
 //! may have opened since, and change nothing there.
 
-use crate::keeper::Clients;
+use crate::quiesce::Clients;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 
 /// The cache, shared until it is taken away.
 #[derive(Clone)]
-pub(crate) struct Front(Arc<Shared>);
+pub(crate) struct CacheAccess(Arc<Shared>);
 
 struct Shared {
     clients: RwLock<Option<Box<dyn Clients>>>,
@@ -17,9 +17,9 @@ struct Shared {
     ended: AtomicBool,
 }
 
-impl Front {
-    pub(crate) fn new(clients: Box<dyn Clients>) -> Front {
-        Front(Arc::new(Shared { clients: RwLock::new(Some(clients)), ended: AtomicBool::new(false) }))
+impl CacheAccess {
+    pub(crate) fn new(clients: Box<dyn Clients>) -> CacheAccess {
+        CacheAccess(Arc::new(Shared { clients: RwLock::new(Some(clients)), ended: AtomicBool::new(false) }))
     }
 
     /// Asks the cache; nothing once it was taken away. Several threads may at a time.
@@ -68,7 +68,7 @@ mod tests {
         }
         fn thaw(&self) {}
         fn lose(&self, _why: &str) {}
-        fn witness_changed(&self) {}
+        fn lock_record_changed(&self) {}
         fn cut(&self, _bytes: u64) -> Result<(), String> {
             Ok(())
         }
@@ -78,10 +78,10 @@ mod tests {
     #[test]
     fn whoever_outlives_the_keeper_holds_nothing_of_the_cache() {
         let lock = Arc::new(());
-        let front = Front::new(Box::new(Cache(lock.clone())));
-        let left_behind = front.clone();
+        let cache_access = CacheAccess::new(Box::new(Cache(lock.clone())));
+        let left_behind = cache_access.clone();
         assert_eq!(left_behind.ask(|c| c.cut(7)), Some(Ok(())));
-        assert!(front.end());
+        assert!(cache_access.end());
         assert_eq!(left_behind.ask(|c| c.cut(7)), None);
         assert_eq!(Arc::strong_count(&lock), 1, "what it held is free");
     }
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn an_end_beside_a_question_holds_once_that_is_answered() {
         let lock = Arc::new(());
-        let front = Front::new(Box::new(Cache(lock.clone())));
-        let ended = front.ask(|_| front.end());
+        let cache_access = CacheAccess::new(Box::new(Cache(lock.clone())));
+        let ended = cache_access.ask(|_| cache_access.end());
         assert_eq!(ended, Some(false), "it is asked right now");
         assert_eq!(Arc::strong_count(&lock), 1, "who asked last has let go");
-        assert_eq!(front.ask(|c| c.cut(7)), None);
+        assert_eq!(cache_access.ask(|c| c.cut(7)), None);
     }
 }

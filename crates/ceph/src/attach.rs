@@ -1,17 +1,17 @@
 //! Taking an image as a core: who has it, whether it is fit, what was left of an earlier attach, and the lock.
 
-use crate::attached::{Attached, ImageIdentity, Notice, Parts};
+use crate::attach_marker::{AttachMarker, KEY};
+use crate::attached_image::{AttachedImage, ImageIdentity, Notice, Parts};
 use crate::bug::{Step, is_left_out, nobody_has_it};
+use crate::cancel::{CancelFlag, is_given_up, leaves_client};
 use crate::cluster::{Cluster, Purpose, WATCH};
-use crate::cut::{Cut, is_given_up, leaves_client};
-use crate::ear::Ear;
+use crate::foreign_use::{check_record, is_stamped};
+use crate::header_watch::HeaderWatch;
 use crate::image::{Image, LockHolder, Source, UNMAP, WatcherInfo};
-use crate::mark::{KEY, Mark};
-use crate::since::{check_witness, is_stamped};
+use crate::lock_record::LockRecord;
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
-use crate::witness::Witness;
-use crate::{CephError, mirror, pools, stamp, status};
+use crate::{CephError, lock_stamp, mirror, pools, status};
 use loligo_block::Mailbox;
 use loligo_block::lease::{Lease, boottime};
 use std::str::FromStr;
@@ -63,13 +63,13 @@ pub struct Cache {
     /// How much, bytes; nothing: it was not stopped and does not say.
     pub dirty_bytes: Option<u64>,
     /// Its last hold on the image.
-    pub witness: Option<Witness>,
+    pub record: Option<LockRecord>,
     /// Use it although somebody else had the image.
     pub force: bool,
 }
 
 /// What is asked for.
-pub struct Wish<'a> {
+pub struct AttachRequest<'a> {
     /// Which image.
     pub spec: &'a ImageSpec,
     /// The cache; without one the image is served bare.
@@ -85,20 +85,20 @@ pub struct Wish<'a> {
     /// How long a word that the image is ours is good for.
     pub lease: Duration,
     /// Writes down in the cache who holds, or is about to hold, the image.
-    pub remember: &'a mut dyn FnMut(&Witness) -> Result<(), String>,
+    pub remember: &'a mut dyn FnMut(&LockRecord) -> Result<(), String>,
 }
 
-impl std::fmt::Debug for Wish<'_> {
+impl std::fmt::Debug for AttachRequest<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Wish({}, {:?})", self.spec, self.cache)
+        write!(f, "AttachRequest({}, {:?})", self.spec, self.cache)
     }
 }
 
-/// An image that was taken, and what its keeper is to hear.
+/// An image that was taken, and what its quiescer is to hear.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Attachment {
     /// The image.
-    pub image: Arc<Attached>,
+    pub image: Arc<AttachedImage>,
     /// What happens to it.
     pub notices: Receiver<Notice>,
     /// Others may have written to the image since the cache was attached: what is clean in it is not the image's any more.
@@ -120,35 +120,39 @@ pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
 /// # Errors
 /// Where Ceph cannot be reached, the image is not fit, or somebody has it; nothing was changed then, except that a holder that
 /// was to be fenced may be.
-pub fn take(wish: Wish<'_>) -> Result<Taken, CephError> {
-    take_unless(wish, &Cut::default())
+pub fn attach(request: AttachRequest<'_>) -> Result<Attachment, CephError> {
+    attach_unless(request, &CancelFlag::default())
 }
 
 /// The same, unless it is given up.
-pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephError> {
-    let spec = wish.spec;
+pub(crate) fn attach_unless(
+    mut request: AttachRequest<'_>,
+    cut: &CancelFlag,
+) -> Result<Attachment, CephError> {
+    let spec = request.spec;
     let mut warnings = Vec::new();
     let identity = {
         // What would be refused, and a cluster that does not answer, is found out without disturbing anybody.
         let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
-        let seen = See::at(&cluster, spec)?;
-        seen.check(&cluster, &wish, 0, &mut Vec::new())?;
+        let seen = ImageView::at(&cluster, spec)?;
+        seen.check(&cluster, &request, 0, &mut Vec::new())?;
         refuse_overridden(spec, &seen.look)?;
         let header = format!("rbd_header.{}", seen.identity.id);
         cluster.pool(&spec.pool, &spec.namespace)?.takes_writes(&header)?;
-        if let Some(witness) = wish.cache.as_mut().and_then(|c| c.witness.as_mut()) {
+        if let Some(record) = request.cache.as_mut().and_then(|c| c.record.as_mut()) {
             let header = cluster.pool(&spec.pool, &spec.namespace)?;
             // In this order: whoever changes the header between the two takes the stamp away.
             let (_, version) = SnapContext::read_with_version(&header, &seen.identity.id)?;
-            if witness.free_at != Some(version) && is_stamped(&header, &seen.identity, witness)? {
+            if record.free_at != Some(version) && is_stamped(&header, &seen.identity, record)? {
                 // Watching it, which comes next, takes the stamp away too.
-                witness.free_at = Some(version);
-                (wish.remember)(witness).map_err(CephError::Named)?;
+                record.free_at = Some(version);
+                (request.remember)(record).map_err(CephError::Named)?;
             }
         }
         seen.identity
     };
-    let cluster = Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?);
+    let cluster =
+        Arc::new(Cluster::connect(spec, Purpose::Own { quiesce_attempts: request.quiesce_attempts })?);
     cut.own(&cluster)?;
     let image = Image::open(cluster.pool(&spec.pool, &spec.namespace)?, &spec.image)?;
     let options = refuse_overridden(spec, &image)?;
@@ -156,10 +160,10 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
     let mut why_librbd = status::ungrouped(layout, &options);
     let data_id = image.data_pool();
     why_librbd.extend(pools::ungrouped(&cluster, data_id)?);
-    if wish.destage == Destage::Librbd {
+    if request.destage == Destage::Librbd {
         why_librbd = vec!["as --destage says".to_owned()];
     }
-    if wish.destage == Destage::Grouped && !why_librbd.is_empty() {
+    if request.destage == Destage::Grouped && !why_librbd.is_empty() {
         return refuse(format!(
             "--destage grouped: image {spec} does not allow it: {}",
             why_librbd.join("; ")
@@ -173,8 +177,8 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
     }
     warnings.extend(status::warnings(image.flags()?));
     let watch = cluster.watch_timeout();
-    let lease = lease_within(wish.lease, watch)?;
-    if lease < wish.lease {
+    let lease = lease_within(request.lease, watch)?;
+    if lease < request.lease {
         warnings.push(format!(
             "the lease is {:.1} s: OSDs of this cluster forget a client after {watch} s (osd_client_watch_timeout)",
             lease.as_secs_f64()
@@ -182,7 +186,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
     }
     let header = cluster.pool(&spec.pool, &spec.namespace)?;
     let data = if is_left_out(Step::Instance) {
-        let other = Cluster::connect(spec, Purpose::Own { quiesce_attempts: wish.quiesce_attempts })?;
+        let other = Cluster::connect(spec, Purpose::Own { quiesce_attempts: request.quiesce_attempts })?;
         Arc::new(other).pool_number(data_id, &spec.namespace)?
     } else {
         cluster.pool_number(data_id, &spec.namespace)?
@@ -194,29 +198,29 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
     // From here on somebody who comes asks us for the lock, and is told no once we have it.
     let me = cluster.instance();
     let (_, mut free_at) = SnapContext::read_with_version(&header, &identity.id)?;
-    let seen = See::at(&cluster, spec)?;
+    let seen = ImageView::at(&cluster, spec)?;
     if seen.identity != identity {
         return refuse(format!("image {spec} was replaced by another meanwhile: try again"));
     }
-    let mut changed = seen.check(&cluster, &wish, me, &mut warnings)?;
+    let mut changed = seen.check(&cluster, &request, me, &mut warnings)?;
     let mirrors = seen.watchers.iter().filter(|w| w.mirrors).map(|w| w.client).collect();
-    let ear = Ear::open(&cluster, cluster.pool(&spec.pool, &spec.namespace)?, &identity.id, mirrors)?;
-    let dirty = wish.cache.as_ref().is_some_and(|c| c.dirty);
-    let witness = wish.cache.as_ref().and_then(|c| c.witness.clone());
-    let stamp = witness.as_ref().and_then(|w| w.broken).unwrap_or_else(stamp::draw);
+    let ear = HeaderWatch::open(&cluster, cluster.pool(&spec.pool, &spec.namespace)?, &identity.id, mirrors)?;
+    let dirty = request.cache.as_ref().is_some_and(|c| c.dirty);
+    let record = request.cache.as_ref().and_then(|c| c.record.clone());
+    let stamp = record.as_ref().and_then(|w| w.broken).unwrap_or_else(lock_stamp::draw);
     let mine = seen.watchers.iter().find(|w| w.client == me);
-    let mut tried = witness.zip(mine).map(|(w, mine)| {
+    let mut tried = record.zip(mine).map(|(w, mine)| {
         let holder = seen.owner().cloned().unwrap_or_else(|| w.holder.clone());
         let (tried, broken) = (Some(format!("client.{}", mine.client)), Some(stamp));
-        Witness { holder, tried, broken, rests_at: None, suspect: changed, ..w }
+        LockRecord { holder, tried, broken, rests_at: None, suspect: changed, ..w }
     });
     if let Some(tried) = &tried {
         // Ended between here and the lock, this client must be known for one of this cache's at the next start.
-        (wish.remember)(tried).map_err(CephError::Named)?;
+        (request.remember)(tried).map_err(CephError::Named)?;
     }
     seen.fence(&cluster, me)?;
     if let Some(holder) = seen.owner() {
-        match stamp::break_lock(&header, &identity.id, holder, stamp) {
+        match lock_stamp::break_lock(&header, &identity.id, holder, stamp) {
             Ok(version) => {
                 if is_left_out(Step::Noting) {
                     // As a crash right here: what librbd holds goes with the process.
@@ -226,7 +230,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
                 free_at = version;
                 if let Some(tried) = &mut tried {
                     tried.free_at = Some(version);
-                    (wish.remember)(tried).map_err(CephError::Named)?;
+                    (request.remember)(tried).map_err(CephError::Named)?;
                 }
             }
             // It was let go meanwhile, which the dead do not do: that is seen next.
@@ -252,7 +256,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
         Ok(holder) => holder,
         Err(e) => {
             if dirty {
-                // Closing would give the lock back, which is the only witness that nobody else had the image.
+                // Closing would give the lock back, which is the only record that nobody else had the image.
                 cluster.silence();
                 leaves_client();
                 // Ending the watch would wait for an answer.
@@ -270,7 +274,7 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
         changed = true;
     }
     drop(ear);
-    let attached = Arc::new(Attached::new(Parts {
+    let attached = Arc::new(AttachedImage::new(Parts {
         spec: spec.clone(),
         identity,
         size,
@@ -290,11 +294,11 @@ pub(crate) fn take_unless(mut wish: Wish<'_>, cut: &Cut) -> Result<Taken, CephEr
         attached.drop_inherited_mark()?;
         attached.gate.new_epoch();
         attached.gate.open();
-        let witness = Witness { suspect: changed, ..attached.witness() };
-        (wish.remember)(&witness).map_err(CephError::Named)
+        let record = LockRecord { suspect: changed, ..attached.record() };
+        (request.remember)(&record).map_err(CephError::Named)
     });
     match settled {
-        Ok(()) => Ok(Taken { image: attached, notices, changed, warnings }),
+        Ok(()) => Ok(Attachment { image: attached, notices, changed, warnings }),
         Err(e) => {
             if dirty {
                 attached.retire();
@@ -320,21 +324,21 @@ fn refuse_overridden(spec: &ImageSpec, image: &Image) -> Result<Vec<(String, Str
 
 /// The lease where OSDs forget a client after `watch` seconds: two thirds of that at most. The client is heard once a second, so
 /// that a host that is cut off answers nothing any more by the time its watch ends.
-fn lease_within(wish: Duration, watch: u64) -> Result<Duration, CephError> {
+fn lease_within(request: Duration, watch: u64) -> Result<Duration, CephError> {
     if watch < SHORTEST {
         return refuse(format!(
             "OSDs of this cluster forget a client after {watch} s, too soon to be sure of an image: 'ceph config set osd \
              osd_client_watch_timeout {WATCH}' (a core needs {SHORTEST} s at least)"
         ));
     }
-    if wish < LEAST {
+    if request < LEAST {
         return refuse(format!(
             "a lease of {} s is too short to be renewed in time: use --lease {} or more",
-            wish.as_secs_f64(),
+            request.as_secs_f64(),
             LEAST.as_secs()
         ));
     }
-    Ok(wish.min(Duration::from_secs(2 * watch) / 3))
+    Ok(request.min(Duration::from_secs(2 * watch) / 3))
 }
 
 fn came_meanwhile(spec: &ImageSpec) -> String {
@@ -360,7 +364,7 @@ fn hold(image: &Image, cluster: &Arc<Cluster>, spec: &ImageSpec) -> Result<LockH
 }
 
 /// What is seen of an image and of who has it.
-struct See {
+struct ImageView {
     look: Image,
     identity: ImageIdentity,
     holder: Option<LockHolder>,
@@ -369,8 +373,8 @@ struct See {
     mirrored: bool,
 }
 
-impl See {
-    fn at(cluster: &Arc<Cluster>, spec: &ImageSpec) -> Result<See, CephError> {
+impl ImageView {
+    fn at(cluster: &Arc<Cluster>, spec: &ImageSpec) -> Result<ImageView, CephError> {
         let pool = cluster.pool(&spec.pool, &spec.namespace)?;
         let number = pool.id();
         let look = Image::look(pool, &spec.image)?;
@@ -387,7 +391,7 @@ impl See {
         let (holder, mut watchers) = (look.lock_holder()?, look.watchers()?);
         let pool = cluster.pool(&spec.pool, &spec.namespace)?;
         let mirrored = mirror::find(&pool, &identity.id, &mut watchers);
-        Ok(See { look, identity, holder, watchers, mirrored })
+        Ok(ImageView { look, identity, holder, watchers, mirrored })
     }
 
     /// Who has the lock and is to lose it. A daemon that mirrors the image gives it up when asked, and goes on.
@@ -399,22 +403,22 @@ impl See {
     fn check(
         &self,
         cluster: &Arc<Cluster>,
-        wish: &Wish<'_>,
+        request: &AttachRequest<'_>,
         me: i64,
         warnings: &mut Vec<String>,
     ) -> Result<bool, CephError> {
         // Before anything is changed: neither the image's lock nor what the cache knows of its own image may be lost to a slip.
-        let theirs = wish.cache.as_ref().and_then(|c| c.core.as_ref());
+        let theirs = request.cache.as_ref().and_then(|c| c.core.as_ref());
         if let Some(core) = theirs.filter(|c| **c != self.identity.to_string()) {
             return refuse(format!(
                 "the cache belongs to another core ({core}); image {} is {}: give the right --core or the right --cache",
-                wish.spec, self.identity
+                request.spec, self.identity
             ));
         }
-        check_mark(&self.look, &self.identity, wish, warnings)?;
+        check_mark(&self.look, &self.identity, request, warnings)?;
         let holder = self.holder.as_ref();
-        let changed = check_witness(cluster, &self.look, &self.identity, holder, wish, warnings)?;
-        let ours = wish.cache.as_ref().and_then(|c| c.witness.as_ref());
+        let changed = check_record(cluster, &self.look, &self.identity, holder, request, warnings)?;
+        let ours = request.cache.as_ref().and_then(|c| c.record.as_ref());
         for watcher in self.watchers.iter().filter(|w| w.client != me && !w.mirrors) {
             // This cache is locked by this process: whoever had it before is dead.
             if ours.is_some_and(|o| o.knows_watcher(watcher)) {
@@ -425,52 +429,52 @@ impl See {
                 continue;
             }
             let WatcherInfo { address, client, kernel, .. } = watcher;
-            if !wish.steal && *kernel {
+            if !request.steal && *kernel {
                 return refuse(format!(
                     "image {} is in use by client.{client} at {address}: {UNMAP}",
-                    wish.spec
+                    request.spec
                 ));
             }
-            if !wish.steal {
+            if !request.steal {
                 let mirror = if self.mirrored { MAY_MIRROR } else { "" };
                 return refuse(format!(
                     "image {} is in use by client.{client} at {address}: end that client first (one that died lets go after \
                      30 s), or take the image away from it with --steal{mirror}",
-                    wish.spec
+                    request.spec
                 ));
             }
             let device =
                 if *kernel { ": the kernel there has it mapped, 'rbd unmap -o force' it" } else { "" };
             warnings.push(format!("client.{client} at {address} was fenced, as --steal ordered{device}"));
         }
-        self.check_holder(wish, warnings)?;
+        self.check_holder(request, warnings)?;
         Ok(changed)
     }
 
     /// Refuses an image whose lock a stranger has who does not watch it: dead, or cut off. Whoever gave up what others may have in
     /// their caches has decided that already.
-    fn check_holder(&self, wish: &Wish<'_>, warnings: &mut Vec<String>) -> Result<(), CephError> {
+    fn check_holder(&self, request: &AttachRequest<'_>, warnings: &mut Vec<String>) -> Result<(), CephError> {
         let Some(h) = self.holder.as_ref().filter(|h| !h.is_among(&self.watchers)) else { return Ok(()) };
-        let cache = wish.cache.as_ref();
-        if cache.and_then(|c| c.witness.as_ref()).is_some_and(|w| w.knows(h)) {
+        let cache = request.cache.as_ref();
+        if cache.and_then(|c| c.record.as_ref()).is_some_and(|w| w.knows(h)) {
             return Ok(());
         }
         let number = h.client.strip_prefix("client.").and_then(|n| n.parse().ok());
         if number.is_some_and(|n| is_given_up(&self.identity.fsid, n)) {
             return Ok(());
         }
-        let taken = wish.steal || wish.without_cache || cache.is_some_and(|c| c.force);
+        let taken = request.steal || request.without_cache || cache.is_some_and(|c| c.force);
         if !taken && h.is_kernel() {
             return refuse(format!(
                 "{} at {} holds the exclusive lock of image {} and does not answer for it: {UNMAP}",
-                h.client, h.address, wish.spec
+                h.client, h.address, request.spec
             ));
         }
         if !taken {
             return refuse(format!(
                 "{} at {} holds the exclusive lock of image {} and does not answer for it: it died, or is cut off. See that it is gone, and \
                  take the image away from it with --steal",
-                h.client, h.address, wish.spec
+                h.client, h.address, request.spec
             ));
         }
         warnings.push(format!("{} at {}, which held the image's lock, was fenced", h.client, h.address));
@@ -499,19 +503,19 @@ impl See {
 fn check_mark(
     look: &Image,
     identity: &ImageIdentity,
-    wish: &Wish<'_>,
+    request: &AttachRequest<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(), CephError> {
     let Some(value) = look.metadata(KEY)? else { return Ok(()) };
-    let Some(mark) = Mark::decode(&value) else {
-        if wish.without_cache {
+    let Some(mark) = AttachMarker::decode(&value) else {
+        if request.without_cache {
             warnings.push("what the image's mark of another release speaks of was given up".to_owned());
             return Ok(());
         }
         return refuse(format!(
             "image {0} may lack what a cache holds: its metadata has a mark that this release does not understand ('rbd image-meta get {0} \
              {KEY}'). Use the release that made it; --force-without-cache uses the image as it is and loses what only that cache has",
-            wish.spec
+            request.spec
         ));
     };
     // A clone or copy inherits its origin's metadata; that says nothing of it.
@@ -519,21 +523,21 @@ fn check_mark(
         return Ok(());
     }
     if mark.void {
-        // It lacks nothing; only the cache that was in front of it is not to be had again as it is.
-        let kept = wish.cache.as_ref().is_some_and(|c| c.cache == mark.cache && c.core.is_some());
+        // It lacks nothing; only the cache that was in cache_access of it is not to be had again as it is.
+        let kept = request.cache.as_ref().is_some_and(|c| c.cache == mark.cache && c.core.is_some());
         return match kept {
             true => refuse(format!(
                 "cache {} of volume '{}' failed, and image {} was changed without it: what the cache holds is void. --create --force makes \
                  it anew",
-                mark.cache, mark.volume, wish.spec
+                mark.cache, mark.volume, request.spec
             )),
             false => Ok(()),
         };
     }
-    if wish.cache.as_ref().is_some_and(|c| c.cache == mark.cache) {
+    if request.cache.as_ref().is_some_and(|c| c.cache == mark.cache) {
         return Ok(());
     }
-    if wish.without_cache {
+    if request.without_cache {
         warnings.push(format!(
             "what only cache {} of volume '{}' on host {} has was given up, as --force-without-cache ordered",
             mark.cache, mark.volume, mark.host
@@ -544,7 +548,7 @@ fn check_mark(
         "image {} may lack what another cache holds: cache {} of volume '{}' on host {} was attached to it and has not been \
          stopped with everything flushed since. Do that first ('loligo flush {}', then a stop; start it if it does not run); \
          --force-without-cache uses the image as it is and loses what only that cache has",
-        wish.spec, mark.cache, mark.volume, mark.host, mark.volume
+        request.spec, mark.cache, mark.volume, mark.host, mark.volume
     ))
 }
 
@@ -554,7 +558,7 @@ mod tests {
 
     #[test]
     fn a_lease_ends_before_the_watch_and_lasts_for_its_questions() {
-        let lease = |wish, watch| lease_within(Duration::from_secs(wish), watch);
+        let lease = |request, watch| lease_within(Duration::from_secs(request), watch);
         assert_eq!(lease(60, 30), Ok(Duration::from_secs(20)));
         assert_eq!(lease(60, 90), Ok(Duration::from_secs(60)));
         assert_eq!(lease(4, 30), Ok(Duration::from_secs(4)));

@@ -1,27 +1,27 @@
 //! Whether anybody else has had an image since a cache was attached to it.
 
-use crate::attached::{Attached, ImageIdentity};
+use crate::attach::{AttachRequest, Cache, refuse};
+use crate::attached_image::{AttachedImage, ImageIdentity};
 use crate::cluster::{Cluster, Pool, Purpose};
 use crate::header_lock::HeaderLock;
 use crate::image::{Image, LockHolder};
+use crate::lock_record::{LockRecord, Loss};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
-use crate::take::{Cache, Wish, refuse};
-use crate::witness::{Loss, Witness};
-use crate::{CephError, stamp};
+use crate::{CephError, lock_stamp};
 use std::sync::Arc;
 
-/// Whether the breaking of the lock that `witness` speaks of is the last thing that happened to the header.
+/// Whether the breaking of the lock that `record` speaks of is the last thing that happened to the header.
 pub(crate) fn is_stamped(
     header: &Pool,
     identity: &ImageIdentity,
-    witness: &Witness,
+    record: &LockRecord,
 ) -> Result<bool, CephError> {
-    witness.broken.map_or(Ok(false), |s| stamp::is_last(header, &identity.id, s))
+    record.broken.map_or(Ok(false), |s| lock_stamp::is_last(header, &identity.id, s))
 }
 
 /// How a client that was fenced leaves its image, asked by another. Nothing: the lock is not its any more.
-pub(crate) fn left_by(image: &Attached) -> Result<Option<Witness>, CephError> {
+pub(crate) fn left_by(image: &AttachedImage) -> Result<Option<LockRecord>, CephError> {
     let cluster = Arc::new(Cluster::connect(&image.spec, Purpose::Look)?);
     let id = &image.identity;
     let pool = cluster.pool_number(id.pool, &id.namespace)?;
@@ -29,7 +29,7 @@ pub(crate) fn left_by(image: &Attached) -> Result<Option<Witness>, CephError> {
     // In this order: whoever breaks the lock after the version was read is seen by the next start.
     let lock = HeaderLock::read(&pool, &id.id)?;
     let its = lock.is_some_and(|l| l.client == image.holder().client);
-    Ok(its.then(|| Witness { seq, version: Some(version), rests_at: Some(version), ..image.witness() }))
+    Ok(its.then(|| LockRecord { seq, version: Some(version), rests_at: Some(version), ..image.record() }))
 }
 
 /// Names the snapshots that were taken while the cache was not attached, and what they lack.
@@ -92,16 +92,16 @@ fn changed_meanwhile(
 }
 
 /// Refuses dirty data where somebody else has had the image since the cache was attached. True: somebody may have written to it.
-pub(crate) fn check_witness(
+pub(crate) fn check_record(
     cluster: &Arc<Cluster>,
     look: &Image,
     identity: &ImageIdentity,
     holder: Option<&LockHolder>,
-    wish: &Wish<'_>,
+    request: &AttachRequest<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<bool, CephError> {
-    let (spec, Some(cache)) = (wish.spec, &wish.cache) else { return Ok(false) };
-    let Some(witness) = &cache.witness else {
+    let (spec, Some(cache)) = (request.spec, &request.cache) else { return Ok(false) };
+    let Some(record) = &cache.record else {
         if !cache.dirty || cache.force {
             // A cache that was attached always has one, unless it could not be written down.
             return Ok(cache.core.is_some());
@@ -114,30 +114,29 @@ pub(crate) fn check_witness(
     let header = cluster.pool(&spec.pool, &spec.namespace)?;
     let (SnapContext { seq, .. }, version) = SnapContext::read_with_version(&header, &identity.id)?;
     if !cache.dirty {
-        return Ok(witness.suspect || witness.left_at != Some(version));
+        return Ok(record.suspect || record.left_at != Some(version));
     }
-    if let Some(loss) = &witness.lost {
+    if let Some(loss) = &record.lost {
         return lost_before(loss, spec, cache, warnings);
     }
     // An earlier start broke that lock, and died before it had one.
     let left_free =
-        holder.is_none() && (witness.free_at == Some(version) || is_stamped(&header, identity, witness)?);
-    if left_free || holder.is_some_and(|h| witness.knows(h)) {
-        let witness = match left_free {
-            true => &Witness { rests_at: None, ..witness.clone() },
-            false => witness,
+        holder.is_none() && (record.free_at == Some(version) || is_stamped(&header, identity, record)?);
+    if left_free || holder.is_some_and(|h| record.knows(h)) {
+        let record = match left_free {
+            true => &LockRecord { rests_at: None, ..record.clone() },
+            false => record,
         };
-        return match witness.contradicts(seq, version) {
-            None => Ok(witness.suspect),
+        return match record.contradicts(seq, version) {
+            None => Ok(record.suspect),
             Some(why) => changed_meanwhile(spec, cache, &why, warnings),
         };
     }
     let now = holder.map_or("nobody".to_owned(), |h| format!("{} at {}", h.client, h.address));
-    let snapshots =
-        if seq > witness.seq { taken_meanwhile(look, witness.seq, cache)? } else { String::new() };
+    let snapshots = if seq > record.seq { taken_meanwhile(look, record.seq, cache)? } else { String::new() };
     let said = format!(
         "somebody else had image {spec} since this cache was attached: its lock was {} at {}'s and is {now}'s now.{snapshots}",
-        witness.holder.client, witness.holder.address
+        record.holder.client, record.holder.address
     );
     if cache.force {
         warnings.push(format!(

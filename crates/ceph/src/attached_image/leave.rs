@@ -1,25 +1,25 @@
 //! How an attach ends: the lock goes back, or stays as that of a client which is dead to the cluster.
 
-use super::Attached;
+use super::AttachedImage;
 use crate::CephError;
+use crate::attach_marker::KEY;
 use crate::bug::nobody_has_it;
-use crate::mark::KEY;
-use crate::since::left_by;
-use crate::stamp;
-use crate::witness::Witness;
+use crate::foreign_use::left_by;
+use crate::lock_record::LockRecord;
+use crate::lock_stamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an end waits for operations that OSDs have not answered.
 const DETACH: Duration = Duration::from_secs(30);
 
-impl Attached {
+impl AttachedImage {
     /// Ends the attach: the lock is given back. With `flushed` the image's metadata no longer says that a cache has its data.
     /// Gives the header's version of that moment: while it stays, nobody has written to the image. Nothing: that is not known.
     ///
     /// # Errors
     /// Where the image cannot be told; it is closed all the same.
-    pub fn detach(self: Arc<Attached>, flushed: bool) -> Result<Option<u64>, CephError> {
+    pub fn detach(self: Arc<AttachedImage>, flushed: bool) -> Result<Option<u64>, CephError> {
         let result = if flushed { self.image.remove_metadata(KEY) } else { Ok(()) };
         self.unwatch();
         let result = result.map(|()| self.let_go());
@@ -28,16 +28,16 @@ impl Attached {
     }
 
     /// Ends the attach of a cache that has dirty data: everything is closed, and the lock stays with the name of a client that the
-    /// cluster refuses, as a witness that nobody else had the image. Where the image is lost, or the cluster cannot be told, nothing of
+    /// cluster refuses, as a record that nobody else had the image. Where the image is lost, or the cluster cannot be told, nothing of
     /// this client is sent any more, and what librbd holds goes with the process. Gives the hold with the state of the header that it
     /// leaves; nothing: that is not known.
-    pub fn retire(self: Arc<Attached>) -> Option<Witness> {
+    pub fn retire(self: Arc<AttachedImage>) -> Option<LockRecord> {
         let cluster = self.header.cluster.clone();
         if self.is_lost() || !cluster.may_send() {
             self.abandon();
             return None;
         }
-        // The cluster refuses this client from here on, by its own wish.
+        // The cluster refuses this client from here on, by its own request.
         self.loss.forget();
         if let Err(error) = cluster.fence_itself(&self.holder().address) {
             tracing::warn!(image = self.name, %error, "the image cannot be closed: its watch ends by itself");
@@ -48,7 +48,7 @@ impl Attached {
         self.unwatch();
         self.close();
         match rest {
-            Ok(witness) => witness,
+            Ok(record) => record,
             Err(error) => {
                 tracing::warn!(%error, "how the image's header is left is not known");
                 None
@@ -56,7 +56,7 @@ impl Attached {
         }
     }
 
-    fn close(self: Arc<Attached>) {
+    fn close(self: Arc<AttachedImage>) {
         let until = Instant::now() + DETACH;
         let mut image = self;
         loop {
@@ -76,22 +76,23 @@ impl Attached {
     /// ends the hold says it, because somebody may come and go before a question of our own.
     fn let_go(&self) -> Option<u64> {
         self.image.flush().ok()?;
-        let version = stamp::break_lock(&self.header, &self.identity.id, &self.holder(), stamp::draw()).ok();
+        let version =
+            lock_stamp::break_lock(&self.header, &self.identity.id, &self.holder(), lock_stamp::draw()).ok();
         nobody_has_it();
         version
     }
 
     /// Ends without closing the image: nothing of this client is sent any more, and its lock stays until somebody breaks it. What
     /// librbd holds goes with the process.
-    pub fn abandon(self: Arc<Attached>) {
+    pub fn abandon(self: Arc<AttachedImage>) {
         self.header.cluster.silence();
-        crate::cut::leaves_client();
+        crate::cancel::leaves_client();
         std::mem::forget(self);
     }
 
     /// Nobody waits any longer for the end of this attach: nothing of it is sent any more, its client goes with the process,
     /// and a later attach of this process finds it there.
     pub fn give_up(&self) {
-        crate::cut::give_up(&self.header.cluster);
+        crate::cancel::give_up(&self.header.cluster);
     }
 }

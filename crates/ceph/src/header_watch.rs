@@ -14,7 +14,7 @@ const REQUEST_LOCK: u32 = 2;
 
 /// What was heard.
 #[derive(Debug)]
-struct Heard {
+struct Notified {
     pool: Pool,
     header: CString,
     me: u64,
@@ -25,13 +25,13 @@ struct Heard {
 
 /// A watch of the header, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct HeaderWatch {
     /// On the heap: librados has its address.
-    heard: Box<Heard>,
+    heard: Box<Notified>,
     watch: u64,
 }
 
-impl Ear {
+impl HeaderWatch {
     /// Listens from now on. `let_be`: clients that do not write.
     ///
     /// # Errors
@@ -41,10 +41,10 @@ impl Ear {
         pool: Pool,
         id: &str,
         let_be: Vec<i64>,
-    ) -> Result<Ear, CephError> {
+    ) -> Result<HeaderWatch, CephError> {
         let header = text(&format!("rbd_header.{id}"))?;
         let me = cluster.instance() as u64;
-        let heard = Box::new(Heard { pool, header, me, let_be, came: AtomicBool::new(false) });
+        let heard = Box::new(Notified { pool, header, me, let_be, came: AtomicBool::new(false) });
         let mut watch = 0;
         let arg = std::ptr::from_ref(&*heard).cast_mut().cast::<c_void>();
         // SAFETY: the pool's handle is live; what the callbacks are given lives until the watch has ended.
@@ -59,7 +59,7 @@ impl Ear {
             )
         };
         check(|| "watching the image's header".to_owned(), code)?;
-        Ok(Ear { heard, watch })
+        Ok(HeaderWatch { heard, watch })
     }
 
     /// Whether somebody else may have had the lock since: an OSD tells of that before it answers whoever takes it next.
@@ -79,7 +79,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for HeaderWatch {
     fn drop(&mut self) {
         // SAFETY: the watch is live and not used again; no callback has its argument once the rest of them is over.
         unsafe { (self.heard.pool.cluster.lib.rados_unwatch2)(self.heard.pool.io, self.watch) };
@@ -92,7 +92,7 @@ fn operation(raw: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(raw.get(6..10)?.try_into().ok()?))
 }
 
-impl Heard {
+impl Notified {
     fn hear(&self, who: u64, message: &[u8]) {
         let let_be = |who: u64| self.let_be.contains(&(who as i64));
         let came = match operation(message) {
@@ -120,7 +120,7 @@ unsafe extern "C" fn on_notify(
     len: usize,
 ) {
     // SAFETY: librados gives back what it was given, which lives as long as the watch.
-    let heard = unsafe { &*arg.cast::<Heard>() };
+    let heard = unsafe { &*arg.cast::<Notified>() };
     let message = match data.is_null() || len == 0 {
         true => &[][..],
         // SAFETY: librados's word; the bytes live for the call.
@@ -147,7 +147,7 @@ unsafe extern "C" fn on_notify(
 /// `arg` is what the watch was given.
 unsafe extern "C" fn on_error(arg: *mut c_void, _watch: u64, _code: c_int) {
     // SAFETY: as above.
-    unsafe { &*arg.cast::<Heard>() }.came.store(true, Ordering::Release);
+    unsafe { &*arg.cast::<Notified>() }.came.store(true, Ordering::Release);
 }
 
 #[cfg(test)]

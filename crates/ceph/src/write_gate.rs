@@ -26,17 +26,17 @@ struct State {
 
 /// The gate of one image.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct WriteGate {
     lease: Arc<Lease>,
     state: Mutex<State>,
     empty: Condvar,
 }
 
-impl Gate {
+impl WriteGate {
     /// A closed gate, before the first epoch.
-    pub(crate) fn new(lease: Arc<Lease>) -> Gate {
+    pub(crate) fn new(lease: Arc<Lease>) -> WriteGate {
         let state = State { closed: true, under_way: 0, epoch: 0 };
-        Gate { lease, state: Mutex::new(state), empty: Condvar::new() }
+        WriteGate { lease, state: Mutex::new(state), empty: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn closing_waits_for_what_is_under_way_and_lets_nothing_new_in() {
         let lease = Lease::new(Duration::from_secs(60));
-        let gate = Arc::new(Gate::new(lease.clone()));
+        let gate = Arc::new(WriteGate::new(lease.clone()));
         assert_eq!(gate.enter(), Pass::Closed);
         gate.new_epoch();
         gate.open();
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn nothing_passes_without_a_fresh_word_that_the_image_is_ours() {
         let lease = Lease::new(Duration::from_millis(30));
-        let gate = Gate::new(lease.clone());
+        let gate = WriteGate::new(lease.clone());
         gate.open();
         assert_eq!(gate.enter(), Pass::Epoch(0));
         std::thread::sleep(Duration::from_millis(40));

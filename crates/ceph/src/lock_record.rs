@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The hold on the image of an earlier attach. The lock that still carries these names shows that nobody had the image since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Witness {
+pub struct LockRecord {
     /// Who held the lock.
     #[serde(flatten)]
     pub holder: LockHolder,
@@ -65,7 +65,7 @@ impl Loss {
     }
 }
 
-impl Witness {
+impl LockRecord {
     /// Whether that hold is of this cache: a client's number is never given again, and one that has lost its image sends nothing
     /// any more, so that it cannot take the lock back. The cookie changes whenever librbd has to watch the image anew.
     pub(crate) fn knows(&self, holder: &LockHolder) -> bool {
@@ -105,13 +105,13 @@ mod tests {
     #[test]
     fn a_header_that_went_back_or_moved_after_a_stop_is_seen() {
         let text = r#"{"client":"client.4","cookie":"auto 1","address":"10.0.0.1:0/7","seq":5,"w":100}"#;
-        let served: Witness = serde_json::from_str(text).expect("a witness");
+        let served: LockRecord = serde_json::from_str(text).expect("a record");
         // Killed: what was done to the image until then is not known.
         assert_eq!(served.contradicts(5, 100), None);
         assert_eq!(served.contradicts(7, 130), None);
         assert!(served.contradicts(5, 99).is_some_and(|why| why.contains("copy")));
         assert!(served.contradicts(4, 130).is_some_and(|why| why.contains("copy")));
-        let stopped = Witness { rests_at: Some(120), ..served };
+        let stopped = LockRecord { rests_at: Some(120), ..served };
         assert_eq!(stopped.contradicts(5, 120), None);
         assert!(stopped.contradicts(5, 121).is_some_and(|why| why.contains("changed")));
         assert!(stopped.contradicts(6, 120).is_some_and(|why| why.contains("changed")));
@@ -126,21 +126,21 @@ mod tests {
     #[test]
     fn a_witness_goes_by_the_client_and_not_by_its_address() {
         let old = r#"{"client":"client.12","cookie":"auto 1","address":"10.0.0.1:0/77","seq":4,"tried":"10.0.0.2:0/5"}"#;
-        let witness: Witness = serde_json::from_str(old).expect("what older releases wrote");
-        assert!(witness.knows(&holder("client.12", "auto 1")));
-        assert!(witness.knows(&holder("client.12", "auto 2")), "watched anew, and not noted yet");
-        assert!(!witness.knows(&holder("client.13", "auto 1")), "another client at the address");
+        let record: LockRecord = serde_json::from_str(old).expect("what older releases wrote");
+        assert!(record.knows(&holder("client.12", "auto 1")));
+        assert!(record.knows(&holder("client.12", "auto 2")), "watched anew, and not noted yet");
+        assert!(!record.knows(&holder("client.13", "auto 1")), "another client at the address");
         let tried = LockHolder { address: "10.0.0.2:0/5".to_owned(), ..holder("client.14", "auto 9") };
-        assert!(witness.knows(&tried), "noted by an older release");
-        let witness = Witness { tried: Some("client.15".to_owned()), ..witness };
-        assert!(witness.knows(&holder("client.15", "auto 3")));
+        assert!(record.knows(&tried), "noted by an older release");
+        let record = LockRecord { tried: Some("client.15".to_owned()), ..record };
+        assert!(record.knows(&holder("client.15", "auto 3")));
         let watcher = |client| WatcherInfo {
             address: "10.0.0.1:0/77".to_owned(),
             client,
             kernel: false,
             mirrors: false,
         };
-        assert!(witness.knows_watcher(&watcher(12)) && witness.knows_watcher(&watcher(15)));
-        assert!(!witness.knows_watcher(&watcher(16)));
+        assert!(record.knows_watcher(&watcher(12)) && record.knows_watcher(&watcher(15)));
+        assert!(!record.knows_watcher(&watcher(16)));
     }
 }

@@ -1,7 +1,7 @@
 //! What an image's metadata says of the cache that holds its dirty data. Stock clients do not look at it: it is for `loligo` on
 //! other hosts, and for people.
 
-use crate::attached::ImageIdentity;
+use crate::attached_image::ImageIdentity;
 use serde::{Deserialize, Serialize};
 
 /// The metadata's key.
@@ -11,7 +11,7 @@ const VERSION: u32 = 1;
 
 /// The mark. It stands from before the first acknowledged write until everything is in the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct AttachMarker {
     /// Of this structure.
     pub version: u32,
     /// The cluster.
@@ -31,14 +31,14 @@ pub struct Mark {
     pub void: bool,
 }
 
-impl Mark {
+impl AttachMarker {
     /// Of a cache; the image is filled in when it is known.
-    pub fn new(cache: String, generation: u64, host: String, volume: String) -> Mark {
+    pub fn new(cache: String, generation: u64, host: String, volume: String) -> AttachMarker {
         let (fsid, image) = (String::new(), String::new());
-        Mark { version: VERSION, fsid, image, cache, generation, host, volume, void: false }
+        AttachMarker { version: VERSION, fsid, image, cache, generation, host, volume, void: false }
     }
 
-    pub(crate) fn of(mut self, identity: &ImageIdentity) -> Mark {
+    pub(crate) fn of(mut self, identity: &ImageIdentity) -> AttachMarker {
         self.fsid.clone_from(&identity.fsid);
         self.image.clone_from(&identity.id);
         self
@@ -54,8 +54,8 @@ impl Mark {
     }
 
     /// Reads a value; nothing where it is none of ours.
-    pub fn decode(value: &str) -> Option<Mark> {
-        serde_json::from_str(value).ok().filter(|m: &Mark| m.version == VERSION)
+    pub fn decode(value: &str) -> Option<AttachMarker> {
+        serde_json::from_str(value).ok().filter(|m: &AttachMarker| m.version == VERSION)
     }
 }
 
@@ -71,11 +71,11 @@ mod tests {
             namespace: String::new(),
             id: id.to_owned(),
         };
-        let mark = Mark::new("c".into(), 3, "h".into(), "v".into()).of(&identity("abc"));
-        assert_eq!(Mark::decode(&mark.encode()), Some(mark.clone()));
+        let mark = AttachMarker::new("c".into(), 3, "h".into(), "v".into()).of(&identity("abc"));
+        assert_eq!(AttachMarker::decode(&mark.encode()), Some(mark.clone()));
         assert!(mark.is_of(&identity("abc")) && !mark.is_of(&identity("abd")));
         for bad in ["", "{}", "null", "{\"version\":2}"] {
-            assert_eq!(Mark::decode(bad), None);
+            assert_eq!(AttachMarker::decode(bad), None);
         }
     }
 }

@@ -1,22 +1,22 @@
-//! An image while it is somebody's core: what the thread that does its I/O, the keeper and librbd's callbacks share.
+//! An image while it is somebody's core: what the thread that does its I/O, the quiescer and librbd's callbacks share.
 
 mod leave;
 
 use crate::CephError;
+use crate::attach_marker::{AttachMarker, KEY};
 use crate::bug::{Step, is_left_out};
+use crate::cancel::Cancellable;
 use crate::cluster::{Pool, text};
-use crate::cut::Waited;
 use crate::device::Landed;
 use crate::error::check;
-use crate::gate::Gate;
 use crate::image::{Image, LockHolder};
 use crate::layout::Layout;
+use crate::lock_record::LockRecord;
 use crate::loss::Loss;
-use crate::mark::{KEY, Mark};
-use crate::sampler::Sampler;
+use crate::size_watcher::SizeWatcher;
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
-use crate::witness::Witness;
+use crate::write_gate::WriteGate;
 use loligo_block::Mailbox;
 use loligo_block::lease::{Hold, Lease};
 use std::ffi::{CString, c_void};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the keeper of an image is told.
+/// What the quiescer of an image is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Somebody is about to take a snapshot and waits for the image to be what it should hold.
@@ -84,7 +84,7 @@ impl std::fmt::Display for ImageIdentity {
 
 /// An image that is ours.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedImage {
     /// As the user called it.
     pub name: String,
     pub(crate) spec: ImageSpec,
@@ -104,14 +104,14 @@ pub struct Attached {
     pub(crate) header: Pool,
     pub(crate) data: Pool,
     prefix: String,
-    pub(crate) gate: Gate,
+    pub(crate) gate: WriteGate,
     /// The most bytes it had in this attach.
     reach: AtomicU64,
     /// Bytes that are still the image's: one that shrank under the cache does not grow again before the next attach.
     limit: AtomicU64,
-    /// The smallest size that was seen since the keeper last looked.
+    /// The smallest size that was seen since the quiescer last looked.
     lowest: Mutex<u64>,
-    sampler: Mutex<Option<Sampler>>,
+    size_watcher: Mutex<Option<SizeWatcher>>,
     /// A thread, which nobody may be waiting for, cuts off what lies behind the end.
     cutting: AtomicBool,
     /// No groups any more.
@@ -140,19 +140,19 @@ struct Watches {
 /// Nanoseconds for which a client sends after its lease: what it has taken on goes out meanwhile.
 const SEND_AFTER: u64 = 2_000_000_000;
 
-/// Tells the keeper of the image behind `arg`; runs on a thread of librbd's and must not wait.
+/// Tells the quiescer of the image behind `arg`; runs on a thread of librbd's and must not wait.
 ///
 /// # Safety
 /// `arg` is the image that was given to the watch, and still there.
 unsafe fn tell(arg: *mut c_void, notice: Notice) {
     // SAFETY: the caller's word.
-    unsafe { &*arg.cast::<Attached>() }.tell(notice);
+    unsafe { &*arg.cast::<AttachedImage>() }.tell(notice);
 }
 
 unsafe extern "C" fn on_quiesce(arg: *mut c_void) {
     // SAFETY: librbd gives back what it was given; unwatching comes before the end of the image.
     unsafe {
-        (*arg.cast::<Attached>()).asked.fetch_add(1, Ordering::AcqRel);
+        (*arg.cast::<AttachedImage>()).asked.fetch_add(1, Ordering::AcqRel);
         tell(arg, Notice::Quiesce);
     }
 }
@@ -165,12 +165,12 @@ unsafe extern "C" fn on_unquiesce(arg: *mut c_void) {
 unsafe extern "C" fn on_update(arg: *mut c_void) {
     // SAFETY: as above.
     unsafe {
-        (*arg.cast::<Attached>()).look_at_size();
+        (*arg.cast::<AttachedImage>()).look_at_size();
         tell(arg, Notice::Update);
     }
 }
 
-/// What [`Attached`] is made of.
+/// What [`AttachedImage`] is made of.
 pub(crate) struct Parts {
     pub(crate) spec: ImageSpec,
     pub(crate) identity: ImageIdentity,
@@ -187,9 +187,9 @@ pub(crate) struct Parts {
     pub(crate) lease: Arc<Lease>,
 }
 
-impl Attached {
-    pub(crate) fn new(p: Parts) -> Attached {
-        Attached {
+impl AttachedImage {
+    pub(crate) fn new(p: Parts) -> AttachedImage {
+        AttachedImage {
             name: p.spec.to_string(),
             spec: p.spec,
             identity: p.identity,
@@ -202,11 +202,11 @@ impl Attached {
             header: p.header,
             data: p.data,
             prefix: p.prefix,
-            gate: Gate::new(p.lease.clone()),
+            gate: WriteGate::new(p.lease.clone()),
             reach: AtomicU64::new(p.size),
             limit: AtomicU64::new(p.size),
             lowest: Mutex::new(u64::MAX),
-            sampler: Mutex::new(None),
+            size_watcher: Mutex::new(None),
             cutting: AtomicBool::new(false),
             librbd_only: AtomicBool::new(p.why_librbd.is_some()),
             why_librbd: Mutex::new(p.why_librbd),
@@ -220,14 +220,14 @@ impl Attached {
         }
     }
 
-    /// Has librbd tell the keeper of snapshots to be taken, and of changes.
+    /// Has librbd tell the quiescer of snapshots to be taken, and of changes.
     ///
     /// # Errors
     /// Where the image cannot be watched.
-    pub(crate) fn watch(self: &Arc<Attached>) -> Result<(), CephError> {
+    pub(crate) fn watch(self: &Arc<AttachedImage>) -> Result<(), CephError> {
         let (lib, handle) = (self.image.lib, self.image.handle);
-        let sampler = Sampler::start(self).map_err(|e| CephError::Named(e.to_string()))?;
-        *self.sampler.lock().unwrap_or_else(PoisonError::into_inner) = Some(sampler);
+        let size_watcher = SizeWatcher::start(self).map_err(|e| CephError::Named(e.to_string()))?;
+        *self.size_watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(size_watcher);
         // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
         let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,16 +263,16 @@ impl Attached {
                 (lib.rbd_update_unwatch)(handle, number);
             }
         }
-        let sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sampler) = sampler {
-            sampler.stop();
+        let size_watcher = self.size_watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(size_watcher) = size_watcher {
+            size_watcher.stop();
         }
     }
 
     /// Something has changed, which may be the size.
     fn look_at_size(&self) {
-        if let Some(sampler) = &*self.sampler.lock().unwrap_or_else(PoisonError::into_inner) {
-            sampler.ring();
+        if let Some(size_watcher) = &*self.size_watcher.lock().unwrap_or_else(PoisonError::into_inner) {
+            size_watcher.ring();
         }
     }
 
@@ -366,14 +366,14 @@ impl Attached {
         self.loss.why()
     }
 
-    /// Tells the keeper. Once it has ended nobody listens, and nothing is left to tell.
+    /// Tells the quiescer. Once it has ended nobody listens, and nothing is left to tell.
     pub fn tell(&self, notice: Notice) {
         let _ = self.notices.lock().unwrap_or_else(PoisonError::into_inner).send(notice);
     }
 
     /// What shows later that nobody else had the image since now.
-    pub fn witness(&self) -> Witness {
-        Witness {
+    pub fn record(&self) -> LockRecord {
+        LockRecord {
             holder: self.holder(),
             seq: self.context().seq,
             tried: None,
@@ -391,7 +391,7 @@ impl Attached {
     ///
     /// # Errors
     /// Where that cannot be written.
-    pub fn set_mark(&self, mark: Mark) -> Result<(), CephError> {
+    pub fn set_mark(&self, mark: AttachMarker) -> Result<(), CephError> {
         self.image.set_metadata(KEY, &mark.of(&self.identity).encode())
     }
 
@@ -400,7 +400,7 @@ impl Attached {
     /// # Errors
     /// Where the metadata cannot be read or written.
     pub(crate) fn drop_inherited_mark(&self) -> Result<(), CephError> {
-        let mark = self.image.metadata(KEY)?.and_then(|m| Mark::decode(&m));
+        let mark = self.image.metadata(KEY)?.and_then(|m| AttachMarker::decode(&m));
         if mark.is_some_and(|m| !m.is_of(&self.identity)) { self.image.remove_metadata(KEY) } else { Ok(()) }
     }
 
@@ -507,14 +507,17 @@ impl Attached {
     /// when the image grows again. Only while nothing is under way, and where nobody else has written since.
     ///
     /// OSDs that do not answer are waited for by a thread: who gives it up must not let the image go while it
-    /// [is being cut](Attached::is_being_cut), because others would have their data cut off.
+    /// [is being cut](AttachedImage::is_being_cut), because others would have their data cut off.
     ///
     /// # Errors
     /// If no thread can be had.
-    pub fn cut_boundary(self: &Arc<Attached>, size: u64) -> Result<Waited<Result<(), CephError>>, CephError> {
+    pub fn cut_boundary(
+        self: &Arc<AttachedImage>,
+        size: u64,
+    ) -> Result<Cancellable<Result<(), CephError>>, CephError> {
         let image = self.clone();
         self.cutting.store(true, Ordering::Release);
-        let begun = Waited::begin(move || {
+        let begun = Cancellable::begin(move || {
             let cut = image.cut_off_behind(size);
             image.cutting.store(false, Ordering::Release);
             cut
