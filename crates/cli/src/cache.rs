@@ -7,7 +7,7 @@ use clap::Subcommand;
 use loligo_log::{out, outln, say};
 use loligo_service::client::{AttachCore, ChangeState, DaemonClient, DetachCore, ResizeCore, Until};
 use loligo_service::daemon::Listed;
-use loligo_service::daemon::entry::Status;
+use loligo_service::daemon::supervisor::Status;
 use loligo_service::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize, View, view_rows};
 use serde_json::json;
 use std::path::{Path, PathBuf};

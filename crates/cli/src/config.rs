@@ -6,7 +6,7 @@ use clap::Subcommand;
 use loligo_log::{out, outln, say};
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::{Config, DEFAULT_PATH};
-use loligo_service::daemon::supervisor::Reloaded;
+use loligo_service::daemon::volume_set::Reloaded;
 use loligo_service::daemon::{Shown, show};
 use loligo_service::outcome::{OrRefused, Outcome};
 use serde_json::json;

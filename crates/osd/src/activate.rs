@@ -13,7 +13,7 @@ use loligo_lab::process;
 use loligo_log::say;
 use loligo_service::client::DaemonClient;
 use loligo_service::daemon::config::Leave;
-use loligo_service::daemon::entry::Status;
+use loligo_service::daemon::supervisor::Status;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -30,7 +30,7 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_service::client::{Create, DaemonClient, Stop};
 use loligo_service::daemon::config::{Leave, VolumeConfig};
-use loligo_service::daemon::entry::Status;
+use loligo_service::daemon::supervisor::Status;
 use loligo_service::identity::device_id;
 use std::path::{Path, PathBuf};
 
@@ -399,7 +399,7 @@ mod tests {
     use super::*;
     use crate::cluster::Access;
     use loligo_block::masked_head::HEAD;
-    use loligo_service::veil::relabel;
+    use loligo_service::first_block::relabel;
 
     const OURS: &str = "0f0e0d0c-0000-1111-2222-333344445555";
     const ANOTHER: &str = "ffffffff-0000-1111-2222-333344445555";

@@ -26,7 +26,7 @@ use loligo_lab::process;
 use loligo_log::say;
 use loligo_service::client::{Create, DaemonClient, Stop};
 use loligo_service::daemon::config::{Leave, VolumeConfig};
-use loligo_service::daemon::entry::Status;
+use loligo_service::daemon::supervisor::Status;
 use loligo_service::outcome::Ended;
 use serde_json::json;
 use std::cell::RefCell;

@@ -11,7 +11,7 @@ use loligo_format::core_label::CoreLabel;
 use loligo_format::in_place_label::{decode, is_label};
 use loligo_format::superblock::{SuperError, Superblock};
 use loligo_service::client::DaemonClient;
-use loligo_service::veil::{Saved, Unsettled, save, settle};
+use loligo_service::first_block::{Saved, Unsettled, save, settle};
 use rustix::fs::{Mode, OFlags};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -177,8 +177,8 @@ impl Raw<'_> {
                 self.may_go(label, superblock.as_ref())?;
             }
             let head =
-                settled.veil.head().context("its first block is damaged, and no copy of it is left")?;
-            let block = settled.veil.block();
+                settled.masked.head().context("its first block is damaged, and no copy of it is left")?;
+            let block = settled.masked.block();
             match &mut cache {
                 Some(cache) if saved.is_none_or(|s| s.block != block) => save(cache, &block)?,
                 Some(_) => {}
@@ -219,7 +219,7 @@ mod tests {
     use loligo_block::MaskedHead;
     use loligo_engine::open::{FormatOptions, format};
     use loligo_format::superblock::CoreIdentity;
-    use loligo_service::veil::relabel;
+    use loligo_service::first_block::relabel;
     use std::fs;
     use std::os::unix::fs::FileExt;
 

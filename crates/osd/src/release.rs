@@ -19,7 +19,7 @@ use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_service::client::{Client, DaemonClient, Stop};
 use loligo_service::daemon::config::Leave;
-use loligo_service::daemon::entry::Status;
+use loligo_service::daemon::supervisor::Status;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 

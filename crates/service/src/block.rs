@@ -1,11 +1,11 @@
 //! Block devices of a volume: claimed early, made when clients may come, and let go of only when nobody has them open.
 
-use crate::app::App;
 use crate::names;
-use crate::say::say;
+use crate::operator_log::say;
 use crate::serve::ServeOptions;
 use crate::signals::StopSignals;
 use crate::stats;
+use crate::volume_state::VolumeState;
 use anyhow::{Result, ensure};
 use loligo_export::blockdev::{BlockDevice, Claim, Owner, Released, Traits};
 use loligo_export::fuse::Mount;
@@ -133,7 +133,7 @@ pub(crate) fn serve(
     export: &Export,
     options: &BlockOptions,
     turns: bool,
-    app: &App,
+    app: &VolumeState,
 ) -> Result<Vec<BlockDevice>> {
     let rotational = options.rotational.of(turns);
     let traits = Traits { block: export.min_block, rotational, owner: options.owner };
@@ -154,7 +154,7 @@ pub(crate) fn let_go(
     options: &ServeOptions,
     signals: &StopSignals,
     fails: impl Fn() -> bool,
-    app: &App,
+    app: &VolumeState,
 ) -> Vec<Mount> {
     let begun = Instant::now();
     let (mut said, mut last) = (None::<Instant>, String::new());

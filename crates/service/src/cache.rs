@@ -6,10 +6,10 @@ mod recover;
 use crate::absent::Absent;
 use crate::core::{self, CoreSpec, OpenCore};
 use crate::identity::device_id;
+use crate::operator_log::say;
 use crate::outcome::OrRefused;
 use crate::pool::{Pool, PoolSpec, Share, random_uuid};
 use crate::progress::Progress;
-use crate::say::say;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail, ensure};
@@ -588,7 +588,7 @@ fn format(
     }
     let sb = engine::format(dev, &format).with_context(|| format!("{path} cannot be made a cache"))?;
     if let CacheIo::Whole(dev) = dev {
-        crate::home::announce(dev.file());
+        crate::labelled_core::announce(dev.file());
     }
     say!(
         "{path}: made a new cache of {} bytes, lines of {}, {} shard(s)",

@@ -3,8 +3,8 @@
 use crate::absent::Absent;
 use crate::cache::Place;
 use crate::daemon::state::CoreNames;
-use crate::home::{Home, Known, Wanted};
-use crate::say::say;
+use crate::labelled_core::{CacheView, LabelledCore, Wanted};
+use crate::operator_log::say;
 use anyhow::{Result, bail};
 use loligo_block::{
     CoreFile, DeviceFile, DeviceSpec, Geometry, Identity, IoError, OpenOptions, SyncIo, names_of,
@@ -109,7 +109,7 @@ pub(crate) struct OpenCore {
     pub(crate) backing: Backing,
     pub(crate) identity: CoreIdentity,
     /// Its label, if its content begins behind one.
-    pub(crate) home: Option<Home>,
+    pub(crate) home: Option<LabelledCore>,
     /// The cache's device, where the core could not be taken without looking at it.
     pub(crate) cache_file: Option<Place>,
     /// It is known that what a cache has clean of it may be older than it is.
@@ -165,10 +165,10 @@ pub(crate) fn open(
     let known = || {
         let Some((sb, keeps)) = of_cache()? else { return Ok(None) };
         let begins = start_of(&sb.core, &known_as);
-        Ok(begins.map(|begins| Known { begins, uuid: sb.uuid, name: sb.name, keeps }))
+        Ok(begins.map(|begins| CacheView { begins, uuid: sb.uuid, name: sb.name, keeps }))
     };
-    let (file, home) = Home::find(file, wanted, known)?;
-    let start = home.as_ref().map_or(0, Home::start);
+    let (file, home) = LabelledCore::find(file, wanted, known)?;
+    let start = home.as_ref().map_or(0, LabelledCore::start);
     let identity = CoreIdentity { size: file.geometry().size, id: identity_text(&known_as, start) };
     Ok(OpenCore {
         spec: CoreSpec::Device(spec),

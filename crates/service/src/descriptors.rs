@@ -1,6 +1,6 @@
 //! Open files: a process may have as many as its hard limit says, if it asks.
 
-use crate::say::say;
+use crate::operator_log::say;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::process::CommandExt;
 use std::process::Command;

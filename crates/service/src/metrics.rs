@@ -1,9 +1,9 @@
 //! The numbers of volumes as Prometheus text.
 
-use crate::app::App;
-use crate::daemon::entry::Status;
+use crate::daemon::supervisor::Status;
 use crate::rbd;
 use crate::stats::{ANSWER, core_queue_max, histograms, merged};
+use crate::volume_state::VolumeState;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use loligo_engine::FallbackState;
@@ -39,7 +39,7 @@ pub(crate) struct Scraped {
     pub(crate) name: String,
     pub(crate) state: Status,
     /// While it is served.
-    pub(crate) app: Option<Arc<App>>,
+    pub(crate) app: Option<Arc<VolumeState>>,
 }
 
 /// Listens for scrapers, on whatever address of this host is said.
@@ -153,7 +153,7 @@ pub(crate) fn text(volumes: &[Scraped]) -> String {
     text
 }
 
-fn add(all: &mut Families, app: &App) {
+fn add(all: &mut Families, app: &VolumeState) {
     // One volume that hangs is not to keep what is said of the others.
     let Some(snapshots) = app.handle.snapshots_within(ANSWER) else { return };
     let stats = merged(&snapshots);

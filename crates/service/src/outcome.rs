@@ -2,7 +2,7 @@
 
 use crate::absent::Absent;
 use crate::client::NobodyThere;
-use crate::daemon::entry::Status;
+use crate::daemon::supervisor::Status;
 use crate::pool::InUse;
 use hyper::StatusCode;
 use loligo_block::{IoError, IoKind};

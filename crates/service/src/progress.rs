@@ -12,7 +12,7 @@ pub struct Progress {
 impl Progress {
     /// Names what is under way.
     pub fn new(what: impl Into<String>) -> Progress {
-        let prefix = crate::say::name().map(|name| format!("{name}: ")).unwrap_or_default();
+        let prefix = crate::operator_log::name().map(|name| format!("{name}: ")).unwrap_or_default();
         let what = format!("{prefix}{}", what.into());
         Progress { what, next: Instant::now() }
     }

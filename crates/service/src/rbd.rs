@@ -1,18 +1,18 @@
 //! An RBD image as the core of a volume: taken before the cache is opened, kept while it is served, and given back, or left
 //! with its lock as a witness.
 
-mod held;
+mod held_image;
 mod start_io;
 
-pub(crate) use held::Held;
+pub(crate) use held_image::HeldImage;
 pub(crate) use start_io::StartIo;
 
-use held::Unserved;
+use held_image::Unserved;
 
 use crate::absent::Absent;
 use crate::cache::{self, CutOff};
 use crate::core::{Backing, CoreSpec, OpenCore};
-use crate::say::say;
+use crate::operator_log::say;
 use crate::serve::{CacheOptions, HeldCache, ServeOptions};
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};
@@ -103,7 +103,11 @@ fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
 ///
 /// # Errors
 /// Every refusal, with cause and mend.
-pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) -> Result<(OpenCore, Held)> {
+pub(crate) fn open(
+    o: &ServeOptions,
+    spec: &ImageSpec,
+    signals: &StopSignals,
+) -> Result<(OpenCore, HeldImage)> {
     let (place, found) = match &o.cache {
         Some(c) => cache::peek(c)?,
         None => (None, None),
@@ -153,7 +157,7 @@ pub(crate) fn open(o: &ServeOptions, spec: &ImageSpec, signals: &StopSignals) ->
         changed,
         params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
     };
-    let mut held = Held {
+    let mut held = HeldImage {
         image: Some(image.clone()),
         notices: Some(notices),
         poller: None,
@@ -226,7 +230,7 @@ pub(crate) fn while_ours<T: Send + 'static>(
 /// # Errors
 /// Where either cannot be written, or the start is stopped first.
 pub(crate) fn marry(
-    held: &mut Held,
+    held: &mut HeldImage,
     spec: &ImageSpec,
     file: &CacheDevice,
     sb: &mut Superblock,
@@ -248,7 +252,7 @@ pub(crate) fn marry(
 ///
 /// # Errors
 /// Where the image cannot be written.
-pub(crate) fn void(held: &mut Held, cache: &HeldCache) -> Result<()> {
+pub(crate) fn void(held: &mut HeldImage, cache: &HeldCache) -> Result<()> {
     let void = AttachMarker {
         void: true,
         ..mark_of(&cache.superblock.lock().unwrap_or_else(PoisonError::into_inner))
@@ -273,7 +277,7 @@ fn mark_of(sb: &Superblock) -> AttachMarker {
 
 /// What keeps an image while it is served.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ImageGuard {
     pub(crate) image: Arc<AttachedImage>,
     pub(crate) quiescer: Quiescer,
     /// Seconds: whoever takes a snapshot waits for that, whatever is set later. 0: as long as it takes.
@@ -281,7 +285,7 @@ pub(crate) struct Kept {
     _poller: Poller,
 }
 
-impl Kept {
+impl ImageGuard {
     /// Why the deadline for snapshots cannot be set to so many seconds now.
     pub(crate) fn refuse_deadline(&self, seconds: u64) -> Option<String> {
         let started = self.deadline;
@@ -300,11 +304,11 @@ impl Kept {
 /// # Errors
 /// Where no thread can be had.
 pub(crate) fn keep(
-    held: &mut Held,
+    held: &mut HeldImage,
     handle: &Handle,
     sb: Option<(SharedSuperblock, CacheDevice)>,
     options: &RbdOptions,
-) -> Result<Kept> {
+) -> Result<ImageGuard> {
     let image = held.image().clone();
     let (Some(notices), Some(poller)) = (held.notices.take(), held.poller.take()) else {
         bail!("the image is kept already")
@@ -312,7 +316,7 @@ pub(crate) fn keep(
     let void = held.void.clone();
     let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb, void });
     let quiescer = Quiescer::start(image.clone(), notices, clients, options.quiesce_attempts())?;
-    Ok(Kept { image, quiescer, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
+    Ok(ImageGuard { image, quiescer, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
 }
 
 /// The cache, as the quiescer of its image sees it.
@@ -467,7 +471,7 @@ impl Numbers {
 }
 
 /// The numbers of now.
-pub(crate) fn numbers(kept: &Kept) -> Numbers {
+pub(crate) fn numbers(kept: &ImageGuard) -> Numbers {
     use loligo_block::lease::Hold;
     let c = &kept.image.counters;
     Numbers {

@@ -1,32 +1,31 @@
 //! A volume from its options to its end, and `loligo serve`: one of them in the foreground.
 
-mod alone;
-mod begun;
 mod check;
+mod core_only;
 pub(crate) mod live;
 mod size;
 mod trouble;
+mod undo;
 
 use crate::absent::Absent;
-use crate::app::{App, Info, Keeping};
 use crate::block::{self, BlockOptions};
 use crate::control::{Api, ControlThread, Served};
 pub use crate::core::CoreSpec;
 use crate::core::OpenCore;
-use crate::daemon::entry::Status;
 use crate::daemon::memory::Memory;
 use crate::daemon::state::{CoreNames, LastCache};
-use crate::home::{Home, Wanted};
+use crate::daemon::supervisor::Status;
+use crate::labelled_core::{LabelledCore, Wanted};
 use crate::metrics::Scraped;
+use crate::operator_log::say;
 use crate::pool::{Governing, Share};
-use crate::rbd::{Held, RbdOptions, SharedSuperblock};
+use crate::rbd::{HeldImage, RbdOptions, SharedSuperblock};
 use crate::refusals::{self, Refusals};
-use crate::say::say;
 use crate::signals::StopSignals;
 use crate::ublk::Devices;
+use crate::volume_state::{Info, Keeping, VolumeState};
 use crate::{cache, core, descriptors, metrics, names, rbd, stats, stop, systemd};
 use anyhow::{Context, Result};
-use begun::{Begun, Note, Of, Phase};
 pub(crate) use check::check;
 use loligo_block::lease::Hold;
 use loligo_block::{CacheDevice, DeviceSpec};
@@ -45,6 +44,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use undo::{Note, Of, Phase, StartUndo};
 
 /// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
 /// cache.
@@ -180,22 +180,22 @@ pub(crate) const GLANCE: Duration = Duration::from_millis(50);
 pub(crate) struct Volume {
     options: ServeOptions,
     running: Running,
-    pub(crate) app: Arc<App>,
+    pub(crate) app: Arc<VolumeState>,
     mounts: Vec<Mount>,
     devices: Vec<BlockDevice>,
     kernel: Devices,
-    left: Left,
+    left: Shutdown,
     /// The names of its core.
     known_as: CoreNames,
-    told: Told,
+    told: Promised,
     /// An exchange of engines broke off: every request fails.
     fails: bool,
     /// It has been said that the cache is poisoned.
     poisoned: bool,
     /// What has been said of sectors that the core refuses.
     refusals: Refusals,
-    /// Its cache is gone, and the core alone serves.
-    alone: bool,
+    /// Its cache is gone, and the core serves alone.
+    core_only: bool,
     /// It has been said that the lease is over.
     expired: bool,
     /// Its control socket; the name is somebody else's to have when it is gone.
@@ -206,7 +206,7 @@ pub(crate) struct Volume {
 
 /// What its clients were told of it at the start, which holds whatever is put under them.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct Promised {
     /// Bytes of a block.
     block: u32,
     /// What is answered may be lost until it is flushed.
@@ -317,7 +317,7 @@ impl Volume {
                         let closed = finals.map_or(Ok(()), |(finals, dirty)| {
                             cache::close_unserved(&mut opened.file.sync_io(), &finals, dirty)
                         });
-                        return Err(begun::beside(why, closed));
+                        return Err(undo::beside(why, closed));
                     }
                 }
                 export.size = opened.superblock.home_length;
@@ -339,10 +339,10 @@ impl Volume {
         // Asked once: a core that has failed by the time of the stop has no names any more.
         let known_as = options.core.names();
         let of = Of { options: &options, held: held.as_ref(), known_as: &known_as, note };
-        let mut begun = Begun::with(finals);
+        let mut undo = StartUndo::with(finals);
         // After all that can be refused.
-        if let Err(why) = begun.begin(&of, &mut core, (&traits, threads), through) {
-            return Err(begun.take_back(why, &of, &mut core, image.as_mut()));
+        if let Err(why) = undo.begin(&of, &mut core, (&traits, threads), through) {
+            return Err(undo.take_back(why, &of, &mut core, image.as_mut()));
         }
         if let Some(image) = &mut image {
             image.begin_service();
@@ -352,7 +352,7 @@ impl Volume {
             made.keep();
         }
         let unknown = of.last(None);
-        let mut kernel = begun.kernel.unwrap_or_default();
+        let mut kernel = undo.kernel.unwrap_or_default();
         let sockets = listeners.iter().map(|l| l.spec().to_string());
         let mounts = mountpoints.iter().map(|m| ExportSpec::Fuse(m.path().to_owned()).to_string());
         let blocks = claims.iter().map(|c| ExportSpec::Loop(c.name().to_owned()).to_string());
@@ -374,7 +374,7 @@ impl Volume {
         let running = match loligo_shard::start(plan) {
             Ok(running) => running,
             Err(why) => {
-                // Some of them may have begun: cache, label and note stay as after a crash, from which the next start recovers.
+                // Some of them may have undo: cache, label and note stay as after a crash, from which the next start recovers.
                 kernel.end();
                 return Err(anyhow::Error::from(why).context("the volume's threads cannot start"));
             }
@@ -394,10 +394,10 @@ impl Volume {
             Ok((governing, kept)) => (governing, kept, Ok(())),
             Err(why) => (None, None, Err(why)),
         };
-        let mark = core.home.as_ref().map(Home::mark);
-        let app = Arc::new(App::new(info, running.handle().clone(), kept, mark).with_tls(tls));
-        let left = Left { keeping: Keeping(app.clone()), core, held, image, void: false };
-        let told = Told { block: export.min_block, volatile };
+        let mark = core.home.as_ref().map(LabelledCore::mark);
+        let app = Arc::new(VolumeState::new(info, running.handle().clone(), kept, mark).with_tls(tls));
+        let left = Shutdown { keeping: Keeping(app.clone()), core, held, image, void: false };
+        let told = Promised { block: export.min_block, volatile };
         let exports = Exports { mountpoints, claims, turns };
         let served =
             kept_by.and_then(|()| serve(&options, exports, &export, &app, (name, control), &mut kernel));
@@ -424,7 +424,7 @@ impl Volume {
             fails: false,
             poisoned: false,
             refusals: Refusals::default(),
-            alone: false,
+            core_only: false,
             expired: false,
             _api: api,
             governing,
@@ -448,7 +448,7 @@ impl Volume {
         if let Some(why) = snapshots
             .iter()
             .find_map(|s| s.poisoned.as_ref())
-            .filter(|_| !(self.poisoned || self.alone || waits || self.left.held.is_none()))
+            .filter(|_| !(self.poisoned || self.core_only || waits || self.left.held.is_none()))
         {
             self.poisoned = true;
             say!(
@@ -460,7 +460,7 @@ impl Volume {
             .iter()
             .filter(|s| s.alone == Some(FallbackState::Failed) || self.left.held.is_none())
             .find_map(|s| s.poisoned.as_ref())
-            .filter(|_| (self.alone || self.left.held.is_none()) && !self.poisoned)
+            .filter(|_| (self.core_only || self.left.held.is_none()) && !self.poisoned)
         {
             self.poisoned = true;
             say!(
@@ -507,7 +507,7 @@ impl Volume {
     pub(crate) fn last_cache(&self) -> Option<LastCache> {
         let held = self.left.held.as_ref()?;
         let path = &self.options.cache.as_ref()?.path;
-        Some(self.known_as.cache(path, held.uuid.clone(), None, self.alone))
+        Some(self.known_as.cache(path, held.uuid.clone(), None, self.core_only))
     }
 
     /// What it is served by now.
@@ -530,9 +530,10 @@ impl Volume {
     /// # Errors
     /// Where something of that failed; what was acknowledged is safe on the cache all the same, and the next start recovers.
     pub(crate) fn stop(self, signals: &StopSignals) -> Result<u64> {
-        let Volume { options, running, app, mut mounts, mut devices, kernel, mut left, alone, fails, .. } =
-            self;
-        left.void |= alone;
+        let Volume {
+            options, running, app, mut mounts, mut devices, kernel, mut left, core_only, fails, ..
+        } = self;
+        left.void |= core_only;
         // Its users get errors anyway.
         let fails = || fails || running.has_failed();
         mounts.extend(block::let_go(&mut devices, &options, signals, fails, &app));
@@ -553,7 +554,7 @@ fn serve(
     options: &ServeOptions,
     exports: Exports,
     export: &Export,
-    app: &Arc<App>,
+    app: &Arc<VolumeState>,
     (name, control): (Listener, &ControlThread),
     kernel: &mut Devices,
 ) -> Result<(Vec<Mount>, Vec<BlockDevice>, Api)> {
@@ -570,7 +571,7 @@ fn serve(
 }
 
 /// Mounts the volume wherever that was asked for. Each mount is one client.
-fn mount(at: &[Mountpoint], export: &Export, app: &App) -> Result<Vec<Mount>> {
+fn mount(at: &[Mountpoint], export: &Export, app: &VolumeState) -> Result<Vec<Mount>> {
     let mut mounts = Vec::new();
     for (number, at) in at.iter().enumerate() {
         mounts.push(Mount::new(at, export, app.fuse.clone(), |desk| app.handle.serve_mount(number, desk))?);
@@ -605,12 +606,12 @@ impl HeldCache {
 
 /// What is left to be ended when the threads are.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct Shutdown {
     /// Ends before the image is closed.
     pub(crate) keeping: Keeping,
     pub(crate) core: OpenCore,
     pub(crate) held: Option<HeldCache>,
-    pub(crate) image: Option<Held>,
+    pub(crate) image: Option<HeldImage>,
     /// What the cache holds is void.
     pub(crate) void: bool,
 }

@@ -1,7 +1,7 @@
 //! The numbers of a volume as JSON.
 
-use crate::app::App;
 use crate::serve::ServeOptions;
+use crate::volume_state::VolumeState;
 use crate::{rbd, refusals};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
@@ -32,7 +32,7 @@ pub(crate) fn core_queue_max(snapshots: &[Snapshot]) -> usize {
 pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 
 /// What is wrong with the devices of a volume, the worst of it; `snapshots`: what its threads say, within [`ANSWER`].
-pub(crate) fn trouble(app: &App, snapshots: Option<&[Snapshot]>) -> Option<String> {
+pub(crate) fn trouble(app: &VolumeState, snapshots: Option<&[Snapshot]>) -> Option<String> {
     // Before its threads, which may wait for just this.
     if let Some(why) = app.with_image(|kept| no_lease(kept.image.lease.now(), kept.image.lacks())).flatten() {
         return Some(why);
@@ -87,7 +87,7 @@ macro_rules! histograms {
 pub(crate) use histograms;
 
 /// What `GET /v1/stats` answers.
-pub(crate) fn json(app: &App) -> Value {
+pub(crate) fn json(app: &VolumeState) -> Value {
     let snapshots = app.handle.snapshots();
     let stats = merged(&snapshots);
     let mut out = Map::new();
@@ -142,7 +142,7 @@ pub(crate) fn json(app: &App) -> Value {
 
 /// What `GET /v1/latencies` answers: for each kind of request, how many took how many nanoseconds since the start. Whoever asks
 /// twice has the distribution of the time between.
-pub(crate) fn latencies(app: &App) -> Value {
+pub(crate) fn latencies(app: &VolumeState) -> Value {
     let stats = merged(&app.handle.snapshots());
     let of = |h: &Histogram<u64>| -> Vec<[u64; 2]> {
         h.iter_recorded().map(|v| [v.value_iterated_to(), v.count_at_value()]).collect()
@@ -158,7 +158,7 @@ pub(crate) fn latencies(app: &App) -> Value {
 ///
 /// # Errors
 /// Where its folder cannot be written to.
-pub(crate) fn write_file(path: &Path, app: &App, serving: bool) -> Result<()> {
+pub(crate) fn write_file(path: &Path, app: &VolumeState, serving: bool) -> Result<()> {
     let mut all = json(app);
     all["serving"] = json!(serving);
     all["unix_time"] = json!(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()));
@@ -171,7 +171,7 @@ pub(crate) fn write_file(path: &Path, app: &App, serving: bool) -> Result<()> {
 }
 
 /// Rewrites the file that the options name, if they do. A failure is only said: the volume goes on.
-pub(crate) fn rewrite(options: &ServeOptions, app: &App, serving: bool) {
+pub(crate) fn rewrite(options: &ServeOptions, app: &VolumeState, serving: bool) {
     if let Some(path) = &options.stats_json
         && let Err(e) = write_file(path, app, serving)
     {

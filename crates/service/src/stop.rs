@@ -1,13 +1,13 @@
 //! The stop: clients first, their mounts and devices with them, then what they were promised, then the word "clean".
 
-use crate::app::App;
-use crate::patience::{self, LOOK, Patience};
+use crate::hung_device::{self, HungDevice, LOOK};
+use crate::operator_log::say;
 use crate::progress::Progress;
-use crate::say::say;
-use crate::serve::{HeldCache, Left, ServeOptions};
+use crate::serve::{HeldCache, ServeOptions, Shutdown};
 use crate::signals::StopSignals;
 use crate::stats;
 use crate::ublk::Devices;
+use crate::volume_state::VolumeState;
 use anyhow::{Context, Result, anyhow, bail};
 use loligo_engine::FallbackState;
 use loligo_engine::api::Control;
@@ -32,11 +32,11 @@ pub(crate) fn stop(
     signals: &StopSignals,
     running: Running,
     (mounts, mut devices): (Vec<Mount>, Devices),
-    app: &App,
-    left: Left,
+    app: &VolumeState,
+    left: Shutdown,
 ) -> Result<u64> {
     // On every way out of here the image is kept no more before it is closed.
-    let Left { core, held, image, void, keeping } = left;
+    let Shutdown { core, held, image, void, keeping } = left;
     let handle = running.handle().clone();
     app.refuse_snapshots();
     // A cluster may not answer for as long as it likes; a cache whose image keeps its lock loses nothing by a crash.
@@ -46,20 +46,20 @@ pub(crate) fn stop(
     devices.let_go();
     // Also where what it holds is void: an engine that broke off may still wait for it.
     let cache = held.as_ref().map(|h| &h.file);
-    let mut patience = Patience::new(cache, &handle);
-    let drained = drain(app, &mut patience);
+    let mut hung = HungDevice::new(cache, &handle);
+    let drained = drain(app, &mut hung);
     unmount(mounts);
     drop(slow);
     let mut flushed = Ok(());
     if options.flush_on_stop && held.is_some() && drained.is_ok() {
         signals.kill(false);
-        flushed = flush(app, signals, &mut patience);
+        flushed = flush(app, signals, &mut hung);
         signals.kill(image.is_some());
     }
     let slow = image.is_some().then(say_if_slow);
     let stopped = drained.and_then(|()| {
         handle.wait_while(handle.send_all(|| Command::Control(Control::Stop)), LOOK, || {
-            patience.try_on();
+            hung.try_on();
             Ok::<(), String>(())
         })
     });
@@ -95,10 +95,10 @@ pub(crate) fn stop(
     }
     let held = held.filter(|_| !void);
     // A volume that had nothing to write has asked its cache nothing until here.
-    if let Some(silent) = held.as_ref().map(|h| &h.file).filter(|file| !patience::answers(file)) {
+    if let Some(silent) = held.as_ref().map(|h| &h.file).filter(|file| !hung_device::answers(file)) {
         bail!(
             "{}, and cannot be closed: what was acknowledged is safe. The next start recovers, once it answers again",
-            patience::silence(silent)
+            hung_device::silence(silent)
         );
     }
     let mut dirty_left = 0;
@@ -139,10 +139,10 @@ pub(crate) fn stop(
 
 /// Turns clients away, and waits until the last request is answered. A cache that is gone by now is not done without any more, nor is
 /// one waited for that answers nothing: what waits for either fails.
-fn drain(app: &App, patience: &mut Patience<'_>) -> Result<(), String> {
+fn drain(app: &VolumeState, hung: &mut HungDevice<'_>) -> Result<(), String> {
     let handle = &app.handle;
     handle.wait_while(handle.send_all(|| Command::Drain), LOOK, || {
-        patience.try_on();
+        hung.try_on();
         if handle.snapshots().iter().any(|s| s.alone == Some(FallbackState::Waiting)) {
             // A thread that has ended is found out elsewhere.
             let _ = handle.control(&Control::GiveUp("the volume is being stopped".to_owned()));
@@ -186,14 +186,14 @@ fn unmount(mounts: Vec<Mount>) {
 }
 
 /// Destages everything, until that is done or another signal comes.
-fn flush(app: &App, signals: &StopSignals, patience: &mut Patience<'_>) -> Result<()> {
+fn flush(app: &VolumeState, signals: &StopSignals, hung: &mut HungDevice<'_>) -> Result<()> {
     let total = app.dirty_bytes();
     let mut progress = Progress::new("flushing to the core");
     let mut given_up = false;
     let asked = app.handle.send_all(|| Command::Control(Control::FlushDirty));
     let flushed = app.handle.wait_while(asked, LOOK, || {
         let left = app.dirty_bytes();
-        patience.goes_on(left);
+        hung.goes_on(left);
         given_up = signals.within(Duration::ZERO);
         progress.show(total.saturating_sub(left), total);
         if given_up {

@@ -1,7 +1,7 @@
 //! The volume's block device: claimed before it starts, live once it runs, left to its users when it ends.
 
 use crate::core::OpenCore;
-use crate::say::say;
+use crate::operator_log::say;
 use crate::serve::ServeOptions;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_export::ExportSpec;

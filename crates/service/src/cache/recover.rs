@@ -2,8 +2,8 @@
 
 use super::{CutOff, OpenCache, number};
 use crate::core::{Backing, CoreSpec, OpenCore};
+use crate::operator_log::say;
 use crate::rbd::{StartIo, while_ours};
-use crate::say::say;
 use crate::serve::CacheOptions;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, bail};

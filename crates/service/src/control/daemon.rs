@@ -3,9 +3,9 @@
 use super::{Refused, blocking, caches, document, unknown, volume};
 use crate::change::ChangeState;
 use crate::daemon::config::{Leave, VolumeConfig};
-use crate::daemon::entry::{Entry, Status};
 use crate::daemon::exchange::CacheConfig;
-use crate::daemon::supervisor::{Forgotten, Reloaded, Run};
+use crate::daemon::supervisor::{Status, Supervisor};
+use crate::daemon::volume_set::{Forgotten, Reloaded, Run};
 use crate::daemon::volumes::NoVolume;
 use crate::daemon::{Daemon, Listed};
 use crate::outcome::Outcome;
@@ -161,11 +161,14 @@ async fn create(
 }
 
 /// Waits a while for a volume to come or go.
-async fn settled(entry: anyhow::Result<Arc<Entry>>, waits: &Waits) -> Result<Json<Status>, Refused> {
-    let entry = entry.map_err(refused)?;
+async fn settled(
+    supervisor: anyhow::Result<Arc<Supervisor>>,
+    waits: &Waits,
+) -> Result<Json<Status>, Refused> {
+    let supervisor = supervisor.map_err(refused)?;
     let asked = waits.wait.filter(|s| s.is_finite()).unwrap_or(SETTLE);
     let limit = Duration::from_secs_f64(asked.clamp(0.0, LONGEST));
-    Ok(Json(blocking(move || entry.settle(limit)).await))
+    Ok(Json(blocking(move || supervisor.settle(limit)).await))
 }
 
 /// One volume.
@@ -319,9 +322,9 @@ async fn of_volume(
     Path((name, what)): Path<(String, String)>,
     mut request: Request,
 ) -> Result<Response, Refused> {
-    let entry = daemon.entry(&name).map_err(refused)?;
-    let Some(app) = entry.app() else {
-        return Err(refused(entry.status().refuse(&name).into()));
+    let supervisor = daemon.supervisor(&name).map_err(refused)?;
+    let Some(app) = supervisor.app() else {
+        return Err(refused(supervisor.status().refuse(&name).into()));
     };
     let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
     let uri = format!("/v1/{what}{query}").parse::<Uri>();

@@ -7,9 +7,9 @@ mod problems;
 mod scrapes;
 pub(crate) mod volume;
 
-use crate::app::App;
 use crate::metrics::Scraped;
 use crate::outcome::Outcome;
+use crate::volume_state::VolumeState;
 use anyhow::{Context, Result};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -84,7 +84,7 @@ impl ControlThread {
     ///
     /// # Errors
     /// Where the socket cannot be used.
-    pub(crate) fn serve_volume(&self, socket: Listener, app: Arc<App>) -> Result<Api> {
+    pub(crate) fn serve_volume(&self, socket: Listener, app: Arc<VolumeState>) -> Result<Api> {
         self.serve(socket, volume::router(app))
     }
 

@@ -2,9 +2,9 @@
 
 use super::daemon::refused;
 use super::{Refused, blocking, document, unknown};
-use crate::app::{App, FlushState, Info, stopping};
 use crate::outcome::{Ended, Outcome};
 use crate::stats;
+use crate::volume_state::{FlushState, Info, VolumeState, stopping};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Json, Router};
@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-type Shared = State<Arc<App>>;
+type Shared = State<Arc<VolumeState>>;
 
 /// How long a volume's threads are waited for.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -27,9 +27,9 @@ const CHANGE: Duration = Duration::from_secs(60);
 
 /// Asks the threads of a volume. One that does not answer holds up those who ask it, and few threads of the control's.
 async fn asks<T: Send + 'static>(
-    app: Arc<App>,
+    app: Arc<VolumeState>,
     limit: Duration,
-    what: impl FnOnce(&App) -> T + Send + 'static,
+    what: impl FnOnce(&VolumeState) -> T + Send + 'static,
 ) -> Result<T, Refused> {
     let silent = |_| {
         let why = format!(
@@ -64,7 +64,7 @@ pub struct Param {
 }
 
 /// Every way to ask a volume.
-fn routes() -> OpenApiRouter<Arc<App>> {
+fn routes() -> OpenApiRouter<Arc<VolumeState>> {
     OpenApiRouter::new()
         .routes(routes!(info))
         .routes(routes!(numbers))
@@ -75,7 +75,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
 }
 
 /// The API of one volume, below `/v1`.
-pub(crate) fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(app: Arc<VolumeState>) -> Router {
     let (router, api) = routes().split_for_parts();
     router
         .route(
@@ -111,7 +111,7 @@ async fn latencies(State(app): Shared) -> Result<Json<Value>, Refused> {
     asks(app, ANSWER, stats::latencies).await.map(Json)
 }
 
-fn refuse_bare(app: &App) -> Result<(), Refused> {
+fn refuse_bare(app: &VolumeState) -> Result<(), Refused> {
     match app.info().cache {
         Some(_) => Ok(()),
         None => Err(Refused(StatusCode::CONFLICT, "this volume is served bare: it has no cache".into())),
@@ -180,7 +180,7 @@ fn rows(params: &Params) -> Vec<Param> {
 #[utoipa::path(get, path = "/v1/params", responses((status = 200, body = Vec<Param>), (status = 409, description = "The volume has no cache")))]
 async fn params(State(app): Shared) -> Result<Json<Vec<Param>>, Refused> {
     refuse_bare(&app)?;
-    let now = asks(app, ANSWER, App::params).await?;
+    let now = asks(app, ANSWER, VolumeState::params).await?;
     now.map(|p| Json(rows(&p))).ok_or_else(|| refused(stopping().into()))
 }
 

@@ -1,7 +1,7 @@
 //! The daemon's one file, and the definition of a volume, in TOML as in JSON.
 
-use super::looked::Looked;
-use super::taken::Taken;
+use super::device_ids::DeviceIds;
+use super::exclusive::Exclusive;
 use super::words::{not_toml, of_file};
 use crate::block::BlockOptions;
 use crate::profile;
@@ -384,7 +384,7 @@ impl Config {
     fn parse_in(text: &str, dir: &Path) -> Result<Config> {
         let mut config: Config = toml::from_str(text).map_err(|why| anyhow!(not_toml(&why)))?;
         config.volumes.values_mut().for_each(|volume| volume.begin_in(dir));
-        let mut taken = Taken::default();
+        let mut taken = Exclusive::default();
         for (name, volume) in &config.volumes {
             taken.add(name, volume).with_context(|| format!("[volume.{name}]"))?;
         }
@@ -398,7 +398,7 @@ impl Config {
     /// # Errors
     /// Which is.
     pub fn distinct(&self) -> Result<()> {
-        let (mut taken, looked) = (Taken::default(), Looked::at(self.volumes.values()));
+        let (mut taken, looked) = (Exclusive::default(), DeviceIds::at(self.volumes.values()));
         for (name, volume) in &self.volumes {
             taken.add_devices(name, volume, &looked).with_context(|| format!("[volume.{name}]"))?;
         }

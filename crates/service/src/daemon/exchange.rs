@@ -1,9 +1,9 @@
 //! A cache that was attached or detached by command: the keys of a definition that speak of it, and what counts of them.
 
 use super::config::{Bytes, Leave, VolumeConfig, Word};
-use super::notes::{Notes, with_overrides};
-use super::pen::Limit;
+use super::registry::{Registry, with_overrides};
 use super::state::{LastCache, Remembered};
+use super::writer_lock::Limit;
 use super::{Daemon, lock};
 use crate::change::{ChangeState, Wanted};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -140,7 +140,7 @@ impl Remembered {
     }
 }
 
-impl Notes {
+impl Registry {
     /// The definition of `name` without anything set by command.
     fn plain(&self, name: &str) -> Result<VolumeConfig> {
         lock(&self.plain).get(name).cloned().context("the volume has no definition any more")
@@ -173,13 +173,13 @@ impl Notes {
 impl Daemon {
     /// What of a definition counts now.
     pub(super) fn effective(&self, name: &str) -> Result<VolumeConfig> {
-        Ok(with_overrides(&self.entry(name)?.config(), &self.memory.of(name)))
+        Ok(with_overrides(&self.supervisor(name)?.config(), &self.memory.of(name)))
     }
 
     /// Has something changed about a served volume.
     fn ask(&self, name: &str, wanted: Wanted) -> Result<ChangeState> {
-        let entry = self.entry(name)?;
-        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
+        let supervisor = self.supervisor(name)?;
+        let app = supervisor.app().ok_or_else(|| supervisor.status().refuse(name))?;
         app.changes.ask(wanted).map_err(|why| anyhow!(why))
     }
 
@@ -192,12 +192,12 @@ impl Daemon {
         let (_turn, looked) = self.turn_beside([&cache.put(&self.effective(name)?)]);
         let now = self.effective(name)?;
         // By what is served: one that was started without its failed cache is defined with that.
-        let entry = self.entry(name)?;
-        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
+        let supervisor = self.supervisor(name)?;
+        let app = supervisor.app().ok_or_else(|| supervisor.status().refuse(name))?;
         let has_one = app.info().cache.is_some();
         ensure!(!has_one, "volume '{name}' has a cache: 'loligo volume detach {name}' first");
         ensure!(cache.cache.is_some(), "no cache is given");
-        let cache = cache.like(CacheConfig::of(&entry.config()));
+        let cache = cache.like(CacheConfig::of(&supervisor.config()));
         let next = cache.put(&now);
         self.refuse_taken(name, &next, &looked, |_| true)?;
         let options = next.options(name, Leave { force, ..Leave::default() })?;
@@ -233,8 +233,8 @@ impl Daemon {
     /// # Errors
     /// Where it is not served.
     pub(crate) fn last_change(&self, name: &str) -> Result<ChangeState> {
-        let entry = self.entry(name)?;
-        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
+        let supervisor = self.supervisor(name)?;
+        let app = supervisor.app().ok_or_else(|| supervisor.status().refuse(name))?;
         Ok(app.changes.last())
     }
 
@@ -243,8 +243,8 @@ impl Daemon {
     /// # Errors
     /// Where the volume is not served.
     pub(crate) fn give_up_change(&self, name: &str) -> Result<ChangeState> {
-        let entry = self.entry(name)?;
-        let app = entry.app().ok_or_else(|| entry.status().refuse(name))?;
+        let supervisor = self.supervisor(name)?;
+        let app = supervisor.app().ok_or_else(|| supervisor.status().refuse(name))?;
         Ok(app.changes.give_up())
     }
 }

@@ -1,6 +1,6 @@
 //! What a process that block devices hang on does so that it never waits for memory that only its own writes could free.
 
-use crate::say::say;
+use crate::operator_log::say;
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::configure_io_flusher_behavior;
 

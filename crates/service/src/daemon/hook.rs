@@ -14,7 +14,7 @@ pub(super) fn after_start(words: &[String]) {
     for name in ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"] {
         command.env_remove(name);
     }
-    let (program, name) = (program.clone(), crate::say::name());
+    let (program, name) = (program.clone(), crate::operator_log::name());
     let warn =
         move |words: &str| loligo_log::line(name.as_deref(), format_args!("warning: after-start: {words}"));
     let unheard = warn.clone();

@@ -2,12 +2,12 @@
 
 use super::Daemon;
 use super::config::VolumeConfig;
-use super::entry::{Entry, Status};
-use super::notes::with_overrides;
-use super::volumes::Known;
-use crate::app::App;
+use super::registry::with_overrides;
+use super::supervisor::{Status, Supervisor};
+use super::volumes::Member;
 use crate::core::CoreSpec;
 use crate::stats::{ANSWER, trouble};
+use crate::volume_state::VolumeState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -68,9 +68,9 @@ pub struct ServedBy {
 }
 
 impl ServedBy {
-    /// By which `entry` has its clients served through `app`; nothing where it has nothing open any more.
-    fn of(entry: &Entry, app: &App, definition: &VolumeConfig) -> Option<ServedBy> {
-        let (used, _) = entry.used()?;
+    /// By which `supervisor` has its clients served through `app`; nothing where it has nothing open any more.
+    fn of(supervisor: &Supervisor, app: &VolumeState, definition: &VolumeConfig) -> Option<ServedBy> {
+        let (used, _) = supervisor.used()?;
         // A cache comes and goes by command; a core and listeners stay those of the start.
         let cache = app.info().cache;
         let defined = definition.cache.as_ref().map(|c| c.display().to_string());
@@ -99,20 +99,20 @@ impl Daemon {
         Ok(self.listed(&self.volumes.find(name)?))
     }
 
-    fn listed(&self, known: &Known) -> Listed {
-        let entry = &known.entry;
-        let app = entry.app();
+    fn listed(&self, known: &Member) -> Listed {
+        let supervisor = &known.supervisor;
+        let app = supervisor.app();
         let says = app.as_ref().and_then(|app| app.handle.snapshots_within(ANSWER));
         let mode = says.iter().flatten().next().and_then(|s| s.mode);
-        let remembered = self.memory.of(&entry.name);
-        let definition = with_overrides(&entry.config(), &remembered);
+        let remembered = self.memory.of(&supervisor.name);
+        let definition = with_overrides(&supervisor.config(), &remembered);
         Listed {
-            name: entry.name.clone(),
-            status: entry.status(),
+            name: supervisor.name.clone(),
+            status: supervisor.status(),
             from_file: known.from_file,
             leaving: known.leaving,
-            says: entry.says(),
-            served: app.as_deref().and_then(|app| ServedBy::of(entry, app, &definition)),
+            says: supervisor.says(),
+            served: app.as_deref().and_then(|app| ServedBy::of(supervisor, app, &definition)),
             mode: mode.map(|mode| mode.name().to_owned()),
             next_mode: definition.mode_to_be(),
             definition,

@@ -3,8 +3,8 @@
 use super::config::{Leave, VolumeConfig};
 use super::exchange::CacheConfig;
 use super::state::{CoreNames, LastCache};
-use crate::app::App;
 use crate::serve::ServeOptions;
+use crate::volume_state::VolumeState;
 use std::sync::Arc;
 
 /// A start that is about to serve, and what was known when it was allowed.
@@ -36,5 +36,5 @@ pub(crate) trait Memory: Send + Sync {
     /// Whether something can be noted: refuses what would have to be taken back.
     fn can_note(&self) -> anyhow::Result<()>;
     /// `app` is served: changes are to be remembered.
-    fn follow(&self, app: &Arc<App>);
+    fn follow(&self, app: &Arc<VolumeState>);
 }

@@ -1,46 +1,45 @@
 //! `loligod`: many volumes in one process, by one file and by command.
 //!
-//! Each volume has a thread of its own that starts it, looks after it and stops it ([`entry`]); the API's thread and the signals
+//! Each volume has a thread of its own that starts it, looks after it and stops it ([`supervisor`]); the API's thread and the signals
 //! only say what is wanted. A volume that cannot start holds nobody else up.
 
-mod belongs;
 pub mod config;
-pub mod entry;
+mod device_ids;
 pub mod exchange;
+mod exclusive;
 mod folder;
 mod guard;
 mod hook;
 mod listed;
-mod looked;
 pub(crate) mod memory;
-mod notes;
-mod pen;
+mod ownership;
 mod pools;
+mod registry;
 mod restart;
 mod sections;
 pub mod state;
 mod status;
 pub mod supervisor;
-mod taken;
 mod void;
+pub mod volume_set;
 pub(crate) mod volumes;
 pub(crate) mod words;
+mod writer_lock;
 
 use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
 use crate::metrics::Scraped;
-use crate::say::say;
+use crate::operator_log::say;
 use crate::systemd::notify;
 use crate::{descriptors, metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{Config, VolumeConfig};
-use entry::{Entry, Status};
+use device_ids::DeviceIds;
+use exclusive::Exclusive;
 use folder::Folder;
 pub use listed::{Listed, ServedBy};
 use loligo_export::ListenAddr;
-use looked::Looked;
-use notes::{Notes, with_overrides};
-use pen::Pen;
+use registry::{Registry, with_overrides};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
@@ -55,9 +54,10 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use taken::Taken;
+use supervisor::{Status, Supervisor};
 use volumes::Volumes;
 pub use words::not_toml;
+use writer_lock::WriterLock;
 
 /// The name of the daemon's own socket among those of volumes.
 pub(crate) const SOCKET: &str = "loligod";
@@ -90,7 +90,7 @@ pub(crate) struct Daemon {
     pub(crate) state_dir: PathBuf,
     pub(crate) started: Instant,
     control: ControlThread,
-    memory: Arc<Notes>,
+    memory: Arc<Registry>,
     volumes: Arc<Volumes>,
 }
 
@@ -179,11 +179,11 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
         .context("starting the signal thread")?;
     let control = ControlThread::start()?;
     let volumes = Arc::<Volumes>::default();
-    let memory = Arc::new_cyclic(|me| Notes {
+    let memory = Arc::new_cyclic(|me| Registry {
         file,
         volumes: volumes.clone(),
         state: Mutex::new(state),
-        pen: Pen::default(),
+        pen: WriterLock::default(),
         me: me.clone(),
         defined: Mutex::default(),
         plain: Mutex::default(),
@@ -281,7 +281,7 @@ pub fn run(options: &DaemonOptions) -> Result<ExitCode> {
                 let _ = kill_process(getpid(), Signal::KILL);
             }
             daemon.leave_hanging(Duration::ZERO);
-            daemon.entries().iter().for_each(|e| e.hurry());
+            daemon.supervisors().iter().for_each(|e| e.hurry());
         }
     }
     Ok(if daemon.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -310,81 +310,81 @@ fn has_begun(status: &Status, is_boot: bool, since: Duration) -> bool {
 }
 
 impl Daemon {
-    fn entries(&self) -> Vec<Arc<Entry>> {
-        self.volumes.all().into_iter().map(|known| known.entry).collect()
+    fn supervisors(&self) -> Vec<Arc<Supervisor>> {
+        self.volumes.all().into_iter().map(|known| known.supervisor).collect()
     }
 
     /// The volume `name`.
     ///
     /// # Errors
     /// Where there is none.
-    pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>> {
-        self.volumes.find(name).map(|known| known.entry)
+    pub(crate) fn supervisor(&self, name: &str) -> Result<Arc<Supervisor>> {
+        self.volumes.find(name).map(|known| known.supervisor)
     }
 
     /// Every volume, for a scrape.
     fn scraped(&self) -> Vec<Scraped> {
-        let of = |e: &Arc<Entry>| Scraped { name: e.name.clone(), state: e.status(), app: e.app() };
-        self.entries().iter().map(of).collect()
+        let of = |e: &Arc<Supervisor>| Scraped { name: e.name.clone(), state: e.status(), app: e.app() };
+        self.supervisors().iter().map(of).collect()
     }
 
     fn statuses(&self) -> Vec<Status> {
-        self.entries().iter().map(|e| e.status()).collect()
+        self.supervisors().iter().map(|e| e.status()).collect()
     }
 
     fn is_over(&self) -> bool {
-        !self.entries().iter().any(|e| e.is_waited_for())
+        !self.supervisors().iter().any(|e| e.is_waited_for())
     }
 
     /// Has nobody wait for a start any more that was to stop so long ago, and of which nothing is made, noted or served: a device
     /// that answers nothing may hold it for ever.
     fn leave_hanging(&self, after: Duration) {
-        for entry in self.entries() {
-            if let Some(what) = entry.leave_behind(after) {
+        for supervisor in self.supervisors() {
+            if let Some(what) = supervisor.leave_behind(after) {
                 say!(
                     "{}: warning: its start does not come to an end ({what}) and is not waited for: nothing was noted or served yet",
-                    entry.name
+                    supervisor.name
                 );
             }
         }
     }
 
     fn has_failed(&self) -> bool {
-        self.entries().iter().any(|e| matches!(e.status(), Status::Failed(_)))
+        self.supervisors().iter().any(|e| matches!(e.status(), Status::Failed(_)))
     }
 
     /// Whether all that a stop still waits for loses nothing by a crash.
     fn may_be_cut_off(&self) -> bool {
-        let entries = self.entries();
-        let mut left = entries.iter().filter(|e| e.is_waited_for()).peekable();
+        let supervisors = self.supervisors();
+        let mut left = supervisors.iter().filter(|e| e.is_waited_for()).peekable();
         // Where nothing is left the stop is over, and clean.
         left.peek().is_some() && left.all(|e| e.may_be_cut_off())
     }
 
     fn summary(&self) -> String {
         let mut by_word: BTreeMap<&str, usize> = BTreeMap::new();
-        for e in self.entries() {
+        for e in self.supervisors() {
             *by_word.entry(e.status().word()).or_default() += 1;
         }
         let parts: Vec<String> = by_word.iter().map(|(word, n)| format!("{n} {word}")).collect();
         if parts.is_empty() { "no volumes".to_owned() } else { parts.join(", ") }
     }
 
-    /// Refuses `volume` where it is wrong, or has what another has that `counts`, by the devices that were `looked` at.
+    /// Refuses `volume` where it is wrong, or has what another has that `counts`, by the devices that were `device_ids` at.
     fn refuse_taken(
         &self,
         name: &str,
         volume: &VolumeConfig,
-        looked: &Looked,
-        counts: impl Fn(&Entry) -> bool,
+        device_ids: &DeviceIds,
+        counts: impl Fn(&Supervisor) -> bool,
     ) -> Result<()> {
-        let mut taken = Taken::default();
-        for other in self.entries().iter().filter(|other| other.name != name && counts(other)) {
+        let mut exclusive = Exclusive::default();
+        for other in self.supervisors().iter().filter(|other| other.name != name && counts(other)) {
             // What is wrong with another is no matter here.
             let of = with_overrides(&other.config(), &self.memory.of(&other.name));
-            let _ = taken.add_whole(&other.name, &of, looked);
+            let _ = exclusive.add_whole(&other.name, &of, device_ids);
         }
-        taken.add_whole(name, volume, looked)
+        exclusive.add_whole(name, volume, device_ids)
     }
 }
 

@@ -3,8 +3,8 @@
 use super::Daemon;
 use super::state::{Remembered, State};
 use crate::absent::Absent;
+use crate::operator_log::say;
 use crate::pool::{self, Attach, CoreName, InUse, Pool, PoolSpec, Resize, View};
-use crate::say::say;
 use crate::serve::ServeOptions;
 use anyhow::{Context, Result, anyhow};
 use std::io::ErrorKind;
@@ -133,7 +133,7 @@ impl Daemon {
             let same = Pool::opened(&spec.path)?.is(pool);
             Some(same && pool.number_of(&spec.core).ok()? == number)
         };
-        let served = self.entries().into_iter().filter(|e| e.app().is_some());
+        let served = self.supervisors().into_iter().filter(|e| e.app().is_some());
         served.map(|e| e.name.clone()).find(|name| is_it(name) == Some(true))
     }
 }

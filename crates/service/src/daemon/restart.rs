@@ -1,9 +1,9 @@
 //! Whether a volume could be started as it is defined now: asked before it is stopped for that.
 
 use super::config::Leave;
-use super::entry::Entry;
+use super::supervisor::Supervisor;
 use super::words::of_file;
-use super::{Daemon, belongs, lock, pools, void};
+use super::{Daemon, lock, ownership, pools, void};
 use crate::cache;
 use crate::identity::device_id;
 use anyhow::{Result, anyhow, ensure};
@@ -15,11 +15,12 @@ impl Daemon {
     /// # Errors
     /// What stands in the way.
     pub(crate) fn check_restart(&self, name: &str) -> Result<()> {
-        let entry = self.entry(name)?;
-        let Some(app) = entry.app() else { return Ok(()) };
+        let supervisor = self.supervisor(name)?;
+        let Some(app) = supervisor.app() else { return Ok(()) };
         let dirty = app.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum();
-        let right =
-            entry.fault().map_or(Ok(()), |why| Err(anyhow!("its section of the file is not right: {why}")));
+        let right = supervisor
+            .fault()
+            .map_or(Ok(()), |why| Err(anyhow!("its section of the file is not right: {why}")));
         right.and_then(|()| self.foresee(name, dirty)).map_err(|why| {
             let why = of_file(&format!("{why:#}"));
             anyhow!("volume '{name}' is not stopped, because it could not start as it is defined now: {why}")
@@ -29,7 +30,7 @@ impl Daemon {
     fn foresee(&self, name: &str, dirty: u64) -> Result<()> {
         let next = self.effective(name)?;
         // What nobody is served through stands in no way of this.
-        let counts = |other: &Entry| other.app().is_some();
+        let counts = |other: &Supervisor| other.app().is_some();
         self.refuse_taken(name, &next, &self.look_beside(&next, counts), counts)?;
         let mut options = next.options(name, Leave::default())?;
         if let Some(core) = options.core.path() {
@@ -38,9 +39,9 @@ impl Daemon {
         let state = lock(&self.memory.state).clone();
         let core = options.core.names();
         if let Some(cache) = &mut options.cache {
-            cache.expected = belongs::expected(name, &cache.path, &core, None, &state);
+            cache.expected = ownership::expected(name, &cache.path, &core, None, &state);
         }
-        belongs::refuse_anothers(name, &options, &core, None, &state)?;
+        ownership::refuse_anothers(name, &options, &core, None, &state)?;
         let last = state.volumes.get(name).and_then(|r| r.cache.clone());
         let Some(cache) = &options.cache else {
             ensure!(

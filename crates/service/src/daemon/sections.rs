@@ -1,10 +1,10 @@
 //! The daemon's file by its sections: what is wrong with one of them concerns its volume alone.
 
 use super::config::{Config, DaemonConfig, VolumeConfig, read};
-use super::looked::Looked;
-use super::notes::with_overrides;
+use super::device_ids::DeviceIds;
+use super::exclusive::{Exclusive, readable_things, things};
+use super::registry::with_overrides;
 use super::state::State;
-use super::taken::{Taken, readable_things, things};
 use super::words::not_toml;
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
@@ -104,9 +104,9 @@ impl Sections {
     pub(super) fn be_distinct(&mut self) {
         let mut all = self.right.volumes.clone();
         all.extend(self.wrong.iter().map(|(name, fault)| (name.clone(), fault.readable.clone())));
-        let looked = Looked::at(all.values());
+        let looked = DeviceIds::at(all.values());
         for (name, volume) in &self.right.volumes.clone() {
-            let mut others = Taken::default();
+            let mut others = Exclusive::default();
             for (other, of) in all.iter().filter(|(other, _)| *other != name) {
                 // What is wrong with another is that one's.
                 let _ = others.add_devices(other, of, &looked);
@@ -119,9 +119,9 @@ impl Sections {
 
     /// Takes those for wrong that have what one of these has, which were made by command: these were there first; by
     /// whatever names where devices were `looked` at.
-    pub(super) fn yield_to(&mut self, made: &BTreeMap<String, VolumeConfig>, looked: Option<&Looked>) {
+    pub(super) fn yield_to(&mut self, made: &BTreeMap<String, VolumeConfig>, looked: Option<&DeviceIds>) {
         for (name, volume) in &self.right.volumes.clone() {
-            let mut taken = Taken::default();
+            let mut taken = Exclusive::default();
             let mut add = |name: &str, volume: &VolumeConfig| match looked {
                 Some(looked) => taken.add_whole(name, volume, looked),
                 None => taken.add(name, volume),

@@ -1,468 +1,684 @@
-//! What is done to the set of volumes, by the file and by command: one thing at a time, and by the daemon alone, so that nobody has to
-//! stay for it to come to its end.
+//! One volume of the daemon: a thread that starts it, looks after it and stops it, as it is told.
+
+mod behind;
 
 use super::config::{Leave, VolumeConfig};
-use super::entry::{Entry, Status};
-use super::notes::with_overrides;
-use super::sections::{Fault, Sections};
-use super::state::Remembered;
-use super::volumes::{Known, Turn};
-use super::{Daemon, lock};
-use crate::say::say;
-use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-use utoipa::ToSchema;
+use super::device_ids::DeviceIds;
+use super::hook::after_start;
+use super::memory::{Begins, Memory};
+use super::sections::Fault;
+use super::state::LastCache;
+pub use super::status::Status;
+use super::words::of_file;
+use crate::absent::Absent;
+use crate::cache::CutOff;
+use crate::control::ControlThread;
+use crate::hung_device::Standstill;
+use crate::operator_log::{LastWords, say, speak_for};
+use crate::serve::live::After;
+use crate::serve::{GLANCE, LOOK, Volume};
+use crate::signals::{StopSignals, Stopper};
+use crate::volume_state::VolumeState;
+use loligo_format::units::BLOCK;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// How long something waits for a volume that leaves, if that is all it waits for.
-const LEAVES: Duration = Duration::from_secs(5);
+/// Between two looks for a device that is not there.
+const ABSENT: Duration = Duration::from_secs(2);
+/// The pause before a volume whose threads have ended is started again; doubled each time, up to [`LONGEST`].
+const AGAIN: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
 
-/// What became of reading the file again.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
-pub struct Reloaded {
-    /// What was done, in lines.
-    pub done: Vec<String>,
-    /// Sections that are not right, or not served, and files for TLS that cannot be used, each with its reason: their volumes are as
-    /// they were, or refused.
-    pub refused: Vec<String>,
+/// What is wanted of a volume.
+#[derive(Debug, Clone, PartialEq)]
+enum DesiredState {
+    /// To be served, and what that start is allowed.
+    Run(Leave),
+    /// Not to be; with the first, everything dirty goes to the core before.
+    Stop { flush: bool },
+    /// Not to be, because its section of the file is not right.
+    Refuse(String),
+    /// To end, and its thread with it.
+    Quit,
 }
 
-fn refused(name: &str, fault: &Fault) -> String {
-    format!("{name}: its section of the file is not right: {}", fault.why)
+#[derive(Debug)]
+struct Inner {
+    config: VolumeConfig,
+    /// What is wrong with its section of the file, where that is so: it is served by the former one, or not at all.
+    fault: Option<String>,
+    status: Status,
+    desired: DesiredState,
+    /// It is to be stopped before it runs as wished.
+    anew: bool,
+    /// Raised with every wish, so that a refused start is tried once for each.
+    wishes: u64,
+    app: Option<Arc<VolumeState>>,
+    stopper: Option<Stopper>,
+    /// The last line that it said since it was told to start or to stop.
+    says: LastWords,
+    /// Its thread does nothing more.
+    over: bool,
+    /// Its start is being looked at, and has nothing open yet.
+    looks: bool,
+    /// Its start hangs, and nobody waits for it.
+    left_behind: bool,
+    /// When it was told to stop last.
+    asked: Instant,
+    /// The definition that it has its devices by, from the start to the end of the stop, and these as it found them.
+    used: Option<(VolumeConfig, DeviceIds)>,
 }
 
-/// A cache that a volume is not served through any more, as far as the daemon knows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Forgotten {
-    /// Where it was.
-    #[schema(value_type = String)]
-    pub cache: PathBuf,
-    /// Which.
-    pub uuid: String,
-    /// What it holds that its core does not have, in words; nothing where it holds no such thing.
-    pub lost: Option<String>,
+/// One volume of the daemon.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    pub(crate) name: String,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a command wants of a volume.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Run {
-    /// To be served, and what its start is allowed.
-    Start(Leave),
-    /// Not to be.
-    Stop {
-        /// Everything dirty goes to the core before.
-        flush: bool,
-        /// What the stop waits for is given up.
-        force: bool,
-    },
-}
-
-impl Daemon {
-    /// Starts every volume of the file, and those made by command.
-    pub(super) fn begin(&self, sections: &Sections) -> Result<()> {
-        let turn = self.volumes.turn();
-        let state = lock(&self.memory.state).clone();
-        let mut sections = sections.clone();
-        sections.beside_made(&state);
-        for (name, volume) in &sections.right.volumes {
-            self.add(&turn, name, volume.clone(), true)?;
-        }
-        for (name, fault) in &sections.wrong {
-            say!("error: {}", refused(name, fault));
-            self.add_wrong(&turn, name, fault)?;
-        }
-        for (name, remembered) in &state.volumes {
-            let Some(made) = &remembered.made else { continue };
-            if sections.has(name) {
-                say!("{name}: warning: made by command once, and in the file now: the file counts");
-                continue;
-            }
-            self.add(&turn, name, made.clone(), false)?;
-        }
-        Ok(())
-    }
-
-    /// Whether a volume is to be served, as far as nobody says anything else.
-    fn runs(&self, name: &str, volume: &VolumeConfig) -> bool {
-        self.memory.of(name).run.unwrap_or(volume.autostart)
-    }
-
-    fn add(&self, turn: &Turn<'_>, name: &str, volume: VolumeConfig, from_file: bool) -> Result<Arc<Entry>> {
-        let run = self.runs(name, &volume);
-        turn.add(name, from_file, || {
-            Entry::new(name, volume, run, self.memory.clone(), self.control.clone())
-                .context("starting a thread")
-        })
-    }
-
-    /// A volume of the file that is refused until its section is mended.
-    fn add_wrong(&self, turn: &Turn<'_>, name: &str, fault: &Fault) -> Result<()> {
-        let entry = turn.add(name, true, || {
-            let readable = fault.readable.clone();
-            Entry::new(name, readable, false, self.memory.clone(), self.control.clone())
-                .context("starting a thread")
-        })?;
-        entry.is_wrong(fault.clone());
-        Ok(())
-    }
-
-    /// A volume that something can be done to: one that leaves is past that.
-    fn staying(&self, name: &str) -> Result<Known> {
-        let known = self.volumes.find(name)?;
-        ensure!(!known.leaving, "volume '{name}' is being stopped, and is none any more after that");
-        Ok(known)
-    }
-
-    /// Makes a volume by command and starts it.
-    ///
-    /// # Errors
-    /// What is wrong with it, or why it cannot be remembered. That it cannot start is its status.
-    pub(crate) fn create(&self, name: &str, volume: VolumeConfig, leave: Leave) -> Result<Arc<Entry>> {
-        let (turn, looked) = self.turn_beside([&volume]);
-        if let Ok(known) = self.volumes.find(name) {
-            ensure!(
-                known.leaving,
-                "there is a volume '{name}' already: choose another name, or delete that one first"
-            );
-            ensure!(
-                known.entry.ends_within(LEAVES),
-                "volume '{name}' is still being stopped, and leaves then: try again after that ('loligo volume show {name}' says how it is)"
-            );
-        }
-        self.refuse_taken(name, &volume, &looked, |_| true)?;
-        self.memory
-            // What is known of a cache by this name still counts.
-            .change(name, |r| {
-                let cache = r.cache.take();
-                *r = Remembered { made: Some(volume.clone()), cache, ..Default::default() };
-            })?;
-        let first = VolumeConfig { autostart: false, ..volume.clone() };
-        let entry = match self.add(&turn, name, first, false) {
-            Ok(entry) => entry,
-            Err(why) => {
-                self.memory.change(name, |r| r.made = None)?;
-                return Err(why);
-            }
+impl Supervisor {
+    /// Starts the thread; the volume itself only if `run`.
+    pub(crate) fn new(
+        name: &str,
+        config: VolumeConfig,
+        run: bool,
+        memory: Arc<dyn Memory>,
+        control: ControlThread,
+    ) -> std::io::Result<Arc<Supervisor>> {
+        let desired =
+            if run { DesiredState::Run(Leave::default()) } else { DesiredState::Stop { flush: false } };
+        let status = if run { Status::Starting } else { Status::Stopped };
+        let inner = Inner {
+            config,
+            fault: None,
+            status,
+            desired,
+            anew: false,
+            wishes: 1,
+            app: None,
+            stopper: None,
+            says: LastWords::default(),
+            over: false,
+            looks: false,
+            left_behind: false,
+            asked: Instant::now(),
+            used: None,
         };
-        let autostart = volume.autostart;
-        entry.define(volume);
-        if autostart {
-            entry.start(leave);
-        }
-        Ok(entry)
+        let supervisor = Arc::new(Supervisor {
+            name: name.to_owned(),
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            thread: Mutex::default(),
+        });
+        let own = supervisor.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("vol-{name}"))
+            .spawn(move || own.live_on(&*memory, &control))?;
+        *supervisor.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(supervisor)
     }
 
-    /// Forgets a volume that is stopped and was made by command. Its cache and core stay as they are. Of one that was refused, without `force`, the cache
-    /// of that name stays known: it was served before, by another definition.
-    ///
-    /// # Errors
-    /// Where it is in the file, runs, or its cache holds what its core does not have.
-    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<()> {
-        let turn = self.volumes.turn();
-        let Known { entry, from_file, .. } = self.staying(name)?;
-        ensure!(
-            !from_file,
-            "volume '{name}' is in {}: take it out of there and run 'loligo config reload'",
-            self.config_path.display()
-        );
-        let status = entry.status();
-        let idle = matches!(status, Status::Stopped | Status::Refused(_) | Status::Waiting(_));
-        ensure!(idle, "volume '{name}' is {}: stop it first", status.word());
-        let holds = || {
-            let cache = self.memory.of(name).cache.filter(|_| !force)?;
-            Some((cache.lost()?, cache.path))
-        };
-        if let Some((lost, cache)) = holds() {
-            bail!(
-                "the cache of volume '{name}' ({}) holds {lost}: start it, 'loligo flush {name}', stop and delete it then; or add \
-                 --force: the cache keeps that data, and its core is served without it by another --force only",
-                cache.display()
-            );
-        }
-        // From here on no start of the daemon brings it back. What is known of its cache stays known until its thread has ended: one that
-        // waited may come to be served at this moment.
-        self.memory.change(name, |r| *r = Remembered { cache: r.cache.take(), ..Remembered::default() })?;
-        turn.leave(name);
-        let keeps = !force && matches!(status, Status::Refused(_));
-        if entry.ends_within(LEAVES) && holds().is_none() && !keeps {
-            self.memory.forget(name)?;
-        }
-        Ok(())
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets which cache a volume was served through that is stopped, or not there any more. The cache stays as it is, and is known by itself until its core
-    /// is served without it.
-    ///
-    /// # Errors
-    /// Where the volume may be served, none is known, or it holds what its core does not have and nobody insists.
-    pub(crate) fn forget(&self, name: &str, force: bool) -> Result<Forgotten> {
-        let _turn = self.volumes.turn();
-        let known = self.volumes.find(name).ok();
-        if let Some(status) = known.as_ref().map(|known| known.entry.status()) {
-            // One that waits may come to be served at this moment.
-            let idle = matches!(status, Status::Stopped | Status::Refused(_));
-            ensure!(idle, "volume '{name}' is {}: stop it first", status.word());
+    /// How it is. One whose devices have come is starting, and not waiting any more.
+    pub(crate) fn status(&self) -> Status {
+        let inner = self.lock();
+        let comes = inner.stopper.as_ref().is_some_and(Stopper::has_devices);
+        if comes && matches!(inner.status, Status::Waiting(_)) {
+            Status::Starting
+        } else {
+            inner.status.clone()
         }
-        let Some(last) = self.memory.of(name).cache else {
-            bail!("no cache is remembered of a volume '{name}': there is nothing to forget")
-        };
-        let lost = last.lost().filter(|_| !last.void);
-        if let Some(lost) = lost.as_ref().filter(|_| !force) {
-            bail!(
-                "the cache {} of volume '{name}', at {}, holds {lost}. Serve the volume through it and flush it; or add --force: the cache keeps \
-                 that data, but nobody here remembers it",
-                last.uuid,
-                last.path.display()
-            );
-        }
-        match known {
-            Some(_) => self.memory.forget_cache(name)?,
-            None => self.memory.forget(name)?,
-        }
-        Ok(Forgotten { cache: last.path, uuid: last.uuid, lost })
     }
 
-    /// Starts or stops a volume by command; that holds over restarts of the daemon.
-    ///
-    /// # Errors
-    /// Where there is no such volume, or that cannot be remembered.
-    pub(crate) fn set_running(&self, name: &str, run: Run) -> Result<Arc<Entry>> {
-        let turn = self.volumes.turn();
-        let known = self.volumes.find(name)?;
-        if known.leaving && matches!(run, Run::Stop { force: true, .. }) {
-            known.entry.hurry();
-            return Ok(known.entry);
-        }
-        let entry = self.staying(name)?.entry;
-        self.note_running(&entry, matches!(run, Run::Start(_)))?;
-        match run {
-            Run::Start(leave) => {
-                let entry = self.renewed(&turn, name)?;
-                entry.start(leave);
-                return Ok(entry);
+    /// What it said last, while it starts or stops.
+    pub(crate) fn says(&self) -> Option<String> {
+        let inner = self.lock();
+        let says = inner.says.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(says.clone()).filter(|said| !inner.status.settled() && !said.is_empty())
+    }
+
+    /// Its definition.
+    pub(crate) fn config(&self) -> VolumeConfig {
+        self.lock().config.clone()
+    }
+
+    /// The definition that it starts, is served or stops by, and its devices as it found them; nothing where it has
+    /// nothing open.
+    pub(super) fn used(&self) -> Option<(VolumeConfig, DeviceIds)> {
+        self.lock().used.clone()
+    }
+
+    /// Another definition from the next start on.
+    pub(crate) fn define(&self, config: VolumeConfig) {
+        let mut inner = self.lock();
+        (inner.config, inner.fault) = (config, None);
+    }
+
+    /// What is wrong with its section of the file.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.lock().fault.clone()
+    }
+
+    /// Its section of the file is not right. One that is served goes on by the former one; any other is refused until that is mended.
+    pub(super) fn is_wrong(&self, fault: Fault) {
+        {
+            let mut inner = self.lock();
+            inner.fault = Some(fault.why.clone());
+            if inner.app.is_some() || matches!(inner.status, Status::Starting | Status::Stopping) {
+                return;
             }
-            Run::Stop { flush, force } => {
-                entry.stop(flush);
-                if force {
-                    entry.hurry();
+            inner.config = fault.readable;
+        }
+        self.desired(DesiredState::Refuse(fault.why), false);
+    }
+
+    /// The running volume, if it is served.
+    pub(crate) fn app(&self) -> Option<Arc<VolumeState>> {
+        self.lock().app.clone()
+    }
+
+    fn set(&self, status: Status) {
+        self.lock().status = status;
+        self.changed.notify_all();
+    }
+
+    fn desired(&self, desired: DesiredState, anew: bool) {
+        let mut inner = self.lock();
+        if inner.desired == DesiredState::Quit {
+            return;
+        }
+        if (anew || !matches!(desired, DesiredState::Run(_)))
+            && let Some(stopper) = &inner.stopper
+        {
+            stopper.ask();
+        }
+        let before = inner.status.clone();
+        // A second order to stop is no new one.
+        if before != Status::Stopping || matches!(inner.desired, DesiredState::Run(_)) {
+            inner.asked = Instant::now();
+        }
+        // Whoever asked next would otherwise see how it was before the wish.
+        match (&desired, &inner.status) {
+            (DesiredState::Run(_), Status::Serving) if anew => inner.status = Status::Stopping,
+            (DesiredState::Run(_), Status::Starting | Status::Serving | Status::Stopping) => {}
+            (DesiredState::Run(_), _) => inner.status = Status::Starting,
+            (DesiredState::Refuse(why), _) => inner.status = Status::Refused(why.clone()),
+            (DesiredState::Stop { .. } | DesiredState::Quit, Status::Stopped) => {}
+            (DesiredState::Stop { .. } | DesiredState::Quit, _) => inner.status = Status::Stopping,
+        }
+        if inner.status != before {
+            inner.says.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        // Where nothing is started by it, nothing is allowed by it later.
+        let idle = matches!(desired, DesiredState::Run(_)) && !anew && before == Status::Serving;
+        inner.left_behind &= !matches!(desired, DesiredState::Run(_));
+        inner.anew |= anew;
+        inner.desired = desired;
+        if idle {
+            inner.allow_no_more();
+        }
+        inner.wishes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Starts it, if it is not served.
+    pub(crate) fn start(&self, leave: Leave) {
+        self.desired(self.run_if_right(leave), false);
+    }
+
+    fn run_if_right(&self, leave: Leave) -> DesiredState {
+        let inner = self.lock();
+        match &inner.fault {
+            Some(why) if inner.app.is_none() => DesiredState::Refuse(why.clone()),
+            Some(_) | None => DesiredState::Run(leave),
+        }
+    }
+
+    /// Stops it where it is served, and starts it by the definition that it has by then.
+    pub(crate) fn restart(&self) {
+        self.desired(self.run_if_right(Leave::default()), true);
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(&self, flush: bool) {
+        self.desired(DesiredState::Stop { flush }, false);
+    }
+
+    /// Stops it for good, and ends its thread.
+    pub(crate) fn quit(&self) {
+        self.desired(DesiredState::Quit, false);
+    }
+
+    /// Gives up what its stop waits for.
+    pub(crate) fn hurry(&self) {
+        if let Some(stopper) = &self.lock().stopper {
+            stopper.stop();
+        }
+    }
+
+    /// Takes back that it is to stop for good; it is stopped then. False where its thread has ended, or hangs.
+    pub(crate) fn stay(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.over || inner.left_behind {
+            return false;
+        }
+        if inner.desired == DesiredState::Quit {
+            inner.desired = DesiredState::Stop { flush: false };
+            inner.wishes += 1;
+            self.changed.notify_all();
+        }
+        true
+    }
+
+    /// Whether its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
+    pub(crate) fn may_be_cut_off(&self) -> bool {
+        self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
+    }
+
+    /// Whether its thread does nothing more.
+    pub(crate) fn is_over(&self) -> bool {
+        if self.lock().over {
+            return true;
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until its thread does nothing more, or nobody waits for that, or for `limit`; whether that is so.
+    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+        let inner = self.lock();
+        let is_there = |i: &mut Inner| !i.over && !i.left_behind;
+        let waiting = self.changed.wait_timeout_while(inner, limit, is_there);
+        !is_there(&mut waiting.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
+    pub(crate) fn settle(&self, limit: Duration) -> Status {
+        let inner = self.lock();
+        let waiting = self.changed.wait_timeout_while(inner, limit, |i| !i.status.settled());
+        waiting.unwrap_or_else(PoisonError::into_inner).0.status.clone()
+    }
+
+    /// Waits until there is another wish than number `seen`, or for `limit`.
+    fn other_wish(&self, seen: u64, limit: Duration) {
+        let inner = self.lock();
+        drop(self.changed.wait_timeout_while(inner, limit, |i| i.wishes == seen));
+    }
+
+    /// Lives on after a panic: its volume has failed then, and nobody is served any more by threads that went with it.
+    fn live_on(&self, memory: &dyn Memory, control: &ControlThread) {
+        speak_for(&self.name, &self.lock().says);
+        let mut pause = AGAIN;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.live(memory, control))) {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+            let seen = {
+                let mut inner = self.lock();
+                inner.has_nothing();
+                inner.status = Status::Failed(format!("the volume's thread panicked: {words}"));
+                inner.wishes
+            };
+            self.changed.notify_all();
+            self.other_wish(seen, pause);
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Does nothing more.
+    fn end(inner: &mut Inner, changed: &Condvar) {
+        // One whose stop failed says so to the last.
+        if !matches!(inner.status, Status::Failed(_)) {
+            inner.status = Status::Stopped;
+        }
+        inner.over = true;
+        changed.notify_all();
+    }
+
+    fn live(&self, memory: &dyn Memory, control: &ControlThread) {
+        let mut pause = AGAIN;
+        loop {
+            let (desired, seen, config) = {
+                let mut inner = self.lock();
+                // Decided and said under one lock: whoever takes it back is heard, or sees that it is too late.
+                if inner.desired == DesiredState::Quit {
+                    return Supervisor::end(&mut inner, &self.changed);
                 }
+                inner.anew = false;
+                inner.looks = matches!(inner.desired, DesiredState::Run(_));
+                let now = (inner.desired.clone(), inner.wishes, inner.config.clone());
+                // This start alone has what is allowed, in whatever way it ends, by a panic too.
+                inner.allow_no_more();
+                now
+            };
+            let DesiredState::Run(leave) = desired else {
+                match desired {
+                    DesiredState::Refuse(why) => self.set(Status::Refused(why)),
+                    _ if matches!(self.status(), Status::Failed(_)) => {}
+                    _ => self.set(Status::Stopped),
+                }
+                self.other_wish(seen, Duration::MAX);
+                continue;
+            };
+            // One that is waited for is tried now and then, and stays what it is until its device comes.
+            if !matches!(self.status(), Status::Waiting(_)) {
+                self.set(Status::Starting);
             }
-        }
-        Ok(entry)
-    }
-
-    /// The volume `name`, with another thread where its own hangs and was left behind.
-    fn renewed(&self, turn: &Turn<'_>, name: &str) -> Result<Arc<Entry>> {
-        let Known { entry, from_file, .. } = self.staying(name)?;
-        if !entry.is_left_behind() || entry.fault().is_some() {
-            return Ok(entry);
-        }
-        turn.leave(name);
-        turn.add(name, from_file, || {
-            Entry::new(name, entry.config(), false, self.memory.clone(), self.control.clone())
-                .context("starting a thread")
-        })
-    }
-
-    fn note_running(&self, entry: &Entry, run: bool) -> Result<()> {
-        let autostart = entry.config().autostart;
-        self.memory.change(&entry.name, |r| r.run = Some(run).filter(|wanted| *wanted != autostart))
-    }
-
-    /// Stops a volume and starts it as it is defined by now; one that is not served is started.
-    ///
-    /// # Errors
-    /// Where it could not start again, as far as that is seen while it is served: then it is not stopped.
-    pub(crate) fn restart(&self, name: &str) -> Result<Arc<Entry>> {
-        // Devices are looked at for this, which may answer late: nobody else's turn is to wait for them.
-        self.check_restart(name)?;
-        let turn = self.volumes.turn();
-        self.note_running(&self.staying(name)?.entry, true)?;
-        let entry = self.renewed(&turn, name)?;
-        entry.restart();
-        Ok(entry)
-    }
-
-    /// On a thread of its own: it looks at devices, which may answer late, and systemd is told meanwhile that the daemon lives.
-    pub(super) fn reload_aloud(self: &Arc<Daemon>) -> Result<()> {
-        let daemon = self.clone();
-        let reload = move || match daemon.reload() {
-            Ok(Reloaded { done, refused }) => {
-                done.iter().for_each(|line| say!("{line}"));
-                refused.iter().for_each(|line| say!("error: {line}"));
-            }
-            Err(why) => say!("error: nothing is changed: {why:#}"),
-        };
-        std::thread::Builder::new().name("reload".into()).spawn(reload).context("starting a thread").map(drop)
-    }
-
-    /// Reads the file again: new volumes start, those that are gone stop, those that changed are as they were until they are
-    /// started again. A section that is not right concerns its volume alone; but nobody is taken for gone before all are right.
-    ///
-    /// # Errors
-    /// Where the file cannot be read as a whole; nothing is changed then.
-    pub(crate) fn reload(&self) -> Result<Reloaded> {
-        let mut sections = Sections::load(&self.config_path)?;
-        sections.be_distinct();
-        let (turn, looked) = self.turn_beside(sections.right.volumes.values());
-        let known: BTreeMap<String, Known> =
-            self.volumes.all().into_iter().map(|known| (known.entry.name.clone(), known)).collect();
-        let made =
-            known.values().filter(|known| !known.from_file && !known.leaving).map(|known| &known.entry);
-        let made = made.map(|e| (e.name.clone(), with_overrides(&e.config(), &self.memory.of(&e.name))));
-        sections.yield_to(&made.collect(), Some(&looked));
-        let (mut done, mut wrong) = (Vec::new(), Vec::new());
-        for (name, volume) in &sections.right.volumes {
-            match self.reload_one(&turn, known.get(name), name, volume) {
-                Ok(line) => done.extend(line),
-                // What was done of other sections stays done, and is to be heard of.
-                Err(why) => wrong.push(format!("{name}: its section is not served: {why:#}")),
-            }
-        }
-        for (name, fault) in &sections.wrong {
-            wrong.push(match known.get(name) {
-                Some(Known { from_file: true, leaving: false, entry }) => {
-                    entry.is_wrong(fault.clone());
-                    match entry.app() {
-                        Some(_) => format!("{}; it is served on by what it was before", refused(name, fault)),
-                        None => refused(name, fault),
+            let begun = Instant::now();
+            let served = self.serve(&config, leave, seen, memory, control);
+            self.lock().looks = false;
+            match served {
+                Ok(()) => {}
+                // Something else is wanted by now, and is done next.
+                Err(Ended::Refused(why)) if why.is::<CutOff>() => {}
+                Err(Ended::Refused(why)) => {
+                    let text = of_file(&format!("{why:#}"));
+                    if why.is::<Absent>() {
+                        self.wait_for_device(&text, seen);
+                    } else {
+                        say!("error: {text}");
+                        self.set(Status::Refused(text));
+                        self.other_wish(seen, Duration::MAX);
                     }
                 }
-                Some(_) => refused(name, fault),
-                None => match self.add_wrong(&turn, name, fault) {
-                    Ok(()) => refused(name, fault),
-                    Err(why) => format!("{}; nor is it listed: {why:#}", refused(name, fault)),
-                },
-            });
-        }
-        for (name, known) in known {
-            if !known.from_file || known.leaving || sections.has(&name) {
-                continue;
-            }
-            if wrong.is_empty() {
-                turn.leave(&name);
-                done.push(format!(
-                    "{name}: no longer in the file: it is being stopped, and listed until it has"
-                ));
-            } else {
-                done.push(format!("{name}: no longer in the file: it stays until every section is right"));
-            }
-        }
-        // Files are read for this, which may hang.
-        drop(turn);
-        for entry in self.entries() {
-            match (&entry.name, entry.app().map(|app| app.renew_tls())) {
-                (name, Some(Ok(true))) => done.push(format!("{name}: its files for TLS are read again")),
-                (name, Some(Err(why))) => {
-                    wrong.push(format!("{name}: its TLS goes on with what it had: {why}"));
+                Err(Ended::Failed(why)) => {
+                    let text = of_file(&format!("{why:#}"));
+                    say!("error: {text}");
+                    self.set(Status::Failed(text));
+                    pause = if begun.elapsed() > LONGEST { AGAIN } else { (pause * 2).min(LONGEST) };
+                    self.other_wish(seen, pause);
                 }
-                (_, Some(Ok(false)) | None) => {}
             }
         }
-        Ok(Reloaded { done, refused: wrong })
     }
 
-    /// Has a volume be as its section says, which is right; what was done.
-    fn reload_one(
+    fn wait_for_device(&self, why: &str, seen: u64) {
+        let now = Status::Waiting(why.to_owned());
+        let mut inner = self.lock();
+        if inner.status != now {
+            inner.status = now;
+            drop(inner);
+            self.changed.notify_all();
+            say!("waiting: {why}");
+        } else {
+            drop(inner);
+        }
+        self.other_wish(seen, ABSENT);
+    }
+
+    /// From the start to the stop, by the wish with number `seen`.
+    fn serve(
         &self,
-        turn: &Turn<'_>,
-        known: Option<&Known>,
-        name: &str,
-        volume: &VolumeConfig,
-    ) -> Result<Option<String>> {
-        Ok(match known {
-            Some(Known { entry, leaving: true, .. }) if turn.stay(name) => {
-                self.defines(entry, volume);
-                if self.runs(name, volume) {
-                    entry.restart();
-                }
-                Some(format!("{name}: is back before it had stopped: it is started after that"))
+        config: &VolumeConfig,
+        leave: Leave,
+        seen: u64,
+        memory: &dyn Memory,
+        control: &ControlThread,
+    ) -> Result<(), Ended> {
+        let refused = Ended::Refused;
+        let options = memory.options(&self.name, config, leave).map_err(refused)?;
+        // Nothing is open yet: if one of them hangs, nobody else need wait for this one.
+        let looked = DeviceIds::at_those_of(&options);
+        let (signals, stopper) = StopSignals::driven();
+        {
+            let mut inner = self.lock();
+            // A wish that comes from now on is told to the stopper.
+            // One that has come already may want another definition.
+            if inner.wishes != seen {
+                return Ok(());
             }
-            None | Some(Known { leaving: true, .. }) => {
-                self.add(turn, name, volume.clone(), true)?;
-                Some(format!("{name}: new"))
+            (inner.stopper, inner.looks) = (Some(stopper), false);
+            inner.used = Some((config.clone(), looked));
+        }
+        let core = options.core.clone();
+        let expected = options.cache.as_ref().and_then(|c| c.expected.clone());
+        let note = |cache: Option<LastCache>| match cache {
+            // How a start that failed has left it.
+            Some(cache) if cache.dirty_bytes.is_some() => memory.cache_was(&self.name, cache),
+            cache => {
+                let (core, expected) = (&core.names(), expected.as_ref());
+                memory.begins(&self.name, Begins { core, cache, forced: leave.force, expected })
             }
-            Some(Known { from_file: false, .. }) => {
-                Some(format!("{name}: was made by command, and stays as it was made: delete it first"))
+        };
+        let started = Volume::start(options, &signals, control, &note);
+        let served = started.map_err(refused).and_then(|mut volume| {
+            memory.follow(&volume.app);
+            let (after, hurried) = self.run(&mut volume, config, memory, &signals);
+            let broken = after == After::Broken;
+            let cache = volume.last_cache();
+            let failed = volume.has_failed();
+            self.set(Status::Stopping);
+            if hurried || matches!(self.lock().desired, DesiredState::Stop { flush: true }) {
+                volume.flush_on_stop(!hurried);
             }
-            Some(Known { entry, .. }) if entry.fault().is_some() => {
-                let (same, served) = (entry.config() == *volume, entry.app().is_some());
-                self.defines(entry, volume);
-                let runs = self.runs(name, volume);
-                if runs && !served {
-                    entry.start(Leave::default());
-                }
-                Some(match (served, runs) {
-                    (true, _) if same => format!("{name}: its section is right again"),
-                    (true, _) => format!("{name}: changed; 'loligo volume restart {name}' makes it so"),
-                    (false, true) => format!("{name}: its section is right now: it is started"),
-                    (false, false) => format!("{name}: its section is right now"),
-                })
+            let stopped = volume.stop(&signals);
+            let dirty = stopped.map_err(Ended::Failed)?;
+            if let Some(cache) = cache {
+                let cache = LastCache { dirty_bytes: Some(dirty * BLOCK), ..cache };
+                memory.cache_was(&self.name, cache).map_err(Ended::Failed)?;
             }
-            Some(Known { entry, .. }) if entry.config() != *volume => {
-                self.defines(entry, volume);
-                Some(format!("{name}: changed; 'loligo volume restart {name}' makes it so"))
-            }
-            Some(_) => None,
-        })
+            let why = match (broken, failed) {
+                (true, _) => "it could not go on after a change: the log says why",
+                (false, true) => "the volume's threads ended by themselves",
+                (false, false) => return Ok(()),
+            };
+            Err(Ended::Failed(anyhow::anyhow!(why)))
+        });
+        self.lock().has_nothing();
+        served
     }
 
-    fn defines(&self, entry: &Entry, volume: &VolumeConfig) {
-        entry.define(volume.clone());
-        // What is set from now on was set by somebody who had seen this.
-        self.memory.is_defined(&entry.name, volume);
+    /// Finds its devices again, which `volume` has open.
+    fn has_devices_of(&self, volume: &Volume) {
+        let found = DeviceIds::at_those_of(volume.options());
+        if let Some((_, looked)) = &mut self.lock().used {
+            *looked = found;
+        }
     }
+
+    /// Whether its stop is to write everything dirty to the core first, while it is served: only a stop for good is in a hurry.
+    fn flushes_first(&self, volume: &Volume) -> bool {
+        match self.lock().desired {
+            DesiredState::Stop { flush } => {
+                (flush || volume.flushes_on_stop()) && volume.last_cache().is_some()
+            }
+            DesiredState::Run(_) | DesiredState::Refuse(_) | DesiredState::Quit => false,
+        }
+    }
+
+    /// Goes on where a stop that has done nothing yet that clients would see is taken back; whether it is.
+    fn is_taken_back(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.anew || !matches!(inner.desired, DesiredState::Run(_)) {
+            return false;
+        }
+        inner.allow_no_more();
+        if let Some(stopper) = &inner.stopper {
+            stopper.forget();
+        }
+        inner.status = Status::Serving;
+        drop(inner);
+        self.changed.notify_all();
+        say!("the stop is taken back: the volume is served on");
+        true
+    }
+
+    /// Looks after a served volume until it is to stop or has ended; and whether somebody gave up what the stop waited for.
+    fn run(
+        &self,
+        volume: &mut Volume,
+        config: &VolumeConfig,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> (After, bool) {
+        {
+            let mut inner = self.lock();
+            inner.app = Some(volume.app.clone());
+            inner.allow_no_more();
+            if !inner.stopper.as_ref().is_some_and(Stopper::is_asked) {
+                inner.status = Status::Serving;
+            }
+        }
+        self.changed.notify_all();
+        say!("serving");
+        // The start may have made its cache.
+        self.has_devices_of(volume);
+        after_start(&config.after_start);
+        let mut next = Instant::now() + LOOK;
+        let (mut after, mut flush, mut hurried) = (After::Served, None, false);
+        while after == After::Served && !volume.has_failed() {
+            if signals.within(GLANCE) {
+                hurried = flush.is_some();
+                if hurried {
+                    // What comes after the flush is to be hurried, too.
+                    signals.put_back();
+                    break;
+                }
+                if !self.is_taken_back() {
+                    if !self.flushes_first(volume) {
+                        break;
+                    }
+                    flush = Some(FirstFlush::begin(&volume.app));
+                }
+            }
+            if let Some(first) = &mut flush {
+                if self.is_taken_back() {
+                    flush = None;
+                } else if first.is_over(&volume.app) {
+                    break;
+                }
+            }
+            if Instant::now() >= next {
+                next += LOOK;
+                volume.look(Some(memory));
+            }
+            if let Some(wanted) = volume.app.changes.take() {
+                after = volume.change(wanted, memory, signals);
+                self.has_devices_of(volume);
+            }
+            if after == After::Served
+                && let Err(why) = volume.glance()
+            {
+                say!("error: the volume cannot go on and is started anew: {why:#}");
+                after = After::Broken;
+            }
+        }
+        volume.app.changes.end();
+        self.lock().app = None;
+        (after, hurried)
+    }
+}
+
+impl Inner {
+    /// Neither served nor about to be.
+    fn has_nothing(&mut self) {
+        (self.app, self.stopper, self.used, self.looks) = (None, None, None, false);
+    }
+
+    /// It is to stop, and has not.
+    fn is_ending(&self) -> bool {
+        match self.desired {
+            DesiredState::Quit => true,
+            DesiredState::Stop { .. } => self.status == Status::Stopping,
+            DesiredState::Run(_) | DesiredState::Refuse(_) => false,
+        }
+    }
+
+    /// Takes back what was allowed: it was for one start.
+    fn allow_no_more(&mut self) {
+        if let DesiredState::Run(leave) = &mut self.desired {
+            *leave = Leave::default();
+        }
+    }
+}
+
+/// The flush of a stop while clients are still served, so that the stop can be taken back.
+struct FirstFlush {
+    number: u64,
+    still: Standstill,
+}
+
+impl FirstFlush {
+    fn begin(app: &Arc<VolumeState>) -> FirstFlush {
+        say!(
+            "flushing to the core before the stop; until that is over clients are served, and 'loligo volume start {}' takes the stop back",
+            app.name
+        );
+        FirstFlush { number: app.start_flush().number, still: Standstill::new() }
+    }
+
+    /// Whether nothing more comes of it: where it has failed or stands still, the stop tries it again with more patience.
+    fn is_over(&mut self, app: &VolumeState) -> bool {
+        let state = app.flush_progress(Some(self.number));
+        self.still.goes_on(state.remaining_bytes);
+        !state.running || self.still.is_long()
+    }
+}
+
+/// How a life of a volume ended, if not as wanted.
+enum Ended {
+    /// It never began.
+    Refused(anyhow::Error),
+    /// It was served, and then this.
+    Failed(anyhow::Error),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::notes::Notes;
-    use super::super::state::StateFile;
-    use super::super::volumes::Volumes;
+    use super::super::exchange::CacheConfig;
     use super::*;
-    use crate::control::ControlThread;
-    use std::sync::Mutex;
-    use std::time::Instant;
+    use crate::serve::ServeOptions;
+    use anyhow::bail;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A daemon that panics when it is asked for the first time, and then refuses.
+    #[derive(Default)]
+    struct Panics(AtomicUsize);
+
+    impl Memory for Panics {
+        fn options(&self, _: &str, _: &VolumeConfig, _: Leave) -> anyhow::Result<ServeOptions> {
+            assert_ne!(self.0.fetch_add(1, Ordering::Relaxed), 0, "planted");
+            bail!("not this one")
+        }
+        fn begins(&self, _: &str, _: Begins<'_>) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn cache_was(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn can_note(&self) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn detached(&self, _: &str) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn follow(&self, _: &Arc<VolumeState>) {}
+    }
 
     #[test]
-    fn a_section_that_cannot_be_served_does_not_hide_what_was_done() {
-        let dir = tempfile::tempdir().unwrap();
-        let config_path = dir.path().join("loligod.toml");
-        let section = |name: &str, mode: &str| {
-            let more = "autostart = false\nlisten = [\"unix:/nowhere/";
-            let cache = format!("cache = \"/nowhere/{name}.cache\"\nmode = \"{mode}\"\n");
-            format!("[volume.{name}]\ncore = \"/nowhere/{name}\"\n{cache}{more}{name}.nbd\"]\n")
-        };
-        std::fs::write(&config_path, section("a", "wb") + &section("gone", "wb")).unwrap();
-        let volumes = Arc::<Volumes>::default();
-        let memory = Arc::new_cyclic(|me| Notes {
-            file: StateFile::at(dir.path()).unwrap(),
-            state: Mutex::default(),
-            pen: Default::default(),
-            me: me.clone(),
-            defined: Mutex::default(),
-            plain: Mutex::default(),
-            owed: Mutex::default(),
-            volumes: volumes.clone(),
-        });
-        let daemon = Daemon {
-            config_path: config_path.clone(),
-            state_dir: dir.path().to_owned(),
-            started: Instant::now(),
-            control: ControlThread::start().unwrap(),
-            memory,
-            volumes,
-        };
-        daemon.begin(&Sections::load(&config_path).unwrap()).unwrap();
-        // Nobody comes from here on.
-        daemon.volumes.close();
-        std::fs::write(&config_path, section("a", "wt") + &section("b", "wb")).unwrap();
-        let Reloaded { done, refused } = daemon.reload().expect("the file is right");
-        assert!(done.len() == 2 && done[0].contains("a: changed") && done[1].contains("gone: "), "{done:?}");
-        assert!(done[1].contains("it stays"), "{done:?}");
-        assert!(refused.len() == 1 && refused[0].contains("b: its section is not served"), "{refused:?}");
+    fn a_panic_makes_a_volume_failed_and_its_thread_lives_on() {
+        let config = toml::from_str("core = \"/nowhere\"\nlisten = [\"unix:/nowhere\"]").unwrap();
+        let control = ControlThread::start().unwrap();
+        let supervisor = Supervisor::new("v", config, true, Arc::<Panics>::default(), control).unwrap();
+        let limit = Duration::from_secs(60);
+        let failed = supervisor.settle(limit);
+        assert!(matches!(&failed, Status::Failed(why) if why.contains("panicked")), "{failed:?}");
+        supervisor.start(Leave::default());
+        let refused = supervisor.settle(limit);
+        assert_eq!(refused, Status::Refused("not this one".to_owned()));
+        supervisor.quit();
+        assert!(supervisor.ends_within(limit));
     }
 }

@@ -1,9 +1,9 @@
 //! Caches whose core was changed without them: after they had failed, or because the volume was served bare or through another one.
 //! What they hold is void, whoever brings them back.
 
-use super::belongs::Found;
+use super::ownership::Found;
 use super::state::{CoreNames, LastCache, State};
-use crate::say::say;
+use crate::operator_log::say;
 use crate::serve::{CacheOptions, ServeOptions};
 use crate::{cache, core};
 use loligo_block::{IoError, IoKind};

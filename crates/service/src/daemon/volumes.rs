@@ -1,16 +1,16 @@
 //! The set of the daemon's volumes: one change of it at a time, and nobody leaves it before its thread has ended or is left
 //! behind.
 
-use super::entry::Entry;
 use super::lock;
+use super::supervisor::Supervisor;
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// One of them.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
-    pub(super) entry: Arc<Entry>,
+pub(super) struct Member {
+    pub(super) supervisor: Arc<Supervisor>,
     /// It is in the file, and not made by command.
     pub(super) from_file: bool,
     /// It is stopped for good, and gone once its thread has ended or is left behind.
@@ -19,7 +19,7 @@ pub(super) struct Known {
 
 #[derive(Debug, Default)]
 struct Set {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, Member>,
     /// The daemon ends.
     closed: bool,
 }
@@ -53,12 +53,12 @@ impl Volumes {
 
     fn set(&self) -> MutexGuard<'_, Set> {
         let mut set = lock(&self.set);
-        set.known.retain(|_, known| !known.leaving || known.entry.is_waited_for());
+        set.known.retain(|_, known| !known.leaving || known.supervisor.is_waited_for());
         set
     }
 
     /// All that are there, those that leave among them.
-    pub(super) fn all(&self) -> Vec<Known> {
+    pub(super) fn all(&self) -> Vec<Member> {
         self.set().known.values().cloned().collect()
     }
 
@@ -66,7 +66,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Where there is none.
-    pub(super) fn find(&self, name: &str) -> Result<Known> {
+    pub(super) fn find(&self, name: &str) -> Result<Member> {
         match self.set().known.get(name) {
             Some(known) => Ok(known.clone()),
             None => Err(NoVolume(name.to_owned()).into()),
@@ -77,7 +77,7 @@ impl Volumes {
     pub(super) fn close(&self) {
         let mut set = self.set();
         set.closed = true;
-        set.known.values().for_each(|known| known.entry.quit());
+        set.known.values().for_each(|known| known.supervisor.quit());
     }
 }
 
@@ -90,8 +90,8 @@ impl Turn<'_> {
         &self,
         name: &str,
         from_file: bool,
-        make: impl FnOnce() -> Result<Arc<Entry>>,
-    ) -> Result<Arc<Entry>> {
+        make: impl FnOnce() -> Result<Arc<Supervisor>>,
+    ) -> Result<Arc<Supervisor>> {
         let mut set = self.volumes.set();
         ensure!(!set.closed, "the daemon is being stopped");
         match set.known.get(name) {
@@ -104,16 +104,17 @@ impl Turn<'_> {
             }
             None => {}
         }
-        let entry = make()?;
-        set.known.insert(name.to_owned(), Known { entry: entry.clone(), from_file, leaving: false });
-        Ok(entry)
+        let supervisor = make()?;
+        set.known
+            .insert(name.to_owned(), Member { supervisor: supervisor.clone(), from_file, leaving: false });
+        Ok(supervisor)
     }
 
     /// Has a volume stop for good; it stays until its thread has ended or is left behind.
     pub(super) fn leave(&self, name: &str) {
         if let Some(known) = self.volumes.set().known.get_mut(name) {
             known.leaving = true;
-            known.entry.quit();
+            known.supervisor.quit();
         }
     }
 
@@ -121,7 +122,7 @@ impl Turn<'_> {
     pub(super) fn stay(&self, name: &str) -> bool {
         let mut set = self.volumes.set();
         let closed = set.closed;
-        let Some(known) = set.known.get_mut(name).filter(|known| !closed && known.entry.stay()) else {
+        let Some(known) = set.known.get_mut(name).filter(|known| !closed && known.supervisor.stay()) else {
             return false;
         };
         (known.leaving, known.from_file) = (false, true);

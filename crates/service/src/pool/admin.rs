@@ -1,9 +1,9 @@
 //! What is done to a pool as a whole: made, members added, taken away and resized.
 
 use super::{CoreName, InUse, Pool, Share, State};
+use crate::operator_log::say;
 use crate::outcome::{Ended, Outcome};
 use crate::progress::Progress;
-use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::{DeviceFile, IoError, OpenOptions, SIGNATURE_PROBE, SyncFile, SyncIo, foreign_signature};
 use loligo_engine::open;

@@ -43,10 +43,10 @@ use crate::change::Wanted;
 use crate::daemon::exchange::CacheConfig;
 use crate::daemon::memory::Memory;
 use crate::daemon::state::LastCache;
-use crate::home::Home;
+use crate::hung_device;
+use crate::labelled_core::LabelledCore;
+use crate::operator_log::say;
 use crate::outcome::{Ended, OrRefused};
-use crate::patience;
-use crate::say::say;
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_engine::FallbackState;
@@ -80,7 +80,7 @@ impl Volume {
         let done = match wanted {
             Wanted::Attach(options, keys) => self.attach(*options, &keys, memory, signals),
             Wanted::Detach => self.detach(memory, signals),
-            Wanted::Resize(bytes) => self.resize(bytes).map_err(Trouble::Kept),
+            Wanted::Resize(bytes) => self.resize(bytes).map_err(Trouble::ImageGuard),
             Wanted::Share(bytes) => self.resize_share(bytes, memory, signals),
         };
         let (after, result) = match done {
@@ -88,7 +88,7 @@ impl Volume {
                 say!("{done}");
                 (After::Served, Ok(done))
             }
-            Err(Trouble::Kept(why) | Trouble::Through(why) | Trouble::Named(why)) => {
+            Err(Trouble::ImageGuard(why) | Trouble::Through(why) | Trouble::Named(why)) => {
                 (After::Served, Err(why))
             }
             Err(Trouble::Silent) => (After::Served, Err(anyhow!("the cache device answers nothing"))),
@@ -137,7 +137,7 @@ impl Volume {
         let Some(held) = &self.left.held else {
             return Err(Ended::refused("this volume is served bare: it has no cache to detach").into());
         };
-        if self.alone {
+        if self.core_only {
             self.ensure_acknowledging()?;
             // Nothing is to be flushed, and the cache was declared void when it went.
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
@@ -160,7 +160,7 @@ impl Volume {
             Err(Trouble::Silent) => self.detach_without_it(memory),
             done => done,
         };
-        if matches!(done, Err(Trouble::Kept(_) | Trouble::Stop)) {
+        if matches!(done, Err(Trouble::ImageGuard(_) | Trouble::Stop)) {
             let _alone = self.app.set_by_nobody();
             let restored = self.app.handle.control(&Control::SetMode(mode));
             // A cache that has failed meanwhile takes no mode: what becomes of it is settled by whoever minds it.
@@ -185,7 +185,7 @@ impl Volume {
     }
 
     fn cache_answers(&self) -> bool {
-        self.left.held.as_ref().is_none_or(|held| patience::answers(&held.file))
+        self.left.held.as_ref().is_none_or(|held| hung_device::answers(&held.file))
     }
 
     /// With a cache device that answers.
@@ -203,7 +203,7 @@ impl Volume {
             return Err(Trouble::Silent);
         }
         match self.paused_to_note(memory, |v, pause| v.take_cache_away(pause, memory)) {
-            Err(Trouble::Kept(_)) if !self.cache_answers() => Err(Trouble::Silent),
+            Err(Trouble::ImageGuard(_)) if !self.cache_answers() => Err(Trouble::Silent),
             done => done,
         }
     }
@@ -211,7 +211,7 @@ impl Volume {
     /// With one that answers nothing, if the core has everything.
     fn detach_without_it(&mut self, memory: &dyn Memory) -> Result<String, Trouble> {
         let Some(held) = &self.left.held else { return Err(anyhow!("it has no cache").into()) };
-        let why = patience::silence(&held.file);
+        let why = hung_device::silence(&held.file);
         let snapshots = self.app.handle.snapshots();
         if let Some(lacks) = snapshots.iter().find_map(|s| s.needs_cache.as_ref()) {
             return Err(anyhow!(
@@ -220,7 +220,7 @@ impl Volume {
             )
             .into());
         }
-        self.forsake(why, Some(memory), false).map_err(Trouble::Kept)?;
+        self.forsake(why, Some(memory), false).map_err(Trouble::ImageGuard)?;
         let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
         self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory))
     }
@@ -229,9 +229,9 @@ impl Volume {
     fn flush_for_detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<(), Trouble> {
         let app = self.app.clone();
         let total = app.dirty_bytes();
-        let (mut still, mut next) = (patience::Standstill::new(), Instant::now() + super::LOOK);
+        let (mut still, mut next) = (hung_device::Standstill::new(), Instant::now() + super::LOOK);
         let asked = app.handle.send_all(|| Command::Control(Control::FlushDirty));
-        let flushed = app.handle.wait_while(asked, patience::LOOK, || {
+        let flushed = app.handle.wait_while(asked, hung_device::LOOK, || {
             let dirty = app.dirty_bytes();
             app.changes.progress(total, dirty);
             if signals.within(Duration::ZERO) {
@@ -253,8 +253,8 @@ impl Volume {
             Ok(())
         });
         flushed.map_err(|Cancellable(trouble)| match trouble {
-            Trouble::Kept(why) => {
-                Trouble::Kept(why.context("the core does not have everything, so the cache stays"))
+            Trouble::ImageGuard(why) => {
+                Trouble::ImageGuard(why.context("the core does not have everything, so the cache stays"))
             }
             other => other,
         })
@@ -281,7 +281,7 @@ impl Volume {
         let why = why.unwrap_or_else(|| anyhow!("nothing failed"));
         match verdict {
             Verdict::Done => Ok(()),
-            Verdict::Kept => Err(Trouble::Kept(why)),
+            Verdict::Kept => Err(Trouble::ImageGuard(why)),
             Verdict::Named => Err(Trouble::Named(why)),
             Verdict::Broken => {
                 self.fails = true;
@@ -336,7 +336,7 @@ impl Volume {
             }
         });
         done.map_err(|trouble| match (trouble, unnoted) {
-            (Trouble::Kept(why), Some(unnoted)) => Trouble::Through(why.context(format!(
+            (Trouble::ImageGuard(why), Some(unnoted)) => Trouble::Through(why.context(format!(
                 "volume '{name}' keeps its cache, and stays in mode wt until another is set, because the daemon may remember that \
                  nothing in it is dirty ({unnoted:#}). Mend the file system of its state-dir, then 'loligo mode {name} MODE'"
             ))),
@@ -398,7 +398,7 @@ impl Volume {
                 self.left.void = true;
                 let stopped = handle.wait_within(handle.send_all(|| Command::Control(Control::Stop)), LIMIT);
                 // What the cache could not be told nobody misses.
-                let misses = || self.alone || handle.snapshots().iter().any(|s| s.core_flush_failed);
+                let misses = || self.core_only || handle.snapshots().iter().any(|s| s.core_flush_failed);
                 stopped.map_err(|why| anyhow!(why)).or_else(|why| if misses() { Err(why) } else { Ok(()) })
             }
             Deed::Exchange => {
@@ -416,7 +416,7 @@ impl Volume {
         self.left.void = false;
         self.governing = None;
         self.left.held = None;
-        (self.alone, self.poisoned) = (false, false);
+        (self.core_only, self.poisoned) = (false, false);
         let o = &mut self.options;
         (o.cache, o.home_offset) = (None, None);
         o.params.clear();
@@ -480,7 +480,7 @@ impl Volume {
         core.cache_file = None;
         let opened = opened.map_err(|why| match why.is::<cache::CutOff>() {
             true => Trouble::Stop,
-            false => Trouble::Kept(why),
+            false => Trouble::ImageGuard(why),
         });
         let cache::OpenCache { file, share, superblock, engines, made, .. } = opened?;
         let home_start = superblock.home_start;
@@ -497,7 +497,7 @@ impl Volume {
             let held = self.left.held.take();
             match (&trouble, held, made) {
                 // Nobody was served through it: the device is as blank as it was, and a file that was made goes.
-                (Trouble::Kept(_) | Trouble::Stop, Some(held), _) => {
+                (Trouble::ImageGuard(_) | Trouble::Stop, Some(held), _) => {
                     let _ = engine::wipe(&mut held.file.sync_io());
                 }
                 // The state may name it.
@@ -611,7 +611,7 @@ impl Volume {
 
 fn ensure_exchangeable(v: &Volume) -> Result<()> {
     ensure!(
-        !v.left.core.home.as_ref().is_some_and(Home::is_veiled),
+        !v.left.core.home.as_ref().is_some_and(LabelledCore::is_masked),
         "the first block of the core is veiled, and its cache keeps copies of that: 'loligo osd adopt' and 'loligo osd release' put a cache \
          under an OSD and take it away"
     );

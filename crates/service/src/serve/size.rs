@@ -24,7 +24,7 @@ impl Volume {
              the next start"
         );
         ensure!(bytes <= MOST, "{bytes} bytes: a volume of more than {MOST} is none that can be");
-        if let Some(held) = self.left.held.as_ref().filter(|_| !self.alone) {
+        if let Some(held) = self.left.held.as_ref().filter(|_| !self.core_only) {
             let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
             sb.grow(bytes).map_err(|why| anyhow!("{why}"))?;
         }
@@ -45,7 +45,7 @@ impl Volume {
         );
         let info = self.app.info();
         let before = info.size;
-        let start = self.left.core.home.as_ref().map_or(0, crate::home::Home::start);
+        let start = self.left.core.home.as_ref().map_or(0, crate::labelled_core::LabelledCore::start);
         if let Some(bytes) = wanted {
             ensure!(bytes >= before, Ended::refused(shrinking(bytes, before)));
             self.can_have(before, bytes).or_refused()?;
@@ -59,7 +59,7 @@ impl Volume {
         ensure!(now >= was, Ended::refused(shrinking(now, was)));
         self.can_have(before, now).or_refused()?;
         let mut length = now;
-        if let Some(held) = self.left.held.as_ref().filter(|_| !self.alone) {
+        if let Some(held) = self.left.held.as_ref().filter(|_| !self.core_only) {
             // Before anything lies behind the former end: recovery refuses what the superblock does not know of.
             let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner);
             let mut next = sb.clone();
@@ -102,7 +102,7 @@ impl Volume {
                 self.mend(true)
             )
         };
-        if self.alone {
+        if self.core_only {
             return Err(Ended::refused(gone()).into());
         }
         let share = self.left.held.as_ref().and_then(|h| h.share.clone());

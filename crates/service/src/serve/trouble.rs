@@ -5,7 +5,7 @@ use anyhow::anyhow;
 /// Why a change came to nothing.
 pub(super) enum Trouble {
     /// Everything is as it was.
-    Kept(anyhow::Error),
+    ImageGuard(anyhow::Error),
     /// The same, and the volume is to stop.
     Stop,
     /// The same, and the cache device answers nothing.
@@ -20,7 +20,7 @@ pub(super) enum Trouble {
 
 impl<E: Into<anyhow::Error>> From<E> for Trouble {
     fn from(why: E) -> Trouble {
-        Trouble::Kept(why.into())
+        Trouble::ImageGuard(why.into())
     }
 }
 
@@ -29,6 +29,6 @@ pub(super) struct Cancellable(pub(super) Trouble);
 
 impl From<String> for Cancellable {
     fn from(why: String) -> Cancellable {
-        Cancellable(Trouble::Kept(anyhow!(why)))
+        Cancellable(Trouble::ImageGuard(anyhow!(why)))
     }
 }

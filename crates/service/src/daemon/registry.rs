@@ -1,17 +1,17 @@
 //! What the daemon remembers of its volumes, as they ask for it and change it.
 
 use super::config::{self, Leave, VolumeConfig};
+use super::device_ids::DeviceIds;
 use super::exchange::{CacheConfig, Exchanged};
-use super::looked::Looked;
 use super::memory::{Begins, Memory};
-use super::pen::{InHand, Limit, Pen};
 use super::state::{self, LastCache, Override, State, StateFile, effective};
 use super::volumes::Volumes;
-use super::{belongs, lock, pools, taken, void};
+use super::writer_lock::{Limit, WriterGuard, WriterLock};
+use super::{exclusive, lock, ownership, pools, void};
 use crate::absent::Absent;
-use crate::app::{App, Change};
 use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
+use crate::volume_state::{Change, VolumeState};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,15 +22,15 @@ use std::time::Instant;
 
 /// What `State` says, kept on disk.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(super) struct Registry {
     pub(super) file: StateFile,
     /// Of which some may still have what another one is to have.
     pub(super) volumes: Arc<Volumes>,
     /// Held for a look: who lists volumes does not wait for a disk.
     pub(super) state: Mutex<State>,
     /// In hand while the next state is made and stored.
-    pub(super) pen: Pen,
-    pub(super) me: Weak<Notes>,
+    pub(super) pen: WriterLock,
+    pub(super) me: Weak<Registry>,
     /// What definitions say by now, so that a value set by command knows what it stands in for.
     pub(super) defined: Mutex<BTreeMap<String, VolumeConfig>>,
     /// The same without the caches that came or went by command.
@@ -39,7 +39,7 @@ pub(super) struct Notes {
     pub(super) owed: Mutex<BTreeMap<String, LastCache>>,
 }
 
-impl Notes {
+impl Registry {
     /// Changes what is remembered, durably or not at all, unless `edit` refuses. A file system that has not answered within
     /// `limit` is not waited for any longer.
     fn edit_within(&self, limit: Limit, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
@@ -65,7 +65,7 @@ impl Notes {
 
     /// Has `next` stored by a thread, which is left behind where that takes too long: what it writes counts no more then, and is
     /// written over as soon as its file system answers.
-    fn write(&self, next: State, pen: InHand, until: Instant, limit: Limit) -> Result<()> {
+    fn write(&self, next: State, pen: WriterGuard, until: Instant, limit: Limit) -> Result<()> {
         let me = self.me.upgrade().context("the daemon ends")?;
         let ((says, said), over) = (channel(), Arc::new(AtomicBool::new(false)));
         let is_over = over.clone();
@@ -175,12 +175,12 @@ impl Notes {
             return Ok(());
         }
         // Its own devices alone, for which it has to wait anyway: those of another may be why that one hangs.
-        let own = Looked::at([volume]);
+        let own = DeviceIds::at([volume]);
         for known in leaving {
-            let other = &known.entry.name;
-            let shared = known.entry.used().and_then(|(used, looked)| {
+            let other = &known.supervisor.name;
+            let shared = known.supervisor.used().and_then(|(used, looked)| {
                 let used = with_overrides(&used, &self.of(other));
-                taken::shared((name, volume, &own), (other, &used, &looked))
+                exclusive::shared((name, volume, &own), (other, &used, &looked))
             });
             if let Some(shared) = shared.filter(|_| other != name) {
                 let why = format!("{shared}. '{other}' is being stopped, and this one starts once it has");
@@ -231,7 +231,7 @@ fn refuse_void(state: &State, cache: &LastCache) -> Result<()> {
     Ok(())
 }
 
-impl Memory for Notes {
+impl Memory for Registry {
     fn options(&self, name: &str, config: &VolumeConfig, leave: Leave) -> Result<ServeOptions> {
         let remembered = self.of(name);
         self.is_defined(name, config);
@@ -241,7 +241,7 @@ impl Memory for Notes {
         // A copy: what is asked of the devices may take its time.
         let (core, mut state) = (o.core.names(), lock(&self.state).clone());
         if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut())
-            && belongs::is_unserved(last, &core, o.core.path())
+            && ownership::is_unserved(last, &core, o.core.path())
         {
             last.dirty_bytes = Some(0);
             self.is_unserved(name, &last.uuid)?;
@@ -252,18 +252,18 @@ impl Memory for Notes {
                 let found = void::settle(&mut o, remembered.cache.as_ref(), &state.voids);
                 let path = o.core.path().map(Path::to_owned);
                 if let Some(cache) = &mut o.cache {
-                    cache.expected = belongs::expected(name, &cache.path, &core, found.as_ref(), &state);
-                    let disputed = |found| belongs::disputed(name, &core, path.as_deref(), found, &state);
+                    cache.expected = ownership::expected(name, &cache.path, &core, found.as_ref(), &state);
+                    let disputed = |found| ownership::disputed(name, &core, path.as_deref(), found, &state);
                     cache.disputed = found.as_ref().and_then(disputed);
                 }
                 if !leave.force {
-                    belongs::refuse_anothers(name, &o, &core, found.as_ref(), &state)?;
+                    ownership::refuse_anothers(name, &o, &core, found.as_ref(), &state)?;
                 }
             }
             None if leave.force => {}
             None => {
-                belongs::refuse_bare(name, &remembered)?;
-                belongs::refuse_anothers(name, &o, &core, None, &state)?;
+                ownership::refuse_bare(name, &remembered)?;
+                ownership::refuse_anothers(name, &o, &core, None, &state)?;
             }
         }
         pools::refuse_missing(&o, &state)?;
@@ -277,7 +277,7 @@ impl Memory for Notes {
             // Asked where it is decided: others may have been served while this start waited for its devices.
             cache.as_ref().map_or(Ok(()), |cache| refuse_void(state, cache))?;
             if !forced {
-                belongs::refuse_past(name, core, uuid.as_deref(), expected, state)?;
+                ownership::refuse_past(name, core, uuid.as_deref(), expected, state)?;
             }
             changed(state, name, |r| match cache {
                 Some(cache) => r.cache = Some(cache),
@@ -327,7 +327,7 @@ impl Memory for Notes {
         self.note_detached(name)
     }
 
-    fn follow(&self, app: &Arc<App>) {
+    fn follow(&self, app: &Arc<VolumeState>) {
         let (me, name) = (self.me.clone(), app.name.clone());
         app.remember_by(move |change| me.upgrade().map_or(Ok(()), |me| me.note(&name, &change)));
     }
@@ -354,12 +354,12 @@ mod tests {
     use super::super::state::CoreNames;
     use super::*;
 
-    /// Notes in a folder of their own.
-    fn notes(dir: &std::path::Path) -> Arc<Notes> {
-        Arc::new_cyclic(|me| Notes {
+    /// Registry in a folder of their own.
+    fn notes(dir: &std::path::Path) -> Arc<Registry> {
+        Arc::new_cyclic(|me| Registry {
             file: StateFile::at(dir).unwrap(),
             state: Mutex::default(),
-            pen: Pen::default(),
+            pen: WriterLock::default(),
             me: me.clone(),
             defined: Mutex::default(),
             plain: Mutex::default(),
@@ -368,7 +368,7 @@ mod tests {
         })
     }
 
-    fn begins(notes: &Notes, name: &str, cache: Option<LastCache>, forced: bool) -> Result<()> {
+    fn begins(notes: &Registry, name: &str, cache: Option<LastCache>, forced: bool) -> Result<()> {
         let core = &CoreNames { text: "/dev/sdb".into(), names: vec!["device:x+0".into()] };
         notes.begins(name, Begins { core, cache, forced, expected: None })
     }

@@ -2,7 +2,7 @@
 //! core's, whatever paths and volumes' names say.
 
 use super::state::{CoreNames, LastCache, Remembered, State};
-use crate::home;
+use crate::labelled_core;
 use crate::serve::ServeOptions;
 use anyhow::{Result, anyhow, bail};
 use std::path::Path;
@@ -47,7 +47,7 @@ pub(super) fn is_unserved(last: &LastCache, core: &CoreNames, path: Option<&Path
     last.attaching
         && last.dirty_bytes != Some(0)
         && last.is_surely_of(core)
-        && path.and_then(home::named_cache).is_some_and(|named| named != last.uuid)
+        && path.and_then(labelled_core::named_cache).is_some_and(|named| named != last.uuid)
 }
 
 /// Refuses to serve a core bare that lacks what its last cache held.
@@ -176,7 +176,7 @@ pub(super) fn disputed(
     if !found.by_size || is_surely_of(found, core, name, state) {
         return None;
     }
-    let named = home::named_cache(path?).filter(|named| *named != found.uuid)?;
+    let named = labelled_core::named_cache(path?).filter(|named| *named != found.uuid)?;
     let (whose, _) = others(name, state).chain(left(state)).find(|(_, last)| last.uuid == named)?;
     Some(format!("the label at its start names cache {named} of {whose}"))
 }

@@ -1,11 +1,11 @@
 //! What the management side shares: who this is, the threads, and a flush that may be under way.
 
 use crate::change::Changes;
-use crate::mark::Mark;
 use crate::outcome::{Ended, Outcome};
-use crate::rbd::Kept;
+use crate::rbd::ImageGuard;
 use crate::refusals;
 use crate::serve::{HeldCache, ServeOptions};
+use crate::served_label::ServedLabel;
 use anyhow::{Result, anyhow};
 use loligo_block::lease::Hold;
 use loligo_engine::api::Control;
@@ -88,15 +88,15 @@ pub struct FlushState {
 
 /// The volume as management sees it.
 #[derive(Debug)]
-pub(crate) struct App {
+pub(crate) struct VolumeState {
     pub(crate) name: String,
     /// What of it changes while it is served is changed here.
     info: Mutex<Info>,
     pub(crate) handle: Handle,
     /// The image that is the core, and whether it is still ours.
-    rbd: Mutex<Option<Kept>>,
+    rbd: Mutex<Option<ImageGuard>>,
     /// The core's label, if it has one; the volume itself keeps it.
-    mark: Option<Weak<Mark>>,
+    mark: Option<Weak<ServedLabel>>,
     /// What came through mounts.
     pub(crate) fuse: Arc<Counters>,
     pub(crate) started: Instant,
@@ -117,7 +117,7 @@ pub(crate) struct App {
 /// Ends the keeping of a volume's image with it, on every way out: a client that is closed on purpose looks like one that lost its
 /// image to whoever still asks.
 #[derive(Debug)]
-pub(crate) struct Keeping(pub(crate) Arc<App>);
+pub(crate) struct Keeping(pub(crate) Arc<VolumeState>);
 
 impl Drop for Keeping {
     fn drop(&mut self) {
@@ -146,9 +146,14 @@ impl std::fmt::Debug for Remembers {
 /// Requests of the API that ask a volume's threads at a time.
 const ASKERS: usize = 4;
 
-impl App {
-    pub(crate) fn new(info: Info, handle: Handle, rbd: Option<Kept>, mark: Option<Weak<Mark>>) -> App {
-        App {
+impl VolumeState {
+    pub(crate) fn new(
+        info: Info,
+        handle: Handle,
+        rbd: Option<ImageGuard>,
+        mark: Option<Weak<ServedLabel>>,
+    ) -> VolumeState {
+        VolumeState {
             name: info.name.clone(),
             info: Mutex::new(info),
             handle,
@@ -166,8 +171,8 @@ impl App {
     }
 
     /// The same for a volume that is served by TLS.
-    pub(crate) fn with_tls(self, tls: Option<TlsContext>) -> App {
-        App { tls, ..self }
+    pub(crate) fn with_tls(self, tls: Option<TlsContext>) -> VolumeState {
+        VolumeState { tls, ..self }
     }
 
     /// Reads certificates and keys again, for clients that come from now on. Whether there are any.
@@ -194,7 +199,7 @@ impl App {
     }
 
     /// The image that is the core, if it is one and still kept.
-    pub(crate) fn with_image<T>(&self, look: impl FnOnce(&Kept) -> T) -> Option<T> {
+    pub(crate) fn with_image<T>(&self, look: impl FnOnce(&ImageGuard) -> T) -> Option<T> {
         self.rbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
     }
 
@@ -330,7 +335,7 @@ impl App {
 
     /// Starts to destage everything that is dirty now. One that is under way already does not do: it knows nothing of what
     /// was written since it began.
-    pub(crate) fn start_flush(self: &Arc<App>) -> FlushState {
+    pub(crate) fn start_flush(self: &Arc<VolumeState>) -> FlushState {
         let total = self.dirty_bytes();
         let mut flushes = self.flushes();
         let number = flushes.back().map_or(0, |f| f.number) + 1;

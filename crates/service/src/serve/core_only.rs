@@ -8,9 +8,9 @@
 use super::Volume;
 use crate::daemon::memory::Memory;
 use crate::daemon::state::LastCache;
-use crate::home::Home;
+use crate::labelled_core::LabelledCore;
+use crate::operator_log::say;
 use crate::rbd;
-use crate::say::say;
 use anyhow::{Context, Result, anyhow, ensure};
 use loligo_block::SyncIo;
 use loligo_engine::FallbackState;
@@ -23,7 +23,7 @@ use loligo_shard::{Command, Snapshot};
 impl Volume {
     /// Settles what is to become of a cache that is gone, by what the threads say of themselves.
     pub(super) fn mind_cache(&mut self, snapshots: &[Snapshot], memory: Option<&dyn Memory>) {
-        let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| !self.alone) else {
+        let Some(why) = snapshots.iter().find_map(|s| s.poisoned.clone()).filter(|_| !self.core_only) else {
             return;
         };
         // Failing that the volume is as said.
@@ -32,7 +32,7 @@ impl Volume {
 
     /// Where one thread's cache has failed for good, or without it a flush of the core, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
     pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
-        let has_failed = |s: &Snapshot| match self.alone {
+        let has_failed = |s: &Snapshot| match self.core_only {
             true => s.alone == Some(FallbackState::Failed),
             false => s.poisoned.is_some(),
         };
@@ -63,7 +63,7 @@ impl Volume {
         let cache = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
         match settled {
             Ok(noted) => {
-                self.alone = true;
+                self.core_only = true;
                 // A thread that has ended is found out elsewhere.
                 let _ = handle.control(&Control::Confirm);
                 let wiped = noted.contains(&WIPED);
@@ -92,7 +92,7 @@ impl Volume {
     /// What helps a volume whose cache is gone.
     pub(super) fn mend(&self, daemon: bool) -> String {
         let exchangeable =
-            self.left.image.is_none() && !self.left.core.home.as_ref().is_some_and(Home::is_veiled);
+            self.left.image.is_none() && !self.left.core.home.as_ref().is_some_and(LabelledCore::is_masked);
         match daemon && exchangeable {
             true => format!(
                 "Give the volume another one with 'loligo volume detach {0}' and 'loligo volume attach {0}'",

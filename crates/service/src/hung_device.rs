@@ -3,7 +3,7 @@
 //! Requests of clients wait for it as long as it takes: it may come back. Somebody who takes the cache away or stops the volume
 //! is told after a while, and the volume does without it where nothing is lost by that.
 
-use crate::say::say;
+use crate::operator_log::say;
 use loligo_block::{CacheDevice, SyncIo};
 use loligo_shard::{Command, Handle};
 use std::sync::mpsc::channel;
@@ -67,16 +67,16 @@ impl Standstill {
 
 /// The patience of a stop.
 #[derive(Debug)]
-pub(crate) struct Patience<'a> {
+pub(crate) struct HungDevice<'a> {
     cache: Option<&'a CacheDevice>,
     handle: Handle,
     still: Standstill,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> HungDevice<'a> {
     /// With `cache`, where there is one that may be waited for.
-    pub(crate) fn new(cache: Option<&'a CacheDevice>, handle: &Handle) -> Patience<'a> {
-        Patience { cache, handle: handle.clone(), still: Standstill::new() }
+    pub(crate) fn new(cache: Option<&'a CacheDevice>, handle: &Handle) -> HungDevice<'a> {
+        HungDevice { cache, handle: handle.clone(), still: Standstill::new() }
     }
 
     /// The same during a flush that has `left` bytes before it.

@@ -5,7 +5,7 @@ use super::{HeldCache, ServeOptions};
 use crate::cache;
 use crate::core::OpenCore;
 use crate::daemon::state::{CoreNames, LastCache};
-use crate::rbd::Held;
+use crate::rbd::HeldImage;
 use crate::ublk::{self, Devices};
 use anyhow::{Context, Result};
 use loligo_export::ublk::Traits;
@@ -44,7 +44,7 @@ impl Phase {
 
 /// What has been begun.
 #[derive(Debug, Default)]
-pub(super) struct Begun {
+pub(super) struct StartUndo {
     /// The final sequences of the threads and the dirty blocks of a cache that was found stopped cleanly.
     finals: Option<(Vec<u64>, u64)>,
     pub(super) kernel: Option<Devices>,
@@ -71,10 +71,10 @@ impl Of<'_> {
     }
 }
 
-impl Begun {
+impl StartUndo {
     /// Nothing, of a cache with these `finals`.
-    pub(super) fn with(finals: Option<(Vec<u64>, u64)>) -> Begun {
-        Begun { finals, ..Begun::default() }
+    pub(super) fn with(finals: Option<(Vec<u64>, u64)>) -> StartUndo {
+        StartUndo { finals, ..StartUndo::default() }
     }
 
     /// Begins all of it, after everything that can be refused. `through`: the cache does not get ahead of the core.
@@ -113,9 +113,9 @@ impl Begun {
         why: anyhow::Error,
         of: &Of<'_>,
         core: &mut OpenCore,
-        image: Option<&mut Held>,
+        image: Option<&mut HeldImage>,
     ) -> anyhow::Error {
-        let Begun { finals, kernel, labelled, former, noted } = self;
+        let StartUndo { finals, kernel, labelled, former, noted } = self;
         if let Some(kernel) = kernel {
             kernel.end();
         }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_start_that_fails_in_any_phase_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let test = "serve::begun::tests::in_a_process_of_its_own";
+        let test = "serve::undo::tests::in_a_process_of_its_own";
         let out = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(DIR, dir.path())

@@ -7,31 +7,31 @@ use std::time::{Duration, Instant};
 
 /// Whether it is taken.
 #[derive(Debug, Default)]
-struct Desk {
+struct WriterState {
     taken: Mutex<bool>,
     freed: Condvar,
 }
 
 /// The pen, for whoever is next.
 #[derive(Debug, Default)]
-pub(super) struct Pen(Arc<Desk>);
+pub(super) struct WriterLock(Arc<WriterState>);
 
 /// The pen in a hand; dropping this puts it back.
 #[derive(Debug)]
-pub(super) struct InHand(Arc<Desk>);
+pub(super) struct WriterGuard(Arc<WriterState>);
 
-impl Pen {
+impl WriterLock {
     /// Waits for it until then at most.
-    pub(super) fn take(&self, until: Instant) -> Option<InHand> {
+    pub(super) fn take(&self, until: Instant) -> Option<WriterGuard> {
         let limit = until.saturating_duration_since(Instant::now());
         let waiting = self.0.freed.wait_timeout_while(lock(&self.0.taken), limit, |taken| *taken);
         let (mut taken, _) = waiting.unwrap_or_else(PoisonError::into_inner);
         let is_free = !std::mem::replace(&mut *taken, true);
-        is_free.then(|| InHand(self.0.clone()))
+        is_free.then(|| WriterGuard(self.0.clone()))
     }
 }
 
-impl Drop for InHand {
+impl Drop for WriterGuard {
     fn drop(&mut self) {
         *lock(&self.0.taken) = false;
         self.0.freed.notify_one();

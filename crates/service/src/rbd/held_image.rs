@@ -1,7 +1,7 @@
 //! A taken image from the start of its volume to the end: given back then, or left with its lock as a witness.
 
 use super::{PATIENCE, encode};
-use crate::say::say;
+use crate::operator_log::say;
 use anyhow::{Context, Result};
 use loligo_block::CacheDevice;
 use loligo_ceph::cancel::Cancellable;
@@ -15,7 +15,7 @@ use std::sync::mpsc::Receiver;
 
 /// A taken image until it is given back. One whose cache may be dirty keeps its lock whatever becomes of this process.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldImage {
     pub(super) image: Option<Arc<AttachedImage>>,
     pub(super) notices: Option<Receiver<Notice>>,
     /// It is asked from the beginning whether the image is still ours, while the cache is being opened as well.
@@ -52,7 +52,7 @@ impl Unserved {
     }
 }
 
-impl Held {
+impl HeldImage {
     pub(crate) fn image(&self) -> &Arc<AttachedImage> {
         self.image.as_ref().expect("only the end takes it")
     }
@@ -115,7 +115,7 @@ fn ends<T: Send + 'static>(
     ended
 }
 
-impl Drop for Held {
+impl Drop for HeldImage {
     fn drop(&mut self) {
         self.poller = None;
         match self.image.take() {

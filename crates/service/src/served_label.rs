@@ -1,6 +1,6 @@
 //! The label of a core while that is served: written by the thread that looks after the volume, and by whoever switches its mode.
 
-use crate::veil;
+use crate::first_block;
 use anyhow::{Context, Result};
 use loligo_block::{CacheDevice, DeviceFile, MaskedHead, SyncFile, SyncIo};
 use loligo_format::core_label::CoreLabel;
@@ -9,24 +9,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The whole device of a core, and its label.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct ServedLabel {
     whole: DeviceFile,
     /// Where the content begins at byte 0: its first block.
-    veil: Option<Arc<MaskedHead>>,
+    masked: Option<Arc<MaskedHead>>,
     label: Mutex<CoreLabel>,
 }
 
-impl Mark {
-    pub(crate) fn new(whole: DeviceFile, veil: Option<Arc<MaskedHead>>, label: CoreLabel) -> Mark {
-        Mark { whole, veil, label: Mutex::new(label) }
+impl ServedLabel {
+    pub(crate) fn new(whole: DeviceFile, masked: Option<Arc<MaskedHead>>, label: CoreLabel) -> ServedLabel {
+        ServedLabel { whole, masked, label: Mutex::new(label) }
     }
 
     pub(crate) fn whole(&self) -> &DeviceFile {
         &self.whole
     }
 
-    pub(crate) fn veil(&self) -> Option<&Arc<MaskedHead>> {
-        self.veil.as_ref()
+    pub(crate) fn masked(&self) -> Option<&Arc<MaskedHead>> {
+        self.masked.as_ref()
     }
 
     fn lock(&self) -> MutexGuard<'_, CoreLabel> {
@@ -57,12 +57,12 @@ impl Mark {
         change(&mut label);
         let mut whole = SyncFile::new(self.whole.clone());
         let failed = "the core's label cannot be written";
-        let Some(veil) = &self.veil else { return label.store(&mut whole).context(failed) };
+        let Some(masked) = &self.masked else { return label.store(&mut whole).context(failed) };
         label.generation += 1;
         // Whoever is served from the core alone may be writing the head at this moment.
-        veil.write_label(&encode(&label), |block| {
-            if let Some(cache) = cache.filter(|_| veil.head().is_some()) {
-                veil::save(&mut cache.sync_io(), block)?;
+        masked.write_label(&encode(&label), |block| {
+            if let Some(cache) = cache.filter(|_| masked.head().is_some()) {
+                first_block::save(&mut cache.sync_io(), block)?;
             }
             whole.write_at(0, block).and_then(|()| whole.flush()).context(failed)
         })

@@ -41,7 +41,7 @@ pub(crate) fn line(words: Arguments<'_>) {
 /// A line of the log.
 macro_rules! say {
     ($($words:tt)*) => {
-        $crate::say::line(format_args!($($words)*))
+        $crate::operator_log::line(format_args!($($words)*))
     };
 }
 pub(crate) use say;

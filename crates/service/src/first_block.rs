@@ -62,7 +62,7 @@ pub struct Settled {
     /// The label, if it is on the disk.
     pub label: Option<CoreLabel>,
     /// The block.
-    pub veil: MaskedHead,
+    pub masked: MaskedHead,
     /// What was found damaged and is taken from the cache's copy.
     pub mended: Option<&'static str>,
 }
@@ -88,8 +88,8 @@ pub enum Unsettled {
 pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
     if !is_label(raw) {
         let Some(saved) = saved else {
-            let veil = MaskedHead::before(raw.to_vec()).ok_or(Unsettled::NoRoom)?;
-            return Ok(Settled { label: None, veil, mended: None });
+            let masked = MaskedHead::before(raw.to_vec()).ok_or(Unsettled::NoRoom)?;
+            return Ok(Settled { label: None, masked, mended: None });
         };
         let sectors = raw.chunks(LABEL).zip(saved.head.chunks(LABEL).zip(saved.block.chunks(LABEL)));
         // A write of it that was cut off leaves sectors of before and of after.
@@ -102,14 +102,14 @@ pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
             return Err(Unsettled::Changed);
         }
         let mended = torn.then_some("half written");
-        return Ok(Settled { label: None, veil: MaskedHead::of_block(saved.block.clone()), mended });
+        return Ok(Settled { label: None, masked: MaskedHead::of_block(saved.block.clone()), mended });
     }
     match (decode(raw), saved) {
         (Ok(label), saved) => {
             let mut settled =
-                Settled { label: Some(label), veil: MaskedHead::of_block(raw.to_vec()), mended: None };
-            if let (None, Some(saved)) = (settled.veil.head(), saved) {
-                settled.veil = MaskedHead::of_block(saved.block.clone());
+                Settled { label: Some(label), masked: MaskedHead::of_block(raw.to_vec()), mended: None };
+            if let (None, Some(saved)) = (settled.masked.head(), saved) {
+                settled.masked = MaskedHead::of_block(saved.block.clone());
                 settled.mended = Some("damaged behind its label");
             }
             Ok(settled)
@@ -117,16 +117,16 @@ pub fn settle(raw: &[u8], saved: Option<&Saved>) -> Result<Settled, Unsettled> {
         (Err(_), Some(saved)) => Ok(Settled {
             // What the label said last is not in the copy: nothing is known.
             label: Some(CoreLabel { dirty_bytes: None, through: false, ..saved.label.clone() }),
-            veil: MaskedHead::of_block(saved.block.clone()),
+            masked: MaskedHead::of_block(saved.block.clone()),
             mended: Some("damaged, its label too"),
         }),
         (Err(why), None) => Err(Unsettled::Label(why.to_string())),
     }
 }
 
-/// The label of `veil` becomes `label`; the block that says so.
-pub fn relabel(veil: &MaskedHead, label: &CoreLabel) -> Vec<u8> {
-    veil.set_label(&encode(label))
+/// The label of `masked` becomes `label`; the block that says so.
+pub fn relabel(masked: &MaskedHead, label: &CoreLabel) -> Vec<u8> {
+    masked.set_label(&encode(label))
 }
 
 #[cfg(test)]
@@ -152,8 +152,8 @@ mod tests {
         let mut head = vec![0; HEAD as usize];
         head.iter_mut().take(used).enumerate().for_each(|(i, b)| *b = seed[i % seed.len()]);
         head[..9].copy_from_slice(b"bluestore");
-        let veil = MaskedHead::before(head.clone()).unwrap();
-        let block = relabel(&veil, &label(4));
+        let masked = MaskedHead::before(head.clone()).unwrap();
+        let block = relabel(&masked, &label(4));
         (head, block)
     }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn head_of(raw: &[u8], saved: Option<&Saved>) -> Option<Vec<u8>> {
-        settle(raw, saved).ok()?.veil.head()
+        settle(raw, saved).ok()?.masked.head()
     }
 
     proptest! {
@@ -221,7 +221,7 @@ mod tests {
         broken[30] ^= 1;
         assert!(matches!(settle(&broken, None), Err(Unsettled::Label(_))));
         let mended = settle(&broken, Some(&saved)).unwrap();
-        assert_eq!((mended.label, mended.veil.head()), (Some(label(4)), Some(saved.head)));
+        assert_eq!((mended.label, mended.masked.head()), (Some(label(4)), Some(saved.head)));
     }
 
     #[test]

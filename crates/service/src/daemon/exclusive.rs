@@ -1,7 +1,7 @@
 //! What volumes have that no two can have: cores, caches and listeners, by how they are written and by the devices behind that.
 
 use super::config::{Leave, VolumeConfig, export_spec};
-use super::looked::Looked;
+use super::device_ids::DeviceIds;
 use crate::identity::DeviceId;
 use crate::names;
 use crate::pool::{CoreName, PoolSpec};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// What volumes have that no two can have.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct Exclusive {
     /// By how they are written, who has it.
     things: BTreeMap<String, String>,
     /// The same of devices: which, what share of it if it is a pool's, and who.
@@ -44,7 +44,7 @@ pub(super) fn readable_things(volume: &VolumeConfig) -> Vec<String> {
     things
 }
 
-impl Taken {
+impl Exclusive {
     /// Checks `volume`, by itself and beside those before it.
     pub(super) fn add(&mut self, name: &str, volume: &VolumeConfig) -> Result<()> {
         for thing in things(name, volume)? {
@@ -57,13 +57,18 @@ impl Taken {
     }
 
     /// Both checks.
-    pub(super) fn add_whole(&mut self, name: &str, volume: &VolumeConfig, looked: &Looked) -> Result<()> {
+    pub(super) fn add_whole(&mut self, name: &str, volume: &VolumeConfig, looked: &DeviceIds) -> Result<()> {
         self.add(name, volume)?;
         self.add_devices(name, volume, looked)
     }
 
     /// Checks the devices of `volume` as they were `looked` at, by whatever names; those that were not there are anybody's.
-    pub(super) fn add_devices(&mut self, name: &str, volume: &VolumeConfig, looked: &Looked) -> Result<()> {
+    pub(super) fn add_devices(
+        &mut self,
+        name: &str,
+        volume: &VolumeConfig,
+        looked: &DeviceIds,
+    ) -> Result<()> {
         let core: CoreSpec = volume.core.parse().map_err(|e| anyhow!("core = \"{}\": {e}", volume.core))?;
         let pool = volume.cache.as_deref().map(PoolSpec::of).transpose()?.flatten();
         let cache = pool.as_ref().map(|pool| pool.path.as_path()).or(volume.cache.as_deref());
@@ -87,17 +92,17 @@ impl Taken {
 /// What `volume` cannot have because `other` has it, each with its devices as they were looked at; nothing where both can
 /// be served at once.
 pub(super) fn shared(
-    volume: (&str, &VolumeConfig, &Looked),
-    other: (&str, &VolumeConfig, &Looked),
+    volume: (&str, &VolumeConfig, &DeviceIds),
+    other: (&str, &VolumeConfig, &DeviceIds),
 ) -> Option<String> {
-    let mut taken = Taken::default();
+    let mut taken = Exclusive::default();
     // What is wrong with either by itself is no matter here. Names say most.
     let _ = taken.add(other.0, other.1);
     things(volume.0, volume.1).ok()?;
     if let Err(why) = taken.add(volume.0, volume.1) {
         return Some(why.to_string());
     }
-    Taken::default().add_devices(volume.0, volume.1, volume.2).ok()?;
+    Exclusive::default().add_devices(volume.0, volume.1, volume.2).ok()?;
     let _ = taken.add_devices(other.0, other.1, other.2);
     taken.add_devices(volume.0, volume.1, volume.2).err().map(|why| why.to_string())
 }

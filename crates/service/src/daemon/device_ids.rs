@@ -5,8 +5,8 @@
 
 use super::Daemon;
 use super::config::VolumeConfig;
-use super::entry::Entry;
-use super::notes::with_overrides;
+use super::registry::with_overrides;
+use super::supervisor::Supervisor;
 use super::volumes::Turn;
 use crate::core::CoreSpec;
 use crate::identity::{DeviceId, device_id};
@@ -18,19 +18,19 @@ use std::sync::Arc;
 
 /// What was found at paths: which device, or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Looked(BTreeMap<PathBuf, Option<DeviceId>>);
+pub(super) struct DeviceIds(BTreeMap<PathBuf, Option<DeviceId>>);
 
-impl Looked {
+impl DeviceIds {
     /// Looks at the devices of `volumes`.
-    pub(super) fn at<'a>(volumes: impl IntoIterator<Item = &'a VolumeConfig>) -> Looked {
-        let mut looked = Looked::default();
+    pub(super) fn at<'a>(volumes: impl IntoIterator<Item = &'a VolumeConfig>) -> DeviceIds {
+        let mut looked = DeviceIds::default();
         looked.look(volumes.into_iter().flat_map(paths));
         looked
     }
 
     /// Looks at the devices of `options`.
-    pub(super) fn at_those_of(options: &ServeOptions) -> Looked {
-        let mut looked = Looked::default();
+    pub(super) fn at_those_of(options: &ServeOptions) -> DeviceIds {
+        let mut looked = DeviceIds::default();
         looked.look(places(&options.core, options.cache.as_ref().map(|cache| cache.path.as_path())));
         looked
     }
@@ -71,9 +71,9 @@ fn places(core: &CoreSpec, cache: Option<&Path>) -> Vec<PathBuf> {
 
 impl Daemon {
     /// What each volume that `counts` is defined as by now, with what was set by command.
-    fn definitions(&self, counts: impl Fn(&Entry) -> bool) -> Vec<VolumeConfig> {
-        let of = |e: &Arc<Entry>| with_overrides(&e.config(), &self.memory.of(&e.name));
-        self.entries().iter().filter(|e| counts(e)).map(of).collect()
+    fn definitions(&self, counts: impl Fn(&Supervisor) -> bool) -> Vec<VolumeConfig> {
+        let of = |e: &Arc<Supervisor>| with_overrides(&e.config(), &self.memory.of(&e.name));
+        self.supervisors().iter().filter(|e| counts(e)).map(of).collect()
     }
 
     /// The turn, and the devices of all volumes and of `more` as they were just before. A path that hangs hangs whoever
@@ -81,8 +81,8 @@ impl Daemon {
     pub(super) fn turn_beside<'a>(
         &self,
         more: impl IntoIterator<Item = &'a VolumeConfig>,
-    ) -> (Turn<'_>, Looked) {
-        let mut looked = Looked::at(more);
+    ) -> (Turn<'_>, DeviceIds) {
+        let mut looked = DeviceIds::at(more);
         loop {
             let turn = self.volumes.turn();
             let lacks = looked.lacks(&self.definitions(|_| true));
@@ -95,8 +95,12 @@ impl Daemon {
     }
 
     /// The devices of those volumes that `counts` says, and of `volume`.
-    pub(super) fn look_beside(&self, volume: &VolumeConfig, counts: impl Fn(&Entry) -> bool) -> Looked {
-        Looked::at(self.definitions(counts).iter().chain([volume]))
+    pub(super) fn look_beside(
+        &self,
+        volume: &VolumeConfig,
+        counts: impl Fn(&Supervisor) -> bool,
+    ) -> DeviceIds {
+        DeviceIds::at(self.definitions(counts).iter().chain([volume]))
     }
 }
 
@@ -115,7 +119,7 @@ mod tests {
             toml::from_str(&text).unwrap()
         };
         let (mine, other) = (volume("disk", "gone"), volume("disk", "new"));
-        let mut looked = Looked::at([&mine]);
+        let mut looked = DeviceIds::at([&mine]);
         let id = looked.id(&at("disk"));
         assert!(id.is_some() && looked.id(&at("gone")).is_none());
         assert!(looked.lacks(&[mine]).is_empty(), "that nothing is there is known");

@@ -1,9 +1,9 @@
 //! Cores that begin with a label, so that nobody else finds anything on the raw device, and that remember their cache: before
 //! their content, or in the place of its first block.
 
-use crate::mark::Mark;
-use crate::say::say;
-use crate::veil::{Saved, Unsettled, settle};
+use crate::first_block::{Saved, Unsettled, settle};
+use crate::operator_log::say;
+use crate::served_label::ServedLabel;
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::masked_head::{HEAD, body};
 use loligo_block::{
@@ -36,7 +36,7 @@ pub(crate) struct Wanted {
 
 /// What the cache of a core knows of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct CacheView {
     /// Where its content begins.
     pub(crate) begins: u64,
     /// Which cache it is.
@@ -47,7 +47,7 @@ pub(crate) struct Known {
     pub(crate) keeps: bool,
 }
 
-impl Known {
+impl CacheView {
     /// The core is content from its first byte on, without a label. A copy of the first block is on the cache before a label takes the
     /// place of that.
     fn is_plain(&self) -> bool {
@@ -57,8 +57,8 @@ impl Known {
 
 /// The label of a core and the whole device that it lies on.
 #[derive(Debug)]
-pub(crate) struct Home {
-    mark: Arc<Mark>,
+pub(crate) struct LabelledCore {
+    mark: Arc<ServedLabel>,
     /// It is on the device already.
     found: bool,
     /// Why that cannot be served, as long as nobody has looked at what the cache keeps of it.
@@ -67,7 +67,7 @@ pub(crate) struct Home {
     uncovered: bool,
 }
 
-impl Home {
+impl LabelledCore {
     /// Looks for a label on `whole`, or takes place for one of as many bytes as `wanted` (0: in the content's first block). The core's
     /// content with it; without either the device is the content. `known` is asked what its cache knows of it, since
     /// clients may have written anything, a label too.
@@ -77,8 +77,8 @@ impl Home {
     pub(crate) fn find(
         whole: DeviceFile,
         wanted: Wanted,
-        known: impl FnOnce() -> Result<Option<Known>>,
-    ) -> Result<(CoreFile, Option<Home>)> {
+        known: impl FnOnce() -> Result<Option<CacheView>>,
+    ) -> Result<(CoreFile, Option<LabelledCore>)> {
         let path = whole.path().display().to_string();
         let Wanted { home: wanted, force, bare } = wanted;
         let loaded = CoreLabel::load(&mut SyncFile::new(whole.clone()));
@@ -92,25 +92,27 @@ impl Home {
         let of_cache = known.as_ref().ok().and_then(Option::as_ref);
         let (label, found) = match loaded {
             Ok(CoreLabel { home_start: 0, .. }) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
-                if is_veiled(&first_block(&whole)?) =>
+                if is_masked(&first_block(&whole)?) =>
             {
                 return match is_clients_veil(&whole, &loaded, of_cache, force)? {
                     true => Ok((whole.into(), None)),
-                    false => Home::veiled(whole, wanted),
+                    false => LabelledCore::veiled(whole, wanted),
                 };
             }
             Ok(label) if wanted.is_none() && is_content(&whole, &label, of_cache.map(|k| k.begins))? => {
                 return Ok((whole.into(), None));
             }
             // It knows of no label at all.
-            Err(SuperError::Damaged(_) | SuperError::TooNew(_)) if of_cache.is_some_and(Known::is_plain) => {
+            Err(SuperError::Damaged(_) | SuperError::TooNew(_))
+                if of_cache.is_some_and(CacheView::is_plain) =>
+            {
                 return Ok((whole.into(), None));
             }
             // With that order its second copy is content.
             Ok(_) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
                 if wanted == Some(0) && !begins_with_label(&whole)? =>
             {
-                return Home::veiled(whole, wanted);
+                return LabelledCore::veiled(whole, wanted);
             }
             Ok(label) => {
                 if let Some(n) = wanted.filter(|n| *n != label.home_start) {
@@ -124,7 +126,7 @@ impl Home {
             Err(SuperError::Absent) => {
                 let Some(home_start) = wanted else { return Ok((whole.into(), None)) };
                 if home_start == 0 {
-                    return Home::veiled(whole, wanted);
+                    return LabelledCore::veiled(whole, wanted);
                 }
                 vacant(&whole, home_start, force)?;
                 (CoreLabel { home_start, ..nobodys() }, false)
@@ -141,8 +143,8 @@ impl Home {
         let content = whole.behind(label.home_start).context("the core is too small")?;
         Ok((
             content.into(),
-            Some(Home {
-                mark: Arc::new(Mark::new(whole, None, label)),
+            Some(LabelledCore {
+                mark: Arc::new(ServedLabel::new(whole, None, label)),
                 found,
                 unsettled: None,
                 uncovered: false,
@@ -151,7 +153,7 @@ impl Home {
     }
 
     /// A core whose content begins at byte 0: its first block is settled before it is served.
-    fn veiled(whole: DeviceFile, wanted: Option<u64>) -> Result<(CoreFile, Option<Home>)> {
+    fn veiled(whole: DeviceFile, wanted: Option<u64>) -> Result<(CoreFile, Option<LabelledCore>)> {
         let path = whole.path().display().to_string();
         if let Some(n) = wanted.filter(|n| *n != 0) {
             bail!(
@@ -161,15 +163,15 @@ impl Home {
         // Its own OSD must not have it.
         whole.lock_as_file(WAIT).context("the core cannot be locked")?;
         let raw = first_block(&whole)?;
-        let (label, veil, unsettled) = match settle(&raw, None) {
-            Ok(settled) => (settled.label, settled.veil, None),
+        let (label, masked, unsettled) = match settle(&raw, None) {
+            Ok(settled) => (settled.label, settled.masked, None),
             Err(why) => (None, MaskedHead::of_block(raw.clone()), Some(why)),
         };
-        let veil = Arc::new(veil);
-        let content = CoreFile::masked(whole.clone(), veil.clone());
+        let masked = Arc::new(masked);
+        let content = CoreFile::masked(whole.clone(), masked.clone());
         let label = label.unwrap_or_else(nobodys);
-        let mark = Arc::new(Mark::new(whole, Some(veil), label));
-        let home = Home { mark, found: is_veiled(&raw), unsettled, uncovered: false };
+        let mark = Arc::new(ServedLabel::new(whole, Some(masked), label));
+        let home = LabelledCore { mark, found: is_masked(&raw), unsettled, uncovered: false };
         Ok((content, Some(home)))
     }
 
@@ -183,7 +185,7 @@ impl Home {
         superblock: Option<&Superblock>,
         force: bool,
     ) -> Result<()> {
-        let Some(veil) = self.mark.veil() else { return Ok(()) };
+        let Some(masked) = self.mark.masked() else { return Ok(()) };
         let saved = match (cache, superblock) {
             (Some(cache), Some(sb)) => Saved::load(&mut cache.sync_io(), sb.uuid)?,
             _ => None,
@@ -198,14 +200,14 @@ impl Home {
                 if let Some(what) = settled.mended {
                     say!("{}: its first block was {what}: the copy on the cache is taken", self.path());
                 }
-                if settled.veil.head().is_none() {
+                if settled.masked.head().is_none() {
                     say!(
                         "warning: {}: its first 4096 bytes are damaged, and no copy is on the cache: they cannot be read until they are \
                          written",
                         self.path()
                     );
                 }
-                veil.become_like(&settled.veil);
+                masked.become_like(&settled.masked);
                 self.uncovered = saved.is_some() && settled.label.is_none();
                 if let Some(label) = settled.label {
                     self.mark.becomes(label);
@@ -230,12 +232,12 @@ impl Home {
     }
 
     /// Its content begins at byte 0, behind a label in the same block.
-    pub(crate) fn is_veiled(&self) -> bool {
-        self.mark.veil().is_some()
+    pub(crate) fn is_masked(&self) -> bool {
+        self.mark.masked().is_some()
     }
 
     /// The label, for whoever switches the mode while the core is served.
-    pub(crate) fn mark(&self) -> Weak<Mark> {
+    pub(crate) fn mark(&self) -> Weak<ServedLabel> {
         Arc::downgrade(&self.mark)
     }
 
@@ -314,7 +316,7 @@ impl Home {
     pub(crate) fn attach(&mut self, cache: &Superblock, device: &CacheDevice, through: bool) -> Result<()> {
         if !self.found {
             let path = self.path();
-            match self.mark.veil() {
+            match self.mark.masked() {
                 None => {
                     say!("{path}: a label at its start, its content from byte {} on", self.start())
                 }
@@ -414,7 +416,7 @@ fn signatures_of(whole: &DeviceFile) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-fn is_veiled(block: &[u8]) -> bool {
+fn is_masked(block: &[u8]) -> bool {
     loligo_format::in_place_label::is_label(block)
 }
 
@@ -445,7 +447,7 @@ fn is_content(whole: &DeviceFile, label: &CoreLabel, begins: Option<u64>) -> Res
 fn is_clients_veil(
     whole: &DeviceFile,
     label: &Result<CoreLabel, SuperError>,
-    known: Option<&Known>,
+    known: Option<&CacheView>,
     force: bool,
 ) -> Result<bool> {
     let Some(known) = known.filter(|known| known.is_plain()) else { return Ok(false) };
@@ -486,7 +488,7 @@ fn is_content_by_order(
         Ok(_) | Err(SuperError::TooNew(_)) => true,
         Err(why) => {
             let raw = first_block(whole)?;
-            is_veiled(&raw) && may_be_veil(&raw, why)
+            is_masked(&raw) && may_be_veil(&raw, why)
         }
     };
     ensure!(
@@ -557,26 +559,30 @@ mod tests {
 
     /// Where its content begins, for who has heard this of the cache.
     fn begins(start: &[u8], home: Option<u64>, of_cache: Option<u64>) -> u64 {
-        let known = of_cache.map(|begins| Known { begins, ..plain() });
+        let known = of_cache.map(|begins| CacheView { begins, ..plain() });
         let (_, home) = found(start, Wanted { home, ..Wanted::default() }, known).unwrap();
         home.map_or(0, |home| home.start())
     }
 
-    fn found(start: &[u8], wanted: Wanted, known: Option<Known>) -> Result<(CoreFile, Option<Home>)> {
+    fn found(
+        start: &[u8],
+        wanted: Wanted,
+        known: Option<CacheView>,
+    ) -> Result<(CoreFile, Option<LabelledCore>)> {
         let (_dir, device) = disk(start);
-        Home::find(device, wanted, || Ok(known))
+        LabelledCore::find(device, wanted, || Ok(known))
     }
 
     /// What a cache knows that has never seen a label.
-    fn plain() -> Known {
-        Known { begins: 0, uuid: [3; 16], name: "host".to_owned(), keeps: false }
+    fn plain() -> CacheView {
+        CacheView { begins: 0, uuid: [3; 16], name: "host".to_owned(), keeps: false }
     }
 
-    /// What a start with `known`, or none, makes of a disk: content, a veil, or what it says.
-    fn taken(start: &[u8], wanted: Wanted, known: Option<Known>) -> String {
+    /// What a start with `known`, or none, makes of a disk: content, a masked block, or what it says.
+    fn taken(start: &[u8], wanted: Wanted, known: Option<CacheView>) -> String {
         match found(start, wanted, known) {
             Ok((_, None)) => "content".to_owned(),
-            Ok((_, Some(home))) if home.is_veiled() => "veil".to_owned(),
+            Ok((_, Some(home))) if home.is_masked() => "masked".to_owned(),
             Ok((_, Some(home))) => format!("behind {}", home.start()),
             Err(why) => why.to_string(),
         }
@@ -586,7 +592,7 @@ mod tests {
     fn veiled(cache: [u8; 16], name: &str) -> Vec<u8> {
         let head = [&b"bluestore block device"[..], &[0; 4074]].concat();
         let label = CoreLabel { cache, name: name.to_owned(), ..nobodys() };
-        crate::veil::relabel(&MaskedHead::before(head).unwrap(), &label)
+        crate::first_block::relabel(&MaskedHead::before(head).unwrap(), &label)
     }
 
     fn eight_bytes(magic: &[u8; 8]) -> Vec<u8> {
@@ -604,14 +610,14 @@ mod tests {
         start[..4096].copy_from_slice(&eight_bytes(b"LOLIGOHM"));
         let taken = |wanted, known| taken(&start, wanted, known);
         assert_eq!(taken(Wanted::default(), Some(plain())), "content");
-        let own = Known { begins: HOME, ..plain() };
+        let own = CacheView { begins: HOME, ..plain() };
         for (wanted, known) in [(Wanted::default(), Some(own)), (FORCED, None), (BARE, None)] {
             let why = taken(wanted, known);
             assert!(why.contains("unusable") && why.contains("--bare --home-offset 0"), "{why}");
         }
         assert_eq!(taken(AS_CONTENT, None), "content");
         let (_dir, device) = disk(&start);
-        let why = Home::find(device, Wanted::default(), || bail!("not there yet")).unwrap_err();
+        let why = LabelledCore::find(device, Wanted::default(), || bail!("not there yet")).unwrap_err();
         assert_eq!(why.to_string(), "not there yet", "it may know");
     }
 
@@ -619,29 +625,29 @@ mod tests {
     fn an_unsound_veil_is_content_where_the_cache_keeps_no_copy() {
         let start = eight_bytes(b"LOLIGOVL");
         assert_eq!(taken(&start, Wanted::default(), Some(plain())), "content");
-        let keeps = Known { keeps: true, ..plain() };
-        assert_eq!(taken(&start, FORCED, Some(keeps)), "veil");
-        assert_eq!(taken(&start, Wanted::default(), Some(Known { begins: HOME, ..plain() })), "veil");
-        assert_eq!(taken(&start, FORCED, None), "veil");
+        let keeps = CacheView { keeps: true, ..plain() };
+        assert_eq!(taken(&start, FORCED, Some(keeps)), "masked");
+        assert_eq!(taken(&start, Wanted::default(), Some(CacheView { begins: HOME, ..plain() })), "masked");
+        assert_eq!(taken(&start, FORCED, None), "masked");
         let (_, home) = found(&start, BARE, None).unwrap();
         let why = home.unwrap().refuse_bare(true).unwrap_err().to_string();
         assert!(why.contains("is damaged") && why.contains("--bare --home-offset 0"), "{why}");
         assert_eq!(taken(&start, AS_CONTENT, None), "content");
         let said = Wanted { home: Some(0), ..FORCED };
-        assert_eq!(taken(&start, said, Some(plain())), "veil", "a label is wanted there");
+        assert_eq!(taken(&start, said, Some(plain())), "masked", "a label is wanted there");
     }
 
     #[test]
     fn a_sound_veil_of_a_client_is_content_and_an_own_one_is_not() {
         let guests = veiled([8; 16], "guest");
         assert_eq!(taken(&guests, Wanted::default(), Some(plain())), "content");
-        let own = Known { uuid: [8; 16], ..plain() };
-        assert_eq!(taken(&guests, FORCED, Some(own)), "veil", "its copies are lost");
-        assert_eq!(taken(&guests, FORCED, Some(Known { keeps: true, ..plain() })), "veil");
-        assert_eq!(taken(&guests, FORCED, None), "veil", "the cache is not there");
+        let own = CacheView { uuid: [8; 16], ..plain() };
+        assert_eq!(taken(&guests, FORCED, Some(own)), "masked", "its copies are lost");
+        assert_eq!(taken(&guests, FORCED, Some(CacheView { keeps: true, ..plain() })), "masked");
+        assert_eq!(taken(&guests, FORCED, None), "masked", "the cache is not there");
         let said = Wanted { home: Some(0), ..FORCED };
-        assert_eq!(taken(&guests, said, Some(plain())), "veil", "an adopted one with another cache");
-        assert_eq!(taken(&guests, Wanted { force: true, ..BARE }, None), "veil");
+        assert_eq!(taken(&guests, said, Some(plain())), "masked", "an adopted one with another cache");
+        assert_eq!(taken(&guests, Wanted { force: true, ..BARE }, None), "masked");
         assert!(taken(&guests, AS_CONTENT, None).contains("add --force"));
         assert_eq!(taken(&guests, Wanted { force: true, ..AS_CONTENT }, None), "content");
     }
@@ -656,7 +662,7 @@ mod tests {
             assert!(why.contains("another cache may have been") && why.contains("add --force"), "{why}");
             assert_eq!(taken(&start, FORCED, Some(plain())), "content");
             assert!(taken(&start, AS_CONTENT, None).contains("add --force"));
-            assert_eq!(taken(&start, Wanted::default(), None), "veil");
+            assert_eq!(taken(&start, Wanted::default(), None), "masked");
         }
     }
 

@@ -5,10 +5,10 @@
 //! has come, or that its gate is closed, and ends there. It has noted, made, written and served nothing then. What it
 //! has open is locked by open descriptors, so that a successor which needs that is refused until it wakes.
 
-use super::{Entry, Status, Wish};
+use super::{DesiredState, Status, Supervisor};
 use std::time::Duration;
 
-impl Entry {
+impl Supervisor {
     /// Has nobody wait for its thread where that was told to stop so long ago and hangs in a start of which nothing is made,
     /// noted or served; in what it may hang, where that is so from now on.
     pub(crate) fn leave_behind(&self, after: Duration) -> Option<String> {
@@ -36,7 +36,7 @@ impl Entry {
             return None;
         }
         inner.left_behind = true;
-        if inner.wish != Wish::Quit {
+        if inner.desired != DesiredState::Quit {
             inner.status = Status::Stopped;
         }
         self.changed.notify_all();
