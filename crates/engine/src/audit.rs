@@ -14,7 +14,7 @@ impl Engine {
     /// # Errors
     /// The first thing that does not hold, in words.
     pub fn audit(&self) -> Result<(), String> {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             // It stays as it was when that happened.
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Engine {
             _ => 0,
         };
         let staged: usize = self.tasks.iter().map(|(_, t)| of_task(t)).sum();
-        let pinned = self.freeze.as_ref().map_or(0, |f| f.kept());
+        let pinned = self.state.freeze().map_or(0, |f| f.kept());
         let holding = u64::from(self.slots.empty_count()) + u64::from(self.slots.leaving_count());
         let used = self.index.occupied() + puts.len() as u64 + staged as u64 + pinned;
         same("slots", u64::from(self.slots.size()), holding + used)?;
@@ -84,6 +84,6 @@ impl Engine {
     pub fn has_sector(&self, offset: u64) -> bool {
         let block = self.cfg.stripe.local(offset / BLOCK);
         let need = 1u8 << (offset % BLOCK / 512);
-        self.poisoned.is_none() && self.index.get(block).is_some_and(|m| self.serves(block, &m, need))
+        self.state.uses_cache() && self.index.get(block).is_some_and(|m| self.serves(block, &m, need))
     }
 }

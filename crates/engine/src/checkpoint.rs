@@ -238,7 +238,7 @@ impl Engine {
 
     /// A write of the checkpoint is over.
     pub(crate) fn checkpoint_done(&mut self, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         match self.checkpoint.step {

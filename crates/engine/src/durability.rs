@@ -14,7 +14,7 @@ const SHARED: Nanos = 50_000_000;
 /// So many of them do not wait any longer.
 const MANY: usize = 24;
 
-/// IoTag waits for a frame to be durable, or for a flush of the core.
+/// Who waits for a frame to be durable, or for a flush of the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
     Task(usize),
@@ -106,8 +106,8 @@ impl Engine {
 
     /// Flushes the core for a management request.
     pub(crate) fn flush_core_for(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
-            return fx.push(Effect::Controlled(id, Err(why.clone())));
+        if let Some(why) = self.state.refusal() {
+            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
         self.core_flush.asked.push(id);
         if !self.want_core_flush(Waiter::Control(id), fx) {
@@ -145,11 +145,11 @@ impl Engine {
 
     /// Asks for a flush of the core that begins from now on. False when none is needed: the core has no volatile cache.
     pub(crate) fn want_core_flush(&mut self, who: Waiter, fx: &mut Vec<Effect>) -> bool {
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             // Whoever asks finishes for nobody.
             return false;
         }
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             // Whoever asks has been failed, and waits for good: after a flush that failed none says anything.
             return true;
         }
@@ -165,17 +165,17 @@ impl Engine {
 
     /// The same for who can wait for others to join: the flush begins in [`Engine::core_flush_if_due`].
     pub(crate) fn share_core_flush(&mut self, now: Nanos, who: Waiter) -> bool {
-        if self.cfg.core_volatile && self.poisoned.is_none() {
+        if self.cfg.core_volatile && self.state.uses_cache() {
             self.core_flush.next.push(who);
             self.core_flush.shared_since.get_or_insert(now);
         }
-        self.cfg.core_volatile || self.poisoned.is_some()
+        self.cfg.core_volatile || !self.state.uses_cache()
     }
 
     /// Starts a shared flush that is due, or that somebody waits for by now; and has clean records written that were in no
     /// hurry until then.
     pub(crate) fn core_flush_if_due(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let wanted = self.destage_is_wanted() || self.stopping.is_some();
+        let wanted = self.destage_is_wanted() || self.state.is_stopping();
         if wanted && self.destage.recording > 0 {
             self.journal.hurry();
         }
@@ -207,16 +207,16 @@ impl Engine {
     ) {
         self.core_flush.running = false;
         let waiters = std::mem::take(&mut self.core_flush.now);
-        if self.fallback.is_some() {
+        if self.state.is_alone() {
             return self.flush_of_before_over(now, result, fx);
         }
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             for who in waiters {
                 self.core_flush_given_up(now, who, fx);
             }
             return;
         }
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         match result {
@@ -267,7 +267,7 @@ impl Engine {
     /// checkpoint's too: of two on one descriptor Linux tells one alone of a failed write-back.
     pub(crate) fn flush_if_wanted(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let checkpoint = self.checkpoint.wants_flush;
-        if self.cache_flush.is_some() || !(self.journal.undurable() || checkpoint) || self.poisoned.is_some()
+        if self.cache_flush.is_some() || !(self.journal.undurable() || checkpoint) || !self.state.uses_cache()
         {
             return;
         }
@@ -275,7 +275,7 @@ impl Engine {
         let waited = self.durable_waiters.front().is_some_and(|(need, _)| *need <= completed);
         let short = self.slots.free_count() < self.room_wanted()
             && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
-        let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
+        let due = self.state.is_stopping() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
         if waited || short || due || checkpoint {
             self.begin_cache_flush(fx);
         }
@@ -305,7 +305,7 @@ impl Engine {
         match result {
             Ok(()) => {
                 self.journal.flushed(covered.journal);
-                if covered.checkpoint && self.poisoned.is_none() {
+                if covered.checkpoint && self.state.uses_cache() {
                     self.checkpoint_flushed(fx);
                 }
             }
@@ -315,18 +315,16 @@ impl Engine {
 
     /// The cache device failed. Where the core has everything it goes on alone.
     pub(crate) fn cache_failed(&mut self, now: Nanos, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() || !self.can_do_without_cache() {
+        if !self.state.uses_cache() || !self.can_do_without_cache() {
             return self.poison(what, e, fx);
         }
-        self.poisoned = Some(format!("{what} failed: {e}"));
-        self.stats.poisoned = true;
-        self.leave_cache(now, fx);
+        self.leave_cache(now, format!("{what} failed: {e}"), fx);
     }
 
     /// A durability step failed: nothing is acknowledged any more. What is there stays readable where the core has all of it too;
     /// else every request fails from now on, so that whoever stands on the volume ends at once.
     pub(crate) fn poison(&mut self, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         self.fail_all(format!("{what} failed: {e}"), fx);
@@ -334,12 +332,12 @@ impl Engine {
 
     /// Nothing is acknowledged any more, because of this.
     pub(crate) fn fail_all(&mut self, why: String, fx: &mut Vec<Effect>) {
-        self.poisoned = Some(why);
+        let left = self.state.fail(why.clone());
         self.stats.poisoned = true;
         self.waiting.clear();
         self.durable_waiters.clear();
         self.core_flush.end();
         self.fail_clients(ReqError::Io, false, fx);
-        self.fail_controls(fx);
+        self.fail_controls(&why, left, fx);
     }
 }

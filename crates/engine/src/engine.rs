@@ -6,13 +6,13 @@
 
 mod apply;
 
-use crate::api::{ControlId, Dev, Effect, Event, Hint, Nanos};
+use crate::api::{Dev, Effect, Event, Hint, Nanos};
 use crate::bug::{Bug, planted};
 use crate::checkpoint::Checkpoint;
 use crate::destage::Destage;
 use crate::durability::{CacheFlush, CoreFlush, FLUSH_EVERY, Waiter};
-use crate::fallback::{Direct, Fallback, FallbackState};
-use crate::freeze::{Freeze, Inflow};
+use crate::fallback::{Direct, FallbackState};
+use crate::freeze::Inflow;
 use crate::index::Index;
 use crate::intent::Intents;
 use crate::io_tag::IoTag;
@@ -29,6 +29,7 @@ use crate::recover::Recovered;
 use crate::shared_core::Demand;
 use crate::shrink::Shrink;
 use crate::slots::{Slots, Tickets};
+use crate::state::State;
 use crate::stats::Stats;
 use crate::tables::Tables;
 use crate::write::WriteTask;
@@ -145,13 +146,7 @@ pub struct Engine {
     pub(crate) changes: u64,
     stamps: Vec<u64>,
     pub(crate) closed: Vec<ClosedFrame>,
-    pub(crate) poisoned: Option<String>,
-    /// The cache is gone, and the core has everything.
-    pub(crate) fallback: Option<Box<Fallback>>,
-    /// Why the core is not ours any more.
-    pub(crate) fenced: Option<String>,
-    pub(crate) stopping: Option<ControlId>,
-    pub(crate) freeze: Option<Box<Freeze>>,
+    pub(crate) state: State,
     pub(crate) shrink: Option<Shrink>,
     /// Changes that wait for the thaw, with their locks.
     pub(crate) held: Vec<usize>,
@@ -208,11 +203,7 @@ impl Engine {
             changes: 0,
             stamps: vec![0; cfg.tables.stamps],
             closed: Vec::new(),
-            poisoned: None,
-            fallback: None,
-            fenced: None,
-            stopping: None,
-            freeze: None,
+            state: State::new(),
             shrink: None,
             held: Vec::new(),
             inflow: Inflow::default(),
@@ -241,8 +232,8 @@ impl Engine {
 
     /// Ends a batch: closes the journal group, starts what has room, asks for the flushes that somebody waits for.
     pub fn settle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_none() {
-            if self.fenced.is_none() {
+        if self.state.uses_cache() {
+            if !self.state.is_fenced() {
                 self.look_for_jam(now);
                 self.admit_waiting(now, fx);
                 self.make_room(now);
@@ -265,7 +256,7 @@ impl Engine {
 
     /// When [`Engine::settle`] wants to be called again if nothing else happens.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return None;
         }
         let idle = self.journal.undurable() || self.journal.watermark_due();
@@ -298,13 +289,13 @@ impl Engine {
     }
 
     fn submit(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
-        if self.stopping.is_some() || self.fenced.is_some() {
+        if !self.state.accepts_requests() {
             return answer(fx, req.id, Err(ReqError::Shutdown));
         }
-        if self.fallback.is_some() {
+        if self.state.is_alone() {
             return self.serve_alone(now, req, fx);
         }
-        if self.poisoned.is_some() && (self.mode.is_ahead_of_core() || self.dirty_blocks() > 0) {
+        if !self.state.uses_cache() && (self.mode.is_ahead_of_core() || self.dirty_blocks() > 0) {
             // What was written and not answered may or may not be there: whoever stands on this volume had better end, and be
             // brought back from its copies.
             return answer(fx, req.id, Err(ReqError::Io));
@@ -312,7 +303,7 @@ impl Engine {
         match req.kind {
             ReqKind::Read => self.read(now, &req, hint, fx),
             ReqKind::Status => self.status(&req, fx),
-            _ if self.poisoned.is_some() => answer(fx, req.id, Err(ReqError::Io)),
+            _ if !self.state.uses_cache() => answer(fx, req.id, Err(ReqError::Io)),
             ReqKind::Flush => self.flush(now, req.id, fx),
             ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => {
                 self.mutate(now, req, hint, fx)
@@ -334,7 +325,7 @@ impl Engine {
         match IoTag::of(tag) {
             IoTag::Task(key, sub) => match &self.tasks[key] {
                 Task::Read(_) => self.read_done(now, key, sub, buf, result, fx),
-                Task::Write(_) if self.fallback.is_some() => self.left(now, key, sub, result, fx),
+                Task::Write(_) if self.state.is_alone() => self.left(now, key, sub, result, fx),
                 Task::Write(_) => self.write_done(now, key, sub, buf, result, fx),
                 Task::Direct(_) => self.direct_done(now, key, buf, result, fx),
                 Task::Flush(_) => unreachable!("a flush task issues nothing itself"),
@@ -368,7 +359,7 @@ impl Engine {
 
     /// Lets everything take effect that the completed and durable prefixes allow.
     fn advance(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         let swapped = planted(self.cfg.bug, Bug::JournalOrderSwapped);
@@ -388,11 +379,11 @@ impl Engine {
 
     /// Why the cache stopped acknowledging, if it did.
     pub fn poisoned(&self) -> Option<&str> {
-        self.poisoned.as_deref()
+        self.state.why()
     }
 
     pub(crate) fn emit_frames(&mut self, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             // What was recorded since may rest on something that did not happen: nothing of it is to become durable.
             return self.closed.clear();
         }

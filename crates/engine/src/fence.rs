@@ -10,24 +10,24 @@ use loligo_block::ReqError;
 impl Engine {
     /// Why the core is not ours any more, if it is not.
     pub fn fenced(&self) -> Option<&str> {
-        self.fenced.as_deref()
+        self.state.fence()
     }
 
     /// Somebody else has the core.
     pub(crate) fn fence(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
         fx.push(Effect::Controlled(id, Ok(())));
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             return;
         }
-        self.fenced = Some(why.clone());
+        self.state.set_fence(why.clone());
         self.fail_clients(ReqError::Shutdown, true, fx);
         self.fail_flushes(&why, fx);
         self.end_shrink(&why, fx);
-        if self.fallback.is_some() {
+        if self.state.is_alone() {
             self.fail_waiting(ReqError::Shutdown, fx);
             return self.thaw_alone(now, &why, fx);
         }
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         self.end_freeze(now, &why, fx);
@@ -81,7 +81,7 @@ impl Engine {
             Waiter::Lift => self.intents.give_up_lifting(),
             Waiter::Stop => {}
             Waiter::Control(id) => {
-                let why = self.fenced.clone().unwrap_or_default();
+                let why = self.state.fence().unwrap_or_default().to_owned();
                 self.tell_flushed(id, Err(why), fx);
             }
             Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),

@@ -168,7 +168,7 @@ impl Engine {
     /// Starts lifting what has been quiet.
     pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let i = &mut self.intents;
-        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.stopping.is_some() {
+        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.state.is_stopping() {
             return;
         }
         i.next_look = now + QUIET / 2;

@@ -2,7 +2,7 @@
 
 use loligo_block::Tag;
 
-/// IoTag asked for an operation.
+/// Who asked for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoTag {
     /// Piece `1` of task `0`.

@@ -40,6 +40,7 @@ mod shared_core;
 mod shrink;
 mod slots;
 mod space;
+mod state;
 pub mod stats;
 mod tables;
 pub mod uncached;

@@ -121,7 +121,7 @@ impl Engine {
             first,
             first_global,
             stamp: self.changes,
-            promote: self.mode.promotes_reads() && !sequential && self.poisoned.is_none(),
+            promote: self.mode.promotes_reads() && !sequential && self.state.uses_cache(),
             pieces: SmallVec::new(),
             kept: Vec::new(),
             pending: 0,
@@ -325,7 +325,7 @@ impl Engine {
             self.core_busy -= 1;
             self.destage.client_done();
         }
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             if self.read_task(key).pending == 0 {
                 self.tasks.remove(key);
             }
@@ -394,7 +394,7 @@ impl Engine {
         self.read_task(key).pieces[sub as usize].source = Source::Core;
         if let Some(meta) =
             self.index.get(block).filter(|m| m.dirty == 0 && !self.changed_since(block, stamp))
-            && self.poisoned.is_none()
+            && self.state.uses_cache()
             && !self.destage.holds(block)
         {
             let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
@@ -511,7 +511,7 @@ impl Engine {
             segments.push(data.into_slice((from - start) as usize..(to - start) as usize));
         }
         answer(fx, id, Ok(Answer::Data(segments)));
-        if task.promote && self.poisoned.is_none() {
+        if task.promote && self.state.uses_cache() {
             for p in &task.pieces {
                 if let (Source::Core | Source::Memory, Some(data)) = (&p.source, &p.ready) {
                     self.promote(now, p.first, task.stamp, data, fx);

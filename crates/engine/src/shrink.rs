@@ -41,11 +41,11 @@ pub(crate) struct Shrink {
 impl Engine {
     /// The share has, or is to have, `limit` slots.
     pub(crate) fn set_limit(&mut self, now: Nanos, id: ControlId, limit: u32, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
-            return fx.push(Effect::Controlled(id, Err(why.clone())));
+        if let Some(why) = self.state.refusal() {
+            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
         let most = self.slots.size();
-        if self.stopping.is_some() || !(MIN_SLOTS.min(most)..=most).contains(&limit) {
+        if self.state.is_stopping() || !(MIN_SLOTS.min(most)..=most).contains(&limit) {
             let why = format!(
                 "a share of {limit} slots: there can be {MIN_SLOTS} to {most}, and none of a cache that stops"
             );
@@ -87,7 +87,7 @@ impl Engine {
     /// Takes a shrink further.
     pub(crate) fn shrink_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let Some(v) = &self.shrink else { return };
-        if self.stopping.is_some() {
+        if self.state.is_stopping() {
             return self.end_shrink("given up: the cache is being stopped", fx);
         }
         if let Some(number) = v.covered_by {

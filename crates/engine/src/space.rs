@@ -74,7 +74,7 @@ impl Engine {
     pub(crate) fn room_wanted(&self) -> u32 {
         let first = self.waiting.front().map(|key| &self.tasks[*key]);
         let blocks = if let Some(Task::Write(m)) = first { m.last - m.next + 1 } else { 0 };
-        let thaw = self.freeze.as_ref().map_or(0, |f| f.room());
+        let thaw = self.state.freeze().map_or(0, |f| f.room());
         self.room_target().max(self.reserve() + blocks.max(thaw))
     }
 
@@ -85,7 +85,7 @@ impl Engine {
 
     /// Blocks that are dirty or about to be, and versions that a freeze keeps besides.
     pub(crate) fn dirty_and_kept(&self) -> u64 {
-        self.index.dirty_blocks() + self.pending_dirty + self.freeze.as_ref().map_or(0, |f| f.kept())
+        self.index.dirty_blocks() + self.pending_dirty + self.state.freeze().map_or(0, |f| f.kept())
     }
 
     /// Dirty blocks the shard should hold at most: what there is room for, and where snapshots of the core are to be quick,

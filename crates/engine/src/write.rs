@@ -351,7 +351,7 @@ impl Engine {
 
     /// The lock is held: where does it go?
     pub(crate) fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             // Those that waited for its blocks are met by the loop there.
             self.waiting.push_back(key);
             return self.admit_waiting(now, fx);
@@ -449,7 +449,7 @@ impl Engine {
             self.wait_for_room(key);
             return self.admit_waiting(now, fx);
         }
-        if sync && self.fenced.is_none() && self.any_dirty(first, last) {
+        if sync && !self.state.is_fenced() && self.any_dirty(first, last) {
             self.write_task(key).stage = Stage::Destage;
             self.destage_first(first, key);
         } else {
@@ -463,7 +463,7 @@ impl Engine {
 
     /// A destage pass over the window of a change in stage `Destage` is over.
     pub(crate) fn pass_over(&mut self, now: Nanos, key: usize, failed: bool, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             return self.give_up(now, key, fx);
         }
         let m = self.write_task(key);
@@ -495,7 +495,7 @@ impl Engine {
             }
             self.window_free(now, window, fx);
         }
-        let goes_on = self.fenced.is_none() && self.poisoned.is_none();
+        let goes_on = self.state.has_both();
         if goes_on && self.write_task(key).refused_directly() {
             return self.stage_instead(now, key, fx);
         }

@@ -33,7 +33,7 @@ impl Engine {
         }
         self.starved = false;
         while let Some(key) = self.waiting.front().copied() {
-            if self.fenced.is_some() {
+            if self.state.is_fenced() {
                 self.waiting.pop_front();
                 self.give_up(now, key, fx);
                 continue;
@@ -91,7 +91,7 @@ impl Engine {
         if !self.journal_has_room(Space::Client) {
             return Admission::Later;
         }
-        let adds = |m: Meta| m.dirty == 0 || self.freeze.as_ref().is_some_and(|f| f.is_pinned(&m));
+        let adds = |m: Meta| m.dirty == 0 || self.state.freeze().is_some_and(|f| f.is_pinned(&m));
         let (dirty, wall) = (self.dirty_and_kept(), self.slot_limit());
         let (mut blocks, mut fresh, mut full, mut short) = (0, 0u64, false, false);
         for block in next..=last {
@@ -189,7 +189,7 @@ impl Engine {
                 self.write_task(key).error = Some(ReqError::Io);
             }
         }
-        let lost = self.fenced.is_some();
+        let lost = self.state.is_fenced();
         let m = self.write_task(key);
         m.pending -= 1;
         if m.pending > 0 {

@@ -49,7 +49,7 @@ impl Engine {
 
     /// Then the window, which a destage job may own for the moment.
     pub(crate) fn claim(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             let offset = self.write_task(key).offset;
             let region = self.intents.region_of(offset);
             self.intents.leave(region, now, 0);
@@ -116,7 +116,7 @@ impl Engine {
                 }
             }
         }
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             // Whether it is there is for the other one to say: what is dirty stays so, what is clean may not be right.
             self.write_task(key).error = Some(ReqError::Shutdown);
         }

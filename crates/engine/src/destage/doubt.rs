@@ -103,7 +103,7 @@ impl Engine {
     /// A write of these sectors of `block` failed at the core. `content`: what was to be written, in a buffer that begins with the
     /// block. `of`: the slot of the version that it was made of, if that is the newest.
     pub(super) fn doubt_block(&mut self, now: Nanos, block: u32, doubt: Doubt, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() || self.poisoned.is_some() {
+        if !self.state.has_both() {
             return;
         }
         let (newest, mask) = (self.index.get(block), doubt.mask);
@@ -113,7 +113,7 @@ impl Engine {
                 Entry::Occupied(e) => e.into_mut().add(doubt),
             }
         }
-        let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) else { return };
+        let Some(freeze) = self.state.freeze_mut().filter(|f| !f.is_answered()) else { return };
         let held = match (freeze.pin_more(block, mask), newest) {
             (Some(pinned), _) => pinned,
             (None, Some(m)) if m.dirty != 0 && !freeze.is_pinned(&m) => 0,
@@ -210,7 +210,7 @@ impl Engine {
         self.checkpoint.touch(meta.slot);
         // A flush that has not been answered is to bring it to the core too, and so is a freeze: it held this at the moment.
         self.destage.flushes.iter_mut().for_each(|f| _ = f.remaining.insert(window));
-        if let Some(freeze) = self.freeze.as_mut().filter(|_| was_clean) {
+        if let Some(freeze) = self.state.freeze_mut().filter(|_| was_clean) {
             if freeze.is_answered() {
                 freeze.note_fresh(meta.slot);
             } else {

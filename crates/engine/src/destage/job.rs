@@ -340,9 +340,9 @@ impl Engine {
         // yet is left to the next round, unless it is much of the window or somebody waits for it.
         let early = planted(self.cfg.bug, Bug::DestagedBeforeDurable);
         let durable = if early { u64::MAX } else { self.journal.durable() };
-        let drains = self.freeze.is_some();
+        let drains = self.state.has_freeze();
         // What is pinned took effect before the freeze, whatever has come after it.
-        let seq = self.freeze.as_ref().map_or(u64::MAX, |f| f.seq());
+        let seq = self.state.freeze().map_or(u64::MAX, |f| f.seq());
         let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b).min(seq) > durable).count();
         let all = !tasks.is_empty() || !self.destage.flushes.is_empty() || drains || self.takes_all();
         if fresh * MUCH <= dirty.len() && !all {
@@ -368,7 +368,7 @@ impl Engine {
         let pieces = wanted
             .into_iter()
             .map(|(block, meta, filler)| Piece {
-                superseded: self.freeze.as_ref().is_some_and(|f| f.kept_of(block).is_some()),
+                superseded: self.state.freeze().is_some_and(|f| f.kept_of(block).is_some()),
                 pinned: drains && !filler,
                 ..Piece::new(block, meta, filler, self.tickets.begin())
             })
@@ -501,7 +501,7 @@ impl Engine {
     }
 
     fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() || self.fallback.is_some() {
+        if self.state.is_fenced() || self.state.is_alone() {
             return self.begin_writes(now, key, fx);
         }
         let job = &mut self.destage.jobs[key];

@@ -24,6 +24,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::engine::Engine;
 use crate::index::Meta;
 use crate::space::Space;
+use crate::state::Orphans;
 use age::Age;
 use choose::Chooser;
 use depth::Depth;
@@ -386,7 +387,7 @@ impl Engine {
     }
 
     fn start_jobs(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.freeze.is_some() {
+        if self.state.has_freeze() {
             return self.drain(now, fx);
         }
         for _ in 0..self.destage.first.len() {
@@ -407,9 +408,9 @@ impl Engine {
         // Whoever waits for room behind a core that fails is to hear soon whether it has come back.
         let hurried = hurried || (self.destage.health.is_failing() && !self.waiting.is_empty());
         // A stop lets nothing new in, but those who wait for room get it.
-        let hurried = hurried || (self.stopping.is_some() && !self.waiting.is_empty());
+        let hurried = hurried || (self.state.is_stopping() && !self.waiting.is_empty());
         let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
-        let stopping = self.stopping.is_some();
+        let stopping = self.state.is_stopping();
         let by_age = !hurried && !idle && self.is_low();
         if (stopping && !hurried) || (by_age && !self.destage.age.is_round()) || now < self.destage.quiet {
             return;
@@ -528,13 +529,13 @@ impl Engine {
     pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
         let d = &self.destage;
         let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.waiting.is_empty();
-        if self.freeze.is_some() {
+        if self.state.has_freeze() {
             // The rest waits for the thaw.
             let probe = d.probe_deadline().filter(|at| *at > now);
             let again = [(d.backoff > now).then_some(d.backoff), d.stuck.deadline(now), probe];
             return again.into_iter().flatten().min().filter(|_| self.is_draining());
         }
-        if !waited && (self.index.dirty_blocks() == 0 || self.stopping.is_some()) {
+        if !waited && (self.index.dirty_blocks() == 0 || self.state.is_stopping()) {
             return None;
         }
         let idle_at = d.last_client + IDLE;
@@ -565,8 +566,8 @@ impl Engine {
 
     /// Everything dirty now is to be in the core.
     pub(crate) fn flush_dirty(&mut self, _now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
-            return fx.push(Effect::Controlled(id, Err(why.clone())));
+        if let Some(why) = self.state.refusal() {
+            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
         let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
         let from = self.destage.number;
@@ -589,7 +590,7 @@ impl Engine {
     }
 
     fn check_flushes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.stopping.is_some() {
+        if self.state.is_stopping() {
             for f in std::mem::take(&mut self.destage.flushes) {
                 fx.push(Effect::Controlled(f.id, Err("given up: the cache is being stopped".into())));
             }
@@ -644,15 +645,14 @@ impl Engine {
         }
     }
 
-    /// Nobody will hear of anything any more: a poisoned cache fails what operators wait for.
-    pub(crate) fn fail_controls(&mut self, fx: &mut Vec<Effect>) {
-        let why = self.poisoned.clone().unwrap_or_default();
-        self.fail_flushes(&why, fx);
-        self.fail_core_flushes(&why, fx);
-        self.end_freeze_poisoned(&why, fx);
-        self.end_shrink(&why, fx);
-        if let Some(id) = self.stopping.take() {
-            fx.push(Effect::Controlled(id, Err(why)));
+    /// Nobody will hear of anything any more: a cache that has failed fails what operators wait for.
+    pub(crate) fn fail_controls(&mut self, why: &str, left: Orphans, fx: &mut Vec<Effect>) {
+        self.fail_flushes(why, fx);
+        self.fail_core_flushes(why, fx);
+        self.fail_freeze(left.freeze, why, fx);
+        self.end_shrink(why, fx);
+        if let Some(id) = left.stop {
+            fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
     }
 }

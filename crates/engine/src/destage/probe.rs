@@ -107,7 +107,7 @@ impl Engine {
 
     /// A core that has been brought to its moment is left alone, and a stop waits for nothing that nobody needs.
     pub(super) fn may_probe(&self) -> bool {
-        self.stopping.is_none() && (self.freeze.is_none() || self.is_draining())
+        !self.state.is_stopping() && (!self.state.has_freeze() || self.is_draining())
     }
 
     /// The block that failed last, once it is the core: what else is clean need not become dirty to find out when it is back.

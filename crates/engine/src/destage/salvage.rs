@@ -106,7 +106,7 @@ impl Engine {
     ) {
         let (meta, ticket) = self.destage.old_reads.remove(&block).expect("it was asked for");
         self.tickets.end(ticket);
-        let goes_on = self.fenced.is_none() && self.poisoned.is_none();
+        let goes_on = self.state.has_both();
         if !goes_on || self.index.get(block) != Some(meta) || !self.may_note(block) {
             return;
         }
@@ -121,7 +121,7 @@ impl Engine {
                 }
                 // What is dirty is lost, and the block is told of as damaged. The rest is read from memory.
                 self.destage.bad.insert(block);
-                let drains = self.freeze.as_ref().is_some_and(|f| !f.is_answered() && f.is_pinned(&meta));
+                let drains = self.state.freeze().is_some_and(|f| !f.is_answered() && f.is_pinned(&meta));
                 if drains {
                     let why = self.bad_block_text(block);
                     self.end_freeze(now, &why, fx);
@@ -170,7 +170,7 @@ impl Engine {
         if let Some(key) = self.destage.by_window.get(&window) {
             self.destage.jobs[*key].outgrow();
         }
-        let Some(freeze) = &mut self.freeze else { return };
+        let Some(freeze) = self.state.freeze_mut() else { return };
         match old.filter(|m| m.dirty != 0) {
             _ if freeze.is_answered() => freeze.note_fresh(slot),
             None => freeze.one_more(window, slot),

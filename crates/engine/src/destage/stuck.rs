@@ -340,7 +340,7 @@ impl Engine {
     pub(crate) fn forget_clean(&mut self) {
         while let Some(window) = self.destage.stuck.next_changed() {
             let first = window * WINDOW_BLOCKS as u32;
-            let (index, freeze, doubts) = (&self.index, &self.freeze, &self.destage.doubts);
+            let (index, freeze, doubts) = (&self.index, self.state.freeze(), &self.destage.doubts);
             let is_dirty = |b: u32| {
                 doubts.contains_key(&b)
                     || index.get(b).is_some_and(|m| m.dirty != 0)

@@ -39,7 +39,7 @@ impl Engine {
                 let old = self.index.put(local, Meta { slot, crc, valid, dirty });
                 if salvaged {
                     self.salvaged(local, slot, before);
-                } else if let Some(freeze) = self.freeze.as_mut().filter(|_| dirty != 0) {
+                } else if let Some(freeze) = self.state.freeze_mut().filter(|_| dirty != 0) {
                     freeze.note_fresh(slot);
                 }
                 match old {
@@ -51,7 +51,7 @@ impl Engine {
                         } else {
                             self.policy.insert(slot, block);
                         }
-                        if let (Some(meta), Some(freeze)) = (pinned, &mut self.freeze) {
+                        if let (Some(meta), Some(freeze)) = (pinned, self.state.freeze_mut()) {
                             freeze.keep(local, meta, seq);
                             self.stats.pinned_blocks += 1;
                         }
@@ -75,11 +75,10 @@ impl Engine {
                     self.policy.cleaned(slot);
                     self.destage.stuck.changed(local);
                     self.checkpoint.touch(slot);
-                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                    if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
                         freeze.one_less();
                     }
-                } else if self.freeze.as_ref().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot)
-                {
+                } else if self.state.freeze().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot) {
                     self.release_pin(local);
                 }
             }
@@ -90,7 +89,7 @@ impl Engine {
                 if self.index.drop_version(local, slot) {
                     self.hidden.remove(&local);
                     self.destage.superseded(local);
-                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                    if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
                         // Zeros that were on their way to the core at the moment are there: they are the moment's content.
                         freeze.one_less();
                         self.destage.unpin(local);
@@ -113,7 +112,7 @@ impl Engine {
     fn pinned_or_held(&mut self, block: u32, dirty: u8) -> Option<Meta> {
         let pinned = self.pinned_newest(block);
         let doubted = self.destage.doubted(block);
-        let freeze = self.freeze.as_mut().filter(|f| dirty != 0 && !f.is_answered())?;
+        let freeze = self.state.freeze_mut().filter(|f| dirty != 0 && !f.is_answered())?;
         if let Some(meta) = pinned {
             return Some(Meta { dirty: meta.dirty | meta.valid & doubted, ..meta });
         }
@@ -126,7 +125,7 @@ impl Engine {
     /// in the version that is `pinned`.
     fn watch_moment(&mut self, block: u32, pinned: Option<Meta>) {
         let doubted = self.destage.doubted(block);
-        if let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) {
+        if let Some(freeze) = self.state.freeze_mut().filter(|f| !f.is_answered()) {
             let kept = pinned.or_else(|| freeze.kept_of(block)).map_or(0, |m| m.valid);
             freeze.lost |= doubted & !kept != 0;
         }
@@ -134,7 +133,7 @@ impl Engine {
 
     /// The newest version of `block`, if a freeze has it pinned.
     fn pinned_newest(&self, block: u32) -> Option<Meta> {
-        let freeze = self.freeze.as_ref()?;
+        let freeze = self.state.freeze()?;
         self.index.get(block).filter(|m| freeze.is_pinned(m))
     }
 }

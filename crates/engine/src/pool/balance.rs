@@ -1,4 +1,4 @@
-//! IoTag of a pool should have how many extents: a state machine that is shown every member once a round and answers with
+//! Which members of a pool should have how many extents: a state machine that is shown every member once a round and answers with
 //! moves. It knows no clock and no device.
 //!
 //! Whoever misses and evicts, which nobody does who has room, *wants*. What nobody has goes to those who want, by weight. When nothing is left, extents move

@@ -83,7 +83,7 @@ impl Engine {
         let still = |p: &Piece| replaced(p) && self.index.get(p.block).is_some_and(|m| m.dirty != 0);
         let left = job.pieces.iter().any(still);
         let refused = !again && self.destage.stuck.is_apart(job.window);
-        if let Some(freeze) = self.freeze.as_mut().filter(|_| job.failed.is_some()) {
+        if let Some(freeze) = self.state.freeze_mut().filter(|_| job.failed.is_some()) {
             freeze.later(job.window);
         }
         // One made for a freeze may have left newer versions behind.

@@ -77,7 +77,7 @@ impl Engine {
             if !p.filler && !p.superseded {
                 self.destage.bad.insert(p.block);
             }
-            damaged = (p.pinned && self.freeze.is_some()).then_some(p.block);
+            damaged = (p.pinned && self.state.has_freeze()).then_some(p.block);
         }
         p.buf = buf;
         job.reads -= 1;

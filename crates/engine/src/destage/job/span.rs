@@ -128,13 +128,13 @@ impl Engine {
 
     /// Reads what the core has not taken of a merge, where the cache does not have all of that. False where there is nothing to read.
     pub(super) fn compare_untaken(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
-        let whole = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty == ALL) && self.freeze.is_none();
+        let whole = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty == ALL) && !self.state.has_freeze();
         let untaken = self.destage.jobs[key].untaken.as_ref();
         let Some(untaken) = untaken.filter(|u| !u.iter().all(whole)) else { return false };
         let (Some(first), Some(last)) = (untaken.first().copied(), untaken.last().copied()) else {
             return false;
         };
-        if self.fenced.is_some() || self.poisoned.is_some() {
+        if !self.state.has_both() {
             return false;
         }
         self.destage.jobs[key].state = State::Comparing;

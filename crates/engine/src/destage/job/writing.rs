@@ -78,7 +78,7 @@ impl Engine {
         for p in job.pieces.iter_mut().filter(|p| p.usable()) {
             p.made_ready = true;
         }
-        if self.fenced.is_some() || self.fallback.is_some() {
+        if self.state.is_fenced() || self.state.is_alone() {
             job.send_no_more();
         }
         if job.unsent() == 0 {
@@ -98,7 +98,7 @@ impl Engine {
             return JOBS as u32;
         }
         // Nobody is told of a freeze before what the core has been asked for is over.
-        let freezes = self.freeze.as_ref().is_some_and(|f| !f.is_answered());
+        let freezes = self.state.freeze().is_some_and(|f| !f.is_answered());
         match (self.core_busy > 0, freezes || self.destage_is_wanted()) {
             (false, _) => self.destage.depth.now(),
             (true, true) => DEPTH_BUSY,
@@ -209,7 +209,7 @@ impl Engine {
                 job.failures += 1;
                 let why = format!("writing to the core failed: {e}");
                 job.failed = Some(why.clone());
-                let goes_on = self.fenced.is_none() && self.poisoned.is_none();
+                let goes_on = self.state.has_both();
                 if job.span.is_some() && job.untaken.is_none() && goes_on {
                     let (window, successes) = (job.window, self.destage.health.successes());
                     self.destage.stuck.failed_together(now, window, successes, &why);
@@ -222,7 +222,7 @@ impl Engine {
                 }
                 let known = sent.len() == 1 && job.writes[first].is_in_one_block();
                 job.stay_dirty(sent.clone(), known, self.cfg.stripe);
-                // IoTag waits is told of an error that is his own, where that can be had for a few writes.
+                // One who waits is told of an error that is his own, where that can be had for a few writes.
                 let unwanted = down && job.tasks.is_empty();
                 if unwanted || (job.failures >= HOPELESS && job.successes == 0) {
                     job.gave_up |= job.unsent() > 0;
@@ -290,7 +290,7 @@ impl Engine {
         for task in claimants {
             self.claim(now, task, fx);
         }
-        if self.fenced.is_some() || probe {
+        if self.state.is_fenced() || probe {
             return self.job_over(now, key, fx);
         }
         self.note_refusals(now, key);
