@@ -15,7 +15,7 @@ impl Engine {
                 fx.push(Effect::Controlled(id, Err(why)));
             }
             Control::SetMode(mode) => {
-                self.mode = mode;
+                self.cfg.mode = mode;
                 fx.push(Effect::Controlled(id, Ok(())));
             }
             Control::SetParams(params) => {
@@ -51,20 +51,20 @@ impl Engine {
     }
 
     pub(crate) fn set_params(&mut self, params: Params) {
-        if params.replacement != self.params.replacement {
-            self.policy = Replacement::new(params.replacement, self.slots.size(), 0);
-            self.policy.set_limit(self.slots.count());
-            for slot in 0..self.slots.size() {
-                if let Some(block) = self.index.block_in(slot) {
-                    self.policy.insert(slot, self.cfg.stripe.global(block));
+        if params.replacement != self.cfg.params.replacement {
+            self.space.policy = Replacement::new(params.replacement, self.space.slots.size(), 0);
+            self.space.policy.set_limit(self.space.slots.count());
+            for slot in 0..self.space.slots.size() {
+                if let Some(block) = self.map.index.block_in(slot) {
+                    self.space.policy.insert(slot, self.cfg.stripe.global(block));
                 }
             }
         }
-        if params.admission != self.params.admission {
-            self.admission = Admission::new(params.admission.kind(), self.slots.size());
-            self.admission.set_limit(self.slots.count());
+        if params.admission != self.cfg.params.admission {
+            self.space.admission = Admission::new(params.admission.kind(), self.space.slots.size());
+            self.space.admission.set_limit(self.space.slots.count());
         }
-        self.params = params;
+        self.cfg.params = params;
     }
 
     /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
@@ -73,23 +73,26 @@ impl Engine {
             return self.stop_alone_if_idle(now, fx);
         }
         let Some(id) = self.state.stop() else { return };
-        if !self.tasks.is_empty() || !self.destage.idle() || (!self.state.is_fenced() && self.has_doubts()) {
+        if !self.intake.tasks.is_empty()
+            || !self.destage.idle()
+            || (!self.state.is_fenced() && self.has_doubts())
+        {
             return;
         }
-        if self.journal.last_seq() > self.journal.durable() {
-            self.journal.hurry();
-            self.journal.close_if_due(now, &mut self.closed);
+        if self.commit.journal.last_seq() > self.commit.journal.durable() {
+            self.commit.journal.hurry();
+            self.commit.close_if_due(now);
             self.emit_frames(fx);
             return self.flush_if_wanted(now, fx);
         }
-        if !self.state.is_fenced() && (self.core_acked > self.core_flushed || self.intents.open() > 0) {
-            let asked = self.core_flush.has(Waiter::Stop);
+        if !self.state.is_fenced() && (self.commit.core_lacks_flush() || self.commit.intents.open() > 0) {
+            let asked = self.commit.core_flush.has(Waiter::Stop);
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;
             }
             self.lift_for_stop();
         }
-        if !self.checkpoint.finished_at(self.journal.last_seq()) {
+        if !self.commit.checkpoint.finished_at(self.commit.journal.last_seq()) {
             return self.start_checkpoint(fx);
         }
         let salvaged = self.cannot_salvage().filter(|_| !self.state.is_fenced());

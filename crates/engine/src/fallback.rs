@@ -9,7 +9,8 @@
 
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::engine::{Engine, Task, answer};
+use crate::engine::{Engine, answer};
+use crate::intake::Task;
 use crate::io_tag::IoTag;
 use crate::stats::Bypass;
 use crate::write::{Stage, WriteTask};
@@ -150,11 +151,11 @@ impl Engine {
 
     /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
     pub fn needs_cache(&self) -> Option<String> {
-        if self.mode.is_ahead_of_core() {
-            return Some(format!("in mode {} the core may lack what is on the cache", self.mode));
+        if self.cfg.mode.is_ahead_of_core() {
+            return Some(format!("in mode {} the core may lack what is on the cache", self.cfg.mode));
         }
         // Also one whose newest version is clean by now has something dirty on its way.
-        if self.dirty_blocks() + self.landing > 0 || self.destage.has_dirty() {
+        if self.dirty_blocks() + self.space.landing > 0 || self.destage.has_dirty() {
             return Some("the core lacks dirty blocks".to_owned());
         }
         if self.state.is_stopping() {
@@ -189,30 +190,30 @@ impl Engine {
         let frozen = left.freeze.as_ref().is_some_and(|f| f.is_answered()).then_some(None);
         self.fail_controls(&why, left, fx);
         self.forget_clean();
-        self.waiting.clear();
-        self.durable_waiters.clear();
-        self.closed.clear();
-        self.held.clear();
-        self.core_flush.give_up();
+        self.intake.waiting.clear();
+        self.commit.durable_waiters.clear();
+        self.commit.closed.clear();
+        self.intake.held.clear();
+        self.commit.core_flush.give_up();
         self.destage.let_clients_go();
         self.drop_core_writes(now, fx);
-        let mut f = Fallback::new(why, !self.journal.all_durable(), frozen);
+        let mut f = Fallback::new(why, !self.commit.journal.all_durable(), frozen);
         let mut over: Vec<Box<WriteTask>> = Vec::new();
         let mut flushes = Vec::new();
-        let keys: Vec<usize> = self.tasks.iter().map(|(key, _)| key).collect();
+        let keys: Vec<usize> = self.intake.tasks.iter().map(|(key, _)| key).collect();
         for key in keys {
-            match &mut self.tasks[key] {
+            match &mut self.intake.tasks[key] {
                 Task::Read(_) | Task::Direct(_) => {}
                 Task::Flush(t) => {
                     flushes.extend(t.id.map(|id| (id, t.since)));
-                    self.tasks.remove(key);
+                    self.intake.tasks.remove(key);
                 }
                 Task::Write(m) if m.stage == Stage::Core => f.leaving += 1,
                 Task::Write(m) if m.stage == Stage::Merging && m.pending > 0 => {
                     f.waiting.extend(m.again(self.cfg.bug));
                 }
                 Task::Write(_) => {
-                    if let Task::Write(m) = self.tasks.remove(key) {
+                    if let Task::Write(m) = self.intake.tasks.remove(key) {
                         over.push(m);
                     }
                 }
@@ -261,18 +262,18 @@ impl Engine {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         if m.stage == Stage::Merging {
             let ticket = m.staged().merges[sub as usize].ticket;
             m.pending -= 1;
             if m.pending == 0 {
-                self.tasks.remove(key);
+                self.intake.tasks.remove(key);
             }
-            return self.tickets.end(ticket);
+            return self.space.tickets.end(ticket);
         }
         m.error = result.err().map(|e| ReqError::from(&e));
-        self.core_busy -= 1;
-        let Task::Write(m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
+        self.intake.core_busy -= 1;
+        let Task::Write(m) = self.intake.tasks.remove(key) else { unreachable!("task {key} is a change") };
         if let Some(f) = self.state.fallback_mut() {
             f.leaving -= 1;
         }
@@ -361,8 +362,8 @@ impl Engine {
     }
 
     fn ask_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {
-        let key = self.tasks.insert(Task::Direct(Box::new(direct)));
-        self.core_busy += 1;
+        let key = self.intake.tasks.insert(Task::Direct(Box::new(direct)));
+        self.intake.core_busy += 1;
         fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));
     }
 
@@ -384,7 +385,7 @@ impl Engine {
     fn start_flush(&mut self, fx: &mut Vec<Effect>) {
         let fenced = self.state.is_fenced();
         let Some(f) = self.state.fallback_mut() else { return };
-        if f.unsure || f.flushing || self.core_flush.running || f.flushes.is_empty() {
+        if f.unsure || f.flushing || self.commit.core_flush.running || f.flushes.is_empty() {
             return;
         }
         let flushers = std::mem::take(&mut f.flushes);
@@ -450,8 +451,8 @@ impl Engine {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        self.core_busy -= 1;
-        let Task::Direct(d) = self.tasks.remove(key) else {
+        self.intake.core_busy -= 1;
+        let Task::Direct(d) = self.intake.tasks.remove(key) else {
             unreachable!("task {key} is for the core alone")
         };
         let histogram = match d.doing {
@@ -593,9 +594,9 @@ impl Engine {
 
     /// Once the last request is answered, the core is flushed, and that is it.
     pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let (Some(id), true) = (self.state.stop(), self.tasks.is_empty()) else { return };
+        let (Some(id), true) = (self.state.stop(), self.intake.tasks.is_empty()) else { return };
         let idle = |f: &&mut Fallback| f.waiting.is_empty() && f.flushes.is_empty();
-        let busy = self.core_flush.running || self.destage.writes_core();
+        let busy = self.commit.core_flush.running || self.destage.writes_core();
         let Some(f) = self.state.fallback_mut().filter(idle).filter(|_| !busy) else {
             return;
         };

@@ -3,7 +3,8 @@
 
 use crate::api::{ControlId, Effect, Nanos};
 use crate::durability::Waiter;
-use crate::engine::{Engine, Task, answer};
+use crate::engine::{Engine, answer};
+use crate::intake::Task;
 use crate::write::Stage;
 use loligo_block::ReqError;
 
@@ -35,7 +36,7 @@ impl Engine {
         for task in self.destage.forget_wanted() {
             self.give_up(now, task, fx);
         }
-        for who in self.core_flush.give_up() {
+        for who in self.commit.core_flush.give_up() {
             self.core_flush_given_up(now, who, fx);
         }
         self.drop_core_writes(now, fx);
@@ -44,24 +45,14 @@ impl Engine {
 
     /// Answers every client with `error`; with `reads` also those that read. Their tasks end by themselves.
     pub(crate) fn fail_clients(&mut self, error: ReqError, reads: bool, fx: &mut Vec<Effect>) {
-        let mut failed = Vec::new();
-        for (_, task) in &mut self.tasks {
-            match task {
-                Task::Write(m) => failed.extend(m.take_id()),
-                Task::Flush(f) => failed.extend(f.id.take()),
-                Task::Read(r) if reads => failed.extend(r.take_id()),
-                Task::Read(_) => {}
-                Task::Direct(d) => failed.extend(d.take_ids()),
-            }
-        }
-        for id in failed {
+        for id in self.intake.take_ids(reads) {
             answer(fx, id, Err(error));
         }
     }
 
     /// The change `key` will not be carried out.
     pub(crate) fn give_up(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        self.write_task(key).error = Some(ReqError::Shutdown);
+        self.intake.write(key).error = Some(ReqError::Shutdown);
         self.finish(now, key, fx);
     }
 
@@ -69,7 +60,7 @@ impl Engine {
     pub(crate) fn core_flush_given_up(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
         match who {
             Waiter::Task(key) => {
-                if let Task::Write(m) = &mut self.tasks[key]
+                if let Task::Write(m) = &mut self.intake.tasks[key]
                     && m.stage == Stage::CoreFlush
                 {
                     m.error = Some(ReqError::Shutdown);
@@ -78,7 +69,7 @@ impl Engine {
                 self.durability_step(now, key, fx);
             }
             Waiter::Job(key) => self.job_over(now, key, fx),
-            Waiter::Lift => self.intents.give_up_lifting(),
+            Waiter::Lift => self.commit.intents.give_up_lifting(),
             Waiter::Stop => {}
             Waiter::Control(id) => {
                 let why = self.state.fence().unwrap_or_default().to_owned();

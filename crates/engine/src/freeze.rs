@@ -231,13 +231,13 @@ impl Engine {
         self.destage.pin_jobs(true);
         self.state.begin_freeze(Freeze {
             id: Some(id),
-            seq: self.journal.completed(),
-            fresh: vec![0; (self.slots.size() as usize).div_ceil(64)],
+            seq: self.commit.journal.completed(),
+            fresh: vec![0; (self.space.slots.size() as usize).div_ceil(64)],
             pins: BTreeMap::new(),
-            todo: (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect(),
-            pinned: self.index.dirty_blocks(),
-            left: self.index.dirty_blocks(),
-            inflow: (self.inflow.rate(now) * ROOM_SECONDS).min(self.slot_limit() / 2),
+            todo: (0..self.map.index.windows()).filter(|w| self.map.index.window_dirty(*w) > 0).collect(),
+            pinned: self.map.index.dirty_blocks(),
+            left: self.map.index.dirty_blocks(),
+            inflow: (self.intake.inflow.rate(now) * ROOM_SECONDS).min(self.space.slot_limit() / 2),
             room: 0,
             zeroed: 0,
             lost: false,
@@ -263,14 +263,14 @@ impl Engine {
         for pin in freeze.pins.into_values() {
             self.let_go(pin);
         }
-        for key in std::mem::take(&mut self.held) {
+        for key in std::mem::take(&mut self.intake.held) {
             self.route(now, key, fx);
         }
     }
 
     /// The same for a cache that has failed, in which nothing goes on.
     pub(crate) fn fail_freeze(&mut self, freeze: Option<Box<Freeze>>, why: &str, fx: &mut Vec<Effect>) {
-        self.held.clear();
+        self.intake.held.clear();
         if let Some(id) = freeze.and_then(|f| f.id) {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
@@ -279,7 +279,7 @@ impl Engine {
     /// The slot of a pinned version may be used again, by the usual rules.
     fn let_go(&mut self, pin: Pin) {
         if !planted(self.cfg.bug, Bug::PinnedSlotReused) {
-            self.slots.leave(pin.meta.slot, pin.frame, self.tickets.next());
+            self.space.leave(pin.meta.slot, pin.frame);
         }
     }
 
@@ -308,14 +308,17 @@ impl Engine {
         if self.destage.has_doubts() {
             return;
         }
-        let room = (self.inflow.rate(now) * ROOM_SECONDS).min(u64::from(self.slots.count() / 2)) as u32;
+        let room =
+            (self.intake.inflow.rate(now) * ROOM_SECONDS).min(u64::from(self.space.slots.count() / 2)) as u32;
         if let Some(freeze) = self.state.freeze_mut() {
             freeze.room = freeze.room.max(room);
         }
         self.make_room(now);
-        let under_way = self.slots.leaving_count() > 0 || self.dropping > 0;
-        let enough = self.slots.free_count() >= self.room_wanted();
-        if let Some(freeze) = self.state.freeze_mut().filter(|_| enough || (self.no_victims && !under_way)) {
+        let under_way = self.space.slots.leaving_count() > 0 || self.space.dropping > 0;
+        let enough = self.space.slots.free_count() >= self.room_wanted();
+        if let Some(freeze) =
+            self.state.freeze_mut().filter(|_| enough || (self.space.no_victims && !under_way))
+        {
             freeze.room = 0;
             if let Some(id) = freeze.id.take() {
                 fx.push(Effect::Controlled(id, Ok(())));
@@ -329,7 +332,7 @@ impl Engine {
     /// met the end of the room would wait for that.
     pub(crate) fn frozen_cost(&self, dirty: u64) -> f64 {
         let Some(freeze) = self.state.freeze() else { return 0.0 };
-        let limit = self.slot_limit();
+        let limit = self.space.slot_limit();
         if freeze.left == 0 {
             let room = limit.saturating_sub(dirty);
             let lasts = ROOM_SECONDS as f64 * 1e9 / room.max(1) as f64;
@@ -353,8 +356,8 @@ impl Engine {
     /// A change holds its lock while the core is frozen. True when it goes no further now: a discard is over (it only
     /// allows), and what must reach the core, or finds no room for its zeros, waits for the thaw.
     pub(crate) fn stays_out(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
-        let synchronous = self.mode.write_route() != WriteRoute::Back;
-        let m = self.write_task(key);
+        let synchronous = self.cfg.mode.write_route() != WriteRoute::Back;
+        let m = self.intake.write(key);
         let blocks = u64::from(m.last - m.first + 1);
         let (zero, discard) = (m.is_zero(), m.discard);
         if zero && discard {
@@ -363,16 +366,16 @@ impl Engine {
         }
         // A quarter is left to those who write data: whoever clears a volume can wait. Zeros may not have been admitted yet.
         let zeroed = self.state.freeze().map_or(0, |f| f.zeroed);
-        let room = u64::from(self.slots.free_count().saturating_sub(self.reserve())) >= blocks
-            && self.dirty_and_kept() + zeroed + blocks <= self.slot_limit() * 3 / 4;
+        let room = u64::from(self.space.slots.free_count().saturating_sub(self.space.reserve())) >= blocks
+            && self.dirty_and_kept() + zeroed + blocks <= self.space.slot_limit() * 3 / 4;
         if synchronous || (zero && !room) {
-            self.write_task(key).stage = Stage::Thaw;
-            self.held.push(key);
+            self.intake.write(key).stage = Stage::Thaw;
+            self.intake.held.push(key);
             return true;
         }
         if let Some(freeze) = self.state.freeze_mut().filter(|_| zero) {
             freeze.zeroed += blocks;
-            self.write_task(key).zeros_as_data();
+            self.intake.write(key).zeros_as_data();
         }
         false
     }

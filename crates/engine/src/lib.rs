@@ -9,8 +9,10 @@
 
 pub mod api;
 mod audit;
+mod buckets;
 mod bug;
 mod checkpoint;
+mod commit;
 mod control;
 mod destage;
 mod durability;
@@ -21,6 +23,7 @@ mod fence;
 mod freeze;
 mod huge;
 mod index;
+mod intake;
 mod intent;
 mod io_tag;
 mod journal;

@@ -96,8 +96,8 @@ impl Engine {
             return Ok(());
         }
         check(bytes, self.cfg.stripe.by, self.cfg.region)?;
-        self.index.grow(self.cfg.stripe.windows(bytes));
-        self.intents.grow(bytes);
+        self.map.index.grow(self.cfg.stripe.windows(bytes));
+        self.commit.intents.grow(bytes);
         self.cfg.home_length = bytes;
         Ok(())
     }

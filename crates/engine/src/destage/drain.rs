@@ -35,7 +35,7 @@ impl Engine {
         freeze.pinned_in(window, dirty);
         if planted(self.cfg.bug, Bug::NewestInsteadOfPinned) {
             for (block, meta) in dirty {
-                *meta = self.index.get(*block).unwrap_or(*meta);
+                *meta = self.map.index.get(*block).unwrap_or(*meta);
             }
         }
     }

@@ -11,12 +11,11 @@ use super::{DEPTH_BUSY, Destage};
 use crate::api::{Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
-use crate::engine::{Engine, Task};
+use crate::engine::Engine;
 use crate::index::Meta;
 use loligo_block::{Buf, IoError, Shared};
 use loligo_format::units::{ALL, WINDOW_BLOCKS};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 
 /// One part in so many of a window's dirty blocks is much of it.
 const MUCH: usize = 4;
@@ -320,10 +319,10 @@ impl Engine {
         fx: &mut Vec<Effect>,
     ) -> u64 {
         let mut dirty = Vec::new();
-        self.index.dirty_in(window, &mut dirty);
+        self.map.index.dirty_in(window, &mut dirty);
         self.destageable(window, &mut dirty);
         // Whoever waits for a block is told of an error only once that has been tried.
-        let waited = self.waited_by(&tasks);
+        let waited = self.intake.waited_by(&tasks);
         let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
         let d = &self.destage;
         let waits = |b: u32| d.stuck.keeps(b, now) && (d.stuck.is_refused(b) || !is_waited(b));
@@ -339,16 +338,16 @@ impl Engine {
         // beneath an older one that is believed clean. A flush stands in the way of every client, so what is not durable
         // yet is left to the next round, unless it is much of the window or somebody waits for it.
         let early = planted(self.cfg.bug, Bug::DestagedBeforeDurable);
-        let durable = if early { u64::MAX } else { self.journal.durable() };
+        let durable = if early { u64::MAX } else { self.commit.journal.durable() };
         let drains = self.state.has_freeze();
         // What is pinned took effect before the freeze, whatever has come after it.
         let seq = self.state.freeze().map_or(u64::MAX, |f| f.seq());
-        let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b).min(seq) > durable).count();
+        let fresh = dirty.iter().filter(|(b, _)| self.map.recent.frame(*b).min(seq) > durable).count();
         let all = !tasks.is_empty() || !self.destage.flushes.is_empty() || drains || self.takes_all();
         if fresh * MUCH <= dirty.len() && !all {
-            dirty.retain(|(b, _)| self.recent.frame(*b) <= durable);
+            dirty.retain(|(b, _)| self.map.recent.frame(*b) <= durable);
         }
-        let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b).min(seq)).max().unwrap_or(0);
+        let newest = dirty.iter().map(|(b, _)| self.map.recent.frame(*b).min(seq)).max().unwrap_or(0);
         let count = dirty.len();
         let apart = self.destage.stuck.is_apart(window);
         let (way, turn, fillers) = if self.cfg.core_groups || apart {
@@ -370,7 +369,7 @@ impl Engine {
             .map(|(block, meta, filler)| Piece {
                 superseded: self.state.freeze().is_some_and(|f| f.kept_of(block).is_some()),
                 pinned: drains && !filler,
-                ..Piece::new(block, meta, filler, self.tickets.begin())
+                ..Piece::new(block, meta, filler, self.space.tickets.begin())
             })
             .collect::<Vec<_>>();
         self.destage.last_job = now;
@@ -381,18 +380,9 @@ impl Engine {
         self.destage.tasked += u32::from(!job.tasks.is_empty());
         let key = self.begin(now, job, fx);
         if newest > durable {
-            self.wait_durable(newest, Waiter::Job(key));
+            self.commit.wait_durable(newest, Waiter::Job(key));
         }
         count as u64
-    }
-
-    /// The blocks that these changes wait for.
-    fn waited_by(&self, tasks: &[usize]) -> Vec<RangeInclusive<u32>> {
-        let blocks = |key: &usize| match &self.tasks[*key] {
-            Task::Write(m) => Some(m.first..=m.last),
-            _ => None,
-        };
-        tasks.iter().filter_map(blocks).collect()
     }
 
     /// The job's slots are read from now on.
@@ -409,7 +399,7 @@ impl Engine {
 
     /// Writes a clean block to the core once more.
     pub(super) fn start_probe(&mut self, now: Nanos, block: u32, meta: Meta, fx: &mut Vec<Effect>) {
-        let piece = Piece::new(block, meta, true, self.tickets.begin());
+        let piece = Piece::new(block, meta, true, self.space.tickets.begin());
         let job = Job { probe: true, ..Job::new(block / WINDOW_BLOCKS as u32, now, vec![piece]) };
         self.begin(now, job, fx);
     }
@@ -427,7 +417,9 @@ impl Engine {
                 continue;
             }
             let filler: Vec<(u32, Meta)> = (a..b)
-                .map_while(|x| self.index.get(x).filter(|m| m.valid == ALL && m.dirty == 0).map(|m| (x, m)))
+                .map_while(|x| {
+                    self.map.index.get(x).filter(|m| m.valid == ALL && m.dirty == 0).map(|m| (x, m))
+                })
                 .collect();
             if filler.len() == (b - a) as usize {
                 known.push(filler);
@@ -529,7 +521,7 @@ impl Engine {
     /// Whether somebody waits for what destaging brings about.
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
-        let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
-        clients || self.is_draining() || !d.flushes.is_empty() || self.shrink.is_some()
+        let clients = !self.intake.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
+        clients || self.is_draining() || !d.flushes.is_empty() || self.space.shrink.is_some()
     }
 }

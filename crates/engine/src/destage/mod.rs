@@ -21,9 +21,10 @@ mod stuck;
 pub(crate) use job::Job;
 
 use crate::api::{ControlId, Effect, Nanos};
+use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
-use crate::space::Space;
+use crate::shared_core::Demand;
 use crate::state::Orphans;
 use age::Age;
 use choose::Chooser;
@@ -144,6 +145,8 @@ pub(crate) struct Destage {
     probe: Probe,
     chooser: Chooser,
     pub(crate) pacer: Pacer,
+    /// Demand of the other shards that share the core.
+    pub(crate) others: Demand,
     depth: Depth,
     next_job: Nanos,
     age: Age,
@@ -188,6 +191,7 @@ impl Destage {
             probe: Probe::default(),
             chooser: Chooser::default(),
             pacer: Pacer::default(),
+            others: Demand::default(),
             depth: Depth::default(),
             next_job: 0,
             age: Age::default(),
@@ -368,7 +372,7 @@ impl Engine {
     /// Starts jobs while that is worth while, and issues their writes.
     pub(crate) fn sweep(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         // A core without clients is not idle while they are served from the cache: destaging shares the cache's flushes.
-        if self.core_busy > 0 || !self.tasks.is_empty() {
+        if self.intake.core_busy > 0 || !self.intake.tasks.is_empty() {
             self.destage.last_client = now;
         }
         self.forget_clean();
@@ -376,11 +380,12 @@ impl Engine {
         self.check_flushes(now, fx);
         self.probe_if_due(now, fx);
         self.destage.search = None;
-        let windows = if self.index.dirty_blocks() > 0 { self.index.windows() } else { 0 };
-        self.destage.age.look(now, self.params.destage_age, windows);
+        let windows = if self.map.index.dirty_blocks() > 0 { self.map.index.windows() } else { 0 };
+        self.destage.age.look(now, self.cfg.params.destage_age, windows);
         // Whoever waits for a window hears of it also when nothing in it is dirty any more.
-        let wanted = self.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.is_draining();
-        if wanted && now >= self.destage.backoff && self.journal_has_room(Space::Housekeeping) {
+        let wanted =
+            self.map.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.is_draining();
+        if wanted && now >= self.destage.backoff && self.commit.has_room(RoomFor::Housekeeping) {
             self.start_jobs(now, fx);
         }
         self.issue_core_writes(now, fx);
@@ -400,42 +405,43 @@ impl Engine {
         }
         while self.destage.jobs.len() < JOBS && self.destage.backlog(self.cfg.core_groups) < AHEAD {
             let Some(window) = self.destage.vacated.pop_first() else { break };
-            if !self.destage.by_window.contains_key(&window) && self.index.window_dirty(window) > 0 {
+            if !self.destage.by_window.contains_key(&window) && self.map.index.window_dirty(window) > 0 {
                 self.start_job(now, window, Vec::new(), fx);
             }
         }
-        let hurried = !self.destage.flushes.is_empty() || !self.destage.first.is_empty() || self.is_starved();
+        let hurried =
+            !self.destage.flushes.is_empty() || !self.destage.first.is_empty() || self.intake.is_starved();
         // Whoever waits for room behind a core that fails is to hear soon whether it has come back.
-        let hurried = hurried || (self.destage.health.is_failing() && !self.waiting.is_empty());
+        let hurried = hurried || (self.destage.health.is_failing() && !self.intake.waiting.is_empty());
         // A stop lets nothing new in, but those who wait for room get it.
-        let hurried = hurried || (self.state.is_stopping() && !self.waiting.is_empty());
-        let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
+        let hurried = hurried || (self.state.is_stopping() && !self.intake.waiting.is_empty());
+        let idle = self.intake.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
         let stopping = self.state.is_stopping();
         let by_age = !hurried && !idle && self.is_low();
         if (stopping && !hurried) || (by_age && !self.destage.age.is_round()) || now < self.destage.quiet {
             return;
         }
         // Once round at most: windows that have a job already are met again.
-        let mut look = LOOK.min(self.index.windows());
+        let mut look = LOOK.min(self.map.index.windows());
         let groups = self.cfg.core_groups;
         let mut backlog = self.destage.backlog(groups);
         let most = if groups && !hurried && !idle { self.jobs_beside_clients(now) } else { JOBS };
         let (mut refused, mut began) = (false, false);
         while self.destage.jobs.len() < most && backlog < AHEAD && look > 0 {
             // Whoever has everything flushed wants it done.
-            let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
+            let slowed = self.cfg.params.destage_rate > 0 && self.destage.flushes.is_empty();
             if (slowed && now < self.destage.next_job) || (by_age && !self.destage.age.is_round()) {
                 return;
             }
             let from = self.destage.cursor;
-            match self.index.next_dirty_window(from, look) {
+            match self.map.index.next_dirty_window(from, look) {
                 Ok(w) => {
-                    let n = self.index.windows();
+                    let n = self.map.index.windows();
                     let passed = (w + n - from) % n + 1;
                     look = look.saturating_sub(passed);
                     self.destage.sought = self.destage.sought.saturating_add(passed);
                     self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
-                    let dirty = usize::from(self.index.window_dirty(w));
+                    let dirty = usize::from(self.map.index.window_dirty(w));
                     if self.destage.stuck.keeps_all(w, dirty, now) {
                         refused = true;
                     } else if !self.destage.by_window.contains_key(&w) {
@@ -445,7 +451,8 @@ impl Engine {
                             began = true;
                             self.destage.sought = 0;
                         }
-                        if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.params.destage_rate) {
+                        if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.cfg.params.destage_rate)
+                        {
                             self.destage.next_job = self.destage.next_job.max(now.saturating_sub(gap)) + gap;
                         }
                     }
@@ -469,7 +476,7 @@ impl Engine {
     /// A part of a large core has been searched for something to do, in vain.
     fn search_on(&mut self, now: Nanos) {
         let d = &mut self.destage;
-        let round = d.sought >= self.index.windows();
+        let round = d.sought >= self.map.index.windows();
         d.search = d.jobs.is_empty().then_some(now + if round { BACKOFF } else { SOON });
         if round {
             d.sought = 0;
@@ -478,12 +485,7 @@ impl Engine {
 
     /// Whether so little is dirty that the sweep waits for an idle core, or for what is dirty to be old.
     fn is_low(&self) -> bool {
-        self.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.params.destage_low) / 100
-    }
-
-    /// Whether somebody waits for room that only destaging makes.
-    fn is_starved(&self) -> bool {
-        self.starved && !self.waiting.is_empty()
+        self.map.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.cfg.params.destage_low) / 100
     }
 
     /// Whether jobs leave nothing of their window behind: a round by age, in which nobody waits for room.
@@ -493,7 +495,7 @@ impl Engine {
 
     /// How far what is dirty is between the low watermark and the limit, 0 to 1.
     fn fullness(&self) -> f64 {
-        fullness(self.index.dirty_blocks(), self.dirty_limit(), self.params.destage_low)
+        fullness(self.map.index.dirty_blocks(), self.dirty_limit(), self.cfg.params.destage_low)
     }
 
     /// Jobs for a core that takes groups: the more is dirty, the more blocks share one of its operations, so that a cache with
@@ -514,44 +516,44 @@ impl Engine {
         self.cfg.core_groups
             && direct
             && d.last_direct > 0
-            && self.waiting.is_empty()
+            && self.intake.waiting.is_empty()
             && self.fullness() < ALMOST_FULL
     }
 
     /// Whether a large write would have to wait for room, or would take what is better left to small ones.
     pub(crate) fn is_short_of_room(&self, now: Nanos) -> bool {
         let x = self.fullness();
-        let waits = || !self.waiting.is_empty() || now < self.destage.pacer.deadline();
+        let waits = || !self.intake.waiting.is_empty() || now < self.destage.pacer.deadline();
         x > LEFT_TO_SMALL || (x > 0.0 && waits())
     }
 
     /// When the sweep wants to look again although nothing else happens.
     pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
         let d = &self.destage;
-        let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.waiting.is_empty();
+        let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.intake.waiting.is_empty();
         if self.state.has_freeze() {
             // The rest waits for the thaw.
             let probe = d.probe_deadline().filter(|at| *at > now);
             let again = [(d.backoff > now).then_some(d.backoff), d.stuck.deadline(now), probe];
             return again.into_iter().flatten().min().filter(|_| self.is_draining());
         }
-        if !waited && (self.index.dirty_blocks() == 0 || self.state.is_stopping()) {
+        if !waited && (self.map.index.dirty_blocks() == 0 || self.state.is_stopping()) {
             return None;
         }
         let idle_at = d.last_client + IDLE;
         let held = self.holds_back(now).then_some((d.last_direct + DIRECT).max(d.last_job + TRICKLE));
         let low = self.is_low();
-        let aged = self.destage.age.deadline().filter(|at| self.params.destage_age > 0 && *at > now);
+        let aged = self.destage.age.deadline().filter(|at| self.cfg.params.destage_age > 0 && *at > now);
         [
             d.search,
             d.probe_deadline().filter(|at| *at > now),
-            self.is_starved().then(|| d.jam.deadline()).flatten().filter(|at| *at > now),
+            self.intake.is_starved().then(|| d.jam.deadline()).flatten().filter(|at| *at > now),
             aged,
             d.stuck.deadline(now),
             (d.backoff > now).then_some(d.backoff),
             (d.quiet > now).then_some(d.quiet),
-            (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
-            (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),
+            (self.cfg.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
+            (low && self.intake.core_busy == 0 && idle_at > now).then_some(idle_at),
             held.filter(|at| *at > now),
         ]
         .into_iter()
@@ -561,7 +563,7 @@ impl Engine {
 
     /// When the pacer lets the next waiting write in.
     pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
-        (!self.waiting.is_empty()).then(|| self.destage.pacer.deadline())
+        (!self.intake.waiting.is_empty()).then(|| self.destage.pacer.deadline())
     }
 
     /// Everything dirty now is to be in the core.
@@ -569,7 +571,8 @@ impl Engine {
         if let Some(why) = self.state.refusal() {
             return fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
-        let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
+        let remaining =
+            (0..self.map.index.windows()).filter(|w| self.map.index.window_dirty(*w) > 0).collect();
         let from = self.destage.number;
         // Whoever asks for it may have mended the core.
         self.destage.retry_all();
@@ -586,7 +589,7 @@ impl Engine {
     /// Blocks that the oldest flush still has before it, roughly (for progress).
     pub fn flush_remaining(&self) -> Option<u64> {
         let f = self.destage.flushes.first()?;
-        Some(f.remaining.iter().map(|w| u64::from(self.index.window_dirty(*w))).sum())
+        Some(f.remaining.iter().map(|w| u64::from(self.map.index.window_dirty(*w))).sum())
     }
 
     fn check_flushes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
@@ -598,7 +601,7 @@ impl Engine {
         let mut i = 0;
         while i < self.destage.flushes.len() {
             while let Some(w) = self.destage.flushes[i].remaining.first().copied() {
-                if self.index.window_dirty(w) > 0 || self.destage.by_window.contains_key(&w) {
+                if self.map.index.window_dirty(w) > 0 || self.destage.by_window.contains_key(&w) {
                     break;
                 }
                 self.destage.flushes[i].remaining.pop_first();

@@ -89,7 +89,7 @@ impl Engine {
             return;
         }
         let found = self.failed_block_to_write().or_else(|| self.clean_block_to_write());
-        let slots = self.slots.count();
+        let slots = self.space.slots.count();
         let probe = &mut self.destage.probe;
         match found {
             Some((block, meta)) => {
@@ -114,19 +114,19 @@ impl Engine {
     fn failed_block_to_write(&self) -> Option<(u32, Meta)> {
         let d = &self.destage;
         let (block, meta) = d.probe.failed.filter(|_| d.probe.failures >= TRIES)?;
-        let newest = self.index.get(block)?;
+        let newest = self.map.index.get(block)?;
         let same = (newest.slot, newest.crc, newest.valid) == (meta.slot, meta.crc, meta.valid);
         (same && !d.by_window.contains_key(&(block / WINDOW_BLOCKS as u32))).then_some((block, newest))
     }
 
     /// A clean block that is whole, in a window of which nothing has failed and which no job has.
     fn clean_block_to_write(&mut self) -> Option<(u32, Meta)> {
-        let count = self.slots.count();
+        let count = self.space.slots.count();
         for _ in 0..LOOK.min(count) {
             let d = &mut self.destage;
             let slot = d.probe.cursor % count;
             d.probe.cursor = slot + 1;
-            let Some((block, meta)) = self.index.entry(slot) else { continue };
+            let Some((block, meta)) = self.map.index.entry(slot) else { continue };
             let window = block / WINDOW_BLOCKS as u32;
             let failed_in = d.probe.failed.map(|(b, _)| b / WINDOW_BLOCKS as u32);
             let apart = failed_in != Some(window) && !d.stuck.is_apart(window);

@@ -50,7 +50,7 @@ impl Engine {
             let block = self.cfg.stripe.global(block);
             self.record(now, Record::Clean { block, slot }, false, wanted);
         }
-        self.journal.notify_job(key);
+        self.commit.journal.notify_job(key);
     }
 
     /// The job's clean records have taken effect, or it ended without any.
@@ -65,10 +65,11 @@ impl Engine {
             return self.probed(now, &job);
         }
         // What is held back for the clients' sake does not show what the core can do.
-        let busy =
-            self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS && !self.holds_back(now);
+        let busy = self.map.index.dirty_blocks() > 256
+            && self.slot_reads_allowed(now) == READS
+            && !self.holds_back(now);
         let destaged = job.pieces.iter().filter(|p| !p.filler && !p.refused).count() as u64;
-        if let Some(rate) = self.destage.pacer.destaged(now, destaged, self.others.destaged, busy) {
+        if let Some(rate) = self.destage.pacer.destaged(now, destaged, self.destage.others.destaged, busy) {
             self.destage.depth.measured(rate);
         }
         // Those found bad earlier were left out of the job, and are still dirty.
@@ -80,7 +81,7 @@ impl Engine {
         self.forget_clean();
         // What was there when a flush was asked for may be a part of what replaced it.
         let replaced = |p: &Piece| p.superseded && !p.made_ready && !p.filler;
-        let still = |p: &Piece| replaced(p) && self.index.get(p.block).is_some_and(|m| m.dirty != 0);
+        let still = |p: &Piece| replaced(p) && self.map.index.get(p.block).is_some_and(|m| m.dirty != 0);
         let left = job.pieces.iter().any(still);
         let refused = !again && self.destage.stuck.is_apart(job.window);
         if let Some(freeze) = self.state.freeze_mut().filter(|_| job.failed.is_some()) {
@@ -101,7 +102,7 @@ impl Engine {
                 f.failed.clone_from(&why);
             }
         }
-        let given_away = |p: &Piece| p.refused && p.meta.slot >= self.slots.count();
+        let given_away = |p: &Piece| p.refused && p.meta.slot >= self.space.slots.count();
         if let Some(why) = job.failed.as_ref().filter(|_| !again && job.pieces.iter().any(given_away)) {
             self.end_shrink(why, fx);
         }

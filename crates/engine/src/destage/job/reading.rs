@@ -19,7 +19,8 @@ impl Engine {
     /// both, and all of them from half way to the dirty limit on, or where somebody waits for what is destaged.
     pub(super) fn slot_reads_allowed(&self, now: Nanos) -> u32 {
         let d = &self.destage;
-        let waited = !d.flushes.is_empty() || !d.first.is_empty() || d.tasked > 0 || !self.waiting.is_empty();
+        let waited =
+            !d.flushes.is_empty() || !d.first.is_empty() || d.tasked > 0 || !self.intake.waiting.is_empty();
         let waited = waited || self.is_draining();
         if waited || now.saturating_sub(d.last_client) >= CLIENTS_GONE {
             return READS;
@@ -83,7 +84,7 @@ impl Engine {
         job.reads -= 1;
         let ticket = p.ticket;
         let last = job.reads == 0;
-        self.tickets.end(ticket);
+        self.space.tickets.end(ticket);
         if let Some(block) = damaged {
             // The core cannot be brought to the moment.
             let why = self.bad_block_text(block);

@@ -92,7 +92,7 @@ impl Engine {
     /// the dirty ones too.
     pub(super) fn compose_span_apart(&mut self, key: usize) {
         let stripe = self.cfg.stripe;
-        let waited = self.waited_by(&self.destage.jobs[key].tasks);
+        let waited = self.intake.waited_by(&self.destage.jobs[key].tasks);
         let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
         let job = &mut self.destage.jobs[key];
         let mut blocks: Vec<u32> = job.blocks().collect();
@@ -128,7 +128,8 @@ impl Engine {
 
     /// Reads what the core has not taken of a merge, where the cache does not have all of that. False where there is nothing to read.
     pub(super) fn compare_untaken(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
-        let whole = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty == ALL) && !self.state.has_freeze();
+        let whole =
+            |b: &u32| self.map.index.get(*b).is_some_and(|m| m.dirty == ALL) && !self.state.has_freeze();
         let untaken = self.destage.jobs[key].untaken.as_ref();
         let Some(untaken) = untaken.filter(|u| !u.iter().all(whole)) else { return false };
         let (Some(first), Some(last)) = (untaken.first().copied(), untaken.last().copied()) else {
@@ -179,9 +180,9 @@ impl Engine {
         for (block, doubt) in untaken {
             self.doubt_block(now, block, doubt, fx);
         }
-        for slot in blocks.filter_map(|b| self.index.get(b)).filter(|m| m.dirty == 0).map(|m| m.slot) {
-            if self.policy.state(slot) != 0 {
-                self.policy.cleaned(slot);
+        for slot in blocks.filter_map(|b| self.map.index.get(b)).filter(|m| m.dirty == 0).map(|m| m.slot) {
+            if self.space.policy.state(slot) != 0 {
+                self.space.policy.cleaned(slot);
             }
         }
     }

@@ -99,7 +99,7 @@ impl Engine {
         }
         // Nobody is told of a freeze before what the core has been asked for is over.
         let freezes = self.state.freeze().is_some_and(|f| !f.is_answered());
-        match (self.core_busy > 0, freezes || self.destage_is_wanted()) {
+        match (self.intake.core_busy > 0, freezes || self.destage_is_wanted()) {
             (false, _) => self.destage.depth.now(),
             (true, true) => DEPTH_BUSY,
             (true, false) => u32::from(self.has_a_share(now)),
@@ -111,7 +111,7 @@ impl Engine {
     fn has_a_share(&self, now: Nanos) -> bool {
         let d = &self.destage;
         let waits = |key: &usize| now >= d.jobs[*key].began + PATIENT;
-        self.params.destage_age > 0 && d.beside >= SHARE && d.ready.front().is_some_and(waits)
+        self.cfg.params.destage_age > 0 && d.beside >= SHARE && d.ready.front().is_some_and(waits)
     }
 
     /// Sends core writes out, oldest job first, as deep as the core's users allow.
@@ -280,8 +280,8 @@ impl Engine {
         for p in &mut job.pieces {
             p.buf = None;
             // It may have been passed over for eviction meanwhile.
-            if p.filler && self.policy.state(p.meta.slot) != 0 {
-                self.policy.cleaned(p.meta.slot);
+            if p.filler && self.space.policy.state(p.meta.slot) != 0 {
+                self.space.policy.cleaned(p.meta.slot);
             }
         }
         if !self.cfg.core_groups && !failed && !apart && !probe {
