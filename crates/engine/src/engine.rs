@@ -15,7 +15,7 @@ use crate::durability::FLUSH_EVERY;
 use crate::fallback::FallbackState;
 use crate::intake::{Intake, Task};
 use crate::intent::Intents;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use crate::journal::{Action, Journal, Ring};
 use crate::map::Map;
 use crate::open::Large;
@@ -26,7 +26,7 @@ use crate::space::Space;
 use crate::state::State;
 use crate::stats::Stats;
 use crate::tables::Tables;
-use loligo_block::{Answer, Buf, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
+use loligo_block::{Answer, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Shared};
 use loligo_format::layout::ShardLayout;
 use loligo_format::mode::Mode;
 use loligo_format::record::{JournalId, Record};
@@ -121,7 +121,10 @@ impl Engine {
     pub fn step(&mut self, now: Nanos, event: Event, fx: &mut Vec<Effect>) {
         match event {
             Event::Submit(req, hint) => self.submit(now, req, hint, fx),
-            Event::Done { tag, buf, result } => self.done(now, tag, buf, result, fx),
+            Event::Done { tag, buf, result } => {
+                let tag = IoTag::of(tag);
+                self.done(tag, Done::new(now, tag, buf, result), fx);
+            }
             Event::Control(id, control) => self.control(now, id, control, fx),
             Event::Tick => {}
         }
@@ -207,46 +210,40 @@ impl Engine {
         }
     }
 
-    fn done(
-        &mut self,
-        now: Nanos,
-        tag: u64,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
-        if result.is_err() {
+    fn done(&mut self, tag: IoTag, done: Done, fx: &mut Vec<Effect>) {
+        if done.result.is_err() {
             self.stats.io_errors += 1;
         }
-        match IoTag::of(tag) {
-            IoTag::Task(key, sub) => match &self.intake.tasks[key] {
-                Task::Read(_) => self.read_done(now, key, sub, buf, result, fx),
-                Task::Write(_) if self.state.is_alone() => self.left(now, key, sub, result, fx),
-                Task::Write(_) => self.write_done(now, key, sub, buf, result, fx),
-                Task::Direct(_) => self.direct_done(now, key, buf, result, fx),
+        let now = done.now;
+        match tag {
+            IoTag::Task(key, _) => match &self.intake.tasks[key] {
+                Task::Read(_) => self.read_done(done, fx),
+                Task::Write(_) if self.state.is_alone() => self.left(done, fx),
+                Task::Write(_) => self.write_done(done, fx),
+                Task::Direct(_) => self.direct_done(done, fx),
                 Task::Flush(_) => unreachable!("a flush task issues nothing itself"),
             },
-            IoTag::Data(low) => match result {
+            IoTag::Data(low) => match done.result {
                 Ok(()) => {
                     let seq = self.commit.journal.widen(low);
                     self.commit.journal.settle_one(seq);
                 }
                 Err(e) => self.cache_failed(now, "writing data to the cache", &e, fx),
             },
-            IoTag::Frame(low) => match result {
+            IoTag::Frame(low) => match done.result {
                 Ok(()) => {
                     let seq = self.commit.journal.widen(low);
                     self.commit.journal.written(seq);
                 }
                 Err(e) => self.cache_failed(now, "writing the journal", &e, fx),
             },
-            IoTag::CacheFlush => self.cache_flushed(now, result, fx),
-            IoTag::CoreFlush => self.core_flushed_event(now, result, fx),
-            IoTag::Destage(key, sub) => {
-                self.destage_done(now, key, sub, buf, result, fx);
+            IoTag::CacheFlush => self.cache_flushed(now, done.result, fx),
+            IoTag::CoreFlush => self.core_flushed_event(now, done.result, fx),
+            IoTag::Destage(..) => {
+                self.destage_done(done, fx);
                 self.let_in(now, fx);
             }
-            IoTag::Checkpoint => match result {
+            IoTag::Checkpoint => match done.result {
                 Ok(()) => self.checkpoint_done(fx),
                 Err(e) => self.cache_failed(now, "writing a checkpoint", &e, fx),
             },

@@ -11,7 +11,7 @@ use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::engine::{Engine, answer};
 use crate::intake::Task;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
 use crate::write::{Stage, WriteTask};
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
@@ -254,14 +254,8 @@ impl Engine {
     }
 
     /// An operation of a change of before has come back.
-    pub(crate) fn left(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn left(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, result, .. } = done;
         let m = self.intake.write(key);
         if m.stage == Stage::Merging {
             let ticket = m.staged().merges[sub as usize].ticket;
@@ -443,14 +437,8 @@ impl Engine {
     }
 
     /// An operation of the core alone is over.
-    pub(crate) fn direct_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn direct_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, buf, result, .. } = done;
         self.intake.core_busy -= 1;
         let Task::Direct(d) = self.intake.tasks.remove(key) else {
             unreachable!("task {key} is for the core alone")

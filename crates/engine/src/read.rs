@@ -12,14 +12,12 @@ use crate::commit::RoomFor;
 use crate::engine::{Engine, answer};
 use crate::index::Meta;
 use crate::intake::Task;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use crate::params::SeqCutoff;
 use crate::policy::admit::Verdict;
 use crate::stats::Bypass;
 use lay::overlay;
-use loligo_block::{
-    Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c,
-};
+use loligo_block::{Answer, Buf, Extent, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK, sector_mask};
 use smallvec::SmallVec;
@@ -275,15 +273,8 @@ impl Engine {
     }
 
     /// One piece has come.
-    pub(crate) fn read_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn read_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, buf, result } = done;
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let task = self.intake.read(key);
         task.pending -= 1;

@@ -11,9 +11,10 @@ use crate::durability::Waiter;
 use crate::engine::{Engine, answer};
 use crate::index::Meta;
 use crate::intake::Task;
+use crate::io_tag::Done;
 use crate::params::SeqCutoff;
 use crate::stats::Bypass;
-use loligo_block::{Answer, Buf, IoError, OpKind, ReqError, ReqId, ReqKind, Request, Shared};
+use loligo_block::{Answer, Buf, OpKind, ReqError, ReqId, ReqKind, Request, Shared};
 use loligo_format::mode::{Mode, WriteRoute};
 use loligo_format::units::{ALL, BLOCK, WINDOW_BLOCKS, sector_mask};
 use smallvec::SmallVec;
@@ -445,18 +446,10 @@ impl Engine {
     }
 
     /// One of a change's operations is over.
-    pub(crate) fn write_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
-        match self.intake.write(key).stage {
-            Stage::Merging => self.merge_done(now, key, sub, buf, result, fx),
-            Stage::Core => self.core_done(now, key, result, fx),
+    pub(crate) fn write_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        match self.intake.write(done.key).stage {
+            Stage::Merging => self.merge_done(done, fx),
+            Stage::Core => self.core_done(done, fx),
             s => unreachable!("an operation ended in stage {s:?}"),
         }
     }

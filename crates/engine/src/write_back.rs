@@ -7,10 +7,10 @@ use crate::destage::Fill;
 use crate::engine::Engine;
 use crate::index::Meta;
 use crate::intake::Task;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
 use crate::write::{Content, Merge, Route, Stage};
-use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
+use loligo_block::{Buf, Op, OpKind, ReqError, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK};
 
@@ -163,15 +163,8 @@ impl Engine {
     }
 
     /// The old content of a partly written block has come.
-    pub(crate) fn merge_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn merge_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, buf, result } = done;
         let dropped = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let merge = &mut self.intake.write(key).staged().merges[sub as usize];
         let ticket = merge.ticket;

@@ -7,10 +7,10 @@ use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
 use crate::write::{Content, Route, Stage};
-use loligo_block::{Buf, IoError, Op, ReqError, Shared, crc32c};
+use loligo_block::{Buf, Op, ReqError, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
 
@@ -88,13 +88,8 @@ impl Engine {
     }
 
     /// The core has it, or has failed.
-    pub(crate) fn core_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn core_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, result, .. } = done;
         self.intake.core_busy -= 1;
         self.destage.client_done();
         if result.is_ok() {

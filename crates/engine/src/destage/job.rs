@@ -13,7 +13,8 @@ use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::index::Meta;
-use loligo_block::{Buf, IoError, Shared};
+use crate::io_tag::Done;
+use loligo_block::{Buf, Shared};
 use loligo_format::units::{ALL, WINDOW_BLOCKS};
 use std::collections::BTreeSet;
 
@@ -428,27 +429,20 @@ impl Engine {
         (gaps, known)
     }
 
-    /// An operation of job `key` is over.
-    pub(crate) fn destage_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
-        if sub & DOUBT != 0 {
-            self.old_read(now, key as u32, buf, result.is_ok(), fx);
-        } else if sub & WRITE != 0 {
-            self.core_write_done(now, key, sub, result, fx);
-        } else if sub & MERGE != 0 {
+    /// An operation of a job is over.
+    pub(crate) fn destage_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        if done.sub & DOUBT != 0 {
+            self.old_read(done, fx);
+        } else if done.sub & WRITE != 0 {
+            self.core_write_done(done, fx);
+        } else if done.sub & MERGE != 0 {
+            let (now, key) = (done.now, done.key);
             self.destage.writes -= 1;
             if self.destage.jobs[key].state == State::Comparing {
-                return self.compared(now, key, buf.filter(|_| result.is_ok()), fx);
+                return self.compared(now, key, done.buf.filter(|_| done.result.is_ok()), fx);
             }
-            match result {
-                Ok(()) => self.merged(now, key, buf, fx),
+            match done.result {
+                Ok(()) => self.merged(done, fx),
                 Err(_) => {
                     // What lies between is none of ours: the dirty runs need nothing of it.
                     self.destage.stuck.cannot_merge(self.destage.jobs[key].window);
@@ -458,7 +452,7 @@ impl Engine {
                 }
             }
         } else {
-            self.slot_read(now, key, sub as usize, buf, result.is_ok(), fx);
+            self.slot_read(done, fx);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::api::{Dev, Effect, Nanos};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use loligo_block::{Buf, Op, OpKind, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
@@ -96,15 +96,10 @@ impl Engine {
         }
     }
 
-    /// The version of `block` that lacks what the core did not take has been read.
-    pub(super) fn old_read(
-        &mut self,
-        now: Nanos,
-        block: u32,
-        buf: Option<Buf>,
-        ok: bool,
-        fx: &mut Vec<Effect>,
-    ) {
+    /// The version of a block that lacks what the core did not take has been read.
+    pub(super) fn old_read(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, buf, result, .. } = done;
+        let (block, ok) = (key as u32, result.is_ok());
         let (meta, ticket) = self.destage.old_reads.remove(&block).expect("it was asked for");
         self.space.tickets.end(ticket);
         let goes_on = self.state.has_both();

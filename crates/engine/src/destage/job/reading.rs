@@ -3,7 +3,7 @@
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use loligo_block::{Buf, Op, OpKind, crc32c};
 use loligo_format::units::BLOCK;
 
@@ -51,16 +51,10 @@ impl Engine {
         }
     }
 
-    /// Slot `i` of job `key` has been read.
-    pub(super) fn slot_read(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        i: usize,
-        buf: Option<Buf>,
-        ok: bool,
-        fx: &mut Vec<Effect>,
-    ) {
+    /// A slot of a job has been read.
+    pub(super) fn slot_read(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, buf, result } = done;
+        let ok = result.is_ok();
         self.destage.slot_reads -= 1;
         // Many at a time, so that the device is called less often.
         if self.destage.slot_reads <= self.slot_reads_allowed(now) / 2 {
@@ -69,7 +63,7 @@ impl Engine {
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let mut damaged = None;
         let job = &mut self.destage.jobs[key];
-        let p = &mut job.pieces[i];
+        let p = &mut job.pieces[sub as usize];
         let good = ok && buf.as_ref().is_some_and(|b| unchecked || crc32c(b) == p.meta.crc);
         if !good {
             p.bad = true;

@@ -5,7 +5,7 @@ use super::{CoreWrite, Job, MERGE, State, Strategy};
 use crate::api::{Dev, Effect, Nanos};
 use crate::destage::doubt::Doubt;
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use loligo_block::{Buf, Op, OpKind, Shared};
 use loligo_format::units::{ALL, BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use std::ops::RangeInclusive;
@@ -67,7 +67,8 @@ impl Engine {
     }
 
     /// The old content of the span has come: lay the dirty sectors over it and write it back whole.
-    pub(super) fn merged(&mut self, now: Nanos, key: usize, buf: Option<Buf>, fx: &mut Vec<Effect>) {
+    pub(super) fn merged(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, buf, .. } = done;
         let mut span = buf.expect("a successful read returns its buffer");
         let job = &mut self.destage.jobs[key];
         let first = job.pieces[0].block;

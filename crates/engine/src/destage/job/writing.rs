@@ -7,8 +7,8 @@ use crate::destage::doubt::Doubt;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
-use loligo_block::{Buf, IoError, Op, OpKind, Shared};
+use crate::io_tag::{Done, IoTag};
+use loligo_block::{Buf, Op, OpKind, Shared};
 use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -174,14 +174,8 @@ impl Engine {
     }
 
     /// The core has taken or refused a write of job `key`. One bad sector is no reason to leave the others.
-    pub(super) fn core_write_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(super) fn core_write_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, result, .. } = done;
         self.destage.writes -= 1;
         let down = self.destage.core_is_down();
         let job = &mut self.destage.jobs[key];
