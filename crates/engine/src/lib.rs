@@ -31,6 +31,7 @@ mod locks;
 mod map;
 pub mod open;
 pub mod params;
+mod part_id;
 pub mod policy;
 pub mod pool;
 mod read;
