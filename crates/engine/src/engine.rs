@@ -1,8 +1,8 @@
 //! One shard of the cache: the only owner of its state. Events come in one at a time, effects go out; between them no
 //! clock is read, no thread started, no I/O done.
 //!
-//! A 4 KiB write in write-back mode passes: [`Engine::step`] → `mutate` (lock, route) → `back` (slot, data and record
-//! out together) → `publish` (completed prefix reaches the frame: the new version is visible, the answer goes out).
+//! A 4 KiB write in write-back mode passes: [`Engine::step`] → `write` (lock, route) → `emit_back` (slot, data and record
+//! out together) → `published` (completed prefix reaches the frame: the new version is visible, the answer goes out).
 
 mod apply;
 
@@ -205,7 +205,7 @@ impl Engine {
             _ if !self.state.uses_cache() => answer(fx, req.id, Err(ReqError::Io)),
             ReqKind::Flush => self.flush(now, req.id, fx),
             ReqKind::Write(_) | ReqKind::WriteZeroes { .. } | ReqKind::Discard => {
-                self.mutate(now, req, hint, fx)
+                self.write(now, req, hint, fx)
             }
         }
     }

@@ -18,7 +18,7 @@ use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, Re
 use loligo_format::units::BLOCK;
 use std::collections::VecDeque;
 
-/// How a shard whose cache is forsaken serves.
+/// How a shard without its cache serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallbackState {
     /// Changes wait until it is noted that the cache is void.
@@ -225,7 +225,7 @@ impl Engine {
         for mut m in over {
             // Nothing is dirty: one that has taken effect was destaged.
             let done = m.core_written || m.has_taken_effect() || m.error.is_some();
-            if done || planted(self.cfg.bug, Bug::ForsakenUnwritten) {
+            if done || planted(self.cfg.bug, Bug::FallbackUnwritten) {
                 told.push(m);
             } else {
                 f.waiting.extend(m.again(self.cfg.bug));
@@ -308,7 +308,7 @@ impl Engine {
         let fenced = self.state.is_fenced();
         while let Some(f) = self.state.fallback_mut() {
             let noted = f.state == FallbackState::Serving
-                || (f.state == FallbackState::Waiting && planted(self.cfg.bug, Bug::ForsakenUnnoted));
+                || (f.state == FallbackState::Waiting && planted(self.cfg.bug, Bug::FallbackUnnoted));
             // What a destage job still writes is older than what comes now.
             let busy = f.leaving > 0 || self.destage.writes_core();
             if !noted || busy || f.frozen.is_some() || fenced {
@@ -470,7 +470,7 @@ impl Engine {
 
     /// It is noted that what the cache holds is void.
     pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let mut result = Err("the cache was not forsaken".to_owned());
+        let mut result = Err("the cache has not failed".to_owned());
         if let Some(f) = self.state.fallback_mut().filter(|f| f.is_in_service()) {
             (f.state, f.unsure, result) = (FallbackState::Serving, false, Ok(()));
         }

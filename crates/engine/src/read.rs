@@ -246,18 +246,19 @@ impl Engine {
     }
 
     fn issue_piece(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) {
-        let (home, home_length, data) = (self.cfg.home_start, self.cfg.home_length, self.cfg.layout.data);
+        let (data_offset, home_length, data) =
+            (self.cfg.home_start, self.cfg.home_length, self.cfg.layout.data);
         let task = self.intake.read(key);
         let piece = &task.pieces[sub as usize];
         let whole = u64::from(piece.blocks) * BLOCK;
         let (dev, offset, len) = match &piece.source {
             Source::Memory | Source::Patched => return,
-            Source::Missing { from, to } => (Dev::Core, *from + home, *to - *from),
+            Source::Missing { from, to } => (Dev::Core, *from + data_offset, *to - *from),
             Source::Slots { metas, .. } => (Dev::Cache, data + u64::from(metas[0].slot) * BLOCK, whole),
             Source::Overlay { meta, .. } => (Dev::Cache, data + u64::from(meta.slot) * BLOCK, whole),
             Source::Core => {
                 let at = task.global(piece.first) * BLOCK;
-                (Dev::Core, at + home, whole.min(home_length - at))
+                (Dev::Core, at + data_offset, whole.min(home_length - at))
             }
         };
         task.pending += 1;

@@ -32,10 +32,10 @@ pub fn share(shards: &mut [&mut Engine]) {
     if shards.len() < 2 {
         return;
     }
-    let all: Vec<Demand> = shards.iter().map(|core| core.demand()).collect();
-    for (n, core) in shards.iter_mut().enumerate() {
+    let all: Vec<Demand> = shards.iter().map(|shard| shard.demand()).collect();
+    for (n, shard) in shards.iter_mut().enumerate() {
         let others = all.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, d)| *d);
-        core.destage.others = others.fold(Demand::default(), Demand::plus);
+        shard.destage.others = others.fold(Demand::default(), Demand::plus);
     }
 }
 

@@ -95,7 +95,7 @@ impl Engine {
             return;
         }
         if self.nothing_above() {
-            if planted(self.cfg.bug, Bug::VacatedBeforeCheckpoint) {
+            if planted(self.cfg.bug, Bug::ShrunkBeforeCheckpoint) {
                 return self.shrunk(fx);
             }
             if self.commit.checkpoint.is_idle() {
@@ -113,11 +113,11 @@ impl Engine {
 
     /// Whether nothing is in a slot above the limit, on its way there or from there.
     fn nothing_above(&self) -> bool {
-        if planted(self.cfg.bug, Bug::VacatedWhileLeaving) {
+        if planted(self.cfg.bug, Bug::ShrunkWhileLeaving) {
             return (self.space.slots.count()..self.cfg.layout.limit)
                 .all(|s| self.map.index.block_in(s).is_none());
         }
-        self.space.slots.is_vacated()
+        self.space.slots.is_empty_above_limit()
     }
 
     fn shrunk(&mut self, fx: &mut Vec<Effect>) {

@@ -273,7 +273,7 @@ impl WriteTask {
 
 impl Engine {
     /// A write, zeroes or discard has come.
-    pub(crate) fn mutate(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
+    pub(crate) fn write(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
         let is_discard = matches!(req.kind, ReqKind::Discard);
         let (id, fua) = (req.id, req.fua);
         let Some((offset, len, content)) = self.extent_of(req) else {

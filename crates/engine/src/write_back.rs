@@ -44,7 +44,7 @@ impl Engine {
                     self.intake.waiting.pop_front();
                     self.begin_back(now, key, blocks, fx);
                 }
-                Admission::Full if self.is_jammed() || self.destage.health.is_lost(now) => {
+                Admission::Full if self.is_jammed() || self.destage.health.is_fenced(now) => {
                     self.intake.waiting.pop_front();
                     self.pass_by(now, key, fx);
                 }
@@ -178,13 +178,13 @@ impl Engine {
                 self.intake.write(key).error = Some(ReqError::Io);
             }
         }
-        let lost = self.state.is_fenced();
+        let fenced = self.state.is_fenced();
         let m = self.intake.write(key);
         m.pending -= 1;
         if m.pending > 0 {
             return;
         }
-        if lost {
+        if fenced {
             m.error = Some(ReqError::Shutdown);
         }
         if m.error.is_some() {

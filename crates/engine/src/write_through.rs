@@ -70,7 +70,7 @@ impl Engine {
             self.intake.write(key).stage = Stage::Claim;
             return;
         }
-        let home = self.cfg.home_start;
+        let data_offset = self.cfg.home_start;
         if self.intake.write(key).is_direct() {
             let m = self.intake.write(key);
             let blocks = u64::from(m.last - m.first + 1);
@@ -81,7 +81,7 @@ impl Engine {
         m.claimed = true;
         m.stage = Stage::Core;
         let kind = m.content().clone().for_core(m.len);
-        let (offset, len) = (home + m.offset, m.len);
+        let (offset, len) = (data_offset + m.offset, m.len);
         self.intake.core_busy += 1;
         self.stats.core_write_bytes += len;
         fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));

@@ -108,7 +108,7 @@ pub(crate) struct Destage {
     /// Windows that somebody waits for.
     first: VecDeque<(u32, usize)>,
     /// Windows with dirty blocks in slots that are given away.
-    vacated: BTreeSet<u32>,
+    given_away: BTreeSet<u32>,
     /// Jobs that a client waits for, and jobs whose clean records are in the journal's hands.
     tasked: u32,
     pub(crate) recording: u32,
@@ -166,7 +166,7 @@ impl Destage {
             direct: 0,
             last_direct: 0,
             first: VecDeque::new(),
-            vacated: BTreeSet::new(),
+            given_away: BTreeSet::new(),
             tasked: 0,
             recording: 0,
             reading: VecDeque::new(),
@@ -266,17 +266,17 @@ impl Destage {
 
     /// Has `window` destaged soon, for its slots; whether that is news.
     pub(crate) fn shrink(&mut self, window: u32) -> bool {
-        !self.by_window.contains_key(&window) && self.vacated.insert(window)
+        !self.by_window.contains_key(&window) && self.given_away.insert(window)
     }
 
     /// Windows wanted for their slots.
     pub(crate) fn shrinking(&self) -> usize {
-        self.vacated.len()
+        self.given_away.len()
     }
 
     /// No slots are given away any more.
     pub(crate) fn forget_shrunk(&mut self) {
-        self.vacated.clear();
+        self.given_away.clear();
     }
 
     /// A freeze begins (`on`) or ends: what jobs hold as newest versions is pinned, or nothing is.
@@ -404,7 +404,7 @@ impl Engine {
             }
         }
         while self.destage.jobs.len() < JOBS && self.destage.backlog(self.cfg.core_groups) < AHEAD {
-            let Some(window) = self.destage.vacated.pop_first() else { break };
+            let Some(window) = self.destage.given_away.pop_first() else { break };
             if !self.destage.by_window.contains_key(&window) && self.map.index.window_dirty(window) > 0 {
                 self.start_job(now, window, Vec::new(), fx);
             }

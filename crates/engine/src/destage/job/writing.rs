@@ -154,7 +154,7 @@ impl Engine {
 
     /// What job `key` writes next, and where on the core: a run, or a group of them.
     fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
-        let (home, groups) = (self.cfg.home_start, self.cfg.core_groups);
+        let (data_offset, groups) = (self.cfg.home_start, self.cfg.core_groups);
         let job = &mut self.destage.jobs[key];
         let most = if groups && !job.apart { GROUP } else { 1 };
         let from = job.sent;
@@ -162,7 +162,7 @@ impl Engine {
         let sent = &mut job.writes[from..job.sent];
         let with = sent.len();
         let mut pieces: Vec<(u64, Shared)> =
-            sent.iter().filter_map(|w| Some((w.at + home, w.data.clone()?))).collect();
+            sent.iter().filter_map(|w| Some((w.at + data_offset, w.data.clone()?))).collect();
         sent.first_mut()?.with = with;
         if !groups {
             return pieces.pop().map(|(at, data)| (at, OpKind::Write { data, fua: false }));
