@@ -90,7 +90,7 @@ impl Engine {
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;
             }
-            self.lift_for_stop();
+            self.commit.lift_for_stop();
         }
         if !self.commit.checkpoint.finished_at(self.commit.journal.last_seq()) {
             return self.start_checkpoint(fx);

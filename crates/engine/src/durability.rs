@@ -2,6 +2,7 @@
 
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
+use crate::commit::Commit;
 use crate::engine::{Engine, answer};
 use crate::intake::{FlushTask, Task};
 use crate::io_tag::IoTag;
@@ -81,6 +82,24 @@ impl CoreFlush {
     }
 }
 
+impl Commit {
+    /// Answers such a request, unless it has been.
+    pub(crate) fn tell_flushed(&mut self, id: ControlId, result: Result<(), String>, fx: &mut Vec<Effect>) {
+        let asked = &mut self.core_flush.asked;
+        if let Some(at) = asked.iter().position(|other| *other == id) {
+            asked.remove(at);
+            fx.push(Effect::Controlled(id, result));
+        }
+    }
+
+    /// Answers all of them: no flush that is over from now on says anything.
+    pub(crate) fn fail_core_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
+        for id in std::mem::take(&mut self.core_flush.asked) {
+            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+        }
+    }
+}
+
 impl Engine {
     pub(crate) fn wake_durable(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let past_gap = planted(self.cfg.bug, Bug::FuaPastGap);
@@ -95,9 +114,9 @@ impl Engine {
             Waiter::Job(key) => self.job_step(now, key, fx),
             Waiter::Intent(region) => self.intent_opened(now, region, fx),
             Waiter::Lift => self.lift_step(now, fx),
-            Waiter::Stop => self.lift_for_stop(),
+            Waiter::Stop => self.commit.lift_for_stop(),
             Waiter::Checkpoint => self.checkpoint_step(fx),
-            Waiter::Control(id) => self.tell_flushed(id, Ok(()), fx),
+            Waiter::Control(id) => self.commit.tell_flushed(id, Ok(()), fx),
         }
     }
 
@@ -108,23 +127,7 @@ impl Engine {
         }
         self.commit.core_flush.asked.push(id);
         if !self.want_core_flush(Waiter::Control(id), fx) {
-            self.tell_flushed(id, Ok(()), fx);
-        }
-    }
-
-    /// Answers such a request, unless it has been.
-    pub(crate) fn tell_flushed(&mut self, id: ControlId, result: Result<(), String>, fx: &mut Vec<Effect>) {
-        let asked = &mut self.commit.core_flush.asked;
-        if let Some(at) = asked.iter().position(|other| *other == id) {
-            asked.remove(at);
-            fx.push(Effect::Controlled(id, result));
-        }
-    }
-
-    /// Answers all of them: no flush that is over from now on says anything.
-    pub(crate) fn fail_core_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
-        for id in std::mem::take(&mut self.commit.core_flush.asked) {
-            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            self.commit.tell_flushed(id, Ok(()), fx);
         }
     }
 

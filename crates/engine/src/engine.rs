@@ -165,7 +165,7 @@ impl Engine {
             self.commit.journal.deadline(),
             self.pace_deadline(),
             self.sweep_deadline(now),
-            self.shrink_deadline(),
+            self.space.shrink_deadline(),
             idle.then_some(self.commit.last_flush + FLUSH_EVERY),
             self.commit.intents.deadline(),
             self.commit.core_flush.deadline(),

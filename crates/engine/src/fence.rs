@@ -22,7 +22,7 @@ impl Engine {
         }
         self.state.set_fence(why.clone());
         self.fail_clients(ReqError::Shutdown, true, fx);
-        self.fail_flushes(&why, fx);
+        self.destage.fail_flushes(&why, fx);
         self.end_shrink(&why, fx);
         if self.state.is_alone() {
             self.fail_waiting(ReqError::Shutdown, fx);
@@ -73,7 +73,7 @@ impl Engine {
             Waiter::Stop => {}
             Waiter::Control(id) => {
                 let why = self.state.fence().unwrap_or_default().to_owned();
-                self.tell_flushed(id, Err(why), fx);
+                self.commit.tell_flushed(id, Err(why), fx);
             }
             Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),
         }

@@ -4,6 +4,7 @@
 //! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
 
 use crate::api::{Effect, Nanos};
+use crate::commit::Commit;
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use loligo_format::record::Record;
@@ -164,6 +165,15 @@ impl Intents {
     }
 }
 
+impl Commit {
+    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
+    pub(crate) fn lift_for_stop(&mut self) {
+        if self.intents.close_all() {
+            self.checkpoint.renew();
+        }
+    }
+}
+
 impl Engine {
     /// Starts lifting what has been quiet.
     pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
@@ -198,13 +208,6 @@ impl Engine {
                 r.state = State::Closing;
                 self.record(now, Record::IntentClose { region }, false, false);
             }
-        }
-    }
-
-    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
-    pub(crate) fn lift_for_stop(&mut self) {
-        if self.commit.intents.close_all() {
-            self.commit.checkpoint.renew();
         }
     }
 

@@ -1,6 +1,7 @@
 //! The shards that one thread has share its core: each knows what the others want of it, so that together they keep no
 //! more dirty than a snapshot may take, and each knows its part of the rate while all of them are frozen.
 
+use crate::destage::Destage;
 use crate::engine::Engine;
 
 /// What shards want of a core that they share.
@@ -39,6 +40,16 @@ pub fn share(shards: &mut [&mut Engine]) {
     }
 }
 
+impl Destage {
+    /// Blocks a second that the core takes from all shards that share it.
+    fn rate_of_all(&self) -> u64 {
+        match self.shared_rate() {
+            0 => self.others.rate,
+            own => own,
+        }
+    }
+}
+
 impl Engine {
     fn demand(&self) -> Demand {
         Demand {
@@ -49,18 +60,10 @@ impl Engine {
         }
     }
 
-    /// Blocks a second that the core takes from all shards that share it.
-    fn rate_of_all(&self) -> u64 {
-        match self.destage.shared_rate() {
-            0 => self.destage.others.rate,
-            own => own,
-        }
-    }
-
     /// Dirty blocks of this shard that go to the core in `seconds`, beside what the others have. Each may have its even part of
     /// all, so that none that was first keeps the others from anything. 0: the rate is not known.
     pub(crate) fn destaged_in(&self, seconds: u64) -> u64 {
-        let all = self.rate_of_all() * seconds;
+        let all = self.destage.rate_of_all() * seconds;
         let even = all / u64::from(self.cfg.stripe.by.shards);
         if self.destage.others == Demand::default() {
             all
@@ -72,7 +75,11 @@ impl Engine {
     /// Blocks a second that the core takes from this shard in a freeze, in which all shards bring theirs.
     pub(crate) fn frozen_rate(&self) -> u64 {
         let (own, others) = (self.frozen().unwrap_or(0), self.destage.others.pinned);
-        if others == 0 { self.rate_of_all() } else { self.rate_of_all() * own / (own + others) }
+        if others == 0 {
+            self.destage.rate_of_all()
+        } else {
+            self.destage.rate_of_all() * own / (own + others)
+        }
     }
 }
 

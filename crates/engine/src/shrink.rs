@@ -9,6 +9,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
+use crate::space::Space;
 use loligo_format::pool::share::MIN_SLOTS;
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
@@ -36,6 +37,13 @@ pub(crate) struct Shrink {
     again: Nanos,
     /// The checkpoint that must have committed.
     covered_by: Option<u64>,
+}
+
+impl Space {
+    /// When a shrink wants to look again.
+    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
+        self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
+    }
 }
 
 impl Engine {
@@ -75,11 +83,6 @@ impl Engine {
             self.use_slots(self.cfg.layout.limit);
             fx.push(Effect::Controlled(v.id, Err(why.to_owned())));
         }
-    }
-
-    /// When a shrink wants to look again.
-    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
-        self.space.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
     }
 
     /// Takes a shrink further.

@@ -117,6 +117,12 @@ impl State {
         self.freeze().is_some()
     }
 
+    /// A freeze still has versions to bring to the core.
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.freeze().is_some_and(|f| f.left() > 0)
+    }
+
     /// What is frozen.
     #[inline]
     pub(crate) fn freeze(&self) -> Option<&Freeze> {

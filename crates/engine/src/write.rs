@@ -470,7 +470,7 @@ impl Engine {
         }
         if sync && !self.state.is_fenced() && self.map.any_dirty(first, last) {
             self.intake.write(key).stage = Stage::Destage;
-            self.destage_first(first, key);
+            self.destage.put_first(first, key);
         } else {
             self.finish(now, key, fx);
         }
@@ -489,7 +489,7 @@ impl Engine {
         } else if failed || self.destage.any_bad(first, last) {
             self.intake.write(key).error = Some(ReqError::Io);
         } else {
-            return self.destage_first(first, key);
+            return self.destage.put_first(first, key);
         }
         self.finish(now, key, fx);
     }

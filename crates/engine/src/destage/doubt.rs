@@ -100,6 +100,17 @@ impl Destage {
     }
 }
 
+impl Destage {
+    /// The core has taken these sectors of blocks, as they are in the newest versions.
+    pub(super) fn lift_doubts(&mut self, taken: impl Iterator<Item = (u32, u8)>) {
+        for (block, mask) in taken {
+            if self.doubts.get(&block).is_some_and(|d| d.mask & !mask == 0) {
+                self.doubts.remove(&block);
+            }
+        }
+    }
+}
+
 impl Engine {
     /// A write of these sectors of `block` failed at the core. `content`: what was to be written, in a buffer that begins with the
     /// block. `of`: the slot of the version that it was made of, if that is the newest.
@@ -143,15 +154,6 @@ impl Engine {
         let Some(key) = self.map.locks.holder(block) else { return true };
         let waits = |m: &WriteTask| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
         matches!(&self.intake.tasks[key], Task::Write(m) if waits(m))
-    }
-
-    /// The core has taken these sectors of blocks, as they are in the newest versions.
-    pub(super) fn lift_doubts(&mut self, taken: impl Iterator<Item = (u32, u8)>) {
-        for (block, mask) in taken {
-            if self.destage.doubts.get(&block).is_some_and(|d| d.mask & !mask == 0) {
-                self.destage.doubts.remove(&block);
-            }
-        }
     }
 
     /// Notes in the journal that what is doubted is dirty. A block that changes meanwhile is looked at once it has: the record

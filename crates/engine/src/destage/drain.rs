@@ -7,16 +7,11 @@ use crate::engine::Engine;
 use crate::index::Meta;
 
 impl Engine {
-    /// Whether a freeze still has versions to bring to the core.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.state.freeze().is_some_and(|f| f.left() > 0)
-    }
-
     /// Starts jobs for windows with pinned versions. Nothing else goes to a frozen core.
     pub(super) fn drain(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let mut look = self.state.freeze().map_or(0, |f| f.windows_left());
         let mut backlog = self.destage.backlog(self.cfg.core_groups);
-        while look > 0 && self.is_draining() && self.destage.jobs.len() < JOBS && backlog < AHEAD {
+        while look > 0 && self.state.is_draining() && self.destage.jobs.len() < JOBS && backlog < AHEAD {
             look -= 1;
             let Some(freeze) = self.state.freeze_mut() else { return };
             let Some(window) = freeze.next_window() else { return };

@@ -1,5 +1,6 @@
 //! A flush of everything dirty: which windows it still waits for, and what those who wait are told.
 
+use super::Destage;
 use crate::api::{ControlId, Effect, Nanos};
 use crate::engine::Engine;
 use crate::state::Orphans;
@@ -39,6 +40,21 @@ impl FlushAll {
                 "not all of it is in the core: blocks in the MiB at byte {at} of the volume are overwritten faster than they can \
                  be brought there; flush again when less is written"
             ));
+        }
+    }
+}
+
+impl Destage {
+    /// The first block of `window` whose data does not match its checksum.
+    pub(crate) fn bad_in(&self, window: u32) -> Option<u32> {
+        let first = window * WINDOW_BLOCKS as u32;
+        self.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied()
+    }
+
+    /// What was to be in the core will not be.
+    pub(crate) fn fail_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
+        for f in std::mem::take(&mut self.flushes) {
+            fx.push(Effect::Controlled(f.id, Err(why.to_owned())));
         }
     }
 }
@@ -88,7 +104,7 @@ impl Engine {
                 continue;
             }
             let f = self.destage.flushes.remove(i);
-            let bad = first.and_then(|w| self.bad_in(w)).map(|block| self.bad_block_text(block));
+            let bad = first.and_then(|w| self.destage.bad_in(w)).map(|block| self.bad_block_text(block));
             // What a client has dropped or written to the core since holds nobody up.
             let stays = first.is_some() || f.refused.iter().any(|w| self.destage.stuck.is_apart(*w));
             let refused = stays.then(|| self.refusal_text()).flatten();
@@ -96,12 +112,6 @@ impl Engine {
             let why = f.failed.or(bad).or(refused.map(|why| format!("not all of it is in the core: {why}")));
             fx.push(Effect::Controlled(f.id, why.map_or(Ok(()), Err)));
         }
-    }
-
-    /// The first block of `window` whose data does not match its checksum.
-    pub(crate) fn bad_in(&self, window: u32) -> Option<u32> {
-        let first = window * WINDOW_BLOCKS as u32;
-        self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied()
     }
 
     pub(crate) fn bad_block_text(&self, block: u32) -> String {
@@ -112,17 +122,10 @@ impl Engine {
         )
     }
 
-    /// What was to be in the core will not be.
-    pub(crate) fn fail_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
-        for f in std::mem::take(&mut self.destage.flushes) {
-            fx.push(Effect::Controlled(f.id, Err(why.to_owned())));
-        }
-    }
-
     /// Nobody will hear of anything any more: a cache that has failed fails what operators wait for.
     pub(crate) fn fail_controls(&mut self, why: &str, left: Orphans, fx: &mut Vec<Effect>) {
-        self.fail_flushes(why, fx);
-        self.fail_core_flushes(why, fx);
+        self.destage.fail_flushes(why, fx);
+        self.commit.fail_core_flushes(why, fx);
         self.fail_freeze(left.freeze, why, fx);
         self.end_shrink(why, fx);
         if let Some(id) = left.stop {

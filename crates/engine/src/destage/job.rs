@@ -14,6 +14,7 @@ use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::index::Meta;
 use crate::io_tag::Done;
+use crate::map::Map;
 use loligo_block::{Buf, Shared};
 use loligo_format::units::{ALL, WINDOW_BLOCKS};
 use std::collections::BTreeSet;
@@ -310,6 +311,30 @@ impl Destage {
     }
 }
 
+impl Map {
+    /// The gaps between dirty blocks: how many, and those whose every block is clean and whole in the cache.
+    fn known_gaps(&self, dirty: &[(u32, Meta)]) -> (usize, Vec<Vec<(u32, Meta)>>) {
+        let (mut gaps, mut known) = (0, Vec::new());
+        for pair in dirty.windows(2) {
+            let (a, b) = (pair[0].0 + 1, pair[1].0);
+            if a == b {
+                continue;
+            }
+            gaps += 1;
+            if b - a > BRIDGE {
+                continue;
+            }
+            let filler: Vec<(u32, Meta)> = (a..b)
+                .map_while(|x| self.index.get(x).filter(|m| m.valid == ALL && m.dirty == 0).map(|m| (x, m)))
+                .collect();
+            if filler.len() == (b - a) as usize {
+                known.push(filler);
+            }
+        }
+        (gaps, known)
+    }
+}
+
 impl Engine {
     /// Gathers what is dirty in `window`; returns how many blocks.
     pub(super) fn start_job(
@@ -354,9 +379,9 @@ impl Engine {
         let (way, turn, fillers) = if self.cfg.core_groups || apart {
             (Strategy::Runs, Turn::default(), Vec::new())
         } else {
-            let (gaps, fillers) = self.known_gaps(&dirty);
+            let (gaps, fillers) = self.map.known_gaps(&dirty);
             match self.destage.chooser.choose(count, gaps, fillers.len()) {
-                (Strategy::Merge, turn) if !self.may_merge(window) => (Strategy::Runs, turn, fillers),
+                (Strategy::Merge, turn) if !self.destage.may_merge(window) => (Strategy::Runs, turn, fillers),
                 (way, turn) => (way, turn, fillers),
             }
         };
@@ -403,30 +428,6 @@ impl Engine {
         let piece = Piece::new(block, meta, true, self.space.tickets.begin());
         let job = Job { probe: true, ..Job::new(block / WINDOW_BLOCKS as u32, now, vec![piece]) };
         self.begin(now, job, fx);
-    }
-
-    /// The gaps between dirty blocks: how many, and those whose every block is clean and whole in the cache.
-    fn known_gaps(&self, dirty: &[(u32, Meta)]) -> (usize, Vec<Vec<(u32, Meta)>>) {
-        let (mut gaps, mut known) = (0, Vec::new());
-        for pair in dirty.windows(2) {
-            let (a, b) = (pair[0].0 + 1, pair[1].0);
-            if a == b {
-                continue;
-            }
-            gaps += 1;
-            if b - a > BRIDGE {
-                continue;
-            }
-            let filler: Vec<(u32, Meta)> = (a..b)
-                .map_while(|x| {
-                    self.map.index.get(x).filter(|m| m.valid == ALL && m.dirty == 0).map(|m| (x, m))
-                })
-                .collect();
-            if filler.len() == (b - a) as usize {
-                known.push(filler);
-            }
-        }
-        (gaps, known)
     }
 
     /// An operation of a job is over.
@@ -498,7 +499,7 @@ impl Engine {
             let (window, blocks) = (job.window, job.blocks());
             let good = !job.pieces.iter().any(|p| p.bad);
             // The core may have failed since it was planned.
-            let way = if good && self.may_merge(window) { Strategy::Merge } else { Strategy::Runs };
+            let way = if good && self.destage.may_merge(window) { Strategy::Merge } else { Strategy::Runs };
             let job = &mut self.destage.jobs[key];
             job.way = way;
             if way == Strategy::Merge {
@@ -516,6 +517,6 @@ impl Engine {
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
         let clients = !self.intake.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
-        clients || self.is_draining() || !d.flushes.is_empty() || self.space.shrink.is_some()
+        clients || self.state.is_draining() || !d.flushes.is_empty() || self.space.shrink.is_some()
     }
 }

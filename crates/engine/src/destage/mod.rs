@@ -333,12 +333,14 @@ impl Destage {
     }
 }
 
-impl Engine {
+impl Destage {
     /// Has the window of `block` destaged before others; `task` is told when a pass over it is over.
-    pub(crate) fn destage_first(&mut self, block: u32, task: usize) {
-        self.destage.first.push_back((block / WINDOW_BLOCKS as u32, task));
+    pub(crate) fn put_first(&mut self, block: u32, task: usize) {
+        self.first.push_back((block / WINDOW_BLOCKS as u32, task));
     }
+}
 
+impl Engine {
     /// Starts jobs while that is worth while, and issues their writes.
     pub(crate) fn sweep(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         // A core without clients is not idle while they are served from the cache: destaging shares the cache's flushes.
@@ -354,7 +356,7 @@ impl Engine {
         self.destage.age.look(now, self.cfg.params.destage_age, windows);
         // Whoever waits for a window hears of it also when nothing in it is dirty any more.
         let wanted =
-            self.map.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.is_draining();
+            self.map.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.state.is_draining();
         if wanted && now >= self.destage.backoff && self.commit.has_room(RoomFor::Housekeeping) {
             self.start_jobs(now, fx);
         }
@@ -505,7 +507,7 @@ impl Engine {
             // The rest waits for the thaw.
             let probe = d.probe_deadline().filter(|at| *at > now);
             let again = [(d.backoff > now).then_some(d.backoff), d.stuck.deadline(now), probe];
-            return again.into_iter().flatten().min().filter(|_| self.is_draining());
+            return again.into_iter().flatten().min().filter(|_| self.state.is_draining());
         }
         if !waited && (self.map.index.dirty_blocks() == 0 || self.state.is_stopping()) {
             return None;

@@ -74,6 +74,22 @@ impl Destage {
     }
 }
 
+impl Destage {
+    /// The core has taken the block again, or refused it, or it was not written: it had been replaced, say.
+    pub(super) fn probed(&mut self, now: Nanos, job: &Job) {
+        let taken = job.outcome();
+        if taken == Some(false) {
+            self.health.failed(now, job.why().unwrap_or_default().to_owned());
+        }
+        if taken == Some(true) {
+            // The rest need not wait for a core that is well.
+            self.backoff = self.backoff.min(now);
+        }
+        self.probe.running = false;
+        self.probe.over(now, job.tried(), taken);
+    }
+}
+
 impl Engine {
     /// Writes a clean block again where writes fail and it is not known what that means.
     pub(super) fn probe_if_due(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
@@ -107,7 +123,7 @@ impl Engine {
 
     /// A core that has been brought to its moment is left alone, and a stop waits for nothing that nobody needs.
     pub(super) fn may_probe(&self) -> bool {
-        !self.state.is_stopping() && (!self.state.has_freeze() || self.is_draining())
+        !self.state.is_stopping() && (!self.state.has_freeze() || self.state.is_draining())
     }
 
     /// The block that failed last, once it is the core: what else is clean need not become dirty to find out when it is back.
@@ -137,21 +153,6 @@ impl Engine {
             }
         }
         None
-    }
-
-    /// The core has taken the block again, or refused it, or it was not written: it had been replaced, say.
-    pub(super) fn probed(&mut self, now: Nanos, job: &Job) {
-        let taken = job.outcome();
-        let d = &mut self.destage;
-        if taken == Some(false) {
-            d.health.failed(now, job.why().unwrap_or_default().to_owned());
-        }
-        if taken == Some(true) {
-            // The rest need not wait for a core that is well.
-            d.backoff = d.backoff.min(now);
-        }
-        d.probe.running = false;
-        d.probe.over(now, job.tried(), taken);
     }
 }
 

@@ -328,7 +328,7 @@ impl Engine {
         if self.map.index.window_dirty(window) == 0 {
             return true;
         }
-        if self.bad_in(window).is_none() && !self.destage.stuck.is_waiting(window, now) {
+        if self.destage.bad_in(window).is_none() && !self.destage.stuck.is_waiting(window, now) {
             return false;
         }
         let mut dirty = Vec::new();

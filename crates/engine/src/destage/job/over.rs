@@ -21,7 +21,7 @@ impl Engine {
                 .filter(|p| !p.superseded && p.is_taken())
                 .map(|p| (p.block, job.written_of(p)))
                 .collect();
-            self.lift_doubts(taken.into_iter());
+            self.destage.lift_doubts(taken.into_iter());
         }
         let clean: Vec<(u32, u32)> = self.destage.jobs[key]
             .pieces
@@ -62,7 +62,7 @@ impl Engine {
         self.destage.by_window.remove(&job.window);
         if job.probe {
             // It says nothing of what is dirty in its window.
-            return self.probed(now, &job);
+            return self.destage.probed(now, &job);
         }
         // What is held back for the clients' sake does not show what the core can do.
         let busy = self.map.index.dirty_blocks() > 256
@@ -114,7 +114,7 @@ impl Engine {
         let d = &self.destage;
         let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.is_fenced(now);
         let works = sectors && self.core_failing().is_none();
-        let hopeless = works && job.drains && refused && job.failed.is_some() && self.is_draining();
+        let hopeless = works && job.drains && refused && job.failed.is_some() && self.state.is_draining();
         if let Some(why) = self.refusal_text().filter(|_| hopeless) {
             self.end_freeze(now, &why, fx);
         }

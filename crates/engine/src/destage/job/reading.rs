@@ -21,7 +21,7 @@ impl Engine {
         let d = &self.destage;
         let waited =
             !d.flushes.is_empty() || !d.first.is_empty() || d.tasked > 0 || !self.intake.waiting.is_empty();
-        let waited = waited || self.is_draining();
+        let waited = waited || self.state.is_draining();
         if waited || now.saturating_sub(d.last_client) >= CLIENTS_GONE {
             return READS;
         }

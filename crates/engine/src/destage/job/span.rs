@@ -3,6 +3,7 @@
 
 use super::{CoreWrite, Job, MERGE, State, Strategy};
 use crate::api::{Dev, Effect, Nanos};
+use crate::destage::Destage;
 use crate::destage::doubt::Doubt;
 use crate::engine::Engine;
 use crate::io_tag::{Done, IoTag};
@@ -45,16 +46,17 @@ impl Job {
     }
 }
 
-impl Engine {
+impl Destage {
     /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them, nor where it has
     /// spoiled some.
     pub(super) fn may_merge(&self, window: u32) -> bool {
-        let d = &self.destage;
         let first = window * WINDOW_BLOCKS as u32;
-        let doubted = d.any_doubted(first, first + (WINDOW_BLOCKS as u32 - 1));
-        d.stuck.can_merge(window) && !d.health.is_failing() && !doubted
+        let doubted = self.any_doubted(first, first + (WINDOW_BLOCKS as u32 - 1));
+        self.stuck.can_merge(window) && !self.health.is_failing() && !doubted
     }
+}
 
+impl Engine {
     /// Reads the core's content of these blocks for job `key`.
     pub(super) fn read_span(&mut self, key: usize, first: u32, last: u32, fx: &mut Vec<Effect>) {
         let at = self.cfg.stripe.global(first) * BLOCK;

@@ -3,6 +3,7 @@
 use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
+use crate::destage::Destage;
 use crate::destage::doubt::Doubt;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
@@ -68,6 +69,49 @@ impl Job {
     /// What of it is in the core now.
     fn taken(&self) -> Vec<u32> {
         self.pieces.iter().filter(|p| p.is_taken()).map(|p| p.block).collect()
+    }
+}
+
+impl Destage {
+    /// Remembers what the core did not take of job `key`, and what it takes by now.
+    fn note_refusals(&mut self, now: Nanos, key: usize) {
+        let job = &self.jobs[key];
+        let window = job.window;
+        let Some(why) = job.failed.clone() else {
+            if job.apart {
+                self.stuck.taken(window, &job.taken());
+            }
+            return;
+        };
+        self.jam.refused(now);
+        let successes = self.health.successes();
+        let known = job.names_all() && self.stuck.are_known(window, &job.refused);
+        // A window that failed when others did not, and fails again, says nothing of the core.
+        let sectors = self.stuck.is_sectors(window, successes);
+        if !(known && sectors) {
+            self.health.failed(now, why.clone());
+        }
+        if !sectors {
+            self.health.refused_in(window);
+        }
+        let down = self.core_is_down() && !sectors;
+        let job = &mut self.jobs[key];
+        if down && !known {
+            // It is the core, not a sector: nothing is asked of it for a moment.
+            self.backoff = now + BACKOFF;
+            job.down = true;
+        }
+        if job.apart || (down && job.names_all() && self.stuck.may_remember(window)) {
+            let gaps = job.refused_gaps.iter().copied().filter(|b| self.doubts.contains_key(b));
+            let refused: Vec<u32> = job.refused.iter().copied().chain(gaps).collect();
+            let outcome = (&job.taken()[..], &refused[..], job.gave_up);
+            self.stuck.failed_apart(now, window, successes, outcome, &why);
+            // Some of it may have been dropped meanwhile.
+            self.stuck.changed(window * WINDOW_BLOCKS as u32);
+        } else if !down || !job.tasks.is_empty() {
+            self.stuck.failed_together(now, window, successes, &why);
+            job.again = true;
+        }
     }
 }
 
@@ -287,54 +331,12 @@ impl Engine {
         if self.state.is_fenced() || probe {
             return self.job_over(now, key, fx);
         }
-        self.note_refusals(now, key);
+        self.destage.note_refusals(now, key);
         if failed && !self.destage.jobs[key].pieces.iter().any(super::Piece::is_taken) {
             return self.job_over(now, key, fx);
         }
         if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
             self.record_clean(now, key, fx);
-        }
-    }
-
-    /// Remembers what the core did not take of job `key`, and what it takes by now.
-    fn note_refusals(&mut self, now: Nanos, key: usize) {
-        let d = &mut self.destage;
-        let job = &d.jobs[key];
-        let window = job.window;
-        let Some(why) = job.failed.clone() else {
-            if job.apart {
-                d.stuck.taken(window, &job.taken());
-            }
-            return;
-        };
-        d.jam.refused(now);
-        let successes = d.health.successes();
-        let known = job.names_all() && d.stuck.are_known(window, &job.refused);
-        // A window that failed when others did not, and fails again, says nothing of the core.
-        let sectors = d.stuck.is_sectors(window, successes);
-        if !(known && sectors) {
-            d.health.failed(now, why.clone());
-        }
-        if !sectors {
-            d.health.refused_in(window);
-        }
-        let down = d.core_is_down() && !sectors;
-        let job = &mut d.jobs[key];
-        if down && !known {
-            // It is the core, not a sector: nothing is asked of it for a moment.
-            d.backoff = now + BACKOFF;
-            job.down = true;
-        }
-        if job.apart || (down && job.names_all() && d.stuck.may_remember(window)) {
-            let gaps = job.refused_gaps.iter().copied().filter(|b| d.doubts.contains_key(b));
-            let refused: Vec<u32> = job.refused.iter().copied().chain(gaps).collect();
-            let outcome = (&job.taken()[..], &refused[..], job.gave_up);
-            d.stuck.failed_apart(now, window, successes, outcome, &why);
-            // Some of it may have been dropped meanwhile.
-            d.stuck.changed(window * WINDOW_BLOCKS as u32);
-        } else if !down || !job.tasks.is_empty() {
-            d.stuck.failed_together(now, window, successes, &why);
-            job.again = true;
         }
     }
 }
