@@ -87,6 +87,7 @@ impl Map {
     }
 
     /// A version of `block` in `slot` takes effect. Whether it is a fill; one that is clean is hidden where a change has begun since.
+    #[inline]
     pub(crate) fn takes_effect(&mut self, block: u32, slot: u32, dirty: bool) -> bool {
         self.hidden.remove(&block);
         let filled = self.filling.get(&block) == Some(&slot);
@@ -100,6 +101,7 @@ impl Map {
     }
 
     /// A change of `first..=last` is over: what was filled beneath it shows nothing newer.
+    #[inline]
     pub(crate) fn show(&mut self, first: u32, last: u32) {
         for block in first..=last {
             self.hidden.remove(&block);

@@ -141,6 +141,7 @@ impl Slots {
     }
 
     /// Frees what has reached its safe point: record durable, no older read in flight.
+    #[inline]
     pub fn settle(&mut self, durable: u64, oldest_ticket: u64) {
         while let Some(l) = self.leaving.front() {
             if l.frame > durable || l.ticket > oldest_ticket {

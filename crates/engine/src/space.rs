@@ -76,6 +76,7 @@ impl Space {
     }
 
     /// Frees what left in a frame up to `durable`.
+    #[inline]
     pub(crate) fn settle(&mut self, durable: u64) {
         self.slots.settle(durable, self.tickets.oldest());
     }
