@@ -79,7 +79,7 @@ pub enum Control {
     /// The cache is not to be used any more, for this reason, and the core has everything (else this is refused): reads and
     /// flushes go on with the core alone, changes wait for [`Control::Confirm`]. A shard whose cache fails does the same by itself.
     FallBack(String),
-    /// It is noted durably, not on the cache alone, that what the forsaken cache holds is void: the core alone serves.
+    /// It is noted durably, not on the cache alone, that what the cache that is gone holds is void: the core alone serves.
     Confirm,
     /// The cache failed, for this reason, and the core cannot go on alone, or that cannot be noted: no change is acknowledged any
     /// more, by whichever shard.

@@ -33,17 +33,17 @@ pub enum Bug {
     /// The slot of a pinned version is reused as if nothing pinned it.
     PinnedSlotReused,
     /// A shrink is over before a checkpoint forgets the slots it gives away.
-    VacatedBeforeCheckpoint,
+    ShrunkBeforeCheckpoint,
     /// A shrink is over while slots that it gives away are still read, or their records not durable.
-    VacatedWhileLeaving,
-    /// Changes under way when the cache is forsaken are answered although the core does not have them.
-    ForsakenUnwritten,
-    /// Changes under way when the cache is forsaken are made again as zeros.
+    ShrunkWhileLeaving,
+    /// Changes under way when the core goes on alone are answered although the core does not have them.
+    FallbackUnwritten,
+    /// Changes under way when the core goes on alone are made again as zeros.
     ReplayedWithoutPayload,
     /// A read of the core that spans cached blocks fails where one of them cannot be read there.
     BridgedWithoutFallback,
-    /// Changes go to the core before it is noted that what the forsaken cache holds is void.
-    ForsakenUnnoted,
+    /// Changes go to the core before it is noted that what the cache that is gone holds is void.
+    FallbackUnnoted,
     /// Requests go on after an exchange that broke off, so that engines of two kinds answer.
     MixedEngines,
     /// A cache that was taken away keeps its superblocks.

@@ -5,10 +5,10 @@
 //! changes nothing. It commits only after the journal is durable through the highest frame any page may contain.
 
 use crate::api::{Dev, Effect};
+use crate::commit::RoomFor;
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::io_tag::IoTag;
-use crate::space::Space;
 use loligo_block::{Buf, Op, OpKind, Shared};
 use loligo_format::layout::ShardLayout;
 use loligo_format::page::{Directory, Entry, PAGE, PER_PAGE, Root, encode_page};
@@ -158,24 +158,26 @@ impl Checkpoint {
 impl Engine {
     /// Starts a checkpoint when the journal is two fifths full.
     pub(crate) fn checkpoint_if_due(&mut self, fx: &mut Vec<Effect>) {
-        let used = self.journal.used() * 5;
-        if self.checkpoint.step == Step::Idle && used > self.journal.len() * 2 {
+        let used = self.commit.journal.used() * 5;
+        if self.commit.checkpoint.step == Step::Idle && used > self.commit.journal.len() * 2 {
             self.start_checkpoint(fx);
         }
-        if self.checkpoint.step == Step::Pages {
+        if self.commit.checkpoint.step == Step::Pages {
             self.write_pages(fx);
         }
-        debug_assert!(self.journal_has_room(Space::Housekeeping) || self.checkpoint.step != Step::Idle);
+        debug_assert!(
+            self.commit.has_room(RoomFor::Housekeeping) || self.commit.checkpoint.step != Step::Idle
+        );
     }
 
     /// Cuts at the completed prefix: all it says is in the index, hence in the pages.
     pub(crate) fn start_checkpoint(&mut self, fx: &mut Vec<Effect>) {
-        if self.checkpoint.step != Step::Idle {
+        if self.commit.checkpoint.step != Step::Idle {
             return;
         }
-        let c = &mut self.checkpoint;
-        c.cut = self.journal.completed();
-        c.cut_at = self.journal.completed_end();
+        let c = &mut self.commit.checkpoint;
+        c.cut = self.commit.journal.completed();
+        c.cut_at = self.commit.journal.completed_end();
         c.todo = c.take_touched();
         c.step = Step::Pages;
         c.begun += 1;
@@ -184,36 +186,37 @@ impl Engine {
 
     fn write_pages(&mut self, fx: &mut Vec<Effect>) {
         let (id, slots) = (self.cfg.id, self.cfg.layout.slots);
-        while self.checkpoint.in_flight < self.cfg.page_writes {
-            let Some(page) = self.checkpoint.todo.pop() else { break };
+        while self.commit.checkpoint.in_flight < self.cfg.page_writes {
+            let Some(page) = self.commit.checkpoint.todo.pop() else { break };
             let first = page * PER_PAGE as u32;
             let end = slots.min(first + PER_PAGE as u32);
-            if first >= self.slots.count() && (first..end).all(|s| self.index.block_in(s).is_none()) {
+            if first >= self.space.slots.count() && (first..end).all(|s| self.map.index.block_in(s).is_none())
+            {
                 // Its place may soon be somebody else's.
-                self.checkpoint.next_directory.clear(page);
+                self.commit.checkpoint.next_directory.clear(page);
                 continue;
             }
             let mut buf = Buf::alloc(PAGE);
-            let (index, stripe, policy) = (&self.index, self.cfg.stripe, &self.policy);
+            let (index, stripe, policy) = (&self.map.index, self.cfg.stripe, &self.space.policy);
             let crc = encode_page(&mut buf, id, page, slots, |slot| {
                 let (block, meta) = index.entry(slot)?;
                 Some(Entry { block: stripe.global(block), meta, policy: policy.state(slot) })
             });
-            let c = &mut self.checkpoint;
+            let c = &mut self.commit.checkpoint;
             let place = c.directory.other(page);
             c.next_directory.set(page, place, crc);
             c.in_flight += 1;
             let offset = self.cfg.layout.page(page, place);
             self.put_checkpoint(offset, buf.freeze(), fx);
         }
-        if self.checkpoint.in_flight == 0 && self.checkpoint.todo.is_empty() {
-            self.checkpoint.highest = self.journal.completed();
-            self.checkpoint.step = Step::Journal;
-            if self.checkpoint.highest <= self.journal.durable() {
+        if self.commit.checkpoint.in_flight == 0 && self.commit.checkpoint.todo.is_empty() {
+            self.commit.checkpoint.highest = self.commit.journal.completed();
+            self.commit.checkpoint.step = Step::Journal;
+            if self.commit.checkpoint.highest <= self.commit.journal.durable() {
                 // Nothing further would happen to an idle cache, so nobody would wake this.
                 return self.checkpoint_step(fx);
             }
-            self.wait_durable(self.checkpoint.highest, Waiter::Checkpoint);
+            self.commit.wait_durable(self.commit.checkpoint.highest, Waiter::Checkpoint);
         }
     }
 
@@ -224,7 +227,7 @@ impl Engine {
     }
 
     fn flush_checkpoint(&mut self, step: Step, fx: &mut Vec<Effect>) {
-        self.checkpoint.step = step;
+        self.commit.checkpoint.step = step;
         if !self.cfg.cache_volatile {
             return self.checkpoint_flushed(fx);
         }
@@ -238,12 +241,12 @@ impl Engine {
 
     /// A write of the checkpoint is over.
     pub(crate) fn checkpoint_done(&mut self, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
-        match self.checkpoint.step {
+        match self.commit.checkpoint.step {
             Step::Pages => {
-                self.checkpoint.in_flight -= 1;
+                self.commit.checkpoint.in_flight -= 1;
                 self.write_pages(fx);
             }
             Step::Directory => self.flush_checkpoint(Step::DirectoryFlush, fx),
@@ -255,9 +258,9 @@ impl Engine {
     /// The flush that the checkpoint waited for is over.
     pub(crate) fn checkpoint_flushed(&mut self, fx: &mut Vec<Effect>) {
         let (id, layout) = (self.cfg.id, self.cfg.layout);
-        match self.checkpoint.step {
+        match self.commit.checkpoint.step {
             Step::PagesFlush => {
-                let c = &mut self.checkpoint;
+                let c = &mut self.commit.checkpoint;
                 c.step = Step::Directory;
                 c.root_seq += 1;
                 let which = (c.root_seq % 2) as u8;
@@ -266,13 +269,13 @@ impl Engine {
                 let dir_crc = c.next_directory.encode(id, c.root_seq, &mut buf);
                 let root = Root {
                     seq: c.root_seq,
-                    epoch: self.journal.epoch,
+                    epoch: self.commit.journal.epoch,
                     cut: c.cut,
                     durable: c.highest,
-                    journal_pos: self.journal.position(c.cut_at),
+                    journal_pos: self.commit.journal.position(c.cut_at),
                     dir: which,
                     dir_crc,
-                    intents: self.intents.bitmap(),
+                    intents: self.commit.intents.bitmap(),
                     // The cut is never before the end of the last recovery.
                     earlier: Vec::new(),
                 };
@@ -282,13 +285,13 @@ impl Engine {
             Step::DirectoryFlush => self.put_root(0, fx),
             Step::RootFlush(0) => self.put_root(1, fx),
             Step::RootFlush(_) => {
-                let c = &mut self.checkpoint;
+                let c = &mut self.commit.checkpoint;
                 c.step = Step::Idle;
                 c.directory = c.next_directory.clone();
                 c.committed = c.cut;
                 c.done = c.begun;
                 let at = c.cut_at;
-                self.journal.trim(at);
+                self.commit.journal.trim(at);
                 self.stats.checkpoints += 1;
             }
             s => unreachable!("a checkpoint flush ended in step {s:?}"),
@@ -296,8 +299,8 @@ impl Engine {
     }
 
     fn put_root(&mut self, n: u8, fx: &mut Vec<Effect>) {
-        self.checkpoint.step = Step::Root(n);
-        let root = self.checkpoint.root.clone().expect("made with the directory");
+        self.commit.checkpoint.step = Step::Root(n);
+        let root = self.commit.checkpoint.root.clone().expect("made with the directory");
         self.put_checkpoint(self.cfg.layout.roots[usize::from(n)], root, fx);
     }
 }

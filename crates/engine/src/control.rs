@@ -10,26 +10,26 @@ use crate::policy::admit::Admission;
 impl Engine {
     pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
         match control {
-            Control::SetMode(_) if self.fallback.is_some() => {
+            Control::SetMode(_) if self.state.is_alone() => {
                 let why = "the cache is gone: the volume is served without it".to_owned();
                 fx.push(Effect::Controlled(id, Err(why)));
             }
             Control::SetMode(mode) => {
-                self.mode = mode;
+                self.cfg.mode = mode;
                 fx.push(Effect::Controlled(id, Ok(())));
             }
             Control::SetParams(params) => {
                 self.set_params(params);
                 fx.push(Effect::Controlled(id, Ok(())));
             }
-            Control::FlushDirty if self.fallback.is_some() => self.flush_dirty_alone(now, id, fx),
+            Control::FlushDirty if self.state.is_alone() => self.flush_dirty_alone(now, id, fx),
             Control::FlushDirty => self.flush_dirty(now, id, fx),
-            Control::FlushCore if self.fallback.is_some() => self.flush_dirty_alone(now, id, fx),
+            Control::FlushCore if self.state.is_alone() => self.flush_dirty_alone(now, id, fx),
             Control::FlushCore => self.flush_core_for(id, fx),
             Control::Fence(why) => self.fence(now, id, why, fx),
-            Control::Freeze if self.fallback.is_some() => self.freeze_alone(id, fx),
+            Control::Freeze if self.state.is_alone() => self.freeze_alone(id, fx),
             Control::Freeze => self.freeze(now, id, fx),
-            Control::Thaw if self.fallback.is_some() => {
+            Control::Thaw if self.state.is_alone() => {
                 self.thaw_alone(now, "given up", fx);
                 fx.push(Effect::Controlled(id, Ok(())));
             }
@@ -37,69 +37,66 @@ impl Engine {
             Control::FallBack(why) => self.fall_back(now, id, why, fx),
             Control::Confirm => self.go_on(now, id, fx),
             Control::GiveUp(why) => self.give_up_cache(id, why, fx),
-            Control::Stop if self.fallback.is_some() => self.stop_alone(now, id, fx),
+            Control::Stop if self.state.is_alone() => self.stop_alone(now, id, fx),
             Control::Limit(slots) => self.set_limit(now, id, slots, fx),
             Control::Stop => {
-                if let Some(why) = &self.poisoned {
-                    fx.push(Effect::Controlled(id, Err(why.clone())));
+                if let Some(why) = self.state.why() {
+                    fx.push(Effect::Controlled(id, Err(why.to_owned())));
                 } else {
                     self.end_freeze(now, "given up: the cache is being stopped", fx);
-                    self.stopping = Some(id);
+                    self.state.begin_stop(id);
                 }
             }
         }
     }
 
     pub(crate) fn set_params(&mut self, params: Params) {
-        if params.replacement != self.params.replacement {
-            self.policy = Replacement::new(params.replacement, self.slots.size(), 0);
-            self.policy.set_limit(self.slots.count());
-            for slot in 0..self.slots.size() {
-                if let Some(block) = self.index.block_in(slot) {
-                    self.policy.insert(slot, self.cfg.stripe.global(block));
+        if params.replacement != self.cfg.params.replacement {
+            self.space.policy = Replacement::new(params.replacement, self.space.slots.size(), 0);
+            self.space.policy.set_limit(self.space.slots.count());
+            for slot in 0..self.space.slots.size() {
+                if let Some(block) = self.map.index.block_in(slot) {
+                    self.space.policy.insert(slot, self.cfg.stripe.global(block));
                 }
             }
         }
-        if params.admission != self.params.admission {
-            self.admission = Admission::new(params.admission.kind(), self.slots.size());
-            self.admission.set_limit(self.slots.count());
+        if params.admission != self.cfg.params.admission {
+            self.space.admission = Admission::new(params.admission.kind(), self.space.slots.size());
+            self.space.admission.set_limit(self.space.slots.count());
         }
-        self.params = params;
+        self.cfg.params = params;
     }
 
     /// Once the last task is gone, a stop makes everything durable, checkpoints and reports.
     pub(crate) fn stop_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.fallback.is_some() {
+        if self.state.is_alone() {
             return self.stop_alone_if_idle(now, fx);
         }
-        if self.stopping.is_none()
-            || !self.tasks.is_empty()
-            || self.poisoned.is_some()
+        let Some(id) = self.state.stop() else { return };
+        if !self.intake.tasks.is_empty()
             || !self.destage.idle()
-            || (self.fenced.is_none() && self.has_doubts())
+            || (!self.state.is_fenced() && self.has_doubts())
         {
             return;
         }
-        let id = self.stopping.expect("checked above");
-        if self.journal.last_seq() > self.journal.durable() {
-            self.journal.hurry();
-            self.journal.close_if_due(now, &mut self.closed);
+        if self.commit.journal.last_seq() > self.commit.journal.durable() {
+            self.commit.journal.hurry();
+            self.commit.close_if_due(now);
             self.emit_frames(fx);
             return self.flush_if_wanted(now, fx);
         }
-        if self.fenced.is_none() && (self.core_acked > self.core_flushed || self.intents.open() > 0) {
-            let asked = self.core_flush.has(Waiter::Stop);
+        if !self.state.is_fenced() && (self.commit.core_lacks_flush() || self.commit.intents.open() > 0) {
+            let asked = self.commit.core_flush.has(Waiter::Stop);
             if asked || self.want_core_flush(Waiter::Stop, fx) {
                 return;
             }
-            self.lift_for_stop();
+            self.commit.lift_for_stop();
         }
-        if !self.checkpoint.finished_at(self.journal.last_seq()) {
+        if !self.commit.checkpoint.finished_at(self.commit.journal.last_seq()) {
             return self.start_checkpoint(fx);
         }
-        self.stopping = None;
-        let salvaged = self.cannot_salvage().filter(|_| self.fenced.is_none());
-        self.poisoned = Some("stopped".into());
+        let salvaged = self.cannot_salvage().filter(|_| !self.state.is_fenced());
+        self.state.end_stop();
         fx.push(Effect::Controlled(id, salvaged.map_or(Ok(()), Err)));
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::engine::{Engine, FlushTask, Task, answer};
+use crate::commit::Commit;
+use crate::engine::{Engine, answer};
+use crate::intake::{FlushTask, Task};
 use crate::io_tag::IoTag;
 use loligo_block::{Answer, IoError, Op, OpKind, ReqError, ReqId};
 
@@ -14,7 +16,7 @@ const SHARED: Nanos = 50_000_000;
 /// So many of them do not wait any longer.
 const MANY: usize = 24;
 
-/// IoTag waits for a frame to be durable, or for a flush of the core.
+/// Who waits for a frame to be durable, or for a flush of the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
     Task(usize),
@@ -80,41 +82,7 @@ impl CoreFlush {
     }
 }
 
-impl Engine {
-    pub(crate) fn wake_durable(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let past_gap = planted(self.cfg.bug, Bug::FuaPastGap);
-        while let Some((need, who)) = self.durable_waiters.front().copied() {
-            if need > self.journal.durable() && !past_gap {
-                break;
-            }
-            self.durable_waiters.pop_front();
-            self.wake(now, who, fx);
-        }
-    }
-
-    pub(crate) fn wake(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
-        match who {
-            Waiter::Task(key) => self.durability_step(now, key, fx),
-            Waiter::Job(key) => self.job_step(now, key, fx),
-            Waiter::Intent(region) => self.intent_opened(now, region, fx),
-            Waiter::Lift => self.lift_step(now, fx),
-            Waiter::Stop => self.lift_for_stop(),
-            Waiter::Checkpoint => self.checkpoint_step(fx),
-            Waiter::Control(id) => self.tell_flushed(id, Ok(()), fx),
-        }
-    }
-
-    /// Flushes the core for a management request.
-    pub(crate) fn flush_core_for(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
-            return fx.push(Effect::Controlled(id, Err(why.clone())));
-        }
-        self.core_flush.asked.push(id);
-        if !self.want_core_flush(Waiter::Control(id), fx) {
-            self.tell_flushed(id, Ok(()), fx);
-        }
-    }
-
+impl Commit {
     /// Answers such a request, unless it has been.
     pub(crate) fn tell_flushed(&mut self, id: ControlId, result: Result<(), String>, fx: &mut Vec<Effect>) {
         let asked = &mut self.core_flush.asked;
@@ -130,70 +98,95 @@ impl Engine {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
     }
+}
+
+impl Engine {
+    pub(crate) fn wake_durable(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+        let past_gap = planted(self.cfg.bug, Bug::FuaPastGap);
+        while let Some(who) = self.commit.next_durable(past_gap) {
+            self.wake(now, who, fx);
+        }
+    }
+
+    pub(crate) fn wake(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
+        match who {
+            Waiter::Task(key) => self.durability_step(now, key, fx),
+            Waiter::Job(key) => self.job_step(now, key, fx),
+            Waiter::Intent(region) => self.intent_opened(now, region, fx),
+            Waiter::Lift => self.lift_step(now, fx),
+            Waiter::Stop => self.commit.lift_for_stop(),
+            Waiter::Checkpoint => self.checkpoint_step(fx),
+            Waiter::Control(id) => self.commit.tell_flushed(id, Ok(()), fx),
+        }
+    }
+
+    /// Flushes the core for a management request.
+    pub(crate) fn flush_core_for(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
+        if let Some(why) = self.state.refusal() {
+            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
+        }
+        self.commit.core_flush.asked.push(id);
+        if !self.want_core_flush(Waiter::Control(id), fx) {
+            self.commit.tell_flushed(id, Ok(()), fx);
+        }
+    }
 
     /// Whether a flush of the core has failed: what was written before it may be lost, and no later flush tells.
     pub fn has_failed_core_flush(&self) -> bool {
-        self.core_flush.failed
-    }
-
-    /// Waits until frame `need` is durable.
-    pub(crate) fn wait_durable(&mut self, need: u64, who: Waiter) {
-        let at = self.durable_waiters.iter().rposition(|(n, _)| *n <= need).map_or(0, |i| i + 1);
-        self.durable_waiters.insert(at, (need, who));
-        self.journal.hurry();
+        self.commit.core_flush.failed
     }
 
     /// Asks for a flush of the core that begins from now on. False when none is needed: the core has no volatile cache.
     pub(crate) fn want_core_flush(&mut self, who: Waiter, fx: &mut Vec<Effect>) -> bool {
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             // Whoever asks finishes for nobody.
             return false;
         }
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             // Whoever asks has been failed, and waits for good: after a flush that failed none says anything.
             return true;
         }
         if !self.cfg.core_volatile {
-            self.core_flushed = self.core_acked;
+            self.commit.core_flushed = self.commit.core_acked;
             return false;
         }
-        self.core_flush.next.push(who);
-        self.core_flush.urgent = true;
+        self.commit.core_flush.next.push(who);
+        self.commit.core_flush.urgent = true;
         self.start_core_flush(fx);
         true
     }
 
     /// The same for who can wait for others to join: the flush begins in [`Engine::core_flush_if_due`].
     pub(crate) fn share_core_flush(&mut self, now: Nanos, who: Waiter) -> bool {
-        if self.cfg.core_volatile && self.poisoned.is_none() {
-            self.core_flush.next.push(who);
-            self.core_flush.shared_since.get_or_insert(now);
+        if self.cfg.core_volatile && self.state.uses_cache() {
+            self.commit.core_flush.next.push(who);
+            self.commit.core_flush.shared_since.get_or_insert(now);
         }
-        self.cfg.core_volatile || self.poisoned.is_some()
+        self.cfg.core_volatile || !self.state.uses_cache()
     }
 
     /// Starts a shared flush that is due, or that somebody waits for by now; and has clean records written that were in no
     /// hurry until then.
     pub(crate) fn core_flush_if_due(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let wanted = self.destage_is_wanted() || self.stopping.is_some();
+        let wanted = self.destage_is_wanted() || self.state.is_stopping();
         if wanted && self.destage.recording > 0 {
-            self.journal.hurry();
+            self.commit.journal.hurry();
         }
-        let f = &mut self.core_flush;
+        let f = &mut self.commit.core_flush;
         let due = wanted || f.next.len() >= MANY || f.deadline().is_some_and(|t| t <= now);
         f.urgent |= due && !f.next.is_empty();
         self.start_core_flush(fx);
     }
 
     fn start_core_flush(&mut self, fx: &mut Vec<Effect>) {
-        let f = &mut self.core_flush;
+        let f = &mut self.commit.core_flush;
         if f.running || f.next.is_empty() || !f.urgent {
             return;
         }
         f.running = true;
         f.urgent = false;
         f.shared_since = None;
-        f.captured = self.core_acked;
+        f.captured = self.commit.core_acked;
         std::mem::swap(&mut f.now, &mut f.next);
         self.stats.core_flushes += 1;
         fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::CoreFlush.tag(), offset: 0, kind: OpKind::Flush }));
@@ -205,53 +198,53 @@ impl Engine {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        self.core_flush.running = false;
-        let waiters = std::mem::take(&mut self.core_flush.now);
-        if self.fallback.is_some() {
+        self.commit.core_flush.running = false;
+        let waiters = std::mem::take(&mut self.commit.core_flush.now);
+        if self.state.is_alone() {
             return self.flush_of_before_over(now, result, fx);
         }
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             for who in waiters {
                 self.core_flush_given_up(now, who, fx);
             }
             return;
         }
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         match result {
             Ok(()) => {
-                self.core_flushed = self.core_flushed.max(self.core_flush.captured);
+                self.commit.core_flushed = self.commit.core_flushed.max(self.commit.core_flush.captured);
                 for who in waiters {
                     self.wake(now, who, fx);
                 }
                 self.start_core_flush(fx);
             }
             Err(e) => {
-                self.core_flush.failed = true;
+                self.commit.core_flush.failed = true;
                 self.poison("flushing the core", &e, fx);
             }
         }
     }
 
     pub(crate) fn flush(&mut self, now: Nanos, id: ReqId, fx: &mut Vec<Effect>) {
-        let key = self.tasks.insert(Task::Flush(FlushTask { id: Some(id), since: now, pending: 1 }));
-        let need = self.journal.last_seq();
-        self.wait_durable(need, Waiter::Task(key));
-        if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
-            let Task::Flush(f) = &mut self.tasks[key] else { unreachable!("just inserted") };
+        let key = self.intake.tasks.insert(Task::Flush(FlushTask { id: Some(id), since: now, pending: 1 }));
+        let need = self.commit.journal.last_seq();
+        self.commit.wait_durable(need, Waiter::Task(key));
+        if self.commit.core_lacks_flush() && self.want_core_flush(Waiter::Task(key), fx) {
+            let Task::Flush(f) = &mut self.intake.tasks[key] else { unreachable!("just inserted") };
             f.pending += 1;
         }
     }
 
     /// One of the things a task's durability waits for has happened.
     pub(crate) fn durability_step(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        match &mut self.tasks[key] {
+        match &mut self.intake.tasks[key] {
             Task::Flush(f) => {
                 f.pending -= 1;
                 if f.pending == 0 {
                     let (id, since) = (f.id, f.since);
-                    self.tasks.remove(key);
+                    self.intake.tasks.remove(key);
                     self.stats.flush_ns.saturating_record(now.saturating_sub(since));
                     if let Some(id) = id {
                         answer(fx, id, Ok(Answer::Done));
@@ -266,16 +259,22 @@ impl Engine {
     /// Starts a flush of the cache device if one is due or somebody waits for what it would make durable. One at a time, the
     /// checkpoint's too: of two on one descriptor Linux tells one alone of a failed write-back.
     pub(crate) fn flush_if_wanted(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let checkpoint = self.checkpoint.wants_flush;
-        if self.cache_flush.is_some() || !(self.journal.undurable() || checkpoint) || self.poisoned.is_some()
+        let checkpoint = self.commit.checkpoint.wants_flush;
+        if self.commit.cache_flush.is_some()
+            || !(self.commit.journal.undurable() || checkpoint)
+            || !self.state.uses_cache()
         {
             return;
         }
-        let completed = self.journal.completed();
-        let waited = self.durable_waiters.front().is_some_and(|(need, _)| *need <= completed);
-        let short = self.slots.free_count() < self.room_wanted()
-            && self.slots.wants_durable().is_some_and(|f| f <= completed && f > self.journal.durable());
-        let due = self.stopping.is_some() || now.saturating_sub(self.last_flush) >= FLUSH_EVERY;
+        let completed = self.commit.journal.completed();
+        let waited = self.commit.durable_waiters.front().is_some_and(|(need, _)| *need <= completed);
+        let short = self.space.slots.free_count() < self.room_wanted()
+            && self
+                .space
+                .slots
+                .wants_durable()
+                .is_some_and(|f| f <= completed && f > self.commit.journal.durable());
+        let due = self.state.is_stopping() || now.saturating_sub(self.commit.last_flush) >= FLUSH_EVERY;
         if waited || short || due || checkpoint {
             self.begin_cache_flush(fx);
         }
@@ -283,29 +282,29 @@ impl Engine {
 
     /// Has the checkpoint's writes made durable by a flush that begins from now on.
     pub(crate) fn flush_for_checkpoint(&mut self, fx: &mut Vec<Effect>) {
-        self.checkpoint.wants_flush = true;
+        self.commit.checkpoint.wants_flush = true;
         // One that is under way began before what was written here had ended: it goes with the next one, which begins once that has
         // ended. Without one nothing else may happen to an idle cache.
-        if self.cache_flush.is_none() {
+        if self.commit.cache_flush.is_none() {
             self.begin_cache_flush(fx);
         }
     }
 
     fn begin_cache_flush(&mut self, fx: &mut Vec<Effect>) {
-        let checkpoint = std::mem::take(&mut self.checkpoint.wants_flush);
-        self.cache_flush = Some(CacheFlush { journal: self.journal.completed(), checkpoint });
+        let checkpoint = std::mem::take(&mut self.commit.checkpoint.wants_flush);
+        self.commit.cache_flush = Some(CacheFlush { journal: self.commit.journal.completed(), checkpoint });
         self.stats.cache_flushes += 1;
         fx.push(Effect::Io(Dev::Cache, Op { tag: IoTag::CacheFlush.tag(), offset: 0, kind: OpKind::Flush }));
     }
 
     /// The flush of the cache device is over.
     pub(crate) fn cache_flushed(&mut self, now: Nanos, result: Result<(), IoError>, fx: &mut Vec<Effect>) {
-        let covered = self.cache_flush.take().expect("one was under way");
-        self.last_flush = now;
+        let covered = self.commit.cache_flush.take().expect("one was under way");
+        self.commit.last_flush = now;
         match result {
             Ok(()) => {
-                self.journal.flushed(covered.journal);
-                if covered.checkpoint && self.poisoned.is_none() {
+                self.commit.journal.flushed(covered.journal);
+                if covered.checkpoint && self.state.uses_cache() {
                     self.checkpoint_flushed(fx);
                 }
             }
@@ -315,18 +314,16 @@ impl Engine {
 
     /// The cache device failed. Where the core has everything it goes on alone.
     pub(crate) fn cache_failed(&mut self, now: Nanos, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() || !self.can_do_without_cache() {
+        if !self.state.uses_cache() || !self.can_do_without_cache() {
             return self.poison(what, e, fx);
         }
-        self.poisoned = Some(format!("{what} failed: {e}"));
-        self.stats.poisoned = true;
-        self.leave_cache(now, fx);
+        self.leave_cache(now, format!("{what} failed: {e}"), fx);
     }
 
     /// A durability step failed: nothing is acknowledged any more. What is there stays readable where the core has all of it too;
     /// else every request fails from now on, so that whoever stands on the volume ends at once.
     pub(crate) fn poison(&mut self, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         self.fail_all(format!("{what} failed: {e}"), fx);
@@ -334,12 +331,12 @@ impl Engine {
 
     /// Nothing is acknowledged any more, because of this.
     pub(crate) fn fail_all(&mut self, why: String, fx: &mut Vec<Effect>) {
-        self.poisoned = Some(why);
+        let left = self.state.fail(why.clone());
         self.stats.poisoned = true;
-        self.waiting.clear();
-        self.durable_waiters.clear();
-        self.core_flush.end();
+        self.intake.waiting.clear();
+        self.commit.durable_waiters.clear();
+        self.commit.core_flush.end();
         self.fail_clients(ReqError::Io, false, fx);
-        self.fail_controls(fx);
+        self.fail_controls(&why, left, fx);
     }
 }

@@ -16,7 +16,7 @@ pub struct Gate<R, W, N> {
     /// Requests that came since it began, oldest first; nothing while there is none. They are bounded as requests in flight are: by
     /// what connections, mounts and queues may have under way.
     held: Option<Vec<R>>,
-    /// IoTag waits until nothing is under way.
+    /// Who waits until nothing is under way.
     asked: Option<W>,
     /// The engine that comes once the one that is there is quiet.
     next: Option<(N, W)>,
@@ -71,7 +71,7 @@ impl<R, W, N> Gate<R, W, N> {
         self.next = Some((next, who));
     }
 
-    /// IoTag is to hear that nothing is under way, if that is so.
+    /// Who is to hear that nothing is under way, if that is so.
     pub fn rested(&mut self, in_flight: usize) -> Option<W> {
         if in_flight == 0 { self.asked.take() } else { None }
     }

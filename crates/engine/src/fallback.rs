@@ -9,15 +9,16 @@
 
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::engine::{Engine, Task, answer};
-use crate::io_tag::IoTag;
+use crate::engine::{Engine, answer};
+use crate::intake::Task;
+use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
 use crate::write::{Stage, WriteTask};
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
 use loligo_format::units::BLOCK;
 use std::collections::VecDeque;
 
-/// How a shard whose cache is forsaken serves.
+/// How a shard without its cache serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallbackState {
     /// Changes wait until it is noted that the cache is void.
@@ -34,6 +35,10 @@ pub enum FallbackState {
 #[derive(Debug)]
 pub(crate) struct Fallback {
     state: FallbackState,
+    /// Why the cache is not used any more, or why the core does not go on alone.
+    why: String,
+    /// The stop that is under way.
+    stop: Option<ControlId>,
     /// Changes of before at the core: nothing may overtake them.
     leaving: u32,
     /// Changes under way at the core since.
@@ -41,7 +46,7 @@ pub(crate) struct Fallback {
     waiting: VecDeque<Request>,
     /// Records may be gone with the cache, and it is not noted yet that it is void: nobody may hear that anything is durable.
     unsure: bool,
-    /// IoTag waits for a flush of the core that has not begun, and since when.
+    /// Who waits for a flush of the core that has not begun, and since when.
     flushes: Vec<(For, Nanos)>,
     /// A flush of the core is under way: those who come meanwhile share the next one. Of two at once, one could succeed over what
     /// the other has lost.
@@ -52,7 +57,47 @@ pub(crate) struct Fallback {
     flushed: bool,
 }
 
-/// IoTag waits for an operation of the core alone.
+impl Fallback {
+    /// It waits until it is noted that the cache is void. `unsure`: records may be gone with it; `frozen`: the core is, and who is
+    /// yet to hear of that.
+    pub(crate) fn new(why: String, unsure: bool, frozen: Option<Option<ControlId>>) -> Fallback {
+        Fallback {
+            state: FallbackState::Waiting,
+            why,
+            stop: None,
+            leaving: 0,
+            changing: 0,
+            waiting: VecDeque::new(),
+            unsure,
+            flushes: Vec::new(),
+            flushing: false,
+            frozen,
+            flushed: false,
+        }
+    }
+
+    /// Why the cache is not used any more, or why the core does not go on alone.
+    pub(crate) fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Whom the stop under way is for.
+    pub(crate) fn stop(&self) -> Option<ControlId> {
+        self.stop
+    }
+
+    /// No request is taken any more.
+    pub(crate) fn begin_stop(&mut self, id: ControlId) {
+        self.stop = Some(id);
+    }
+
+    /// The cache is void, or will be: changes wait, or are served.
+    fn is_in_service(&self) -> bool {
+        matches!(self.state, FallbackState::Waiting | FallbackState::Serving)
+    }
+}
+
+/// Who waits for an operation of the core alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     Client(ReqId),
@@ -96,27 +141,27 @@ impl Direct {
 impl Engine {
     /// How it serves without its cache; nothing while it has one.
     pub fn alone(&self) -> Option<FallbackState> {
-        self.fallback.as_ref().map(|f| f.state)
+        self.state.fallback().map(|f| f.state)
     }
 
     /// Requests that wait here.
     pub(crate) fn held_back(&self) -> usize {
-        self.fallback.as_ref().map_or(0, |f| f.waiting.len() + f.flushes.len())
+        self.state.fallback().map_or(0, |f| f.waiting.len() + f.flushes.len())
     }
 
     /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
     pub fn needs_cache(&self) -> Option<String> {
-        if self.mode.is_ahead_of_core() {
-            return Some(format!("in mode {} the core may lack what is on the cache", self.mode));
+        if self.cfg.mode.is_ahead_of_core() {
+            return Some(format!("in mode {} the core may lack what is on the cache", self.cfg.mode));
         }
         // Also one whose newest version is clean by now has something dirty on its way.
-        if self.dirty_blocks() + self.landing > 0 || self.destage.has_dirty() {
+        if self.dirty_blocks() + self.space.landing > 0 || self.destage.has_dirty() {
             return Some("the core lacks dirty blocks".to_owned());
         }
-        if self.stopping.is_some() {
+        if self.state.is_stopping() {
             return Some("the cache is being stopped".to_owned());
         }
-        self.fenced.clone()
+        self.state.fence().map(str::to_owned)
     }
 
     /// Whether the core alone can go on from here.
@@ -126,59 +171,49 @@ impl Engine {
 
     /// The cache is not to be used any more.
     pub(crate) fn fall_back(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
-        let refusal = match (&self.fallback, &self.poisoned) {
+        let refusal = match (self.state.fallback(), self.state.why()) {
             (Some(f), _) if matches!(f.state, FallbackState::Waiting | FallbackState::Serving) => None,
-            (_, Some(why)) => Some(why.clone()),
+            (_, Some(why)) => Some(why.to_owned()),
             (_, None) => self.needs_cache(),
         };
-        if self.fallback.is_none() && refusal.is_none() {
-            self.poisoned = Some(why);
-            self.stats.poisoned = true;
-            self.leave_cache(now, fx);
+        if !self.state.is_alone() && refusal.is_none() {
+            self.leave_cache(now, why, fx);
         }
         fx.push(Effect::Controlled(id, refusal.map_or(Ok(()), Err)));
     }
 
     /// Lets go of everything that has to do with the cache. What is under way at the core comes back; the other changes wait.
-    pub(crate) fn leave_cache(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
+    pub(crate) fn leave_cache(&mut self, now: Nanos, why: String, fx: &mut Vec<Effect>) {
+        let left = self.state.fail(why.clone());
+        self.stats.poisoned = true;
         // A freeze that was answered holds until the thaw.
-        let frozen = self.freeze.as_ref().is_some_and(|f| f.is_answered()).then_some(None);
-        self.fail_controls(fx);
+        let frozen = left.freeze.as_ref().is_some_and(|f| f.is_answered()).then_some(None);
+        self.fail_controls(&why, left, fx);
         self.forget_clean();
-        self.waiting.clear();
-        self.durable_waiters.clear();
-        self.closed.clear();
-        self.held.clear();
-        self.core_flush.give_up();
+        self.intake.waiting.clear();
+        self.commit.durable_waiters.clear();
+        self.commit.closed.clear();
+        self.intake.held.clear();
+        self.commit.core_flush.give_up();
         self.destage.let_clients_go();
         self.drop_core_writes(now, fx);
-        let mut f = Fallback {
-            state: FallbackState::Waiting,
-            leaving: 0,
-            changing: 0,
-            waiting: VecDeque::new(),
-            unsure: !self.journal.all_durable(),
-            flushes: Vec::new(),
-            flushing: false,
-            frozen,
-            flushed: false,
-        };
+        let mut f = Fallback::new(why, !self.commit.journal.all_durable(), frozen);
         let mut over: Vec<Box<WriteTask>> = Vec::new();
         let mut flushes = Vec::new();
-        let keys: Vec<usize> = self.tasks.iter().map(|(key, _)| key).collect();
+        let keys: Vec<usize> = self.intake.tasks.iter().map(|(key, _)| key).collect();
         for key in keys {
-            match &mut self.tasks[key] {
+            match &mut self.intake.tasks[key] {
                 Task::Read(_) | Task::Direct(_) => {}
                 Task::Flush(t) => {
                     flushes.extend(t.id.map(|id| (id, t.since)));
-                    self.tasks.remove(key);
+                    self.intake.tasks.remove(key);
                 }
                 Task::Write(m) if m.stage == Stage::Core => f.leaving += 1,
                 Task::Write(m) if m.stage == Stage::Merging && m.pending > 0 => {
                     f.waiting.extend(m.again(self.cfg.bug));
                 }
                 Task::Write(_) => {
-                    if let Task::Write(m) = self.tasks.remove(key) {
+                    if let Task::Write(m) = self.intake.tasks.remove(key) {
                         over.push(m);
                     }
                 }
@@ -190,13 +225,13 @@ impl Engine {
         for mut m in over {
             // Nothing is dirty: one that has taken effect was destaged.
             let done = m.core_written || m.has_taken_effect() || m.error.is_some();
-            if done || planted(self.cfg.bug, Bug::ForsakenUnwritten) {
+            if done || planted(self.cfg.bug, Bug::FallbackUnwritten) {
                 told.push(m);
             } else {
                 f.waiting.extend(m.again(self.cfg.bug));
             }
         }
-        self.fallback = Some(Box::new(f));
+        self.state.go_alone(f);
         for m in told {
             self.over_already(now, *m, fx);
         }
@@ -219,27 +254,21 @@ impl Engine {
     }
 
     /// An operation of a change of before has come back.
-    pub(crate) fn left(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
-        let m = self.write_task(key);
+    pub(crate) fn left(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, result, .. } = done;
+        let m = self.intake.write(key);
         if m.stage == Stage::Merging {
             let ticket = m.staged().merges[sub as usize].ticket;
             m.pending -= 1;
             if m.pending == 0 {
-                self.tasks.remove(key);
+                self.intake.tasks.remove(key);
             }
-            return self.tickets.end(ticket);
+            return self.space.tickets.end(ticket);
         }
         m.error = result.err().map(|e| ReqError::from(&e));
-        self.core_busy -= 1;
-        let Task::Write(m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
-        if let Some(f) = &mut self.fallback {
+        self.intake.core_busy -= 1;
+        let Task::Write(m) = self.intake.tasks.remove(key) else { unreachable!("task {key} is a change") };
+        if let Some(f) = self.state.fallback_mut() {
             f.leaving -= 1;
         }
         self.over_already(now, *m, fx);
@@ -248,7 +277,7 @@ impl Engine {
 
     /// A request for the core alone.
     pub(crate) fn serve_alone(&mut self, now: Nanos, req: Request, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.fallback else { return };
+        let Some(f) = self.state.fallback_mut() else { return };
         match req.kind {
             _ if f.state == FallbackState::Stopped => answer(fx, req.id, Err(ReqError::Shutdown)),
             ReqKind::Read => {
@@ -276,12 +305,13 @@ impl Engine {
 
     /// Changes go to the core as soon as they may.
     pub(crate) fn let_in(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        while let Some(f) = &mut self.fallback {
+        let fenced = self.state.is_fenced();
+        while let Some(f) = self.state.fallback_mut() {
             let noted = f.state == FallbackState::Serving
-                || (f.state == FallbackState::Waiting && planted(self.cfg.bug, Bug::ForsakenUnnoted));
+                || (f.state == FallbackState::Waiting && planted(self.cfg.bug, Bug::FallbackUnnoted));
             // What a destage job still writes is older than what comes now.
             let busy = f.leaving > 0 || self.destage.writes_core();
-            if !noted || busy || f.frozen.is_some() || self.fenced.is_some() {
+            if !noted || busy || f.frozen.is_some() || fenced {
                 break;
             }
             let Some(req) = f.waiting.pop_front() else { break };
@@ -304,7 +334,7 @@ impl Engine {
         self.stats.core_write_bytes += len;
         self.stats.bypassed(Bypass::Gone, len.div_ceil(BLOCK));
         let content = self.as_data_if_small(content, offset, len, is_discard);
-        if let Some(f) = &mut self.fallback {
+        if let Some(f) = self.state.fallback_mut() {
             f.changing += 1;
         }
         self.direct(now, For::Client(id), Doing::Change, fua, offset, content.for_core(len), fx);
@@ -326,8 +356,8 @@ impl Engine {
     }
 
     fn ask_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {
-        let key = self.tasks.insert(Task::Direct(Box::new(direct)));
-        self.core_busy += 1;
+        let key = self.intake.tasks.insert(Task::Direct(Box::new(direct)));
+        self.intake.core_busy += 1;
         fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));
     }
 
@@ -337,7 +367,7 @@ impl Engine {
 
     /// What the core has taken is to be durable.
     fn flush_core(&mut self, whose: For, since: Nanos, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.fallback else { return };
+        let Some(f) = self.state.fallback_mut() else { return };
         if f.state == FallbackState::Failed {
             return self.tell(whose, Err(ReqError::Io), fx);
         }
@@ -347,12 +377,13 @@ impl Engine {
 
     /// Starts a flush for those who wait for one, unless one is under way, be it of before.
     fn start_flush(&mut self, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.fallback else { return };
-        if f.unsure || f.flushing || self.core_flush.running || f.flushes.is_empty() {
+        let fenced = self.state.is_fenced();
+        let Some(f) = self.state.fallback_mut() else { return };
+        if f.unsure || f.flushing || self.commit.core_flush.running || f.flushes.is_empty() {
             return;
         }
         let flushers = std::mem::take(&mut f.flushes);
-        if !self.cfg.core_volatile || self.fenced.is_some() {
+        if !self.cfg.core_volatile || fenced {
             for (whose, _) in flushers {
                 self.tell(whose, Ok(Answer::Done), fx);
             }
@@ -372,7 +403,7 @@ impl Engine {
         result: Result<(), IoError>,
         fx: &mut Vec<Effect>,
     ) {
-        if let Some(f) = &mut self.fallback {
+        if let Some(f) = self.state.fallback_mut() {
             f.flushing = false;
         }
         if let Err(e) = &result {
@@ -394,9 +425,10 @@ impl Engine {
                 fx.push(Effect::Controlled(id, result));
             }
             For::Stop => {
-                if let Some(f) = self.fallback.as_mut().filter(|_| result.is_ok()) {
+                let Some(f) = self.state.fallback_mut() else { return };
+                if result.is_ok() {
                     f.flushed = true;
-                } else if let Some(id) = self.stopping.take() {
+                } else if let Some(id) = f.stop.take() {
                     fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
                 }
             }
@@ -405,16 +437,10 @@ impl Engine {
     }
 
     /// An operation of the core alone is over.
-    pub(crate) fn direct_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
-        self.core_busy -= 1;
-        let Task::Direct(d) = self.tasks.remove(key) else {
+    pub(crate) fn direct_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, buf, result, .. } = done;
+        self.intake.core_busy -= 1;
+        let Task::Direct(d) = self.intake.tasks.remove(key) else {
             unreachable!("task {key} is for the core alone")
         };
         let histogram = match d.doing {
@@ -426,7 +452,7 @@ impl Engine {
             }
         };
         let changed = d.doing == Doing::Change;
-        if let Some(f) = self.fallback.as_mut().filter(|_| changed) {
+        if let Some(f) = self.state.fallback_mut().filter(|_| changed) {
             f.changing -= 1;
         }
         histogram.saturating_record(now.saturating_sub(d.since));
@@ -444,12 +470,8 @@ impl Engine {
 
     /// It is noted that what the cache holds is void.
     pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let mut result = Err("the cache was not forsaken".to_owned());
-        if let Some(f) = self
-            .fallback
-            .as_mut()
-            .filter(|f| matches!(f.state, FallbackState::Waiting | FallbackState::Serving))
-        {
+        let mut result = Err("the cache has not failed".to_owned());
+        if let Some(f) = self.state.fallback_mut().filter(|f| f.is_in_service()) {
             (f.state, f.unsure, result) = (FallbackState::Serving, false, Ok(()));
         }
         fx.push(Effect::Controlled(id, result));
@@ -459,14 +481,11 @@ impl Engine {
 
     /// A later start would believe the cache, or must; or another shard's flush of the core has failed.
     pub(crate) fn give_up_cache(&mut self, id: ControlId, why: String, fx: &mut Vec<Effect>) {
-        if self.poisoned.is_none() {
+        if self.state.uses_cache() {
             self.fail_all(why.clone(), fx);
         }
-        let served =
-            |f: &&mut Box<Fallback>| matches!(f.state, FallbackState::Waiting | FallbackState::Serving);
-        if let Some(f) = self.fallback.as_mut().filter(served) {
-            f.state = FallbackState::Failed;
-            self.poisoned = Some(why);
+        if let Some(f) = self.state.fallback_mut().filter(|f| f.is_in_service()) {
+            (f.state, f.why) = (FallbackState::Failed, why);
         }
         if self.alone() == Some(FallbackState::Failed) {
             self.fail_waiting(ReqError::Io, fx);
@@ -476,10 +495,9 @@ impl Engine {
 
     /// A flush of the core failed: what was acknowledged before may be lost.
     fn fail_alone(&mut self, e: &IoError, fx: &mut Vec<Effect>) {
-        if let Some(f) = &mut self.fallback {
-            f.state = FallbackState::Failed;
+        if let Some(f) = self.state.fallback_mut() {
+            (f.state, f.why) = (FallbackState::Failed, format!("flushing the core failed: {e}"));
         }
-        self.poisoned = Some(format!("flushing the core failed: {e}"));
         self.fail_waiting(ReqError::Io, fx);
     }
 
@@ -496,7 +514,7 @@ impl Engine {
 
     /// Answers those who wait with `error`.
     pub(crate) fn fail_waiting(&mut self, error: ReqError, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.fallback else { return };
+        let Some(f) = self.state.fallback_mut() else { return };
         let flushes = std::mem::take(&mut f.flushes);
         for req in std::mem::take(&mut f.waiting) {
             answer(fx, req.id, Err(error));
@@ -508,14 +526,10 @@ impl Engine {
 
     /// The core is to keep this moment. Every change of before is at it soon, and those that come wait.
     pub(crate) fn freeze_alone(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
-        let Some(f) = &mut self.fallback else { return };
-        if f.state != FallbackState::Serving
-            || f.frozen.is_some()
-            || self.fenced.is_some()
-            || self.stopping.is_some()
-        {
-            let why = self.poisoned.clone().unwrap_or_default();
-            return fx.push(Effect::Controlled(id, Err(why)));
+        let fenced = self.state.is_fenced();
+        let Some(f) = self.state.fallback_mut() else { return };
+        if f.state != FallbackState::Serving || f.frozen.is_some() || fenced || f.stop.is_some() {
+            return fx.push(Effect::Controlled(id, Err(f.why.clone())));
         }
         f.frozen = Some(Some(id));
         self.say_frozen(fx);
@@ -523,7 +537,9 @@ impl Engine {
 
     fn say_frozen(&mut self, fx: &mut Vec<Effect>) {
         let busy = self.destage.writes_core();
-        let Some(f) = self.fallback.as_mut().filter(|f| !busy && f.leaving + f.changing == 0) else { return };
+        let Some(f) = self.state.fallback_mut().filter(|f| !busy && f.leaving + f.changing == 0) else {
+            return;
+        };
         if let Some(id) = f.frozen.as_mut().and_then(Option::take) {
             fx.push(Effect::Controlled(id, Ok(())));
         }
@@ -531,7 +547,7 @@ impl Engine {
 
     /// The core may change again.
     pub(crate) fn thaw_alone(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
-        let frozen = self.fallback.as_mut().and_then(|f| f.frozen.take());
+        let frozen = self.state.fallback_mut().and_then(|f| f.frozen.take());
         if let Some(id) = frozen.flatten() {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
@@ -541,23 +557,24 @@ impl Engine {
     /// Everything is to be in the core, which is so but for its flush.
     pub(crate) fn flush_dirty_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
         match self.alone() {
-            Some(FallbackState::Serving) if self.fenced.is_none() => {
+            Some(FallbackState::Serving) if !self.state.is_fenced() => {
                 self.flush_core(For::Control(id), now, fx)
             }
-            _ => fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default()))),
+            _ => fx.push(Effect::Controlled(id, Err(self.state.why().unwrap_or_default().to_owned()))),
         }
     }
 
     /// No request is taken any more.
     pub(crate) fn stop_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
         self.thaw_alone(now, "given up: the volume is being stopped", fx);
-        match &mut self.fallback {
-            Some(f) if f.state == FallbackState::Serving => self.stopping = Some(id),
+        match self.state.fallback_mut() {
+            Some(f) if f.state == FallbackState::Serving => f.begin_stop(id),
             Some(f) => {
                 // The cache may be believed again, and was not brought to an end.
                 f.state = FallbackState::Failed;
+                let why = f.why.clone();
                 self.fail_waiting(ReqError::Shutdown, fx);
-                fx.push(Effect::Controlled(id, Err(self.poisoned.clone().unwrap_or_default())));
+                fx.push(Effect::Controlled(id, Err(why)));
             }
             None => {}
         }
@@ -565,18 +582,18 @@ impl Engine {
 
     /// Once the last request is answered, the core is flushed, and that is it.
     pub(crate) fn stop_alone_if_idle(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let (Some(id), true) = (self.stopping, self.tasks.is_empty()) else { return };
-        let idle = |f: &&mut Box<Fallback>| f.waiting.is_empty() && f.flushes.is_empty();
-        let busy = self.core_flush.running || self.destage.writes_core();
-        let Some(f) = self.fallback.as_mut().filter(idle).filter(|_| !busy) else {
+        let (Some(id), true) = (self.state.stop(), self.intake.tasks.is_empty()) else { return };
+        let idle = |f: &&mut Fallback| f.waiting.is_empty() && f.flushes.is_empty();
+        let busy = self.commit.core_flush.running || self.destage.writes_core();
+        let Some(f) = self.state.fallback_mut().filter(idle).filter(|_| !busy) else {
             return;
         };
         if !f.flushed {
             self.flush_core(For::Stop, now, fx);
         }
-        let Some(f) = self.fallback.as_mut().filter(|f| f.flushed) else { return };
+        let Some(f) = self.state.fallback_mut().filter(|f| f.flushed) else { return };
         f.state = FallbackState::Stopped;
-        if self.stopping.take().is_some() {
+        if f.stop.take().is_some() {
             fx.push(Effect::Controlled(id, Ok(())));
         }
     }

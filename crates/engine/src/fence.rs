@@ -3,31 +3,32 @@
 
 use crate::api::{ControlId, Effect, Nanos};
 use crate::durability::Waiter;
-use crate::engine::{Engine, Task, answer};
+use crate::engine::{Engine, answer};
+use crate::intake::Task;
 use crate::write::Stage;
 use loligo_block::ReqError;
 
 impl Engine {
     /// Why the core is not ours any more, if it is not.
     pub fn fenced(&self) -> Option<&str> {
-        self.fenced.as_deref()
+        self.state.fence()
     }
 
     /// Somebody else has the core.
     pub(crate) fn fence(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
         fx.push(Effect::Controlled(id, Ok(())));
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             return;
         }
-        self.fenced = Some(why.clone());
+        self.state.set_fence(why.clone());
         self.fail_clients(ReqError::Shutdown, true, fx);
-        self.fail_flushes(&why, fx);
+        self.destage.fail_flushes(&why, fx);
         self.end_shrink(&why, fx);
-        if self.fallback.is_some() {
+        if self.state.is_alone() {
             self.fail_waiting(ReqError::Shutdown, fx);
             return self.thaw_alone(now, &why, fx);
         }
-        if self.poisoned.is_some() {
+        if !self.state.uses_cache() {
             return;
         }
         self.end_freeze(now, &why, fx);
@@ -35,7 +36,7 @@ impl Engine {
         for task in self.destage.forget_wanted() {
             self.give_up(now, task, fx);
         }
-        for who in self.core_flush.give_up() {
+        for who in self.commit.core_flush.give_up() {
             self.core_flush_given_up(now, who, fx);
         }
         self.drop_core_writes(now, fx);
@@ -44,24 +45,14 @@ impl Engine {
 
     /// Answers every client with `error`; with `reads` also those that read. Their tasks end by themselves.
     pub(crate) fn fail_clients(&mut self, error: ReqError, reads: bool, fx: &mut Vec<Effect>) {
-        let mut failed = Vec::new();
-        for (_, task) in &mut self.tasks {
-            match task {
-                Task::Write(m) => failed.extend(m.take_id()),
-                Task::Flush(f) => failed.extend(f.id.take()),
-                Task::Read(r) if reads => failed.extend(r.take_id()),
-                Task::Read(_) => {}
-                Task::Direct(d) => failed.extend(d.take_ids()),
-            }
-        }
-        for id in failed {
+        for id in self.intake.take_ids(reads) {
             answer(fx, id, Err(error));
         }
     }
 
     /// The change `key` will not be carried out.
     pub(crate) fn give_up(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        self.write_task(key).error = Some(ReqError::Shutdown);
+        self.intake.write(key).error = Some(ReqError::Shutdown);
         self.finish(now, key, fx);
     }
 
@@ -69,7 +60,7 @@ impl Engine {
     pub(crate) fn core_flush_given_up(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
         match who {
             Waiter::Task(key) => {
-                if let Task::Write(m) = &mut self.tasks[key]
+                if let Task::Write(m) = &mut self.intake.tasks[key]
                     && m.stage == Stage::CoreFlush
                 {
                     m.error = Some(ReqError::Shutdown);
@@ -78,11 +69,11 @@ impl Engine {
                 self.durability_step(now, key, fx);
             }
             Waiter::Job(key) => self.job_over(now, key, fx),
-            Waiter::Lift => self.intents.give_up_lifting(),
+            Waiter::Lift => self.commit.intents.give_up_lifting(),
             Waiter::Stop => {}
             Waiter::Control(id) => {
-                let why = self.fenced.clone().unwrap_or_default();
-                self.tell_flushed(id, Err(why), fx);
+                let why = self.state.fence().unwrap_or_default().to_owned();
+                self.commit.tell_flushed(id, Err(why), fx);
             }
             Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),
         }

@@ -58,6 +58,24 @@ pub(crate) struct Freeze {
 }
 
 impl Freeze {
+    /// One of a cache without slots, for tests of whoever owns it.
+    #[cfg(test)]
+    pub(crate) fn empty(id: ControlId) -> Freeze {
+        Freeze {
+            id: Some(id),
+            seq: 0,
+            fresh: Vec::new(),
+            pins: BTreeMap::new(),
+            todo: VecDeque::new(),
+            pinned: 0,
+            left: 0,
+            inflow: 0,
+            room: 0,
+            zeroed: 0,
+            lost: false,
+        }
+    }
+
     fn is_fresh(&self, slot: u32) -> bool {
         self.fresh[slot as usize / 64] & (1 << (slot % 64)) != 0
     }
@@ -193,16 +211,16 @@ impl Freeze {
 impl Engine {
     /// Blocks that a freeze still has to bring to the core (0: the core holds its moment); `None`: nothing is frozen.
     pub fn frozen(&self) -> Option<u64> {
-        self.freeze.as_ref().map(|f| f.left)
+        self.state.freeze().map(|f| f.left)
     }
 
     /// The core is to be brought to this moment and kept there.
     pub(crate) fn freeze(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let refusal = if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
-            Some(why.clone())
-        } else if self.stopping.is_some() {
+        let refusal = if let Some(why) = self.state.refusal() {
+            Some(why.to_owned())
+        } else if self.state.is_stopping() {
             Some("the cache is being stopped".into())
-        } else if self.freeze.is_some() {
+        } else if self.state.has_freeze() {
             Some("the core is frozen already: thaw it first".into())
         } else {
             self.destage.first_bad().map(|block| self.bad_block_text(block))
@@ -211,19 +229,19 @@ impl Engine {
             return fx.push(Effect::Controlled(id, Err(why)));
         }
         self.destage.pin_jobs(true);
-        self.freeze = Some(Box::new(Freeze {
+        self.state.begin_freeze(Freeze {
             id: Some(id),
-            seq: self.journal.completed(),
-            fresh: vec![0; (self.slots.size() as usize).div_ceil(64)],
+            seq: self.commit.journal.completed(),
+            fresh: vec![0; (self.space.slots.size() as usize).div_ceil(64)],
             pins: BTreeMap::new(),
-            todo: (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect(),
-            pinned: self.index.dirty_blocks(),
-            left: self.index.dirty_blocks(),
-            inflow: (self.inflow.rate(now) * ROOM_SECONDS).min(self.slot_limit() / 2),
+            todo: (0..self.map.index.windows()).filter(|w| self.map.index.window_dirty(*w) > 0).collect(),
+            pinned: self.map.index.dirty_blocks(),
+            left: self.map.index.dirty_blocks(),
+            inflow: (self.intake.inflow.rate(now) * ROOM_SECONDS).min(self.space.slot_limit() / 2),
             room: 0,
             zeroed: 0,
             lost: false,
-        }));
+        });
     }
 
     /// The core may change again.
@@ -235,7 +253,7 @@ impl Engine {
     /// Ends a freeze, if there is one: whoever still waits for it is told `why`, pinned versions that are not the newest
     /// are let go, and those who waited for the end go on.
     pub(crate) fn end_freeze(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
-        let Some(freeze) = self.freeze.take() else { return };
+        let Some(freeze) = self.state.end_freeze() else { return };
         if let Some(id) = freeze.id {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
@@ -245,15 +263,15 @@ impl Engine {
         for pin in freeze.pins.into_values() {
             self.let_go(pin);
         }
-        for key in std::mem::take(&mut self.held) {
+        for key in std::mem::take(&mut self.intake.held) {
             self.route(now, key, fx);
         }
     }
 
-    /// The same for a poisoned cache, in which nothing goes on.
-    pub(crate) fn end_freeze_poisoned(&mut self, why: &str, fx: &mut Vec<Effect>) {
-        self.held.clear();
-        if let Some(id) = self.freeze.take().and_then(|f| f.id) {
+    /// The same for a cache that has failed, in which nothing goes on.
+    pub(crate) fn fail_freeze(&mut self, freeze: Option<Box<Freeze>>, why: &str, fx: &mut Vec<Effect>) {
+        self.intake.held.clear();
+        if let Some(id) = freeze.and_then(|f| f.id) {
             fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
     }
@@ -261,13 +279,13 @@ impl Engine {
     /// The slot of a pinned version may be used again, by the usual rules.
     fn let_go(&mut self, pin: Pin) {
         if !planted(self.cfg.bug, Bug::PinnedSlotReused) {
-            self.slots.leave(pin.meta.slot, pin.frame, self.tickets.next());
+            self.space.leave(pin.meta.slot, pin.frame);
         }
     }
 
     /// The pinned version of `block`, which is not the newest, is in the core.
     pub(crate) fn release_pin(&mut self, block: u32) {
-        let Some(freeze) = &mut self.freeze else { return };
+        let Some(freeze) = self.state.freeze_mut() else { return };
         if let Some(pin) = freeze.pins.remove(&block) {
             freeze.left -= 1;
             self.let_go(pin);
@@ -277,10 +295,10 @@ impl Engine {
 
     /// Answers the freeze once the core holds its moment and there is room for what comes until the thaw.
     pub(crate) fn freeze_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.freeze.as_ref().is_some_and(|f| f.lost && !f.is_answered()) {
+        if self.state.freeze().is_some_and(|f| f.lost && !f.is_answered()) {
             return self.end_freeze(now, OVERWRITTEN, fx);
         }
-        let waiting = self.freeze.as_ref().is_some_and(|f| f.id.is_some() && f.left == 0);
+        let waiting = self.state.freeze().is_some_and(|f| f.id.is_some() && f.left == 0);
         if !waiting || self.destage.uses_core() {
             return;
         }
@@ -290,14 +308,17 @@ impl Engine {
         if self.destage.has_doubts() {
             return;
         }
-        let room = (self.inflow.rate(now) * ROOM_SECONDS).min(u64::from(self.slots.count() / 2)) as u32;
-        if let Some(freeze) = &mut self.freeze {
+        let room =
+            (self.intake.inflow.rate(now) * ROOM_SECONDS).min(u64::from(self.space.slots.count() / 2)) as u32;
+        if let Some(freeze) = self.state.freeze_mut() {
             freeze.room = freeze.room.max(room);
         }
         self.make_room(now);
-        let under_way = self.slots.leaving_count() > 0 || self.dropping > 0;
-        let enough = self.slots.free_count() >= self.room_wanted();
-        if let Some(freeze) = self.freeze.as_mut().filter(|_| enough || (self.no_victims && !under_way)) {
+        let under_way = self.space.slots.leaving_count() > 0 || self.space.dropping > 0;
+        let enough = self.space.slots.free_count() >= self.room_wanted();
+        if let Some(freeze) =
+            self.state.freeze_mut().filter(|_| enough || (self.space.no_victims && !under_way))
+        {
             freeze.room = 0;
             if let Some(id) = freeze.id.take() {
                 fx.push(Effect::Controlled(id, Ok(())));
@@ -310,8 +331,8 @@ impl Engine {
     /// the thaw, and then to what lasts: what came after the moment can leave only when the core may change again, and whoever
     /// met the end of the room would wait for that.
     pub(crate) fn frozen_cost(&self, dirty: u64) -> f64 {
-        let Some(freeze) = &self.freeze else { return 0.0 };
-        let limit = self.slot_limit();
+        let Some(freeze) = self.state.freeze() else { return 0.0 };
+        let limit = self.space.slot_limit();
         if freeze.left == 0 {
             let room = limit.saturating_sub(dirty);
             let lasts = ROOM_SECONDS as f64 * 1e9 / room.max(1) as f64;
@@ -329,14 +350,14 @@ impl Engine {
 
     /// Whether a change must not reach the core now.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.freeze.is_some() && !planted(self.cfg.bug, Bug::BypassWhileFrozen)
+        self.state.has_freeze() && !planted(self.cfg.bug, Bug::BypassWhileFrozen)
     }
 
     /// A change holds its lock while the core is frozen. True when it goes no further now: a discard is over (it only
     /// allows), and what must reach the core, or finds no room for its zeros, waits for the thaw.
     pub(crate) fn stays_out(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
-        let synchronous = self.mode.write_route() != WriteRoute::Back;
-        let m = self.write_task(key);
+        let synchronous = self.cfg.mode.write_route() != WriteRoute::Back;
+        let m = self.intake.write(key);
         let blocks = u64::from(m.last - m.first + 1);
         let (zero, discard) = (m.is_zero(), m.discard);
         if zero && discard {
@@ -344,17 +365,17 @@ impl Engine {
             return true;
         }
         // A quarter is left to those who write data: whoever clears a volume can wait. Zeros may not have been admitted yet.
-        let zeroed = self.freeze.as_ref().map_or(0, |f| f.zeroed);
-        let room = u64::from(self.slots.free_count().saturating_sub(self.reserve())) >= blocks
-            && self.dirty_and_kept() + zeroed + blocks <= self.slot_limit() * 3 / 4;
+        let zeroed = self.state.freeze().map_or(0, |f| f.zeroed);
+        let room = u64::from(self.space.slots.free_count().saturating_sub(self.space.reserve())) >= blocks
+            && self.dirty_and_kept() + zeroed + blocks <= self.space.slot_limit() * 3 / 4;
         if synchronous || (zero && !room) {
-            self.write_task(key).stage = Stage::Thaw;
-            self.held.push(key);
+            self.intake.write(key).stage = Stage::Thaw;
+            self.intake.held.push(key);
             return true;
         }
-        if let Some(freeze) = self.freeze.as_mut().filter(|_| zero) {
+        if let Some(freeze) = self.state.freeze_mut().filter(|_| zero) {
             freeze.zeroed += blocks;
-            self.write_task(key).zeros_as_data();
+            self.intake.write(key).zeros_as_data();
         }
         false
     }

@@ -1,11 +1,11 @@
 //! The index: which block is in which slot, what of it is valid and dirty, and its checksum.
 //!
-//! One entry a slot in a flat array: 4 B block number, 4 B CRC32C, 2 B sector masks; and 6.3 B in the [`Map`].
+//! One entry a slot in a flat array: 4 B block number, 4 B CRC32C, 2 B sector masks; and 6.3 B in the [`Buckets`].
 //! What is here is what the journal's contiguous, completed prefix says, no more and no less: recovery and
 //! checkpoints rest on that.
 
+use crate::buckets::Buckets;
 use crate::huge::{HugeVec, Region};
-use crate::map::Map;
 pub use loligo_format::page::Meta;
 use loligo_format::units::WINDOW_BLOCKS;
 
@@ -35,7 +35,7 @@ impl SlotEntry {
 /// Block to slot and back, for one shard. Blocks are the shard's own numbers.
 #[derive(Debug)]
 pub struct Index {
-    map: Map,
+    map: Buckets,
     lines: HugeVec<SlotEntry>,
     /// Per window: dirty blocks, and a hint which sixteenths of it may hold them.
     windows: Vec<WindowDirt>,
@@ -55,7 +55,7 @@ impl Index {
     pub fn new(slots: u32, windows: u64) -> Index {
         let n = slots as usize;
         Index {
-            map: Map::new(n),
+            map: Buckets::new(n),
             lines: HugeVec::zeroed(n),
             windows: vec![WindowDirt::default(); windows as usize],
             dirty_blocks: 0,

@@ -4,6 +4,7 @@
 //! quiet for a while, the core has been flushed since, and what the writes recorded is durable.
 
 use crate::api::{Effect, Nanos};
+use crate::commit::Commit;
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use loligo_format::record::Record;
@@ -164,11 +165,20 @@ impl Intents {
     }
 }
 
+impl Commit {
+    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
+    pub(crate) fn lift_for_stop(&mut self) {
+        if self.intents.close_all() {
+            self.checkpoint.renew();
+        }
+    }
+}
+
 impl Engine {
     /// Starts lifting what has been quiet.
     pub(crate) fn lift_intents(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let i = &mut self.intents;
-        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.stopping.is_some() {
+        let i = &mut self.commit.intents;
+        if i.open == 0 || i.lifting.is_some() || now < i.next_look || self.state.is_stopping() {
             return;
         }
         i.next_look = now + QUIET / 2;
@@ -182,9 +192,9 @@ impl Engine {
         }
         let need = quiet.iter().map(|n| i.regions[*n as usize].seq).max().unwrap_or(0);
         i.lifting = Some(quiet);
-        if self.journal.durable() < need {
+        if self.commit.journal.durable() < need {
             // Their records are published, hence in the completed prefix; the periodic flush covers them.
-            self.intents.lifting = None;
+            self.commit.intents.lifting = None;
         } else if !self.want_core_flush(Waiter::Lift, fx) {
             self.lift_step(now, fx);
         }
@@ -192,8 +202,8 @@ impl Engine {
 
     /// The core is flushed: regions still quiet are closed.
     pub(crate) fn lift_step(&mut self, now: Nanos, _fx: &mut Vec<Effect>) {
-        for region in self.intents.lifting.take().unwrap_or_default() {
-            let r = &mut self.intents.regions[region as usize];
+        for region in self.commit.intents.lifting.take().unwrap_or_default() {
+            let r = &mut self.commit.intents.regions[region as usize];
             if r.state == State::Open && r.users == 0 && now.saturating_sub(r.last) >= QUIET {
                 r.state = State::Closing;
                 self.record(now, Record::IntentClose { region }, false, false);
@@ -201,18 +211,11 @@ impl Engine {
         }
     }
 
-    /// The core is flushed for a stop, and everything recorded is durable: the next start may trust every clean block.
-    pub(crate) fn lift_for_stop(&mut self) {
-        if self.intents.close_all() {
-            self.checkpoint.renew();
-        }
-    }
-
     /// After a close took effect, those who came meanwhile open it again.
     pub(crate) fn reopen_if_wanted(&mut self, now: Nanos, region: u32) {
-        if self.intents.waiting(region) && self.intents.must_open(region) {
+        if self.commit.intents.waiting(region) && self.commit.intents.must_open(region) {
             let seq = self.record(now, Record::IntentOpen { region }, false, true);
-            self.wait_durable(seq, Waiter::Intent(region));
+            self.commit.wait_durable(seq, Waiter::Intent(region));
         }
     }
 }

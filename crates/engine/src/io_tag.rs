@@ -1,8 +1,9 @@
 //! What an operation's tag says: whose it is, and which of theirs.
 
-use loligo_block::Tag;
+use crate::api::Nanos;
+use loligo_block::{Buf, IoError, Tag};
 
-/// IoTag asked for an operation.
+/// Who asked for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoTag {
     /// Piece `1` of task `0`.
@@ -19,6 +20,31 @@ pub(crate) enum IoTag {
     Destage(usize, u32),
     /// A write of the checkpoint.
     Checkpoint,
+}
+
+/// An operation that is over.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) now: Nanos,
+    /// The task or job that asked for it, and which of its operations it was; 0 where it was neither's.
+    pub(crate) key: usize,
+    pub(crate) sub: u32,
+    /// The buffer of a read.
+    pub(crate) buf: Option<Buf>,
+    /// Success, or why not.
+    pub(crate) result: Result<(), IoError>,
+}
+
+impl Done {
+    /// The operation with this tag is over.
+    #[inline]
+    pub(crate) fn new(now: Nanos, tag: IoTag, buf: Option<Buf>, result: Result<(), IoError>) -> Done {
+        let (key, sub) = match tag {
+            IoTag::Task(key, sub) | IoTag::Destage(key, sub) => (key, sub),
+            _ => (0, 0),
+        };
+        Done { now, key, sub, buf, result }
+    }
 }
 
 const SUB: u64 = 0xff_ffff;
@@ -52,5 +78,39 @@ impl IoTag {
             7 => IoTag::Checkpoint,
             k => unreachable!("tag of kind {k} was never issued"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_says_who_asked_and_for_what() {
+        let all = [
+            IoTag::Task(7, 0xff_ffff),
+            IoTag::Task(u32::MAX as usize, 0),
+            IoTag::Data(u32::MAX),
+            IoTag::Frame(3),
+            IoTag::CacheFlush,
+            IoTag::CoreFlush,
+            IoTag::Destage(63, 1 << 22 | 5),
+            IoTag::Checkpoint,
+        ];
+        for tag in all {
+            assert_eq!(IoTag::of(tag.tag()), tag);
+            assert!(tag.tag() < 1 << TAG_BITS, "{tag:?}");
+        }
+    }
+
+    #[test]
+    fn only_tasks_and_jobs_have_a_key() {
+        let key = |tag| {
+            let done = Done::new(5, tag, None, Ok(()));
+            (done.key, done.sub)
+        };
+        assert_eq!(key(IoTag::Task(7, 2)), (7, 2));
+        assert_eq!(key(IoTag::Destage(3, 9)), (3, 9));
+        assert_eq!((key(IoTag::Frame(4)), key(IoTag::CoreFlush)), ((0, 0), (0, 0)));
     }
 }

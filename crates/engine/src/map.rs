@@ -1,229 +1,176 @@
-//! Block number to slot: buckets of one cache line, twelve ids and their tags each, keys kept by the caller.
-//!
-//! 64 B per 12 entries at load 0.85 is 6.3 B an entry, one memory access for the bucket and one for the key of a
-//! tag that matches (a false match in 4 % of look-ups). Overflow goes to the next bucket; each bucket counts what
-//! passed it, so that a search ends where nothing did.
+//! The map: which version of a block is where, who is changing it, and what of that a read must know.
 
-use crate::huge::{HugeVec, Region};
+use crate::index::{Index, Meta};
+use crate::locks::Locks;
+use crate::recent::Recent;
+use crate::tables::Tables;
+use std::collections::{BTreeMap, BTreeSet};
 
-const WAYS: usize = 12;
-/// Highest fill for which the table is sized.
-const LOAD: f64 = 0.85;
+/// Blocks that share a change stamp.
+const GROUP: u32 = 16;
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Bucket {
-    /// 0: empty.
-    tags: [u8; WAYS],
-    /// Entries that found this bucket full and went on; 255 sticks.
-    passed: u8,
-    _pad: [u8; 3],
-    ids: [u32; WAYS],
-}
-
-const _: () = assert!(size_of::<Bucket>() == 64);
-
-/// A hash table of ids; `key_of(id)` gives an id's key.
-pub struct Map {
-    buckets: HugeVec<Bucket>,
-    len: usize,
-}
-
-impl std::fmt::Debug for Map {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Map({} of {} ways)", self.len, self.buckets.len() * WAYS)
-    }
-}
-
-/// A fixed, cheap mix of a key: the same in every run.
-#[inline]
-pub(crate) fn mix(key: u64) -> u64 {
-    let x = (key ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    let x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    x ^ (x >> 29)
+/// What a shard knows of its blocks.
+#[derive(Debug)]
+pub(crate) struct Map {
+    /// Block to slot and back, as the completed prefix of the journal has it.
+    pub(crate) index: Index,
+    /// Blocks that are being changed.
+    pub(crate) locks: Locks,
+    /// Versions that may not be durable.
+    pub(crate) recent: Recent,
+    /// Fills recorded that have not taken effect: what changes such a block without a new version must end them.
+    pub(crate) filling: BTreeMap<u32, u32>,
+    /// Blocks whose fill came after a change had begun: the core may have shown newer content already.
+    pub(crate) hidden: BTreeSet<u32>,
+    /// Counts changes; and where it stood when one of a group of blocks last changed.
+    changes: u64,
+    stamps: Vec<u64>,
 }
 
 impl Map {
-    /// Space for `capacity` entries.
-    pub fn new(capacity: usize) -> Map {
-        let n = ((capacity as f64 / LOAD / WAYS as f64).ceil() as usize).max(2);
-        Map { buckets: HugeVec::zeroed(n), len: 0 }
-    }
-
-    #[inline]
-    fn place(&self, key: u32) -> (usize, u8) {
-        let h = mix(u64::from(key));
-        let b = ((h >> 32) * self.buckets.len() as u64) >> 32;
-        (b as usize, (h as u8).max(1))
-    }
-
-    #[inline]
-    fn next(&self, b: usize) -> usize {
-        if b + 1 == self.buckets.len() { 0 } else { b + 1 }
-    }
-
-    /// Brings the bucket of `key` towards the processor.
-    #[inline]
-    pub fn prefetch(&self, key: u32) {
-        let (b, _) = self.place(key);
-        self.buckets.prefetch(b);
-    }
-
-    /// An id that may be stored under `key` (its tag matches), for prefetching what belongs to it.
-    #[inline]
-    pub fn likely(&self, key: u32) -> Option<u32> {
-        let (b, tag) = self.place(key);
-        let bucket = &self.buckets[b];
-        bucket.tags.iter().position(|t| *t == tag).map(|w| bucket.ids[w])
-    }
-
-    /// The id stored under `key`.
-    #[inline]
-    pub fn get(&self, key: u32, key_of: impl Fn(u32) -> u32) -> Option<u32> {
-        self.find(key, key_of).map(|(b, w)| self.buckets[b].ids[w])
-    }
-
-    #[inline]
-    fn find(&self, key: u32, key_of: impl Fn(u32) -> u32) -> Option<(usize, usize)> {
-        let (mut b, tag) = self.place(key);
-        for _ in 0..self.buckets.len() {
-            let bucket = &self.buckets[b];
-            let mut hits = 0u32;
-            for w in 0..WAYS {
-                hits |= u32::from(bucket.tags[w] == tag) << w;
-            }
-            while hits != 0 {
-                let w = hits.trailing_zeros() as usize;
-                if key_of(bucket.ids[w]) == key {
-                    return Some((b, w));
-                }
-                hits &= hits - 1;
-            }
-            if bucket.passed == 0 {
-                return None;
-            }
-            b = self.next(b);
-        }
-        None
-    }
-
-    /// Stores `id` under `key`, which must not be present.
-    pub fn insert(&mut self, key: u32, id: u32) {
-        let (mut b, tag) = self.place(key);
-        loop {
-            let bucket = &mut self.buckets[b];
-            if let Some(w) = bucket.tags.iter().position(|t| *t == 0) {
-                bucket.tags[w] = tag;
-                bucket.ids[w] = id;
-                self.len += 1;
-                return;
-            }
-            bucket.passed = bucket.passed.saturating_add(1);
-            b = self.next(b);
+    /// What recovery found.
+    pub(crate) fn new(index: Index, slots: u32, tables: &Tables) -> Map {
+        Map {
+            index,
+            locks: Locks::new(tables.locks),
+            recent: Recent::new(slots, tables.recent),
+            filling: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            changes: 0,
+            stamps: vec![0; tables.stamps],
         }
     }
 
-    /// Stores `id` under `key`, present or not; the id that it replaces.
+    /// The content of `first..=last` changes about now: fills under way are not used.
     #[inline]
-    pub fn put(&mut self, key: u32, id: u32, key_of: impl Fn(u32) -> u32) -> Option<u32> {
-        let (b, tag) = self.place(key);
-        let bucket = &mut self.buckets[b];
-        let (mut alike, mut empty) = (0u32, 0u32);
-        for w in 0..WAYS {
-            alike |= u32::from(bucket.tags[w] == tag) << w;
-            empty |= u32::from(bucket.tags[w] == 0) << w;
+    pub(crate) fn changed(&mut self, first: u32, last: u32) {
+        self.changes += 1;
+        for group in first / GROUP..=last / GROUP {
+            let place = group as usize % self.stamps.len();
+            self.stamps[place] = self.changes;
         }
-        // Most keys are new, and find room where they belong.
-        if alike == 0 && bucket.passed == 0 && empty != 0 {
-            let w = empty.trailing_zeros() as usize;
-            bucket.tags[w] = tag;
-            bucket.ids[w] = id;
-            self.len += 1;
-            return None;
-        }
-        match self.find(key, key_of) {
-            Some((b, w)) => Some(std::mem::replace(&mut self.buckets[b].ids[w], id)),
-            None => {
-                self.insert(key, id);
-                None
+    }
+
+    /// Where the change counter stands.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.changes
+    }
+
+    /// Whether `block` may have changed since the change counter stood at `stamp`.
+    #[inline]
+    pub(crate) fn changed_since(&self, block: u32, stamp: u64) -> bool {
+        self.stamps[(block / GROUP) as usize % self.stamps.len()] > stamp || self.locks.is_locked(block)
+    }
+
+    /// Whether any of the blocks is dirty.
+    pub(crate) fn any_dirty(&self, first: u32, last: u32) -> bool {
+        (first..=last).any(|b| self.index.get(b).is_some_and(|m| m.dirty != 0))
+    }
+
+    /// Whether the cached version alone answers a read of the sectors `need`. `clean`: the mode serves clean versions.
+    #[inline]
+    pub(crate) fn serves(&self, block: u32, meta: &Meta, need: u8, clean: bool) -> bool {
+        meta.valid & need == need && (meta.dirty != 0 || (clean && !self.hidden.contains(&block)))
+    }
+
+    /// Whether the cached version goes over what the core says: where it is dirty, and where a change is under way that
+    /// may be in the core already but not yet in what other reads get from the cache.
+    #[inline]
+    pub(crate) fn overlays(&self, block: u32, meta: &Meta) -> bool {
+        meta.dirty != 0 || (self.locks.is_locked(block) && !self.hidden.contains(&block))
+    }
+
+    /// The version of `block` that is as good as what the core has, in every mode.
+    pub(crate) fn known(&self, block: u32) -> Option<Meta> {
+        self.index.get(block).filter(|m| m.dirty != 0 || !self.hidden.contains(&block))
+    }
+
+    /// A version of `block` in `slot` takes effect. Whether it is a fill; one that is clean is hidden where a change has begun since.
+    #[inline]
+    pub(crate) fn takes_effect(&mut self, block: u32, slot: u32, dirty: bool) -> bool {
+        self.hidden.remove(&block);
+        let filled = self.filling.get(&block) == Some(&slot);
+        if filled {
+            self.filling.remove(&block);
+            if !dirty && self.locks.is_locked(block) {
+                self.hidden.insert(block);
             }
         }
+        filled
     }
 
-    /// Forgets `key`.
-    pub fn remove(&mut self, key: u32, key_of: impl Fn(u32) -> u32) -> Option<u32> {
-        let (found, w) = self.find(key, key_of)?;
-        self.buckets[found].tags[w] = 0;
-        self.len -= 1;
-        let (mut b, _) = self.place(key);
-        while b != found {
-            let bucket = &mut self.buckets[b];
-            if bucket.passed != u8::MAX {
-                bucket.passed -= 1;
-            }
-            b = self.next(b);
+    /// A change of `first..=last` is over: what was filled beneath it shows nothing newer.
+    #[inline]
+    pub(crate) fn show(&mut self, first: u32, last: u32) {
+        for block in first..=last {
+            self.hidden.remove(&block);
         }
-        Some(self.buckets[found].ids[w])
-    }
-
-    /// Where the buckets are.
-    pub(crate) fn region(&self) -> Region {
-        self.buckets.region()
-    }
-
-    /// Entries.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// RAM held, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.buckets.len() * size_of::<Bucket>()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use loligo_format::units::ALL;
+
+    fn map() -> Map {
+        let tables = Tables { locks: 16, recent: 16, stamps: 4 };
+        Map::new(Index::new(64, 4), 64, &tables)
+    }
+
+    fn put(map: &mut Map, block: u32, slot: u32, dirty: u8) -> Meta {
+        let meta = Meta { slot, crc: 0, valid: ALL, dirty };
+        map.index.put(block, meta);
+        meta
+    }
 
     #[test]
-    fn agrees_with_an_ordered_map_under_random_inserts_and_removals_at_full_load() {
-        let mut keys = vec![0u32; 5000];
-        let mut map = Map::new(keys.len());
-        let mut model: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut free: Vec<u32> = (0..5000).collect();
-        let mut x = 88172645463325252u64;
-        for _ in 0..200_000 {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            let key = (x >> 20) as u32 % 9000;
-            if let Some(id) = model.get(&key).copied() {
-                assert_eq!(map.get(key, |i| keys[i as usize]), Some(id));
-                if let (true, Some(new)) = (x & 6 == 0, free.pop()) {
-                    assert_eq!(map.put(key, new, |i| keys[i as usize]), Some(id));
-                    keys[new as usize] = key;
-                    model.insert(key, new);
-                    free.push(id);
-                } else if x & 1 == 0 {
-                    assert_eq!(map.remove(key, |i| keys[i as usize]), Some(id));
-                    model.remove(&key);
-                    free.push(id);
-                }
-            } else {
-                assert_eq!(map.get(key, |i| keys[i as usize]), None);
-                if let Some(id) = free.pop() {
-                    if x & 2 == 0 {
-                        map.insert(key, id);
-                    } else {
-                        assert_eq!(map.put(key, id, |i| keys[i as usize]), None);
-                    }
-                    keys[id as usize] = key;
-                    model.insert(key, id);
-                }
-            }
-        }
-        assert_eq!(map.len(), model.len());
+    fn a_change_marks_its_group_of_blocks_and_no_other() {
+        let mut map = map();
+        let before = map.stamp();
+        map.changed(17, 18);
+        assert!(map.changed_since(16, before) && map.changed_since(31, before));
+        assert!(!map.changed_since(15, before) && !map.changed_since(32, before));
+        assert!(!map.changed_since(17, map.stamp()));
+    }
+
+    #[test]
+    fn a_locked_block_counts_as_changed() {
+        let mut map = map();
+        assert!(map.locks.acquire(40, 41, 1));
+        assert!(map.changed_since(41, map.stamp()) && !map.changed_since(42, map.stamp()));
+    }
+
+    #[test]
+    fn a_fill_beneath_a_change_is_hidden_until_that_ends() {
+        let mut map = map();
+        assert!(map.locks.acquire(5, 5, 1));
+        map.filling.insert(5, 9);
+        let meta = put(&mut map, 5, 9, 0);
+        assert!(map.takes_effect(5, 9, false));
+        assert!(!map.serves(5, &meta, ALL, true) && !map.overlays(5, &meta));
+        assert_eq!(map.known(5), None);
+        map.show(5, 5);
+        assert!(map.serves(5, &meta, ALL, true) && map.overlays(5, &meta));
+        assert_eq!(map.known(5), Some(meta));
+    }
+
+    #[test]
+    fn a_dirty_version_serves_whatever_the_mode() {
+        let mut map = map();
+        let meta = put(&mut map, 7, 3, 1);
+        assert!(map.serves(7, &meta, 1, false) && map.overlays(7, &meta));
+        assert!(map.any_dirty(6, 8) && !map.any_dirty(8, 9));
+        let clean = put(&mut map, 8, 4, 0);
+        assert!(!map.serves(8, &clean, 1, false) && map.serves(8, &clean, 1, true));
+    }
+
+    #[test]
+    fn a_version_of_another_slot_ends_no_fill() {
+        let mut map = map();
+        map.filling.insert(5, 9);
+        assert!(!map.takes_effect(5, 10, true));
+        assert_eq!(map.filling.get(&5), Some(&9));
     }
 }

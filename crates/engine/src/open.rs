@@ -287,8 +287,9 @@ impl Opened {
     ) -> (Superblock, Vec<Engine>) {
         let configs: Vec<Config> =
             (0..self.superblock.layout.shards).map(|s| self.config(s, mode, o, devices)).collect();
-        let cores = configs.into_iter().zip(self.shards.drain(..)).map(|(c, r)| Engine::new(c, r)).collect();
-        (self.superblock, cores)
+        let engines =
+            configs.into_iter().zip(self.shards.drain(..)).map(|(c, r)| Engine::new(c, r)).collect();
+        (self.superblock, engines)
     }
 
     /// Dirty blocks in all shards.

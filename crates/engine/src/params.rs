@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_takes_its_own_default_back_and_refuses_nonsense_with_its_range() {
+    fn every_key_takes_its_default_and_refuses_nonsense() {
         let mut p = Params::default();
         for row in Params::default().rows() {
             p.set(row.key, &row.default).unwrap();

@@ -8,17 +8,16 @@ mod missing;
 
 use crate::api::{Dev, Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
-use crate::engine::{Engine, Task, answer};
+use crate::commit::RoomFor;
+use crate::engine::{Engine, answer};
 use crate::index::Meta;
-use crate::io_tag::IoTag;
+use crate::intake::Task;
+use crate::io_tag::{Done, IoTag};
 use crate::params::SeqCutoff;
 use crate::policy::admit::Verdict;
-use crate::space::Space;
 use crate::stats::Bypass;
 use lay::overlay;
-use loligo_block::{
-    Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c,
-};
+use loligo_block::{Answer, Buf, Extent, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK, sector_mask};
 use smallvec::SmallVec;
@@ -106,13 +105,13 @@ impl Engine {
         let first_global = req.offset / BLOCK;
         let first = self.cfg.stripe.local(first_global);
         let last = self.cfg.stripe.local((req.offset + req.len - 1) / BLOCK);
-        let cutoff = match self.params.seq_cutoff {
+        let cutoff = match self.cfg.params.seq_cutoff {
             SeqCutoff::Always => true,
-            SeqCutoff::Full => self.slots.free_count() <= self.room_target() + 512,
+            SeqCutoff::Full => self.space.slots.free_count() <= self.space.room_target() + 512,
             SeqCutoff::Never => false,
         };
-        let long = self.params.promote_run > 0 && hint.run_bytes > self.params.promote_run;
-        let sequential = long || cutoff && hint.stream_bytes >= self.params.seq_threshold;
+        let long = self.cfg.params.promote_run > 0 && hint.run_bytes > self.cfg.params.promote_run;
+        let sequential = long || cutoff && hint.stream_bytes >= self.cfg.params.seq_threshold;
         let mut task = ReadTask {
             id: Some(req.id),
             since: now,
@@ -120,8 +119,8 @@ impl Engine {
             len: req.len,
             first,
             first_global,
-            stamp: self.changes,
-            promote: self.mode.promotes_reads() && !sequential && self.poisoned.is_none(),
+            stamp: self.map.stamp(),
+            promote: self.cfg.mode.promotes_reads() && !sequential && self.state.uses_cache(),
             pieces: SmallVec::new(),
             kept: Vec::new(),
             pending: 0,
@@ -137,23 +136,16 @@ impl Engine {
         if missed > 0 {
             if sequential {
                 self.stats.bypassed(Bypass::Sequential, u64::from(missed));
-            } else if !self.mode.promotes_reads() {
+            } else if !self.cfg.mode.promotes_reads() {
                 self.stats.bypassed(Bypass::Mode, u64::from(missed));
             }
         }
-        let key = self.tasks.insert(Task::Read(Box::new(task)));
-        for sub in 0..self.read_task(key).pieces.len() {
+        let key = self.intake.tasks.insert(Task::Read(Box::new(task)));
+        for sub in 0..self.intake.read(key).pieces.len() {
             self.issue_piece(key, sub as u32, fx);
         }
-        if self.read_task(key).pending == 0 {
+        if self.intake.read(key).pending == 0 {
             self.answer_read(now, key, fx);
-        }
-    }
-
-    fn read_task(&mut self, key: usize) -> &mut ReadTask {
-        match &mut self.tasks[key] {
-            Task::Read(r) => r,
-            _ => unreachable!("task {key} is a read"),
         }
     }
 
@@ -167,26 +159,26 @@ impl Engine {
         let mut block = task.first;
         while block <= last {
             let need = sector_mask(task.global(block), task.offset, end);
-            let found = self.index.get(block);
+            let found = self.map.index.get(block);
             let served = found.filter(|m| self.serves(block, m, need));
             let Some(meta) = served else {
                 if let Some((mask, content)) = memory.then(|| self.memory_of(block, need, found)).flatten() {
                     task.pieces.push(self.patched(block));
                     task.kept.push((block, mask, content));
-                    if let Some(meta) = found.filter(|m| m.valid & need != 0 && self.overlays(block, m)) {
+                    if let Some(meta) = found.filter(|m| m.valid & need != 0 && self.map.overlays(block, m)) {
                         self.push_overlay(task, block, meta);
                     }
                     (core, block) = (None, block + 1);
                     continue;
                 }
                 let memory =
-                    if found.is_none() { self.probation.get(u64::from(block)).cloned() } else { None };
+                    if found.is_none() { self.space.probation.get(u64::from(block)).cloned() } else { None };
                 if let Some(data) = memory {
                     task.pieces.push(Piece { ready: Some(data), ..Piece::new(block, Source::Memory) });
                     core = None;
                 } else {
                     missed += 1;
-                    self.policy.missed(self.cfg.stripe.global(block));
+                    self.space.policy.missed(self.cfg.stripe.global(block));
                     match core.filter(|c| block - (task.pieces[*c].first + task.pieces[*c].blocks) <= BRIDGE)
                     {
                         Some(c) => self.extend_core(task, c, block),
@@ -195,15 +187,15 @@ impl Engine {
                             core = Some(task.pieces.len() - 1);
                         }
                     }
-                    if let Some(meta) = found.filter(|m| self.overlays(block, m)) {
+                    if let Some(meta) = found.filter(|m| self.map.overlays(block, m)) {
                         self.push_overlay(task, block, meta);
                     }
                 }
                 block += 1;
                 continue;
             };
-            self.policy.hit(meta.slot, task.global(block));
-            self.admission.touched(u64::from(block / self.cfg.line_blocks));
+            self.space.policy.hit(meta.slot, task.global(block));
+            self.space.admission.touched(u64::from(block / self.cfg.line_blocks));
             match task.pieces.last_mut() {
                 Some(Piece { first, blocks, source: Source::Slots { metas, .. }, .. })
                     if *first + *blocks == block && metas[metas.len() - 1].slot + 1 == meta.slot =>
@@ -212,7 +204,7 @@ impl Engine {
                     metas.push(meta);
                 }
                 _ => {
-                    let ticket = self.tickets.begin();
+                    let ticket = self.space.tickets.begin();
                     let source = Source::Slots { metas: SmallVec::from_slice(&[meta]), ticket };
                     task.pieces.push(Piece::new(block, source));
                 }
@@ -224,14 +216,7 @@ impl Engine {
 
     /// Whether the cached version alone answers a read of the sectors `need`.
     pub(crate) fn serves(&self, block: u32, meta: &Meta, need: u8) -> bool {
-        meta.valid & need == need
-            && (meta.dirty != 0 || (self.mode.serves_clean() && !self.hidden.contains(&block)))
-    }
-
-    /// Whether the cached version goes over what the core says: where it is dirty, and where a change is under way that
-    /// may be in the core already but not yet in what other reads get from the cache.
-    fn overlays(&self, block: u32, meta: &Meta) -> bool {
-        meta.dirty != 0 || (self.locks.is_locked(block) && !self.hidden.contains(&block))
+        self.map.serves(block, meta, need, self.cfg.mode.serves_clean())
     }
 
     /// Lets piece `c` of the core reach `block`: what was planned from slots in between stays as overlays where it
@@ -242,9 +227,9 @@ impl Engine {
         for piece in between {
             match piece.source {
                 Source::Slots { metas, ticket } => {
-                    self.tickets.end(ticket);
+                    self.space.tickets.end(ticket);
                     for (b, meta) in (piece.first..).zip(metas) {
-                        if self.overlays(b, &meta) {
+                        if self.map.overlays(b, &meta) {
                             self.push_overlay(task, b, meta);
                         }
                     }
@@ -256,23 +241,24 @@ impl Engine {
     }
 
     fn push_overlay(&mut self, task: &mut ReadTask, block: u32, meta: Meta) {
-        let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+        let source = Source::Overlay { meta, ticket: self.space.tickets.begin() };
         task.pieces.push(Piece::new(block, source));
     }
 
     fn issue_piece(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) {
-        let (home, home_length, data) = (self.cfg.home_start, self.cfg.home_length, self.cfg.layout.data);
-        let task = self.read_task(key);
+        let (data_offset, home_length, data) =
+            (self.cfg.home_start, self.cfg.home_length, self.cfg.layout.data);
+        let task = self.intake.read(key);
         let piece = &task.pieces[sub as usize];
         let whole = u64::from(piece.blocks) * BLOCK;
         let (dev, offset, len) = match &piece.source {
             Source::Memory | Source::Patched => return,
-            Source::Missing { from, to } => (Dev::Core, *from + home, *to - *from),
+            Source::Missing { from, to } => (Dev::Core, *from + data_offset, *to - *from),
             Source::Slots { metas, .. } => (Dev::Cache, data + u64::from(metas[0].slot) * BLOCK, whole),
             Source::Overlay { meta, .. } => (Dev::Cache, data + u64::from(meta.slot) * BLOCK, whole),
             Source::Core => {
                 let at = task.global(piece.first) * BLOCK;
-                (Dev::Core, at + home, whole.min(home_length - at))
+                (Dev::Core, at + data_offset, whole.min(home_length - at))
             }
         };
         task.pending += 1;
@@ -280,7 +266,7 @@ impl Engine {
             Dev::Cache => self.stats.cache_read_bytes += len,
             Dev::Core => {
                 self.stats.core_read_bytes += len;
-                self.core_busy += 1;
+                self.intake.core_busy += 1;
             }
         }
         let kind = OpKind::Read(Buf::alloc(len as usize));
@@ -288,17 +274,10 @@ impl Engine {
     }
 
     /// One piece has come.
-    pub(crate) fn read_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn read_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, buf, result } = done;
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         task.pending -= 1;
         let piece = &mut task.pieces[sub as usize];
         let (from_core, ticket) = match &piece.source {
@@ -319,22 +298,22 @@ impl Engine {
             piece.buf = buf;
         }
         if let Some(t) = ticket {
-            self.tickets.end(t);
+            self.space.tickets.end(t);
         }
         if from_core {
-            self.core_busy -= 1;
+            self.intake.core_busy -= 1;
             self.destage.client_done();
         }
-        if self.fenced.is_some() {
-            if self.read_task(key).pending == 0 {
-                self.tasks.remove(key);
+        if self.state.is_fenced() {
+            if self.intake.read(key).pending == 0 {
+                self.intake.tasks.remove(key);
             }
             return;
         }
         if !good {
             self.piece_failed(now, key, sub, from_core, ok, fx);
         }
-        if self.read_task(key).pending == 0 {
+        if self.intake.read(key).pending == 0 {
             self.answer_read(now, key, fx);
         }
     }
@@ -353,8 +332,8 @@ impl Engine {
         if mismatch && !from_core {
             self.stats.crc_errors += 1;
         }
-        let stamp = self.read_task(key).stamp;
-        let piece = &mut self.read_task(key).pieces[sub as usize];
+        let stamp = self.intake.read(key).stamp;
+        let piece = &mut self.intake.read(key).pieces[sub as usize];
         let dirty = match &piece.source {
             Source::Slots { metas, .. } if metas.len() > 1 => {
                 // One of several: read each by itself, to lose or repair only what must be.
@@ -370,20 +349,20 @@ impl Engine {
             }
             Source::Core => {
                 if !self.patch(key, sub, fx) {
-                    self.read_task(key).error = Some(ReqError::Io);
+                    self.intake.read(key).error = Some(ReqError::Io);
                 }
                 return;
             }
             &Source::Missing { from, to } => {
                 if !self.patch_missing(key, sub, (from, to), fx) {
-                    self.read_task(key).error = Some(ReqError::Io);
+                    self.intake.read(key).error = Some(ReqError::Io);
                 }
                 return;
             }
             _ => true,
         };
         if dirty {
-            self.read_task(key).error = Some(ReqError::Io);
+            self.intake.read(key).error = Some(ReqError::Io);
             return;
         }
         let block = piece.first;
@@ -391,10 +370,10 @@ impl Engine {
         if self.give_from_memory(key, sub) {
             return;
         }
-        self.read_task(key).pieces[sub as usize].source = Source::Core;
+        self.intake.read(key).pieces[sub as usize].source = Source::Core;
         if let Some(meta) =
-            self.index.get(block).filter(|m| m.dirty == 0 && !self.changed_since(block, stamp))
-            && self.poisoned.is_none()
+            self.map.index.get(block).filter(|m| m.dirty == 0 && !self.map.changed_since(block, stamp))
+            && self.state.uses_cache()
             && !self.destage.holds(block)
         {
             let record = Record::Drop { block: self.cfg.stripe.global(block), slot: meta.slot };
@@ -408,23 +387,23 @@ impl Engine {
     fn split_piece(&mut self, key: usize, sub: u32, first: u32, blocks: u32, fx: &mut Vec<Effect>) {
         let mut singles: SmallVec<[Piece; 4]> = SmallVec::new();
         for block in first..first + blocks {
-            let newest = self.index.get(block);
-            let task = self.read_task(key);
+            let newest = self.map.index.get(block);
+            let task = self.intake.read(key);
             let need = sector_mask(task.global(block), task.offset, task.offset + task.len);
             if let Some(meta) = newest.filter(|m| self.serves(block, m, need)) {
                 let metas = SmallVec::from_slice(&[meta]);
-                let source = Source::Slots { metas, ticket: self.tickets.begin() };
+                let source = Source::Slots { metas, ticket: self.space.tickets.begin() };
                 singles.push(Piece::new(block, source));
                 continue;
             }
             if let Some((mask, content)) = self.memory_of(block, need, newest) {
                 singles.push(self.patched(block));
-                self.read_task(key).kept.push((block, mask, content));
+                self.intake.read(key).kept.push((block, mask, content));
             } else {
                 singles.push(Piece::new(block, Source::Core));
             }
-            if let Some(meta) = newest.filter(|m| m.valid & need != 0 && self.overlays(block, m)) {
-                let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+            if let Some(meta) = newest.filter(|m| m.valid & need != 0 && self.map.overlays(block, m)) {
+                let source = Source::Overlay { meta, ticket: self.space.tickets.begin() };
                 singles.push(Piece::new(block, source));
             }
         }
@@ -439,7 +418,7 @@ impl Engine {
         mut pieces: SmallVec<[Piece; 4]>,
         fx: &mut Vec<Effect>,
     ) {
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         let begun = task.pieces.len();
         task.pieces[sub as usize] = pieces.remove(0);
         task.pieces.extend(pieces);
@@ -449,7 +428,7 @@ impl Engine {
 
     /// Asks for every piece from number `begun` on.
     fn issue_from(&mut self, key: usize, begun: usize, fx: &mut Vec<Effect>) {
-        for sub in begun..self.read_task(key).pieces.len() {
+        for sub in begun..self.intake.read(key).pieces.len() {
             self.issue_piece(key, sub as u32, fx);
         }
     }
@@ -457,16 +436,18 @@ impl Engine {
     /// Where a change came while the core was read, the core may have shown it before other reads see it: what they get
     /// goes over it. True when something is to be read first.
     fn overlay_late(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
-        let Task::Read(task) = &self.tasks[key] else { return false };
+        let Task::Read(task) = &self.intake.tasks[key] else { return false };
         let mut late: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
         for p in task.pieces.iter().filter(|p| p.is_from_core() && task.error.is_none()) {
-            for block in (p.first..p.first + p.blocks).filter(|b| self.changed_since(*b, task.stamp)) {
-                late.extend(self.known(block).filter(|m| !task.has_over(block, m.slot)).map(|m| (block, m)));
+            for block in (p.first..p.first + p.blocks).filter(|b| self.map.changed_since(*b, task.stamp)) {
+                late.extend(
+                    self.map.known(block).filter(|m| !task.has_over(block, m.slot)).map(|m| (block, m)),
+                );
             }
         }
         for (block, meta) in late.iter().copied() {
-            let source = Source::Overlay { meta, ticket: self.tickets.begin() };
-            let task = self.read_task(key);
+            let source = Source::Overlay { meta, ticket: self.space.tickets.begin() };
+            let task = self.intake.read(key);
             task.pieces.push(Piece::new(block, source));
             let sub = task.pieces.len() as u32 - 1;
             self.issue_piece(key, sub, fx);
@@ -479,7 +460,9 @@ impl Engine {
         if self.overlay_late(key, fx) {
             return;
         }
-        let Task::Read(mut task) = self.tasks.remove(key) else { unreachable!("task {key} is a read") };
+        let Task::Read(mut task) = self.intake.tasks.remove(key) else {
+            unreachable!("task {key} is a read")
+        };
         let Some(id) = task.take_id() else { return };
         self.stats.read_ns.saturating_record(now.saturating_sub(task.since));
         self.stats.read_bytes += task.len;
@@ -511,7 +494,7 @@ impl Engine {
             segments.push(data.into_slice((from - start) as usize..(to - start) as usize));
         }
         answer(fx, id, Ok(Answer::Data(segments)));
-        if task.promote && self.poisoned.is_none() {
+        if task.promote && self.state.uses_cache() {
             for p in &task.pieces {
                 if let (Source::Core | Source::Memory, Some(data)) = (&p.source, &p.ready) {
                     self.promote(now, p.first, task.stamp, data, fx);
@@ -527,15 +510,15 @@ impl Engine {
         // One request is one access to a line, however many of its blocks it reads.
         let mut judged: Option<(u32, Verdict)> = None;
         for (block, from) in (first..).zip((0..data.len()).step_by(BLOCK as usize)) {
-            let there = self.index.get(block).is_some_and(|m| m.valid == ALL || m.dirty != 0);
-            if there || self.filling.contains_key(&block) {
+            let there = self.map.index.get(block).is_some_and(|m| m.valid == ALL || m.dirty != 0);
+            if there || self.map.filling.contains_key(&block) {
                 continue;
             }
             // It is in better hands.
             if memory && self.destage.content_of(block, self.cfg.stripe).is_some() {
                 continue;
             }
-            if self.changed_since(block, stamp) {
+            if self.map.changed_since(block, stamp) {
                 self.stats.bypassed(Bypass::Raced, 1);
                 continue;
             }
@@ -553,7 +536,7 @@ impl Engine {
                     self.stats.bypassed(Bypass::Admission, 1);
                     if piece.len() == BLOCK as usize {
                         // A block of its own, so that a small one does not keep a large buffer alive.
-                        self.probation.insert(u64::from(block), Buf::copy_of(&piece).freeze());
+                        self.space.probation.insert(u64::from(block), Buf::copy_of(&piece).freeze());
                     }
                 }
                 Verdict::Admit => self.fill(now, block, piece, fx),
@@ -562,10 +545,10 @@ impl Engine {
     }
 
     fn fill(&mut self, now: Nanos, block: u32, piece: Shared, fx: &mut Vec<Effect>) {
-        if self.slots.free_count() <= self.reserve() || !self.journal_has_room(Space::Client) {
+        if self.space.slots.free_count() <= self.space.reserve() || !self.commit.has_room(RoomFor::Client) {
             return self.stats.bypassed(Bypass::NoSlot, 1);
         }
-        let slot = self.slots.take().expect("more than the reserve is free");
+        let slot = self.space.slots.take().expect("more than the reserve is free");
         let (data, valid) = if piece.len() == BLOCK as usize {
             (piece, ALL)
         } else {
@@ -574,11 +557,11 @@ impl Engine {
             (whole.freeze(), ((1u16 << (piece.len() / 512)) - 1) as u8)
         };
         let crc = crc32c(&data);
-        self.probation.remove(u64::from(block));
+        self.space.probation.remove(u64::from(block));
         self.put_data(slot, data, fx);
         let record = Record::Put { block: self.cfg.stripe.global(block), slot, crc, valid, dirty: 0 };
         self.record(now, record, false, false);
-        self.filling.insert(block, slot);
+        self.map.filling.insert(block, slot);
         self.stats.fills += 1;
     }
 
@@ -591,7 +574,7 @@ impl Engine {
             let next = (at / BLOCK + 1) * BLOCK;
             let len = next.min(end) - at;
             let local = self.cfg.stripe.local(at / BLOCK);
-            let allocated = self.index.get(local).is_some();
+            let allocated = self.map.index.get(local).is_some();
             match extents.last_mut() {
                 Some(e) if e.allocated == allocated => e.len += len,
                 _ => extents.push(Extent { len, allocated, zero: false }),

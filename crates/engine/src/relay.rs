@@ -2,11 +2,9 @@
 //! What carries messages from thread to thread, in order between any two, is the runtime's.
 
 use crate::api::Hint;
+use crate::part_id::{from_thread, thread_of};
 use crate::router::{Part, Router};
 use loligo_block::{Reply, ReqId, Request};
-
-/// The top byte of a part's id names the thread that asks.
-const ORIGIN_SHIFT: u32 = 56;
 
 /// What one thread writes to another.
 #[derive(Debug)]
@@ -37,7 +35,7 @@ impl Relay {
     pub fn request(&mut self, request: Request, mut send: impl FnMut(u16, Request, Hint)) -> Option<Reply> {
         let refused = self.router.route(request, &mut self.parts);
         for mut part in self.parts.drain(..) {
-            part.request.id |= u64::from(self.me) << ORIGIN_SHIFT;
+            part.request.id = from_thread(part.request.id, self.me);
             send(part.shard, part.request, part.hint);
         }
         refused
@@ -45,14 +43,14 @@ impl Relay {
 
     /// What this thread's shard says of a part: the thread that asked for it, and the message it is told by.
     pub fn reply(mut reply: Reply) -> (u16, ShardMessage) {
-        let (to, id) = own(reply.id);
+        let (to, id) = thread_of(reply.id);
         reply.id = id;
         (to, ShardMessage::Answered(reply))
     }
 
     /// The same, of a part that was not wholly in its cache.
     pub fn miss(id: ReqId) -> (u16, ShardMessage) {
-        let (to, id) = own(id);
+        let (to, id) = thread_of(id);
         (to, ShardMessage::Missed(id))
     }
 
@@ -80,9 +78,4 @@ impl Relay {
     pub fn router_mut(&mut self) -> &mut Router {
         &mut self.router
     }
-}
-
-/// The thread that asked for a part, and the part's id there.
-fn own(id: ReqId) -> (u16, ReqId) {
-    ((id >> ORIGIN_SHIFT) as u16, id & ((1 << ORIGIN_SHIFT) - 1))
 }

@@ -62,10 +62,10 @@ impl Opened {
                         let text = format!("the dirty block at byte {at}, the core's last, is damaged");
                         return Err(IoError::new(IoKind::Io, text).into());
                     }
-                    let home = self.superblock.home_start;
+                    let data_offset = self.superblock.home_start;
                     for s in (0..(end - at) / SECTOR).filter(|s| meta.dirty & (1 << s) != 0) {
                         let from = (s * SECTOR) as usize;
-                        core.write_at(home + at + s * SECTOR, &data[from..from + SECTOR as usize])?;
+                        core.write_at(data_offset + at + s * SECTOR, &data[from..from + SECTOR as usize])?;
                     }
                     core.flush()?;
                 }
@@ -96,8 +96,8 @@ impl Engine {
             return Ok(());
         }
         check(bytes, self.cfg.stripe.by, self.cfg.region)?;
-        self.index.grow(self.cfg.stripe.windows(bytes));
-        self.intents.grow(bytes);
+        self.map.index.grow(self.cfg.stripe.windows(bytes));
+        self.commit.intents.grow(bytes);
         self.cfg.home_length = bytes;
         Ok(())
     }

@@ -2,14 +2,12 @@
 //! become one. A flush goes to every shard. One router a thread; ids it makes are unique in that thread.
 
 use crate::api::Hint;
+use crate::part_id::PartId;
 use crate::policy::streams::Streams;
 use crate::stats::Stats;
 use loligo_block::{Answer, Extent, Reply, ReqError, ReqId, ReqKind, Request, SECTOR, Segments};
 use loligo_format::units::{Striping, WINDOW};
 use slab::Slab;
-
-/// Low bits of a part's id that number it within its request.
-const PART_BITS: u32 = 24;
 
 /// Where a part goes.
 #[derive(Debug)]
@@ -133,7 +131,7 @@ impl Router {
         }
         let parent = Parent { id, left: parts as u32, first, tallied, missed: false, error: None, answers };
         let key = self.parents.insert(parent);
-        let id = |n: u64| (key as u64) << PART_BITS | n;
+        let id = |n: u64| PartId { request: key, part: n as u32 }.id();
         if flush {
             out.extend((0..parts).map(|n| {
                 let request = Request { id: id(n), kind: ReqKind::Flush, offset: 0, len: 0, fua };
@@ -166,16 +164,16 @@ impl Router {
 
     /// A part is answered; the whole request's answer once it was the last.
     pub fn answered(&mut self, reply: Reply) -> Option<Reply> {
-        let (key, n) = ((reply.id >> PART_BITS) as usize, (reply.id & ((1 << PART_BITS) - 1)) as usize);
+        let PartId { request: key, part } = PartId::of(reply.id);
         let parent = self.parents.get_mut(key)?;
         parent.left -= 1;
         let mut single = None;
         match reply.result {
             Ok(answer) if parent.answers.is_empty() => single = Some(answer),
-            Ok(answer) => parent.answers[n] = Some(answer),
+            Ok(answer) => parent.answers[part as usize] = Some(answer),
             Err(e) => {
                 parent.error = parent.error.or(Some(e));
-                if let Some(answer) = parent.answers.get_mut(n) {
+                if let Some(answer) = parent.answers.get_mut(part as usize) {
                     *answer = Some(Answer::Done);
                 }
             }
@@ -204,7 +202,7 @@ impl Router {
             let parts = parent.answers.len().max(1) as u64;
             let open = |n: &u64| parent.answers.get(*n as usize).is_none_or(Option::is_none);
             let its = (0..parts).filter(|n| owner(parent.first, *n, self.by) == shard);
-            owed.extend(its.filter(open).map(|n| (key as u64) << PART_BITS | n));
+            owed.extend(its.filter(open).map(|n| PartId { request: key, part: n as u32 }.id()));
         }
         let fails = |id| self.answered(Reply { id, result: Err(ReqError::Shutdown) });
         owed.into_iter().filter_map(fails).collect()
@@ -224,7 +222,7 @@ impl Router {
 
     /// Part `id` of a request was not wholly in the cache.
     pub fn missed(&mut self, id: ReqId) {
-        if let Some(parent) = self.parents.get_mut((id >> PART_BITS) as usize) {
+        if let Some(parent) = self.parents.get_mut(PartId::of(id).request) {
             parent.missed = true;
         }
     }

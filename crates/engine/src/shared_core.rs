@@ -1,6 +1,7 @@
 //! The shards that one thread has share its core: each knows what the others want of it, so that together they keep no
 //! more dirty than a snapshot may take, and each knows its part of the rate while all of them are frozen.
 
+use crate::destage::Destage;
 use crate::engine::Engine;
 
 /// What shards want of a core that they share.
@@ -32,10 +33,20 @@ pub fn share(shards: &mut [&mut Engine]) {
     if shards.len() < 2 {
         return;
     }
-    let all: Vec<Demand> = shards.iter().map(|core| core.demand()).collect();
-    for (n, core) in shards.iter_mut().enumerate() {
+    let all: Vec<Demand> = shards.iter().map(|shard| shard.demand()).collect();
+    for (n, shard) in shards.iter_mut().enumerate() {
         let others = all.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, d)| *d);
-        core.others = others.fold(Demand::default(), Demand::plus);
+        shard.destage.others = others.fold(Demand::default(), Demand::plus);
+    }
+}
+
+impl Destage {
+    /// Blocks a second that the core takes from all shards that share it.
+    fn rate_of_all(&self) -> u64 {
+        match self.shared_rate() {
+            0 => self.others.rate,
+            own => own,
+        }
     }
 }
 
@@ -49,26 +60,26 @@ impl Engine {
         }
     }
 
-    /// Blocks a second that the core takes from all shards that share it.
-    fn rate_of_all(&self) -> u64 {
-        match self.destage.shared_rate() {
-            0 => self.others.rate,
-            own => own,
-        }
-    }
-
     /// Dirty blocks of this shard that go to the core in `seconds`, beside what the others have. Each may have its even part of
     /// all, so that none that was first keeps the others from anything. 0: the rate is not known.
     pub(crate) fn destaged_in(&self, seconds: u64) -> u64 {
-        let all = self.rate_of_all() * seconds;
+        let all = self.destage.rate_of_all() * seconds;
         let even = all / u64::from(self.cfg.stripe.by.shards);
-        if self.others == Demand::default() { all } else { all.saturating_sub(self.others.dirty).max(even) }
+        if self.destage.others == Demand::default() {
+            all
+        } else {
+            all.saturating_sub(self.destage.others.dirty).max(even)
+        }
     }
 
     /// Blocks a second that the core takes from this shard in a freeze, in which all shards bring theirs.
     pub(crate) fn frozen_rate(&self) -> u64 {
-        let (own, others) = (self.frozen().unwrap_or(0), self.others.pinned);
-        if others == 0 { self.rate_of_all() } else { self.rate_of_all() * own / (own + others) }
+        let (own, others) = (self.frozen().unwrap_or(0), self.destage.others.pinned);
+        if others == 0 {
+            self.destage.rate_of_all()
+        } else {
+            self.destage.rate_of_all() * own / (own + others)
+        }
     }
 }
 
@@ -129,11 +140,11 @@ mod tests {
         let limits = |shards: &[Engine]| [0, 1].map(|n| shards[n].dirty_limit());
         // The second has measured nothing, and goes by the first.
         assert!(limits(&shards).into_iter().all(|n| near(n, IN_TIME)), "{:?}", limits(&shards));
-        shards[0].pending_dirty = IN_TIME / 4;
+        shards[0].space.pending_dirty = IN_TIME / 4;
         told(&mut shards);
         assert!(near(shards[1].dirty_limit(), IN_TIME * 3 / 4), "{:?}", limits(&shards));
         // None is kept from its even part.
-        shards[0].pending_dirty = IN_TIME;
+        shards[0].space.pending_dirty = IN_TIME;
         told(&mut shards);
         assert!(near(shards[1].dirty_limit(), IN_TIME / 2), "{:?}", limits(&shards));
     }
@@ -144,7 +155,7 @@ mod tests {
         measure(&mut shards);
         told(&mut shards);
         assert!(near(shards[0].frozen_rate(), IN_TIME / 5), "{}", shards[0].frozen_rate());
-        shards[0].others.pinned = 100;
+        shards[0].destage.others.pinned = 100;
         assert_eq!(shards[0].frozen_rate(), 0, "the other alone has pinned versions left");
     }
 
@@ -154,7 +165,7 @@ mod tests {
         shards.truncate(1);
         measure(&mut shards);
         told(&mut shards);
-        assert_eq!(shards[0].others, Demand::default());
+        assert_eq!(shards[0].destage.others, Demand::default());
         assert_eq!(shards[0].frozen_rate(), shards[0].destage.rate());
         assert!(near(shards[0].dirty_limit(), IN_TIME), "{}", shards[0].dirty_limit());
     }

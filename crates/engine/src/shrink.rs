@@ -7,6 +7,7 @@
 
 use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
+use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::space::Space;
 use loligo_format::pool::share::MIN_SLOTS;
@@ -38,14 +39,21 @@ pub(crate) struct Shrink {
     covered_by: Option<u64>,
 }
 
+impl Space {
+    /// When a shrink wants to look again.
+    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
+        self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
+    }
+}
+
 impl Engine {
     /// The share has, or is to have, `limit` slots.
     pub(crate) fn set_limit(&mut self, now: Nanos, id: ControlId, limit: u32, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
-            return fx.push(Effect::Controlled(id, Err(why.clone())));
+        if let Some(why) = self.state.refusal() {
+            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
         }
-        let most = self.slots.size();
-        if self.stopping.is_some() || !(MIN_SLOTS.min(most)..=most).contains(&limit) {
+        let most = self.space.slots.size();
+        if self.state.is_stopping() || !(MIN_SLOTS.min(most)..=most).contains(&limit) {
             let why = format!(
                 "a share of {limit} slots: there can be {MIN_SLOTS} to {most}, and none of a cache that stops"
             );
@@ -59,79 +67,73 @@ impl Engine {
         }
         self.use_slots(limit);
         let round = self.cfg.layout.limit - limit;
-        self.shrink = Some(Shrink { id, hand: limit, round, found: false, again: now, covered_by: None });
+        self.space.shrink =
+            Some(Shrink { id, hand: limit, round, found: false, again: now, covered_by: None });
     }
 
     fn use_slots(&mut self, limit: u32) {
-        self.slots.set_limit(limit);
-        self.policy.set_limit(limit);
-        self.admission.set_limit(limit);
-        self.probation.set_limit(limit);
+        self.space.use_slots(limit);
         self.stats.cache_bytes = u64::from(limit) * BLOCK;
     }
 
     /// A shrink will not be: what was there is used again.
     pub(crate) fn end_shrink(&mut self, why: &str, fx: &mut Vec<Effect>) {
-        if let Some(v) = self.shrink.take() {
+        if let Some(v) = self.space.shrink.take() {
             self.destage.forget_shrunk();
             self.use_slots(self.cfg.layout.limit);
             fx.push(Effect::Controlled(v.id, Err(why.to_owned())));
         }
     }
 
-    /// When a shrink wants to look again.
-    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
-        self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
-    }
-
     /// Takes a shrink further.
     pub(crate) fn shrink_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let Some(v) = &self.shrink else { return };
-        if self.stopping.is_some() {
+        let Some(v) = &self.space.shrink else { return };
+        if self.state.is_stopping() {
             return self.end_shrink("given up: the cache is being stopped", fx);
         }
         if let Some(number) = v.covered_by {
-            if self.checkpoint.has_committed(number) {
+            if self.commit.checkpoint.has_committed(number) {
                 self.shrunk(fx);
             }
             return;
         }
         if self.nothing_above() {
-            if planted(self.cfg.bug, Bug::VacatedBeforeCheckpoint) {
+            if planted(self.cfg.bug, Bug::ShrunkBeforeCheckpoint) {
                 return self.shrunk(fx);
             }
-            if self.checkpoint.is_idle() {
-                self.checkpoint.touch_written_from(self.slots.count());
+            if self.commit.checkpoint.is_idle() {
+                self.commit.checkpoint.touch_written_from(self.space.slots.count());
                 self.start_checkpoint(fx);
-                let number = self.checkpoint.number();
-                self.shrink.as_mut().expect("looked at above").covered_by = Some(number);
+                let number = self.commit.checkpoint.number();
+                self.space.shrink.as_mut().expect("looked at above").covered_by = Some(number);
             }
             return;
         }
-        if now >= v.again && self.journal_has_room(Space::Housekeeping) {
+        if now >= v.again && self.commit.has_room(RoomFor::Housekeeping) {
             self.look_above(now, fx);
         }
     }
 
     /// Whether nothing is in a slot above the limit, on its way there or from there.
     fn nothing_above(&self) -> bool {
-        if planted(self.cfg.bug, Bug::VacatedWhileLeaving) {
-            return (self.slots.count()..self.cfg.layout.limit).all(|s| self.index.block_in(s).is_none());
+        if planted(self.cfg.bug, Bug::ShrunkWhileLeaving) {
+            return (self.space.slots.count()..self.cfg.layout.limit)
+                .all(|s| self.map.index.block_in(s).is_none());
         }
-        self.slots.is_vacated()
+        self.space.slots.is_empty_above_limit()
     }
 
     fn shrunk(&mut self, fx: &mut Vec<Effect>) {
-        if let Some(v) = self.shrink.take() {
-            self.cfg.layout.limit = self.slots.count();
+        if let Some(v) = self.space.shrink.take() {
+            self.cfg.layout.limit = self.space.slots.count();
             fx.push(Effect::Controlled(v.id, Ok(())));
         }
     }
 
     /// Evicts what is clean above the limit and has the rest destaged.
     fn look_above(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let (from, to) = (self.slots.count(), self.cfg.layout.limit);
-        let Some(mut v) = self.shrink.take() else { return };
+        let (from, to) = (self.space.slots.count(), self.cfg.layout.limit);
+        let Some(mut v) = self.space.shrink.take() else { return };
         let mut drops = 0;
         for _ in 0..LOOK.min(to - from) {
             if drops == DROPS || self.destage.shrinking() >= WINDOWS {
@@ -140,29 +142,29 @@ impl Engine {
             let slot = v.hand;
             v.hand = if slot + 1 == to { from } else { slot + 1 };
             v.round = v.round.saturating_sub(1);
-            if self.slots.holds_nothing(slot) {
+            if self.space.slots.holds_nothing(slot) {
                 continue;
             }
             // One without a block is on its way to a block, or from one.
-            let Some(block) = self.index.block_in(slot) else { continue };
-            if self.index.slot_is_dirty(slot) {
+            let Some(block) = self.map.index.block_in(slot) else { continue };
+            if self.map.index.slot_is_dirty(slot) {
                 if self.destage.any_bad(block, block) {
                     let why = self.bad_block_text(block);
-                    self.shrink = Some(v);
+                    self.space.shrink = Some(v);
                     return self.end_shrink(&why, fx);
                 }
                 if self.destage.stuck.keeps(block, now) {
                     let why = self.refusal_text().unwrap_or_default();
-                    self.shrink = Some(v);
+                    self.space.shrink = Some(v);
                     return self.end_shrink(&why, fx);
                 }
                 v.found |= self.destage.shrink(block / WINDOW_BLOCKS as u32);
             } else if self.destage.holds(block) {
                 v.found = true;
-            } else if self.policy.state(slot) != 0 {
+            } else if self.space.policy.state(slot) != 0 {
                 // Not counted as an eviction: those say that a cache has too little room.
-                self.policy.remove(slot);
-                self.dropping += 1;
+                self.space.policy.remove(slot);
+                self.space.dropping += 1;
                 drops += 1;
                 v.found = true;
                 let record = Record::Drop { block: self.cfg.stripe.global(block), slot };
@@ -176,6 +178,6 @@ impl Engine {
             }
             (v.round, v.found) = (to - from, false);
         }
-        self.shrink = Some(v);
+        self.space.shrink = Some(v);
     }
 }

@@ -78,7 +78,7 @@ impl Slots {
     }
 
     /// Whether every slot above the limit holds nothing.
-    pub fn is_vacated(&self) -> bool {
+    pub fn is_empty_above_limit(&self) -> bool {
         self.parked == self.size - self.limit
     }
 
@@ -141,6 +141,7 @@ impl Slots {
     }
 
     /// Frees what has reached its safe point: record durable, no older read in flight.
+    #[inline]
     pub fn settle(&mut self, durable: u64, oldest_ticket: u64) {
         while let Some(l) = self.leaving.front() {
             if l.frame > durable || l.ticket > oldest_ticket {
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_free_only_when_its_record_is_durable_and_older_reads_are_over() {
+    fn a_slot_is_free_once_its_record_is_durable_and_reads_are_over() {
         let mut s = Slots::new(70, 70);
         let mut t = Tickets::default();
         (0..70).for_each(|i| s.free(i));
@@ -222,24 +223,24 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_above_the_limit_is_never_given_out_and_is_parked_once_it_holds_nothing() {
+    fn a_slot_above_the_limit_is_parked_and_never_given_out() {
         let mut s = Slots::new(200, 130);
         (0..200).for_each(|i| s.free(i));
-        assert!((s.free_count(), s.is_vacated()) == (130, true));
+        assert!((s.free_count(), s.is_empty_above_limit()) == (130, true));
         let mut taken: Vec<u32> = (0..130).map(|_| s.take().unwrap()).collect();
         assert_eq!((taken.iter().max(), s.take()), (Some(&129), None));
         s.set_limit(150);
         taken.extend((0..20).map(|_| s.take().unwrap()));
         assert_eq!(s.take(), None);
         s.set_limit(100);
-        assert!(!s.is_vacated());
+        assert!(!s.is_empty_above_limit());
         for slot in 100..149 {
             s.free(slot);
         }
-        assert_eq!((s.take(), s.is_vacated()), (None, false));
+        assert_eq!((s.take(), s.is_empty_above_limit()), (None, false));
         s.leave(149, 1, 0);
         s.settle(1, 0);
-        assert!(s.is_vacated());
+        assert!(s.is_empty_above_limit());
         s.free(7);
         assert_eq!((s.take(), s.take()), (Some(7), None));
         s.set_limit(200);

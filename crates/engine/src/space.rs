@@ -1,8 +1,14 @@
-//! Space: slots kept free by eviction, the reserve, and who may still write into the journal.
+//! The space: slots and who gets them, those kept free by eviction, and how much may be dirty.
 
 use crate::api::Nanos;
 use crate::bug::{Bug, planted};
-use crate::engine::{Engine, Task};
+use crate::commit::RoomFor;
+use crate::engine::Engine;
+use crate::policy::Replacement;
+use crate::policy::admit::Admission;
+use crate::policy::probation::Probation;
+use crate::shrink::Shrink;
+use crate::slots::{Slots, Tickets};
 use loligo_format::record::Record;
 
 /// Before the wall there is room for what a core that takes groups destages in this time, nanoseconds.
@@ -11,53 +17,68 @@ const CLEAR: Nanos = 500_000_000;
 /// A deadline for snapshots leaves room for so many dirty blocks (64 MiB), or for a sixteenth of the slots.
 const SNAPSHOT_LEAST: u64 = 16_384;
 
-/// Whose records want journal room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Space {
-    Client,
-    Housekeeping,
+/// The slots, who is in them and who is to leave.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) slots: Slots,
+    /// Reads of slots that are under way.
+    pub(crate) tickets: Tickets,
+    /// Which clean block leaves first.
+    pub(crate) policy: Replacement,
+    /// Which read block comes in, and those that are read once more before they do.
+    pub(crate) admission: Admission,
+    pub(crate) probation: Probation,
+    /// The last look for something to evict found nothing.
+    pub(crate) no_victims: bool,
+    /// Evictions recorded that have not taken effect.
+    pub(crate) dropping: u32,
+    /// Blocks on their way to becoming dirty that are not yet.
+    pub(crate) pending_dirty: u64,
+    /// Dirty versions recorded that have not taken effect, new blocks and others.
+    pub(crate) landing: u64,
+    /// A share that gets smaller.
+    pub(crate) shrink: Option<Shrink>,
 }
 
-impl Engine {
-    pub(crate) fn free_slots(&mut self) {
-        let durable =
-            if planted(self.cfg.bug, Bug::SlotReusedEarly) { u64::MAX } else { self.journal.durable() };
-        self.slots.settle(durable, self.tickets.oldest());
+impl Space {
+    /// The slots as recovery found them, of which `limit` may be used.
+    pub(crate) fn new(slots: Slots, policy: Replacement, admission: Admission, limit: u32) -> Space {
+        let mut space = Space {
+            tickets: Tickets::default(),
+            probation: Probation::new(slots.size()),
+            slots,
+            policy,
+            admission,
+            no_victims: false,
+            dropping: 0,
+            pending_dirty: 0,
+            landing: 0,
+            shrink: None,
+        };
+        space.admission.set_limit(limit);
+        space.probation.set_limit(limit);
+        space
     }
 
-    /// Evicts until enough slots are free or on their way. A victim takes the clean blocks of its line along.
-    pub(crate) fn make_room(&mut self, now: Nanos) {
-        let target = self.room_wanted();
-        let mut budget = 256;
-        self.no_victims = false;
-        while self.slots.free_count() + self.slots.leaving_count() + self.dropping < target
-            && budget > 0
-            && self.journal_has_room(Space::Housekeeping)
-        {
-            budget -= 1;
-            let (index, stripe, destage) = (&self.index, self.cfg.stripe, &self.destage);
-            let evictable = |slot: u32| {
-                let block = index.block_in(slot)?;
-                (!index.slot_is_dirty(slot) && !destage.holds(block)).then(|| stripe.global(block))
-            };
-            let victim = self.policy.victim(evictable);
-            self.no_victims = victim.is_none();
-            let Some(victim) = victim else { break };
-            let Some(block) = self.index.block_in(victim) else { continue };
-            let first = block / self.cfg.line_blocks * self.cfg.line_blocks;
-            for b in first..first + self.cfg.line_blocks {
-                let Some(meta) = self.index.get(b).filter(|m| m.dirty == 0 && !self.destage.holds(b)) else {
-                    continue;
-                };
-                if meta.slot == victim || self.policy.state(meta.slot) != 0 {
-                    self.policy.remove(meta.slot);
-                    self.stats.evictions += 1;
-                    self.dropping += 1;
-                    let record = Record::Drop { block: self.cfg.stripe.global(b), slot: meta.slot };
-                    self.record(now, record, true, true);
-                }
-            }
-        }
+    /// `limit` slots may be used from now on.
+    pub(crate) fn use_slots(&mut self, limit: u32) {
+        self.slots.set_limit(limit);
+        self.policy.set_limit(limit);
+        self.admission.set_limit(limit);
+        self.probation.set_limit(limit);
+    }
+
+    /// `slot` holds no newest version any more, by a record in this frame. It is used again once that is durable and no read of it is
+    /// under way.
+    #[inline]
+    pub(crate) fn leave(&mut self, slot: u32, frame: u64) {
+        self.slots.leave(slot, frame, self.tickets.next());
+    }
+
+    /// Frees what left in a frame up to `durable`.
+    #[inline]
+    pub(crate) fn settle(&mut self, durable: u64) {
+        self.slots.settle(durable, self.tickets.oldest());
     }
 
     /// Slots kept for overwrites and housekeeping.
@@ -70,22 +91,80 @@ impl Engine {
         self.reserve() + (self.slots.count() / 128).clamp(64, 8192)
     }
 
-    /// Free slots to bring about now: more than usual where the first in the queue would not fit.
-    pub(crate) fn room_wanted(&self) -> u32 {
-        let first = self.waiting.front().map(|key| &self.tasks[*key]);
-        let blocks = if let Some(Task::Write(m)) = first { m.last - m.next + 1 } else { 0 };
-        let thaw = self.freeze.as_ref().map_or(0, |f| f.room());
-        self.room_target().max(self.reserve() + blocks.max(thaw))
-    }
-
     /// Dirty blocks that there is room for.
     pub(crate) fn slot_limit(&self) -> u64 {
         u64::from(self.slots.count().saturating_sub(self.room_target() + 32))
     }
 
+    /// Slots that are free, or will be without a further eviction.
+    pub(crate) fn free_soon(&self) -> u32 {
+        self.slots.free_count() + self.slots.leaving_count() + self.dropping
+    }
+
+    /// The content of `first..=last` changes about now: what was kept of it is old.
+    #[inline]
+    pub(crate) fn changed(&mut self, first: u32, last: u32) {
+        if !self.probation.is_empty() {
+            for block in first..=last {
+                self.probation.remove(u64::from(block));
+            }
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn free_slots(&mut self) {
+        let durable = if planted(self.cfg.bug, Bug::SlotReusedEarly) {
+            u64::MAX
+        } else {
+            self.commit.journal.durable()
+        };
+        self.space.settle(durable);
+    }
+
+    /// Evicts until enough slots are free or on their way. A victim takes the clean blocks of its line along.
+    pub(crate) fn make_room(&mut self, now: Nanos) {
+        let target = self.room_wanted();
+        let mut budget = 256;
+        self.space.no_victims = false;
+        while self.space.free_soon() < target && budget > 0 && self.commit.has_room(RoomFor::Housekeeping) {
+            budget -= 1;
+            let (index, stripe, destage) = (&self.map.index, self.cfg.stripe, &self.destage);
+            let evictable = |slot: u32| {
+                let block = index.block_in(slot)?;
+                (!index.slot_is_dirty(slot) && !destage.holds(block)).then(|| stripe.global(block))
+            };
+            let victim = self.space.policy.victim(evictable);
+            self.space.no_victims = victim.is_none();
+            let Some(victim) = victim else { break };
+            let Some(block) = self.map.index.block_in(victim) else { continue };
+            let first = block / self.cfg.line_blocks * self.cfg.line_blocks;
+            for b in first..first + self.cfg.line_blocks {
+                let Some(meta) = self.map.index.get(b).filter(|m| m.dirty == 0 && !self.destage.holds(b))
+                else {
+                    continue;
+                };
+                if meta.slot == victim || self.space.policy.state(meta.slot) != 0 {
+                    self.space.policy.remove(meta.slot);
+                    self.stats.evictions += 1;
+                    self.space.dropping += 1;
+                    let record = Record::Drop { block: self.cfg.stripe.global(b), slot: meta.slot };
+                    self.record(now, record, true, true);
+                }
+            }
+        }
+    }
+
+    /// Free slots to bring about now: more than usual where the first in the queue would not fit.
+    pub(crate) fn room_wanted(&self) -> u32 {
+        let blocks = self.intake.first_lacks();
+        let thaw = self.state.freeze().map_or(0, |f| f.room());
+        self.space.room_target().max(self.space.reserve() + blocks.max(thaw))
+    }
+
     /// Blocks that are dirty or about to be, and versions that a freeze keeps besides.
     pub(crate) fn dirty_and_kept(&self) -> u64 {
-        self.index.dirty_blocks() + self.pending_dirty + self.freeze.as_ref().map_or(0, |f| f.kept())
+        self.map.index.dirty_blocks() + self.space.pending_dirty + self.state.freeze().map_or(0, |f| f.kept())
     }
 
     /// Dirty blocks the shard should hold at most: what there is room for, and where snapshots of the core are to be quick,
@@ -94,24 +173,81 @@ impl Engine {
     /// times: [`CLEAR`] of destaging is kept clear of the wall for that, an eighth of the slots at most, which the pacer
     /// gives out ever more slowly.
     pub(crate) fn dirty_limit(&self) -> u64 {
-        let (wall, rate) = (self.slot_limit(), self.destage.rate());
+        let (wall, rate) = (self.space.slot_limit(), self.destage.rate());
         let clear = (rate as f64 * CLEAR as f64 / 1e9) as u64;
         let most = if self.cfg.core_groups { wall - clear.min(wall / 8) } else { wall };
-        let in_time = self.destaged_in(self.params.snapshot_deadline);
+        let in_time = self.destaged_in(self.cfg.params.snapshot_deadline);
         if !self.cfg.core_snapshots || in_time == 0 {
             return most;
         }
-        let least = SNAPSHOT_LEAST.min(u64::from(self.slots.count() / 16));
+        let least = SNAPSHOT_LEAST.min(u64::from(self.space.slots.count() / 16));
         most.min(in_time.max(least))
     }
+}
 
-    /// Whether the journal has room for `who`'s records before a checkpoint must have freed some.
-    pub(crate) fn journal_has_room(&self, who: Space) -> bool {
-        let used = self.journal.used() * 16;
-        let len = self.journal.len();
-        match who {
-            Space::Client => used < len * 11,
-            Space::Housekeeping => used < len * 14,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Kind, admit::AdmitKind};
+
+    fn space(slots: u32) -> Space {
+        let mut all = Slots::new(slots, slots);
+        (0..slots).for_each(|slot| all.free(slot));
+        let policy = Replacement::new(Kind::Lru, slots, 0);
+        Space::new(all, policy, Admission::new(AdmitKind::Always, slots), slots)
+    }
+
+    #[test]
+    fn a_slot_that_left_waits_for_its_frame_and_its_readers() {
+        let mut space = space(1000);
+        let slot = space.slots.take().expect("all are free");
+        let ticket = space.tickets.begin();
+        space.leave(slot, 7);
+        space.settle(6);
+        assert_eq!(space.slots.free_count(), 999, "its frame is not durable");
+        space.settle(7);
+        assert_eq!(space.slots.free_count(), 999, "it is being read");
+        space.tickets.end(ticket);
+        space.settle(7);
+        assert_eq!(space.slots.free_count(), 1000);
+    }
+
+    #[test]
+    fn the_reserve_is_a_part_of_large_caches() {
+        assert_eq!((space(1000).reserve(), space(64_000).reserve()), (320, 1000));
+        let large = space(64_000);
+        assert_eq!(large.room_target(), 1500);
+        assert_eq!(large.slot_limit(), 64_000 - 1532);
+        assert_eq!(space(100).slot_limit(), 0, "a tiny one has no room for anything dirty");
+    }
+
+    #[test]
+    fn evictions_under_way_count_as_room_to_come() {
+        let mut space = space(1000);
+        let slot = space.slots.take().expect("all are free");
+        assert_eq!(space.free_soon(), 999);
+        space.leave(slot, 1);
+        space.dropping = 2;
+        assert_eq!(space.free_soon(), 1002);
+    }
+
+    #[test]
+    fn fewer_slots_are_given_out_below_a_limit() {
+        let mut space = space(1000);
+        space.use_slots(600);
+        assert_eq!((space.slots.count(), space.slots.size()), (600, 1000));
+        assert_eq!(space.slots.free_count(), 600);
+        assert_eq!(space.slot_limit(), 600 - (320 + 64 + 32));
+    }
+
+    #[test]
+    fn a_change_ends_what_was_kept_for_a_second_read() {
+        let mut space = space(1000);
+        for block in 3..6 {
+            space.probation.insert(block, loligo_block::Buf::zeroed(4096).freeze());
         }
+        space.changed(4, 9);
+        assert!(space.probation.get(3).is_some());
+        assert!(space.probation.get(4).is_none() && space.probation.get(5).is_none());
     }
 }

@@ -8,11 +8,13 @@
 use crate::api::{Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
-use crate::engine::{Engine, Task, answer};
+use crate::engine::{Engine, answer};
 use crate::index::Meta;
+use crate::intake::Task;
+use crate::io_tag::Done;
 use crate::params::SeqCutoff;
 use crate::stats::Bypass;
-use loligo_block::{Answer, Buf, IoError, OpKind, ReqError, ReqId, ReqKind, Request, Shared};
+use loligo_block::{Answer, Buf, OpKind, ReqError, ReqId, ReqKind, Request, Shared};
 use loligo_format::mode::{Mode, WriteRoute};
 use loligo_format::units::{ALL, BLOCK, WINDOW_BLOCKS, sector_mask};
 use smallvec::SmallVec;
@@ -140,6 +142,38 @@ pub(crate) struct WriteTask {
 }
 
 impl WriteTask {
+    /// A block-wise write that came at `since`, for tests of whoever owns it.
+    #[cfg(test)]
+    pub(crate) fn of_blocks(id: ReqId, since: Nanos, blocks: std::ops::RangeInclusive<u32>) -> WriteTask {
+        let (first, last) = blocks.into_inner();
+        let len = u64::from(last - first + 1) * BLOCK;
+        WriteTask {
+            id: Some(id),
+            since,
+            content: Content::Zero { unmap: false },
+            first,
+            last,
+            next: first,
+            first_global: u64::from(first),
+            offset: u64::from(first) * BLOCK,
+            len,
+            fua: false,
+            split: false,
+            discard: false,
+            route: Route::Open,
+            sequential: false,
+            whole: 0,
+            in_doubt: false,
+            stage: Stage::Locking,
+            pending: 0,
+            error: None,
+            seq: 0,
+            core_written: false,
+            claimed: false,
+            paced: false,
+        }
+    }
+
     /// Takes the request's id, once: a poisoned cache answers for everybody.
     pub(crate) fn take_id(&mut self) -> Option<ReqId> {
         self.id.take()
@@ -238,15 +272,8 @@ impl WriteTask {
 }
 
 impl Engine {
-    pub(crate) fn write_task(&mut self, key: usize) -> &mut WriteTask {
-        match &mut self.tasks[key] {
-            Task::Write(m) => m,
-            _ => unreachable!("task {key} is a change"),
-        }
-    }
-
     /// A write, zeroes or discard has come.
-    pub(crate) fn mutate(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
+    pub(crate) fn write(&mut self, now: Nanos, req: Request, hint: Hint, fx: &mut Vec<Effect>) {
         let is_discard = matches!(req.kind, ReqKind::Discard);
         let (id, fua) = (req.id, req.fua);
         let Some((offset, len, content)) = self.extent_of(req) else {
@@ -258,11 +285,11 @@ impl Engine {
         };
         let first_global = offset / BLOCK;
         let last_global = (offset + len - 1) / BLOCK;
-        let cutoff = match self.params.seq_cutoff {
+        let cutoff = match self.cfg.params.seq_cutoff {
             SeqCutoff::Always => true,
             // A core that takes groups has no head to move: what is small is best gathered there, in order or not.
             SeqCutoff::Full if self.cfg.core_groups => false,
-            SeqCutoff::Full => self.slots.free_count() <= self.room_target() + 512,
+            SeqCutoff::Full => self.space.slots.free_count() <= self.space.room_target() + 512,
             SeqCutoff::Never => false,
         };
         let whole_blocks = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
@@ -280,7 +307,7 @@ impl Engine {
             split: hint.split,
             discard: is_discard,
             route: Route::Open,
-            sequential: cutoff && hint.stream_bytes >= self.params.seq_threshold,
+            sequential: cutoff && hint.stream_bytes >= self.cfg.params.seq_threshold,
             whole: if passable { len.max(hint.whole) } else { 0 },
             in_doubt: false,
             stage: Stage::Locking,
@@ -293,8 +320,8 @@ impl Engine {
             content: self.as_data_if_small(content, offset, len, is_discard),
         };
         let (first, last) = (m.first, m.last);
-        let key = self.tasks.insert(Task::Write(Box::new(m)));
-        if self.locks.acquire(first, last, key) {
+        let key = self.intake.tasks.insert(Task::Write(Box::new(m)));
+        if self.map.locks.acquire(first, last, key) {
             self.route(now, key, fx);
         }
     }
@@ -330,7 +357,7 @@ impl Engine {
         let Content::Zero { .. } = content else { return content };
         let aligned = offset.is_multiple_of(BLOCK)
             && (len.is_multiple_of(BLOCK) || offset + len == self.cfg.home_length);
-        let small = len <= ZEROES_CACHED && self.mode.write_route() == WriteRoute::Back;
+        let small = len <= ZEROES_CACHED && self.cfg.mode.write_route() == WriteRoute::Back;
         if !aligned || (small && !is_discard) {
             return Content::Data(Buf::zeroed(len as usize).freeze());
         }
@@ -341,36 +368,36 @@ impl Engine {
     /// that destaging makes, by writing as much to the same core. It gives room instead where it covers dirty blocks;
     /// `replaces`: it covers nothing else, so that it needs no room, and waits only behind others.
     fn goes_direct(&mut self, now: Nanos, key: usize, replaces: bool) -> bool {
-        let whole = self.write_task(key).whole;
+        let whole = self.intake.write(key).whole;
         whole >= self.cfg.core_large.least
-            && self.mode.write_route() == WriteRoute::Back
+            && self.cfg.mode.write_route() == WriteRoute::Back
             && !self.destage.health.is_failing()
             && (whole >= self.cfg.core_large.always
-                || (self.is_short_of_room(now) && !(replaces && self.waiting.is_empty())))
+                || (self.is_short_of_room(now) && !(replaces && self.intake.waiting.is_empty())))
     }
 
     /// The lock is held: where does it go?
     pub(crate) fn route(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             // Those that waited for its blocks are met by the loop there.
-            self.waiting.push_back(key);
+            self.intake.waiting.push_back(key);
             return self.admit_waiting(now, fx);
         }
-        let (first, last) = (self.write_task(key).first, self.write_task(key).last);
+        let (first, last) = (self.intake.write(key).first, self.intake.write(key).last);
         self.changed(first, last);
         let (mut dirty, mut cached, mut whole, mut replaces) = (false, true, true, true);
         for block in first..=last {
-            match self.index.get(block) {
+            match self.map.index.get(block) {
                 Some(meta) => {
                     dirty |= meta.dirty != 0;
                     replaces &= meta.dirty != 0;
-                    whole &= (meta.valid | self.write_task(key).mask(block)) == meta.valid;
+                    whole &= (meta.valid | self.intake.write(key).mask(block)) == meta.valid;
                 }
                 None => (cached, whole, replaces) = (false, false, false),
             }
         }
         dirty |= self.destage.any_doubted(first, last);
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         // One that comes here again after a thaw, or because of a freeze, is known already.
         let new = m.stage == Stage::Locking;
         match (m.split, cached, m.id) {
@@ -381,16 +408,16 @@ impl Engine {
             (true, false, id) => fx.extend(id.map(Effect::Missed)),
         }
         for line in first / self.cfg.line_blocks..=last / self.cfg.line_blocks {
-            self.admission.touched(u64::from(line));
+            self.space.admission.touched(u64::from(line));
         }
         let frozen = self.is_frozen();
         if frozen && self.stays_out(now, key, fx) {
             return;
         }
-        let sequential = self.write_task(key).sequential && !frozen;
-        let mode = self.mode.write_route();
+        let sequential = self.intake.write(key).sequential && !frozen;
+        let mode = self.cfg.mode.write_route();
         let past = sequential || mode == WriteRoute::Invalidate || (mode == WriteRoute::Around && !whole);
-        let route = if self.write_task(key).is_zero() {
+        let route = if self.intake.write(key).is_zero() {
             self.stats.bypassed(Bypass::Zeroes, 1);
             Route::Zero
         } else if !frozen && self.goes_direct(now, key, replaces) {
@@ -401,7 +428,7 @@ impl Engine {
         } else if past {
             if sequential {
                 self.stats.bypassed(Bypass::Sequential, 1);
-            } else if matches!(self.mode, Mode::Pt) {
+            } else if matches!(self.cfg.mode, Mode::Pt) {
                 self.stats.bypassed(Bypass::Mode, 1);
             }
             Route::Invalidate
@@ -409,119 +436,105 @@ impl Engine {
             Route::Through
         };
         let back = matches!(route, Route::Back(_));
-        self.write_task(key).route = route;
+        self.intake.write(key).route = route;
         if back {
-            self.write_task(key).stage = Stage::Admission;
-            self.waiting.push_back(key);
+            self.intake.write(key).stage = Stage::Admission;
+            self.intake.waiting.push_back(key);
             return self.admit_waiting(now, fx);
         }
         self.through(now, key, fx);
     }
 
     /// One of a change's operations is over.
-    pub(crate) fn write_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
-        match self.write_task(key).stage {
-            Stage::Merging => self.merge_done(now, key, sub, buf, result, fx),
-            Stage::Core => self.core_done(now, key, result, fx),
+    pub(crate) fn write_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        match self.intake.write(done.key).stage {
+            Stage::Merging => self.merge_done(done, fx),
+            Stage::Core => self.core_done(done, fx),
             s => unreachable!("an operation ended in stage {s:?}"),
         }
     }
 
     /// Everything recorded for `key` has taken effect.
     pub(crate) fn published(&mut self, now: Nanos, key: usize, seq: u64, fx: &mut Vec<Effect>) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         m.seq = seq;
         let (first, last, halfway) = (m.first, m.last, m.is_halfway());
         let back = matches!(m.route, Route::Back(_));
         let asked = matches!(&m.route, Route::Back(staged) if staged.sync);
         // The mode may have changed meanwhile: what is answered from then on is in the core.
-        let sync = asked || (back && !self.mode.is_ahead_of_core());
+        let sync = asked || (back && !self.cfg.mode.is_ahead_of_core());
         self.changed(first, last);
         if halfway {
-            self.wait_for_room(key);
+            self.intake.wait_for_room(key);
             return self.admit_waiting(now, fx);
         }
-        if sync && self.fenced.is_none() && self.any_dirty(first, last) {
-            self.write_task(key).stage = Stage::Destage;
-            self.destage_first(first, key);
+        if sync && !self.state.is_fenced() && self.map.any_dirty(first, last) {
+            self.intake.write(key).stage = Stage::Destage;
+            self.destage.put_first(first, key);
         } else {
             self.finish(now, key, fx);
         }
     }
 
-    pub(crate) fn any_dirty(&self, first: u32, last: u32) -> bool {
-        (first..=last).any(|b| self.index.get(b).is_some_and(|m| m.dirty != 0))
-    }
-
     /// A destage pass over the window of a change in stage `Destage` is over.
     pub(crate) fn pass_over(&mut self, now: Nanos, key: usize, failed: bool, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             return self.give_up(now, key, fx);
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let (first, last) = (m.first, m.last);
         // A bad block elsewhere in the window is none of its business.
-        if !self.any_dirty(first, last) {
-            self.write_task(key).core_written = true;
+        if !self.map.any_dirty(first, last) {
+            self.intake.write(key).core_written = true;
         } else if failed || self.destage.any_bad(first, last) {
-            self.write_task(key).error = Some(ReqError::Io);
+            self.intake.write(key).error = Some(ReqError::Io);
         } else {
-            return self.destage_first(first, key);
+            return self.destage.put_first(first, key);
         }
         self.finish(now, key, fx);
     }
 
     /// The change has taken effect (or failed): unlock, then answer, at once or when it is durable.
     pub(crate) fn finish(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let (first, last, claimed) = (m.first, m.last, std::mem::take(&mut m.claimed));
         if m.core_written {
-            self.core_acked += 1;
+            self.commit.core_acked += 1;
         }
         if claimed {
             // Only now: until its records took effect a destage job could have put an older version over it.
             let window = first / WINDOW_BLOCKS as u32;
             self.destage.unclaim(window);
-            if self.write_task(key).is_direct() {
+            if self.intake.write(key).is_direct() {
                 self.destage.direct_write(now, false);
             }
             self.window_free(now, window, fx);
         }
-        let goes_on = self.fenced.is_none() && self.poisoned.is_none();
-        if goes_on && self.write_task(key).refused_directly() {
+        let goes_on = self.state.has_both();
+        if goes_on && self.intake.write(key).refused_directly() {
             return self.stage_instead(now, key, fx);
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let (fua, failed, seq, offset) = (m.fua, m.error.is_some(), m.seq, m.offset);
         if std::mem::take(&mut m.in_doubt) {
-            let region = self.intents.region_of(offset);
-            self.intents.leave(region, now, seq);
+            let region = self.commit.intents.region_of(offset);
+            self.commit.intents.leave(region, now, seq);
         }
         // Its records have taken effect, or it never reached the core: what was filled beneath it shows nothing newer.
-        for block in first..=last {
-            self.hidden.remove(&block);
-        }
+        self.map.show(first, last);
         let mut woken = Vec::new();
-        self.locks.release(first, key, &mut woken);
+        self.map.locks.release(first, key, &mut woken);
         if !fua || failed {
             self.answer_write(now, key, fx);
         } else {
-            let m = self.write_task(key);
+            let m = self.intake.write(key);
             m.stage = Stage::Durability;
             m.pending = 1;
             // Without a record of its own it still comes after all that was recorded before it.
-            let need = if seq == 0 { self.journal.last_seq() } else { seq };
-            self.wait_durable(need, Waiter::Task(key));
-            if self.core_acked > self.core_flushed && self.want_core_flush(Waiter::Task(key), fx) {
-                self.write_task(key).pending += 1;
+            let need = if seq == 0 { self.commit.journal.last_seq() } else { seq };
+            self.commit.wait_durable(need, Waiter::Task(key));
+            if self.commit.core_lacks_flush() && self.want_core_flush(Waiter::Task(key), fx) {
+                self.intake.write(key).pending += 1;
             }
         }
         for key in woken {
@@ -531,17 +544,17 @@ impl Engine {
 
     /// The core refused what the cache may still take: it is a write like any other now, its blocks still locked.
     fn stage_instead(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         (m.route, m.whole, m.error, m.seq) = (Route::Open, 0, None, 0);
         self.route(now, key, fx);
     }
 
     /// Durability, or the flush of the core that a zeroing waits for, has come one step nearer.
     pub(crate) fn write_durable(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.write_task(key).stage == Stage::CoreFlush {
+        if self.intake.write(key).stage == Stage::CoreFlush {
             return self.record_drops(now, key, fx);
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         m.pending -= 1;
         if m.pending == 0 {
             self.answer_write(now, key, fx);
@@ -549,7 +562,9 @@ impl Engine {
     }
 
     fn answer_write(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let Task::Write(mut m) = self.tasks.remove(key) else { unreachable!("task {key} is a change") };
+        let Task::Write(mut m) = self.intake.tasks.remove(key) else {
+            unreachable!("task {key} is a change")
+        };
         self.stats.write_ns.saturating_record(now.saturating_sub(m.since));
         if let Some(id) = m.take_id() {
             answer(fx, id, m.error.map_or(Ok(Answer::Done), Err));

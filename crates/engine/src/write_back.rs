@@ -2,14 +2,15 @@
 
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
+use crate::commit::RoomFor;
 use crate::destage::Fill;
-use crate::engine::{Engine, Task};
+use crate::engine::Engine;
 use crate::index::Meta;
-use crate::io_tag::IoTag;
-use crate::space::Space;
+use crate::intake::Task;
+use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
 use crate::write::{Content, Merge, Route, Stage};
-use loligo_block::{Buf, IoError, Op, OpKind, ReqError, Shared, crc32c};
+use loligo_block::{Buf, Op, OpKind, ReqError, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK};
 
@@ -28,100 +29,95 @@ impl Engine {
     /// Starts changes in the order they came, while there are slots, journal room and credit.
     pub(crate) fn admit_waiting(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         // A change that fails here wakes those that wait for its blocks, which come back here: they are met by the loop.
-        if std::mem::replace(&mut self.admitting, true) {
+        if std::mem::replace(&mut self.intake.admitting, true) {
             return;
         }
-        self.starved = false;
-        while let Some(key) = self.waiting.front().copied() {
-            if self.fenced.is_some() {
-                self.waiting.pop_front();
+        self.intake.starved = false;
+        while let Some(key) = self.intake.waiting.front().copied() {
+            if self.state.is_fenced() {
+                self.intake.waiting.pop_front();
                 self.give_up(now, key, fx);
                 continue;
             }
             match self.admissible(now, key) {
                 Admission::Blocks(blocks) => {
-                    self.waiting.pop_front();
+                    self.intake.waiting.pop_front();
                     self.begin_back(now, key, blocks, fx);
                 }
-                Admission::Full if self.is_jammed() || self.destage.health.is_lost(now) => {
-                    self.waiting.pop_front();
+                Admission::Full if self.is_jammed() || self.destage.health.is_fenced(now) => {
+                    self.intake.waiting.pop_front();
                     self.pass_by(now, key, fx);
                 }
                 Admission::Full => {
-                    self.starved = true;
+                    self.intake.starved = true;
                     break;
                 }
                 Admission::Later => break,
             }
         }
-        self.admitting = false;
+        self.intake.admitting = false;
     }
 
     /// Has the core take a change for which nothing makes room, or say why not. A change fails that has dirty blocks beneath it,
     /// has come into the cache in part, was refused by the core just now, or meets a frozen core.
     fn pass_by(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let (first, last, asked) = (m.first, m.last, m.is_halfway() || m.in_doubt);
-        if asked || self.is_frozen() || self.any_dirty(first, last) || self.destage.any_doubted(first, last) {
-            self.write_task(key).error = Some(ReqError::Io);
+        if asked
+            || self.is_frozen()
+            || self.map.any_dirty(first, last)
+            || self.destage.any_doubted(first, last)
+        {
+            self.intake.write(key).error = Some(ReqError::Io);
             return self.finish(now, key, fx);
         }
         self.stats.bypassed(Bypass::NoSlot, 1);
         if planted(self.cfg.bug, Bug::PassedByUnwritten) {
             return self.finish(now, key, fx);
         }
-        self.write_task(key).route = Route::Invalidate;
+        self.intake.write(key).route = Route::Invalidate;
         self.through(now, key, fx);
-    }
-
-    /// The change waits (again) for room for its next blocks, before those that came after it.
-    pub(crate) fn wait_for_room(&mut self, key: usize) {
-        let since = self.write_task(key).since();
-        let later = |k: &usize| matches!(&self.tasks[*k], Task::Write(m) if m.since() >= since);
-        let at = self.waiting.iter().position(later).unwrap_or(self.waiting.len());
-        self.waiting.insert(at, key);
-        self.write_task(key).stage = Stage::Admission;
     }
 
     /// How much of the change may start now; takes its credit from the pacer. One that is larger than the room there is
     /// takes that, and the rest of it goes on as room comes: what would have to come at once may never come.
     fn admissible(&mut self, now: Nanos, key: usize) -> Admission {
-        let Task::Write(m) = &self.tasks[key] else { unreachable!("only changes wait") };
+        let Task::Write(m) = &self.intake.tasks[key] else { unreachable!("only changes wait") };
         let (next, last) = (m.next, m.last);
-        if !self.journal_has_room(Space::Client) {
+        if !self.commit.has_room(RoomFor::Client) {
             return Admission::Later;
         }
-        let adds = |m: Meta| m.dirty == 0 || self.freeze.as_ref().is_some_and(|f| f.is_pinned(&m));
-        let (dirty, wall) = (self.dirty_and_kept(), self.slot_limit());
+        let adds = |m: Meta| m.dirty == 0 || self.state.freeze().is_some_and(|f| f.is_pinned(&m));
+        let (dirty, wall) = (self.dirty_and_kept(), self.space.slot_limit());
         let (mut blocks, mut fresh, mut full, mut short) = (0, 0u64, false, false);
         for block in next..=last {
-            let grown = fresh + u64::from(self.index.get(block).is_none_or(adds));
+            let grown = fresh + u64::from(self.map.index.get(block).is_none_or(adds));
             // Overwrites may use the reserve: they give a slot back for each they take, but for what is pinned.
-            let spare = if grown == 0 { 0 } else { self.reserve() };
+            let spare = if grown == 0 { 0 } else { self.space.reserve() };
             full = grown > 0 && dirty + grown > wall;
-            short = self.slots.free_count() < blocks + 1 + spare;
+            short = self.space.slots.free_count() < blocks + 1 + spare;
             if full || short {
                 break;
             }
             (blocks, fresh) = (blocks + 1, grown);
         }
-        if short && !full && !self.no_victims {
+        if short && !full && !self.space.no_victims {
             // Evictions bring as many as it takes.
             return Admission::Later;
         }
         if blocks == 0 {
             // Slots on their way come by themselves: the wall alone lasts as long as the core is away.
-            self.starved = true;
+            self.intake.starved = true;
             return if full { Admission::Full } else { Admission::Later };
         }
         if fresh == 0 {
-            self.inflow.admitted(now, u64::from(blocks));
+            self.intake.inflow.admitted(now, u64::from(blocks));
             return Admission::Blocks(blocks);
         }
-        let (limit, low) = (self.dirty_limit(), self.params.destage_low);
+        let (limit, low) = (self.dirty_limit(), self.cfg.params.destage_low);
         let fill = Fill { dirty, limit, wall, low, least: self.frozen_cost(dirty) };
         let credit = self.destage.credit(now, fresh, fill);
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         if !credit && !m.paced {
             m.paced = true;
             self.stats.paced += 1;
@@ -129,22 +125,22 @@ impl Engine {
         if !credit {
             return Admission::Later;
         }
-        self.inflow.admitted(now, u64::from(blocks));
+        self.intake.inflow.admitted(now, u64::from(blocks));
         Admission::Blocks(blocks)
     }
 
     fn begin_back(&mut self, now: Nanos, key: usize, blocks: u32, fx: &mut Vec<Effect>) {
-        let next = self.write_task(key).next;
+        let next = self.intake.write(key).next;
         for block in next..next + blocks {
-            let slot = self.slots.take().expect("admission counted the free slots");
-            self.write_task(key).staged().slots.push(slot);
-            let mask = self.write_task(key).mask(block);
+            let slot = self.space.slots.take().expect("admission counted the free slots");
+            self.intake.write(key).staged().slots.push(slot);
+            let mask = self.intake.write(key).mask(block);
             if mask == ALL {
                 continue;
             }
-            if let Some(meta) = self.index.get(block).filter(|old| !Engine::covers(mask, *old)) {
-                let ticket = self.tickets.begin();
-                let merges = &mut self.write_task(key).staged().merges;
+            if let Some(meta) = self.map.index.get(block).filter(|old| !Engine::covers(mask, *old)) {
+                let ticket = self.space.tickets.begin();
+                let merges = &mut self.intake.write(key).staged().merges;
                 let sub = merges.len() as u32;
                 merges.push(Merge { block, meta, ticket, buf: None });
                 self.stats.cache_read_bytes += BLOCK;
@@ -158,7 +154,7 @@ impl Engine {
                 ));
             }
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         m.pending = m.staged().merges.len() as u32;
         m.stage = Stage::Merging;
         if m.pending == 0 {
@@ -167,41 +163,34 @@ impl Engine {
     }
 
     /// The old content of a partly written block has come.
-    pub(crate) fn merge_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn merge_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, buf, result } = done;
         let dropped = planted(self.cfg.bug, Bug::CrcCheckDropped);
-        let merge = &mut self.write_task(key).staged().merges[sub as usize];
+        let merge = &mut self.intake.write(key).staged().merges[sub as usize];
         let ticket = merge.ticket;
         let good = result.is_ok() && buf.as_ref().is_some_and(|b| dropped || crc32c(b) == merge.meta.crc);
         let dirty = merge.meta.dirty != 0;
         merge.buf = buf.filter(|_| good);
-        self.tickets.end(ticket);
+        self.space.tickets.end(ticket);
         if !good {
             self.stats.crc_errors += u64::from(result.is_ok());
             if dirty {
-                self.write_task(key).error = Some(ReqError::Io);
+                self.intake.write(key).error = Some(ReqError::Io);
             }
         }
-        let lost = self.fenced.is_some();
-        let m = self.write_task(key);
+        let fenced = self.state.is_fenced();
+        let m = self.intake.write(key);
         m.pending -= 1;
         if m.pending > 0 {
             return;
         }
-        if lost {
+        if fenced {
             m.error = Some(ReqError::Shutdown);
         }
         if m.error.is_some() {
             // The old dirty sectors are lost; what is not overwritten must not look whole. A full write heals it.
             for slot in std::mem::take(&mut m.staged().slots) {
-                self.slots.free(slot);
+                self.space.slots.free(slot);
             }
             return self.finish(now, key, fx);
         }
@@ -210,20 +199,20 @@ impl Engine {
 
     /// Data to the slots and records to the journal, submitted together.
     fn emit_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         m.stage = Stage::Recording;
         let first = m.next;
         let slots = std::mem::take(&mut m.staged().slots);
         let merges = std::mem::take(&mut m.staged().merges);
         m.next += slots.len() as u32;
         for (block, slot) in (first..).zip(slots.iter()) {
-            let old = self.index.get(block);
+            let old = self.map.index.get(block);
             let merged =
                 merges.iter().find(|g| g.block == block).and_then(|g| Some((g.meta, g.buf.as_ref()?)));
             let (data, meta) = self.compose(key, block, *slot, merged);
             // A clean part of the old version that could not be read is simply not kept.
             let fresh = old.is_none_or(|o| o.dirty == 0);
-            self.pending_dirty += u64::from(fresh);
+            self.space.pending_dirty += u64::from(fresh);
             self.put_data(*slot, data, fx);
             let global = self.cfg.stripe.global(block);
             let record = Record::Put {
@@ -235,13 +224,13 @@ impl Engine {
             };
             self.record(now, record, fresh, true);
         }
-        let seq = self.journal.notify(key);
-        self.write_task(key).seq = seq;
+        let seq = self.commit.journal.notify(key);
+        self.intake.write(key).seq = seq;
     }
 
     /// The new version of `block`: payload over what is kept of the old one.
     fn compose(&mut self, key: usize, block: u32, slot: u32, merged: Option<(Meta, &Buf)>) -> (Shared, Meta) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let mask = m.mask(block);
         let (from, to, at) = m.piece(block);
         let Content::Data(payload) = m.content() else { unreachable!("zeroes go to the core or are data") };

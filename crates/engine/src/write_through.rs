@@ -7,33 +7,33 @@ use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
 use crate::write::{Content, Route, Stage};
-use loligo_block::{Buf, IoError, Op, ReqError, Shared, crc32c};
+use loligo_block::{Buf, Op, ReqError, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
 
 impl Engine {
     /// First an intent.
     pub(crate) fn through(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let offset = self.write_task(key).offset;
-        let region = self.intents.region_of(offset);
-        self.write_task(key).stage = Stage::Intent;
+        let offset = self.intake.write(key).offset;
+        let region = self.commit.intents.region_of(offset);
+        self.intake.write(key).stage = Stage::Intent;
         let left_out = planted(self.cfg.bug, Bug::CoreWriteWithoutIntent);
-        let open = self.intents.enter(region, key) || left_out;
+        let open = self.commit.intents.enter(region, key) || left_out;
         let opening = if left_out {
             Vec::new()
-        } else if self.write_task(key).is_direct() {
-            self.intents.must_open_around(region, now)
-        } else if !open && self.intents.must_open(region) {
+        } else if self.intake.write(key).is_direct() {
+            self.commit.intents.must_open_around(region, now)
+        } else if !open && self.commit.intents.must_open(region) {
             vec![region]
         } else {
             Vec::new()
         };
         for region in opening {
             let seq = self.record(now, Record::IntentOpen { region }, false, true);
-            self.wait_durable(seq, Waiter::Intent(region));
+            self.commit.wait_durable(seq, Waiter::Intent(region));
         }
         if open {
             self.claim(now, key, fx);
@@ -42,65 +42,60 @@ impl Engine {
 
     /// An intent is durable: those who waited for it go on.
     pub(crate) fn intent_opened(&mut self, now: Nanos, region: u32, fx: &mut Vec<Effect>) {
-        for key in self.intents.opened(region) {
+        for key in self.commit.intents.opened(region) {
             self.claim(now, key, fx);
         }
     }
 
     /// Then the window, which a destage job may own for the moment.
     pub(crate) fn claim(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() {
-            let offset = self.write_task(key).offset;
-            let region = self.intents.region_of(offset);
-            self.intents.leave(region, now, 0);
+        if self.state.is_fenced() {
+            let offset = self.intake.write(key).offset;
+            let region = self.commit.intents.region_of(offset);
+            self.commit.intents.leave(region, now, 0);
             return self.give_up(now, key, fx);
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let (first, last, replaces) = (m.first, m.last, matches!(m.route, Route::Zero | Route::Direct));
         // A version that the core may have nothing good of is as good as dirty, and it was not when the way was chosen.
         if self.is_frozen() || (!replaces && self.destage.any_doubted(first, last)) {
-            let offset = self.write_task(key).offset;
-            let region = self.intents.region_of(offset);
-            self.intents.leave(region, now, 0);
+            let offset = self.intake.write(key).offset;
+            let region = self.commit.intents.region_of(offset);
+            self.commit.intents.leave(region, now, 0);
             return self.route(now, key, fx);
         }
         let window = first / WINDOW_BLOCKS as u32;
         let wanted = self.destage_is_wanted();
         if !self.destage.claim(window, key, wanted) {
-            self.write_task(key).stage = Stage::Claim;
+            self.intake.write(key).stage = Stage::Claim;
             return;
         }
-        let home = self.cfg.home_start;
-        if self.write_task(key).is_direct() {
-            let m = self.write_task(key);
+        let data_offset = self.cfg.home_start;
+        if self.intake.write(key).is_direct() {
+            let m = self.intake.write(key);
             let blocks = u64::from(m.last - m.first + 1);
-            self.inflow.admitted(now, blocks);
+            self.intake.inflow.admitted(now, blocks);
             self.destage.direct_write(now, true);
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         m.claimed = true;
         m.stage = Stage::Core;
         let kind = m.content().clone().for_core(m.len);
-        let (offset, len) = (home + m.offset, m.len);
-        self.core_busy += 1;
+        let (offset, len) = (data_offset + m.offset, m.len);
+        self.intake.core_busy += 1;
         self.stats.core_write_bytes += len;
         fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));
     }
 
     /// The core has it, or has failed.
-    pub(crate) fn core_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
-        self.core_busy -= 1;
+    pub(crate) fn core_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, result, .. } = done;
+        self.intake.core_busy -= 1;
         self.destage.client_done();
         if result.is_ok() {
             self.destage.health.worked();
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let (first, last) = (m.first, m.last);
         match result {
             Ok(()) => {
@@ -116,18 +111,18 @@ impl Engine {
                 }
             }
         }
-        if self.fenced.is_some() {
+        if self.state.is_fenced() {
             // Whether it is there is for the other one to say: what is dirty stays so, what is clean may not be right.
-            self.write_task(key).error = Some(ReqError::Shutdown);
+            self.intake.write(key).error = Some(ReqError::Shutdown);
         }
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let replaces = m.replaces_dirty();
         let doubted = self.destage.any_doubted(first, last);
         if replaces {
             self.destage.doubt_no_more(first, last);
         }
-        if replaces && (doubted || self.any_dirty(first, last)) {
-            self.write_task(key).stage = Stage::CoreFlush;
+        if replaces && (doubted || self.map.any_dirty(first, last)) {
+            self.intake.write(key).stage = Stage::CoreFlush;
             if self.want_core_flush(Waiter::Task(key), fx) {
                 return;
             }
@@ -137,21 +132,21 @@ impl Engine {
 
     /// The cache follows: new clean versions where the route says so, no version elsewhere.
     pub(crate) fn record_drops(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         m.stage = Stage::Recording;
         let (first, last, offset) = (m.first, m.last, m.offset);
         let (replaces, stays) = (m.replaces_dirty(), m.stays_clean());
         let blocks = last - first + 1;
         let keep = stays
-            && self.slots.free_count() > blocks + self.reserve()
-            && self.journal_has_room(crate::space::Space::Client);
+            && self.space.slots.free_count() > blocks + self.space.reserve()
+            && self.commit.has_room(crate::commit::RoomFor::Client);
         let mut recorded = false;
         for block in first..=last {
             let global = self.cfg.stripe.global(block);
-            let old = self.index.get(block);
+            let old = self.map.index.get(block);
             if keep {
-                let slot = self.slots.take().expect("counted above");
-                let mask = self.write_task(key).mask(block);
+                let slot = self.space.slots.take().expect("counted above");
+                let mask = self.intake.write(key).mask(block);
                 let data = self.clean_block(key, block);
                 let crc = crc32c(&data);
                 self.put_data(slot, data, fx);
@@ -166,19 +161,19 @@ impl Engine {
             }
             let old = old.filter(|o| replaces || (o.dirty == 0 && !self.destage.any_doubted(block, block)));
             let old = old.map(|o| o.slot);
-            for slot in old.into_iter().chain(self.filling.get(&block).copied()) {
+            for slot in old.into_iter().chain(self.map.filling.get(&block).copied()) {
                 self.record(now, Record::Drop { block: global, slot }, false, true);
                 recorded = true;
             }
         }
-        let seq = if recorded { self.journal.notify(key) } else { 0 };
-        self.write_task(key).seq = seq;
-        if self.write_task(key).refused_directly() {
+        let seq = if recorded { self.commit.journal.notify(key) } else { 0 };
+        self.intake.write(key).seq = seq;
+        if self.intake.write(key).refused_directly() {
             // Until the cache has it, what is clean here may not be what the core holds.
-            self.write_task(key).in_doubt = true;
+            self.intake.write(key).in_doubt = true;
         } else {
-            let region = self.intents.region_of(offset);
-            self.intents.leave(region, now, seq);
+            let region = self.commit.intents.region_of(offset);
+            self.commit.intents.leave(region, now, seq);
         }
         if !recorded {
             self.changed(first, last);
@@ -188,7 +183,7 @@ impl Engine {
 
     /// The payload within `block` as a whole block, zeros around it.
     fn clean_block(&mut self, key: usize, block: u32) -> Shared {
-        let m = self.write_task(key);
+        let m = self.intake.write(key);
         let (from, to, at) = m.piece(block);
         let Content::Data(payload) = m.content() else { unreachable!("zeroes are never put") };
         let payload = payload.slice(from as usize..to as usize);

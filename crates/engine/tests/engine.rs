@@ -175,7 +175,7 @@ fn next(x: &mut u64) -> u64 {
 }
 
 #[test]
-fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_restart() {
+fn writes_are_read_in_every_mode_and_survive_a_restart() {
     for (i, mode) in Mode::ALL.into_iter().enumerate() {
         for (shards, line) in [(1, 4096), (3, 65536)] {
             let mut rig = Rig::new(mode, shards, line);
@@ -229,7 +229,7 @@ fn what_is_written_is_read_in_every_mode_with_every_line_size_and_survives_a_res
 }
 
 #[test]
-fn a_clean_stop_closes_every_intent_so_that_the_next_start_trusts_what_was_written_through() {
+fn a_clean_stop_closes_every_intent() {
     for core_volatile in [true, false] {
         let devices = Devices { core_volatile, ..DEVICES };
         let mut rig = Rig::new(Mode::Wt, 2, 4096);
@@ -246,7 +246,7 @@ fn a_clean_stop_closes_every_intent_so_that_the_next_start_trusts_what_was_writt
 }
 
 #[test]
-fn a_request_over_several_windows_counts_once_and_a_partial_hit_is_a_miss() {
+fn a_request_over_windows_counts_once_a_partial_hit_as_a_miss() {
     let counted = |rig: &Rig| {
         let mut s = rig.cores.iter().fold(Stats::default(), |mut all, c| {
             all.merge(&c.stats());
@@ -292,7 +292,7 @@ fn one_long_read_is_one_access_to_a_line_and_a_write_is_another() {
 /// An image written page by page while block 5 moved from slot 0 to slot 300 names it in both. Small caches are hardly ever
 /// caught in that moment, so the image is made by hand.
 #[test]
-fn a_block_that_the_image_names_twice_does_not_come_back_in_its_older_version() {
+fn a_block_the_image_names_twice_comes_back_newer() {
     let mut rig = Rig::new(Mode::Wb, 1, 4096);
     let mut sb = Superblock::load(&mut rig.cache).unwrap();
     let (shard, id) = (sb.layout.shard(0), JournalId { cache: sb.cache_id(), shard: 0 });
@@ -350,7 +350,7 @@ fn a_block_that_the_image_names_twice_does_not_come_back_in_its_older_version() 
 }
 
 #[test]
-fn a_volume_grows_while_it_is_served_and_a_crash_finds_what_was_written_behind_the_old_end() {
+fn writes_behind_the_old_end_of_a_grown_volume_survive_a_crash() {
     let mut rig = Rig::new(Mode::Wb, 1, 4096);
     let larger = CORE as u64 + (9 << 20) + 1024;
     let data = |n: u8| vec![n; 4096];
@@ -381,7 +381,7 @@ fn a_volume_grows_while_it_is_served_and_a_crash_finds_what_was_written_behind_t
 }
 
 #[test]
-fn what_is_cached_behind_the_end_of_a_core_that_shrank_never_comes_back() {
+fn blocks_behind_the_end_of_a_core_that_shrank_never_come_back() {
     let mut rig = Rig::new(Mode::Wb, 1, 4096);
     let end = (20 << 20) + 4096 * 3 + 1024;
     // Clean and dirty, on both sides of the new end and across it.

@@ -28,7 +28,7 @@ fn a_label_without_its_first_mark_is_not_absent() {
 
 /// A later version was cut off between its two copies: the newer copy says so.
 #[test]
-fn an_older_copy_does_not_count_beside_a_newer_one_of_a_later_version() {
+fn an_older_copy_does_not_count_beside_a_newer_version() {
     let mut dev = RamDevice::new(64 << 20).unwrap();
     let options = FormatOptions {
         uuid: [3; 16],

@@ -17,6 +17,7 @@ pub mod nbd;
 pub mod peer;
 pub mod server;
 mod socket_spec;
+mod source;
 pub mod tls;
 pub mod ublk;
 
@@ -25,6 +26,7 @@ pub use listen::{ListenAddr, ListenError, Listener};
 pub use local::{Answered, Volume};
 pub use nbd::{Export, Limits};
 pub use peer::Peer;
-pub use server::{ConnId, Interest, LOCAL_IDS, Server};
+pub use server::{ConnId, Interest, Server};
 pub use socket_spec::SocketSpec;
+pub use source::Source;
 pub use tls::{Credentials, Guard, TlsContext, TlsError};

@@ -11,8 +11,9 @@ use crate::complaints::Complaints;
 use crate::handshakes::Handshakes;
 use crate::nbd::{Budget, Closed, Conn, Export, Limits, MAX_SLICES, PeerUse};
 use crate::peer::{self, Peer};
+use crate::source::Source;
 use crate::tls::{TlsContext, TlsSession};
-use loligo_block::{Reply, ReqId, Request};
+use loligo_block::{Reply, Request};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use slab::Slab;
@@ -28,9 +29,6 @@ const TURN: usize = 4 << 20;
 /// So many answers leave without waiting for the end of the turn. A client whose requests all came in one batch would
 /// otherwise do nothing while the batch is worked on, and the server nothing while the client makes its next.
 const EARLY: u32 = 4;
-
-/// Ids of requests below this are never a connection's. Whoever else asks the same volume takes its ids from here.
-pub const LOCAL_IDS: ReqId = 1 << 32;
 
 /// A connection; never given twice, so that late events of a closed one find nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,14 +46,6 @@ impl ConnId {
     /// From [`ConnId::to_u64`].
     pub fn from_u64(n: u64) -> ConnId {
         ConnId { index: n as u16, generation: (n >> 16) as u32 }
-    }
-
-    fn id_base(self) -> ReqId {
-        self.to_u64() << 16
-    }
-
-    fn of_request(id: ReqId) -> ConnId {
-        ConnId::from_u64(id >> 16)
     }
 }
 
@@ -164,14 +154,14 @@ impl Server {
             }
             return None;
         }
-        // Generation 0 would make ids below LOCAL_IDS.
+        // Generation 0 would make ids of another source.
         self.generation = self.generation.wrapping_add(1).max(1);
         let slot = self.entries.vacant_entry();
         let id = ConnId { index: slot.key() as u16, generation: self.generation };
         let limits = self.limits.clone();
         self.peers.retain(|_, u| !u.is_last());
         let share = self.budget.share(self.peers.entry(peer).or_default());
-        let conn = Conn::new(export, limits, share, self.tls.is_some(), id.id_base(), now);
+        let conn = Conn::new(export, limits, share, self.tls.is_some(), id, now);
         slot.insert(Entry {
             generation: id.generation,
             peer,
@@ -283,7 +273,7 @@ impl Server {
 
     /// The volume's answer to a request. It is sent by the next [`Server::flush`] at the latest.
     pub fn answer(&mut self, reply: Reply) {
-        let id = ConnId::of_request(reply.id);
+        let Source::Connection { conn: id, .. } = Source::of(reply.id) else { return };
         if let Some(e) = find(&mut self.entries, id) {
             e.conn.answer(reply.id, reply.result);
             e.unsent += 1;

@@ -5,9 +5,9 @@ use crate::message::{Message, ThreadMailbox};
 use crate::sockets::{QUEUE_MARK, Sockets};
 use loligo_block::lease::{Hold, Lease};
 use loligo_block::{Answer, Foreign, Reply, ReqError, Request, Ring};
-use loligo_export::fuse::{MOUNT_IDS, Session};
-use loligo_export::ublk::{QUEUE_IDS, Queue};
-use loligo_export::{Answered, LOCAL_IDS, Server, Volume};
+use loligo_export::fuse::Session;
+use loligo_export::ublk::Queue;
+use loligo_export::{Answered, Server, Source, Volume};
 use rustix::fd::AsFd;
 use slab::Slab;
 use std::fmt;
@@ -68,8 +68,7 @@ impl LocalClients {
         if self.stopping {
             return None;
         }
-        request.id = self.askers.insert(asker) as u64;
-        debug_assert!(request.id < MOUNT_IDS, "the rest is for mounts, queues and connections");
+        request.id = Source::Local(self.askers.insert(asker) as u32).id();
         Some(request)
     }
 
@@ -210,18 +209,23 @@ impl Answers for Clients {
             // It was done for a core that is another's by now.
             Hold::Lost => reply.result = Err(ReqError::Shutdown),
         }
-        if reply.id >= LOCAL_IDS {
-            self.server.answer(reply);
-        } else if reply.id >= QUEUE_IDS {
-            if let Some(Some(queue)) = self.queues.get_mut(Queue::index_for(reply.id)) {
-                queue.answer(reply);
+        match Source::of(reply.id) {
+            Source::Connection { .. } => self.server.answer(reply),
+            Source::Queue { index, .. } => {
+                if let Some(Some(queue)) = self.queues.get_mut(index as usize) {
+                    queue.answer(reply);
+                }
             }
-        } else if reply.id >= MOUNT_IDS {
-            if let Some(Some(mounted)) = self.mounts.get_mut(Session::index_for(reply.id)) {
-                mounted.session.answer(reply);
+            Source::Mount { index, .. } => {
+                if let Some(Some(mounted)) = self.mounts.get_mut(index as usize) {
+                    mounted.session.answer(reply);
+                }
             }
-        } else if let Some(asker) = self.locals.askers.try_remove(reply.id as usize) {
-            asker.answer(reply.result);
+            Source::Local(key) => {
+                if let Some(asker) = self.locals.askers.try_remove(key as usize) {
+                    asker.answer(reply.result);
+                }
+            }
         }
     }
 }
@@ -259,7 +263,7 @@ mod tests {
 
         let mut locals = LocalClients::default();
         let (before, first) = asker();
-        assert!(locals.accept(flush(), before).is_some_and(|r| r.id < LOCAL_IDS));
+        assert!(locals.accept(flush(), before).is_some_and(|r| matches!(Source::of(r.id), Source::Local(_))));
         locals.shutdown();
         let (after, second) = asker();
         assert!(locals.accept(flush(), after).is_none());

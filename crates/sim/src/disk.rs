@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flushed_write_survives_power_loss_and_an_unflushed_one_may_be_lost_by_the_sector() {
+    fn power_loss_loses_unflushed_sectors_and_no_flushed_one() {
         let (mut lost, mut kept, mut torn) = (0, 0, 0);
         for seed in 0..200 {
             let mut d = Disk::new(T, Rng::new(seed));
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fua_write_is_durable_and_is_not_undone_by_an_older_one_of_the_same_sector() {
+    fn a_fua_write_is_not_undone_by_an_older_one_of_its_sector() {
         for seed in 0..200 {
             let mut d = Disk::new(T, Rng::new(seed));
             d.submit(0, 0, write(1, 0, 1, 2, false));
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_loses_nothing_completed_until_the_power_goes_too() {
+    fn a_kill_loses_nothing_completed_until_the_power_goes_too() {
         for seed in 0..100 {
             let mut d = Disk::new(T, Rng::new(seed));
             d.submit(0, 0, write(1, 0, 1, 2, false));
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_come_out_of_order_and_overlapping_writes_mix_by_the_sector() {
+    fn completions_come_in_any_order_and_overlaps_mix_by_sector() {
         let (mut swapped, mut mixed) = (0, 0);
         for seed in 0..100 {
             let mut d = Disk::new(T, Rng::new(seed));
@@ -738,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_completes_once_all_its_pieces_have_and_a_crash_leaves_any_of_them() {
+    fn a_group_completes_as_one_and_a_crash_leaves_any_of_it() {
         let group = || Op {
             tag: 9,
             offset: 0,

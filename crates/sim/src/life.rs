@@ -1,9 +1,9 @@
 //! A run: several lives of one cache, each with its load, its faults and its end, and a check of every sector between.
 
 mod exchange;
+mod fallback;
 mod filling;
 mod format;
-mod forsake;
 mod rot;
 mod stop;
 
@@ -337,9 +337,7 @@ impl<E: Subject> Run<E> {
 
     fn check_control(&mut self, what: &str) -> Result<bool, Wrong> {
         match self.w.controlled() {
-            Some(Err(e))
-                if !(self.w.broken || self.w.lied || self.w.is_forsaken()) && self.w.is_renewed() =>
-            {
+            Some(Err(e)) if !(self.w.broken || self.w.lied || self.w.is_alone()) && self.w.is_renewed() => {
                 Err(format!("{what} failed and nothing is wrong: {e}"))
             }
             Some(result) => Ok(result.is_ok()),
@@ -458,10 +456,10 @@ impl<E: Subject> Run<E> {
     fn end(&mut self) -> Result<(), Wrong> {
         let bare = self.w.is_bare();
         if self.extra.chance(1, 12) && !bare {
-            return self.lose();
+            return self.fence();
         }
         if self.w.luck.chance(1, 12) && !bare {
-            self.forsake()?;
+            self.fall_back()?;
         }
         let busy = self.filled > 0 || self.w.cfg.load.cools_one_in > 0;
         let how = if busy && self.rng.chance(3, 4) { 7 } else { self.rng.below(8) };

@@ -223,7 +223,7 @@ impl Subject for Loligo {
 
     fn step(&mut self, shard: usize, now: Nanos, event: Event, fx: &mut Vec<Effect>) {
         match (&mut self.threads[shard], event) {
-            (Thread::Cached(core, _), event) => core.step(now, event, fx),
+            (Thread::Cached(engine, _), event) => engine.step(now, event, fx),
             (Thread::Uncached(bare, coming), Event::Submit(req, _)) => {
                 assert!(coming.remove(&req.id), "a bare engine was asked by another thread");
                 bare.request(now, req, fx);
@@ -241,13 +241,13 @@ impl Subject for Loligo {
             let engines = self.threads.iter_mut().filter_map(Thread::engine_mut);
             share(&mut engines.collect::<Vec<_>>());
         }
-        if let Thread::Cached(core, _) = &mut self.threads[shard] {
-            core.settle(now, fx);
+        if let Thread::Cached(engine, _) = &mut self.threads[shard] {
+            engine.settle(now, fx);
         }
     }
 
     fn next_deadline(&self, shard: usize, now: Nanos) -> Option<Nanos> {
-        self.threads[shard].engine().and_then(|core| core.next_deadline(now))
+        self.threads[shard].engine().and_then(|engine| engine.next_deadline(now))
     }
 
     fn is_blank(cache: &mut dyn SyncIo) -> bool {
@@ -313,7 +313,7 @@ impl Subject for Loligo {
         self.engines().any(|c| c.poisoned().is_some())
     }
 
-    fn is_lost(&self, shard: usize) -> bool {
+    fn is_fenced(&self, shard: usize) -> bool {
         self.threads[shard].engine().is_some_and(|c| c.fenced().is_some())
     }
 
@@ -347,8 +347,8 @@ impl Subject for Loligo {
             ("recovery: older image entries", self.report.older_entries),
             ("recovery: after a clean stop", u64::from(self.was_clean)),
         ];
-        for core in self.engines() {
-            let s = core.stats();
+        for engine in self.engines() {
+            let s = engine.stats();
             all.extend([
                 ("engine: evictions", s.evictions),
                 ("engine: checkpoints", s.checkpoints),

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_sees_the_last_acknowledged_write_or_one_that_overlaps_the_read() {
+    fn a_read_sees_the_last_write_or_one_that_overlaps_the_read() {
         let build = || {
             let mut o = Oracle::new(1);
             put(&mut o, 1);
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn power_loss_keeps_what_was_flushed_or_something_later_and_a_kill_keeps_what_was_acknowledged() {
+    fn power_loss_keeps_what_was_flushed_a_kill_what_was_answered() {
         let build = |power: bool| {
             move || {
                 let mut o = Oracle::new(1);
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_after_a_crash_is_pinned_for_this_life_and_after_power_loss_for_good() {
+    fn a_read_after_a_crash_pins_what_it_saw() {
         let mut o = Oracle::new(1);
         put(&mut o, 1);
         o.begin_change(0, 1, Change::Write(2));
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_after_power_loss_says_nothing_of_what_was_unflushed_before_it() {
+    fn a_flush_after_power_loss_says_nothing_of_writes_before_it() {
         let mut o = Oracle::new(1);
         put(&mut o, 1);
         flush(&mut o);
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_may_or_may_not_have_happened_until_the_next_one() {
+    fn a_failed_write_may_have_happened_until_the_next_one() {
         let mut o = Oracle::new(1);
         put(&mut o, 1);
         let w = o.begin_change(0, 1, Change::Write(2));
@@ -648,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_forgotten_only_with_a_durable_write_that_began_after_it() {
+    fn a_fault_ends_with_a_durable_write_that_began_after_it() {
         let mut o = Oracle::new(1);
         let w = o.begin_change(0, 1, Change::Write(1));
         o.suspect(0);

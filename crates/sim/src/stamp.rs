@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_names_its_write_and_sector_and_one_flipped_bit_makes_it_garbage() {
+    fn content_names_its_write_and_a_flipped_bit_makes_it_garbage() {
         let mut s = [0u8; SECTOR];
         assert_eq!(read(&s), Content::Zero);
         fill(&mut s, 9, 1234);

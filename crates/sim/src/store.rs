@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_across_pages_is_read_back_and_the_rest_is_zero() {
+    fn writes_across_pages_are_read_back_and_the_rest_is_zero() {
         let mut s = Store::new(1 << 20);
         let data: Vec<u8> = (0..40_000).map(|i| (i % 251) as u8 + 1).collect();
         s.write(16_000, &data);

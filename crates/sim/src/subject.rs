@@ -103,7 +103,7 @@ pub trait Subject: Sized {
     }
 
     /// Whether it knows that `shard` of its core is somebody else's.
-    fn is_lost(&self, _shard: usize) -> bool {
+    fn is_fenced(&self, _shard: usize) -> bool {
         false
     }
 

@@ -109,7 +109,7 @@ pub struct World<E> {
     /// Parts of the core that take no writes.
     worn: worn::Worn,
     /// The core was taken.
-    pub lost: bool,
+    pub fenced: bool,
     engine: Option<E>,
     inbox: Vec<VecDeque<(Nanos, Mail)>>,
     outbox: Vec<VecDeque<(Nanos, Out)>>,
@@ -166,7 +166,7 @@ impl<E: Subject> World<E> {
             doubtful: BTreeSet::new(),
             once_bad: BTreeSet::new(),
             worn: worn::Worn::default(),
-            lost: false,
+            fenced: false,
             engine: None,
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -230,7 +230,7 @@ impl<E: Subject> World<E> {
         self.exported = (engine.size() / 512) as u32;
         self.engine = Some(engine);
         self.stopping = false;
-        self.lost = false;
+        self.fenced = false;
         self.pumps = 0;
     }
 
@@ -437,7 +437,7 @@ impl<E: Subject> World<E> {
         let held = self.freezing.as_ref().is_some_and(|f| f.held);
         let Some(engine) = &mut self.engine else { return Ok(()) };
         let mut fx = Vec::new();
-        let lost = engine.is_lost(shard);
+        let fenced = engine.is_fenced(shard);
         let often = self.rng.chance(1, 4);
         for event in batch {
             engine.step(shard, self.now, event, &mut fx);
@@ -457,10 +457,10 @@ impl<E: Subject> World<E> {
                 Effect::Io(Dev::Core, op) if held && op.is_mutation() => {
                     return Err(format!("{:?} at {} for a frozen core", op.kind, op.offset));
                 }
-                Effect::Io(Dev::Core, op) if lost && (op.is_mutation() || op.is_empty()) => {
+                Effect::Io(Dev::Core, op) if fenced && (op.is_mutation() || op.is_empty()) => {
                     return Err(format!("{:?} at {} for a core that is not ours", op.kind, op.offset));
                 }
-                Effect::Answer(Reply { id, result: Ok(_) }) if lost => {
+                Effect::Answer(Reply { id, result: Ok(_) }) if fenced => {
                     return Err(format!("request {id} succeeded on a core that is not ours"));
                 }
                 Effect::Io(Dev::Cache, op) if self.alone && op.is_mutation() => {

@@ -34,7 +34,7 @@ const PATHS: [&str; 47] = [
     "clean stop",
     "cold majority",
     "core alone checked",
-    "core lost",
+    "core fenced",
     "crash after a flush",
     "crash after idling",
     "crash in close",
@@ -44,7 +44,7 @@ const PATHS: [&str; 47] = [
     "crash while frozen",
     "crash while shrinking",
     "crash while stopping",
-    "crash while the cache was being forsaken",
+    "crash while the core was about to serve alone",
     "crash with requests under way",
     "damage refused",
     "device error in recovery",
@@ -72,12 +72,12 @@ const PATHS: [&str; 47] = [
     "share grew",
     "share shrank",
     "shrink given up",
-    "the cache could not be forsaken",
+    "the core could not serve alone",
     "the core went on alone",
 ];
 
 #[test]
-fn every_sector_reads_as_it_may_after_crashes_faults_and_switches_at_any_point() {
+fn every_sector_reads_as_it_may_after_crashes_and_faults() {
     let mut seeds = seeds(SEEDS);
     if seeds.len() as u64 == SEEDS {
         seeds.extend(FOUND);

@@ -78,12 +78,12 @@ fn fua_answered_past_a_gap_in_the_journal_is_caught() {
 }
 
 #[test]
-fn an_older_entry_of_the_image_that_a_restart_leaves_in_place_is_caught() {
+fn an_older_entry_left_in_place_by_a_restart_is_caught() {
     is_caught(Bug::OlderEntryKept, 529);
 }
 
 #[test]
-fn a_newer_version_in_place_of_one_that_a_freeze_has_pinned_is_caught() {
+fn a_newer_version_in_place_of_a_pinned_one_is_caught() {
     is_caught(Bug::NewestInsteadOfPinned, 15);
 }
 
@@ -98,28 +98,28 @@ fn a_slot_of_a_pinned_version_that_is_reused_is_caught() {
 }
 
 #[test]
-fn versions_destaged_before_they_are_durable_on_the_cache_are_caught() {
+fn versions_destaged_before_they_are_durable_are_caught() {
     is_caught(Bug::DestagedBeforeDurable, 0);
 }
 
 #[test]
-fn changes_answered_before_the_core_has_them_when_the_cache_is_gone_are_caught() {
-    is_caught(Bug::ForsakenUnwritten, 7);
+fn changes_answered_unwritten_in_a_fallback_are_caught() {
+    is_caught(Bug::FallbackUnwritten, 7);
 }
 
 #[test]
-fn changes_that_reach_the_core_before_it_is_noted_that_the_cache_is_void_are_caught() {
-    is_caught(Bug::ForsakenUnnoted, 1_773);
+fn changes_let_in_before_a_fallback_is_noted_are_caught() {
+    is_caught(Bug::FallbackUnnoted, 1_773);
 }
 
 #[test]
-fn a_share_that_shrinks_before_a_checkpoint_forgets_what_it_gives_away_is_caught() {
-    is_caught(Bug::VacatedBeforeCheckpoint, 28);
+fn a_share_that_shrinks_before_a_checkpoint_is_caught() {
+    is_caught(Bug::ShrunkBeforeCheckpoint, 28);
 }
 
 #[test]
-fn a_share_that_shrinks_while_what_it_gives_away_is_in_use_is_caught() {
-    is_caught(Bug::VacatedWhileLeaving, 633);
+fn a_share_that_shrinks_while_its_slots_are_in_use_is_caught() {
+    is_caught(Bug::ShrunkWhileLeaving, 633);
 }
 
 #[test]

@@ -4,11 +4,12 @@
 
 use super::Destage;
 use crate::api::{Effect, Nanos};
-use crate::engine::{Engine, Task};
+use crate::commit::RoomFor;
+use crate::engine::Engine;
 use crate::freeze::OVERWRITTEN;
 use crate::index::Meta;
+use crate::intake::Task;
 use crate::journal::Action;
-use crate::space::Space;
 use crate::write::{Stage, WriteTask};
 use loligo_block::{Buf, Shared};
 use loligo_format::record::Record;
@@ -99,21 +100,32 @@ impl Destage {
     }
 }
 
+impl Destage {
+    /// The core has taken these sectors of blocks, as they are in the newest versions.
+    pub(super) fn lift_doubts(&mut self, taken: impl Iterator<Item = (u32, u8)>) {
+        for (block, mask) in taken {
+            if self.doubts.get(&block).is_some_and(|d| d.mask & !mask == 0) {
+                self.doubts.remove(&block);
+            }
+        }
+    }
+}
+
 impl Engine {
     /// A write of these sectors of `block` failed at the core. `content`: what was to be written, in a buffer that begins with the
     /// block. `of`: the slot of the version that it was made of, if that is the newest.
     pub(super) fn doubt_block(&mut self, now: Nanos, block: u32, doubt: Doubt, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() || self.poisoned.is_some() {
+        if !self.state.has_both() {
             return;
         }
-        let (newest, mask) = (self.index.get(block), doubt.mask);
+        let (newest, mask) = (self.map.index.get(block), doubt.mask);
         if mask & !newest.map_or(0, |m| m.dirty) != 0 {
             match self.destage.doubts.entry(block) {
                 Entry::Vacant(e) => _ = e.insert(doubt),
                 Entry::Occupied(e) => e.into_mut().add(doubt),
             }
         }
-        let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) else { return };
+        let Some(freeze) = self.state.freeze_mut().filter(|f| !f.is_answered()) else { return };
         let held = match (freeze.pin_more(block, mask), newest) {
             (Some(pinned), _) => pinned,
             (None, Some(m)) if m.dirty != 0 && !freeze.is_pinned(&m) => 0,
@@ -133,24 +145,15 @@ impl Engine {
     pub(super) fn may_note(&self, block: u32) -> bool {
         let global = self.cfg.stripe.global(block);
         let speaks = |a: &Action| matches!(a, Action::Apply(record, _) if record.block() == Some(global));
-        self.is_settled(block) && !self.journal.actions().any(speaks)
+        self.is_settled(block) && !self.commit.journal.actions().any(speaks)
     }
 
     /// Whether nobody has looked at the newest version of `block` to put another in its place. Whoever waits for room, for the
     /// thaw or for the core to have what took effect looks again.
     fn is_settled(&self, block: u32) -> bool {
-        let Some(key) = self.locks.holder(block) else { return true };
+        let Some(key) = self.map.locks.holder(block) else { return true };
         let waits = |m: &WriteTask| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
-        matches!(&self.tasks[key], Task::Write(m) if waits(m))
-    }
-
-    /// The core has taken these sectors of blocks, as they are in the newest versions.
-    pub(super) fn lift_doubts(&mut self, taken: impl Iterator<Item = (u32, u8)>) {
-        for (block, mask) in taken {
-            if self.destage.doubts.get(&block).is_some_and(|d| d.mask & !mask == 0) {
-                self.destage.doubts.remove(&block);
-            }
-        }
+        matches!(&self.intake.tasks[key], Task::Write(m) if waits(m))
     }
 
     /// Notes in the journal that what is doubted is dirty. A block that changes meanwhile is looked at once it has: the record
@@ -163,7 +166,7 @@ impl Engine {
             Action::Apply(record, _) => record.block(),
             _ => None,
         };
-        let on_its_way: BTreeSet<u64> = self.journal.actions().filter_map(record_of).collect();
+        let on_its_way: BTreeSet<u64> = self.commit.journal.actions().filter_map(record_of).collect();
         let doubts: Vec<(u32, u8, Option<u32>)> = self
             .destage
             .doubts
@@ -177,22 +180,22 @@ impl Engine {
             if on_its_way.contains(&global) || !self.is_settled(block) {
                 continue;
             }
-            let newest = self.index.get(block);
+            let newest = self.map.index.get(block);
             if newest.is_some_and(|m| mask & !m.dirty == 0) {
                 self.destage.doubts.remove(&block);
                 continue;
             }
-            if !self.journal_has_room(Space::Housekeeping) {
+            if !self.commit.has_room(RoomFor::Housekeeping) {
                 continue;
             }
             // A clean copy that nobody has looked at is good enough only where there is no room for another.
-            let good = |m: &Meta| of == Some(m.slot) || m.dirty != 0 || self.slots.free_count() == 0;
+            let good = |m: &Meta| of == Some(m.slot) || m.dirty != 0 || self.space.slots.free_count() == 0;
             let Some(meta) = newest.filter(|m| mask & !m.valid == 0 && good(m)) else {
                 self.salvage(now, block, newest, fx);
                 continue;
             };
             let Meta { slot, crc, valid, dirty } = meta;
-            self.pending_dirty += u64::from(dirty == 0);
+            self.space.pending_dirty += u64::from(dirty == 0);
             let put = Record::Put { block: global, slot, crc, valid, dirty: dirty | mask };
             self.record(now, put, dirty == 0, true);
         }
@@ -200,17 +203,17 @@ impl Engine {
 
     /// The version of `block` that was the newest before is dirty now, as `meta` says.
     pub(crate) fn doubt_noted(&mut self, seq: u64, block: u32, meta: Meta) {
-        let was_clean = !self.index.slot_is_dirty(meta.slot);
+        let was_clean = !self.map.index.slot_is_dirty(meta.slot);
         let window = block / WINDOW_BLOCKS as u32;
         if let Some(key) = self.destage.by_window.get(&window) {
             self.destage.jobs[*key].now_dirty(block, meta);
         }
-        self.recent.note(block, seq);
-        self.index.put(block, meta);
-        self.checkpoint.touch(meta.slot);
+        self.map.recent.note(block, seq);
+        self.map.index.put(block, meta);
+        self.commit.checkpoint.touch(meta.slot);
         // A flush that has not been answered is to bring it to the core too, and so is a freeze: it held this at the moment.
         self.destage.flushes.iter_mut().for_each(|f| _ = f.remaining.insert(window));
-        if let Some(freeze) = self.freeze.as_mut().filter(|_| was_clean) {
+        if let Some(freeze) = self.state.freeze_mut().filter(|_| was_clean) {
             if freeze.is_answered() {
                 freeze.note_fresh(meta.slot);
             } else {

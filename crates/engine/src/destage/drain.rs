@@ -7,18 +7,13 @@ use crate::engine::Engine;
 use crate::index::Meta;
 
 impl Engine {
-    /// Whether a freeze still has versions to bring to the core.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.freeze.as_ref().is_some_and(|f| f.left() > 0)
-    }
-
     /// Starts jobs for windows with pinned versions. Nothing else goes to a frozen core.
     pub(super) fn drain(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        let mut look = self.freeze.as_ref().map_or(0, |f| f.windows_left());
+        let mut look = self.state.freeze().map_or(0, |f| f.windows_left());
         let mut backlog = self.destage.backlog(self.cfg.core_groups);
-        while look > 0 && self.is_draining() && self.destage.jobs.len() < JOBS && backlog < AHEAD {
+        while look > 0 && self.state.is_draining() && self.destage.jobs.len() < JOBS && backlog < AHEAD {
             look -= 1;
-            let Some(freeze) = &mut self.freeze else { return };
+            let Some(freeze) = self.state.freeze_mut() else { return };
             let Some(window) = freeze.next_window() else { return };
             if self.destage.by_window.contains_key(&window) || self.destage.stuck.is_waiting(window, now) {
                 freeze.later(window);
@@ -31,11 +26,11 @@ impl Engine {
 
     /// Of the dirty versions of `window`, those that may go to the core: while it is frozen the pinned ones.
     pub(super) fn destageable(&self, window: u32, dirty: &mut Vec<(u32, Meta)>) {
-        let Some(freeze) = &self.freeze else { return };
+        let Some(freeze) = self.state.freeze() else { return };
         freeze.pinned_in(window, dirty);
         if planted(self.cfg.bug, Bug::NewestInsteadOfPinned) {
             for (block, meta) in dirty {
-                *meta = self.index.get(*block).unwrap_or(*meta);
+                *meta = self.map.index.get(*block).unwrap_or(*meta);
             }
         }
     }

@@ -47,7 +47,7 @@ impl Jam {
 impl Engine {
     /// Looks whether all that is dirty in a full cache is refused. Where a core is frozen a thaw may bring room.
     pub(crate) fn look_for_jam(&mut self, now: Nanos) {
-        if self.freeze.is_some() || self.dirty_and_kept() < self.slot_limit() {
+        if self.state.has_freeze() || self.dirty_and_kept() < self.space.slot_limit() {
             return self.destage.jam.over();
         }
         if self.destage.jam.looked.is_none_or(|at| now >= at + LOOK) {
@@ -63,15 +63,15 @@ impl Engine {
     /// Whether waiting for room is in vain: for a minute all that is dirty has been refused, or nothing of it taken while the core
     /// refused what it was asked for. A core that is frozen takes nothing for now.
     pub(crate) fn is_jammed(&self) -> bool {
-        self.destage.jam.lasts && self.freeze.is_none()
+        self.destage.jam.lasts && !self.state.has_freeze()
     }
 
     fn all_is_refused(&self) -> bool {
         let d = &self.destage;
         let damaged = d.bad.iter().filter(|b| !d.stuck.counts(**b)).count() as u64;
         // Those that only memory has are not dirty yet.
-        let is_dirty = |b: u32| self.index.get(b).is_some_and(|m| m.dirty != 0);
-        let refused = d.stuck.count(|window| u64::from(self.index.window_dirty(window)), is_dirty);
-        refused + damaged >= self.index.dirty_blocks() + self.pending_dirty
+        let is_dirty = |b: u32| self.map.index.get(b).is_some_and(|m| m.dirty != 0);
+        let refused = d.stuck.count(|window| u64::from(self.map.index.window_dirty(window)), is_dirty);
+        refused + damaged >= self.map.index.dirty_blocks() + self.space.pending_dirty
     }
 }

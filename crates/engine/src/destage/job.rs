@@ -11,12 +11,13 @@ use super::{DEPTH_BUSY, Destage};
 use crate::api::{Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
-use crate::engine::{Engine, Task};
+use crate::engine::Engine;
 use crate::index::Meta;
-use loligo_block::{Buf, IoError, Shared};
+use crate::io_tag::Done;
+use crate::map::Map;
+use loligo_block::{Buf, Shared};
 use loligo_format::units::{ALL, WINDOW_BLOCKS};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 
 /// One part in so many of a window's dirty blocks is much of it.
 const MUCH: usize = 4;
@@ -310,110 +311,7 @@ impl Destage {
     }
 }
 
-impl Engine {
-    /// Gathers what is dirty in `window`; returns how many blocks.
-    pub(super) fn start_job(
-        &mut self,
-        now: Nanos,
-        window: u32,
-        tasks: Vec<usize>,
-        fx: &mut Vec<Effect>,
-    ) -> u64 {
-        let mut dirty = Vec::new();
-        self.index.dirty_in(window, &mut dirty);
-        self.destageable(window, &mut dirty);
-        // Whoever waits for a block is told of an error only once that has been tried.
-        let waited = self.waited_by(&tasks);
-        let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
-        let d = &self.destage;
-        let waits = |b: u32| d.stuck.keeps(b, now) && (d.stuck.is_refused(b) || !is_waited(b));
-        dirty.retain(|(b, _)| !d.bad.contains(b) && !waits(*b));
-        if dirty.is_empty() {
-            // Nothing (more) to write, or only what must not be written, or what the core refuses.
-            for key in tasks {
-                self.pass_over(now, key, true, fx);
-            }
-            return 0;
-        }
-        // Only what is durable on the cache goes to the core: a version that a crash could take back must not be found there
-        // beneath an older one that is believed clean. A flush stands in the way of every client, so what is not durable
-        // yet is left to the next round, unless it is much of the window or somebody waits for it.
-        let early = planted(self.cfg.bug, Bug::DestagedBeforeDurable);
-        let durable = if early { u64::MAX } else { self.journal.durable() };
-        let drains = self.freeze.is_some();
-        // What is pinned took effect before the freeze, whatever has come after it.
-        let seq = self.freeze.as_ref().map_or(u64::MAX, |f| f.seq());
-        let fresh = dirty.iter().filter(|(b, _)| self.recent.frame(*b).min(seq) > durable).count();
-        let all = !tasks.is_empty() || !self.destage.flushes.is_empty() || drains || self.takes_all();
-        if fresh * MUCH <= dirty.len() && !all {
-            dirty.retain(|(b, _)| self.recent.frame(*b) <= durable);
-        }
-        let newest = dirty.iter().map(|(b, _)| self.recent.frame(*b).min(seq)).max().unwrap_or(0);
-        let count = dirty.len();
-        let apart = self.destage.stuck.is_apart(window);
-        let (way, turn, fillers) = if self.cfg.core_groups || apart {
-            (Strategy::Runs, Turn::default(), Vec::new())
-        } else {
-            let (gaps, fillers) = self.known_gaps(&dirty);
-            match self.destage.chooser.choose(count, gaps, fillers.len()) {
-                (Strategy::Merge, turn) if !self.may_merge(window) => (Strategy::Runs, turn, fillers),
-                (way, turn) => (way, turn, fillers),
-            }
-        };
-        let mut wanted: Vec<(u32, Meta, bool)> = dirty.into_iter().map(|(b, m)| (b, m, false)).collect();
-        if way == Strategy::Bridged {
-            wanted.extend(fillers.into_iter().flatten().map(|(b, m)| (b, m, true)));
-            wanted.sort_unstable_by_key(|w| w.0);
-        }
-        let pieces = wanted
-            .into_iter()
-            .map(|(block, meta, filler)| Piece {
-                superseded: self.freeze.as_ref().is_some_and(|f| f.kept_of(block).is_some()),
-                pinned: drains && !filler,
-                ..Piece::new(block, meta, filler, self.tickets.begin())
-            })
-            .collect::<Vec<_>>();
-        self.destage.last_job = now;
-        let mut job = Job::new(window, now, pieces);
-        (job.way, job.turn, job.dirty, job.apart, job.drains) = (way, turn, count, apart, drains);
-        job.durable = newest <= durable;
-        job.tasks = tasks;
-        self.destage.tasked += u32::from(!job.tasks.is_empty());
-        let key = self.begin(now, job, fx);
-        if newest > durable {
-            self.wait_durable(newest, Waiter::Job(key));
-        }
-        count as u64
-    }
-
-    /// The blocks that these changes wait for.
-    fn waited_by(&self, tasks: &[usize]) -> Vec<RangeInclusive<u32>> {
-        let blocks = |key: &usize| match &self.tasks[*key] {
-            Task::Write(m) => Some(m.first..=m.last),
-            _ => None,
-        };
-        tasks.iter().filter_map(blocks).collect()
-    }
-
-    /// The job's slots are read from now on.
-    fn begin(&mut self, now: Nanos, mut job: Job, fx: &mut Vec<Effect>) -> usize {
-        self.destage.number += 1;
-        job.number = self.destage.number;
-        let window = job.window;
-        let key = self.destage.jobs.insert(job);
-        self.destage.by_window.insert(window, key);
-        self.destage.reading.push_back(key);
-        self.issue_slot_reads(now, fx);
-        key
-    }
-
-    /// Writes a clean block to the core once more.
-    pub(super) fn start_probe(&mut self, now: Nanos, block: u32, meta: Meta, fx: &mut Vec<Effect>) {
-        let piece = Piece::new(block, meta, true, self.tickets.begin());
-        let job = Job { probe: true, ..Job::new(block / WINDOW_BLOCKS as u32, now, vec![piece]) };
-        self.begin(now, job, fx);
-    }
-
+impl Map {
     /// The gaps between dirty blocks: how many, and those whose every block is clean and whole in the cache.
     fn known_gaps(&self, dirty: &[(u32, Meta)]) -> (usize, Vec<Vec<(u32, Meta)>>) {
         let (mut gaps, mut known) = (0, Vec::new());
@@ -435,28 +333,117 @@ impl Engine {
         }
         (gaps, known)
     }
+}
 
-    /// An operation of job `key` is over.
-    pub(crate) fn destage_done(
+impl Engine {
+    /// Gathers what is dirty in `window`; returns how many blocks.
+    pub(super) fn start_job(
         &mut self,
         now: Nanos,
-        key: usize,
-        sub: u32,
-        buf: Option<Buf>,
-        result: Result<(), IoError>,
+        window: u32,
+        tasks: Vec<usize>,
         fx: &mut Vec<Effect>,
-    ) {
-        if sub & DOUBT != 0 {
-            self.old_read(now, key as u32, buf, result.is_ok(), fx);
-        } else if sub & WRITE != 0 {
-            self.core_write_done(now, key, sub, result, fx);
-        } else if sub & MERGE != 0 {
+    ) -> u64 {
+        let mut dirty = Vec::new();
+        self.map.index.dirty_in(window, &mut dirty);
+        self.destageable(window, &mut dirty);
+        // Whoever waits for a block is told of an error only once that has been tried.
+        let waited = self.intake.waited_by(&tasks);
+        let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
+        let d = &self.destage;
+        let waits = |b: u32| d.stuck.keeps(b, now) && (d.stuck.is_refused(b) || !is_waited(b));
+        dirty.retain(|(b, _)| !d.bad.contains(b) && !waits(*b));
+        if dirty.is_empty() {
+            // Nothing (more) to write, or only what must not be written, or what the core refuses.
+            for key in tasks {
+                self.pass_over(now, key, true, fx);
+            }
+            return 0;
+        }
+        // Only what is durable on the cache goes to the core: a version that a crash could take back must not be found there
+        // beneath an older one that is believed clean. A flush stands in the way of every client, so what is not durable
+        // yet is left to the next round, unless it is much of the window or somebody waits for it.
+        let early = planted(self.cfg.bug, Bug::DestagedBeforeDurable);
+        let durable = if early { u64::MAX } else { self.commit.journal.durable() };
+        let drains = self.state.has_freeze();
+        // What is pinned took effect before the freeze, whatever has come after it.
+        let seq = self.state.freeze().map_or(u64::MAX, |f| f.seq());
+        let fresh = dirty.iter().filter(|(b, _)| self.map.recent.frame(*b).min(seq) > durable).count();
+        let all = !tasks.is_empty() || !self.destage.flushes.is_empty() || drains || self.takes_all();
+        if fresh * MUCH <= dirty.len() && !all {
+            dirty.retain(|(b, _)| self.map.recent.frame(*b) <= durable);
+        }
+        let newest = dirty.iter().map(|(b, _)| self.map.recent.frame(*b).min(seq)).max().unwrap_or(0);
+        let count = dirty.len();
+        let apart = self.destage.stuck.is_apart(window);
+        let (way, turn, fillers) = if self.cfg.core_groups || apart {
+            (Strategy::Runs, Turn::default(), Vec::new())
+        } else {
+            let (gaps, fillers) = self.map.known_gaps(&dirty);
+            match self.destage.chooser.choose(count, gaps, fillers.len()) {
+                (Strategy::Merge, turn) if !self.destage.may_merge(window) => (Strategy::Runs, turn, fillers),
+                (way, turn) => (way, turn, fillers),
+            }
+        };
+        let mut wanted: Vec<(u32, Meta, bool)> = dirty.into_iter().map(|(b, m)| (b, m, false)).collect();
+        if way == Strategy::Bridged {
+            wanted.extend(fillers.into_iter().flatten().map(|(b, m)| (b, m, true)));
+            wanted.sort_unstable_by_key(|w| w.0);
+        }
+        let pieces = wanted
+            .into_iter()
+            .map(|(block, meta, filler)| Piece {
+                superseded: self.state.freeze().is_some_and(|f| f.kept_of(block).is_some()),
+                pinned: drains && !filler,
+                ..Piece::new(block, meta, filler, self.space.tickets.begin())
+            })
+            .collect::<Vec<_>>();
+        self.destage.last_job = now;
+        let mut job = Job::new(window, now, pieces);
+        (job.way, job.turn, job.dirty, job.apart, job.drains) = (way, turn, count, apart, drains);
+        job.durable = newest <= durable;
+        job.tasks = tasks;
+        self.destage.tasked += u32::from(!job.tasks.is_empty());
+        let key = self.begin(now, job, fx);
+        if newest > durable {
+            self.commit.wait_durable(newest, Waiter::Job(key));
+        }
+        count as u64
+    }
+
+    /// The job's slots are read from now on.
+    fn begin(&mut self, now: Nanos, mut job: Job, fx: &mut Vec<Effect>) -> usize {
+        self.destage.number += 1;
+        job.number = self.destage.number;
+        let window = job.window;
+        let key = self.destage.jobs.insert(job);
+        self.destage.by_window.insert(window, key);
+        self.destage.reading.push_back(key);
+        self.issue_slot_reads(now, fx);
+        key
+    }
+
+    /// Writes a clean block to the core once more.
+    pub(super) fn start_probe(&mut self, now: Nanos, block: u32, meta: Meta, fx: &mut Vec<Effect>) {
+        let piece = Piece::new(block, meta, true, self.space.tickets.begin());
+        let job = Job { probe: true, ..Job::new(block / WINDOW_BLOCKS as u32, now, vec![piece]) };
+        self.begin(now, job, fx);
+    }
+
+    /// An operation of a job is over.
+    pub(crate) fn destage_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        if done.sub & DOUBT != 0 {
+            self.old_read(done, fx);
+        } else if done.sub & WRITE != 0 {
+            self.core_write_done(done, fx);
+        } else if done.sub & MERGE != 0 {
+            let (now, key) = (done.now, done.key);
             self.destage.writes -= 1;
             if self.destage.jobs[key].state == State::Comparing {
-                return self.compared(now, key, buf.filter(|_| result.is_ok()), fx);
+                return self.compared(now, key, done.buf.filter(|_| done.result.is_ok()), fx);
             }
-            match result {
-                Ok(()) => self.merged(now, key, buf, fx),
+            match done.result {
+                Ok(()) => self.merged(done, fx),
                 Err(_) => {
                     // What lies between is none of ours: the dirty runs need nothing of it.
                     self.destage.stuck.cannot_merge(self.destage.jobs[key].window);
@@ -466,7 +453,7 @@ impl Engine {
                 }
             }
         } else {
-            self.slot_read(now, key, sub as usize, buf, result.is_ok(), fx);
+            self.slot_read(done, fx);
         }
     }
 
@@ -501,7 +488,7 @@ impl Engine {
     }
 
     fn own_window(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        if self.fenced.is_some() || self.fallback.is_some() {
+        if self.state.is_fenced() || self.state.is_alone() {
             return self.begin_writes(now, key, fx);
         }
         let job = &mut self.destage.jobs[key];
@@ -512,7 +499,7 @@ impl Engine {
             let (window, blocks) = (job.window, job.blocks());
             let good = !job.pieces.iter().any(|p| p.bad);
             // The core may have failed since it was planned.
-            let way = if good && self.may_merge(window) { Strategy::Merge } else { Strategy::Runs };
+            let way = if good && self.destage.may_merge(window) { Strategy::Merge } else { Strategy::Runs };
             let job = &mut self.destage.jobs[key];
             job.way = way;
             if way == Strategy::Merge {
@@ -529,7 +516,7 @@ impl Engine {
     /// Whether somebody waits for what destaging brings about.
     pub(crate) fn destage_is_wanted(&self) -> bool {
         let d = &self.destage;
-        let clients = !self.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
-        clients || self.is_draining() || !d.flushes.is_empty() || self.shrink.is_some()
+        let clients = !self.intake.waiting.is_empty() || d.blocked > 0 || !d.first.is_empty() || d.tasked > 0;
+        clients || self.state.is_draining() || !d.flushes.is_empty() || self.space.shrink.is_some()
     }
 }

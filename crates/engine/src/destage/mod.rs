@@ -10,6 +10,7 @@ mod choose;
 mod depth;
 mod doubt;
 mod drain;
+mod flush_all;
 mod health;
 mod jam;
 mod job;
@@ -20,17 +21,19 @@ mod stuck;
 
 pub(crate) use job::Job;
 
-use crate::api::{ControlId, Effect, Nanos};
+use crate::api::{Effect, Nanos};
+use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
-use crate::space::Space;
+use crate::shared_core::Demand;
 use age::Age;
 use choose::Chooser;
 use depth::Depth;
 use doubt::Doubt;
+use flush_all::FlushAll;
 use health::Health;
 use jam::Jam;
-use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS};
+use loligo_format::units::WINDOW_BLOCKS;
 pub(crate) use pace::Fill;
 use pace::{Pacer, fullness};
 use probe::Probe;
@@ -61,37 +64,6 @@ const BACKOFF: Nanos = 1_000_000_000;
 const SOON: Nanos = 100_000;
 /// Empty windows looked at per settle.
 const LOOK: u32 = 1 << 16;
-/// Jobs of a window that may find a block replaced before a flush that waits for it is given up.
-const MOST_REPLACED: u32 = 200;
-
-/// An operator's wish that everything dirty now be in the core.
-#[derive(Debug)]
-struct FlushAll {
-    id: ControlId,
-    /// Jobs numbered from here on count.
-    from: u64,
-    remaining: BTreeSet<u32>,
-    failed: Option<String>,
-    /// Windows in which the core has refused something that was dirty.
-    refused: BTreeSet<u32>,
-    /// Jobs of a window that left something behind because a client had replaced it.
-    replaced: BTreeMap<u32, u32>,
-}
-
-impl FlushAll {
-    /// A job of `window` left something there that was replaced meanwhile: another is to bring it, as often as that may be.
-    fn left_in(&mut self, window: u32, stripe: Stripe) {
-        let times = self.replaced.entry(window).or_default();
-        *times += 1;
-        if *times > MOST_REPLACED && self.failed.is_none() {
-            let at = stripe.global(window * WINDOW_BLOCKS as u32) * BLOCK;
-            self.failed = Some(format!(
-                "not all of it is in the core: blocks in the MiB at byte {at} of the volume are overwritten faster than they can \
-                 be brought there; flush again when less is written"
-            ));
-        }
-    }
-}
 
 /// The sweep's state.
 #[derive(Debug)]
@@ -106,7 +78,7 @@ pub(crate) struct Destage {
     /// Windows that somebody waits for.
     first: VecDeque<(u32, usize)>,
     /// Windows with dirty blocks in slots that are given away.
-    vacated: BTreeSet<u32>,
+    given_away: BTreeSet<u32>,
     /// Jobs that a client waits for, and jobs whose clean records are in the journal's hands.
     tasked: u32,
     pub(crate) recording: u32,
@@ -143,6 +115,8 @@ pub(crate) struct Destage {
     probe: Probe,
     chooser: Chooser,
     pub(crate) pacer: Pacer,
+    /// Demand of the other shards that share the core.
+    pub(crate) others: Demand,
     depth: Depth,
     next_job: Nanos,
     age: Age,
@@ -162,7 +136,7 @@ impl Destage {
             direct: 0,
             last_direct: 0,
             first: VecDeque::new(),
-            vacated: BTreeSet::new(),
+            given_away: BTreeSet::new(),
             tasked: 0,
             recording: 0,
             reading: VecDeque::new(),
@@ -187,6 +161,7 @@ impl Destage {
             probe: Probe::default(),
             chooser: Chooser::default(),
             pacer: Pacer::default(),
+            others: Demand::default(),
             depth: Depth::default(),
             next_job: 0,
             age: Age::default(),
@@ -261,17 +236,17 @@ impl Destage {
 
     /// Has `window` destaged soon, for its slots; whether that is news.
     pub(crate) fn shrink(&mut self, window: u32) -> bool {
-        !self.by_window.contains_key(&window) && self.vacated.insert(window)
+        !self.by_window.contains_key(&window) && self.given_away.insert(window)
     }
 
     /// Windows wanted for their slots.
     pub(crate) fn shrinking(&self) -> usize {
-        self.vacated.len()
+        self.given_away.len()
     }
 
     /// No slots are given away any more.
     pub(crate) fn forget_shrunk(&mut self) {
-        self.vacated.clear();
+        self.given_away.clear();
     }
 
     /// A freeze begins (`on`) or ends: what jobs hold as newest versions is pinned, or nothing is.
@@ -358,16 +333,18 @@ impl Destage {
     }
 }
 
-impl Engine {
+impl Destage {
     /// Has the window of `block` destaged before others; `task` is told when a pass over it is over.
-    pub(crate) fn destage_first(&mut self, block: u32, task: usize) {
-        self.destage.first.push_back((block / WINDOW_BLOCKS as u32, task));
+    pub(crate) fn put_first(&mut self, block: u32, task: usize) {
+        self.first.push_back((block / WINDOW_BLOCKS as u32, task));
     }
+}
 
+impl Engine {
     /// Starts jobs while that is worth while, and issues their writes.
     pub(crate) fn sweep(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         // A core without clients is not idle while they are served from the cache: destaging shares the cache's flushes.
-        if self.core_busy > 0 || !self.tasks.is_empty() {
+        if self.intake.core_busy > 0 || !self.intake.tasks.is_empty() {
             self.destage.last_client = now;
         }
         self.forget_clean();
@@ -375,18 +352,19 @@ impl Engine {
         self.check_flushes(now, fx);
         self.probe_if_due(now, fx);
         self.destage.search = None;
-        let windows = if self.index.dirty_blocks() > 0 { self.index.windows() } else { 0 };
-        self.destage.age.look(now, self.params.destage_age, windows);
+        let windows = if self.map.index.dirty_blocks() > 0 { self.map.index.windows() } else { 0 };
+        self.destage.age.look(now, self.cfg.params.destage_age, windows);
         // Whoever waits for a window hears of it also when nothing in it is dirty any more.
-        let wanted = self.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.is_draining();
-        if wanted && now >= self.destage.backoff && self.journal_has_room(Space::Housekeeping) {
+        let wanted =
+            self.map.index.dirty_blocks() > 0 || !self.destage.first.is_empty() || self.state.is_draining();
+        if wanted && now >= self.destage.backoff && self.commit.has_room(RoomFor::Housekeeping) {
             self.start_jobs(now, fx);
         }
         self.issue_core_writes(now, fx);
     }
 
     fn start_jobs(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.freeze.is_some() {
+        if self.state.has_freeze() {
             return self.drain(now, fx);
         }
         for _ in 0..self.destage.first.len() {
@@ -398,43 +376,44 @@ impl Engine {
             }
         }
         while self.destage.jobs.len() < JOBS && self.destage.backlog(self.cfg.core_groups) < AHEAD {
-            let Some(window) = self.destage.vacated.pop_first() else { break };
-            if !self.destage.by_window.contains_key(&window) && self.index.window_dirty(window) > 0 {
+            let Some(window) = self.destage.given_away.pop_first() else { break };
+            if !self.destage.by_window.contains_key(&window) && self.map.index.window_dirty(window) > 0 {
                 self.start_job(now, window, Vec::new(), fx);
             }
         }
-        let hurried = !self.destage.flushes.is_empty() || !self.destage.first.is_empty() || self.is_starved();
+        let hurried =
+            !self.destage.flushes.is_empty() || !self.destage.first.is_empty() || self.intake.is_starved();
         // Whoever waits for room behind a core that fails is to hear soon whether it has come back.
-        let hurried = hurried || (self.destage.health.is_failing() && !self.waiting.is_empty());
+        let hurried = hurried || (self.destage.health.is_failing() && !self.intake.waiting.is_empty());
         // A stop lets nothing new in, but those who wait for room get it.
-        let hurried = hurried || (self.stopping.is_some() && !self.waiting.is_empty());
-        let idle = self.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
-        let stopping = self.stopping.is_some();
+        let hurried = hurried || (self.state.is_stopping() && !self.intake.waiting.is_empty());
+        let idle = self.intake.core_busy == 0 && now.saturating_sub(self.destage.last_client) >= IDLE;
+        let stopping = self.state.is_stopping();
         let by_age = !hurried && !idle && self.is_low();
         if (stopping && !hurried) || (by_age && !self.destage.age.is_round()) || now < self.destage.quiet {
             return;
         }
         // Once round at most: windows that have a job already are met again.
-        let mut look = LOOK.min(self.index.windows());
+        let mut look = LOOK.min(self.map.index.windows());
         let groups = self.cfg.core_groups;
         let mut backlog = self.destage.backlog(groups);
         let most = if groups && !hurried && !idle { self.jobs_beside_clients(now) } else { JOBS };
         let (mut refused, mut began) = (false, false);
         while self.destage.jobs.len() < most && backlog < AHEAD && look > 0 {
             // Whoever has everything flushed wants it done.
-            let slowed = self.params.destage_rate > 0 && self.destage.flushes.is_empty();
+            let slowed = self.cfg.params.destage_rate > 0 && self.destage.flushes.is_empty();
             if (slowed && now < self.destage.next_job) || (by_age && !self.destage.age.is_round()) {
                 return;
             }
             let from = self.destage.cursor;
-            match self.index.next_dirty_window(from, look) {
+            match self.map.index.next_dirty_window(from, look) {
                 Ok(w) => {
-                    let n = self.index.windows();
+                    let n = self.map.index.windows();
                     let passed = (w + n - from) % n + 1;
                     look = look.saturating_sub(passed);
                     self.destage.sought = self.destage.sought.saturating_add(passed);
                     self.destage.cursor = if w + 1 == n { 0 } else { w + 1 };
-                    let dirty = usize::from(self.index.window_dirty(w));
+                    let dirty = usize::from(self.map.index.window_dirty(w));
                     if self.destage.stuck.keeps_all(w, dirty, now) {
                         refused = true;
                     } else if !self.destage.by_window.contains_key(&w) {
@@ -444,7 +423,8 @@ impl Engine {
                             began = true;
                             self.destage.sought = 0;
                         }
-                        if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.params.destage_rate) {
+                        if let Some(gap) = (blocks * 1_000_000_000).checked_div(self.cfg.params.destage_rate)
+                        {
                             self.destage.next_job = self.destage.next_job.max(now.saturating_sub(gap)) + gap;
                         }
                     }
@@ -468,7 +448,7 @@ impl Engine {
     /// A part of a large core has been searched for something to do, in vain.
     fn search_on(&mut self, now: Nanos) {
         let d = &mut self.destage;
-        let round = d.sought >= self.index.windows();
+        let round = d.sought >= self.map.index.windows();
         d.search = d.jobs.is_empty().then_some(now + if round { BACKOFF } else { SOON });
         if round {
             d.sought = 0;
@@ -477,12 +457,7 @@ impl Engine {
 
     /// Whether so little is dirty that the sweep waits for an idle core, or for what is dirty to be old.
     fn is_low(&self) -> bool {
-        self.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.params.destage_low) / 100
-    }
-
-    /// Whether somebody waits for room that only destaging makes.
-    fn is_starved(&self) -> bool {
-        self.starved && !self.waiting.is_empty()
+        self.map.index.dirty_blocks() <= self.dirty_limit() * u64::from(self.cfg.params.destage_low) / 100
     }
 
     /// Whether jobs leave nothing of their window behind: a round by age, in which nobody waits for room.
@@ -492,7 +467,7 @@ impl Engine {
 
     /// How far what is dirty is between the low watermark and the limit, 0 to 1.
     fn fullness(&self) -> f64 {
-        fullness(self.index.dirty_blocks(), self.dirty_limit(), self.params.destage_low)
+        fullness(self.map.index.dirty_blocks(), self.dirty_limit(), self.cfg.params.destage_low)
     }
 
     /// Jobs for a core that takes groups: the more is dirty, the more blocks share one of its operations, so that a cache with
@@ -513,44 +488,44 @@ impl Engine {
         self.cfg.core_groups
             && direct
             && d.last_direct > 0
-            && self.waiting.is_empty()
+            && self.intake.waiting.is_empty()
             && self.fullness() < ALMOST_FULL
     }
 
     /// Whether a large write would have to wait for room, or would take what is better left to small ones.
     pub(crate) fn is_short_of_room(&self, now: Nanos) -> bool {
         let x = self.fullness();
-        let waits = || !self.waiting.is_empty() || now < self.destage.pacer.deadline();
+        let waits = || !self.intake.waiting.is_empty() || now < self.destage.pacer.deadline();
         x > LEFT_TO_SMALL || (x > 0.0 && waits())
     }
 
     /// When the sweep wants to look again although nothing else happens.
     pub(crate) fn sweep_deadline(&self, now: Nanos) -> Option<Nanos> {
         let d = &self.destage;
-        let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.waiting.is_empty();
-        if self.freeze.is_some() {
+        let waited = !d.flushes.is_empty() || !d.first.is_empty() || !self.intake.waiting.is_empty();
+        if self.state.has_freeze() {
             // The rest waits for the thaw.
             let probe = d.probe_deadline().filter(|at| *at > now);
             let again = [(d.backoff > now).then_some(d.backoff), d.stuck.deadline(now), probe];
-            return again.into_iter().flatten().min().filter(|_| self.is_draining());
+            return again.into_iter().flatten().min().filter(|_| self.state.is_draining());
         }
-        if !waited && (self.index.dirty_blocks() == 0 || self.stopping.is_some()) {
+        if !waited && (self.map.index.dirty_blocks() == 0 || self.state.is_stopping()) {
             return None;
         }
         let idle_at = d.last_client + IDLE;
         let held = self.holds_back(now).then_some((d.last_direct + DIRECT).max(d.last_job + TRICKLE));
         let low = self.is_low();
-        let aged = self.destage.age.deadline().filter(|at| self.params.destage_age > 0 && *at > now);
+        let aged = self.destage.age.deadline().filter(|at| self.cfg.params.destage_age > 0 && *at > now);
         [
             d.search,
             d.probe_deadline().filter(|at| *at > now),
-            self.is_starved().then(|| d.jam.deadline()).flatten().filter(|at| *at > now),
+            self.intake.is_starved().then(|| d.jam.deadline()).flatten().filter(|at| *at > now),
             aged,
             d.stuck.deadline(now),
             (d.backoff > now).then_some(d.backoff),
             (d.quiet > now).then_some(d.quiet),
-            (self.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
-            (low && self.core_busy == 0 && idle_at > now).then_some(idle_at),
+            (self.cfg.params.destage_rate > 0 && d.next_job > now).then_some(d.next_job),
+            (low && self.intake.core_busy == 0 && idle_at > now).then_some(idle_at),
             held.filter(|at| *at > now),
         ]
         .into_iter()
@@ -560,100 +535,7 @@ impl Engine {
 
     /// When the pacer lets the next waiting write in.
     pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
-        (!self.waiting.is_empty()).then(|| self.destage.pacer.deadline())
-    }
-
-    /// Everything dirty now is to be in the core.
-    pub(crate) fn flush_dirty(&mut self, _now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        if let Some(why) = self.fenced.as_ref().or(self.poisoned.as_ref()) {
-            return fx.push(Effect::Controlled(id, Err(why.clone())));
-        }
-        let remaining = (0..self.index.windows()).filter(|w| self.index.window_dirty(*w) > 0).collect();
-        let from = self.destage.number;
-        // Whoever asks for it may have mended the core.
-        self.destage.retry_all();
-        self.destage.flushes.push(FlushAll {
-            id,
-            from,
-            remaining,
-            failed: None,
-            refused: BTreeSet::new(),
-            replaced: BTreeMap::new(),
-        });
-    }
-
-    /// Blocks that the oldest flush still has before it, roughly (for progress).
-    pub fn flush_remaining(&self) -> Option<u64> {
-        let f = self.destage.flushes.first()?;
-        Some(f.remaining.iter().map(|w| u64::from(self.index.window_dirty(*w))).sum())
-    }
-
-    fn check_flushes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
-        if self.stopping.is_some() {
-            for f in std::mem::take(&mut self.destage.flushes) {
-                fx.push(Effect::Controlled(f.id, Err("given up: the cache is being stopped".into())));
-            }
-        }
-        let mut i = 0;
-        while i < self.destage.flushes.len() {
-            while let Some(w) = self.destage.flushes[i].remaining.first().copied() {
-                if self.index.window_dirty(w) > 0 || self.destage.by_window.contains_key(&w) {
-                    break;
-                }
-                self.destage.flushes[i].remaining.pop_first();
-            }
-            let remaining = std::mem::take(&mut self.destage.flushes[i].remaining);
-            let over = remaining.iter().all(|w| self.cannot_go(now, *w));
-            let first = remaining.first().copied();
-            self.destage.flushes[i].remaining = remaining;
-            let over =
-                over && !self.has_doubts() && !self.destage.rewrites_until(self.destage.flushes[i].from);
-            if !over && self.destage.flushes[i].failed.is_none() {
-                i += 1;
-                continue;
-            }
-            let f = self.destage.flushes.remove(i);
-            let bad = first.and_then(|w| self.bad_in(w)).map(|block| self.bad_block_text(block));
-            // What a client has dropped or written to the core since holds nobody up.
-            let stays = first.is_some() || f.refused.iter().any(|w| self.destage.stuck.is_apart(*w));
-            let refused = stays.then(|| self.refusal_text()).flatten();
-            let refused = refused.or_else(|| self.cannot_salvage());
-            let why = f.failed.or(bad).or(refused.map(|why| format!("not all of it is in the core: {why}")));
-            fx.push(Effect::Controlled(f.id, why.map_or(Ok(()), Err)));
-        }
-    }
-
-    /// The first block of `window` whose data does not match its checksum.
-    pub(crate) fn bad_in(&self, window: u32) -> Option<u32> {
-        let first = window * WINDOW_BLOCKS as u32;
-        self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied()
-    }
-
-    pub(crate) fn bad_block_text(&self, block: u32) -> String {
-        let at = self.cfg.stripe.global(block) * loligo_format::units::BLOCK;
-        format!(
-            "dirty data at byte {at} of the volume does not match its checksum: it stays dirty and was not written; \
-             overwrite the 4 KiB there, or restore it from a backup"
-        )
-    }
-
-    /// What was to be in the core will not be.
-    pub(crate) fn fail_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
-        for f in std::mem::take(&mut self.destage.flushes) {
-            fx.push(Effect::Controlled(f.id, Err(why.to_owned())));
-        }
-    }
-
-    /// Nobody will hear of anything any more: a poisoned cache fails what operators wait for.
-    pub(crate) fn fail_controls(&mut self, fx: &mut Vec<Effect>) {
-        let why = self.poisoned.clone().unwrap_or_default();
-        self.fail_flushes(&why, fx);
-        self.fail_core_flushes(&why, fx);
-        self.end_freeze_poisoned(&why, fx);
-        self.end_shrink(&why, fx);
-        if let Some(id) = self.stopping.take() {
-            fx.push(Effect::Controlled(id, Err(why)));
-        }
+        (!self.intake.waiting.is_empty()).then(|| self.destage.pacer.deadline())
     }
 }
 
@@ -662,21 +544,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_gives_up_a_window_that_is_replaced_without_end() {
-        let stripe = loligo_format::units::Striping::by_window(2).of(1);
-        let mut flush = FlushAll {
-            id: 0,
-            from: 0,
-            remaining: BTreeSet::from([7]),
-            failed: None,
-            refused: BTreeSet::new(),
-            replaced: BTreeMap::new(),
-        };
-        (0..MOST_REPLACED).for_each(|_| flush.left_in(7, stripe));
-        (0..MOST_REPLACED).for_each(|_| flush.left_in(8, stripe));
-        assert_eq!(flush.failed, None, "each window counts by itself");
-        flush.left_in(7, stripe);
-        let why = flush.failed.expect("it is given up");
-        assert!(why.contains("the MiB at byte 15728640 of the volume"), "{why}");
+    fn windows_wanted_for_their_slots_are_news_once() {
+        let mut d = Destage::new();
+        assert!(d.shrink(3) && !d.shrink(3) && d.shrink(4));
+        assert_eq!(d.shrinking(), 2);
+        d.forget_shrunk();
+        assert_eq!(d.shrinking(), 0);
+    }
+
+    #[test]
+    fn a_claim_keeps_the_core_in_use_until_it_ends() {
+        let mut d = Destage::new();
+        assert!(d.claim(3, 0, false) && d.claim(3, 1, false));
+        d.unclaim(3);
+        assert!(d.uses_core(), "another client writes there");
+        d.unclaim(3);
+        assert!(!d.uses_core() && !d.writes_core());
+    }
+
+    #[test]
+    fn a_replaced_block_is_damaged_no_more() {
+        let mut d = Destage::new();
+        d.bad.extend([5, 9]);
+        assert!(d.any_bad(4, 6) && !d.any_bad(6, 8));
+        d.superseded(5);
+        assert_eq!((d.any_bad(4, 6), d.first_bad()), (false, Some(9)));
+    }
+
+    #[test]
+    fn who_waits_for_a_window_is_handed_over_in_order() {
+        let mut d = Destage::new();
+        d.first.extend([(7, 30), (2, 10), (7, 20)]);
+        assert_eq!(d.forget_wanted(), [30, 10, 20]);
+        assert_eq!(d.forget_wanted(), []);
+    }
+
+    #[test]
+    fn nothing_under_way_is_idle_and_brings_nothing() {
+        let d = Destage::new();
+        assert!(d.idle() && !d.has_dirty() && !d.uses_core());
+        assert_eq!((d.first_bad(), d.backlog(false), d.total()), (None, 0, 0));
     }
 }

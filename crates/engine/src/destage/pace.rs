@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nothing_is_destaged_the_room_before_the_wall_lasts_for_seconds_and_nobody_is_stopped_before() {
+    fn without_destaging_the_room_before_the_wall_lasts_for_seconds() {
         let (mut p, mut fill) = full();
         let mut tenths = vec![0; 30];
         for t in (0..3_000_000_000).step_by(20_000) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_in_while_room_was_dear_is_not_paid_for_dearly_once_there_is_room() {
+    fn debts_of_a_full_cache_are_cheap_once_there_is_room() {
         let (mut p, mut fill) = full();
         let now = 20 * SPAN;
         fill.dirty = fill.wall - 16;

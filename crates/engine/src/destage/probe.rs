@@ -74,6 +74,22 @@ impl Destage {
     }
 }
 
+impl Destage {
+    /// The core has taken the block again, or refused it, or it was not written: it had been replaced, say.
+    pub(super) fn probed(&mut self, now: Nanos, job: &Job) {
+        let taken = job.outcome();
+        if taken == Some(false) {
+            self.health.failed(now, job.why().unwrap_or_default().to_owned());
+        }
+        if taken == Some(true) {
+            // The rest need not wait for a core that is well.
+            self.backoff = self.backoff.min(now);
+        }
+        self.probe.running = false;
+        self.probe.over(now, job.tried(), taken);
+    }
+}
+
 impl Engine {
     /// Writes a clean block again where writes fail and it is not known what that means.
     pub(super) fn probe_if_due(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
@@ -89,7 +105,7 @@ impl Engine {
             return;
         }
         let found = self.failed_block_to_write().or_else(|| self.clean_block_to_write());
-        let slots = self.slots.count();
+        let slots = self.space.slots.count();
         let probe = &mut self.destage.probe;
         match found {
             Some((block, meta)) => {
@@ -107,26 +123,26 @@ impl Engine {
 
     /// A core that has been brought to its moment is left alone, and a stop waits for nothing that nobody needs.
     pub(super) fn may_probe(&self) -> bool {
-        self.stopping.is_none() && (self.freeze.is_none() || self.is_draining())
+        !self.state.is_stopping() && (!self.state.has_freeze() || self.state.is_draining())
     }
 
     /// The block that failed last, once it is the core: what else is clean need not become dirty to find out when it is back.
     fn failed_block_to_write(&self) -> Option<(u32, Meta)> {
         let d = &self.destage;
         let (block, meta) = d.probe.failed.filter(|_| d.probe.failures >= TRIES)?;
-        let newest = self.index.get(block)?;
+        let newest = self.map.index.get(block)?;
         let same = (newest.slot, newest.crc, newest.valid) == (meta.slot, meta.crc, meta.valid);
         (same && !d.by_window.contains_key(&(block / WINDOW_BLOCKS as u32))).then_some((block, newest))
     }
 
     /// A clean block that is whole, in a window of which nothing has failed and which no job has.
     fn clean_block_to_write(&mut self) -> Option<(u32, Meta)> {
-        let count = self.slots.count();
+        let count = self.space.slots.count();
         for _ in 0..LOOK.min(count) {
             let d = &mut self.destage;
             let slot = d.probe.cursor % count;
             d.probe.cursor = slot + 1;
-            let Some((block, meta)) = self.index.entry(slot) else { continue };
+            let Some((block, meta)) = self.map.index.entry(slot) else { continue };
             let window = block / WINDOW_BLOCKS as u32;
             let failed_in = d.probe.failed.map(|(b, _)| b / WINDOW_BLOCKS as u32);
             let apart = failed_in != Some(window) && !d.stuck.is_apart(window);
@@ -137,21 +153,6 @@ impl Engine {
             }
         }
         None
-    }
-
-    /// The core has taken the block again, or refused it, or it was not written: it had been replaced, say.
-    pub(super) fn probed(&mut self, now: Nanos, job: &Job) {
-        let taken = job.outcome();
-        let d = &mut self.destage;
-        if taken == Some(false) {
-            d.health.failed(now, job.why().unwrap_or_default().to_owned());
-        }
-        if taken == Some(true) {
-            // The rest need not wait for a core that is well.
-            d.backoff = d.backoff.min(now);
-        }
-        d.probe.running = false;
-        d.probe.over(now, job.tried(), taken);
     }
 }
 

@@ -5,10 +5,10 @@ use super::Destage;
 use super::doubt::{Doubt, copy_sectors};
 use super::job::DOUBT;
 use crate::api::{Dev, Effect, Nanos};
+use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
-use crate::io_tag::IoTag;
-use crate::space::Space;
+use crate::io_tag::{Done, IoTag};
 use loligo_block::{Buf, Op, OpKind, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
@@ -46,7 +46,7 @@ impl Destage {
 impl Engine {
     /// Blocks of which the cache does not have everything that the core may lack.
     pub(super) fn in_memory(&self) -> impl Iterator<Item = u32> {
-        let lacks = |(b, d): &(&u32, &Doubt)| d.mask & !self.index.get(**b).map_or(0, |m| m.valid) != 0;
+        let lacks = |(b, d): &(&u32, &Doubt)| d.mask & !self.map.index.get(**b).map_or(0, |m| m.valid) != 0;
         self.destage.doubts.iter().filter(lacks).map(|(b, _)| *b)
     }
 
@@ -54,15 +54,16 @@ impl Engine {
     /// it does not: whether there will be more of them once others are over.
     pub(super) fn has_room_for_gap(&self, gap: usize) -> Result<(), bool> {
         let under_way: usize = self.destage.jobs.iter().map(|(_, j)| j.gap_at_core()).sum();
-        let room = self.slots.free_count() as usize;
+        let room = self.space.slots.free_count() as usize;
         let none = self.destage.has_doubts() || under_way + gap > room;
         if none { Err(under_way > 0) } else { Ok(()) }
     }
 
     /// Why content stays in memory: no slot is free for it, nor will be one.
     pub(crate) fn cannot_salvage(&self) -> Option<String> {
-        let none =
-            self.slots.free_count() + self.slots.leaving_count() + self.dropping == 0 && self.no_victims;
+        let none = self.space.slots.free_count() + self.space.slots.leaving_count() + self.space.dropping
+            == 0
+            && self.space.no_victims;
         let blocks = if none { self.in_memory().count() } else { 0 };
         (blocks > 0).then(|| {
             format!(
@@ -81,10 +82,10 @@ impl Engine {
             None => self.put_salvaged(now, block, newest, None, fx),
             // Each of those that are read takes a slot afterwards.
             Some(meta)
-                if self.slots.free_count() as usize > self.destage.old_reads.len()
+                if self.space.slots.free_count() as usize > self.destage.old_reads.len()
                     && !self.destage.old_reads.contains_key(&block) =>
             {
-                let ticket = self.tickets.begin();
+                let ticket = self.space.tickets.begin();
                 self.destage.old_reads.insert(block, (meta, ticket));
                 self.stats.cache_read_bytes += BLOCK;
                 let kind = OpKind::Read(Buf::alloc(BLOCK as usize));
@@ -95,19 +96,14 @@ impl Engine {
         }
     }
 
-    /// The version of `block` that lacks what the core did not take has been read.
-    pub(super) fn old_read(
-        &mut self,
-        now: Nanos,
-        block: u32,
-        buf: Option<Buf>,
-        ok: bool,
-        fx: &mut Vec<Effect>,
-    ) {
+    /// The version of a block that lacks what the core did not take has been read.
+    pub(super) fn old_read(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, buf, result, .. } = done;
+        let (block, ok) = (key as u32, result.is_ok());
         let (meta, ticket) = self.destage.old_reads.remove(&block).expect("it was asked for");
-        self.tickets.end(ticket);
-        let goes_on = self.fenced.is_none() && self.poisoned.is_none();
-        if !goes_on || self.index.get(block) != Some(meta) || !self.may_note(block) {
+        self.space.tickets.end(ticket);
+        let goes_on = self.state.has_both();
+        if !goes_on || self.map.index.get(block) != Some(meta) || !self.may_note(block) {
             return;
         }
         match buf.filter(|b| ok && crc32c(b) == meta.crc) {
@@ -121,7 +117,7 @@ impl Engine {
                 }
                 // What is dirty is lost, and the block is told of as damaged. The rest is read from memory.
                 self.destage.bad.insert(block);
-                let drains = self.freeze.as_ref().is_some_and(|f| !f.is_answered() && f.is_pinned(&meta));
+                let drains = self.state.freeze().is_some_and(|f| !f.is_answered() && f.is_pinned(&meta));
                 if drains {
                     let why = self.bad_block_text(block);
                     self.end_freeze(now, &why, fx);
@@ -141,7 +137,7 @@ impl Engine {
     ) {
         let Some(doubt) = self.destage.doubts.get(&block) else { return };
         let (mask, content) = (doubt.mask, &doubt.content);
-        if !self.journal_has_room(Space::Housekeeping) {
+        if !self.commit.has_room(RoomFor::Housekeeping) {
             return;
         }
         let (data, valid, dirty) = match (newest, old) {
@@ -151,15 +147,15 @@ impl Engine {
             }
             _ => (whole(content), mask, mask),
         };
-        let Some(slot) = self.slots.take() else { return };
+        let Some(slot) = self.space.slots.take() else { return };
         let fresh = newest.is_none_or(|m| m.dirty == 0);
-        self.pending_dirty += u64::from(fresh);
+        self.space.pending_dirty += u64::from(fresh);
         let crc = crc32c(&data);
         self.put_data(slot, data, fx);
         let global = self.cfg.stripe.global(block);
         self.record(now, Record::Put { block: global, slot, crc, valid, dirty }, fresh, true);
         // Whoever writes the core beneath it ends it as it would a fill.
-        self.filling.insert(block, slot);
+        self.map.filling.insert(block, slot);
     }
 
     /// What the core did not take of a block is in the cache, in `slot`, in place of `old`. A freeze brings it to the core: it
@@ -170,7 +166,7 @@ impl Engine {
         if let Some(key) = self.destage.by_window.get(&window) {
             self.destage.jobs[*key].outgrow();
         }
-        let Some(freeze) = &mut self.freeze else { return };
+        let Some(freeze) = self.state.freeze_mut() else { return };
         match old.filter(|m| m.dirty != 0) {
             _ if freeze.is_answered() => freeze.note_fresh(slot),
             None => freeze.one_more(window, slot),

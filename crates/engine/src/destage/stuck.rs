@@ -275,7 +275,7 @@ impl Engine {
         let blocks: BTreeSet<u32> = self.destage.stuck.blocks().chain(salvaged).collect();
         let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
         let (ranges, places) = self.runs_of(blocks.into_iter());
-        let dirty = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty != 0);
+        let dirty = |b: &u32| self.map.index.get(*b).is_some_and(|m| m.dirty != 0);
         let (untried_ranges, _) = self.runs_of(self.destage.stuck.beside().filter(dirty));
         Some(Refused { ranges, places, untried, untried_ranges, why, full: self.is_jammed() })
     }
@@ -283,11 +283,11 @@ impl Engine {
     /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.
     fn runs_of(&self, blocks: impl Iterator<Item = u32>) -> (Vec<Range<u64>>, u64) {
         let (mut ranges, mut places): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
-        let (home, mut behind) = (self.cfg.home_start, None);
+        let (data_offset, mut behind) = (self.cfg.home_start, None);
         for block in blocks {
             let start = self.cfg.stripe.global(block) * BLOCK;
-            let end = (start + BLOCK).min(self.cfg.home_length) + home;
-            let start = start + home;
+            let end = (start + BLOCK).min(self.cfg.home_length) + data_offset;
+            let start = start + data_offset;
             if behind != Some(start) {
                 places += 1;
                 if ranges.len() < PLACES {
@@ -305,7 +305,7 @@ impl Engine {
 
     /// Blocks that the core refuses, and those that wait beside them.
     pub(crate) fn refused_blocks(&self) -> u64 {
-        self.destage.stuck.count(|window| u64::from(self.index.window_dirty(window)), |_| true)
+        self.destage.stuck.count(|window| u64::from(self.map.index.window_dirty(window)), |_| true)
     }
 
     /// What is told to those who wait for what is dirty, in one line: which sectors it is, only all shards know together.
@@ -325,14 +325,14 @@ impl Engine {
         if self.destage.by_window.contains_key(&window) {
             return false;
         }
-        if self.index.window_dirty(window) == 0 {
+        if self.map.index.window_dirty(window) == 0 {
             return true;
         }
-        if self.bad_in(window).is_none() && !self.destage.stuck.is_waiting(window, now) {
+        if self.destage.bad_in(window).is_none() && !self.destage.stuck.is_waiting(window, now) {
             return false;
         }
         let mut dirty = Vec::new();
-        self.index.dirty_in(window, &mut dirty);
+        self.map.index.dirty_in(window, &mut dirty);
         dirty.iter().all(|(b, _)| self.destage.bad.contains(b) || self.destage.stuck.keeps(*b, now))
     }
 
@@ -340,7 +340,7 @@ impl Engine {
     pub(crate) fn forget_clean(&mut self) {
         while let Some(window) = self.destage.stuck.next_changed() {
             let first = window * WINDOW_BLOCKS as u32;
-            let (index, freeze, doubts) = (&self.index, &self.freeze, &self.destage.doubts);
+            let (index, freeze, doubts) = (&self.map.index, self.state.freeze(), &self.destage.doubts);
             let is_dirty = |b: u32| {
                 doubts.contains_key(&b)
                     || index.get(b).is_some_and(|m| m.dirty != 0)

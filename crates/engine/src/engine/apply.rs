@@ -13,96 +13,88 @@ impl Engine {
         match record {
             Record::Put { block, slot, crc, valid, dirty } => {
                 let local = self.cfg.stripe.local(block);
-                self.pending_dirty -= u64::from(fresh);
-                self.landing -= u64::from(dirty != 0);
-                if self.index.block_in(slot) == Some(local) {
+                self.space.pending_dirty -= u64::from(fresh);
+                self.space.landing -= u64::from(dirty != 0);
+                if self.map.index.block_in(slot) == Some(local) {
                     return self.doubt_noted(seq, local, Meta { slot, crc, valid, dirty });
                 }
-                self.hidden.remove(&local);
-                let filled = self.filling.get(&local) == Some(&slot);
+                let filled = self.map.takes_effect(local, slot, dirty != 0);
                 let salvaged = filled && dirty != 0;
-                if filled {
-                    self.filling.remove(&local);
-                    if dirty == 0 && self.locks.is_locked(local) {
-                        self.hidden.insert(local);
-                    }
-                }
                 self.destage.superseded(local);
                 if dirty != 0 {
-                    self.recent.note(local, seq);
+                    self.map.recent.note(local, seq);
                 }
                 let pinned = if salvaged { None } else { self.pinned_or_held(local, dirty) };
                 if dirty != 0 && !salvaged {
                     self.watch_moment(local, pinned);
                 }
-                let before = self.index.get(local).filter(|_| salvaged);
-                let old = self.index.put(local, Meta { slot, crc, valid, dirty });
+                let before = self.map.index.get(local).filter(|_| salvaged);
+                let old = self.map.index.put(local, Meta { slot, crc, valid, dirty });
                 if salvaged {
                     self.salvaged(local, slot, before);
-                } else if let Some(freeze) = self.freeze.as_mut().filter(|_| dirty != 0) {
+                } else if let Some(freeze) = self.state.freeze_mut().filter(|_| dirty != 0) {
                     freeze.note_fresh(slot);
                 }
                 match old {
                     Some(old) => {
-                        self.checkpoint.touch(old);
-                        if self.policy.state(old) != 0 {
-                            self.policy.moved(old, slot);
-                            self.policy.hit(slot, block);
+                        self.commit.checkpoint.touch(old);
+                        if self.space.policy.state(old) != 0 {
+                            self.space.policy.moved(old, slot);
+                            self.space.policy.hit(slot, block);
                         } else {
-                            self.policy.insert(slot, block);
+                            self.space.policy.insert(slot, block);
                         }
-                        if let (Some(meta), Some(freeze)) = (pinned, &mut self.freeze) {
+                        if let (Some(meta), Some(freeze)) = (pinned, self.state.freeze_mut()) {
                             freeze.keep(local, meta, seq);
                             self.stats.pinned_blocks += 1;
                         }
                         if pinned.is_none() || planted(self.cfg.bug, Bug::PinnedSlotReused) {
-                            self.slots.leave(old, seq, self.tickets.next());
+                            self.space.leave(old, seq);
                         }
                     }
                     None => {
                         if dirty != 0 {
-                            self.policy.missed(block);
+                            self.space.policy.missed(block);
                         }
-                        self.policy.insert(slot, block);
+                        self.space.policy.insert(slot, block);
                     }
                 }
-                self.checkpoint.touch(slot);
+                self.commit.checkpoint.touch(slot);
             }
             Record::Clean { block, slot } => {
                 let local = self.cfg.stripe.local(block);
                 let pinned = self.pinned_newest(local).is_some();
-                if self.index.clean(local, slot) {
-                    self.policy.cleaned(slot);
+                if self.map.index.clean(local, slot) {
+                    self.space.policy.cleaned(slot);
                     self.destage.stuck.changed(local);
-                    self.checkpoint.touch(slot);
-                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                    self.commit.checkpoint.touch(slot);
+                    if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
                         freeze.one_less();
                     }
-                } else if self.freeze.as_ref().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot)
-                {
+                } else if self.state.freeze().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot) {
                     self.release_pin(local);
                 }
             }
             Record::Drop { block, slot } => {
                 let local = self.cfg.stripe.local(block);
-                self.dropping -= u32::from(fresh);
+                self.space.dropping -= u32::from(fresh);
                 let pinned = self.pinned_newest(local).is_some();
-                if self.index.drop_version(local, slot) {
-                    self.hidden.remove(&local);
+                if self.map.index.drop_version(local, slot) {
+                    self.map.hidden.remove(&local);
                     self.destage.superseded(local);
-                    if let Some(freeze) = self.freeze.as_mut().filter(|_| pinned) {
+                    if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
                         // Zeros that were on their way to the core at the moment are there: they are the moment's content.
                         freeze.one_less();
                         self.destage.unpin(local);
                     }
-                    self.policy.remove(slot);
-                    self.checkpoint.touch(slot);
-                    self.slots.leave(slot, seq, self.tickets.next());
+                    self.space.policy.remove(slot);
+                    self.commit.checkpoint.touch(slot);
+                    self.space.leave(slot, seq);
                 }
             }
             Record::IntentOpen { .. } => {}
             Record::IntentClose { region } => {
-                self.intents.closed(region);
+                self.commit.intents.closed(region);
                 self.reopen_if_wanted(now, region);
             }
         }
@@ -113,11 +105,11 @@ impl Engine {
     fn pinned_or_held(&mut self, block: u32, dirty: u8) -> Option<Meta> {
         let pinned = self.pinned_newest(block);
         let doubted = self.destage.doubted(block);
-        let freeze = self.freeze.as_mut().filter(|f| dirty != 0 && !f.is_answered())?;
+        let freeze = self.state.freeze_mut().filter(|f| dirty != 0 && !f.is_answered())?;
         if let Some(meta) = pinned {
             return Some(Meta { dirty: meta.dirty | meta.valid & doubted, ..meta });
         }
-        let meta = self.index.get(block).filter(|m| m.dirty == 0 && self.destage.holds(block))?;
+        let meta = self.map.index.get(block).filter(|m| m.dirty == 0 && self.destage.holds(block))?;
         freeze.one_more(block / WINDOW_BLOCKS as u32, meta.slot);
         Some(Meta { dirty: meta.valid, ..meta })
     }
@@ -126,7 +118,7 @@ impl Engine {
     /// in the version that is `pinned`.
     fn watch_moment(&mut self, block: u32, pinned: Option<Meta>) {
         let doubted = self.destage.doubted(block);
-        if let Some(freeze) = self.freeze.as_mut().filter(|f| !f.is_answered()) {
+        if let Some(freeze) = self.state.freeze_mut().filter(|f| !f.is_answered()) {
             let kept = pinned.or_else(|| freeze.kept_of(block)).map_or(0, |m| m.valid);
             freeze.lost |= doubted & !kept != 0;
         }
@@ -134,7 +126,7 @@ impl Engine {
 
     /// The newest version of `block`, if a freeze has it pinned.
     fn pinned_newest(&self, block: u32) -> Option<Meta> {
-        let freeze = self.freeze.as_ref()?;
-        self.index.get(block).filter(|m| freeze.is_pinned(m))
+        let freeze = self.state.freeze()?;
+        self.map.index.get(block).filter(|m| freeze.is_pinned(m))
     }
 }

@@ -39,11 +39,11 @@ impl Opened {
         samples: usize,
         mut patient: impl FnMut() -> bool,
     ) -> Result<Comparison, IoError> {
-        let home = &self.superblock;
-        let blocks = home.home_length.div_ceil(BLOCK);
+        let superblock = &self.superblock;
+        let blocks = superblock.home_length.div_ceil(BLOCK);
         let edge = WINDOW.div_ceil(BLOCK).min(blocks);
         let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
-        let by = home.striping();
+        let by = superblock.striping();
         let mut chosen: BTreeMap<u64, Meta> = BTreeMap::new();
         for block in (0..edge).chain(blocks - edge..blocks) {
             let shard = by.owner(block * BLOCK);
@@ -74,9 +74,9 @@ impl Opened {
                 continue;
             }
             let at = block * BLOCK;
-            let len = BLOCK.min(home.home_length - at) as usize;
+            let len = BLOCK.min(superblock.home_length - at) as usize;
             raw.fill(0);
-            match core.read_at(home.home_start + at, &mut raw[..len]) {
+            match core.read_at(superblock.home_start + at, &mut raw[..len]) {
                 Err(e) if e.kind == IoKind::Gone => return Err(e),
                 Err(_) => {
                     c.unreadable += 1;

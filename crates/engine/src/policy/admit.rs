@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nhit_admits_with_the_threshold_th_access_whether_read_or_written() {
+    fn nhit_admits_at_its_threshold_of_reads_or_writes() {
         let mut a = Admission::new(AdmitKind::Nhit { threshold: 3, trigger_permille: 0 }, 1000);
         assert_eq!(a.admit(5, FULL, false), Verdict::Refuse);
         a.touched(5);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn probation_admits_the_second_touch_and_what_replacement_remembers() {
+    fn probation_admits_a_second_touch_and_what_is_remembered() {
         let mut a = Admission::new(AdmitKind::Probation, 1000);
         assert_eq!(a.admit(5, FULL, false), Verdict::Probation);
         assert_eq!(a.admit(5, FULL, false), Verdict::Admit);

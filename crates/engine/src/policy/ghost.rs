@@ -160,7 +160,7 @@ mod tests {
     use crate::policy::hash::mix;
 
     #[test]
-    fn most_of_the_last_limit_are_remembered_older_ones_and_strangers_are_not() {
+    fn the_ghost_remembers_most_of_its_limit_and_no_strangers() {
         let n = 60_000;
         let mut g = Ghost::new(n);
         (0..10 * u64::from(n)).for_each(|k| g.put(mix(k)));

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_inserted_again_is_as_young_as_its_last_insertion_and_has_its_data() {
+    fn a_block_inserted_again_is_young_and_has_its_new_data() {
         let mut p = Probation::new(0);
         p.insert(7, block(1));
         p.insert(8, block(2));

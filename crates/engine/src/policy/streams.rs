@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn random_requests_make_no_stream_and_the_longest_idle_is_forgotten() {
+    fn random_requests_make_no_stream_and_idle_ones_are_forgotten() {
         let mut s = Streams::new(2);
         s.observe(0, 512, false);
         for i in 1..=128u64 {

@@ -157,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_history_keeps_each_resident_id_once_and_evicts_only_what_may_be(
+    fn any_history_keeps_ids_once_and_evicts_what_may_go(
         steps in steps(), capacity in prop_oneof![1u32..8, 8u32..200],
     ) {
         for kind in Kind::ALL {
@@ -210,7 +210,7 @@ fn misses(kind: Kind, capacity: u32, keys: impl Iterator<Item = u64>) -> u32 {
 }
 
 #[test]
-fn one_clean_line_among_a_hundred_thousand_dirty_ones_is_found_with_and_without_a_hint() {
+fn one_clean_line_among_100_000_dirty_ones_is_found() {
     let n = 100_000;
     for kind in Kind::ALL {
         for tell in [true, false] {
@@ -256,7 +256,7 @@ fn aside(kind: Kind, n: u32, proven: u32) -> Replacement {
 }
 
 #[test]
-fn lines_that_became_clean_by_the_thousand_are_all_found_in_whichever_queue_they_are() {
+fn thousands_of_lines_that_became_clean_are_all_found() {
     let (n, proven) = (100_000, 4_000);
     for kind in Kind::ALL {
         for clean in [0..proven, proven..3 * proven] {
@@ -276,7 +276,7 @@ fn lines_that_became_clean_by_the_thousand_are_all_found_in_whichever_queue_they
 }
 
 #[test]
-fn a_clean_line_that_nobody_told_of_is_found_in_the_shorter_queue_too() {
+fn a_clean_line_nobody_told_of_is_found_in_the_shorter_queue() {
     let (n, proven) = (20_000, 500);
     for kind in Kind::ALL {
         let mut p = aside(kind, n, proven);
@@ -298,7 +298,7 @@ fn without_hits_lines_leave_in_the_order_they_came() {
 }
 
 #[test]
-fn a_line_evicted_unproven_that_comes_back_soon_outlives_newcomers() {
+fn an_unproven_line_that_comes_back_soon_outlives_newcomers() {
     let mut m = Model::new(Kind::S3Cm, 100);
     (0..150).for_each(|k| {
         m.access(k, false);
@@ -333,7 +333,7 @@ fn inverse(of: u64, modulo: u32) -> u64 {
 }
 
 #[test]
-fn a_scan_ten_times_the_cache_leaves_a_proven_set_resident_under_s3cm_and_flushes_lru() {
+fn a_scan_leaves_a_proven_set_in_s3cm_and_flushes_lru() {
     let kept = |kind| {
         let mut m = Model::new(kind, 1000);
         for _ in 0..8 {
@@ -355,7 +355,7 @@ fn a_scan_ten_times_the_cache_leaves_a_proven_set_resident_under_s3cm_and_flushe
 }
 
 #[test]
-fn a_skewed_load_with_scans_misses_less_under_s3cm_than_under_lru() {
+fn s3cm_misses_less_than_lru_under_a_skewed_load_with_scans() {
     let load = || {
         let mut next = numbers(3);
         let mut scan = 1u64 << 40;

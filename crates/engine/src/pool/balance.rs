@@ -1,4 +1,4 @@
-//! IoTag of a pool should have how many extents: a state machine that is shown every member once a round and answers with
+//! Which members of a pool should have how many extents: a state machine that is shown every member once a round and answers with
 //! moves. It knows no clock and no device.
 //!
 //! Whoever misses and evicts, which nobody does who has room, *wants*. What nobody has goes to those who want, by weight. When nothing is left, extents move
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_core_gets_what_is_free_and_nothing_of_what_others_are_promised() {
+    fn a_busy_core_gets_what_is_free_and_nobody_is_promised() {
         let mut p = Pool::new(500, 64);
         p.wants(5, true);
         p.rounds(200);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_rests_keeps_what_nobody_wants_and_loses_the_rest_down_to_its_promise() {
+    fn a_core_that_rests_keeps_its_promise_and_what_nobody_wants() {
         let mut p = Pool::new(100, 3);
         p.wants(0, true);
         p.rounds(100);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_goes_to_who_was_below_and_not_back_although_both_want() {
+    fn extents_go_to_who_is_below_and_not_back() {
         let mut p = Pool::new(100, 2);
         p.wants(0, true);
         p.rounds(60);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_wants_on_and_off_does_not_move_extents_with_every_turn() {
+    fn a_member_that_wants_on_and_off_moves_few_extents() {
         let mut p = Pool::new(200, 2);
         p.wants(0, true);
         p.rounds(200);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lacks_what_it_is_promised_gets_it_before_anybody_else() {
+    fn a_promise_is_kept_before_anybody_gets_more() {
         let mut p = Pool::new(0, 2);
         p.members[0].has = 100;
         p.members[1].min = 30;

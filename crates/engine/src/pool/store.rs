@@ -98,7 +98,7 @@ impl Pool {
         &self.superblock
     }
 
-    /// IoTag has what.
+    /// Who has what.
     pub fn table(&self) -> &Table {
         &self.table
     }

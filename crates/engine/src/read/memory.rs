@@ -1,8 +1,9 @@
 //! Reads of what is being written to the core, or could not be: nobody knows what the core holds there, and memory has it.
 
 use super::{Piece, ReadTask, Source};
-use crate::engine::{Engine, Task};
+use crate::engine::Engine;
 use crate::index::Meta;
+use crate::intake::Task;
 use loligo_block::{Buf, Shared};
 use loligo_format::units::{BLOCK, Stripe, sector_mask};
 
@@ -18,7 +19,7 @@ impl Engine {
     /// core.
     pub(super) fn memory_of(&self, block: u32, need: u8, newest: Option<Meta>) -> Option<(u8, Shared)> {
         let (mask, content) = self.destage.content_of(block, self.cfg.stripe)?;
-        let over = newest.filter(|m| self.overlays(block, m)).map_or(0, |m| m.valid);
+        let over = newest.filter(|m| self.map.overlays(block, m)).map_or(0, |m| m.valid);
         (need & !(mask | over) == 0).then_some((mask, content))
     }
 
@@ -30,12 +31,12 @@ impl Engine {
 
     /// Has memory stand in for piece `sub`, one block. False where it has too little of it.
     pub(super) fn give_from_memory(&mut self, key: usize, sub: u32) -> bool {
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         let block = task.pieces[sub as usize].first;
         let need = sector_mask(task.global(block), task.offset, task.offset + task.len);
         let Some((mask, content)) = self.memory_of(block, need, None) else { return false };
         let piece = self.patched(block);
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         task.pieces[sub as usize] = piece;
         task.kept.push((block, mask, content));
         true
@@ -44,7 +45,7 @@ impl Engine {
     /// The sectors of `block` that memory has, now or when the core last failed beneath read `key`.
     pub(super) fn kept_for(&mut self, key: usize, block: u32) -> u8 {
         let content = self.destage.content_of(block, self.cfg.stripe);
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         if let Some((mask, content)) = content.filter(|c| c.0 & !task.kept_of(block) != 0) {
             task.kept.push((block, mask, content));
         }
@@ -59,7 +60,7 @@ impl Engine {
     /// A write of these blocks has failed: reads of them that are under way get what was to be written. The core may have answered
     /// them already, and once it has taken the next write memory does not have it any more.
     pub(crate) fn keep_for_reads(&mut self, first: u32, last: u32) {
-        for (_, task) in &mut self.tasks {
+        for (_, task) in &mut self.intake.tasks {
             if let Task::Read(task) = task {
                 self.destage.keep(self.cfg.stripe, task, first, last);
             }

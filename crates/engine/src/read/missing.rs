@@ -28,7 +28,7 @@ impl Engine {
     /// the core and from runs of exactly what the request still lacks. False where that would be the same read again.
     pub(super) fn patch(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) -> bool {
         let home_length = self.cfg.home_length;
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         let piece = &task.pieces[sub as usize];
         let (first, blocks) = (piece.first, piece.blocks);
         let (offset, end, at) = (task.offset, task.offset + task.len, task.global(first));
@@ -37,7 +37,7 @@ impl Engine {
         let mut over: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
         for (block, global) in (first..first + blocks).zip(at..) {
             let need = sector_mask(global, offset, end);
-            let known = self.known(block);
+            let known = self.map.known(block);
             over.extend(known.map(|m| (block, m)));
             let lacks = need & !known.map_or(0, |m| m.valid);
             extend(&mut runs, global * BLOCK, lacks & !self.kept_for(key, block));
@@ -46,7 +46,7 @@ impl Engine {
         if same || planted(self.cfg.bug, Bug::BridgedWithoutFallback) {
             return false;
         }
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         let piece = &mut task.pieces[sub as usize];
         piece.source = Source::Patched;
         piece.buf = Some(Buf::zeroed(len as usize));
@@ -56,16 +56,11 @@ impl Engine {
             task.pieces.push(Piece::new(block, Source::Missing { from, to }));
         }
         for (block, meta) in over {
-            let source = Source::Overlay { meta, ticket: self.tickets.begin() };
-            self.read_task(key).pieces.push(Piece::new(block, source));
+            let source = Source::Overlay { meta, ticket: self.space.tickets.begin() };
+            self.intake.read(key).pieces.push(Piece::new(block, source));
         }
         self.issue_from(key, begun, fx);
         true
-    }
-
-    /// The version of `block` that is as good as what the core has, in every mode.
-    pub(super) fn known(&self, block: u32) -> Option<Meta> {
-        self.index.get(block).filter(|m| m.dirty != 0 || !self.hidden.contains(&block))
     }
 
     /// The bytes `from` to `to`, which piece `sub` asked the core for in vain, once more: what the cache or memory has got since comes
@@ -77,7 +72,7 @@ impl Engine {
         (from, to): Span,
         fx: &mut Vec<Effect>,
     ) -> bool {
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         let (first, first_global) = (task.first, task.first_global);
         let block_of = |global: u64| first + (global - first_global) as u32;
         let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
@@ -89,12 +84,12 @@ impl Engine {
             let memory = need & self.kept_for(key, block);
             kept |= memory;
             need &= !memory;
-            let known = self.known(block).filter(|m| m.valid & need != 0);
+            let known = self.map.known(block).filter(|m| m.valid & need != 0);
             // One that was tried is of no use, or this would not be missing.
-            let known = known.filter(|m| !self.read_task(key).has_over(block, m.slot));
+            let known = known.filter(|m| !self.intake.read(key).has_over(block, m.slot));
             extend(&mut runs, global * BLOCK, need & !known.map_or(0, |m| m.valid));
             if let Some(meta) = known {
-                let source = Source::Overlay { meta, ticket: self.tickets.begin() };
+                let source = Source::Overlay { meta, ticket: self.space.tickets.begin() };
                 pieces.push(Piece::new(block, source));
             }
         }
@@ -111,7 +106,7 @@ impl Engine {
 
     /// The clean version over `block` cannot be used: where nothing lies beneath it, its sectors `valid` are asked of the core.
     pub(super) fn patch_from_core(&mut self, key: usize, block: u32, valid: u8, fx: &mut Vec<Effect>) {
-        let task = self.read_task(key);
+        let task = self.intake.read(key);
         let patched = |p: &Piece| matches!(p.source, Source::Patched);
         if !task.pieces.iter().any(|p| patched(p) && p.first <= block && block < p.first + p.blocks) {
             return;
@@ -121,7 +116,7 @@ impl Engine {
         let need = valid & sector_mask(global, task.offset, task.offset + task.len);
         extend(&mut runs, global * BLOCK, need & !self.kept_for(key, block));
         for (from, to) in runs {
-            let task = self.read_task(key);
+            let task = self.intake.read(key);
             task.pieces.push(Piece::new(block, Source::Missing { from, to }));
             let sub = task.pieces.len() as u32 - 1;
             self.issue_piece(key, sub, fx);

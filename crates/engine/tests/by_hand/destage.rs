@@ -6,7 +6,7 @@ use loligo_engine::api::{Control, Dev};
 use loligo_format::mode::Mode;
 
 #[test]
-fn a_job_that_ends_while_fewer_slot_reads_are_allowed_than_are_under_way_is_forgotten() {
+fn a_job_that_ends_above_the_limit_of_slot_reads_is_forgotten() {
     let mut h = Hand::new();
     for window in 0..40 {
         h.write(window * MIB, 4096);
@@ -56,7 +56,7 @@ fn fill(h: &mut Hand) -> u64 {
 }
 
 #[test]
-fn a_write_that_needs_room_behind_a_core_that_only_fails_fails_after_a_minute_and_overwrites_go_on() {
+fn a_write_that_needs_room_behind_a_dead_core_fails_in_a_minute() {
     let mut h = Hand::new();
     let waits = fill(&mut h);
     let others: Vec<u64> = (0..300).map(|i| h.write(63 * MIB + i % 2 * 4096, 4096)).collect();

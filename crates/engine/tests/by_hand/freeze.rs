@@ -33,7 +33,7 @@ fn stays(h: &mut Hand) {
 }
 
 #[test]
-fn the_core_gets_what_was_acknowledged_before_the_freeze_and_nothing_that_came_after_it() {
+fn the_core_gets_what_came_before_the_freeze_and_nothing_after() {
     for core_groups in [false, true] {
         let mut h = Hand::with(Devices { core_groups, ..Hand::DEVICES });
         for block in 0..100 {
@@ -73,7 +73,7 @@ fn the_core_gets_what_was_acknowledged_before_the_freeze_and_nothing_that_came_a
 }
 
 #[test]
-fn the_slot_of_a_pinned_version_is_not_reused_before_it_is_in_the_core() {
+fn a_pinned_slot_is_not_reused_before_the_core_has_it() {
     let mut h = Hand::new();
     for window in 0..8 {
         h.fill(window * MIB, MIB, 1);
@@ -102,7 +102,7 @@ fn the_slot_of_a_pinned_version_is_not_reused_before_it_is_in_the_core() {
 }
 
 #[test]
-fn writes_at_the_core_when_the_freeze_comes_end_before_it_is_answered_and_those_behind_them_stay_out() {
+fn a_freeze_waits_for_writes_at_the_core_and_lets_no_more_in() {
     let mut h = Hand::with(UNMAPS);
     h.control(Control::SetMode(Mode::Wt));
     let at_core = h.fill(0, 4096, 1);
@@ -123,7 +123,7 @@ fn writes_at_the_core_when_the_freeze_comes_end_before_it_is_answered_and_those_
 }
 
 #[test]
-fn a_write_through_dirty_data_waits_for_the_thaw_and_is_answered_once_the_core_has_it() {
+fn a_write_through_dirty_data_waits_for_the_thaw() {
     let mut h = Hand::new();
     h.fill(0, 4096, 1);
     h.quiet(false);
@@ -143,7 +143,7 @@ fn a_write_through_dirty_data_waits_for_the_thaw_and_is_answered_once_the_core_h
 }
 
 #[test]
-fn long_streams_do_not_go_past_the_cache_while_the_core_is_frozen() {
+fn long_streams_stay_in_the_cache_while_the_core_is_frozen() {
     let mut h = Hand::new();
     h.control(Control::SetParams(Params { seq_cutoff: SeqCutoff::Always, ..Params::default() }));
     frozen(&mut h);
@@ -157,7 +157,7 @@ fn long_streams_do_not_go_past_the_cache_while_the_core_is_frozen() {
 }
 
 #[test]
-fn zeroes_stay_in_the_cache_and_discards_do_nothing_while_the_core_is_frozen() {
+fn in_a_freeze_zeroes_stay_in_the_cache_and_discards_do_nothing() {
     let mut h = Hand::with(UNMAPS);
     h.fill(0, 3 * MIB, 1);
     h.quiet(false);
@@ -175,7 +175,7 @@ fn zeroes_stay_in_the_cache_and_discards_do_nothing_while_the_core_is_frozen() {
 }
 
 #[test]
-fn zeroes_without_room_in_the_cache_wait_for_the_thaw_and_hold_up_nobody_else() {
+fn zeroes_without_room_wait_for_the_thaw_and_hold_up_nobody() {
     let mut h = Hand::with(UNMAPS);
     frozen(&mut h);
     let zeroes: Vec<u64> =
@@ -200,7 +200,7 @@ fn zeroes_without_room_in_the_cache_wait_for_the_thaw_and_hold_up_nobody_else() 
 }
 
 #[test]
-fn a_freeze_waits_for_a_core_that_fails_until_it_works_again_or_the_caller_gives_up() {
+fn a_freeze_waits_for_a_core_that_fails_until_it_works_again() {
     let mut h = Hand::new();
     h.fill(0, 8192, 1);
     h.quiet(false);
@@ -334,7 +334,7 @@ fn before_the_answer_there_is_room_for_two_seconds_of_writes() {
 }
 
 #[test]
-fn dirty_data_is_kept_within_what_the_core_takes_in_the_time_a_snapshot_may_wait() {
+fn dirty_data_stays_within_what_a_snapshot_may_wait_for() {
     /// The most dirty blocks under a load of fresh writes on a core that takes 500 blocks a second.
     fn most(deadline: u64, core_snapshots: bool) -> u64 {
         let mut h = Hand::with(Devices { core_snapshots, ..Hand::DEVICES });
@@ -358,7 +358,7 @@ fn dirty_data_is_kept_within_what_the_core_takes_in_the_time_a_snapshot_may_wait
 }
 
 #[test]
-fn a_flush_of_everything_dirty_ends_only_when_what_a_freeze_left_behind_is_there_too() {
+fn a_flush_of_all_waits_for_what_a_freeze_left_behind() {
     let mut h = Hand::new();
     h.fill(0, 4096, 1);
     h.quiet(false);

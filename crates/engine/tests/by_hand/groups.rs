@@ -35,7 +35,7 @@ fn quiet_cache(h: &mut Hand) {
 }
 
 #[test]
-fn the_runs_of_a_window_go_to_the_core_in_one_group_and_nothing_between_them_is_read_or_written() {
+fn the_runs_of_a_window_go_to_the_core_in_one_group() {
     let mut h = grouped();
     for (at, len, byte) in
         [(0, 8192, 1), (16384, 4096, 2), (MIB - 512, 512, 3), (40960, 1024, 4), (MIB, 512, 5)]
@@ -75,7 +75,7 @@ fn a_group_holds_at_most_256_pieces_sector_runs_counted() {
 }
 
 #[test]
-fn sixty_four_windows_are_under_way_at_a_time_whoever_uses_the_core() {
+fn sixty_four_windows_are_under_way_beside_clients() {
     let mut h = grouped();
     for window in 0..64 {
         h.fill(window * MIB, 4096, 7);
@@ -91,7 +91,7 @@ fn sixty_four_windows_are_under_way_at_a_time_whoever_uses_the_core() {
 }
 
 #[test]
-fn a_group_that_fails_leaves_its_blocks_dirty_and_is_tried_again() {
+fn a_failed_group_leaves_its_blocks_dirty_and_is_tried_again() {
     let mut h = grouped();
     h.fill(0, 4096, 9);
     h.fill(8192, 4096, 9);
@@ -136,7 +136,7 @@ fn crowd(h: &mut Hand) {
 }
 
 #[test]
-fn a_large_write_past_a_crowded_cache_goes_to_the_core_and_ends_what_is_dirty_beneath_it() {
+fn a_large_write_past_the_cache_ends_dirty_data_beneath_it() {
     let mut h = crowded();
     let (at, dirty) = (4 * MIB, h.shard.dirty_blocks());
     let id = h.fill(at, 256 << 10, 2);
@@ -165,7 +165,7 @@ fn a_large_write_past_a_crowded_cache_goes_to_the_core_and_ends_what_is_dirty_be
 }
 
 #[test]
-fn what_was_dirty_beneath_a_large_write_does_not_come_back_after_a_crash() {
+fn dirty_data_beneath_a_large_write_stays_gone_after_a_crash() {
     let mut h = crowded();
     let id = h.fill(4 * MIB, 256 << 10, 2);
     while h.answer(id).is_none() {
@@ -240,7 +240,7 @@ fn large_writes_and_streams_are_gathered_while_there_is_credit() {
 }
 
 #[test]
-fn overwrites_of_what_is_dirty_need_no_room_and_stay_in_the_cache() {
+fn overwrites_of_dirty_data_need_no_room_and_stay_in_the_cache() {
     let mut h = grouped();
     h.fill(5 * MIB, 64 << 10, 1);
     let full = crowded().shard.dirty_blocks();
@@ -256,7 +256,7 @@ fn overwrites_of_what_is_dirty_need_no_room_and_stay_in_the_cache() {
 }
 
 #[test]
-fn destaging_all_but_stops_while_clients_write_the_core_and_nobody_waits() {
+fn destaging_all_but_stops_while_clients_write_the_core() {
     let mut h = full_with_room();
     // What is under way ends.
     while let Some(i) = h.pending.iter().position(|p| matches!(p.1.kind, OpKind::WriteMany(_))) {
@@ -284,7 +284,7 @@ fn destaging_all_but_stops_while_clients_write_the_core_and_nobody_waits() {
 }
 
 #[test]
-fn a_flush_has_its_turn_in_a_window_that_clients_never_leave_alone() {
+fn a_flush_has_its_turn_in_a_window_of_busy_clients() {
     let mut h = grouped();
     h.fill(0, 4096, 1);
     h.quiet(false);
@@ -377,7 +377,7 @@ fn loaded(devices: Devices) -> (Hand, Load, usize) {
 }
 
 #[test]
-fn clients_of_a_crowded_cache_are_slowed_while_a_snapshot_is_taken_and_never_stopped() {
+fn a_snapshot_slows_clients_of_a_crowded_cache_and_stops_none() {
     let (mut h, mut load, usual) = loaded(Devices { core_snapshots: true, ..GROUPED });
     let freeze = h.control(Control::Freeze);
     let mut during = Vec::new();
@@ -395,7 +395,7 @@ fn clients_of_a_crowded_cache_are_slowed_while_a_snapshot_is_taken_and_never_sto
 }
 
 #[test]
-fn clients_of_a_crowded_cache_are_slowed_while_the_core_pauses_and_never_stopped() {
+fn a_core_that_pauses_slows_clients_and_stops_none() {
     let (mut h, mut load, usual) = loaded(GROUPED);
     let during = load.go_on(&mut h, 8, false);
     let after = load.run(&mut h, 10);

@@ -16,7 +16,7 @@ fn read_in_run(h: &mut Hand, offset: u64, len: u64, run: u64) {
 }
 
 #[test]
-fn a_long_run_of_reads_leaves_nothing_in_the_cache_and_reads_what_is_there() {
+fn a_long_run_of_reads_leaves_nothing_in_the_cache() {
     let mut h = Hand::new();
     let params = Params { admission: AdmissionKind::Always, promote_run: 128 * KIB, ..Params::default() };
     h.control(Control::SetParams(params));

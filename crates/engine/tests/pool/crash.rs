@@ -76,7 +76,7 @@ fn cut_everywhere(bug: Option<Bug>, change: Change) -> Result<(), String> {
 }
 
 #[test]
-fn a_change_cut_off_anywhere_leaves_the_old_table_or_the_new_one() {
+fn a_change_cut_off_anywhere_leaves_the_old_or_the_new_table() {
     for (name, change) in CHANGES {
         cut_everywhere(None, change).unwrap_or_else(|e| panic!("{name}: {e}"));
     }

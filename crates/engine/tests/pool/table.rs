@@ -19,7 +19,7 @@ fn why(result: Result<(), PoolError>) -> String {
 }
 
 #[test]
-fn every_size_has_at_most_65536_extents_that_fit_behind_the_table() {
+fn every_size_has_at_most_65536_extents_behind_the_table() {
     for size in [64 * MIB, 1 << 30, 256 << 30, (256 << 30) + 4096, 1 << 40, (7 << 40) + 8191, 64 << 40] {
         let d = Division::new(size).unwrap();
         assert!(d.extents >= 1 && d.extents <= 65_536 && d.extent >= MIN_EXTENT, "{d:?}");
@@ -74,7 +74,7 @@ fn what_is_promised_is_never_given_away_twice() {
 }
 
 #[test]
-fn shares_grow_and_shrink_by_what_they_need_and_an_extent_has_one_owner() {
+fn shares_grow_and_shrink_and_an_extent_has_one_owner() {
     let (mut dev, mut pool) = empty();
     (0..3).for_each(|n| pool.attach(&mut dev, member(n, 128 * MIB)).unwrap());
     let mut x = 1u64;
@@ -103,7 +103,7 @@ fn shares_grow_and_shrink_by_what_they_need_and_an_extent_has_one_owner() {
 }
 
 #[test]
-fn a_pool_takes_in_what_its_device_grew_by_and_keeps_what_everybody_has() {
+fn a_pool_on_a_grown_device_takes_the_rest_and_keeps_its_shares() {
     let (mut dev, mut pool) = empty();
     (0..8).for_each(|n| pool.attach(&mut dev, member(n, 64 * MIB)).unwrap());
     assert!(why(pool.grow(&mut dev)).contains("has not grown"));
@@ -117,7 +117,7 @@ fn a_pool_takes_in_what_its_device_grew_by_and_keeps_what_everybody_has() {
 }
 
 #[test]
-fn neighbours_in_a_share_are_neighbours_on_the_device_where_that_can_be() {
+fn neighbours_in_a_share_are_neighbours_on_the_device() {
     let (mut dev, mut pool) = empty();
     pool.attach(&mut dev, member(0, 128 * MIB)).unwrap();
     let there: Vec<u32> = pool.table().extents_of(0).into_values().collect();

@@ -21,7 +21,7 @@ pub use error::MountError;
 pub use mount::{Mount, Unmounted};
 pub use mountpoint::Mountpoint;
 pub(crate) use mountpoint::clear_dead;
-pub use session::{MOUNT_IDS, Session};
+pub use session::Session;
 
 use loligo_block::{Buf, ReqError, Segments};
 use rustix::io::Errno;

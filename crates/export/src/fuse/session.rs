@@ -11,7 +11,8 @@ use super::write_barrier::WriteBarrier;
 use super::zero::{self, PIECE, Plan};
 use super::{errno, joined};
 use crate::nbd::Export;
-use loligo_block::{Answer, Reply, ReqError, ReqId, ReqKind, Request, Segments, Shared};
+use crate::source::{KEYS, Source};
+use loligo_block::{Answer, Reply, ReqError, ReqKind, Request, Segments, Shared};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -23,12 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// Ids of requests from here to the queues' ([`crate::ublk::QUEUE_IDS`]) are of mounts.
-pub const MOUNT_IDS: ReqId = 1 << 30;
-const KEY_BITS: u32 = 12;
-const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
 /// Requests of a mount under way at most. The kernel's queue has fewer, but for programs that wait for each request.
-const MOST: usize = 1 << KEY_BITS;
+const MOST: usize = KEYS;
 /// Bytes that the requests of a mount may hold at once, reads and writes together; one more may go beyond it. Enough that a
 /// device of a gigabyte a second has 30 ms of work before it.
 const BUDGET: usize = 32 << 20;
@@ -120,11 +117,6 @@ impl Session {
     /// It is mount `index` of its thread, which the ids of its requests say.
     pub fn sit(&mut self, index: usize) {
         self.index = index as u32;
-    }
-
-    /// Which of a thread's mounts the answer to request `id` is for.
-    pub fn index_for(id: ReqId) -> usize {
-        ((id & (MOUNT_IDS - 1)) >> KEY_BITS) as usize
     }
 
     /// Whether requests may come: not while there are too many, nor when the mount is gone.
@@ -292,7 +284,7 @@ impl Session {
     }
 
     fn ask(&mut self, key: usize, kind: ReqKind, offset: u64, len: u64, fua: bool) {
-        let id = MOUNT_IDS | u64::from(self.index) << KEY_BITS | key as u64;
+        let id = Source::Mount { index: self.index, key: key as u16 }.id();
         self.follow.push(Request { id, kind, offset, len, fua });
     }
 
@@ -323,7 +315,8 @@ impl Session {
 
     /// The volume's answer to a request. What it brings about comes out of [`Session::follow_up`].
     pub fn answer(&mut self, reply: Reply) {
-        let key = (reply.id & KEY_MASK) as usize;
+        let Source::Mount { key, .. } = Source::of(reply.id) else { return };
+        let key = usize::from(key);
         let Some(task) = self.tasks.get_mut(key) else { return };
         let unique = task.unique;
         match (&mut task.doing, reply.result) {

@@ -17,6 +17,7 @@ use super::share::Share;
 use super::transmission::{self, Command};
 use super::watch::Watch;
 use super::wholes::Wholes;
+use crate::{ConnId, Source};
 use loligo_block::{Answer, Buf, ReqError, ReqId, ReqKind, Request, Segments};
 use pieces::{Landing, Streaming};
 use ranges::Ranges;
@@ -78,7 +79,7 @@ pub struct Conn {
     export: Arc<Export>,
     limits: Arc<Limits>,
     share: Share,
-    id_base: ReqId,
+    id: ConnId,
     phase: Phase,
     structured: bool,
     allocation: bool,
@@ -106,13 +107,13 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Greets a client. Requests get ids from `id_base`, whose low 16 bits must be free.
+    /// Greets a client. The ids of its requests say that it is connection `id`.
     pub fn new(
         export: Arc<Export>,
         limits: Arc<Limits>,
         share: Share,
         tls: bool,
-        id_base: ReqId,
+        id: ConnId,
         now: Instant,
     ) -> Conn {
         let mut out = Output::default();
@@ -144,7 +145,7 @@ impl Conn {
             export,
             limits,
             share,
-            id_base,
+            id,
         }
     }
 
@@ -199,7 +200,8 @@ impl Conn {
 
     /// The volume's answer to the request with this id.
     pub fn answer(&mut self, id: ReqId, result: Result<Answer, ReqError>) {
-        let Some(p) = self.table.remove(id as u16) else { return };
+        let Source::Connection { place, .. } = Source::of(id) else { return };
+        let Some(p) = self.table.remove(place) else { return };
         if ranges::kind_of(p.command).is_some() {
             self.ranges.over(p.len);
             // What waits goes on with the next flush.
@@ -571,7 +573,7 @@ impl Conn {
         let place = self.table.insert(Pending { cookie, command, offset, len, cost, whole, piece: false });
         let fua = header.flags & cmd_flag::FUA != 0
             && matches!(command, Command::Write | Command::Trim | Command::WriteZeroes { .. });
-        let id = self.id_base | u64::from(place);
+        let id = Source::Connection { conn: self.id, place }.id();
         requests.push(Request { id, kind, offset, len: u64::from(len), fua });
     }
 

@@ -5,6 +5,7 @@ use super::export::Export;
 use super::limits::Limits;
 use super::output::MAX_SLICES;
 use super::share::{Budget, PeerUse};
+use crate::ConnId;
 use loligo_block::{Answer, Buf, Extent, ReqError, ReqKind, Request};
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -68,7 +69,14 @@ fn run(first: u8, hello: &[u8], bytes: &[u8]) {
     export.fast_zero = first & 8 == 8;
     let (budget, now) = (Budget::new(&limits), Instant::now());
     let share = budget.share(&PeerUse::default());
-    let mut conn = Conn::new(Arc::new(export), Arc::new(limits), share, first & 0x80 != 0, 0, now);
+    let mut conn = Conn::new(
+        Arc::new(export),
+        Arc::new(limits),
+        share,
+        first & 0x80 != 0,
+        ConnId::from_u64(1 << 16),
+        now,
+    );
     let mut requests = Vec::new();
     let piece = [1 << 20, 7, 29, 4096][usize::from(first >> 4 & 3)];
     for part in hello.chunks(1 << 20).chain(bytes.chunks(piece)) {

@@ -19,5 +19,5 @@ pub use device::{Device, Left};
 pub use error::UblkError;
 pub use idle::{COMMAND as HOLD_DEVICE, hold};
 pub use parameters::Traits;
-pub use queue::{QUEUE_IDS, Queue};
+pub use queue::Queue;
 pub use watch::Watch;

@@ -5,9 +5,10 @@
 //! came: one copy each, by the kernel.
 
 use super::uapi::{self, Descriptor, IoCommand};
+use crate::Source;
 use io_uring::{opcode, types};
 use loligo_block::{
-    Answer, Buf, Foreign, Reply, ReqError, ReqId, ReqKind, Request, Ring, SECTOR, Segments, io_uring,
+    Answer, Buf, Foreign, Reply, ReqError, ReqKind, Request, Ring, SECTOR, Segments, io_uring,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -20,10 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::IntoBytes;
 
-/// Ids of requests from here to [`crate::LOCAL_IDS`] are of queues.
-pub const QUEUE_IDS: ReqId = 1 << 31;
-const TAG_BITS: u32 = 12;
-const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 /// The kernel's own limit for a call with several buffers.
 const MOST_SLICES: usize = 1024;
 
@@ -190,7 +187,7 @@ impl Queue {
             uapi::OP_WRITE_ZEROES => ReqKind::WriteZeroes { unmap: asked.op_flags & uapi::IO_NOUNMAP == 0 },
             _ => return Err(Errno::OPNOTSUPP),
         };
-        let id = QUEUE_IDS | u64::from(self.index) << TAG_BITS | u64::from(tag);
+        let id = Source::Queue { index: self.index, tag }.id();
         Ok(Request { id, kind, offset, len: u64::from(bytes), fua: asked.op_flags & uapi::IO_FUA != 0 })
     }
 
@@ -210,14 +207,9 @@ impl Queue {
         Ok(data)
     }
 
-    /// Where the answer to request `id` goes, among the queues of a thread.
-    pub fn index_for(id: ReqId) -> usize {
-        ((id & (QUEUE_IDS - 1)) >> TAG_BITS) as usize
-    }
-
     /// Keeps an answer until [`Queue::flush`]; the bytes of a read are handed over at once.
     pub fn answer(&mut self, reply: Reply) {
-        let tag = (reply.id & TAG_MASK) as u16;
+        let Source::Queue { tag, .. } = Source::of(reply.id) else { return };
         let slot = self.slots[usize::from(tag)];
         let result = match (reply.result, slot) {
             (Ok(Answer::Data(pieces)), Slot::Read(bytes)) => match self.hand_over(tag, &pieces, bytes) {

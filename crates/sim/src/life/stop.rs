@@ -20,7 +20,7 @@ impl<E: Subject> Run<E> {
         }
         self.check_control("management")?;
         // Only a core that keeps what it has taken holds what went past the cache without a flush.
-        let lost = self.w.lost && self.w.cfg.core.volatile;
+        let fenced = self.w.fenced && self.w.cfg.core.volatile;
         let since = self.w.oracle.begin_flush();
         self.w.control(&Control::Stop);
         if self.rng.chance(1, 6) {
@@ -39,7 +39,7 @@ impl<E: Subject> Run<E> {
         let fuse = if self.rng.chance(1, 5) { Fuse::after(self.rng.below(4)) } else { Fuse::never() };
         if self.w.void {
             // There is nothing to close.
-            if !lost {
+            if !fenced {
                 self.w.oracle.end_flush(since);
             }
             self.crash();
@@ -54,7 +54,7 @@ impl<E: Subject> Run<E> {
             Err(e) if !self.w.broken => return Err(format!("close: {e}")),
             Err(_) => {}
         }
-        if !lost {
+        if !fenced {
             self.w.oracle.end_flush(since);
         }
         self.crash();
@@ -62,7 +62,7 @@ impl<E: Subject> Run<E> {
     }
 
     /// Somebody else takes the core, in the middle of it all: the cache must let go of it and keep what it has.
-    pub(super) fn lose(&mut self) -> Result<(), Wrong> {
+    pub(super) fn fence(&mut self) -> Result<(), Wrong> {
         while self.w.is_controlling() {
             if !self.pump(None)? {
                 return Err(self.stalled());
@@ -79,7 +79,7 @@ impl<E: Subject> Run<E> {
         }
         self.drain()?;
         self.check_control("giving the core up")?;
-        self.w.marks.hit("core lost");
+        self.w.marks.hit("core fenced");
         if self.extra.chance(1, 2) {
             return self.stop();
         }

@@ -21,7 +21,7 @@ impl<E: Subject> World<E> {
         self.trace.note(self.now, "control", id, left as u64);
         self.trace.say(|| format!("{control:?}"));
         self.stopping |= matches!(control, Control::Stop | Control::Fence(_));
-        self.lost |= matches!(control, Control::Fence(_));
+        self.fenced |= matches!(control, Control::Fence(_));
         self.controlling = Some(Controlling { id, left, errors: Vec::new() });
         self.controlled = None;
         for shard in 0..left {

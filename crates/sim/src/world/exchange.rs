@@ -173,7 +173,7 @@ impl<E: Subject> World<E> {
     /// Whether the cache can come or go now.
     pub fn can_exchange(&self) -> bool {
         let whole = self.engine.as_ref().is_some_and(|e| e.size() == self.cfg.core.size);
-        self.cfg.exchanges && whole && !self.broken && !self.void && !self.is_forsaken()
+        self.cfg.exchanges && whole && !self.broken && !self.void && !self.is_alone()
     }
 
     /// Starts without a cache.

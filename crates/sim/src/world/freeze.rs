@@ -91,13 +91,12 @@ impl<E: Subject> World<E> {
 
     /// The engine says of a freeze what came of it.
     fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
-        let (forsaken, renewed) = (self.is_forsaken(), self.is_renewed());
+        let (alone, renewed) = (self.is_alone(), self.is_renewed());
         let Some(f) = &mut self.freezing else { return Ok(()) };
         if let Err(why) = result {
             self.marks.hit("freeze given up");
             let refused = !renewed;
-            let expected =
-                f.thaw.is_some() || self.broken || self.lied || self.stopping || forsaken || refused;
+            let expected = f.thaw.is_some() || self.broken || self.lied || self.stopping || alone || refused;
             return if expected {
                 Ok(())
             } else {

@@ -11,7 +11,7 @@ const GIVEN_UP_ONE_IN: u64 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    Forsaking,
+    FallingBack,
     GoingOn,
     GivingUp,
     /// Nothing is left to do.
@@ -29,7 +29,7 @@ pub(super) struct Rescue {
 
 impl<E: Subject> World<E> {
     /// Whether a shard does without its cache.
-    pub fn is_forsaken(&self) -> bool {
+    pub fn is_alone(&self) -> bool {
         self.engine.as_ref().is_some_and(|e| (0..e.shards()).any(|s| e.alone(s).is_some()))
     }
 
@@ -39,9 +39,9 @@ impl<E: Subject> World<E> {
     }
 
     /// Has every shard do without the cache, if it can.
-    pub fn forsake(&mut self) {
+    pub fn fall_back(&mut self) {
         if self.rescue.is_none() && !self.stopping {
-            self.tell_all(Step::Forsaking, &Control::FallBack("the cache is gone".into()));
+            self.tell_all(Step::FallingBack, &Control::FallBack("the cache is gone".into()));
         }
     }
 
@@ -50,7 +50,7 @@ impl<E: Subject> World<E> {
         let waits = |e: &E| (0..e.shards()).any(|s| e.alone(s) == Some(FallbackState::Waiting));
         if self.rescue.is_none() && self.engine.as_ref().is_some_and(waits) {
             self.marks.hit("a cache found to be gone");
-            self.tell_all(Step::Forsaking, &Control::FallBack("the cache is gone".into()));
+            self.tell_all(Step::FallingBack, &Control::FallBack("the cache is gone".into()));
         }
     }
 
@@ -78,16 +78,16 @@ impl<E: Subject> World<E> {
         let (step, refused) = (r.step, r.refused);
         match step {
             // It was refused before anything had happened.
-            Step::Forsaking if refused && !self.engine.as_ref().is_some_and(E::poisoned) => {
+            Step::FallingBack if refused && !self.engine.as_ref().is_some_and(E::poisoned) => {
                 self.rescue = None
             }
-            Step::Forsaking if refused || self.luck.chance(1, GIVEN_UP_ONE_IN) => {
+            Step::FallingBack if refused || self.luck.chance(1, GIVEN_UP_ONE_IN) => {
                 // From now on some changes fail, and nothing says which.
                 self.broken = true;
-                self.marks.hit("the cache could not be forsaken");
+                self.marks.hit("the core could not serve alone");
                 self.tell_all(Step::GivingUp, &Control::GiveUp("the cache is gone".into()));
             }
-            Step::Forsaking => {
+            Step::FallingBack => {
                 self.void = true;
                 self.tell_all(Step::GoingOn, &Control::Confirm);
             }
@@ -112,7 +112,7 @@ impl<E: Subject> World<E> {
     /// The life is over.
     pub(super) fn end_rescue(&mut self) {
         if self.rescue.take().is_some_and(|r| r.step != Step::Over) {
-            self.marks.hit("crash while the cache was being forsaken");
+            self.marks.hit("crash while the core was about to serve alone");
         }
         self.alone = false;
     }

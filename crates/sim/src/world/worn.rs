@@ -114,7 +114,7 @@ impl<E: Subject> World<E> {
     pub(super) fn note_spoiled(&mut self) {
         let spoiled = self.core.spoiled();
         // What is under way to a core that is not ours any more spoils somebody else's.
-        let is_ours = |e: &E| (0..e.shards()).all(|shard| !e.is_lost(shard));
+        let is_ours = |e: &E| (0..e.shards()).all(|shard| !e.is_fenced(shard));
         let ours = self.engine.as_ref().is_some_and(is_ours);
         for sector in spoiled.iter().map(|s| *s as u32) {
             let changes = |(first, count): (u32, u32)| {
@@ -142,7 +142,7 @@ impl<E: Subject> World<E> {
 
     /// Whether the cache must still have the sector.
     pub(super) fn is_kept(&self, sector: u32) -> bool {
-        self.worn.kept.contains_key(&sector) && !self.is_forsaken()
+        self.worn.kept.contains_key(&sector) && !self.is_alone()
     }
 
     /// Sectors in the range that the cache must still have.

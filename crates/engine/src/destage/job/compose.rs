@@ -21,11 +21,11 @@ impl Engine {
     /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
     pub(super) fn compose_runs(&mut self, key: usize) {
         let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
-        let waited = self.waited_by(&self.destage.jobs[key].tasks);
+        let waited = self.intake.waited_by(&self.destage.jobs[key].tasks);
         let stuck = &self.destage.stuck;
         let job = &mut self.destage.jobs[key];
         // One that is being evicted would not be there any more if the core refused it.
-        for p in job.pieces.iter_mut().filter(|p| p.filler && self.policy.state(p.meta.slot) == 0) {
+        for p in job.pieces.iter_mut().filter(|p| p.filler && self.space.policy.state(p.meta.slot) == 0) {
             p.superseded = true;
         }
         let mut writes = Vec::new();

@@ -21,7 +21,7 @@ impl Engine {
                 .filter(|p| !p.superseded && p.is_taken())
                 .map(|p| (p.block, job.written_of(p)))
                 .collect();
-            self.lift_doubts(taken.into_iter());
+            self.destage.lift_doubts(taken.into_iter());
         }
         let clean: Vec<(u32, u32)> = self.destage.jobs[key]
             .pieces
@@ -50,7 +50,7 @@ impl Engine {
             let block = self.cfg.stripe.global(block);
             self.record(now, Record::Clean { block, slot }, false, wanted);
         }
-        self.journal.notify_job(key);
+        self.commit.journal.notify_job(key);
     }
 
     /// The job's clean records have taken effect, or it ended without any.
@@ -62,13 +62,14 @@ impl Engine {
         self.destage.by_window.remove(&job.window);
         if job.probe {
             // It says nothing of what is dirty in its window.
-            return self.probed(now, &job);
+            return self.destage.probed(now, &job);
         }
         // What is held back for the clients' sake does not show what the core can do.
-        let busy =
-            self.index.dirty_blocks() > 256 && self.slot_reads_allowed(now) == READS && !self.holds_back(now);
+        let busy = self.map.index.dirty_blocks() > 256
+            && self.slot_reads_allowed(now) == READS
+            && !self.holds_back(now);
         let destaged = job.pieces.iter().filter(|p| !p.filler && !p.refused).count() as u64;
-        if let Some(rate) = self.destage.pacer.destaged(now, destaged, self.others.destaged, busy) {
+        if let Some(rate) = self.destage.pacer.destaged(now, destaged, self.destage.others.destaged, busy) {
             self.destage.depth.measured(rate);
         }
         // Those found bad earlier were left out of the job, and are still dirty.
@@ -80,10 +81,10 @@ impl Engine {
         self.forget_clean();
         // What was there when a flush was asked for may be a part of what replaced it.
         let replaced = |p: &Piece| p.superseded && !p.made_ready && !p.filler;
-        let still = |p: &Piece| replaced(p) && self.index.get(p.block).is_some_and(|m| m.dirty != 0);
+        let still = |p: &Piece| replaced(p) && self.map.index.get(p.block).is_some_and(|m| m.dirty != 0);
         let left = job.pieces.iter().any(still);
         let refused = !again && self.destage.stuck.is_apart(job.window);
-        if let Some(freeze) = self.freeze.as_mut().filter(|_| job.failed.is_some()) {
+        if let Some(freeze) = self.state.freeze_mut().filter(|_| job.failed.is_some()) {
             freeze.later(job.window);
         }
         // One made for a freeze may have left newer versions behind.
@@ -101,7 +102,7 @@ impl Engine {
                 f.failed.clone_from(&why);
             }
         }
-        let given_away = |p: &Piece| p.refused && p.meta.slot >= self.slots.count();
+        let given_away = |p: &Piece| p.refused && p.meta.slot >= self.space.slots.count();
         if let Some(why) = job.failed.as_ref().filter(|_| !again && job.pieces.iter().any(given_away)) {
             self.end_shrink(why, fx);
         }
@@ -111,9 +112,9 @@ impl Engine {
         // The core cannot be brought to the moment: whoever asked is told. One that takes nothing at all is waited for, and a
         // minute tells it from one that has nothing else to take.
         let d = &self.destage;
-        let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.is_lost(now);
+        let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.is_fenced(now);
         let works = sectors && self.core_failing().is_none();
-        let hopeless = works && job.drains && refused && job.failed.is_some() && self.is_draining();
+        let hopeless = works && job.drains && refused && job.failed.is_some() && self.state.is_draining();
         if let Some(why) = self.refusal_text().filter(|_| hopeless) {
             self.end_freeze(now, &why, fx);
         }

@@ -3,7 +3,7 @@
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use loligo_block::{Buf, Op, OpKind, crc32c};
 use loligo_format::units::BLOCK;
 
@@ -19,8 +19,9 @@ impl Engine {
     /// both, and all of them from half way to the dirty limit on, or where somebody waits for what is destaged.
     pub(super) fn slot_reads_allowed(&self, now: Nanos) -> u32 {
         let d = &self.destage;
-        let waited = !d.flushes.is_empty() || !d.first.is_empty() || d.tasked > 0 || !self.waiting.is_empty();
-        let waited = waited || self.is_draining();
+        let waited =
+            !d.flushes.is_empty() || !d.first.is_empty() || d.tasked > 0 || !self.intake.waiting.is_empty();
+        let waited = waited || self.state.is_draining();
         if waited || now.saturating_sub(d.last_client) >= CLIENTS_GONE {
             return READS;
         }
@@ -50,16 +51,10 @@ impl Engine {
         }
     }
 
-    /// Slot `i` of job `key` has been read.
-    pub(super) fn slot_read(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        i: usize,
-        buf: Option<Buf>,
-        ok: bool,
-        fx: &mut Vec<Effect>,
-    ) {
+    /// A slot of a job has been read.
+    pub(super) fn slot_read(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, buf, result } = done;
+        let ok = result.is_ok();
         self.destage.slot_reads -= 1;
         // Many at a time, so that the device is called less often.
         if self.destage.slot_reads <= self.slot_reads_allowed(now) / 2 {
@@ -68,7 +63,7 @@ impl Engine {
         let unchecked = planted(self.cfg.bug, Bug::CrcCheckDropped);
         let mut damaged = None;
         let job = &mut self.destage.jobs[key];
-        let p = &mut job.pieces[i];
+        let p = &mut job.pieces[sub as usize];
         let good = ok && buf.as_ref().is_some_and(|b| unchecked || crc32c(b) == p.meta.crc);
         if !good {
             p.bad = true;
@@ -77,13 +72,13 @@ impl Engine {
             if !p.filler && !p.superseded {
                 self.destage.bad.insert(p.block);
             }
-            damaged = (p.pinned && self.freeze.is_some()).then_some(p.block);
+            damaged = (p.pinned && self.state.has_freeze()).then_some(p.block);
         }
         p.buf = buf;
         job.reads -= 1;
         let ticket = p.ticket;
         let last = job.reads == 0;
-        self.tickets.end(ticket);
+        self.space.tickets.end(ticket);
         if let Some(block) = damaged {
             // The core cannot be brought to the moment.
             let why = self.bad_block_text(block);

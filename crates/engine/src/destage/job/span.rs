@@ -3,9 +3,10 @@
 
 use super::{CoreWrite, Job, MERGE, State, Strategy};
 use crate::api::{Dev, Effect, Nanos};
+use crate::destage::Destage;
 use crate::destage::doubt::Doubt;
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
+use crate::io_tag::{Done, IoTag};
 use loligo_block::{Buf, Op, OpKind, Shared};
 use loligo_format::units::{ALL, BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use std::ops::RangeInclusive;
@@ -45,16 +46,17 @@ impl Job {
     }
 }
 
-impl Engine {
+impl Destage {
     /// Whether the gaps of `window` may be read and written back: not beside a core that fails, which may spoil them, nor where it has
     /// spoiled some.
     pub(super) fn may_merge(&self, window: u32) -> bool {
-        let d = &self.destage;
         let first = window * WINDOW_BLOCKS as u32;
-        let doubted = d.any_doubted(first, first + (WINDOW_BLOCKS as u32 - 1));
-        d.stuck.can_merge(window) && !d.health.is_failing() && !doubted
+        let doubted = self.any_doubted(first, first + (WINDOW_BLOCKS as u32 - 1));
+        self.stuck.can_merge(window) && !self.health.is_failing() && !doubted
     }
+}
 
+impl Engine {
     /// Reads the core's content of these blocks for job `key`.
     pub(super) fn read_span(&mut self, key: usize, first: u32, last: u32, fx: &mut Vec<Effect>) {
         let at = self.cfg.stripe.global(first) * BLOCK;
@@ -67,7 +69,8 @@ impl Engine {
     }
 
     /// The old content of the span has come: lay the dirty sectors over it and write it back whole.
-    pub(super) fn merged(&mut self, now: Nanos, key: usize, buf: Option<Buf>, fx: &mut Vec<Effect>) {
+    pub(super) fn merged(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, buf, .. } = done;
         let mut span = buf.expect("a successful read returns its buffer");
         let job = &mut self.destage.jobs[key];
         let first = job.pieces[0].block;
@@ -92,7 +95,7 @@ impl Engine {
     /// the dirty ones too.
     pub(super) fn compose_span_apart(&mut self, key: usize) {
         let stripe = self.cfg.stripe;
-        let waited = self.waited_by(&self.destage.jobs[key].tasks);
+        let waited = self.intake.waited_by(&self.destage.jobs[key].tasks);
         let is_waited = |b: u32| waited.iter().any(|blocks| blocks.contains(&b));
         let job = &mut self.destage.jobs[key];
         let mut blocks: Vec<u32> = job.blocks().collect();
@@ -128,13 +131,14 @@ impl Engine {
 
     /// Reads what the core has not taken of a merge, where the cache does not have all of that. False where there is nothing to read.
     pub(super) fn compare_untaken(&mut self, key: usize, fx: &mut Vec<Effect>) -> bool {
-        let whole = |b: &u32| self.index.get(*b).is_some_and(|m| m.dirty == ALL) && self.freeze.is_none();
+        let whole =
+            |b: &u32| self.map.index.get(*b).is_some_and(|m| m.dirty == ALL) && !self.state.has_freeze();
         let untaken = self.destage.jobs[key].untaken.as_ref();
         let Some(untaken) = untaken.filter(|u| !u.iter().all(whole)) else { return false };
         let (Some(first), Some(last)) = (untaken.first().copied(), untaken.last().copied()) else {
             return false;
         };
-        if self.fenced.is_some() || self.poisoned.is_some() {
+        if !self.state.has_both() {
             return false;
         }
         self.destage.jobs[key].state = State::Comparing;
@@ -179,9 +183,9 @@ impl Engine {
         for (block, doubt) in untaken {
             self.doubt_block(now, block, doubt, fx);
         }
-        for slot in blocks.filter_map(|b| self.index.get(b)).filter(|m| m.dirty == 0).map(|m| m.slot) {
-            if self.policy.state(slot) != 0 {
-                self.policy.cleaned(slot);
+        for slot in blocks.filter_map(|b| self.map.index.get(b)).filter(|m| m.dirty == 0).map(|m| m.slot) {
+            if self.space.policy.state(slot) != 0 {
+                self.space.policy.cleaned(slot);
             }
         }
     }

@@ -3,12 +3,13 @@
 use super::{CoreWrite, DEPTH_BUSY, GROUP, Job, State, WRITE};
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
+use crate::destage::Destage;
 use crate::destage::doubt::Doubt;
 use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
 use crate::engine::Engine;
-use crate::io_tag::IoTag;
-use loligo_block::{Buf, IoError, Op, OpKind, Shared};
+use crate::io_tag::{Done, IoTag};
+use loligo_block::{Buf, Op, OpKind, Shared};
 use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -71,6 +72,49 @@ impl Job {
     }
 }
 
+impl Destage {
+    /// Remembers what the core did not take of job `key`, and what it takes by now.
+    fn note_refusals(&mut self, now: Nanos, key: usize) {
+        let job = &self.jobs[key];
+        let window = job.window;
+        let Some(why) = job.failed.clone() else {
+            if job.apart {
+                self.stuck.taken(window, &job.taken());
+            }
+            return;
+        };
+        self.jam.refused(now);
+        let successes = self.health.successes();
+        let known = job.names_all() && self.stuck.are_known(window, &job.refused);
+        // A window that failed when others did not, and fails again, says nothing of the core.
+        let sectors = self.stuck.is_sectors(window, successes);
+        if !(known && sectors) {
+            self.health.failed(now, why.clone());
+        }
+        if !sectors {
+            self.health.refused_in(window);
+        }
+        let down = self.core_is_down() && !sectors;
+        let job = &mut self.jobs[key];
+        if down && !known {
+            // It is the core, not a sector: nothing is asked of it for a moment.
+            self.backoff = now + BACKOFF;
+            job.down = true;
+        }
+        if job.apart || (down && job.names_all() && self.stuck.may_remember(window)) {
+            let gaps = job.refused_gaps.iter().copied().filter(|b| self.doubts.contains_key(b));
+            let refused: Vec<u32> = job.refused.iter().copied().chain(gaps).collect();
+            let outcome = (&job.taken()[..], &refused[..], job.gave_up);
+            self.stuck.failed_apart(now, window, successes, outcome, &why);
+            // Some of it may have been dropped meanwhile.
+            self.stuck.changed(window * WINDOW_BLOCKS as u32);
+        } else if !down || !job.tasks.is_empty() {
+            self.stuck.failed_together(now, window, successes, &why);
+            job.again = true;
+        }
+    }
+}
+
 impl Engine {
     pub(super) fn begin_writes(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let job = &mut self.destage.jobs[key];
@@ -78,7 +122,7 @@ impl Engine {
         for p in job.pieces.iter_mut().filter(|p| p.usable()) {
             p.made_ready = true;
         }
-        if self.fenced.is_some() || self.fallback.is_some() {
+        if self.state.is_fenced() || self.state.is_alone() {
             job.send_no_more();
         }
         if job.unsent() == 0 {
@@ -98,8 +142,8 @@ impl Engine {
             return JOBS as u32;
         }
         // Nobody is told of a freeze before what the core has been asked for is over.
-        let freezes = self.freeze.as_ref().is_some_and(|f| !f.is_answered());
-        match (self.core_busy > 0, freezes || self.destage_is_wanted()) {
+        let freezes = self.state.freeze().is_some_and(|f| !f.is_answered());
+        match (self.intake.core_busy > 0, freezes || self.destage_is_wanted()) {
             (false, _) => self.destage.depth.now(),
             (true, true) => DEPTH_BUSY,
             (true, false) => u32::from(self.has_a_share(now)),
@@ -111,7 +155,7 @@ impl Engine {
     fn has_a_share(&self, now: Nanos) -> bool {
         let d = &self.destage;
         let waits = |key: &usize| now >= d.jobs[*key].began + PATIENT;
-        self.params.destage_age > 0 && d.beside >= SHARE && d.ready.front().is_some_and(waits)
+        self.cfg.params.destage_age > 0 && d.beside >= SHARE && d.ready.front().is_some_and(waits)
     }
 
     /// Sends core writes out, oldest job first, as deep as the core's users allow.
@@ -154,7 +198,7 @@ impl Engine {
 
     /// What job `key` writes next, and where on the core: a run, or a group of them.
     fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
-        let (home, groups) = (self.cfg.home_start, self.cfg.core_groups);
+        let (data_offset, groups) = (self.cfg.home_start, self.cfg.core_groups);
         let job = &mut self.destage.jobs[key];
         let most = if groups && !job.apart { GROUP } else { 1 };
         let from = job.sent;
@@ -162,7 +206,7 @@ impl Engine {
         let sent = &mut job.writes[from..job.sent];
         let with = sent.len();
         let mut pieces: Vec<(u64, Shared)> =
-            sent.iter().filter_map(|w| Some((w.at + home, w.data.clone()?))).collect();
+            sent.iter().filter_map(|w| Some((w.at + data_offset, w.data.clone()?))).collect();
         sent.first_mut()?.with = with;
         if !groups {
             return pieces.pop().map(|(at, data)| (at, OpKind::Write { data, fua: false }));
@@ -174,14 +218,8 @@ impl Engine {
     }
 
     /// The core has taken or refused a write of job `key`. One bad sector is no reason to leave the others.
-    pub(super) fn core_write_done(
-        &mut self,
-        now: Nanos,
-        key: usize,
-        sub: u32,
-        result: Result<(), IoError>,
-        fx: &mut Vec<Effect>,
-    ) {
+    pub(super) fn core_write_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
+        let Done { now, key, sub, result, .. } = done;
         self.destage.writes -= 1;
         let down = self.destage.core_is_down();
         let job = &mut self.destage.jobs[key];
@@ -209,7 +247,7 @@ impl Engine {
                 job.failures += 1;
                 let why = format!("writing to the core failed: {e}");
                 job.failed = Some(why.clone());
-                let goes_on = self.fenced.is_none() && self.poisoned.is_none();
+                let goes_on = self.state.has_both();
                 if job.span.is_some() && job.untaken.is_none() && goes_on {
                     let (window, successes) = (job.window, self.destage.health.successes());
                     self.destage.stuck.failed_together(now, window, successes, &why);
@@ -222,7 +260,7 @@ impl Engine {
                 }
                 let known = sent.len() == 1 && job.writes[first].is_in_one_block();
                 job.stay_dirty(sent.clone(), known, self.cfg.stripe);
-                // IoTag waits is told of an error that is his own, where that can be had for a few writes.
+                // One who waits is told of an error that is his own, where that can be had for a few writes.
                 let unwanted = down && job.tasks.is_empty();
                 if unwanted || (job.failures >= HOPELESS && job.successes == 0) {
                     job.gave_up |= job.unsent() > 0;
@@ -280,8 +318,8 @@ impl Engine {
         for p in &mut job.pieces {
             p.buf = None;
             // It may have been passed over for eviction meanwhile.
-            if p.filler && self.policy.state(p.meta.slot) != 0 {
-                self.policy.cleaned(p.meta.slot);
+            if p.filler && self.space.policy.state(p.meta.slot) != 0 {
+                self.space.policy.cleaned(p.meta.slot);
             }
         }
         if !self.cfg.core_groups && !failed && !apart && !probe {
@@ -290,57 +328,15 @@ impl Engine {
         for task in claimants {
             self.claim(now, task, fx);
         }
-        if self.fenced.is_some() || probe {
+        if self.state.is_fenced() || probe {
             return self.job_over(now, key, fx);
         }
-        self.note_refusals(now, key);
+        self.destage.note_refusals(now, key);
         if failed && !self.destage.jobs[key].pieces.iter().any(super::Piece::is_taken) {
             return self.job_over(now, key, fx);
         }
         if planted(self.cfg.bug, Bug::CleanBeforeCoreFlush) || !self.share_core_flush(now, Waiter::Job(key)) {
             self.record_clean(now, key, fx);
-        }
-    }
-
-    /// Remembers what the core did not take of job `key`, and what it takes by now.
-    fn note_refusals(&mut self, now: Nanos, key: usize) {
-        let d = &mut self.destage;
-        let job = &d.jobs[key];
-        let window = job.window;
-        let Some(why) = job.failed.clone() else {
-            if job.apart {
-                d.stuck.taken(window, &job.taken());
-            }
-            return;
-        };
-        d.jam.refused(now);
-        let successes = d.health.successes();
-        let known = job.names_all() && d.stuck.are_known(window, &job.refused);
-        // A window that failed when others did not, and fails again, says nothing of the core.
-        let sectors = d.stuck.is_sectors(window, successes);
-        if !(known && sectors) {
-            d.health.failed(now, why.clone());
-        }
-        if !sectors {
-            d.health.refused_in(window);
-        }
-        let down = d.core_is_down() && !sectors;
-        let job = &mut d.jobs[key];
-        if down && !known {
-            // It is the core, not a sector: nothing is asked of it for a moment.
-            d.backoff = now + BACKOFF;
-            job.down = true;
-        }
-        if job.apart || (down && job.names_all() && d.stuck.may_remember(window)) {
-            let gaps = job.refused_gaps.iter().copied().filter(|b| d.doubts.contains_key(b));
-            let refused: Vec<u32> = job.refused.iter().copied().chain(gaps).collect();
-            let outcome = (&job.taken()[..], &refused[..], job.gave_up);
-            d.stuck.failed_apart(now, window, successes, outcome, &why);
-            // Some of it may have been dropped meanwhile.
-            d.stuck.changed(window * WINDOW_BLOCKS as u32);
-        } else if !down || !job.tasks.is_empty() {
-            d.stuck.failed_together(now, window, successes, &why);
-            job.again = true;
         }
     }
 }

@@ -2,6 +2,7 @@
 //! which there is no room is answered piece by piece, each as long as the connection's minimum.
 
 use super::{Closed, Command, Conn};
+use crate::Source;
 use crate::nbd::in_flight::Pending;
 use crate::nbd::proto::{RequestHeader, cmd_flag, errno};
 use crate::nbd::transmission::{self, Refusal};
@@ -135,7 +136,8 @@ impl Conn {
         s.asked += len;
         let (cookie, command, cost) = (s.header.cookie, Command::Read, u64::from(len));
         let pending = Pending { cookie, command, offset, len, cost, whole: None, piece: true };
-        let id = self.id_base | u64::from(self.table.insert(pending));
+        let place = self.table.insert(pending);
+        let id = Source::Connection { conn: self.id, place }.id();
         requests.push(Request { id, kind: ReqKind::Read, offset, len: cost, fua: false });
         false
     }

@@ -37,7 +37,14 @@ impl Talk {
         let now = Instant::now();
         let share = Budget::new(&limits).share(&PeerUse::default());
         let mut t = Talk {
-            conn: Conn::new(Arc::new(export), Arc::new(limits), share, tls, 0, now),
+            conn: Conn::new(
+                Arc::new(export),
+                Arc::new(limits),
+                share,
+                tls,
+                loligo_export::ConnId::from_u64(1 << 16),
+                now,
+            ),
             volume: Volume::ram(SIZE),
             now,
             requests: Vec::new(),

@@ -9,7 +9,7 @@ use loligo_format::mode::Mode;
 
 impl<E: Subject> Run<E> {
     /// The cache goes, by itself or because somebody says so, and the core alone serves if it can.
-    pub(super) fn forsake(&mut self) -> Result<(), Wrong> {
+    pub(super) fn fall_back(&mut self) -> Result<(), Wrong> {
         while self.w.is_controlling() {
             if !self.pump(None)? {
                 return Err(self.stalled());
@@ -33,7 +33,7 @@ impl<E: Subject> Run<E> {
                     (self.w.luck.pick(&[Target::Any, Target::Writes]), self.w.luck.below(20));
                 self.w.cache.arm(Fault { kind: FaultKind::Gone, target, range: 0..u64::MAX, skip });
             } else if step == 15 {
-                self.w.forsake();
+                self.w.fall_back();
             }
             self.w.pump(None)?;
             if step > 15 && self.w.luck.chance(1, 40) {

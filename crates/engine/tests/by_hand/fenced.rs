@@ -9,14 +9,14 @@ use loligo_format::mode::Mode;
 const GONE: Option<Result<(), ReqError>> = Some(Err(ReqError::Shutdown));
 const VOLATILE: Devices = Devices { core_volatile: true, ..Hand::DEVICES };
 
-fn lose(h: &mut Hand) {
+fn fence(h: &mut Hand) {
     let id = h.control(Control::Fence("host b has it".into()));
     assert_eq!(h.outcome(id), Some(&Ok(())));
     assert_eq!(h.shard.fenced(), Some("host b has it"));
 }
 
 #[test]
-fn every_request_is_refused_at_once_those_under_way_too_and_what_is_dirty_survives_the_stop() {
+fn a_fence_refuses_every_request_and_dirty_data_survives() {
     let mut h = Hand::with(VOLATILE);
     h.fill(0, 8192, 1);
     h.fill(MIB, 4096, 2);
@@ -34,7 +34,7 @@ fn every_request_is_refused_at_once_those_under_way_too_and_what_is_dirty_surviv
     ];
     let flush = h.control(Control::FlushDirty);
     assert!(asked.iter().all(|id| h.answer(*id).is_none()));
-    lose(&mut h);
+    fence(&mut h);
     assert!(asked.iter().all(|id| h.answer(*id) == GONE), "{:?}", h.answers);
     assert_eq!(h.outcome(flush), Some(&Err("host b has it".into())));
     for kind in [ReqKind::Read, ReqKind::Discard, ReqKind::Status, ReqKind::WriteZeroes { unmap: false }] {
@@ -61,7 +61,7 @@ fn every_request_is_refused_at_once_those_under_way_too_and_what_is_dirty_surviv
 }
 
 #[test]
-fn a_destage_under_way_ends_without_a_clean_mark_and_nothing_follows_it() {
+fn a_fenced_destage_ends_without_a_clean_mark() {
     for groups in [false, true] {
         let devices = Devices { core_groups: groups, ..VOLATILE };
         let mut h = Hand::with(devices);
@@ -73,7 +73,7 @@ fn a_destage_under_way_ends_without_a_clean_mark_and_nothing_follows_it() {
         while h.leaves_core() {
             h.complete(0, false);
         }
-        lose(&mut h);
+        fence(&mut h);
         let out = |h: &Hand| {
             let writes = |p: &&(Dev, loligo_block::Op)| p.0 == Dev::Core && p.1.is_mutation();
             h.pending.iter().filter(writes).count()
@@ -96,7 +96,7 @@ fn a_destage_under_way_ends_without_a_clean_mark_and_nothing_follows_it() {
 }
 
 #[test]
-fn a_write_at_the_core_is_refused_its_clean_copy_goes_and_an_unflushed_intent_outlives_the_stop() {
+fn a_fenced_write_loses_its_copy_and_keeps_its_intent() {
     let mut h = Hand::with(VOLATILE);
     // A clean block under it.
     h.fill(0, 4096, 1);
@@ -109,7 +109,7 @@ fn a_write_at_the_core_is_refused_its_clean_copy_goes_and_an_unflushed_intent_ou
     while h.leaves_core() {
         h.complete(0, false);
     }
-    lose(&mut h);
+    fence(&mut h);
     assert_eq!(h.answer(write), GONE);
     h.quiet(false);
     let stop = h.control(Control::Stop);

@@ -1,0 +1,291 @@
+//! The life of an engine: one [`Life`] at a time, and a fence that may accompany any of them.
+//!
+//! ```text
+//! Running ──stop──▶ Stopping ──idle──▶ Stopped
+//!    │                 │
+//!    ├──a failure──────┴──▶ Failed
+//!    └──the cache failed, the core has everything──▶ Alone
+//! ```
+//!
+//! Each life owns what only it needs: a freeze exists while the engine runs, a stop knows whom to answer, an engine without
+//! its cache has its queue. The fence is orthogonal: the core may be taken from an engine that runs, stops, has failed or is
+//! alone, and neither takes the place of the other. Decision 0070 has the cases.
+
+use crate::api::ControlId;
+use crate::fallback::Fallback;
+use crate::freeze::Freeze;
+
+/// Why an engine that was stopped takes nothing any more.
+const STOPPED: &str = "stopped";
+
+/// What an engine is at.
+#[derive(Debug)]
+enum Life {
+    /// It serves with its cache. The core may be frozen meanwhile.
+    Running(Option<Box<Freeze>>),
+    /// It takes no request any more, and brings what it has taken to an end. A stop ends a freeze first.
+    Stopping(ControlId),
+    /// The stop is over.
+    Stopped,
+    /// A durability step failed: nothing is acknowledged any more, for this reason.
+    Failed(String),
+    /// The cache is gone, and the core has everything. It knows a freeze and a stop of its own.
+    Alone(Box<Fallback>),
+}
+
+/// Who waits for a life that has ended.
+#[derive(Debug)]
+#[must_use = "they wait for an answer"]
+pub(crate) struct Orphans {
+    /// The freeze, whether it was answered or not.
+    pub(crate) freeze: Option<Box<Freeze>>,
+    /// The stop.
+    pub(crate) stop: Option<ControlId>,
+}
+
+/// The life of an engine, and its fence.
+#[derive(Debug)]
+pub(crate) struct State {
+    life: Life,
+    /// Why the core is not ours any more.
+    fence: Option<String>,
+}
+
+/// What holds now.
+impl State {
+    /// The cache is in use: the engine runs or stops.
+    #[inline]
+    pub(crate) fn uses_cache(&self) -> bool {
+        matches!(self.life, Life::Running(_) | Life::Stopping(_))
+    }
+
+    /// Cache and core are both in use: nothing has failed, and the core is ours.
+    #[inline]
+    pub(crate) fn has_both(&self) -> bool {
+        self.fence.is_none() && self.uses_cache()
+    }
+
+    /// Clients are served: no stop has begun, and the core is ours.
+    #[inline]
+    pub(crate) fn accepts_requests(&self) -> bool {
+        self.fence.is_none() && !self.is_stopping()
+    }
+
+    /// A stop has begun and is not over.
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop().is_some()
+    }
+
+    /// Whom the stop under way is for.
+    #[inline]
+    pub(crate) fn stop(&self) -> Option<ControlId> {
+        match &self.life {
+            Life::Stopping(id) => Some(*id),
+            Life::Alone(f) => f.stop(),
+            Life::Running(_) | Life::Stopped | Life::Failed(_) => None,
+        }
+    }
+
+    /// The core alone serves, or did.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.life, Life::Alone(_))
+    }
+
+    /// What an engine without its cache is at.
+    #[inline]
+    pub(crate) fn fallback(&self) -> Option<&Fallback> {
+        match &self.life {
+            Life::Alone(f) => Some(f),
+            _ => None,
+        }
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn fallback_mut(&mut self) -> Option<&mut Fallback> {
+        match &mut self.life {
+            Life::Alone(f) => Some(f),
+            _ => None,
+        }
+    }
+
+    /// The core is frozen, or is being brought to the moment.
+    #[inline]
+    pub(crate) fn has_freeze(&self) -> bool {
+        self.freeze().is_some()
+    }
+
+    /// A freeze still has versions to bring to the core.
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.freeze().is_some_and(|f| f.left() > 0)
+    }
+
+    /// What is frozen.
+    #[inline]
+    pub(crate) fn freeze(&self) -> Option<&Freeze> {
+        match &self.life {
+            Life::Running(freeze) => freeze.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn freeze_mut(&mut self) -> Option<&mut Freeze> {
+        match &mut self.life {
+            Life::Running(freeze) => freeze.as_deref_mut(),
+            _ => None,
+        }
+    }
+
+    /// Somebody else has the core: nothing is sent to it.
+    #[inline]
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fence.is_some()
+    }
+
+    /// Why the core is not ours any more.
+    pub(crate) fn fence(&self) -> Option<&str> {
+        self.fence.as_deref()
+    }
+
+    /// Why the cache is not in use any more.
+    pub(crate) fn why(&self) -> Option<&str> {
+        match &self.life {
+            Life::Running(_) | Life::Stopping(_) => None,
+            Life::Stopped => Some(STOPPED),
+            Life::Failed(why) => Some(why),
+            Life::Alone(f) => Some(f.why()),
+        }
+    }
+
+    /// Why nothing that needs both devices can begin. A stop does not refuse: each says for itself what it means to it.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.fence().or_else(|| self.why())
+    }
+}
+
+/// From one life to the next.
+impl State {
+    /// Running, with both devices.
+    pub(crate) fn new() -> State {
+        State { life: Life::Running(None), fence: None }
+    }
+
+    /// The core is to be brought to a moment. It refuses where [`State::refusal`] does, in a stop and in another freeze.
+    pub(crate) fn begin_freeze(&mut self, freeze: Freeze) {
+        debug_assert!(matches!(self.life, Life::Running(None)) && self.fence.is_none(), "{:?}", self.life);
+        self.life = Life::Running(Some(Box::new(freeze)));
+    }
+
+    /// The core may change again.
+    pub(crate) fn end_freeze(&mut self) -> Option<Box<Freeze>> {
+        match &mut self.life {
+            Life::Running(freeze) => freeze.take(),
+            _ => None,
+        }
+    }
+
+    /// A stop begins. The freeze has ended; the newest of several stops is the one that is answered.
+    pub(crate) fn begin_stop(&mut self, id: ControlId) {
+        debug_assert!(self.uses_cache() && !self.has_freeze(), "{:?}", self.life);
+        self.life = Life::Stopping(id);
+    }
+
+    /// The stop is over.
+    pub(crate) fn end_stop(&mut self) {
+        debug_assert!(matches!(self.life, Life::Stopping(_)), "{:?}", self.life);
+        self.life = Life::Stopped;
+    }
+
+    /// Nothing is acknowledged any more, because of `why`.
+    pub(crate) fn fail(&mut self, why: String) -> Orphans {
+        match std::mem::replace(&mut self.life, Life::Failed(why)) {
+            Life::Running(freeze) => Orphans { freeze, stop: None },
+            Life::Stopping(id) => Orphans { freeze: None, stop: Some(id) },
+            life @ (Life::Stopped | Life::Failed(_) | Life::Alone(_)) => {
+                unreachable!("{life:?} uses no cache that could fail")
+            }
+        }
+    }
+
+    /// The core alone goes on from a cache that has failed.
+    pub(crate) fn go_alone(&mut self, fallback: Fallback) {
+        debug_assert!(matches!(self.life, Life::Failed(_)), "{:?}", self.life);
+        self.life = Life::Alone(Box::new(fallback));
+    }
+
+    /// Somebody else has the core, for this reason. Whatever the engine is at, it stays at that.
+    pub(crate) fn set_fence(&mut self, why: String) {
+        self.fence = Some(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_engine_serves_with_both_devices() {
+        let state = State::new();
+        assert!(state.uses_cache() && state.has_both() && state.accepts_requests());
+        assert!(!state.is_stopping() && !state.is_alone() && !state.has_freeze());
+        assert_eq!((state.why(), state.refusal()), (None, None));
+    }
+
+    #[test]
+    fn a_stop_takes_no_request_and_uses_the_cache_to_its_end() {
+        let mut state = State::new();
+        state.begin_stop(7);
+        assert!(state.uses_cache() && !state.accepts_requests());
+        assert_eq!((state.stop(), state.refusal()), (Some(7), None));
+        state.begin_stop(8);
+        assert_eq!(state.stop(), Some(8), "the newest is answered");
+        state.end_stop();
+        assert!(!state.uses_cache() && !state.is_stopping());
+        assert_eq!(state.why(), Some(STOPPED));
+    }
+
+    #[test]
+    fn a_failure_hands_over_who_waits() {
+        let mut state = State::new();
+        state.begin_freeze(Freeze::empty(3));
+        assert!(state.has_freeze() && state.accepts_requests());
+        let left = state.fail("torn".into());
+        assert!(left.freeze.is_some() && left.stop.is_none());
+        assert!(!state.has_freeze() && !state.uses_cache());
+        assert_eq!(state.why(), Some("torn"));
+
+        let mut state = State::new();
+        state.begin_stop(5);
+        let left = state.fail("torn".into());
+        assert_eq!((left.stop, left.freeze.is_none()), (Some(5), true));
+        assert!(!state.is_stopping());
+    }
+
+    #[test]
+    fn a_fence_accompanies_any_life_and_is_the_first_reason() {
+        let mut state = State::new();
+        state.set_fence("another host".into());
+        assert!(state.uses_cache() && !state.has_both() && !state.accepts_requests());
+        let _ = state.fail("torn".into());
+        assert_eq!((state.why(), state.refusal()), (Some("torn"), Some("another host")));
+        state.go_alone(Fallback::new("torn".into(), false, None));
+        assert!(state.is_alone() && state.is_fenced() && !state.uses_cache());
+        assert_eq!((state.why(), state.fence()), (Some("torn"), Some("another host")));
+    }
+
+    #[test]
+    fn without_a_cache_the_stop_is_the_fallbacks_own() {
+        let mut state = State::new();
+        let _ = state.fail("gone".into());
+        state.go_alone(Fallback::new("gone".into(), false, None));
+        assert!(state.accepts_requests() && state.fallback().is_some());
+        state.fallback_mut().expect("it is alone").begin_stop(9);
+        assert!(!state.accepts_requests() && !state.uses_cache());
+        assert_eq!(state.stop(), Some(9));
+    }
+}
