@@ -12,12 +12,15 @@ use crate::facts::{Facts, free_bytes};
 use crate::fio::{self, FileEngine, Job, Measured, Target};
 use crate::folder::Folder;
 use crate::interrupt::Interrupt;
-use crate::server::{Server, Volume};
+use crate::server::{Server, Volume, disk_model};
 use crate::units;
 use crate::watch::{Stats, Watch};
 
 /// How long a server may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// A file system in memory.
+pub(crate) const MEMORY: &str = "/dev/shm";
 
 /// How long a cache may take to write its dirty data to the core.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(180);
@@ -102,6 +105,19 @@ impl Bed {
         Ok(path)
     }
 
+    /// A sparse file of `size` bytes behind the disk model, as `--core` takes it.
+    pub(crate) fn disk(&self, name: &str, size: u64) -> Result<String> {
+        let path = self.path(name);
+        File::create_new(&path)?.set_len(size).context("a sparse disk")?;
+        Ok(disk_model(&path))
+    }
+
+    /// A write-back volume with a cache of this name and size, and no statistics.
+    pub(crate) fn volume(&self, cache: &str, cache_bytes: u64, core: String) -> Volume {
+        let cache = self.path(cache);
+        Volume { cache, cache_bytes, core, mode: "wb", stats: None, flush_on_stop: false }
+    }
+
     /// Serves a cached volume.
     pub(crate) fn serve(&self, name: &str, volume: &Volume) -> Result<Server> {
         self.loligo(name, &volume.args())
@@ -110,6 +126,11 @@ impl Bed {
     /// Starts `loligo serve` with these arguments.
     pub(crate) fn loligo(&self, name: &str, args: &[String]) -> Result<Server> {
         Server::loligo(&self.place.binary, self.dir.path(), name, args, self.stop())
+    }
+
+    /// Starts the target that answers at once.
+    pub(crate) fn null(&self, listen: &str, size: u64) -> Result<Server> {
+        Server::null(&self.place.binary, self.dir.path(), listen, size, self.stop())
     }
 
     /// Starts nbdkit.
