@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use loligo_lab::process;
 use rustix::mount::UnmountFlags;
 
 use crate::facts::{Facts, free_bytes};
@@ -18,6 +20,9 @@ use crate::watch::{Stats, Watch};
 
 /// How long a server may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a full cache may take to reach its core at a user's word.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1800);
 
 /// A file system in memory.
 pub(crate) const MEMORY: &str = "/dev/shm";
@@ -76,11 +81,6 @@ impl Bed {
 
     pub(crate) fn stop(&self) -> &Interrupt {
         &self.place.stop
-    }
-
-    /// The program under test.
-    pub(crate) fn binary(&self) -> &Path {
-        &self.place.binary
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -143,6 +143,14 @@ impl Bed {
     pub(crate) fn qemu_nbd(&self, name: &str, file: &Path) -> Result<Server> {
         let args = ["--cache=none", "--aio=io_uring"].map(str::to_owned);
         Server::qemu_nbd(self.dir.path(), name, file, &args, self.stop())
+    }
+
+    /// Runs `loligo ARGS` for a volume whose control socket lies in `runtime_dir`.
+    pub(crate) fn ask(&self, runtime_dir: &Path, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.place.binary);
+        command.args(args).env("LOLIGO_RUNTIME_DIR", runtime_dir);
+        process::run(&mut command, FLUSH_LIMIT, self.stop())
+            .with_context(|| format!("loligo {}", args.join(" ")))
     }
 
     /// Stops a server cleanly.

@@ -2,6 +2,7 @@
 
 pub mod bed;
 pub mod cliff;
+mod cpu;
 pub mod demo;
 mod direct_disk;
 mod drive;
@@ -15,6 +16,7 @@ pub mod fuse;
 mod in_process;
 pub mod latency;
 pub mod many;
+pub mod marks;
 pub mod nbd;
 pub mod nbd_ab;
 pub mod null;

@@ -8,10 +8,10 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::bed::{Bed, MEMORY, Mountpoint, Place, direct};
+use crate::cpu;
 use crate::facts::Facts;
 use crate::figure::{Figure, Runs};
 use crate::fio::{FileEngine, Job, Rw};
-use crate::rbd::cpu;
 use crate::server::{Server, bare_args};
 use crate::stats::{Ratio, median_of, pairs, ratio_of};
 use crate::table::Table;
