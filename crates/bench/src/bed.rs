@@ -3,21 +3,29 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use loligo_lab::process;
 use rustix::mount::UnmountFlags;
 
 use crate::facts::{Facts, free_bytes};
 use crate::fio::{self, FileEngine, Job, Measured, Target};
 use crate::folder::Folder;
 use crate::interrupt::Interrupt;
-use crate::server::{Server, Volume};
+use crate::server::{Server, Volume, disk_model};
 use crate::units;
 use crate::watch::{Stats, Watch};
 
 /// How long a server may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a full cache may take to reach its core at a user's word.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1800);
+
+/// A file system in memory.
+pub(crate) const MEMORY: &str = "/dev/shm";
 
 /// How long a cache may take to write its dirty data to the core.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(180);
@@ -75,11 +83,6 @@ impl Bed {
         &self.place.stop
     }
 
-    /// The program under test.
-    pub(crate) fn binary(&self) -> &Path {
-        &self.place.binary
-    }
-
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -102,6 +105,19 @@ impl Bed {
         Ok(path)
     }
 
+    /// A sparse file of `size` bytes behind the disk model, as `--core` takes it.
+    pub(crate) fn disk(&self, name: &str, size: u64) -> Result<String> {
+        let path = self.path(name);
+        File::create_new(&path)?.set_len(size).context("a sparse disk")?;
+        Ok(disk_model(&path))
+    }
+
+    /// A write-back volume with a cache of this name and size, and no statistics.
+    pub(crate) fn volume(&self, cache: &str, cache_bytes: u64, core: String) -> Volume {
+        let cache = self.path(cache);
+        Volume { cache, cache_bytes, core, mode: "wb", stats: None, flush_on_stop: false }
+    }
+
     /// Serves a cached volume.
     pub(crate) fn serve(&self, name: &str, volume: &Volume) -> Result<Server> {
         self.loligo(name, &volume.args())
@@ -110,6 +126,11 @@ impl Bed {
     /// Starts `loligo serve` with these arguments.
     pub(crate) fn loligo(&self, name: &str, args: &[String]) -> Result<Server> {
         Server::loligo(&self.place.binary, self.dir.path(), name, args, self.stop())
+    }
+
+    /// Starts the target that answers at once.
+    pub(crate) fn null(&self, listen: &str, size: u64) -> Result<Server> {
+        Server::null(&self.place.binary, self.dir.path(), listen, size, self.stop())
     }
 
     /// Starts nbdkit.
@@ -122,6 +143,14 @@ impl Bed {
     pub(crate) fn qemu_nbd(&self, name: &str, file: &Path) -> Result<Server> {
         let args = ["--cache=none", "--aio=io_uring"].map(str::to_owned);
         Server::qemu_nbd(self.dir.path(), name, file, &args, self.stop())
+    }
+
+    /// Runs `loligo ARGS` for a volume whose control socket lies in `runtime_dir`.
+    pub(crate) fn ask(&self, runtime_dir: &Path, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.place.binary);
+        command.args(args).env("LOLIGO_RUNTIME_DIR", runtime_dir);
+        process::run(&mut command, FLUSH_LIMIT, self.stop())
+            .with_context(|| format!("loligo {}", args.join(" ")))
     }
 
     /// Stops a server cleanly.

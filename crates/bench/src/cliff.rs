@@ -5,24 +5,24 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::bed::{Bed, Place};
 use crate::facts::Facts;
+use crate::figure::Figure;
 use crate::fio::{Job, Measured, Rw, Second, Target};
-use crate::server::{Volume, bare_args, disk_model};
+use crate::server::{bare_args, disk_model};
 use crate::stats::median;
 use crate::table::Table;
 use crate::units;
 use crate::unknown_disk::UnknownDisk;
 
+/// Bytes of the core.
+const CORE: u64 = 1 << 30;
+
 /// How the experiment runs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Program, folder, interrupt.
-    pub place: Place,
-    /// Size of the core, bytes.
-    pub core: u64,
     /// Sizes of the cache in percent of the core, before the disk model; none: it is left out.
     pub percents: Vec<u32>,
     /// Sizes before the unknown disk; none: it is left out.
@@ -33,12 +33,10 @@ pub struct Options {
     pub steady: Duration,
 }
 
-impl Options {
-    /// A 1 GiB core, caches of 5, 25 and 50 %, of 25 % before the unknown disk, 140 s of load of which the last 60 s count.
-    pub fn new(place: Place) -> Options {
+impl Default for Options {
+    /// Caches of 5, 25 and 50 %, of 25 % before the unknown disk, 140 s of load of which the last 60 s count.
+    fn default() -> Options {
         Options {
-            place,
-            core: 1 << 30,
             percents: vec![5, 25, 50],
             unknown: vec![25],
             time: Duration::from_secs(140),
@@ -48,58 +46,53 @@ impl Options {
 }
 
 /// One side's course.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Course {
-    /// Mean requests per second of the steady part.
-    pub steady_iops: f64,
-    /// Median of its seconds' 99th percentile latencies, nanoseconds.
-    pub steady_p99_ns: f64,
+#[derive(Serialize)]
+struct Course {
+    steady_iops: f64,
+    /// Median of the steady seconds' 99th percentile latencies.
+    steady_p99_ns: f64,
     /// Every second from an empty cache on.
-    pub series: Vec<Second>,
+    series: Vec<Second>,
 }
 
 /// One cache size against the bare disk.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Size {
-    /// Cache size in percent of the core.
-    pub percent: u32,
-    /// Its course.
-    pub course: Course,
+#[derive(Serialize)]
+struct Size {
+    /// Of the core.
+    percent: u32,
+    course: Course,
     /// Steady requests per second over the bare disk's.
-    pub ratio: f64,
+    ratio: f64,
     /// The slowest second of the whole run over the bare disk's steady rate: below 1 is a cliff.
-    pub worst_second: f64,
+    worst_second: f64,
     /// The highest 99th percentile of any second over the bare disk's own 99th percentile: above 1 is a latency step.
-    pub worst_p99: f64,
+    worst_p99: f64,
 }
 
 /// One disk, bare and behind caches.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Disk {
-    /// Which.
-    pub name: String,
-    /// The bare disk.
-    pub bare: Course,
-    /// 99th percentile latency of the bare disk's whole run, nanoseconds.
-    pub bare_p99_ns: u64,
-    /// The cache sizes.
-    pub sizes: Vec<Size>,
+#[derive(Serialize)]
+struct Disk {
+    name: &'static str,
+    bare: Course,
+    /// Of the whole run.
+    bare_p99_ns: u64,
+    sizes: Vec<Size>,
 }
 
-/// The whole experiment.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Cliff {
-    /// The machine.
-    pub facts: Facts,
-    /// The disks.
-    pub disks: Vec<Disk>,
+#[derive(Serialize)]
+struct Cliff {
+    facts: Facts,
+    disks: Vec<Disk>,
 }
 
 /// Runs each disk's bare side and then each cache size, every one with fresh files.
-pub fn run(opts: &Options) -> Result<Cliff> {
+///
+/// # Errors
+/// Where a volume cannot be served, or a run fails.
+pub fn run(place: &Place, opts: &Options) -> Result<impl Figure> {
     let largest = opts.percents.iter().chain(&opts.unknown).max().copied().unwrap_or(0);
-    let bed = Bed::new(&opts.place, opts.core + cache_bytes(opts.core, largest) + (64 << 20))?;
-    let content = bed.file("core", opts.core)?;
+    let bed = Bed::new(place, CORE + cache_bytes(CORE, largest) + (64 << 20))?;
+    let content = bed.file("core", CORE)?;
     let mut disks = Vec::new();
     if !opts.percents.is_empty() {
         disks.push(disk(opts, &bed, "7,200 rpm model", &disk_model(&content), &opts.percents)?);
@@ -112,13 +105,13 @@ pub fn run(opts: &Options) -> Result<Cliff> {
                 let core = format!("file:{}", unknown.path().display());
                 disks.push(disk(opts, &bed, "unknown disk (FUSE)", &core, &opts.unknown)?);
             }
-            Err(why) => loligo_log::say!("SKIP: the unknown disk: {why}"),
+            Err(why) => loligo_log::say!("SKIP: the unknown disk: {why:#}"),
         }
     }
     Ok(Cliff { facts: bed.facts(), disks })
 }
 
-fn disk(opts: &Options, bed: &Bed, name: &str, core: &str, percents: &[u32]) -> Result<Disk> {
+fn disk(opts: &Options, bed: &Bed, name: &'static str, core: &str, percents: &[u32]) -> Result<Disk> {
     let load = |target: Target| Job::new(target, Rw::RandWrite, 4096, 32).lasting(opts.time);
     let server = bed.loligo("bare", &bare_args(core))?;
     let measured = bed.run(&load(server.target()))?;
@@ -127,21 +120,15 @@ fn disk(opts: &Options, bed: &Bed, name: &str, core: &str, percents: &[u32]) -> 
     let bare = course(measured, opts.steady)?;
     let mut sizes = Vec::new();
     for percent in percents {
-        let volume = Volume {
-            cache: bed.path(&format!("cache-{percent}")),
-            cache_bytes: cache_bytes(opts.core, *percent),
-            core: core.to_owned(),
-            mode: "wb",
-            stats: None,
-            flush_on_stop: false,
-        };
+        let bytes = cache_bytes(CORE, *percent);
+        let volume = bed.volume(&format!("cache-{percent}"), bytes, core.to_owned());
         let server = bed.serve("cached", &volume)?;
         let measured = bed.run(&load(server.target()))?;
         bed.end(server)?;
         std::fs::remove_file(&volume.cache).context("removing the cache file")?;
         sizes.push(compare(*percent, course(measured, opts.steady)?, &bare, bare_p99_ns));
     }
-    Ok(Disk { name: name.to_owned(), bare, bare_p99_ns, sizes })
+    Ok(Disk { name, bare, bare_p99_ns, sizes })
 }
 
 /// Whole MiB, so that the size reads well.
@@ -171,9 +158,8 @@ fn compare(percent: u32, course: Course, bare: &Course, bare_p99_ns: u64) -> Siz
     }
 }
 
-impl Cliff {
-    /// One line per disk and cache size.
-    pub fn table(&self) -> Table {
+impl Figure for Cliff {
+    fn table(&self) -> Table {
         let heads = [
             "disk",
             "cache",
@@ -187,7 +173,7 @@ impl Cliff {
         for disk in &self.disks {
             let bare = &disk.bare;
             table.row([
-                disk.name.clone(),
+                disk.name.to_owned(),
                 "none (bare)".to_owned(),
                 units::number(bare.steady_iops),
                 units::times(1.0),
@@ -197,7 +183,7 @@ impl Cliff {
             ]);
             for size in &disk.sizes {
                 table.row([
-                    disk.name.clone(),
+                    disk.name.to_owned(),
                     format!("{} %", size.percent),
                     units::number(size.course.steady_iops),
                     units::times(size.ratio),

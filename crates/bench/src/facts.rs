@@ -46,15 +46,16 @@ impl Facts {
         }
     }
 
-    /// Name and value pairs for a table.
-    pub fn lines(&self) -> Vec<(&'static str, String)> {
-        vec![
+    /// Name and value pairs for a table, with `more` of them.
+    pub fn with(&self, more: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
+        let own = [
             ("Processor", format!("{} ({} cores)", self.cpu, self.cores)),
             ("RAM", crate::units::bytes(self.ram_bytes as f64)),
             ("Kernel", self.kernel.clone()),
             ("File system", self.file_system.clone()),
             ("Load generator", self.fio.clone()),
-        ]
+        ];
+        own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(more).collect()
     }
 }
 

@@ -1,42 +1,27 @@
 //! Figure 4: what a write-back write costs over a raw write to the file system that holds the cache.
 
-use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use loligo_block::DeviceSpec;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::bed::{Bed, DRAIN_LIMIT, Place, direct};
+use crate::bed::{Bed, DRAIN_LIMIT, MEMORY, Place, direct};
 use crate::facts::Facts;
+use crate::figure::{Figure, Runs};
 use crate::fio::{FileEngine, Job, Measured, Rw, Target};
 use crate::in_process::InProcess;
-use crate::server::{Volume, disk_model};
-use crate::stats::{Ratio, median, ratio};
+use crate::server::Volume;
+use crate::stats::{Ratio, median_of, ratio};
 use crate::table::Table;
 use crate::units;
 use crate::watch::Watch;
 
-/// How the experiment runs.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Program, folder, interrupt.
-    pub place: Place,
-    /// Size of the cache files and of the raw file, bytes; cores are four times as long.
-    pub cache: u64,
-    /// Rounds; each runs every side once.
-    pub rounds: usize,
-    /// Length of a run.
-    pub time: Duration,
-}
+/// Seven rounds of 4 s runs.
+pub const RUNS: Runs = Runs::new(7, 4);
 
-impl Options {
-    /// 512 MiB, seven rounds of 4 s runs.
-    pub fn new(place: Place) -> Options {
-        Options { place, cache: 512 << 20, rounds: 7, time: Duration::from_secs(4) }
-    }
-}
+/// Bytes of the cache files and of the raw file; cores are four times as long.
+const CACHE: u64 = 512 << 20;
 
 /// The sides of one round, in the order in which they run (odd rounds run backwards).
 const SIDES: [&str; 9] = [
@@ -51,9 +36,6 @@ const SIDES: [&str; 9] = [
     "loligo wb qd32, NBD",
 ];
 
-/// A file system in memory.
-const MEMORY: &str = "/dev/shm";
-
 /// One run of a round.
 enum Step {
     /// What leaves nothing to clear up.
@@ -65,73 +47,55 @@ enum Step {
 }
 
 /// One side's medians over the rounds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Side {
+#[derive(Serialize)]
+struct Side {
     /// What was written to, and how deep.
-    pub name: String,
-    /// Median of the runs' mean latencies, nanoseconds.
-    pub mean_ns: f64,
-    /// Median of the runs' median latencies, nanoseconds.
-    pub p50_ns: f64,
-    /// Median of the runs' 99th percentiles, nanoseconds.
-    pub p99_ns: f64,
-    /// Median requests per second.
-    pub iops: f64,
+    name: &'static str,
+    mean_ns: f64,
+    p50_ns: f64,
+    p99_ns: f64,
+    iops: f64,
 }
 
-/// The experiment's result.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct WriteLatency {
-    /// The machine and the file system.
-    pub facts: Facts,
-    /// Every side.
-    pub sides: Vec<Side>,
+#[derive(Serialize)]
+struct WriteLatency {
+    facts: Facts,
+    sides: Vec<Side>,
     /// Mean latency at depth 1 in process, over the raw io_uring write.
-    pub qd1_in_process: Ratio,
+    qd1_in_process: Ratio,
     /// Mean latency at depth 1 through NBD, less the hop that nbdkit's memory plugin costs in the same round, over the raw
     /// io_uring write.
-    pub qd1: Ratio,
+    qd1: Ratio,
     /// The same without taking the hop off.
-    pub qd1_with_hop: Ratio,
+    qd1_with_hop: Ratio,
     /// Requests per second at depth 32 in process over the raw io_uring writes'.
-    pub qd32_in_process: Ratio,
+    qd32_in_process: Ratio,
     /// Requests per second at depth 32 through NBD over the raw io_uring writes'.
-    pub qd32_iops: Ratio,
+    qd32_iops: Ratio,
 }
 
 /// Runs it. Writes go to random blocks within half the cache, so that what is measured is the path of a write, not of a full
 /// cache.
-pub fn run(opts: &Options) -> Result<WriteLatency> {
-    let bed = Bed::new(&opts.place, opts.cache * 3 + (64 << 20))?;
+///
+/// # Errors
+/// Where nbdkit is missing, or a run fails.
+pub fn run(place: &Place, runs: Runs) -> Result<impl Figure> {
+    let bed = Bed::new(place, CACHE * 3 + (64 << 20))?;
     // The core is another device, as it is in service: in memory, behind the model, so that the raw writes and the cache have
     // the file system's disk to themselves alike.
-    let memory = Bed::in_folder(&opts.place, Path::new(MEMORY), opts.cache * 2)?;
-    let core = |name: &str| -> Result<String> {
-        let path = memory.path(name);
-        File::create_new(&path)?.set_len(opts.cache * 4).context("a sparse core")?;
-        Ok(disk_model(&path))
-    };
-    let raw = bed.file("raw", opts.cache)?;
-    let cache = bed.path("cache");
+    let memory = Bed::in_folder(place, Path::new(MEMORY), CACHE * 2)?;
+    let core = |name: &str| memory.disk(name, CACHE * 4);
+    let raw = bed.file("raw", CACHE)?;
     let stats = bed.path("stats.json");
     let mut watch = Watch::new(&stats);
-    let cached = bed.serve(
-        "wb",
-        &Volume {
-            cache,
-            cache_bytes: opts.cache,
-            core: core("core")?,
-            mode: "wb",
-            stats: Some(stats.clone()),
-            flush_on_stop: false,
-        },
-    )?;
+    let volume = Volume { stats: Some(stats), ..bed.volume("cache", CACHE, core("core")?) };
+    let cached = bed.serve("wb", &volume)?;
     let own_core: DeviceSpec = core("own-core")?.parse()?;
-    let mut own = InProcess::new(&bed.file("own-cache", opts.cache)?, &own_core)?;
-    let hop = bed.nbdkit("memory", &["memory", &format!("size={}", opts.cache)])?;
+    let mut own = InProcess::new(&bed.file("own-cache", CACHE)?, &own_core)?;
+    let hop = bed.nbdkit("memory", &["memory", &format!("size={CACHE}")])?;
     let uring = || direct(&raw, FileEngine::IoUring);
     let job = |target: Target, depth| {
-        Job::new(target, Rw::RandWrite, 4096, depth).within(0, opts.cache / 2).lasting(opts.time)
+        Job::new(target, Rw::RandWrite, 4096, depth).within(0, CACHE / 2).lasting(runs.time)
     };
     let steps = [
         Step::Raw(job(uring(), 1)),
@@ -144,11 +108,11 @@ pub fn run(opts: &Options) -> Result<WriteLatency> {
         Step::InProcess(32),
         Step::Cached(job(cached.target(), 32)),
     ];
-    let mut runs: [Vec<Measured>; SIDES.len()] = Default::default();
-    for round in 0..opts.rounds {
+    let mut measured: [Vec<Measured>; SIDES.len()] = Default::default();
+    for round in 0..runs.rounds {
         for step in 0..steps.len() {
             let side = if round % 2 == 0 { step } else { steps.len() - 1 - step };
-            runs[side].push(match &steps[side] {
+            measured[side].push(match &steps[side] {
                 Step::Raw(job) => bed.run(job)?,
                 Step::Cached(job) => {
                     let run = bed.run(job)?;
@@ -157,7 +121,7 @@ pub fn run(opts: &Options) -> Result<WriteLatency> {
                 }
                 Step::InProcess(depth) => {
                     loligo_log::say!("{} at depth {depth}", SIDES[side]);
-                    let run = own.write(*depth, opts.cache / 2, opts.time, bed.stop())?;
+                    let run = own.write(*depth, CACHE / 2, runs.time, bed.stop())?;
                     own.drain(DRAIN_LIMIT, bed.stop())?;
                     run
                 }
@@ -166,52 +130,45 @@ pub fn run(opts: &Options) -> Result<WriteLatency> {
     }
     bed.end(cached)?;
     bed.end(hop)?;
-    Ok(result(bed.facts(), &runs))
+    Ok(result(bed.facts(), &measured))
 }
 
 fn result(facts: Facts, runs: &[Vec<Measured>; SIDES.len()]) -> WriteLatency {
-    let over = |side: &[Measured], pick: &dyn Fn(&Measured) -> f64| {
-        median(&side.iter().map(pick).collect::<Vec<_>>())
-    };
     let sides = SIDES
         .iter()
         .zip(runs)
         .map(|(name, side)| Side {
-            name: (*name).to_owned(),
-            mean_ns: over(side, &|run| run.latency.mean_ns),
-            p50_ns: over(side, &|run| run.latency.p50_ns as f64),
-            p99_ns: over(side, &|run| run.latency.p99_ns as f64),
-            iops: over(side, &|run| run.iops),
+            name,
+            mean_ns: median_of(side, |run| run.latency.mean_ns),
+            p50_ns: median_of(side, |run| run.latency.p50_ns as f64),
+            p99_ns: median_of(side, |run| run.latency.p99_ns as f64),
+            iops: median_of(side, |run| run.iops),
         })
         .collect();
     let [raw, _, hop, own, ours, raw32, _, own32, ours32] = runs;
-    let rounds = 0..raw.len();
-    let mean = |side: &[Measured], i: usize| side[i].latency.mean_ns;
-    let with: Vec<(f64, f64)> = rounds.clone().map(|i| (mean(ours, i), mean(raw, i))).collect();
-    let without: Vec<(f64, f64)> =
-        rounds.clone().map(|i| (mean(ours, i) - mean(hop, i), mean(raw, i))).collect();
-    let alone: Vec<(f64, f64)> = rounds.clone().map(|i| (mean(own, i), mean(raw, i))).collect();
-    let deep = |side: &[Measured]| -> Vec<(f64, f64)> {
-        rounds.clone().map(|i| (side[i].iops, raw32[i].iops)).collect()
+    let mean = |run: &Measured| run.latency.mean_ns;
+    let zipped = |a: &[Measured], b: &[Measured], pick: fn(&Measured) -> f64| -> Vec<(f64, f64)> {
+        a.iter().zip(b).map(|(a, b)| (pick(a), pick(b))).collect()
     };
+    let with = zipped(ours, raw, mean);
+    let without: Vec<_> = with.iter().zip(hop).map(|((ours, raw), hop)| (ours - mean(hop), *raw)).collect();
     WriteLatency {
         facts,
         sides,
         qd1: ratio(&without, 4),
         qd1_with_hop: ratio(&with, 4),
-        qd1_in_process: ratio(&alone, 4),
-        qd32_in_process: ratio(&deep(own32), 4),
-        qd32_iops: ratio(&deep(ours32), 4),
+        qd1_in_process: ratio(&zipped(own, raw, mean), 4),
+        qd32_in_process: ratio(&zipped(own32, raw32, |run| run.iops), 4),
+        qd32_iops: ratio(&zipped(ours32, raw32, |run| run.iops), 4),
     }
 }
 
-impl WriteLatency {
-    /// The sides, and the ratios under them.
-    pub fn table(&self) -> Table {
+impl Figure for WriteLatency {
+    fn table(&self) -> Table {
         let mut table = Table::new(["4K random write", "mean", "p50", "p99", "IOPS"]);
         for side in &self.sides {
             let [mean, p50, p99] = [side.mean_ns, side.p50_ns, side.p99_ns].map(units::time);
-            table.row([side.name.clone(), mean, p50, p99, units::number(side.iops)]);
+            table.row([side.name.to_owned(), mean, p50, p99, units::number(side.iops)]);
         }
         for (name, ratio) in [
             ("qd1 latency / raw, in process", &self.qd1_in_process),
@@ -220,8 +177,8 @@ impl WriteLatency {
             ("qd32 IOPS / raw, in process", &self.qd32_in_process),
             ("qd32 IOPS / raw, NBD", &self.qd32_iops),
         ] {
-            let empty = String::new;
-            table.row([name.to_owned(), units::times(ratio.value), ratio.interval(), empty(), empty()]);
+            let ([times, interval], empty) = (ratio.cells(), String::new);
+            table.row([name.to_owned(), times, interval, empty(), empty()]);
         }
         table
     }

@@ -1,13 +1,14 @@
 //! Workloads, runners, statistics, reports.
 
 pub mod bed;
-pub mod block;
 pub mod cliff;
+mod cpu;
 pub mod demo;
 mod direct_disk;
 mod drive;
 pub mod engine;
 pub mod facts;
+pub mod figure;
 pub mod fio;
 mod folder;
 pub mod foreground;
@@ -15,10 +16,12 @@ pub mod fuse;
 mod in_process;
 pub mod latency;
 pub mod many;
+pub mod marks;
 pub mod nbd;
 pub mod nbd_ab;
 pub mod null;
 pub mod osd;
+pub mod overhead;
 pub mod rbd;
 pub mod report;
 pub mod restart;
@@ -27,7 +30,6 @@ pub mod server;
 pub mod stats;
 pub mod table;
 pub mod trace;
-pub mod ublk;
 pub mod units;
 mod unknown_disk;
 pub mod virtual_cliff;

@@ -1,95 +1,53 @@
 //! Figure 6: what the NBD server costs, against nbdkit's file plugin and qemu-nbd, on the same file with the same load,
 //! alternately. Loligo serves the file as a pass-through volume, so that its whole engine is in the path.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, MEMORY, Place};
 use crate::facts::Facts;
+use crate::figure::{Figure, Runs};
 use crate::fio::{Job, Measured, Rw};
 use crate::server::{Server, Volume};
-use crate::stats::{Ratio, median, pairs, ratio};
+use crate::stats::{Ratio, median_of, pairs, ratio_of};
 use crate::table::Table;
 use crate::units;
 
-/// How the comparison runs.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Program, folder on a disk, interrupt.
-    pub place: Place,
-    /// Folder on a tmpfs.
-    pub memory: PathBuf,
-    /// Size of the served file, bytes.
-    pub file: u64,
-    /// Runs of each side.
-    pub pairs: usize,
-    /// Length of a run.
-    pub time: Duration,
-}
+/// Seven pairs of 4 s runs.
+pub const RUNS: Runs = Runs::new(7, 4);
 
-impl Options {
-    /// 512 MiB files, seven pairs of 4 s runs.
-    pub fn new(place: Place) -> Options {
-        Options {
-            place,
-            memory: PathBuf::from("/dev/shm"),
-            file: 512 << 20,
-            pairs: 7,
-            time: Duration::from_secs(4),
-        }
-    }
-}
+/// Bytes of the served file.
+const FILE: u64 = 512 << 20;
+const CACHE: u64 = 64 << 20;
 
 /// A server to compare with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Peer {
-    /// nbdkit's file plugin.
+enum Peer {
     NbdkitFile,
-    /// qemu-nbd with cache=none and aio=io_uring.
+    /// With cache=none and aio=io_uring.
     QemuNbd,
 }
 
-impl Peer {
-    fn name(self) -> &'static str {
-        match self {
-            Peer::NbdkitFile => "nbdkit file",
-            Peer::QemuNbd => "qemu-nbd",
-        }
-    }
+#[derive(Serialize)]
+struct Row {
+    /// What the file lies on.
+    medium: &'static str,
+    peer: Peer,
+    load: &'static str,
+    loligo_iops: f64,
+    peer_iops: f64,
+    loligo_p99_ns: f64,
+    peer_p99_ns: f64,
+    ratio: Ratio,
 }
 
-/// One load against one peer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
-    /// `tmpfs` or `disk`.
-    pub medium: String,
-    /// The other server.
-    pub peer: Peer,
-    /// The load in words.
-    pub load: String,
-    /// Median requests per second of Loligo.
-    pub loligo_iops: f64,
-    /// Median requests per second of the peer.
-    pub peer_iops: f64,
-    /// Median of the runs' 99th percentile latencies of Loligo, nanoseconds.
-    pub loligo_p99_ns: f64,
-    /// The same of the peer.
-    pub peer_p99_ns: f64,
-    /// Loligo's requests per second over the peer's.
-    pub ratio: Ratio,
-}
-
-/// The whole comparison.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Comparison {
-    /// The machine and the disk's file system.
-    pub facts: Facts,
-    /// All rows.
-    pub rows: Vec<Row>,
+#[derive(Serialize)]
+struct Comparison {
+    facts: Facts,
+    rows: Vec<Row>,
 }
 
 const LOADS: [(&str, Rw, u64, u32); 4] = [
@@ -100,75 +58,63 @@ const LOADS: [(&str, Rw, u64, u32); 4] = [
 ];
 
 /// Runs it: on tmpfs against both peers, on disk against qemu-nbd.
-pub fn run(opts: &Options) -> Result<Comparison> {
-    let cache = 64 << 20;
-    let need = opts.file + cache + (16 << 20);
-    let disk = Bed::new(&opts.place, need)?;
-    let memory = Bed::in_folder(&opts.place, &opts.memory, need)?;
-    let facts = disk.facts();
+///
+/// # Errors
+/// Where a peer is missing, or a run fails.
+pub fn run(place: &Place, runs: Runs) -> Result<impl Figure> {
+    let need = FILE + CACHE + (16 << 20);
+    let disk = Bed::new(place, need)?;
+    let memory = Bed::in_folder(place, Path::new(MEMORY), need)?;
+    for bed in [&memory, &disk] {
+        bed.file("file", FILE)?;
+    }
     let mut rows = Vec::new();
-    let sides = [
+    for (bed, medium, peer) in [
         (&memory, "tmpfs", Peer::NbdkitFile),
         (&memory, "tmpfs", Peer::QemuNbd),
         (&disk, "disk", Peer::QemuNbd),
-    ];
-    for bed in [&memory, &disk] {
-        bed.file("file", opts.file)?;
-    }
-    for (bed, medium, peer) in sides {
+    ] {
         let file = bed.path("file");
         for (load, rw, block, depth) in LOADS {
-            let job = |server: &Server| {
-                Job::new(server.target(), rw, block, depth).within(0, opts.file).lasting(opts.time)
+            // Each run has a server of its own: two servers cannot both lock the file.
+            let one = |server: Server| -> Result<Measured> {
+                let job = Job::new(server.target(), rw, block, depth).within(0, FILE).lasting(runs.time);
+                let run = bed.run(&job)?;
+                bed.end(server)?;
+                Ok(run)
             };
-            let ours = |_| serve_and_run(bed, loligo(bed, &file, cache)?, &job);
-            let theirs = |_| serve_and_run(bed, start(bed, peer, &file)?, &job);
-            let runs = pairs(opts.pairs, ours, theirs)?;
-            rows.push(row(medium, peer, load, &runs));
+            let all = pairs(runs.rounds, |_| one(loligo(bed, &file)?), |_| one(peer.serve(bed, &file)?))?;
+            rows.push(Row {
+                medium,
+                peer,
+                load,
+                loligo_iops: median_of(&all, |run| run.0.iops),
+                peer_iops: median_of(&all, |run| run.1.iops),
+                loligo_p99_ns: median_of(&all, |run| run.0.latency.p99_ns as f64),
+                peer_p99_ns: median_of(&all, |run| run.1.latency.p99_ns as f64),
+                ratio: ratio_of(&all, |run| run.iops, 6),
+            });
         }
     }
-    Ok(Comparison { facts, rows })
+    Ok(Comparison { facts: disk.facts(), rows })
 }
 
-/// One run against a server of its own: two servers cannot both lock the file.
-fn serve_and_run(bed: &Bed, server: Server, job: &dyn Fn(&Server) -> Job) -> Result<Measured> {
-    let result = bed.run(&job(&server))?;
-    bed.end(server)?;
-    Ok(result)
-}
-
-fn loligo(bed: &Bed, file: &Path, cache_bytes: u64) -> Result<Server> {
+fn loligo(bed: &Bed, file: &Path) -> Result<Server> {
     let core = format!("file:{}", file.display());
-    let cache = bed.path("cache");
-    bed.serve("pt", &Volume { cache, cache_bytes, core, mode: "pt", stats: None, flush_on_stop: false })
+    bed.serve("pt", &Volume { mode: "pt", ..bed.volume("cache", CACHE, core) })
 }
 
-fn start(bed: &Bed, peer: Peer, file: &Path) -> Result<Server> {
-    match peer {
-        Peer::NbdkitFile => bed.nbdkit("peer", &["file", &file.display().to_string()]),
-        Peer::QemuNbd => bed.qemu_nbd("peer", file),
+impl Peer {
+    fn serve(self, bed: &Bed, file: &Path) -> Result<Server> {
+        match self {
+            Peer::NbdkitFile => bed.nbdkit("peer", &["file", &file.display().to_string()]),
+            Peer::QemuNbd => bed.qemu_nbd("peer", file),
+        }
     }
 }
 
-fn row(medium: &str, peer: Peer, load: &str, runs: &[(Measured, Measured)]) -> Row {
-    let each =
-        |pick: &dyn Fn(&(Measured, Measured)) -> f64| median(&runs.iter().map(pick).collect::<Vec<_>>());
-    let iops: Vec<(f64, f64)> = runs.iter().map(|(ours, theirs)| (ours.iops, theirs.iops)).collect();
-    Row {
-        medium: medium.to_owned(),
-        peer,
-        load: load.to_owned(),
-        loligo_iops: each(&|run| run.0.iops),
-        peer_iops: each(&|run| run.1.iops),
-        loligo_p99_ns: each(&|run| run.0.latency.p99_ns as f64),
-        peer_p99_ns: each(&|run| run.1.latency.p99_ns as f64),
-        ratio: ratio(&iops, 6),
-    }
-}
-
-impl Comparison {
-    /// One line per load and peer.
-    pub fn table(&self) -> Table {
+impl Figure for Comparison {
+    fn table(&self) -> Table {
         let heads = [
             "load",
             "file on",
@@ -180,20 +126,16 @@ impl Comparison {
             "loligo p99",
             "peer p99",
         ];
-        let mut table = Table::new(heads);
-        for row in &self.rows {
-            table.row([
-                row.load.clone(),
-                row.medium.clone(),
-                row.peer.name().to_owned(),
-                units::number(row.loligo_iops),
-                units::number(row.peer_iops),
-                units::times(row.ratio.value),
-                row.ratio.interval(),
-                units::time(row.loligo_p99_ns),
-                units::time(row.peer_p99_ns),
-            ]);
-        }
-        table
+        Table::of(heads, &self.rows, |row| {
+            let peer = match row.peer {
+                Peer::NbdkitFile => "nbdkit file",
+                Peer::QemuNbd => "qemu-nbd",
+            };
+            let [iops, peer_iops] = [row.loligo_iops, row.peer_iops].map(units::number);
+            let [p99, peer_p99] = [row.loligo_p99_ns, row.peer_p99_ns].map(units::time);
+            let [times, interval] = row.ratio.cells();
+            let [load, medium, peer] = [row.load, row.medium, peer].map(str::to_owned);
+            [load, medium, peer, iops, peer_iops, times, interval, p99, peer_p99]
+        })
     }
 }

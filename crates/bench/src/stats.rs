@@ -5,6 +5,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::rng::SplitMix64;
+use crate::units;
 
 /// The value below which the share `p` (0..=1) of the values lies, interpolated linearly between neighbours.
 ///
@@ -26,6 +27,14 @@ pub fn quantile(values: &[f64], p: f64) -> f64 {
 /// If `values` is empty.
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
+}
+
+/// The middle of one number of every run.
+///
+/// # Panics
+/// If there are no runs.
+pub fn median_of<T>(runs: &[T], pick: impl Fn(&T) -> f64) -> f64 {
+    median(&runs.iter().map(pick).collect::<Vec<_>>())
 }
 
 /// Lower quartile, median, upper quartile.
@@ -52,7 +61,18 @@ pub struct Ratio {
 impl Ratio {
     /// `0.98-1.04`.
     pub fn interval(&self) -> String {
-        format!("{}-{}", crate::units::number(self.low), crate::units::number(self.high))
+        format!("{}-{}", units::number(self.low), units::number(self.high))
+    }
+
+    /// The ratio and its interval, as two cells of a table.
+    pub fn cells(&self) -> [String; 2] {
+        [units::times(self.value), self.interval()]
+    }
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", units::times(self.value), self.interval())
     }
 }
 
@@ -77,6 +97,14 @@ pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Ratio {
         high: quantile(&medians, 0.975),
         pairs: pairs.len(),
     }
+}
+
+/// [`ratio`] of one number of both runs of each pair.
+///
+/// # Panics
+/// If `pairs` is empty.
+pub fn ratio_of<T>(pairs: &[(T, T)], pick: impl Fn(&T) -> f64, seed: u64) -> Ratio {
+    ratio(&pairs.iter().map(|(a, b)| (pick(a), pick(b))).collect::<Vec<_>>(), seed)
 }
 
 /// Runs `a` and `b` `n` times each, alternately, and changes which goes first from pair to pair, so that a drift of the

@@ -18,6 +18,17 @@ impl Table {
         Table { head: head.into_iter().map(str::to_owned).collect(), rows: Vec::new() }
     }
 
+    /// A table with a row for each of `items`.
+    pub fn of<T, const N: usize>(
+        head: [&str; N],
+        items: &[T],
+        mut row: impl FnMut(&T) -> [String; N],
+    ) -> Table {
+        let mut table = Table::new(head);
+        items.iter().for_each(|item| table.row(row(item)));
+        table
+    }
+
     /// Adds a row; it must have as many cells as the head.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();

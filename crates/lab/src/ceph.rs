@@ -12,7 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::layout::Layout;
 use crate::process;
 
-/// How long one command may take.
+/// How long one command may take, where nothing else is said.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Programs that a lab needs, and the packages of Debian and Ubuntu that hold them.
@@ -52,12 +52,19 @@ pub fn installed() -> Result<()> {
 pub struct Ceph {
     conf: PathBuf,
     stop: Interrupt,
+    limit: Duration,
 }
 
 impl Ceph {
     /// The cluster of a lab.
     pub fn of(at: &Layout, stop: &Interrupt) -> Ceph {
-        Ceph { conf: at.conf(), stop: stop.clone() }
+        Ceph { conf: at.conf(), stop: stop.clone(), limit: LIMIT }
+    }
+
+    /// The same, whose commands may take so long.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Ceph {
+        Ceph { limit, ..self }
     }
 
     /// A command line of one of Ceph's programs, for this cluster and no other.
@@ -72,7 +79,7 @@ impl Ceph {
         let mut command = self.command("ceph");
         command.args(["--connect-timeout", "30"]).args(args);
         let what: Vec<_> = args.iter().map(|a| a.as_ref().to_string_lossy()).collect();
-        process::run(&mut command, LIMIT, &self.stop).with_context(|| format!("ceph {}", what.join(" ")))
+        process::run(&mut command, self.limit, &self.stop).with_context(|| format!("ceph {}", what.join(" ")))
     }
 
     /// Runs `ceph ARGS` and reads its JSON.
@@ -85,12 +92,12 @@ impl Ceph {
 
     /// Runs another of Ceph's programs.
     pub fn tool<S: AsRef<OsStr>>(&self, program: &str, args: &[S]) -> Result<String> {
-        process::run(self.command(program).args(args), LIMIT, &self.stop)
+        process::run(self.command(program).args(args), self.limit, &self.stop)
     }
 }
 
 /// Takes away what would lead a program of Ceph to another cluster, and names this one.
-pub(crate) fn own_environment(command: &mut Command, conf: &Path) {
+pub fn own_environment(command: &mut Command, conf: &Path) {
     for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
         command.env_remove(name);
     }

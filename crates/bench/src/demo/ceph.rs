@@ -1,13 +1,13 @@
 //! `loligo demo ceph`: RBD images on a real cluster of modelled spinning disks, through librbd and through a cache.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Result;
 use loligo_lab::config::{Data, Kind, LabConfig};
 
 use crate::bed::Place;
-use crate::fio::{self, Measured, Rw};
+use crate::fio::{self, Rw};
 use crate::rbd::{Before, Bench, Cached, Cell, Librbd, Options, on_cluster, read};
 use crate::report::{Phase, Report, Round, Timeline};
 use crate::units;
@@ -92,7 +92,7 @@ fn warm_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<()> {
     warm(bench, &mut cached, all)?;
     for mode in ["wt", "wb"] {
         cached.mode(mode)?;
-        bench.say(&format!("mode {mode}"));
+        bench.record.say(&format!("mode {mode}"));
         for (cell, native) in cells.iter().zip(&natives) {
             let after = bench.cached(&mut cached, cell, Before::Nothing, 0)?;
             let held = units::bytes(bench.opts.image as f64);
@@ -116,7 +116,7 @@ fn warm(bench: &mut Bench<'_>, cached: &mut Cached<'_>, all: &mut Gathered) -> R
         let before = cached.stats()?;
         let run = bench.cached(cached, &cell, Before::Nothing, number)?;
         let hits = cached.stats()?.hits_since(&before);
-        bench.say(&format!("  {:.1} % hits", hits * 100.0));
+        bench.record.say(&format!("  {:.1} % hits", hits * 100.0));
         all.ramp.push(Round { hits, run });
         if hits >= read::WARM {
             break;
@@ -135,12 +135,12 @@ fn full_volume(bench: &mut Bench<'_>, all: &mut Gathered) -> Result<Timeline> {
     let mut cached = bench.serve("full", &image, bench.opts.cache, "wb")?;
     all.commands.push(cached.command().to_owned());
     let long = Cell { time: FILL, ..cell.clone() };
-    let filling = long.job(cached.target(), Duration::ZERO, bench.seed());
+    let filling = long.job(cached.target(), Duration::ZERO, bench.record.seed());
     cached.watch().restart();
     let course = bench.run_watched(&filling, &mut |_| cached.watch().look())?;
     cached.check()?;
     let dirty = cached.watch().course().to_vec();
-    bench.tell("from empty to full", "cached", 0, &course);
+    bench.record.tell("from empty to full", "cached", 0, &course);
     let after = bench.cached(&mut cached, &cell, Before::Nothing, 0)?;
     let timeline = Timeline {
         name: format!("{}, from an empty cache", cell.what),
@@ -167,33 +167,20 @@ fn short(cell: &Cell) -> &str {
 }
 
 fn report(bench: &Bench<'_>, all: Gathered, timeline: Timeline) -> Report {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let facts = bench.bed.facts();
-    let mut facts: Vec<(String, String)> =
-        facts.lines().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    facts.extend(bench.setup());
     let [roomy, small] = [bench.opts.roomy(), bench.opts.cache].map(|n| units::bytes(n as f64));
-    facts.push((
-        "Cache".to_owned(),
-        format!("{roomy} in front of one image, {small} for the sustained write"),
-    ));
-    let of = |run: &Measured| run.command.clone();
+    let cache = format!("{roomy} in front of one image, {small} for the sustained write");
+    let setup = bench.setup().into_iter().chain([("Cache".to_owned(), cache)]);
     let mut commands = all.commands;
-    commands.extend(all.phases.iter().flat_map(|phase| [of(&phase.before), of(&phase.after)]));
+    commands.extend(Phase::commands(&all.phases));
     commands.dedup();
+    let title = "Loligo: an RBD image through a cache";
+    let summary = "A real Ceph cluster whose OSDs stand on models of 7,200 rpm disks: the same loads through librbd and \
+                   through a cached volume, write-through (wt) and write-back (wb).";
     Report {
-        title: "Loligo: an RBD image through a cache".to_owned(),
-        summary: "A real Ceph cluster whose OSDs stand on models of 7,200 rpm disks: the same loads through librbd and through \
-                  a cached volume, write-through (wt) and write-back (wb)."
-            .to_owned(),
-        written: format!("Written {} after {} s.", units::utc(now), bench.elapsed().as_secs()),
-        facts,
-        sides: ["librbd", "cached"].map(str::to_owned),
+        facts: bench.bed.facts().with(setup),
         phases: all.phases,
         ramp: all.ramp,
         timeline: Some(timeline),
-        listings: Vec::new(),
-        checks: Vec::new(),
         commands,
         notes: vec![
             "librbd runs without its own cache (rbd_cache=false): an answer means committed on the OSDs.".to_owned(),
@@ -202,5 +189,6 @@ fn report(bench: &Bench<'_>, all: Gathered, timeline: Timeline) -> Report {
                 .to_owned(),
             "One run of each load; 'loligo bench rbd' measures pairs with intervals.".to_owned(),
         ],
+        ..Report::new(title, summary, ["librbd", "cached"]).after(bench.record.elapsed())
     }
 }

@@ -7,7 +7,7 @@ mod scratch;
 mod verify;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
@@ -267,21 +267,22 @@ fn report(
     took: Duration,
 ) -> Report {
     let [core, cache] = [opts.sizes.core, opts.sizes.cache].map(|size| units::bytes(size as f64));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let mut lines: Vec<(String, String)> =
-        facts.lines().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    lines.push(("Core".to_owned(), format!("{core} file behind a real-time model of a 7,200 rpm disk: seeks, rotation, transfer per track, 32 queued commands ordered by shortest positioning time, write cache off")));
-    lines.push(("Cache".to_owned(), format!("{cache} file on the file system above, write-back")));
-    lines.push(("Path".to_owned(), "fio's nbd engine, one connection, unix socket".to_owned()));
+    let setup = [
+        (
+            "Core",
+            format!(
+                "{core} file behind a real-time model of a 7,200 rpm disk: seeks, rotation, transfer per track, 32 queued commands ordered by shortest positioning time, write cache off"
+            ),
+        ),
+        ("Cache", format!("{cache} file on the file system above, write-back")),
+        ("Path", "fio's nbd engine, one connection, unix socket".to_owned()),
+    ];
+    let summary = format!(
+        "One {core} core behind a model of a 7,200 rpm disk, served bare and through a {cache} write-back cache, driven with the same loads over NBD."
+    );
     Report {
-        title: "Loligo: a slow disk before and after".to_owned(),
-        summary: format!("One {core} core behind a model of a 7,200 rpm disk, served bare and through a {cache} write-back cache, driven with the same loads over NBD."),
-        written: format!("Written {} after a run of {} s.", units::utc(now), took.as_secs()),
-        facts: lines,
-        sides: SIDES.map(str::to_owned),
+        facts: facts.with(setup.map(|(name, value)| (name.to_owned(), value))),
         phases,
-        ramp: Vec::new(),
-        listings: Vec::new(),
         timeline,
         checks,
         commands,
@@ -289,6 +290,7 @@ fn report(
             format!("Both sides are files with the same content on the same file system; they ran one after the other. {warmth}"),
             "IOPS and latency of the random write are means over the whole run, from an empty cache through a full one; the course below shows every second.".to_owned(),
         ],
+        ..Report::new("Loligo: a slow disk before and after", &summary, SIDES).after(took)
     }
 }
 

@@ -133,6 +133,12 @@ impl Job {
         self
     }
 
+    /// The same job with addresses and data of this seed.
+    pub fn seeded(mut self, seed: u64) -> Job {
+        self.seed = seed;
+        self
+    }
+
     /// The same job within `size` bytes from `offset`.
     pub fn within(mut self, offset: u64, size: u64) -> Job {
         self.offset = offset;

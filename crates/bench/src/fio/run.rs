@@ -171,11 +171,7 @@ fn start(job: &Job, extra: &[String], dir: &Path, stop: &Interrupt) -> Result<Ch
     stop.check()?;
     let mut command = Command::new("fio");
     if let Some(conf) = job.conf() {
-        // What else could lead it to another cluster.
-        for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
-            command.env_remove(name);
-        }
-        command.env("CEPH_CONF", conf);
+        loligo_lab::ceph::own_environment(&mut command, conf);
     }
     command
         .args(job.args())

@@ -1,29 +1,23 @@
 //! One arm: a lab of OSDs on one kind of disk, with an image on it.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use loligo_lab::ceph::Ceph;
 use loligo_lab::config::LabConfig;
 use loligo_lab::layout::Layout;
 use loligo_lab::status::{Cache, caches};
-use loligo_lab::up::{CLIENT, UpOptions};
-use loligo_lab::{down, process, up};
 
+use super::scan;
 use crate::bed::{Bed, Place};
-use crate::fio::{Job, Measured, Rw, Target};
+use crate::fio::{Job, Measured, Target};
+use crate::folder::LAB;
+use crate::rbd::{Cluster, Librbd, Source};
 use crate::watch::Stats;
 
-/// How long a flush of all caches may take.
-const FLUSH_LIMIT: Duration = Duration::from_secs(900);
-/// How long one of Ceph's tools may take.
-const TOOL_LIMIT: Duration = Duration::from_secs(120);
 /// After a flush the disks finish what BlueStore itself put off.
 const QUIET: Duration = Duration::from_secs(2);
-/// The image of each arm.
-const IMAGE: &str = "image";
-
 /// What the OSDs of an arm stand on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -46,13 +40,17 @@ impl Kind {
     }
 }
 
-/// A running lab; goes when dropped. Declare it after the bed.
+/// A running lab with an image on it; goes when dropped. Declare it after the bed.
 pub(crate) struct Arm<'a> {
     pub(crate) kind: Kind,
+    /// The pool that the image is in.
+    pub(crate) pool: String,
+    /// What speaks to the cluster.
+    pub(crate) ceph: Ceph,
     bed: &'a Bed,
     dir: PathBuf,
-    conf: PathBuf,
-    pool: String,
+    cluster: Cluster,
+    image: String,
     caches: Vec<(String, Cache)>,
 }
 
@@ -67,47 +65,20 @@ impl<'a> Arm<'a> {
         image: u64,
         say: &dyn Fn(&str),
     ) -> Result<Arm<'a>> {
-        let dir = bed.path(&format!("{}-{name}", crate::folder::LAB));
-        let pool = config.pool.clone();
-        let cached = config.cache.is_some();
-        let options = UpOptions { dir: dir.clone(), config, program: place.binary.clone(), force: false };
-        let mut arm = Arm { kind, bed, dir, conf: PathBuf::new(), pool, caches: Vec::new() };
-        up::up(&options, bed.stop(), &mut |step: &str| say(&format!("{name}: {step}")))?;
-        arm.conf = bed.path(&format!("{name}.conf"));
-        let text =
-            std::fs::read_to_string(Layout::at(&arm.dir)?.conf()).context("the lab's configuration")?;
-        // An answer means committed on the OSDs; and several clients of one name would fight over one admin socket.
-        std::fs::write(&arm.conf, format!("{text}\n[client.{CLIENT}]\nrbd_cache = false\nadmin_socket =\n"))?;
-        if cached {
-            arm.caches = caches(&arm.dir)?;
-        }
+        let name = format!("{LAB}-{name}");
+        let (dir, pool) = (bed.path(&name), config.pool.clone());
+        let caches_of = |dir| if config.cache.is_some() { caches(dir) } else { Ok(Vec::new()) };
+        let mut cluster = Cluster::new(bed, place, &name, &Source::Lab(Box::new(config.clone())), say)?;
+        let caches = caches_of(&dir)?;
         say(&format!("{name}: writing an image of {}", crate::units::bytes(image as f64)));
-        let mut create = Command::new("rbd");
-        for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
-            create.env_remove(name);
-        }
-        let spec = format!("{}/{IMAGE}", arm.pool);
-        create.env("CEPH_CONF", &arm.conf).args([
-            "--id",
-            CLIENT,
-            "create",
-            "--size",
-            &format!("{image}B"),
-            &spec,
-        ]);
-        process::run(&mut create, TOOL_LIMIT, bed.stop()).context("rbd create")?;
-        bed.run(&Job::new(arm.target(), Rw::Write, 4 << 20, 8))?;
-        Ok(arm)
+        let image = cluster.image(bed, "image", image)?;
+        let ceph = Ceph::of(&Layout::at(&dir)?, bed.stop()).within(scan::LIMIT);
+        Ok(Arm { kind, pool, ceph, bed, dir, cluster, image, caches })
     }
 
     /// Where fio reaches the image: librbd without its cache.
     pub(crate) fn target(&self) -> Target {
-        Target::Rbd {
-            conf: self.conf.clone(),
-            id: CLIENT.to_owned(),
-            pool: self.pool.clone(),
-            image: IMAGE.to_owned(),
-        }
+        self.cluster.native(&self.image, Librbd::Uncached)
     }
 
     /// Runs a load, calling `tick` several times a second.
@@ -115,18 +86,11 @@ impl<'a> Arm<'a> {
         self.bed.run_watched(job, tick)
     }
 
-    fn loligo(&self, cache: &Cache, args: &[&str]) -> Result<String> {
-        let mut command = Command::new(self.bed.binary());
-        command.args(args).env("LOLIGO_RUNTIME_DIR", &cache.runtime_dir);
-        process::run(&mut command, FLUSH_LIMIT, self.bed.stop())
-            .with_context(|| format!("loligo {}", args.join(" ")))
-    }
-
     /// The caches' numbers together; zeros where there is none.
     pub(crate) fn stats(&self) -> Result<Stats> {
         let mut all = Stats::default();
         for (osd, cache) in &self.caches {
-            let text = self.loligo(cache, &["stats", &cache.volume, "--json"])?;
+            let text = self.bed.ask(&cache.runtime_dir, &["stats", &cache.volume, "--json"])?;
             let one: Stats = serde_json::from_str(&text).with_context(|| format!("the numbers of {osd}"))?;
             all.cache_bytes += one.cache_bytes;
             all.occupied_bytes += one.occupied_bytes;
@@ -141,7 +105,7 @@ impl<'a> Arm<'a> {
     /// Everything dirty goes to the disks. OSDs go on writing a little: some of it is dirty again at once.
     pub(crate) fn flush(&self) -> Result<()> {
         for (_, cache) in &self.caches {
-            self.loligo(cache, &["flush", &cache.volume])?;
+            self.bed.ask(&cache.runtime_dir, &["flush", &cache.volume])?;
         }
         if !self.caches.is_empty() {
             let stats = self.stats()?;
@@ -181,45 +145,17 @@ impl<'a> Arm<'a> {
 
     fn setting(&self, option: &str) -> Result<String> {
         let socket = Layout::at(&self.dir)?.run().join("osd.0.asok").display().to_string();
-        let said = self.json(&["--admin-daemon", &socket, "config", "get", option])?;
+        let said = self.ceph.json(&["--admin-daemon", &socket, "config", "get", option])?;
         Ok(said[option].as_str().unwrap_or("?").to_owned())
     }
 
     fn metadata(&self, key: &str) -> Result<String> {
-        let said = self.json(&["osd", "metadata", "0"])?;
+        let said = self.ceph.json(&["osd", "metadata", "0"])?;
         Ok(said[key].as_str().unwrap_or("not said").to_owned())
-    }
-
-    /// What the cluster answers.
-    pub(crate) fn ceph(&self, words: &[&str], limit: Duration) -> Result<String> {
-        let mut ask = Command::new("ceph");
-        ask.env("CEPH_CONF", Layout::at(&self.dir)?.conf()).args(words);
-        process::run(&mut ask, limit, self.bed.stop()).with_context(|| format!("ceph {}", words.join(" ")))
-    }
-
-    /// The same, where it is JSON.
-    pub(crate) fn json(&self, words: &[&str]) -> Result<serde_json::Value> {
-        let words = [words, &["--format", "json"]].concat();
-        let text = self.ceph(&words, TOOL_LIMIT)?;
-        serde_json::from_str(&text).with_context(|| format!("what ceph {} answers", words.join(" ")))
-    }
-
-    /// The pool that the image is in.
-    pub(crate) fn pool(&self) -> &str {
-        &self.pool
     }
 
     /// Waits a moment.
     pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
         Ok(self.bed.stop().sleep(time)?)
-    }
-}
-
-impl Drop for Arm<'_> {
-    fn drop(&mut self) {
-        let exists = Layout::at(&self.dir).is_ok_and(|at| at.state().exists());
-        if exists && let Err(error) = down::down(&self.dir, false, &mut |_: &str| ()) {
-            loligo_log::say!("the lab in {} could not be taken down: {error:#}", self.dir.display());
-        }
     }
 }

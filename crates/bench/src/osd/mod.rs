@@ -2,21 +2,18 @@
 //! OSDs on files, which show what Ceph can do on this machine at most.
 
 mod arm;
-mod outcome;
 mod scan;
 
-use std::cell::Cell as Counter;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use loligo_lab::config::{Data, Kind as DiskKind, LabConfig};
 
-pub use outcome::Outcome;
-
 use crate::bed::{Bed, Place};
 use crate::fio::{Job, Measured, Rw};
-use crate::rbd::{Cell, Row, Side, Want};
-use crate::report::{Phase, Timeline};
+use crate::marks::{Outcome, Record, Row, Side, Want, Words};
+use crate::rbd::Cell;
+use crate::report::Timeline;
 use crate::stats::{Ratio, ratio};
 use crate::units;
 use arm::{Arm, Kind};
@@ -39,6 +36,13 @@ const LAB_REST: u64 = 512 << 20;
 const CEILING: f64 = 0.95;
 /// Between two looks at the dirty share.
 const LOOK: Duration = Duration::from_secs(2);
+
+const WORDS: Words = Words {
+    title: "Loligo: flash caches under OSDs",
+    summary: "The same loads on real Ceph clusters whose OSDs stand on modelled disks, bare and behind caches.",
+    heads: ["bare OSDs", "OSDs on files", "cached OSDs"],
+    sides: ["bare OSDs", "cached OSDs"],
+};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,11 +165,7 @@ impl Options {
 
 struct Bench<'a> {
     opts: &'a Options,
-    begun: Instant,
-    seed: Counter<u64>,
-    rows: Vec<Row>,
-    phases: Vec<Phase>,
-    timeline: Option<Timeline>,
+    record: Record,
 }
 
 /// Measures.
@@ -176,20 +176,12 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     ensure!(opts.rounds > 0, "at least one round is needed");
     let place = Place { verbose: false, ..opts.place.clone() };
     let bed = Bed::new(&place, opts.need())?;
-    let mut bench = Bench {
-        opts,
-        begun: Instant::now(),
-        seed: Counter::new(0),
-        rows: Vec::new(),
-        phases: Vec::new(),
-        timeline: None,
+    let mut bench = Bench { opts, record: Record::new() };
+    let up = |bench: &Bench<'_>, name: &str, kind: Kind, cache: u64| {
+        Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| bench.record.say(text))
     };
-    let begun = bench.begun;
-    let up = |name: &str, kind: Kind, cache: u64| {
-        Arm::new(&bed, &place, name, kind, opts.lab(kind, cache), opts.image, &|text| say(begun, text))
-    };
-    let bare = up("bare", Kind::Bare, 0)?;
-    let small = up("small", Kind::Cached, opts.cache)?;
+    let bare = up(&bench, "bare", Kind::Bare, 0)?;
+    let small = up(&bench, "small", Kind::Cached, opts.cache)?;
     let mut setup = setup(opts, &bare, &small)?;
     let wanted = |load: Load| opts.loads.contains(&load);
     if wanted(Load::Full) {
@@ -203,18 +195,13 @@ pub fn run(opts: &Options) -> Result<Outcome> {
     }
     drop(small);
     if wanted(Load::Room) {
-        let roomy = up("roomy", Kind::Cached, opts.roomy())?;
-        let files = up("files", Kind::Files, 0)?;
+        let roomy = up(&bench, "roomy", Kind::Cached, opts.roomy())?;
+        let files = up(&bench, "files", Kind::Files, 0)?;
         setup.push(("BlueStore, on files".to_owned(), files.bluestore()?));
         bench.with_room(&bare, &roomy, &files)?;
     }
     drop(bare);
-    let Bench { rows, phases, timeline, .. } = bench;
-    Ok(Outcome { facts: bed.facts(), setup, rows, phases, timeline })
-}
-
-fn say(begun: Instant, text: &str) {
-    loligo_log::say!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
+    Ok(bench.record.outcome(&WORDS, bed.facts(), setup))
 }
 
 fn setup(o: &Options, bare: &Arm<'_>, cached: &Arm<'_>) -> Result<Vec<(String, String)>> {
@@ -224,31 +211,28 @@ fn setup(o: &Options, bare: &Arm<'_>, cached: &Arm<'_>) -> Result<Vec<(String, S
         on_bare == on_cached,
         "BlueStore is set differently on both sides, so that they cannot be compared: {on_bare}; {on_cached}"
     );
-    let own = |text: &str| text.to_owned();
-    Ok(vec![
-        (
-            own("Clusters"),
-            format!(
-                "{} OSDs on modelled 7,200 rpm disks, {} copies, one image of {}",
-                o.osds,
-                o.replicas,
-                bytes(o.image)
-            ),
-        ),
-        (
-            own("Caches"),
-            format!(
-                "{} an OSD where they become full (it holds {} of the image), {} where all fits; wb, profile osd-hdd{}",
-                bytes(o.cache),
-                bytes(o.per_osd()),
-                bytes(o.roomy()),
-                o.cache_set.iter().map(|(k, v)| format!(", {k} {v}")).collect::<String>()
-            ),
-        ),
-        (own("BlueStore, on both sides"), on_bare),
-        (own("Client"), own("fio with librbd, rbd_cache=false, on the same machine")),
-        (own("Runs"), format!("{} rounds of {} s, alternated, medians", o.rounds, o.time.as_secs_f64())),
-    ])
+    let clusters = format!(
+        "{} OSDs on modelled 7,200 rpm disks, {} copies, one image of {}",
+        o.osds,
+        o.replicas,
+        bytes(o.image)
+    );
+    let caches = format!(
+        "{} an OSD where they become full (it holds {} of the image), {} where all fits; wb, profile osd-hdd{}",
+        bytes(o.cache),
+        bytes(o.per_osd()),
+        bytes(o.roomy()),
+        o.cache_set.iter().map(|(k, v)| format!(", {k} {v}")).collect::<String>()
+    );
+    let runs = format!("{} rounds of {} s, alternated, medians", o.rounds, o.time.as_secs_f64());
+    let all = [
+        ("Clusters", clusters),
+        ("Caches", caches),
+        ("BlueStore, on both sides", on_bare),
+        ("Client", "fio with librbd, rbd_cache=false, on the same machine".to_owned()),
+        ("Runs", runs),
+    ];
+    Ok(all.map(|(name, value)| (name.to_owned(), value)).to_vec())
 }
 
 /// Runs of the arms of one load, round by round.
@@ -269,12 +253,6 @@ fn mean(run: &Measured) -> f64 {
 impl Bench<'_> {
     fn cell(&self, rw: Rw, block: u64, depth: u32) -> Cell {
         Cell::new(rw, block, depth, self.opts.time)
-    }
-
-    /// Another order of random requests than before.
-    fn next_seed(&self) -> u64 {
-        self.seed.set(self.seed.get() + 1);
-        self.seed.get()
     }
 
     /// One run on each arm, beginning with another from round to round.
@@ -306,55 +284,30 @@ impl Bench<'_> {
         tick: &mut dyn FnMut(Duration),
     ) -> Result<Measured> {
         let ramp = if arm.kind == Kind::Cached { cell.ramp } else { cell.ramp.min(Duration::from_secs(10)) };
-        let run = arm.run(&cell.job(arm.target(), ramp, self.next_seed()), tick)?;
-        let [mean, p99] = [run.latency.mean_ns, run.latency.p99_ns as f64].map(units::time);
-        say(
-            self.begun,
-            &format!(
-                "{:26} {:13} round {}  {:>8} IOPS  mean {mean:>8}  p99 {p99:>8}",
-                cell.what,
-                arm.kind.words(),
-                round + 1,
-                units::number(run.iops)
-            ),
-        );
+        let run = arm.run(&cell.job(arm.target(), ramp, self.record.seed()), tick)?;
+        self.record.tell(&cell.what, arm.kind.words(), round, &run);
         Ok(run)
     }
 
     /// Keeps the middle pair of a load for the report.
     fn keep<const N: usize>(&mut self, cell: &Cell, detail: &str, rounds: &Rounds<N>) {
-        let mut sorted: Vec<&[Measured; N]> = rounds.iter().collect();
-        sorted.sort_by(|a, b| (a[1].iops / a[0].iops).total_cmp(&(b[1].iops / b[0].iops)));
-        if let Some(middle) = sorted.get(sorted.len() / 2) {
-            self.phases.push(Phase {
-                name: cell.what.clone(),
-                detail: detail.to_owned(),
-                before: middle[0].clone(),
-                after: middle[1].clone(),
-            });
-        }
+        self.record.keep(&cell.what, detail, rounds.iter().map(|arms| (&arms[0], &arms[1])));
     }
 
+    /// Notes a comparison with its sides.
     fn push<const N: usize>(&mut self, mut row: Row, rounds: &Rounds<N>) {
-        let side = |at: usize| Side::of(rounds.iter().map(|r| &r[at]));
+        let side = |at: usize| Side::of(rounds.iter().map(|arms| &arms[at]));
         row.native = Some(side(0));
         row.cached = Some(side(1));
         row.shipped = (N > 2).then(|| side(N - 1));
-        self.push_bare(row);
-    }
-
-    /// A row without sides.
-    fn push_bare(&mut self, row: Row) {
-        let cells = row.cells();
-        say(self.begun, &format!("=> {}: {} ({}) {} {}", row.what, cells[6], cells[7], cells[5], cells[8]));
-        self.rows.push(row);
+        self.record.push(row);
     }
 
     /// Random writes past a full cache, with the course of the first such run.
     fn past_full(&mut self, bare: &Arm<'_>, small: &Arm<'_>) -> Result<()> {
         let mut cell = self.cell(Rw::RandWrite, 4096, DEPTH);
         let timeline = self.course(bare, small, &cell)?;
-        self.timeline = Some(timeline);
+        self.record.timeline = Some(timeline);
         cell.ramp = self.opts.settle;
         let mut shares = Vec::new();
         let rounds = self.rounds([bare, small], &cell, |arm, _| {
@@ -413,13 +366,12 @@ impl Bench<'_> {
     fn warm(&self, arm: &Arm<'_>) -> Result<()> {
         for pass in 1..=PASSES {
             let before = arm.stats()?;
-            let all = Job { seed: self.next_seed(), ..Job::new(arm.target(), Rw::RandRead, WARM, DEPTH) };
+            let all = Job { seed: self.record.seed(), ..Job::new(arm.target(), Rw::RandRead, WARM, DEPTH) };
             arm.run(&all, &mut |_| ())?;
             let missed = 1.0 - arm.stats()?.hits_since(&before);
-            say(
-                self.begun,
-                &format!("warming, pass {pass}: {:.2} % of the reads of the OSDs missed", missed * 100.0),
-            );
+            let missed_percent = missed * 100.0;
+            let text = format!("warming, pass {pass}: {missed_percent:.2} % of the reads of the OSDs missed");
+            self.record.say(&text);
             if missed < COLD {
                 break;
             }
@@ -454,28 +406,15 @@ impl Bench<'_> {
             let want = |mark: f64| if mark > 0.0 { Want::AtLeast(mark) } else { Want::Nothing };
             let seen: Vec<String> = hits.iter().skip(1).chain([&last]).map(|h| format!("{h:.1} %")).collect();
             let note = format!("reads of the OSDs that hit, round by round: {}", seen.join(", "));
-            let row = Row::new(
-                1,
-                format!("{}, {detail}: IOPS", cell.what),
-                want(times),
-                over(&rounds, [1, 0], iops),
-            );
-            self.push(row.note(note), &rounds);
-            let row = Row::new(
-                1,
-                format!("{}, {detail}: mean latency", cell.what),
-                want(less),
-                over(&rounds, [0, 1], mean),
-            );
-            self.push(row.note("how many times less"), &rounds);
-            let ratio = over(&rounds, [1, 2], iops);
-            let row = Row::new(
-                1,
-                format!("{}, {detail}: of OSDs on files", cell.what),
-                Want::AtLeast(CEILING),
-                ratio,
-            );
-            self.push(row.note("Ceph's own ceiling on this machine: met here, the marks above are out of reach of any cache"), &rounds);
+            let mut push = |what: &str, want: Want, ratio: Ratio, note: &str| {
+                let what = format!("{}, {detail}: {what}", cell.what);
+                self.push(Row::new(1, what, want, ratio).note(note), &rounds);
+            };
+            push("IOPS", want(times), over(&rounds, [1, 0], iops), &note);
+            push("mean latency", want(less), over(&rounds, [0, 1], mean), "how many times less");
+            let ceiling =
+                "Ceph's own ceiling on this machine: met here, the marks above are out of reach of any cache";
+            push("of OSDs on files", Want::AtLeast(CEILING), over(&rounds, [1, 2], iops), ceiling);
             self.keep(&cell, detail, &rounds);
         }
         Ok(())

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::arm::Arm;
-use super::{Bench, DEPTH, WARM, say};
+use super::{Bench, DEPTH, WARM};
 use crate::fio::{Job, Rw};
-use crate::rbd::{Row, Want};
+use crate::marks::{Row, Want};
 use crate::stats::ratio;
 use crate::units;
 
@@ -17,7 +17,7 @@ const WARMING: u32 = 2;
 /// Between two looks at the cluster.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a scan may take.
-const LIMIT: Duration = Duration::from_secs(1800);
+pub(super) const LIMIT: Duration = Duration::from_secs(1800);
 /// An OSD drops a request for a scrub where it cannot begin it: it is asked again.
 const AGAIN: Duration = Duration::from_secs(20);
 
@@ -58,7 +58,7 @@ impl Scan {
             Scan::DeepScrub => deep_scrub(arm),
             Scan::Compaction => {
                 for osd in osds(arm)? {
-                    arm.ceph(&["tell", &format!("osd.{osd}"), "compact"], LIMIT)?;
+                    arm.ceph.run(&["tell", &format!("osd.{osd}"), "compact"])?;
                 }
                 Ok(())
             }
@@ -84,16 +84,13 @@ impl Bench<'_> {
                 scan.run(arm, self.opts.replicas)?;
                 let took = units::time(begun.elapsed().as_nanos() as f64);
                 let after = self.hits(arm, hot)?;
-                say(
-                    self.begun,
-                    &format!(
-                        "{:38} round {}  hits of the hot part {:5.1} % before, {:5.1} % after; it took {took}",
-                        scan.words(),
-                        round + 1,
-                        before * 100.0,
-                        after * 100.0
-                    ),
-                );
+                self.record.say(&format!(
+                    "{:38} round {}  hits of the hot part {:5.1} % before, {:5.1} % after; it took {took}",
+                    scan.words(),
+                    round + 1,
+                    before * 100.0,
+                    after * 100.0
+                ));
                 kept.push((after, before));
             }
         }
@@ -109,7 +106,7 @@ impl Bench<'_> {
                 shares.join(", ")
             );
             let what = format!("hits of a hot part after {}, of those before", scan.words());
-            self.push_bare(Row::new(1, what, want, ratio(kept, 5)).note(note));
+            self.record.push(Row::new(1, what, want, ratio(kept, 5)).note(note));
         }
         Ok(())
     }
@@ -118,20 +115,20 @@ impl Bench<'_> {
     fn hits(&self, arm: &Arm<'_>, hot: u64) -> Result<f64> {
         let before = arm.stats()?;
         let mut job = Job::new(arm.target(), Rw::RandRead, 4096, DEPTH).within(0, hot);
-        job.seed = self.next_seed();
+        job.seed = self.record.seed();
         arm.run(&job, &mut |_| ())?;
         Ok(arm.stats()?.hits_since(&before))
     }
 }
 
 fn osds(arm: &Arm<'_>) -> Result<Vec<u64>> {
-    let listed = arm.json(&["osd", "ls"])?;
+    let listed = arm.ceph.json(&["osd", "ls"])?;
     Ok(listed.as_array().into_iter().flatten().filter_map(serde_json::Value::as_u64).collect())
 }
 
 /// When each placement group was last scrubbed deeply, as the cluster writes it.
 fn scrubbed(arm: &Arm<'_>) -> Result<BTreeMap<String, String>> {
-    let listed = arm.json(&["pg", "ls"])?;
+    let listed = arm.ceph.json(&["pg", "ls"])?;
     let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();
     let groups = listed["pg_stats"].as_array().into_iter().flatten();
     Ok(groups.map(|pg| (text(&pg["pgid"]), text(&pg["last_deep_scrub_stamp"]))).collect())
@@ -156,7 +153,7 @@ fn deep_scrub(arm: &Arm<'_>) -> Result<()> {
         );
         if asked.is_none_or(|at| at.elapsed() > AGAIN) {
             for pg in left {
-                arm.ceph(&["pg", "deep-scrub", pg], LIMIT)?;
+                arm.ceph.run(&["pg", "deep-scrub", pg])?;
             }
             asked = Some(Instant::now());
         }
@@ -167,7 +164,7 @@ fn deep_scrub(arm: &Arm<'_>) -> Result<()> {
 fn backfill(arm: &Arm<'_>, replicas: u32) -> Result<()> {
     for count in [1, replicas] {
         let copies = count.to_string();
-        arm.ceph(&["osd", "pool", "set", arm.pool(), "size", &copies, "--yes-i-really-mean-it"], LIMIT)?;
+        arm.ceph.run(&["osd", "pool", "set", &arm.pool, "size", &copies, "--yes-i-really-mean-it"])?;
         clean(arm, count)?;
     }
     Ok(())
@@ -177,7 +174,7 @@ fn backfill(arm: &Arm<'_>, replicas: u32) -> Result<()> {
 fn clean(arm: &Arm<'_>, copies: u32) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let listed = arm.json(&["pg", "ls"])?;
+        let listed = arm.ceph.json(&["pg", "ls"])?;
         let whole = |pg: &serde_json::Value| {
             pg["state"].as_str().is_some_and(|s| s.starts_with("active+clean"))
                 && pg["acting"].as_array().is_some_and(|osds| osds.len() == copies as usize)

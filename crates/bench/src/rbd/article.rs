@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 
 use super::ceiling::Ceiling;
-use super::{Before, Bench, Both, Cached, Cell, Want, read};
+use super::{Before, Bench, Both, Cached, Cell, read};
 use crate::fio::{Latency, Measured, Rw};
+use crate::marks::Want;
 use crate::stats::median;
 use crate::units;
 
@@ -35,10 +36,10 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
             let iops = both.cached_over_native(|run| run.iops);
             match both.cell.rw {
                 Rw::RandWrite if !wb => {
-                    bench.push(both.row(4, ", wt: IOPS", Want::AtLeast(ABOUT), iops));
+                    bench.record.push(both.row(4, ", wt: IOPS", Want::AtLeast(ABOUT), iops));
                 }
                 Rw::RandMix(_) => mix(bench, &both, mode, &best)?,
-                _ => bench.push(both.row(4, &format!(", {mode}: IOPS"), Want::Nothing, iops)),
+                _ => bench.record.push(both.row(4, &format!(", {mode}: IOPS"), Want::Nothing, iops)),
             }
         }
     }
@@ -60,11 +61,11 @@ fn mix(bench: &mut Bench<'_>, both: &Both, mode: &str, best: &super::ceiling::Pa
     };
     let iops = both.cached_over_native(|run| run.iops);
     let row = both.row(4, &format!(", {mode}: IOPS"), marks[0], iops);
-    bench.push(row.note(limit(&|run| run.latency.mean_ns)?));
+    bench.record.push(row.note(limit(&|run| run.latency.mean_ns)?));
     let row = both.row(4, &format!(", {mode}: read latency"), marks[1], both.native_over_cached(reads));
-    bench.push(row.note(limit(&reads)?));
+    bench.record.push(row.note(limit(&reads)?));
     let row = both.row(4, &format!(", {mode}: write latency"), marks[2], both.native_over_cached(writes));
-    bench.push(row.note(limit(&writes)?));
+    bench.record.push(row.note(limit(&writes)?));
     Ok(())
 }
 

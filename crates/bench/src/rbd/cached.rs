@@ -1,18 +1,14 @@
 //! The cached side: `loligo serve` in front of an image, and the states that it is measured in.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use loligo_lab::process;
 
 use crate::bed::Bed;
 use crate::fio::{Job, Rw, Target};
 use crate::server::{Server, Volume};
 use crate::watch::{Stats, Watch};
 
-/// How long a full cache may take to reach the cluster.
-const FLUSH_LIMIT: Duration = Duration::from_secs(1800);
 /// Requests in flight while the cache is filled.
 const FILL_DEPTH: u32 = 64;
 /// Pieces of filling, each of as many bytes as the cache, after which it is as full as it gets.
@@ -47,14 +43,8 @@ impl<'a> Cached<'a> {
         destage: Option<&str>,
     ) -> Result<Cached<'a>> {
         let stats = bed.path(&format!("{name}.json"));
-        let volume = Volume {
-            cache: bed.path(&format!("{name}.cache")),
-            cache_bytes,
-            core,
-            mode,
-            stats: Some(stats.clone()),
-            flush_on_stop: false,
-        };
+        let cache = format!("{name}.cache");
+        let volume = Volume { mode, stats: Some(stats.clone()), ..bed.volume(&cache, cache_bytes, core) };
         let mut args = volume.args();
         if let Some(way) = destage {
             args.extend(["--destage".to_owned(), way.to_owned()]);
@@ -91,10 +81,7 @@ impl<'a> Cached<'a> {
     }
 
     fn ask(&self, args: &[&str]) -> Result<String> {
-        let mut command = Command::new(self.bed.binary());
-        command.args(args).env("LOLIGO_RUNTIME_DIR", self.bed.path(""));
-        process::run(&mut command, FLUSH_LIMIT, self.bed.stop())
-            .with_context(|| format!("loligo {}", args.join(" ")))
+        self.bed.ask(&self.bed.path(""), args)
     }
 
     /// Everything dirty is on the cluster, and stays so while nobody writes.
@@ -139,7 +126,7 @@ impl<'a> Cached<'a> {
 
     /// Processor time of the whole server so far, seconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
-        super::cpu::of_process(self.server.id())
+        crate::cpu::of_process(self.server.id())
     }
 
     /// Stops it with everything on the cluster, and removes the cache.

@@ -7,11 +7,10 @@ use anyhow::Result;
 use super::Bench;
 use super::cached::Cached;
 use super::cluster::Librbd;
-use super::outcome::{Row, Side, Want};
 use crate::fio::{Job, Measured, Rw, Target};
 use crate::interrupt::Interrupted;
-use crate::stats::{Ratio, ratio};
-use crate::units;
+use crate::marks::{Row, Side, Want};
+use crate::stats::{Ratio, ratio, ratio_of};
 
 /// The longest time that a native load runs before it is measured: it fills nothing.
 const NATIVE_RAMP: Duration = Duration::from_secs(10);
@@ -116,7 +115,7 @@ pub(crate) struct Both {
 impl Both {
     /// The ratio of a number of the cached side to that of the native side.
     pub(crate) fn cached_over_native(&self, pick: impl Fn(&Measured) -> f64) -> Ratio {
-        ratio(&self.runs.iter().map(|(cached, native)| (pick(cached), pick(native))).collect::<Vec<_>>(), 5)
+        ratio_of(&self.runs, pick, 5)
     }
 
     /// The other way round: how many times less, for latencies.
@@ -180,16 +179,19 @@ impl Bench<'_> {
             detail,
         };
         let all: Vec<Both> = group.loads.into_iter().map(both).collect();
-        all.iter().for_each(|both| self.keep(both));
+        for both in &all {
+            let pairs = both.runs.iter().map(|(cached, native)| (native, cached));
+            self.record.keep(&both.cell.what, both.detail, pairs);
+        }
         all
     }
 
     /// One native run.
     pub(crate) fn native(&mut self, cell: &Cell, librbd: Librbd, round: usize) -> Result<Measured> {
         let target = self.cluster.native(&self.native, librbd);
-        let run = self.run(&cell.job(target, cell.ramp.min(NATIVE_RAMP), self.seed()))?;
+        let run = self.run(&cell.job(target, cell.ramp.min(NATIVE_RAMP), self.record.seed()))?;
         let side = if librbd == Librbd::Uncached { "librbd, no cache" } else { "librbd as shipped" };
-        self.tell(&cell.what, side, round, &run);
+        self.record.tell(&cell.what, side, round, &run);
         Ok(run)
     }
 
@@ -199,7 +201,7 @@ impl Bench<'_> {
             Ok(run) => Ok(Some(run)),
             Err(error) if error.is::<Interrupted>() => Err(error),
             Err(error) => {
-                self.say(&format!("librbd as shipped is left out: {error:#}"));
+                self.record.say(&format!("librbd as shipped is left out: {error:#}"));
                 Ok(None)
             }
         }
@@ -217,24 +219,14 @@ impl Bench<'_> {
             Before::Flushed => cached.flush()?,
             Before::Full => {
                 let share = cached.fill()?;
-                self.say(&format!("  the cache is {:.0} % dirty", share * 100.0));
+                self.record.say(&format!("  the cache is {:.0} % dirty", share * 100.0));
             }
             Before::Nothing => {}
         }
-        let run = self.run(&cell.job(cached.target(), cell.ramp, self.seed()))?;
+        let run = self.run(&cell.job(cached.target(), cell.ramp, self.record.seed()))?;
         cached.check()?;
-        self.tell(&cell.what, "cached", round, &run);
+        self.record.tell(&cell.what, "cached", round, &run);
         Ok(run)
-    }
-
-    /// Says what a run measured.
-    pub(crate) fn tell(&self, what: &str, side: &str, round: usize, run: &Measured) {
-        let [mean, p99] = [run.latency.mean_ns, run.latency.p99_ns as f64].map(units::time);
-        let iops = units::number(run.iops);
-        self.say(&format!(
-            "{what:24} {side:17} round {}  {iops:>8} IOPS  mean {mean:>8}  p99 {p99:>8}",
-            round + 1
-        ));
     }
 }
 

@@ -10,12 +10,11 @@ use loligo_lab::config::LabConfig;
 use loligo_lab::layout::Layout;
 use loligo_lab::state::State;
 use loligo_lab::up::{CLIENT, UpOptions};
-use loligo_lab::{down, process, up};
+use loligo_lab::{ceph, down, process, up};
 
 use crate::bed::{Bed, Place};
 use crate::child::Child;
 use crate::fio::{Job, Rw, Target};
-use crate::folder::LAB;
 use crate::interrupt::Interrupt;
 
 /// How long one of Ceph's tools may take: removing an image of a slow lab is the longest.
@@ -77,23 +76,24 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Brings it up, or finds it.
+    /// Brings it up, in the folder `lab` of the bed, or finds it.
     pub(crate) fn new(
         bed: &Bed,
         place: &Place,
+        lab: &str,
         source: &Source,
-        say: &mut dyn FnMut(&str),
+        say: &dyn Fn(&str),
     ) -> Result<Cluster> {
         let (conf, id, keyring, pool, facts, own) = match source {
             Source::Lab(config) => {
-                let dir = bed.path(LAB);
+                let dir = bed.path(lab);
                 let options = UpOptions {
                     dir: dir.clone(),
                     config: (**config).clone(),
                     program: place.binary.clone(),
                     force: false,
                 };
-                let came = up::up(&options, bed.stop(), &mut |step: &str| say(&format!("lab: {step}")));
+                let came = up::up(&options, bed.stop(), &mut |step: &str| say(&format!("{lab}: {step}")));
                 // Also where it did not come up: after an interrupt alone nothing is left of it.
                 let own = Layout::at(&dir)?.state().exists().then_some(Own(dir.clone()));
                 let state = came?;
@@ -113,7 +113,7 @@ impl Cluster {
         };
         let text = fs::read_to_string(&conf).with_context(|| format!("reading {}", conf.display()))?;
         let client = |name: &str, more: &str| -> Result<PathBuf> {
-            let path = bed.path(name);
+            let path = bed.path(&format!("{lab}-{name}"));
             let key = keyring.as_ref().map_or(String::new(), |k| format!("keyring = {}\n", k.display()));
             // Several clients of one name would fight over one admin socket.
             fs::write(&path, format!("{text}\n[client.{id}]\n{key}{more}admin_socket =\n"))?;
@@ -158,10 +158,8 @@ impl Cluster {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("rbd");
-        for name in ["CEPH_ARGS", "CEPH_KEYRING", "CEPH_KEY"] {
-            command.env_remove(name);
-        }
-        command.env("CEPH_CONF", &self.clients[1]).args(["--id", &self.id, "--no-progress"]).args(args);
+        ceph::own_environment(&mut command, &self.clients[1]);
+        command.args(["--id", &self.id, "--no-progress"]).args(args);
         command
     }
 

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Before, Bench, Cached, Cell, Want};
+use super::{Before, Bench, Cached, Cell};
 use crate::fio::Rw;
+use crate::marks::Want;
 
 /// Depths at which a full cache must not be slower than none.
 const DEPTHS: [u32; 4] = [1, 16, 64, 128];
@@ -16,7 +17,7 @@ pub(super) fn sustained(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Resul
     for both in bench.interleave(cached, &[cell], Before::Full)? {
         let ratio = both.cached_over_native(|run| run.iops);
         let row = both.row(1, ", full cache: IOPS", Want::AtLeast(mark), ratio);
-        bench.push(row.note(format!("after {} s past a full cache", bench.opts.settle.as_secs())));
+        bench.record.push(row.note(format!("after {} s past a full cache", bench.opts.settle.as_secs())));
     }
     Ok(())
 }
@@ -30,7 +31,7 @@ pub(super) fn depths(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<(
     });
     for both in bench.interleave(cached, &cells, Before::Full)? {
         let ratio = both.cached_over_native(|run| run.iops);
-        bench.push(both.row(5, ", full cache: IOPS", Want::AtLeast(1.0), ratio));
+        bench.record.push(both.row(5, ", full cache: IOPS", Want::AtLeast(1.0), ratio));
     }
     Ok(())
 }

@@ -8,31 +8,28 @@ mod cached;
 mod ceiling;
 mod cells;
 mod cluster;
-pub(crate) mod cpu;
 mod full;
-pub(crate) mod outcome;
 mod processor;
 pub(crate) mod read;
 mod snapshot;
 mod write;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use loligo_lab::config::{Data, Kind, LabConfig};
 use loligo_lab::layout::Layout;
 use loligo_lab::state::State;
 
-pub use cluster::Source;
-pub use outcome::{Outcome, Row, Side, Verdict, Want};
-
 pub(crate) use cached::Cached;
 pub(crate) use cells::{Before, Both, Cell, Group};
+pub use cluster::Source;
 pub(crate) use cluster::{Cluster, Librbd};
 
 use crate::bed::{Bed, Place};
 use crate::fio::{Job, Measured};
-use crate::report::Phase;
+use crate::folder::LAB;
+use crate::marks::{Outcome, Record, Words};
 use crate::units;
 
 /// Every figure there is.
@@ -45,6 +42,13 @@ const OSD_REST: u64 = 3 << 30;
 const LAB_REST: u64 = 512 << 20;
 /// OSDs on modelled disks.
 const HDD: Data = Data::Kind(Kind::Hdd);
+
+const WORDS: Words = Words {
+    title: "Loligo: an RBD image through a cache",
+    summary: "The same loads on a real Ceph cluster: librbd without its cache, and a cached volume in front of an image.",
+    heads: ["librbd, no cache", "librbd as shipped", "cached"],
+    sides: ["librbd", "cached"],
+};
 
 /// How the figures are measured.
 #[derive(Debug, Clone)]
@@ -150,10 +154,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) native: String,
     /// The image behind the cached volume.
     pub(crate) image: String,
-    begun: Instant,
-    seed: std::cell::Cell<u64>,
-    rows: Vec<Row>,
-    phases: Vec<Phase>,
+    pub(crate) record: Record,
 }
 
 /// Measures the figures.
@@ -175,30 +176,24 @@ pub fn run(opts: &Options) -> Result<Outcome> {
         setup.push(("Cache".to_owned(), words));
         let runs = format!("{} pairs of {} s, medians", opts.rounds, opts.time.as_secs_f64());
         setup.push(("Runs".to_owned(), runs));
-        let (rows, phases) = (std::mem::take(&mut bench.rows), std::mem::take(&mut bench.phases));
-        Ok(Outcome { facts: bench.bed.facts(), setup, rows, phases })
+        Ok(bench.record.outcome(&WORDS, bench.bed.facts(), setup))
     })
 }
 
 /// Brings a cluster with two written images up for `work`; nothing stays of it.
 pub(crate) fn on_cluster<T>(opts: &Options, work: impl FnOnce(&mut Bench<'_>) -> Result<T>) -> Result<T> {
-    let begun = Instant::now();
+    let record = Record::new();
     let place = Place { verbose: false, ..opts.place.clone() };
     let bed = Bed::new(&place, opts.need()?)?;
     let source = match &opts.source {
         Source::Lab(lab) => Source::Lab(Box::new(opts.sized(lab))),
         there => there.clone(),
     };
-    let mut cluster = Cluster::new(&bed, &place, &source, &mut |text| say(begun, text))?;
-    say(begun, &format!("writing two images of {}", units::bytes(opts.image as f64)));
+    let mut cluster = Cluster::new(&bed, &place, LAB, &source, &|text| record.say(text))?;
+    record.say(&format!("writing two images of {}", units::bytes(opts.image as f64)));
     let native = cluster.image(&bed, "native", opts.image)?;
     let image = cluster.image(&bed, "cached", opts.image)?;
-    let (seed, rows, phases) = (Default::default(), Vec::new(), Vec::new());
-    work(&mut Bench { opts, bed: &bed, cluster: &cluster, native, image, begun, seed, rows, phases })
-}
-
-fn say(begun: Instant, text: &str) {
-    loligo_log::say!("[{:5.0} s] {text}", begun.elapsed().as_secs_f64());
+    work(&mut Bench { opts, bed: &bed, cluster: &cluster, native, image, record })
 }
 
 impl<'a> Bench<'a> {
@@ -263,7 +258,7 @@ impl<'a> Bench<'a> {
         cache_bytes: u64,
         mode: &'static str,
     ) -> Result<Cached<'a>> {
-        self.say(&format!("serving an image through a cache of {}", units::bytes(cache_bytes as f64)));
+        self.record.say(&format!("serving an image through a cache of {}", units::bytes(cache_bytes as f64)));
         let core = self.cluster.core(image);
         Cached::start(self.bed, name, core, cache_bytes, mode, self.opts.destage.as_deref())
     }
@@ -273,49 +268,9 @@ impl<'a> Bench<'a> {
         self.bed.run(job)
     }
 
-    /// Addresses that no load had before: what was read just now is in some cache.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed.set(self.seed.get() + 1);
-        self.seed.get()
-    }
-
     /// Runs a load, calling `tick` several times a second.
     pub(crate) fn run_watched(&self, job: &Job, tick: &mut dyn FnMut(Duration)) -> Result<Measured> {
         self.bed.run_watched(job, tick)
-    }
-
-    /// How long it has been running.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
-    /// A line of progress.
-    pub(crate) fn say(&self, text: &str) {
-        say(self.begun, text);
-    }
-
-    /// Keeps the pair in the middle of a load's runs.
-    pub(crate) fn keep(&mut self, both: &Both) {
-        let mut runs: Vec<&(Measured, Measured)> = both.runs.iter().collect();
-        runs.sort_by(|a, b| (a.0.iops / a.1.iops).total_cmp(&(b.0.iops / b.1.iops)));
-        if let Some((cached, native)) = runs.get(runs.len() / 2) {
-            self.phases.push(Phase {
-                name: both.cell.what.clone(),
-                detail: both.detail.to_owned(),
-                before: native.clone(),
-                after: cached.clone(),
-            });
-        }
-    }
-
-    /// Notes a comparison, and shows it.
-    pub(crate) fn push(&mut self, row: Row) {
-        let cells = row.cells();
-        self.say(&format!(
-            "=> figure {}: {}: {} ({}) {} {}",
-            row.figure, row.what, cells[6], cells[7], cells[5], cells[8]
-        ));
-        self.rows.push(row);
     }
 }
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{Bench, Cached, Cell, Librbd, Row, Want, cpu};
+use super::{Bench, Cached, Cell, Librbd};
+use crate::cpu;
 use crate::fio::{Job, Rw};
+use crate::marks::{Row, Want};
 use crate::stats::{median, ratio};
 use crate::units;
 
@@ -17,7 +19,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
     for round in 0..bench.opts.rounds {
         cached.fill()?;
         let (before, used) = (cached.stats()?, cached.cpu()?);
-        let run = bench.run(&cell.job(cached.target(), Duration::ZERO, bench.seed()))?;
+        let run = bench.run(&cell.job(cached.target(), Duration::ZERO, bench.record.seed()))?;
         let served = (cached.cpu()? - used) / run.requests as f64;
         let during = cached.stats()?.destaged_blocks - before.destaged_blocks;
         let (before, used) = (cached.stats()?, cached.cpu()?);
@@ -26,7 +28,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
         ensure!(blocks > 0, "a full cache was flushed and no block was destaged");
         let drained = (cached.cpu()? - used) / blocks as f64;
         let native = native(bench, &cell, round)?;
-        bench.say(&format!(
+        bench.record.say(&format!(
             "processor, round {}: {} a 4K destaged ({blocks} of them), {} a 4K served and destaged ({during} destaged of {}), \
              librbd {}",
             round + 1,
@@ -44,9 +46,9 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
         format!("{ours} against {theirs}")
     };
     let what = "client processor time a 4K destaged (no client), of librbd's a 4K write";
-    bench.push(Row::new(7, what, Want::AtMost(0.25), ratio(&destaged, 7)).note(words(&destaged)));
+    bench.record.push(Row::new(7, what, Want::AtMost(0.25), ratio(&destaged, 7)).note(words(&destaged)));
     let what = "client processor time a 4K write served and destaged through a full cache, of librbd's";
-    bench.push(Row::new(7, what, Want::Nothing, ratio(&whole, 7)).note(words(&whole)));
+    bench.record.push(Row::new(7, what, Want::Nothing, ratio(&whole, 7)).note(words(&whole)));
     Ok(())
 }
 

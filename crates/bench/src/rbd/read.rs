@@ -3,8 +3,9 @@
 use anyhow::{Result, bail};
 
 use super::ceiling::Ceiling;
-use super::{Before, Bench, Cached, Cell, Group, Row, Want};
+use super::{Before, Bench, Cached, Cell, Group};
 use crate::fio::{Job, Rw};
+use crate::marks::{Row, Want};
 use crate::stats::ratio;
 use crate::units;
 
@@ -18,7 +19,9 @@ pub(crate) fn warm(bench: &Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
     for pass in 1..=PASSES {
         let (rate, hits) = sweep(bench, cached, 0, bench.opts.image)?;
         let rate = units::bytes(rate);
-        bench.say(&format!("reading the image whole, pass {pass}: {rate}/s, {:.0} % hits", hits * 100.0));
+        bench
+            .record
+            .say(&format!("reading the image whole, pass {pass}: {rate}/s, {:.0} % hits", hits * 100.0));
         if hits >= WARM {
             return Ok(());
         }
@@ -59,16 +62,16 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
     for both in &all {
         let mean = both.native_over_cached(|run| run.latency.mean_ns);
         let p99 = both.native_over_cached(|run| run.latency.p99_ns as f64);
-        bench.push(both.row(3, ", warm: mean latency", want(40.0, !fast), mean).note(hits.clone()));
-        bench.push(both.row(3, ", warm: p99 latency", want(35.0, !fast), p99));
+        bench.record.push(both.row(3, ", warm: mean latency", want(40.0, !fast), mean).note(hits.clone()));
+        bench.record.push(both.row(3, ", warm: p99 latency", want(35.0, !fast), p99));
         let iops = both.cached_over_native(|run| run.iops);
-        bench.push(both.row(3, ", warm: IOPS", want(3.0, fast && both.cell.depth == 1), iops));
+        bench.record.push(both.row(3, ", warm: IOPS", want(3.0, fast && both.cell.depth == 1), iops));
     }
     let single = &all[0];
     let of_ceiling: Vec<(f64, f64)> = (single.runs.iter().zip(&parts))
         .map(|((cached, _), parts)| (parts.mean_ns(), cached.latency.mean_ns))
         .collect();
     let what = format!("{}, warm: of raw read and NBD hop", single.cell.what);
-    bench.push(Row::new(3, what, want(0.7, fast), ratio(&of_ceiling, 3)));
+    bench.record.push(Row::new(3, what, want(0.7, fast), ratio(&of_ceiling, 3)));
     Ok(())
 }

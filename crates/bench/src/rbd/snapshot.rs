@@ -5,9 +5,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Bench, Cached, Row, Want};
+use super::{Bench, Cached};
 use crate::child::Child;
 use crate::fio::{self, Job, Rw, Waited};
+use crate::marks::{Row, Want};
 use crate::stats::{median, ratio};
 use crate::units;
 
@@ -38,7 +39,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
         let waits = waits(&each, span, bench.opts.minute)?;
         let (longest, usual) = (waits.longest, waits.usual);
         let seconds = (span.to - span.from) as f64 / 1e3;
-        bench.say(&format!(
+        bench.record.say(&format!(
             "snapshot round {} of a cache {:.0} % dirty: {seconds:.1} s; longest write {}, answered {:.1} s after the request; {} of {} \
              writes longer than the mark; before: p99 {}, longest {}",
             round + 1,
@@ -73,7 +74,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
         units::time(median(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>())),
         units::time(median(&before))
     );
-    bench.push(row.note(words));
+    bench.record.push(row.note(words));
     Ok(())
 }
 
@@ -86,7 +87,7 @@ fn under_load(bench: &Bench<'_>, cached: &Cached<'_>, name: &str) -> Result<(Spa
     let mut job = Job::new(cached.target(), Rw::RandWrite, 4096, DEPTH);
     // It is ended when the snapshot is there.
     job = job.lasting(lead + LIMIT);
-    job.seed = bench.seed();
+    job.seed = bench.record.seed();
     let mut ended: Option<Instant> = None;
     let mut go_on = |elapsed: Duration| {
         if elapsed < lead {

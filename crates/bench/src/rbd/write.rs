@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::ceiling::Ceiling;
-use super::{Before, Bench, Cached, Cell, Group, Row, Verdict, Want};
+use super::{Before, Bench, Cached, Cell, Group};
 use crate::fio::Rw;
+use crate::marks::{Row, Verdict, Want};
 use crate::stats::ratio;
 
 /// How many times native a single write is to be.
@@ -33,7 +34,7 @@ pub(super) fn run(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> 
         });
         for both in bench.interleave(cached, &cells, Before::Full)? {
             let ratio = both.cached_over_native(|run| run.bytes_per_second);
-            bench.push(both.row(2, ", full cache: rate", Want::AtLeast(0.95), ratio));
+            bench.record.push(both.row(2, ", full cache: rate", Want::AtLeast(0.95), ratio));
         }
     }
     Ok(())
@@ -62,8 +63,8 @@ fn single(bench: &mut Bench<'_>, cached: &mut Cached<'_>) -> Result<()> {
             let what = format!("{}, cache with room: of raw write and NBD hop", both.cell.what);
             Row::new(2, what, want, of_ceiling)
         });
-        bench.push(native);
-        bench.push(ceiling);
+        bench.record.push(native);
+        bench.record.push(ceiling);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod timeline;
 
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use askama::Template;
@@ -33,6 +34,11 @@ impl Phase {
     /// IOPS with the cache over IOPS without.
     pub fn ratio(&self) -> f64 {
         self.after.iops / self.before.iops
+    }
+
+    /// The commands of all of them, in order.
+    pub(crate) fn commands(phases: &[Phase]) -> Vec<String> {
+        phases.iter().flat_map(|phase| [&phase.before, &phase.after]).map(|run| run.command.clone()).collect()
     }
 
     /// The row of the before/after table: name, IOPS, mean and 99th percentile of both sides, ratio.
@@ -159,6 +165,31 @@ struct Page<'a> {
 }
 
 impl Report {
+    /// One of this moment that shows nothing yet.
+    pub(crate) fn new(title: &str, summary: &str, sides: [&str; 2]) -> Report {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Report {
+            title: title.to_owned(),
+            summary: summary.to_owned(),
+            written: format!("Written {}.", units::utc(now)),
+            facts: Vec::new(),
+            sides: sides.map(str::to_owned),
+            phases: Vec::new(),
+            ramp: Vec::new(),
+            listings: Vec::new(),
+            timeline: None,
+            checks: Vec::new(),
+            commands: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The same, after a run of this length.
+    pub(crate) fn after(mut self, took: Duration) -> Report {
+        self.written = format!("{} after a run of {} s.", self.written.trim_end_matches('.'), took.as_secs());
+        self
+    }
+
     /// The page.
     pub fn html(&self) -> Result<String> {
         let page = Page {

@@ -9,10 +9,11 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::bed::{Bed, Place};
 use crate::facts::Facts;
+use crate::figure::{Figure, Runs};
 use crate::fio::{self, Job, Rw};
 use crate::interrupt::Interrupt;
 use crate::nbd::Client;
@@ -24,103 +25,77 @@ use crate::watch::Watch;
 use image::Lines;
 
 /// The mark for the first answer, seconds.
-pub const ANSWER_S: f64 = 1.0;
+const ANSWER_S: f64 = 1.0;
 /// The mark for the share of lines that still hit.
-pub const KEPT: f64 = 0.99;
+const KEPT: f64 = 0.99;
 
 /// Disk space that loads may need beside the holes: journal and image, written lines, what is destaged of them.
 const ROOM: u64 = 6 << 30;
 /// Writes a second while the server is killed.
 const LAST_WRITES: u32 = 2_000;
 
-/// How the experiment runs.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Program, folder, interrupt.
-    pub place: Place,
-    /// Size of the cache, bytes.
-    pub cache: u64,
-    /// Size of the core, bytes.
-    pub core: u64,
-    /// Kills.
-    pub rounds: usize,
-    /// Length of the writes before each.
-    pub load: Duration,
-    /// Lines read before and after each.
-    pub sample: u64,
-}
+/// Three kills, 5 s of writes before each.
+pub const RUNS: Runs = Runs::new(3, 5);
 
-impl Options {
-    /// A 64 GiB cache of a 1 TiB core, three kills, 5 s of writes before each, 20,000 lines looked at.
-    pub fn new(place: Place) -> Options {
-        Options {
-            place,
-            cache: 64 << 30,
-            core: 1 << 40,
-            rounds: 3,
-            load: Duration::from_secs(5),
-            sample: 20_000,
-        }
-    }
-}
+/// Bytes of the cache.
+const CACHE: u64 = 64 << 30;
+/// Bytes of the core.
+const CORE: u64 = 1 << 40;
+/// Lines read before and after each kill.
+const SAMPLE: u64 = 20_000;
 
 /// One kill and start.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Round {
-    /// From the start of the process to the answer to the first read, seconds.
-    pub answer_s: f64,
-    /// From the signal, the end of the killed process included, to the same answer, seconds.
-    pub answer_from_kill_s: f64,
-    /// From the start of the process to its `ready`, seconds.
-    pub ready_s: f64,
+#[derive(Serialize)]
+struct Round {
+    /// From the start of the process to the answer to the first read.
+    answer_s: f64,
+    /// From the signal, the end of the killed process included, to the same answer.
+    answer_from_kill_s: f64,
+    /// From the start of the process to its `ready`.
+    ready_s: f64,
     /// What recovery said.
-    pub said: String,
+    said: String,
     /// Of the sampled lines, those that hit before the kill.
-    pub hits_before: u64,
+    hits_before: u64,
     /// Of the same lines, those that hit after the start.
-    pub hits_after: u64,
+    hits_after: u64,
 }
 
 impl Round {
     /// Lines that still hit over lines that hit before; at most 1, though a line that missed before may hit now, for the
     /// look at it was its second touch.
-    pub fn kept(&self) -> f64 {
+    fn kept(&self) -> f64 {
         (self.hits_after as f64 / self.hits_before.max(1) as f64).min(1.0)
     }
 }
 
-/// The experiment's result.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Restart {
-    /// The machine.
-    pub facts: Facts,
+#[derive(Serialize)]
+struct Restart {
+    facts: Facts,
     /// Lines in the cache.
-    pub lines: u64,
+    lines: u64,
     /// Of the cache's data capacity, the part that they fill.
-    pub full: f64,
+    full: f64,
     /// Lines read before and after each kill.
-    pub sample: u64,
-    /// The kills.
-    pub rounds: Vec<Round>,
+    sample: u64,
+    rounds: Vec<Round>,
     /// Every first answer came within [`ANSWER_S`] of the start.
-    pub in_time: bool,
+    in_time: bool,
     /// Every time at least [`KEPT`] of the lines still hit.
-    pub warm: bool,
+    warm: bool,
 }
 
 /// Runs it.
-pub fn run(opts: &Options) -> Result<Restart> {
-    ensure!(opts.core / 2 >= opts.cache, "the core must be at least twice the cache");
-    let bed = Bed::new(&opts.place, ROOM)?;
+///
+/// # Errors
+/// Where the volume does not come back, or a run fails.
+pub fn run(place: &Place, runs: Runs) -> Result<impl Figure> {
+    let bed = Bed::new(place, ROOM)?;
     let core = bed.path("core");
-    File::create_new(&core)?.set_len(opts.core).context("a sparse core")?;
+    File::create_new(&core)?.set_len(CORE).context("a sparse core")?;
     let volume = Volume {
-        cache: bed.path("cache"),
-        cache_bytes: opts.cache,
-        core: format!("file:{}", core.display()),
-        mode: "wb",
         stats: Some(bed.path("stats.json")),
-        flush_on_stop: false,
+        ..bed.volume("cache", CACHE, format!("file:{}", core.display()))
     };
     let mut args = volume.args();
     args.push("--sparse".to_owned());
@@ -136,7 +111,7 @@ pub fn run(opts: &Options) -> Result<Restart> {
     })?;
     loligo_log::say!("filled in {:.0} s", begun.elapsed().as_secs_f64());
     let mut test = Test {
-        opts,
+        load: runs.time,
         bed: &bed,
         args: &args,
         lines,
@@ -147,13 +122,13 @@ pub fn run(opts: &Options) -> Result<Restart> {
     let first = bed.look(&mut test.watch)?;
     let full = first.occupied_bytes as f64 / first.cache_bytes as f64;
     let mut rounds = Vec::new();
-    for number in 0..opts.rounds {
+    for number in 0..runs.rounds {
         let round;
         (server, round) = test.round(server, number as u64)?;
         loligo_log::say!(
             "kill {} of {}: answered after {:.2} s, {:.2} % of the lines still hit; {}",
             number + 1,
-            opts.rounds,
+            runs.rounds,
             round.answer_s,
             round.kept() * 100.0,
             round.said
@@ -165,7 +140,7 @@ pub fn run(opts: &Options) -> Result<Restart> {
         facts: bed.facts(),
         lines: lines.count,
         full,
-        sample: opts.sample,
+        sample: SAMPLE,
         in_time: rounds.iter().all(|r| r.answer_s <= ANSWER_S),
         warm: rounds.iter().all(|r| r.kept() >= KEPT),
         rounds,
@@ -173,7 +148,7 @@ pub fn run(opts: &Options) -> Result<Restart> {
 }
 
 struct Test<'a> {
-    opts: &'a Options,
+    load: Duration,
     bed: &'a Bed,
     args: &'a [String],
     lines: Lines,
@@ -184,7 +159,7 @@ struct Test<'a> {
 impl Test<'_> {
     /// Load, a look at the sample, a kill under load, a start, and a look at the same sample.
     fn round(&mut self, server: Server, number: u64) -> Result<(Server, Round)> {
-        let mut writes = Job::new(server.target(), Rw::RandWrite, 4096, 32).lasting(self.opts.load);
+        let mut writes = Job::new(server.target(), Rw::RandWrite, 4096, 32).lasting(self.load);
         writes.seed = 1 + number;
         self.bed.run(&writes)?;
         let hits_before = self.sample(number)?;
@@ -224,7 +199,7 @@ impl Test<'_> {
         let mut client = Client::connect(&self.socket, "volume")?;
         let mut rng = SplitMix64::new(number);
         let mut block = vec![0; 4096];
-        for i in 0..self.opts.sample {
+        for i in 0..SAMPLE {
             if i % 1024 == 0 {
                 self.bed.stop().check()?;
             }
@@ -233,7 +208,7 @@ impl Test<'_> {
         let after = self.bed.look(&mut self.watch)?;
         let hits = after.read_hits - before.read_hits;
         let seen = hits + after.read_misses - before.read_misses;
-        ensure!(seen == self.opts.sample, "{seen} reads were counted, {} were made", self.opts.sample);
+        ensure!(seen == SAMPLE, "{seen} reads were counted, {} were made", SAMPLE);
         Ok(hits)
     }
 }
@@ -289,9 +264,8 @@ impl Drop for Background {
     }
 }
 
-impl Restart {
-    /// One line per kill, then the marks.
-    pub fn table(&self) -> Table {
+impl Figure for Restart {
+    fn table(&self) -> Table {
         let mut table = Table::new([
             "kill",
             "first answer",

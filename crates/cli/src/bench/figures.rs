@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 use loligo_bench::bed::Place;
-use loligo_bench::table::Table;
-use loligo_bench::{block, cliff, foreground, fuse, latency, many, nbd_ab, restart, ublk};
+use loligo_bench::figure::Runs;
+use loligo_bench::{cliff, foreground, fuse, latency, many, nbd_ab, overhead, restart};
 use loligo_log::out;
-use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,86 +54,56 @@ pub(crate) struct Args {
     markdown: bool,
 }
 
-/// Measures one figure.
-pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
-    let place = Place::here()?;
-    let time = a.seconds.map(Duration::from_secs);
-    match which {
-        Figure::Cliff => {
-            let mut o = cliff::Options::new(place);
-            if let Some(t) = time {
-                (o.time, o.steady) = (t, t * 3 / 7);
-            }
-            if !a.percents.is_empty() {
-                o.percents.clone_from(&a.percents);
-                o.unknown.clone_from(&a.percents);
-            }
-            match a.disks.as_str() {
-                "model" => o.unknown.clear(),
-                "unknown" => o.percents.clear(),
-                _ => {}
-            }
-            let r = cliff::run(&o)?;
-            show(a, &r, &r.table())
+impl Args {
+    /// As the figure is defined, but for what was asked for.
+    fn runs(&self, figure: Runs) -> Runs {
+        Runs {
+            rounds: self.rounds.unwrap_or(figure.rounds),
+            time: self.seconds.map_or(figure.time, Duration::from_secs),
         }
-        Figure::Latency => {
-            let mut o = latency::Options::new(place);
-            (o.time, o.rounds) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.rounds));
-            let r = latency::run(&o)?;
-            show(a, &r, &r.table())
+    }
+
+    fn cliff(&self) -> cliff::Options {
+        let mut o = cliff::Options::default();
+        if let Some(time) = self.seconds.map(Duration::from_secs) {
+            (o.time, o.steady) = (time, time * 3 / 7);
         }
-        Figure::Nbd => {
-            let mut o = nbd_ab::Options::new(place);
-            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
-            let r = nbd_ab::run(&o)?;
-            show(a, &r, &r.table())
+        if !self.percents.is_empty() {
+            o.percents.clone_from(&self.percents);
+            o.unknown.clone_from(&self.percents);
         }
-        Figure::Fuse => {
-            let mut o = fuse::Options::new(place);
-            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
-            let r = fuse::run(&o)?;
-            show(a, &r, &r.table())
+        match self.disks.as_str() {
+            "model" => o.unknown.clear(),
+            "unknown" => o.percents.clear(),
+            _ => {}
         }
-        Figure::Block => {
-            let mut o = block::Options::new(place);
-            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
-            let r = block::run(&o)?;
-            show(a, &r, &r.table())
-        }
-        Figure::Ublk => {
-            let mut o = ublk::Options::new(place);
-            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
-            let r = ublk::run(&o)?;
-            show(a, &r, &r.table())
-        }
-        Figure::Foreground => {
-            let mut o = foreground::Options::new(place);
-            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
-            let r = foreground::run(&o)?;
-            show(a, &r, &r.table())
-        }
-        Figure::Many => {
-            let mut o = many::Options::new(place);
-            (o.time, o.pairs) = (time.unwrap_or(o.time), a.rounds.unwrap_or(o.pairs));
-            let r = many::run(&o)?;
-            show(a, &r, &r.table())
-        }
-        Figure::Restart => {
-            let mut o = restart::Options::new(place);
-            (o.load, o.rounds) = (time.unwrap_or(o.load), a.rounds.unwrap_or(o.rounds));
-            let r = restart::run(&o)?;
-            show(a, &r, &r.table())
-        }
+        o
     }
 }
 
-fn show(a: &Args, result: &impl Serialize, table: &Table) -> Result<ExitCode> {
+/// Measures one figure.
+pub(crate) fn run(which: Figure, a: &Args) -> Result<ExitCode> {
+    let place = Place::here()?;
+    match which {
+        Figure::Cliff => show(a, &cliff::run(&place, &a.cliff())?),
+        Figure::Latency => show(a, &latency::run(&place, a.runs(latency::RUNS))?),
+        Figure::Nbd => show(a, &nbd_ab::run(&place, a.runs(nbd_ab::RUNS))?),
+        Figure::Fuse => show(a, &fuse::run(&place, a.runs(fuse::RUNS))?),
+        Figure::Block => show(a, &overhead::block(&place, a.runs(overhead::BLOCK))?),
+        Figure::Ublk => show(a, &overhead::ublk(&place, a.runs(overhead::UBLK))?),
+        Figure::Foreground => show(a, &foreground::run(&place, a.runs(foreground::RUNS))?),
+        Figure::Many => show(a, &many::run(&place, a.runs(many::RUNS))?),
+        Figure::Restart => show(a, &restart::run(&place, a.runs(restart::RUNS))?),
+    }
+}
+
+fn show(a: &Args, result: &impl loligo_bench::figure::Figure) -> Result<ExitCode> {
     if a.json {
         out!("{}\n", serde_json::to_string_pretty(result)?);
     } else if a.markdown {
-        out!("{}\n", table.markdown());
+        out!("{}\n", result.table().markdown());
     } else {
-        out!("{}\n", table.text());
+        out!("{}\n", result.table().text());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,18 +1,19 @@
 //! What was wanted, what was measured, and whether that is enough.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::facts::Facts;
 use crate::fio::Measured;
-use crate::report::{Listing, Phase, Report};
-use crate::stats::{Ratio, median};
+use crate::report::{Listing, Phase, Report, Timeline};
+use crate::stats::{Ratio, median_of};
 use crate::table::Table;
 use crate::units;
 
 /// A mark.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Want {
     /// The ratio must not be less.
@@ -24,7 +25,7 @@ pub enum Want {
 }
 
 /// What came of a mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The median reaches it.
@@ -63,7 +64,7 @@ impl Verdict {
 }
 
 /// Medians of one side's runs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Side {
     /// Requests per second.
     pub iops: f64,
@@ -80,11 +81,10 @@ impl Side {
     /// If there are none.
     pub(crate) fn of<'a>(runs: impl IntoIterator<Item = &'a Measured>) -> Side {
         let runs: Vec<&Measured> = runs.into_iter().collect();
-        let of = |pick: fn(&Measured) -> f64| median(&runs.iter().map(|run| pick(run)).collect::<Vec<_>>());
         Side {
-            iops: of(|run| run.iops),
-            mean_ns: of(|run| run.latency.mean_ns),
-            p99_ns: of(|run| run.latency.p99_ns as f64),
+            iops: median_of(&runs, |run| run.iops),
+            mean_ns: median_of(&runs, |run| run.latency.mean_ns),
+            p99_ns: median_of(&runs, |run| run.latency.p99_ns as f64),
         }
     }
 
@@ -97,7 +97,7 @@ impl Side {
 }
 
 /// One line of the result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The figure, 1 to 7.
     pub figure: u8,
@@ -133,7 +133,7 @@ impl Row {
         self
     }
 
-    /// Its cells, as [`Outcome::HEADS`] names them.
+    /// Its cells, as the heads of [`Outcome::table`] name them.
     pub fn cells(&self) -> [String; 9] {
         let want = match self.want {
             Want::AtLeast(mark) => format!(">= {}", units::times(mark)),
@@ -142,65 +142,128 @@ impl Row {
         };
         let [native, shipped, cached] =
             [&self.native, &self.shipped, &self.cached].map(|side| Side::cell(side.as_ref()));
-        [
-            self.figure.to_string(),
-            self.what.clone(),
-            native,
-            shipped,
-            cached,
-            want,
-            units::times(self.ratio.value),
-            self.ratio.interval(),
-            self.verdict.word().to_owned(),
-        ]
+        let [measured, interval] = self.ratio.cells();
+        let (figure, what, verdict) =
+            (self.figure.to_string(), self.what.clone(), self.verdict.word().to_owned());
+        [figure, what, native, shipped, cached, want, measured, interval, verdict]
     }
 }
 
-/// One line per row, under these heads.
-pub(crate) fn table(heads: [&str; 9], rows: &[Row]) -> Table {
-    let mut table = Table::new(heads);
-    for row in rows {
-        table.row(row.cells());
-    }
-    table
+/// What a run has measured so far, and has said of it.
+pub(crate) struct Record {
+    begun: Instant,
+    seed: Cell<u64>,
+    rows: Vec<Row>,
+    phases: Vec<Phase>,
+    /// The course of the load that fills a cache.
+    pub(crate) timeline: Option<Timeline>,
 }
 
-/// How many of the rows' marks were missed.
-pub(crate) fn missed(rows: &[Row]) -> usize {
-    rows.iter().filter(|row| row.verdict == Verdict::Miss).count()
+impl Record {
+    /// Of a run that begins.
+    pub(crate) fn new() -> Record {
+        let (rows, phases) = (Vec::new(), Vec::new());
+        Record { begun: Instant::now(), seed: Cell::new(0), rows, phases, timeline: None }
+    }
+
+    /// How long it has been running.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// A line of progress.
+    pub(crate) fn say(&self, text: &str) {
+        loligo_log::say!("[{:5.0} s] {text}", self.begun.elapsed().as_secs_f64());
+    }
+
+    /// Says what a run measured.
+    pub(crate) fn tell(&self, what: &str, side: &str, round: usize, run: &Measured) {
+        let [mean, p99] = [run.latency.mean_ns, run.latency.p99_ns as f64].map(units::time);
+        let iops = units::number(run.iops);
+        self.say(&format!(
+            "{what:26} {side:17} round {}  {iops:>8} IOPS  mean {mean:>8}  p99 {p99:>8}",
+            round + 1
+        ));
+    }
+
+    /// Addresses that no load had before: what was read just now is in some cache.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.set(self.seed.get() + 1);
+        self.seed.get()
+    }
+
+    /// Keeps the pair in the middle of a load's runs, without the cache and with it.
+    pub(crate) fn keep<'a>(
+        &mut self,
+        name: &str,
+        detail: &str,
+        pairs: impl Iterator<Item = (&'a Measured, &'a Measured)>,
+    ) {
+        let mut pairs: Vec<(&Measured, &Measured)> = pairs.collect();
+        pairs.sort_by(|a, b| (a.1.iops / a.0.iops).total_cmp(&(b.1.iops / b.0.iops)));
+        if let Some((before, after)) = pairs.get(pairs.len() / 2) {
+            let (before, after) = ((*before).clone(), (*after).clone());
+            self.phases.push(Phase { name: name.to_owned(), detail: detail.to_owned(), before, after });
+        }
+    }
+
+    /// Notes a comparison, and shows it.
+    pub(crate) fn push(&mut self, row: Row) {
+        let [figure, what, .., want, measured, interval, verdict] = row.cells();
+        self.say(&format!("=> figure {figure}: {what}: {measured} ({interval}) {want} {verdict}"));
+        self.rows.push(row);
+    }
+
+    /// All of it, on a machine and clusters that are `facts` and `setup`.
+    pub(crate) fn outcome(
+        &mut self,
+        words: &'static Words,
+        facts: Facts,
+        setup: Vec<(String, String)>,
+    ) -> Outcome {
+        let (rows, phases) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.phases));
+        Outcome { facts, setup, rows, phases, timeline: self.timeline.take(), words }
+    }
+}
+
+/// How an experiment and its sides are called.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pub(crate) title: &'static str,
+    pub(crate) summary: &'static str,
+    /// The heads of [`Row::native`], [`Row::shipped`] and [`Row::cached`].
+    pub(crate) heads: [&'static str; 3],
+    /// The sides of a phase.
+    pub(crate) sides: [&'static str; 2],
 }
 
 /// The whole result.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// The machine and the file system.
     pub facts: Facts,
-    /// The cluster and the volumes.
+    /// The clusters and the volumes.
     pub setup: Vec<(String, String)>,
     /// One for each comparison.
     pub rows: Vec<Row>,
     /// The pair of runs in the middle of each load.
     #[serde(skip)]
-    pub phases: Vec<Phase>,
+    phases: Vec<Phase>,
+    /// From a clean cache to long after it is full, where that was looked at.
+    pub timeline: Option<Timeline>,
+    #[serde(skip)]
+    words: &'static Words,
 }
 
 impl Outcome {
-    /// The heads of a row's cells.
-    pub const HEADS: [&str; 9] = [
-        "figure",
-        "load",
-        "librbd, no cache",
-        "librbd as shipped",
-        "cached",
-        "want",
-        "measured",
-        "95 %",
-        "verdict",
-    ];
+    fn heads(&self) -> [&'static str; 9] {
+        let [native, shipped, cached] = self.words.heads;
+        ["figure", "load", native, shipped, cached, "want", "measured", "95 %", "verdict"]
+    }
 
     /// One line per comparison.
     pub fn table(&self) -> Table {
-        table(Outcome::HEADS, &self.rows)
+        Table::of(self.heads(), &self.rows, Row::cells)
     }
 
     /// What the rows are to be read with.
@@ -211,46 +274,31 @@ impl Outcome {
 
     /// As a page.
     pub fn report(&self) -> Report {
-        let mut facts: Vec<(String, String)> =
-            self.facts.lines().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        facts.extend(self.setup.clone());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let cells = |row: &Row| row.cells().into_iter().chain([row.note.clone()]).collect();
         let verdicts = Listing {
             title: "What was wanted and what was measured".to_owned(),
-            detail: "Medians of interleaved pairs and their 95 % intervals; a mark is missed where the whole interval lies \
-                     beyond it."
+            detail: "Medians of interleaved rounds and their 95 % intervals; a mark is missed where the whole interval \
+                     lies beyond it."
                 .to_owned(),
-            heads: ["load", "figure", "want", "measured", "95 %", "verdict", "remark"].map(str::to_owned).into(),
-            rows: self
-                .rows
-                .iter()
-                .map(|row| {
-                    let [figure, what, .., want, measured, interval, verdict] = row.cells();
-                    vec![what, figure, want, measured, interval, verdict, row.note.clone()]
-                })
-                .collect(),
+            heads: self.heads().into_iter().chain(["remark"]).map(str::to_owned).collect(),
+            rows: self.rows.iter().map(cells).collect(),
         };
         Report {
-            title: "Loligo: an RBD image through a cache".to_owned(),
-            summary: "The same loads on a real Ceph cluster: librbd without its cache, and a cached volume in front of an \
-                      image."
-                .to_owned(),
-            written: format!("Written {}.", units::utc(now)),
-            facts,
-            sides: ["librbd", "cached"].map(str::to_owned),
+            facts: self.facts.with(self.setup.clone()),
             phases: self.phases.clone(),
-            ramp: Vec::new(),
-            timeline: None,
+            timeline: self.timeline.clone(),
             listings: vec![verdicts],
-            checks: Vec::new(),
-            commands: self.phases.iter().flat_map(|p| [p.before.command.clone(), p.after.command.clone()]).collect(),
-            notes: vec!["Of each load the pair in the middle is shown here; the medians are below.".to_owned()],
+            commands: Phase::commands(&self.phases),
+            notes: vec![
+                "Of each load the pair in the middle is shown here; the medians are below.".to_owned(),
+            ],
+            ..Report::new(self.words.title, self.words.summary, self.words.sides)
         }
     }
 
     /// How many marks were missed.
     pub fn missed(&self) -> usize {
-        missed(&self.rows)
+        self.rows.iter().filter(|row| row.verdict == Verdict::Miss).count()
     }
 }
 
@@ -274,8 +322,10 @@ mod tests {
     fn a_miss_is_printed_as_one() {
         let ratio = Ratio { value: 0.5, low: 0.4, high: 0.6, pairs: 5 };
         let row = Row::new(5, "4K random write qd1", Want::AtLeast(1.0), ratio).note("why");
-        let facts = Facts::of(std::path::Path::new("/"));
-        let outcome = Outcome { facts, setup: Vec::new(), rows: vec![row], phases: Vec::new() };
+        static WORDS: Words = Words { title: "", summary: "", heads: [""; 3], sides: [""; 2] };
+        let mut record = Record::new();
+        record.push(row);
+        let outcome = record.outcome(&WORDS, Facts::of(std::path::Path::new("/")), Vec::new());
         assert_eq!(outcome.missed(), 1);
         let text = outcome.table().markdown();
         assert!(text.contains(">= 1.00x | 0.50x | 0.40-0.60 | MISS"), "{text}");
