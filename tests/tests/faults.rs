@@ -307,7 +307,7 @@ fn where_direct_io_is_refused_files_are_opened_buffered_with_a_warning_and_a_kil
 fn refused_sectors_behind_a_label_are_named_as_the_disk_has_them() {
     let dir = folder();
     let Some(fs) = breakable(dir.path()) else { return };
-    let volume = volume(dir.path(), fs.dir(), &["--home-offset", "1M"]);
+    let volume = volume(dir.path(), fs.dir(), &["--data-offset", "1M"]);
     let tried = || -> Result<()> {
         let server = volume.serve()?;
         let mut line = Line::to(&volume)?;

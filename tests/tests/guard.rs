@@ -83,7 +83,7 @@ fn nobody_takes_a_core_cache_or_pool_for_a_free_disk() {
     let volume = |folder: &str, cache: PathBuf, core: &Path, home: &str| {
         let dir = dir.path().join(folder);
         std::fs::create_dir(&dir).expect("a folder");
-        let more = ["--sparse", "--home-offset", home].map(str::to_owned).into();
+        let more = ["--sparse", "--data-offset", home].map(str::to_owned).into();
         Volume { dir, cache, cache_size: 24 * MIB, core: core.to_owned(), mode: "wb", more }
     };
     loligo(&["cache", "create", &pool.display().to_string()]);

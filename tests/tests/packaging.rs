@@ -197,7 +197,7 @@ fn udev_marks_a_labelled_core_as_ours_and_understands_every_word_of_the_rule() {
         cache_size: 24 << 20,
         core: disk.path().to_owned(),
         mode: "wb",
-        more: ["--home-offset", "1m"].map(str::to_owned).into(),
+        more: ["--data-offset", "1m"].map(str::to_owned).into(),
     };
     volume.serve().expect("it starts").stop().expect("a clean stop");
     let name = disk.path().file_name().expect("a name").to_str().expect("text");

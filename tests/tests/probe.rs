@@ -27,7 +27,7 @@ fn volume(dir: &Path) -> Volume {
         cache_size: 24 * MIB,
         core: dir.join("core"),
         mode: "wb",
-        more: ["--home-offset", "1m", "--param", "destage-rate=1"].map(str::to_owned).into(),
+        more: ["--data-offset", "1m", "--param", "destage-rate=1"].map(str::to_owned).into(),
     }
 }
 

@@ -174,7 +174,7 @@ impl Making {
             "uuid",
             "clean",
             "core_size",
-            "home_length",
+            "data_length",
             "line_size",
             "shards",
             "core_reserve",

@@ -85,7 +85,7 @@ fn places(image: &[u8]) -> Places {
         stripe,
         layout,
         id,
-        home_length: sb.home_length,
+        data_length: sb.data_length,
         region: sb.region,
         final_seq: None,
         force: false,

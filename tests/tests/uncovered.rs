@@ -12,7 +12,7 @@ const CORE: u64 = 64 * MIB;
 const HEAD: usize = 4096;
 
 fn volume(dir: &Path, mode: &'static str, more: &[&str]) -> Volume {
-    let more = [&["--home-offset", "0"], more].concat();
+    let more = [&["--data-offset", "0"], more].concat();
     Volume {
         dir: dir.to_owned(),
         cache: dir.join("cache"),

@@ -60,8 +60,8 @@ fn a_volume_starts_whatever_a_client_wrote_at_its_start() {
             server.ready().map(|()| server)
         };
         let why = format!("{:#}", bare(&["--force"]).expect_err("it may be a damaged label"));
-        assert!(why.contains("--bare --home-offset 0"), "{why}");
-        let server = bare(&["--home-offset", "0"]).expect("the operator says so");
+        assert!(why.contains("--bare --data-offset 0"), "{why}");
+        let server = bare(&["--data-offset", "0"]).expect("the operator says so");
         assert_eq!(first_block(&volume), is);
         server.stop().expect("a clean stop");
     }
@@ -73,7 +73,7 @@ fn a_core_behind_a_label_of_its_own_is_known_again_by_its_cache() {
     let mut volume = volume(dir.path());
     let is = [&[7; 1000][..], &[0; 3096]].concat();
     std::fs::write(&volume.core, [&is[..], &vec![0; (64 * MIB) as usize - 4096]].concat()).expect("written");
-    for more in [&["--home-offset", "0"][..], &[], &["--force"]] {
+    for more in [&["--data-offset", "0"][..], &[], &["--force"]] {
         volume.more = more.iter().map(|word| (*word).to_owned()).collect();
         let server = volume.serve().expect("it starts");
         assert_eq!(first_block(&volume), is, "{more:?}");

@@ -153,7 +153,7 @@ fn start(cache: &mut dyn SyncIo, core: &mut dyn SyncIo, o: &FormatOptions) -> Re
     let sb = Superblock::load(cache)?;
     let opened = open::open(cache, core, sb, &open_options())?;
     let (sb, mut cores) = opened.into_engines(Mode::Wb, &open_options(), &DEVICES);
-    Ok((cores.remove(0), Router::new(sb.home_length, 512, sb.striping(), 8)))
+    Ok((cores.remove(0), Router::new(sb.data_length, 512, sb.striping(), 8)))
 }
 
 struct Ram {

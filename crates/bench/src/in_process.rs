@@ -40,7 +40,7 @@ impl InProcess {
         let options = OpenOptions { force: false, params: Params::default(), bug: None };
         let opened = open::open(&mut dev, &mut SyncFile::new(disk.clone()), sb, &options)?;
         let (sb, mut cores) = opened.into_engines(Mode::Wb, &options, &Devices::of(near, far));
-        let volume = (sb.home_start, sb.home_length);
+        let volume = (sb.data_start, sb.data_length);
         let shard = StandaloneShard::new(cores.remove(0), cache, (core, disk), volume)?;
         Ok(InProcess { shard, runs: 0 })
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Say what of Loligo's lies on devices, without touching them
 ///
-/// A cache: of which volume, in which mode, how it was stopped and what its core lacks. A core with a label (home-offset): which
+/// A cache: of which volume, in which mode, how it was stopped and what its core lacks. A core with a label (data-offset): which
 /// cache it belongs to. A pool: which cores share it, and the same of the cache of each. A core without a label holds nothing of Loligo's by itself. Devices in use can be asked too: nothing is
 /// written, locked or waited for.
 ///

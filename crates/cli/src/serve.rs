@@ -165,8 +165,8 @@ pub(crate) struct Args {
     /// option. With 0 a core keeps the content that it has, where it is: the label takes the place of its first 4 KiB, which are kept
     /// behind it and on the cache. For OSDs that is 'loligo osd adopt'. With --bare, 0 says that the content begins at byte 0 and a label
     /// there is a client's; over a sound one it needs --force.
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    home_offset: Option<u64>,
+    #[arg(long, alias = "home-offset", value_name = "SIZE", value_parser = values::size)]
+    data_offset: Option<u64>,
     /// Take an RBD image away from the client that has it: that client is fenced first
     #[arg(long)]
     steal: bool,
@@ -234,6 +234,6 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         stats_json: a.stats_json,
         flush_on_stop: a.flush_on_stop,
         params,
-        home_offset: a.home_offset,
+        data_offset: a.data_offset,
     })
 }

@@ -233,7 +233,7 @@ mod tests {
             generation: 1,
             cache: [1; 16],
             name: "a".into(),
-            home_start: 1 << 20,
+            data_start: 1 << 20,
             dirty_bytes: None,
             through: false,
         };

@@ -46,9 +46,9 @@ pub struct Config {
     /// The cache device may lose completed writes at power loss.
     pub cache_volatile: bool,
     /// First byte of the core that is exported.
-    pub home_start: u64,
+    pub data_start: u64,
     /// Bytes exported.
-    pub home_length: u64,
+    pub data_length: u64,
     /// The core may lose completed writes at power loss.
     pub core_volatile: bool,
     /// Discarded space of the core reads as zeros.
@@ -98,12 +98,12 @@ impl Engine {
     pub fn new(cfg: Config, mut rec: Recovered) -> Engine {
         let ring = Ring { base: cfg.layout.journal, len: cfg.layout.journal_len, unit: cfg.journal_unit };
         let journal = Journal::new(cfg.id, ring, rec.epoch, rec.last_seq, rec.journal(), cfg.cache_volatile);
-        let windows = cfg.stripe.windows(cfg.home_length);
+        let windows = cfg.stripe.windows(cfg.data_length);
         // It may have been recovered before the core's present size was known.
         rec.index.grow(windows);
         let (slots, limit) = (cfg.layout.slots, cfg.layout.limit);
         let checkpoint = Checkpoint::new(&cfg.layout, rec.directory, rec.root_seq, &rec.touched);
-        let intents = Intents::new(cfg.home_length, cfg.region);
+        let intents = Intents::new(cfg.data_length, cfg.region);
         let admission = Admission::new(cfg.params.admission.kind(), slots);
         Engine {
             state: State::new(),

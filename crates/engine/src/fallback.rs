@@ -352,7 +352,7 @@ impl Engine {
         fx: &mut Vec<Effect>,
     ) {
         let direct = Direct { whose, since, doing, fua, flushers: Vec::new() };
-        self.ask_core(direct, self.cfg.home_start + offset, kind, fx);
+        self.ask_core(direct, self.cfg.data_start + offset, kind, fx);
     }
 
     fn ask_core(&mut self, direct: Direct, offset: u64, kind: OpKind, fx: &mut Vec<Effect>) {

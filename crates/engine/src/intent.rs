@@ -47,14 +47,14 @@ pub(crate) struct Intents {
 }
 
 impl Intents {
-    pub(crate) fn new(home_length: u64, size: u64) -> Intents {
-        let n = home_length.div_ceil(size) as usize;
+    pub(crate) fn new(data_length: u64, size: u64) -> Intents {
+        let n = data_length.div_ceil(size) as usize;
         Intents { size, regions: vec![Region::default(); n], open: 0, lifting: None, next_look: 0 }
     }
 
     /// The volume has so many bytes.
-    pub(crate) fn grow(&mut self, home_length: u64) {
-        let n = home_length.div_ceil(self.size) as usize;
+    pub(crate) fn grow(&mut self, data_length: u64) {
+        let n = data_length.div_ceil(self.size) as usize;
         if n > self.regions.len() {
             self.regions.resize(n, Region::default());
         }

@@ -88,20 +88,20 @@ fn divide(o: &FormatOptions, device: u64) -> Result<(Layout, u64), OpenError> {
         ));
     }
     let layout = Layout::new(o.cache_size.min(device), o.shards, o.journal_len)?;
-    let home_length = exported(o.core.size, o.core_reserve);
+    let data_length = exported(o.core.size, o.core_reserve);
     if o.stripe > Striping::MOST {
         return Err(OpenError::Invalid(format!("stripes of 2^{} MiB", o.stripe)));
     }
-    if !(Striping { shards: o.shards, exponent: o.stripe }).can_count(home_length) {
-        return Err(LayoutError::CoreTooLarge((home_length >> 44) as u16 + 1).into());
+    if !(Striping { shards: o.shards, exponent: o.stripe }).can_count(data_length) {
+        return Err(LayoutError::CoreTooLarge((data_length >> 44) as u16 + 1).into());
     }
-    if home_length == 0 {
+    if data_length == 0 {
         return Err(OpenError::Invalid(format!(
             "a reserve of {} % leaves nothing of a core of {} bytes: give a smaller --core-reserve",
             o.core_reserve, o.core.size
         )));
     }
-    Ok((layout, home_length))
+    Ok((layout, data_length))
 }
 
 /// Makes a new, empty cache. The superblocks are wiped first and written last.
@@ -109,15 +109,15 @@ fn divide(o: &FormatOptions, device: u64) -> Result<(Layout, u64), OpenError> {
 /// # Errors
 /// [`OpenError`] for values that cannot be, or those of the device.
 pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, OpenError> {
-    let (layout, home_length) = divide(o, dev.size())?;
+    let (layout, data_length) = divide(o, dev.size())?;
     wipe(dev)?;
     let mut sb = Superblock {
         generation: 0,
         uuid: o.uuid,
         name: o.name.clone(),
         core: o.core.clone(),
-        home_start: 0,
-        home_length,
+        data_start: 0,
+        data_length,
         line_size: o.line_size,
         mode: o.mode,
         core_reserve: o.core_reserve,
@@ -127,7 +127,7 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
         dirty_blocks: 0,
         witness: String::new(),
         cut: None,
-        region: region_size(home_length),
+        region: region_size(data_length),
         layout,
     };
     for shard in 0..o.shards {
@@ -204,7 +204,7 @@ pub(crate) fn plan(sb: &Superblock, shard: u16, o: &OpenOptions) -> Plan {
         stripe: sb.striping().of(shard),
         layout: sb.layout.shard(shard),
         id: JournalId { cache: sb.cache_id(), shard },
-        home_length: sb.home_length,
+        data_length: sb.data_length,
         region: sb.region,
         final_seq: sb.clean.then(|| sb.finals[usize::from(shard)]),
         force: o.force,
@@ -242,9 +242,9 @@ pub fn open(
     let was_clean = sb.clean;
     sb.clean = false;
     // A core that grew is not written down yet: the caller first makes sure that it is the right one.
-    let known = Superblock::load(cache).map(|have| (have.core, have.home_length));
-    let (core, home_length) = known.unwrap_or((sb.core.clone(), sb.home_length));
-    let mut stored = Superblock { core, home_length, ..sb.clone() };
+    let known = Superblock::load(cache).map(|have| (have.core, have.data_length));
+    let (core, data_length) = known.unwrap_or((sb.core.clone(), sb.data_length));
+    let mut stored = Superblock { core, data_length, ..sb.clone() };
     stored.store(cache)?;
     sb.generation = stored.generation;
     Ok(Opened { superblock: sb, shards, report, was_clean })
@@ -261,8 +261,8 @@ impl Opened {
             id: p.id,
             journal_unit: devices.journal_unit,
             cache_volatile: devices.cache_volatile,
-            home_start: sb.home_start,
-            home_length: sb.home_length,
+            data_start: sb.data_start,
+            data_length: sb.data_length,
             core_volatile: devices.core_volatile,
             core_unmaps: devices.core_unmaps,
             core_groups: devices.core_groups,

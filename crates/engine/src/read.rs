@@ -246,8 +246,8 @@ impl Engine {
     }
 
     fn issue_piece(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) {
-        let (data_offset, home_length, data) =
-            (self.cfg.home_start, self.cfg.home_length, self.cfg.layout.data);
+        let (data_offset, data_length, data) =
+            (self.cfg.data_start, self.cfg.data_length, self.cfg.layout.data);
         let task = self.intake.read(key);
         let piece = &task.pieces[sub as usize];
         let whole = u64::from(piece.blocks) * BLOCK;
@@ -258,7 +258,7 @@ impl Engine {
             Source::Overlay { meta, .. } => (Dev::Cache, data + u64::from(meta.slot) * BLOCK, whole),
             Source::Core => {
                 let at = task.global(piece.first) * BLOCK;
-                (Dev::Core, at + data_offset, whole.min(home_length - at))
+                (Dev::Core, at + data_offset, whole.min(data_length - at))
             }
         };
         task.pending += 1;

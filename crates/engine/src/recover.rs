@@ -183,7 +183,7 @@ pub struct Plan {
     /// What they carry.
     pub id: JournalId,
     /// Bytes exported.
-    pub home_length: u64,
+    pub data_length: u64,
     /// Bytes of an intent region.
     pub region: u64,
     /// The last frame of a clean stop, if there was one.
@@ -266,7 +266,7 @@ pub fn recover(
     let mut policy = Replacement::new(plan.replacement, plan.layout.slots, 0);
     policy.set_limit(plan.layout.limit);
     let mut r = Replay {
-        index: Index::new(plan.layout.slots, plan.stripe.windows(plan.home_length)),
+        index: Index::new(plan.layout.slots, plan.stripe.windows(plan.data_length)),
         policy,
         touched: BTreeSet::new(),
         undo: BTreeMap::new(),

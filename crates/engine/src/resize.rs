@@ -62,7 +62,7 @@ impl Opened {
                         let text = format!("the dirty block at byte {at}, the core's last, is damaged");
                         return Err(IoError::new(IoKind::Io, text).into());
                     }
-                    let data_offset = self.superblock.home_start;
+                    let data_offset = self.superblock.data_start;
                     for s in (0..(end - at) / SECTOR).filter(|s| meta.dirty & (1 << s) != 0) {
                         let from = (s * SECTOR) as usize;
                         core.write_at(data_offset + at + s * SECTOR, &data[from..from + SECTOR as usize])?;
@@ -92,13 +92,13 @@ impl Engine {
     /// # Errors
     /// Where the cache cannot follow; nothing is changed then.
     pub fn reach(&mut self, bytes: u64) -> Result<(), TooLarge> {
-        if bytes <= self.cfg.home_length {
+        if bytes <= self.cfg.data_length {
             return Ok(());
         }
         check(bytes, self.cfg.stripe.by, self.cfg.region)?;
         self.map.index.grow(self.cfg.stripe.windows(bytes));
         self.commit.intents.grow(bytes);
-        self.cfg.home_length = bytes;
+        self.cfg.data_length = bytes;
         Ok(())
     }
 }

@@ -356,7 +356,7 @@ impl Engine {
     ) -> Content {
         let Content::Zero { .. } = content else { return content };
         let aligned = offset.is_multiple_of(BLOCK)
-            && (len.is_multiple_of(BLOCK) || offset + len == self.cfg.home_length);
+            && (len.is_multiple_of(BLOCK) || offset + len == self.cfg.data_length);
         let small = len <= ZEROES_CACHED && self.cfg.mode.write_route() == WriteRoute::Back;
         if !aligned || (small && !is_discard) {
             return Content::Data(Buf::zeroed(len as usize).freeze());

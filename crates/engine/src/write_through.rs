@@ -70,7 +70,7 @@ impl Engine {
             self.intake.write(key).stage = Stage::Claim;
             return;
         }
-        let data_offset = self.cfg.home_start;
+        let data_offset = self.cfg.data_start;
         if self.intake.write(key).is_direct() {
             let m = self.intake.write(key);
             let blocks = u64::from(m.last - m.first + 1);

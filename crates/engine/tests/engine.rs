@@ -409,7 +409,7 @@ fn blocks_behind_the_end_of_a_core_that_shrank_never_come_back() {
     assert_eq!((again.clean, again.dirty), (0, 0));
     assert!(core[end as usize - 1024..end as usize].iter().all(|b| *b == 2), "the block across the end");
     opened.superblock.shrink(end);
-    assert_eq!((opened.superblock.core.size, opened.superblock.home_length), (end, end));
+    assert_eq!((opened.superblock.core.size, opened.superblock.data_length), (end, end));
     opened.superblock.grow(CORE as u64).unwrap();
     opened.superblock.store(&mut cache).unwrap();
     let mut rig = Rig::start(cache, core, Mode::Wb);

@@ -14,7 +14,7 @@ fn a_label_without_its_first_mark_is_not_absent() {
         generation: 4,
         cache: [7; 16],
         name: "osd3".to_owned(),
-        home_start: 0,
+        data_start: 0,
         dirty_bytes: Some(12_288),
         through: false,
     };

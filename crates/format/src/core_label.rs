@@ -32,7 +32,7 @@ pub struct CoreLabel {
     /// The volume's name.
     pub name: String,
     /// First byte of the content; 0 where the label stands in its first sector ([`crate::in_place_label`]).
-    pub home_start: u64,
+    pub data_start: u64,
     /// Bytes that the core lacks; nothing: not known, because it is served, or was not stopped cleanly.
     pub dirty_bytes: Option<u64>,
     /// While that is not known: the core has everything all the same. The cache had nothing for itself when it was opened, and has been in
@@ -63,7 +63,7 @@ impl CoreLabel {
 
     fn fields(&self) -> Vec<u8> {
         let mut o = begin(LABEL, self);
-        o[40..48].copy_from_slice(&self.home_start.to_le_bytes());
+        o[40..48].copy_from_slice(&self.data_start.to_le_bytes());
         o[48..56].copy_from_slice(&self.dirty_bytes.unwrap_or(0).to_le_bytes());
         o[56] = u8::from(self.dirty_bytes.is_some());
         o[57] = u8::from(self.through);
@@ -76,12 +76,12 @@ impl CoreLabel {
     /// [`SuperError`]; `raw` may be anything.
     pub fn decode(raw: &[u8]) -> Result<CoreLabel, SuperError> {
         let Common { raw, generation, cache, name } = common(raw, &FORM, NAME_AT)?;
-        let home_start = word(&raw, 40);
-        if !(MIN_HOME..=MAX_HOME).contains(&home_start) || !home_start.is_multiple_of(MIN_HOME) {
+        let data_start = word(&raw, 40);
+        if !(MIN_HOME..=MAX_HOME).contains(&data_start) || !data_start.is_multiple_of(MIN_HOME) {
             return Err(damaged("home"));
         }
         let dirty_bytes = (raw[56] != 0).then(|| word(&raw, 48));
-        Ok(CoreLabel { generation, cache, name, home_start, dirty_bytes, through: raw[57] != 0 })
+        Ok(CoreLabel { generation, cache, name, data_start, dirty_bytes, through: raw[57] != 0 })
     }
 
     /// The newest valid copy on a core, or the label of one whose content begins at byte 0.
@@ -202,7 +202,7 @@ mod tests {
             generation: 4,
             cache: [7; 16],
             name: "osd.3".to_owned(),
-            home_start: 1 << 20,
+            data_start: 1 << 20,
             dirty_bytes: Some(12_288),
             through: false,
         }
@@ -260,7 +260,7 @@ mod tests {
         let mut core = RamDevice::new(2 << 20).unwrap();
         label().store(&mut core).unwrap();
         // An older label's second copy is content by now.
-        let adopted = CoreLabel { home_start: 0, ..label() };
+        let adopted = CoreLabel { data_start: 0, ..label() };
         core.write_at(0, &in_place_label::encode(&adopted)).unwrap();
         assert_eq!(CoreLabel::load(&mut core).unwrap(), adopted);
         CoreLabel::wipe(&mut core).unwrap();
@@ -310,7 +310,7 @@ mod tests {
         fn garbage_with_a_right_checksum_is_no_reason_to_panic(mut raw in proptest::collection::vec(any::<u8>(), 4096)) {
             raw = FORM.seal(&raw);
             if let Ok(label) = CoreLabel::decode(&raw) {
-                prop_assert!(label.home_start >= MIN_HOME);
+                prop_assert!(label.data_start >= MIN_HOME);
             }
         }
     }

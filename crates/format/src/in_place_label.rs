@@ -37,7 +37,7 @@ pub fn encode(label: &CoreLabel) -> Vec<u8> {
 pub fn decode(raw: &[u8]) -> Result<CoreLabel, SuperError> {
     let Common { raw, generation, cache, name } = common(raw, &FORM, NAME_AT)?;
     let dirty_bytes = (raw[48] != 0).then(|| word(&raw, 40));
-    Ok(CoreLabel { generation, cache, name, home_start: 0, dirty_bytes, through: raw[49] != 0 })
+    Ok(CoreLabel { generation, cache, name, data_start: 0, dirty_bytes, through: raw[49] != 0 })
 }
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ mod tests {
             generation: 4,
             cache: [7; 16],
             name: "osd3".to_owned(),
-            home_start: 0,
+            data_start: 0,
             dirty_bytes: Some(12_288),
             through: false,
         }
@@ -82,7 +82,7 @@ mod tests {
             raw.resize(LABEL, 0);
             raw = FORM.seal(&raw);
             if let Ok(label) = decode(&raw) {
-                prop_assert_eq!(label.home_start, 0);
+                prop_assert_eq!(label.data_start, 0);
                 prop_assert_eq!(decode(&encode(&label)).unwrap(), label);
             }
         }

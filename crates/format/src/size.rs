@@ -45,9 +45,9 @@ impl Superblock {
     /// # Errors
     /// Where the cache cannot follow; nothing is changed then.
     pub fn grow(&mut self, bytes: u64) -> Result<(), TooLarge> {
-        let length = exported(bytes, self.core_reserve).max(self.home_length);
+        let length = exported(bytes, self.core_reserve).max(self.data_length);
         check(length, self.striping(), self.region)?;
-        (self.core.size, self.home_length) = (bytes, length);
+        (self.core.size, self.data_length) = (bytes, length);
         Ok(())
     }
 
@@ -55,12 +55,12 @@ impl Superblock {
     pub fn shrink(&mut self, bytes: u64) {
         self.cut = None;
         self.core.size = self.core.size.min(bytes);
-        self.home_length = self.home_length.min(bytes);
+        self.data_length = self.data_length.min(bytes);
     }
 
     /// The core ends at `bytes`, while the engine reaches further.
     pub fn note_cut(&mut self, bytes: u64) {
-        let end = self.cut.unwrap_or(self.home_length).min(bytes);
-        self.cut = (end < self.home_length).then_some(end);
+        let end = self.cut.unwrap_or(self.data_length).min(bytes);
+        self.cut = (end < self.data_length).then_some(end);
     }
 }

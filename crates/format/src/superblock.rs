@@ -52,9 +52,9 @@ pub struct Superblock {
     /// The core it belongs to.
     pub core: CoreIdentity,
     /// First byte of the core that is exported.
-    pub home_start: u64,
+    pub data_start: u64,
     /// Bytes exported.
-    pub home_length: u64,
+    pub data_length: u64,
     /// Cache line, bytes.
     pub line_size: u32,
     /// The mode it was last in.
@@ -168,8 +168,8 @@ impl Superblock {
         o[48..64].copy_from_slice(&self.uuid);
         let words: [(usize, u64); 8] = [
             (64, self.core.size),
-            (72, self.home_start),
-            (80, self.home_length),
+            (72, self.data_start),
+            (80, self.data_length),
             (88, self.layout.cache_size),
             (96, self.layout.shard_len),
             (104, self.layout.journal_len),
@@ -234,8 +234,8 @@ impl Superblock {
                 size: word(64),
                 id: get_text(raw, CORE_ID_AT).ok_or_else(|| bad("core id"))?,
             },
-            home_start: word(72),
-            home_length: word(80),
+            data_start: word(72),
+            data_length: word(80),
             line_size: u32_at(raw, 128).unwrap_or(0),
             mode: Mode::from_number(raw[134]).ok_or_else(|| bad("mode"))?,
             core_reserve: raw[135],
@@ -248,12 +248,12 @@ impl Superblock {
             witness: get_text(raw, WITNESS_AT).ok_or_else(|| bad("witness"))?,
             cut: (word(32) & CUT != 0).then(|| word(148)),
         };
-        let fits = sb.home_start.checked_add(sb.home_length).is_some_and(|end| end <= sb.core.size);
+        let fits = sb.data_start.checked_add(sb.data_length).is_some_and(|end| end <= sb.core.size);
         // As at the format: blocks of a shard have numbers of 32 bits, and tables are made for all of them.
         if !fits
             || sb.stripe > Striping::MOST
-            || !sb.striping().can_count(sb.home_length)
-            || sb.cut.is_some_and(|end| end >= sb.home_length)
+            || !sb.striping().can_count(sb.data_length)
+            || sb.cut.is_some_and(|end| end >= sb.data_length)
             || !valid_line_size(sb.line_size)
             || sb.core_reserve > MAX_RESERVE
             || !sb.region.is_power_of_two()
@@ -309,8 +309,8 @@ pub fn valid_line_size(n: u32) -> bool {
 }
 
 /// Bytes of an intent region for an exported length: a power of two so that at most 8,192 cover it.
-pub fn region_size(home_length: u64) -> u64 {
-    home_length.div_ceil(8192).max(1 << 20).next_power_of_two()
+pub fn region_size(data_length: u64) -> u64 {
+    data_length.div_ceil(8192).max(1 << 20).next_power_of_two()
 }
 
 #[cfg(test)]
@@ -323,8 +323,8 @@ mod tests {
             uuid: *b"0123456789abcdef",
             name: "vol".into(),
             core: CoreIdentity { size: 1 << 30, id: "wwn".into() },
-            home_start: 0,
-            home_length: 1 << 30,
+            data_start: 0,
+            data_length: 1 << 30,
             line_size: 4096,
             mode: Mode::Wb,
             core_reserve: 0,
@@ -354,7 +354,7 @@ mod tests {
     fn a_core_too_large_for_its_tables_is_refused_before_they_are_made() {
         let sized = |size| {
             let core = CoreIdentity { size, id: String::new() };
-            Superblock::decode(&Superblock { core, home_length: size, ..sb() }.encode())
+            Superblock::decode(&Superblock { core, data_length: size, ..sb() }.encode())
         };
         // Two shards of nearly 16 TiB each.
         assert!(sized(2 * ((16 << 40) - (64 << 20))).is_ok());

@@ -284,9 +284,9 @@ fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
     if let Ok(label) = CoreLabel::load(&mut dev) {
         bail!(
             "{path} is the core of volume '{}' behind a label of its own: 'loligo osd prepare' made it, and only its volume can serve it \
-             ('loligo volume create --home-offset {}')",
+             ('loligo volume create --data-offset {}')",
             label.name,
-            label.home_start
+            label.data_start
         );
     }
     let found = bluestore_uuid(&raw);
@@ -431,7 +431,7 @@ mod tests {
                 generation: 2,
                 cache: [3; 16],
                 name: name.to_owned(),
-                home_start: 0,
+                data_start: 0,
                 dirty_bytes: Some(0),
                 through: false,
             };

@@ -78,7 +78,7 @@ impl Behind {
             "core": core,
             "cache": cache,
             "mode": self.mode,
-            "home-offset": home.to_string(),
+            "data-offset": home.to_string(),
             "listen": [self.via.way(&volume, &place.dir)],
             "params": self.params,
             "after-start": place.words(&self.program),

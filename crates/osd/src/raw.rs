@@ -259,7 +259,7 @@ mod tests {
             generation: 2,
             cache: sb.uuid,
             name: "osd4".to_owned(),
-            home_start: 0,
+            data_start: 0,
             dirty_bytes: dirty,
             through: false,
         };

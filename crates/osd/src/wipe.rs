@@ -66,8 +66,8 @@ pub(crate) fn core(path: &Path, volume: &str, all: bool) -> Result<()> {
             && label.name == volume
         {
             if all {
-                zero_head(&mut dev, label.home_start)?;
-                labels::clear(&mut dev, label.home_start)?;
+                zero_head(&mut dev, label.data_start)?;
+                labels::clear(&mut dev, label.data_start)?;
             }
             CoreLabel::wipe(&mut dev)?;
         }

@@ -242,7 +242,7 @@ fn open_in(
             }
             // The last 4 KiB of a core that was no multiple of them are cached with zeros behind its end.
             grown = core.identity.size > sb.core.size && sb.cut.is_none();
-            drop_clean = grown && sb.home_length % BLOCK != 0;
+            drop_clean = grown && sb.data_length % BLOCK != 0;
             accept_core(*sb, core)?
         }
         Found::Damaged(why) => {

@@ -141,7 +141,7 @@ mod tests {
             generation,
             cache: CACHE,
             name: "osd3".into(),
-            home_start: 0,
+            data_start: 0,
             dirty_bytes: None,
             through: false,
         }

@@ -20,8 +20,8 @@ use std::time::Duration;
 const WAIT: Duration = Duration::from_secs(10);
 
 /// What mends a start that takes a client's bytes for a label.
-const CLIENTS: &str = "give the cache that it was written through and no --home-offset, since it knows that the content begins at byte 0; or serve \
-                       the core without a cache by --bare --home-offset 0 (home-offset = \"0\" in the file)";
+const CLIENTS: &str = "give the cache that it was written through and no --data-offset, since it knows that the content begins at byte 0; or serve \
+                       the core without a cache by --bare --data-offset 0 (data-offset = \"0\" in the file)";
 
 /// How a core is to be.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,7 +91,7 @@ impl LabelledCore {
         let known = if is_open { known() } else { Ok(None) };
         let of_cache = known.as_ref().ok().and_then(Option::as_ref);
         let (label, found) = match loaded {
-            Ok(CoreLabel { home_start: 0, .. }) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
+            Ok(CoreLabel { data_start: 0, .. }) | Err(SuperError::Damaged(_) | SuperError::TooNew(_))
                 if is_masked(&first_block(&whole)?) =>
             {
                 return match is_clients_veil(&whole, &loaded, of_cache, force)? {
@@ -115,21 +115,21 @@ impl LabelledCore {
                 return LabelledCore::veiled(whole, wanted);
             }
             Ok(label) => {
-                if let Some(n) = wanted.filter(|n| *n != label.home_start) {
+                if let Some(n) = wanted.filter(|n| *n != label.data_start) {
                     bail!(
-                        "the core {path} was given a home offset of {}, and {n} is wanted: leave --home-offset out",
-                        label.home_start
+                        "the core {path} was given a data offset of {}, and {n} is wanted: leave --data-offset out",
+                        label.data_start
                     );
                 }
                 (label, true)
             }
             Err(SuperError::Absent) => {
-                let Some(home_start) = wanted else { return Ok((whole.into(), None)) };
-                if home_start == 0 {
+                let Some(data_start) = wanted else { return Ok((whole.into(), None)) };
+                if data_start == 0 {
                     return LabelledCore::veiled(whole, wanted);
                 }
-                vacant(&whole, home_start, force)?;
-                (CoreLabel { home_start, ..nobodys() }, false)
+                vacant(&whole, data_start, force)?;
+                (CoreLabel { data_start, ..nobodys() }, false)
             }
             Err(SuperError::Io(e)) => return Err(e).context("the core cannot be read"),
             Err(e) => {
@@ -140,7 +140,7 @@ impl LabelledCore {
                 )
             }
         };
-        let content = whole.behind(label.home_start).context("the core is too small")?;
+        let content = whole.behind(label.data_start).context("the core is too small")?;
         Ok((
             content.into(),
             Some(LabelledCore {
@@ -157,7 +157,7 @@ impl LabelledCore {
         let path = whole.path().display().to_string();
         if let Some(n) = wanted.filter(|n| *n != 0) {
             bail!(
-                "the content of the core {path} begins at byte 0, and --home-offset {n} is wanted: leave it out"
+                "the content of the core {path} begins at byte 0, and --data-offset {n} is wanted: leave it out"
             );
         }
         // Its own OSD must not have it.
@@ -247,7 +247,7 @@ impl LabelledCore {
 
     /// Bytes before the content.
     pub(crate) fn start(&self) -> u64 {
-        self.mark.label().home_start
+        self.mark.label().data_start
     }
 
     /// Refuses to serve the core without a cache, where that may hold what it lacks and nobody gives that up by `force`.
@@ -396,7 +396,7 @@ fn nobodys() -> CoreLabel {
         generation: 0,
         cache: [0; 16],
         name: String::new(),
-        home_start: 0,
+        data_start: 0,
         dirty_bytes: Some(0),
         through: false,
     }
@@ -424,16 +424,16 @@ fn is_masked(block: &[u8]) -> bool {
 /// alone says nothing where the device begins with something else: it was left behind.
 fn is_content(whole: &DeviceFile, label: &CoreLabel, begins: Option<u64>) -> Result<bool> {
     if let Some(start) = begins {
-        return Ok(start != label.home_start);
+        return Ok(start != label.data_start);
     }
     if begins_with_label(whole)? {
         return Ok(false);
     }
     let Some(what) = known_signature(&signatures_of(whole)?) else { return Ok(false) };
-    let (path, n) = (whole.path().display(), label.home_start);
+    let (path, n) = (whole.path().display(), label.data_start);
     say!(
         "warning: {path} holds {what}, and at 512 KiB the second copy of a label of volume '{}', which is taken for left behind: the \
-         content begins at byte 0. If it begins behind the label: --home-offset {n}",
+         content begins at byte 0. If it begins behind the label: --data-offset {n}",
         label.name
     );
     Ok(true)
@@ -493,8 +493,8 @@ fn is_content_by_order(
     };
     ensure!(
         !counts || force,
-        "the core {} has a label, and --home-offset 0 without a cache would show it to clients as content: if it is the core's own, leave \
-         --home-offset out; if a client wrote it, add --force",
+        "the core {} has a label, and --data-offset 0 without a cache would show it to clients as content: if it is the core's own, leave \
+         --data-offset out; if a client wrote it, add --force",
         whole.path().display()
     );
     Ok(true)
@@ -509,7 +509,7 @@ fn vacant(whole: &DeviceFile, home: u64, force: bool) -> Result<()> {
     let path = whole.path().display();
     ensure!(
         (MIN_HOME..=MAX_HOME).contains(&home) && home.is_multiple_of(MIN_HOME),
-        "--home-offset {home}: 0, or 1m to 1g in steps of 1m"
+        "--data-offset {home}: 0, or 1m to 1g in steps of 1m"
     );
     let size = whole.geometry().size;
     ensure!(size > home, "the core {path} has {size} bytes, and its content would begin at {home}");
@@ -551,7 +551,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("core");
         let mut bytes = vec![0; SIZE];
-        CoreLabel { home_start: HOME, ..nobodys() }.store(&mut bytes).unwrap();
+        CoreLabel { data_start: HOME, ..nobodys() }.store(&mut bytes).unwrap();
         bytes[..start.len()].copy_from_slice(start);
         std::fs::write(&path, bytes).unwrap();
         (dir, DeviceFile::open(&path, &OpenOptions::default()).unwrap())
@@ -613,7 +613,7 @@ mod tests {
         let own = CacheView { begins: HOME, ..plain() };
         for (wanted, known) in [(Wanted::default(), Some(own)), (FORCED, None), (BARE, None)] {
             let why = taken(wanted, known);
-            assert!(why.contains("unusable") && why.contains("--bare --home-offset 0"), "{why}");
+            assert!(why.contains("unusable") && why.contains("--bare --data-offset 0"), "{why}");
         }
         assert_eq!(taken(AS_CONTENT, None), "content");
         let (_dir, device) = disk(&start);
@@ -631,7 +631,7 @@ mod tests {
         assert_eq!(taken(&start, FORCED, None), "masked");
         let (_, home) = found(&start, BARE, None).unwrap();
         let why = home.unwrap().refuse_bare(true).unwrap_err().to_string();
-        assert!(why.contains("is damaged") && why.contains("--bare --home-offset 0"), "{why}");
+        assert!(why.contains("is damaged") && why.contains("--bare --data-offset 0"), "{why}");
         assert_eq!(taken(&start, AS_CONTENT, None), "content");
         let said = Wanted { home: Some(0), ..FORCED };
         assert_eq!(taken(&start, said, Some(plain())), "masked", "a label is wanted there");

@@ -129,14 +129,14 @@ impl Found {
                 "cache_size": sb.layout.cache_size,
                 "core_size": sb.core.size,
                 "core_id": sb.core.id,
-                "home_start": sb.home_start,
-                "home_length": sb.home_length,
+                "data_start": sb.data_start,
+                "data_length": sb.data_length,
             }),
             Found::Core(label) => json!({
                 "volume": label.name,
                 "cache": label.cache_text(),
                 "generation": label.generation,
-                "home_start": label.home_start,
+                "data_start": label.data_start,
                 "dirty_bytes": label.dirty_bytes,
                 "core_has_everything": label.lacks() == Some(0),
             }),
@@ -177,8 +177,8 @@ impl Found {
             Found::Core(label) => format!(
                 "a core of volume '{}', its content from byte {} on{}, behind the cache {}; {}",
                 label.name,
-                label.home_start,
-                if label.home_start == 0 { ", with the first block kept behind the label" } else { "" },
+                label.data_start,
+                if label.data_start == 0 { ", with the first block kept behind the label" } else { "" },
                 label.cache_text(),
                 match (label.dirty_bytes, label.through) {
                     (None, true) => "served now, or not stopped cleanly; the core has everything".to_owned(),
@@ -242,7 +242,7 @@ mod tests {
             generation: 1,
             cache: *b"0123456789abcdef",
             name: "osd0".into(),
-            home_start: 1 << 20,
+            data_start: 1 << 20,
             dirty_bytes: Some(4096),
             through: false,
         }

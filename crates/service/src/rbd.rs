@@ -341,7 +341,7 @@ impl Volume {
             next.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))?;
         }
         *sb = next;
-        Ok(Some(sb.home_length))
+        Ok(Some(sb.data_length))
     }
 
     /// Writes down in the cache what shows later whether somebody else had the image.

@@ -76,7 +76,7 @@ pub struct ServeOptions {
     pub params: Vec<(String, String)>,
     /// Bytes of a new core that are kept for a label, before its content. Without a cache only 0: the core is all content, whatever
     /// it begins with.
-    pub home_offset: Option<u64>,
+    pub data_offset: Option<u64>,
 }
 
 impl CacheOptions {
@@ -94,7 +94,7 @@ impl CacheOptions {
 
 impl ServeOptions {
     fn wanted(&self) -> Wanted {
-        let (home, bare) = (self.home_offset, self.cache.is_none());
+        let (home, bare) = (self.data_offset, self.cache.is_none());
         Wanted { home, bare, force: self.cache.as_ref().map_or(self.force, |c| c.force) }
     }
 }
@@ -320,7 +320,7 @@ impl Volume {
                         return Err(undo::beside(why, closed));
                     }
                 }
-                export.size = opened.superblock.home_length;
+                export.size = opened.superblock.data_length;
                 export = export.with_min_block(geometry.logical_block);
                 threads = if core.spec.is_one_threads() { 1 } else { opened.engines.len() };
                 through = dirty == 0 && !cache.mode.is_ahead_of_core();
@@ -328,7 +328,7 @@ impl Volume {
                 let backend = Backend::Cached {
                     cache: opened.file.clone(),
                     engines: opened.engines,
-                    home_start: opened.superblock.home_start,
+                    data_start: opened.superblock.data_start,
                 };
                 let held = HeldCache::new(opened.file, opened.share, opened.superblock);
                 (backend, Some(held), opened.made, finals)

@@ -322,7 +322,7 @@ impl VolumeState {
 
     /// The byte of the core's device at which what is served begins: behind the core's label, where it has one.
     pub(crate) fn core_start(&self) -> u64 {
-        self.mark.as_ref().and_then(Weak::upgrade).map_or(0, |mark| mark.label().home_start)
+        self.mark.as_ref().and_then(Weak::upgrade).map_or(0, |mark| mark.label().data_start)
     }
 
     /// Why a flush failed, with the sectors that the core refuses where there are any: a thread knows only its own.

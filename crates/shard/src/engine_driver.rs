@@ -60,7 +60,7 @@ pub(crate) struct EngineDriver {
     caches: Vec<DeviceQueue>,
     disk: DeviceQueue,
     /// First byte of the core that is exported.
-    home_start: u64,
+    data_start: u64,
     boxes: Arc<[ThreadMailbox]>,
     /// Messages of this turn, by receiver.
     outgoing: Vec<Vec<Message>>,
@@ -84,7 +84,7 @@ pub(crate) struct Parts {
     /// One for each of them.
     pub(crate) caches: Vec<DeviceQueue>,
     pub(crate) disk: DeviceQueue,
-    pub(crate) home_start: u64,
+    pub(crate) data_start: u64,
     pub(crate) boxes: Arc<[ThreadMailbox]>,
 }
 
@@ -98,7 +98,7 @@ impl EngineDriver {
             relay: Relay::new(p.me, p.router),
             caches: p.caches,
             disk: p.disk,
-            home_start: p.home_start,
+            data_start: p.data_start,
             outgoing: p.boxes.iter().map(|_| Vec::new()).collect(),
             boxes: p.boxes,
             events: VecDeque::new(),
@@ -224,7 +224,7 @@ impl EngineDriver {
             && let Some(at) = self.status.iter().position(|(id, _)| *id == reply.id)
         {
             let (_, offset) = self.status.swap_remove(at);
-            *runs = status::refine(&self.disk, self.home_start + offset, std::mem::take(runs));
+            *runs = status::refine(&self.disk, self.data_start + offset, std::mem::take(runs));
         }
         self.send(Relay::reply(reply), to);
     }

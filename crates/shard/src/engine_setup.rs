@@ -47,7 +47,7 @@ pub(crate) fn all(
     };
     let caches: Vec<Option<_>> = match backend {
         Backend::Uncached => (0..threads).map(|_| None).collect(),
-        Backend::Cached { cache, engines, home_start } => {
+        Backend::Cached { cache, engines, data_start } => {
             let shards: Vec<Vec<Engine>> = if threads == 1 {
                 vec![engines]
             } else {
@@ -62,7 +62,7 @@ pub(crate) fn all(
             let shard = |(n, core)| Ok((core, cache.on_ring(cache_id(n))?));
             let part = |engines: Vec<Engine>| {
                 let engines = engines.into_iter().enumerate().map(shard).collect::<Result<_, IoError>>()?;
-                Ok(Some((engines, home_start)))
+                Ok(Some((engines, data_start)))
             };
             shards.into_iter().map(part).collect::<Result<_, IoError>>()?
         }
@@ -83,7 +83,7 @@ impl EngineSetup {
         let disk = DeviceQueue::new(self.core);
         match self.cache {
             None => Driver::Uncached(Box::new(Uncached::new(disk, self.size))),
-            Some((shards, home_start)) => {
+            Some((shards, data_start)) => {
                 let (engines, caches): (Vec<Engine>, Vec<AnyDevice>) = shards.into_iter().unzip();
                 let promotion = engines[0].params().seq_promotion;
                 Driver::Cached(Box::new(EngineDriver::new(Parts {
@@ -92,7 +92,7 @@ impl EngineSetup {
                     engines,
                     caches: caches.into_iter().map(DeviceQueue::new).collect(),
                     disk,
-                    home_start,
+                    data_start,
                     boxes: boxes.clone(),
                 })))
             }

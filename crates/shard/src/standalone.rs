@@ -22,7 +22,7 @@ pub struct StandaloneShard {
 }
 
 impl StandaloneShard {
-    /// A shard over open devices; `size` bytes of the core from `home_start` on are the volume.
+    /// A shard over open devices; `size` bytes of the core from `data_start` on are the volume.
     ///
     /// # Errors
     /// Where there is no ring to be had.
@@ -30,7 +30,7 @@ impl StandaloneShard {
         core: Engine,
         cache: CacheDevice,
         (spec, disk): (&DeviceSpec, DeviceFile),
-        (home_start, size): (u64, u64),
+        (data_start, size): (u64, u64),
     ) -> Result<StandaloneShard, IoError> {
         let ring = Ring::new(RING_ENTRIES)?;
         let block = disk.geometry().logical_block;
@@ -40,7 +40,7 @@ impl StandaloneShard {
             engines: vec![core],
             caches: vec![DeviceQueue::new(cache.on_ring(cache_id(0))?)],
             disk: DeviceQueue::new(spec.device(disk, CORE_ID)),
-            home_start,
+            data_start,
             boxes: [ThreadMailbox::new()?].into(),
         });
         Ok(StandaloneShard { engine, ring, origin: Instant::now() })

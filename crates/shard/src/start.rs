@@ -33,7 +33,7 @@ pub enum Backend {
         /// The shards, recovered.
         engines: Vec<Engine>,
         /// First byte of the core that is exported.
-        home_start: u64,
+        data_start: u64,
     },
     /// Nothing: the core is exported as it is.
     Uncached,

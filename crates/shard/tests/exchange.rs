@@ -46,7 +46,7 @@ fn engines(cache: &DeviceFile, core: &DeviceFile) -> Vec<Engine> {
 }
 
 fn backend(cache: &DeviceFile, core: &DeviceFile) -> Backend {
-    Backend::Cached { cache: CacheDevice::from(cache.clone()), engines: engines(cache, core), home_start: 0 }
+    Backend::Cached { cache: CacheDevice::from(cache.clone()), engines: engines(cache, core), data_start: 0 }
 }
 
 fn running(core: CoreSource, backend: Backend) -> Running {

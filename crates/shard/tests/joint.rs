@@ -132,7 +132,7 @@ impl Rig {
             backend: Backend::Cached {
                 cache: CacheDevice::from(self.cache.clone()),
                 engines: self.recovered(),
-                home_start: 0,
+                data_start: 0,
             },
         };
         self.running = Some(start(plan).expect("a thread"));

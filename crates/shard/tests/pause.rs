@@ -127,7 +127,7 @@ fn engines_for_another_number_of_threads_are_refused_and_none_is_exchanged() {
     let read = OpenOptions { read_only: true, exclusive: None, direct: false };
     let own = std::env::current_exe().expect("this program has a path");
     let cache = DeviceFile::open(own, &read).expect("it is a file").into();
-    let none = Backend::Cached { cache, engines: Vec::new(), home_start: 0 };
+    let none = Backend::Cached { cache, engines: Vec::new(), data_start: 0 };
     let refused = pause.exchange(CoreSource::Device(Box::new(ram(6))), none, (SIZE, 512), LONG);
     let why = refused.expect_err("it is for no thread");
     assert!(why.contains("number of shards"), "{why}");

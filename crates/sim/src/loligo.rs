@@ -133,7 +133,7 @@ impl Subject for Loligo {
         };
         let configs: Vec<CoreConfig> = (0..cfg.shards).map(of_shard).collect();
         let superblock = opened.superblock;
-        let size = superblock.home_length;
+        let size = superblock.data_length;
         let by = superblock.striping();
         let router = || Router::new(size, cfg.core.logical_block, by, cfg.params.seq_promotion);
         let of_thread =

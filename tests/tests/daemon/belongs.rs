@@ -133,7 +133,7 @@ fn a_label_does_not_go_over_data_without_a_signature() {
     let mut content = vec![0; 256 << 10];
     content.resize(CORE as usize, 0x5a);
     std::fs::write(site.path("a.core"), &content).expect("a core");
-    site.configure(&(site.section("a") + "home-offset = \"1m\"\n"));
+    site.configure(&(site.section("a") + "data-offset = \"1m\"\n"));
     let daemon = site.daemon();
     let why = site.wait_for("a", "refused");
     assert!(why.contains("are not all zero") && why.contains("--force"), "{why}");
@@ -174,7 +174,7 @@ fn a_section_does_not_take_the_core_of_a_volume_made_by_command() {
 /// Volume 'a', whose cache has nothing but dirty data, and 'c', whose core has a label and everything. They were killed.
 fn dirty_beside_a_labelled_one(site: &Site) -> [History; 2] {
     let dirty = "params = { destage-low = 90, destage-age = 0 }\n";
-    site.configure(&(site.section("a") + dirty + &site.section("c") + "home-offset = \"1m\"\n"));
+    site.configure(&(site.section("a") + dirty + &site.section("c") + "data-offset = \"1m\"\n"));
     let (mut a, mut c) = (History::new(CORE), History::new(CORE - (1 << 20)));
     let daemon = site.daemon();
     site.load("a").write(&mut a, 0..512, true).expect("written");

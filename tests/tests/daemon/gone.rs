@@ -294,7 +294,7 @@ fn a_cache_whose_superblock_takes_no_write_is_detached() {
 fn a_cache_that_was_not_wiped_is_void_where_no_daemon_remembers() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE - (1 << 20));
-    b.site.configure(&format!("{}home-offset = \"1m\"\n", b.section("wt")));
+    b.site.configure(&format!("{}data-offset = \"1m\"\n", b.section("wt")));
     let daemon = b.site.daemon();
     b.site.load("a").write(&mut history, 0..512, false).expect("written");
     b.fs.power().fail_at("cache", Part::Writes, 0..4096);

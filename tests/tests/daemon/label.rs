@@ -12,7 +12,7 @@ fn a_label_says_that_the_core_has_everything_until_the_cache_may_get_ahead_of_it
         let site = Site::new(&[]);
         site.core("a");
         let section = site.section("a").replace("\"wb\"", "\"wt\"");
-        site.configure(&format!("{section}home-offset = \"{home}\"\n"));
+        site.configure(&format!("{section}data-offset = \"{home}\"\n"));
         let core = site.path("a.core").display().to_string();
         let says = |everything: bool, when: &str| {
             let said = site.ok(&["probe", &core]);
@@ -139,7 +139,7 @@ fn killed_with_an_attached_cache(site: &Site, history: &mut History, first: std:
 fn labelled(site: &Site, volume: &str) {
     site.core(volume);
     let dirty = "params = { destage-low = 90, destage-age = 0 }";
-    site.configure(&format!("{}home-offset = \"1m\"\n{dirty}\n", site.section(volume)));
+    site.configure(&format!("{}data-offset = \"1m\"\n{dirty}\n", site.section(volume)));
     let daemon = site.daemon();
     let mut history = History::new(CORE - (1 << 20));
     site.load(volume).write(&mut history, 0..8, true).expect("written");

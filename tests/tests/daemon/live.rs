@@ -158,7 +158,7 @@ fn what_was_attached_or_detached_is_so_after_a_kill_with_all_that_was_dirty() {
 #[test]
 fn a_core_with_a_label_says_whether_a_cache_may_hold_more_whatever_comes_and_goes() {
     let site = Site::new(&["a"]);
-    site.configure(&(site.section("a") + "home-offset = \"1m\"\n"));
+    site.configure(&(site.section("a") + "data-offset = \"1m\"\n"));
     let daemon = site.daemon();
     let mut history = History::new(CORE - (1 << 20));
     // By itself the core is looked at under another name, while nobody serves it.

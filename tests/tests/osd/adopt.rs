@@ -365,7 +365,7 @@ fn its_own_osd_keeps_it(site: &Site, data: &Path, head: &[u8]) {
     let (core, other) = (data.display().to_string(), site.path("other").display().to_string());
     let listen = format!("unix:{}", site.path("run/other.nbd").display());
     let words = ["serve", "--name", "other", "--core", &core, "--cache", &other, "--cache-size", "24m"];
-    let more = ["--mode", "wb", "--home-offset", "0", "--listen", &listen];
+    let more = ["--mode", "wb", "--data-offset", "0", "--listen", &listen];
     let said = site.refused(&[&words[..], &more[..]].concat());
     assert!(said.contains("in use by") && said.contains("ceph-osd"), "{said}");
     assert_eq!(first_block(data), head);

@@ -48,13 +48,13 @@ impl Member {
         let opened = open::open(&mut dev, &mut opened_core, sb, &options)?;
         let (sb, cores) = opened.into_engines(Mode::Wb, &options, &Devices::of(near, far));
         let running = loligo_shard::start(Plan {
-            export: Export::new(&format!("core{number}"), sb.home_length),
+            export: Export::new(&format!("core{number}"), sb.data_length),
             limits: Limits::default(),
             tls: None,
             listeners: Vec::new(),
             core: CoreSource::File(core.clone(), disk.into()),
             lease: None,
-            backend: Backend::Cached { cache, engines: cores, home_start: sb.home_start },
+            backend: Backend::Cached { cache, engines: cores, data_start: sb.data_start },
         })?;
         let governing = pool.govern(share.clone(), running.handle().clone())?;
         Ok(Member { share, running, governing })

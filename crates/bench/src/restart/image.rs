@@ -114,7 +114,7 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
     let devices = Devices { journal_unit: 4096, core_unmaps: true, ..Devices::PLAIN };
     let opened = open::open(&mut dev, &mut Plain { file: file.try_clone()?, size: core }, sb, &options)?;
     let (mut sb, mut cores) = opened.into_engines(Mode::Wt, &options, &devices);
-    let router = Router::new(sb.home_length, 512, sb.striping(), params.seq_promotion);
+    let router = Router::new(sb.data_length, 512, sb.striping(), params.seq_promotion);
     let mut d = Driver::new(cores.remove(0), router, Sparse { file, data: layout.data });
     // As many as there are before the engine begins to evict: it keeps this part free (its reserve and its room at hand).
     let slots = u64::from(layout.slots);

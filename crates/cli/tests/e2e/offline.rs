@@ -123,7 +123,7 @@ fn a_name_from_a_device_begins_no_line_of_its_own() {
         generation: 1,
         cache: [7; 16],
         name: name.to_owned(),
-        home_start: MIB,
+        data_start: MIB,
         dirty_bytes: Some(4096),
         through: false,
     };

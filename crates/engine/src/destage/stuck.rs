@@ -283,10 +283,10 @@ impl Engine {
     /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.
     fn runs_of(&self, blocks: impl Iterator<Item = u32>) -> (Vec<Range<u64>>, u64) {
         let (mut ranges, mut places): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
-        let (data_offset, mut behind) = (self.cfg.home_start, None);
+        let (data_offset, mut behind) = (self.cfg.data_start, None);
         for block in blocks {
             let start = self.cfg.stripe.global(block) * BLOCK;
-            let end = (start + BLOCK).min(self.cfg.home_length) + data_offset;
+            let end = (start + BLOCK).min(self.cfg.data_length) + data_offset;
             let start = start + data_offset;
             if behind != Some(start) {
                 places += 1;

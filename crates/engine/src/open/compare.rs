@@ -40,7 +40,7 @@ impl Opened {
         mut patient: impl FnMut() -> bool,
     ) -> Result<Comparison, IoError> {
         let superblock = &self.superblock;
-        let blocks = superblock.home_length.div_ceil(BLOCK);
+        let blocks = superblock.data_length.div_ceil(BLOCK);
         let edge = WINDOW.div_ceil(BLOCK).min(blocks);
         let clean = |m: &Meta| m.dirty == 0 && m.valid != 0;
         let by = superblock.striping();
@@ -74,9 +74,9 @@ impl Opened {
                 continue;
             }
             let at = block * BLOCK;
-            let len = BLOCK.min(superblock.home_length - at) as usize;
+            let len = BLOCK.min(superblock.data_length - at) as usize;
             raw.fill(0);
-            match core.read_at(superblock.home_start + at, &mut raw[..len]) {
+            match core.read_at(superblock.data_start + at, &mut raw[..len]) {
                 Err(e) if e.kind == IoKind::Gone => return Err(e),
                 Err(_) => {
                     c.unreadable += 1;

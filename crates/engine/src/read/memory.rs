@@ -25,7 +25,7 @@ impl Engine {
 
     /// A piece for which nothing is asked of the core.
     pub(super) fn patched(&self, block: u32) -> Piece {
-        let len = BLOCK.min(self.cfg.home_length - self.cfg.stripe.global(block) * BLOCK);
+        let len = BLOCK.min(self.cfg.data_length - self.cfg.stripe.global(block) * BLOCK);
         Piece { buf: Some(Buf::zeroed(len as usize)), ..Piece::new(block, Source::Patched) }
     }
 

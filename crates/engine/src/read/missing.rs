@@ -27,12 +27,12 @@ impl Engine {
     /// Puts piece `sub`, which the core could not give in one go, together from what the cache has, from what is being written to
     /// the core and from runs of exactly what the request still lacks. False where that would be the same read again.
     pub(super) fn patch(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) -> bool {
-        let home_length = self.cfg.home_length;
+        let data_length = self.cfg.data_length;
         let task = self.intake.read(key);
         let piece = &task.pieces[sub as usize];
         let (first, blocks) = (piece.first, piece.blocks);
         let (offset, end, at) = (task.offset, task.offset + task.len, task.global(first));
-        let len = (u64::from(blocks) * BLOCK).min(home_length - at * BLOCK);
+        let len = (u64::from(blocks) * BLOCK).min(data_length - at * BLOCK);
         let mut runs: SmallVec<[Span; 4]> = SmallVec::new();
         let mut over: SmallVec<[(u32, Meta); 4]> = SmallVec::new();
         for (block, global) in (first..first + blocks).zip(at..) {

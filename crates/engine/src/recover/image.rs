@@ -115,7 +115,7 @@ impl Loader<'_> {
                 chunk.lost.push((page, e));
                 continue;
             }
-            for e in page_entries.iter().filter(|e| e.block * BLOCK < plan.home_length) {
+            for e in page_entries.iter().filter(|e| e.block * BLOCK < plan.data_length) {
                 policy.restore(e.meta.slot, e.policy);
                 chunk.entries.push((plan.stripe.local(e.block), e.meta));
             }

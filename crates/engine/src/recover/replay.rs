@@ -84,13 +84,13 @@ impl Replay {
 /// Whether a record speaks of a slot, a block and a region that there are.
 fn in_range(record: &Record, plan: &Plan) -> bool {
     let block =
-        |b: u64| b < plan.home_length.div_ceil(BLOCK) && plan.stripe.by.owner(b * BLOCK) == plan.stripe.shard;
+        |b: u64| b < plan.data_length.div_ceil(BLOCK) && plan.stripe.by.owner(b * BLOCK) == plan.stripe.shard;
     match *record {
         Record::Put { block: b, slot, .. }
         | Record::Clean { block: b, slot }
         | Record::Drop { block: b, slot } => block(b) && slot < plan.layout.limit,
         Record::IntentOpen { region } | Record::IntentClose { region } => {
-            u64::from(region) < plan.home_length.div_ceil(plan.region)
+            u64::from(region) < plan.data_length.div_ceil(plan.region)
         }
     }
 }

@@ -121,7 +121,7 @@ fn follow_shrinking(
     (options, signals): (&engine::OpenOptions, &StopSignals),
 ) -> Result<()> {
     let sb = &opened.superblock;
-    let (is, was, length) = (core.identity.size, sb.core.size, sb.home_length);
+    let (is, was, length) = (core.identity.size, sb.core.size, sb.data_length);
     if is >= was && sb.cut.is_none() {
         return Ok(());
     }
@@ -162,7 +162,7 @@ fn follow_shrinking(
     if is > was
         && let Err(why) = sb.grow(is)
     {
-        say!("warning: the volume stays at {} bytes: {why}", sb.home_length);
+        say!("warning: the volume stays at {} bytes: {why}", sb.data_length);
     }
     sb.store(dev).context("the superblock cannot be written")
 }

@@ -83,9 +83,9 @@ pub struct VolumeConfig {
     pub core_reserve: Option<u8>,
     /// Bytes of a new core that are kept for a label, so that nobody else finds anything on the raw device; 0: the label takes the
     /// place of the content's first 4 KiB, which are kept behind it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "home-offset", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub home_offset: Option<Bytes>,
+    pub data_offset: Option<Bytes>,
     /// Where clients come from.
     pub listen: Vec<String>,
     /// Whether block devices say that they have heads to move: yes, no or core.
@@ -292,7 +292,7 @@ impl VolumeConfig {
                 Some(profile) => profile.with(&params),
                 None => params,
             },
-            home_offset: self.home_offset.map(|b| b.0),
+            data_offset: self.data_offset.map(|b| b.0),
         };
         check(&options).map_err(|why| anyhow!(of_file(&format!("{why:#}"))))?;
         let mut params = Params::default();

@@ -44,9 +44,9 @@ pub struct CacheConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core_reserve: Option<u8>,
     /// Bytes of a new core that are kept for a label.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "home-offset", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub home_offset: Option<Bytes>,
+    pub data_offset: Option<Bytes>,
     /// Tunables that are not to have their default.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
@@ -66,7 +66,7 @@ impl CacheConfig {
             line_size: v.line_size,
             shards: v.shards,
             core_reserve: v.core_reserve,
-            home_offset: v.home_offset,
+            data_offset: v.data_offset,
             params: v.params,
         }
     }
@@ -99,7 +99,7 @@ impl CacheConfig {
             line_size: own.line_size,
             shards: own.shards,
             core_reserve: own.core_reserve,
-            home_offset: own.home_offset,
+            data_offset: own.data_offset,
             params: own.params,
             ..volume.clone()
         }

@@ -230,7 +230,7 @@ mod tests {
             generation: 1,
             cache: [0xcd; 16],
             name: "w".into(),
-            home_start: 1 << 20,
+            data_start: 1 << 20,
             dirty_bytes: Some(0),
             through: false,
         };

@@ -122,7 +122,7 @@ fn without(o: &mut ServeOptions, last: Option<&LastCache>) {
          gives the volume another one",
         c.path.display()
     );
-    (o.cache, o.home_offset) = (None, None);
+    (o.cache, o.data_offset) = (None, None);
     o.params.clear();
 }
 

@@ -11,7 +11,7 @@ const KEYS: [(&str, &str); 22] = [
     ("dev-name", "dev-names"),
     ("dev-owner", "dev-owner"),
     ("flush-on-stop", "flush-on-stop = true"),
-    ("home-offset", "home-offset"),
+    ("data-offset", "data-offset"),
     ("line-size", "line-size"),
     ("listen", "listen"),
     ("metrics", "metrics"),

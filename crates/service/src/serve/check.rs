@@ -33,8 +33,8 @@ pub(crate) fn check(o: &ServeOptions) -> Result<()> {
         "the deadline for snapshots: 0 to 3600 seconds are possible"
     );
     ensure!(
-        o.home_offset.is_none_or(|n| o.core.path().is_some() && (o.cache.is_some() || n == 0)),
-        "a home offset is for devices and files behind a cache: leave --home-offset out"
+        o.data_offset.is_none_or(|n| o.core.path().is_some() && (o.cache.is_some() || n == 0)),
+        "a data offset is for devices and files behind a cache: leave --data-offset out"
     );
     let Some(c) = &o.cache else {
         ensure!(o.params.is_empty(), "a bare core has no tunables: leave them out, or give a cache");

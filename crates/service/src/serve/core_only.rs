@@ -130,7 +130,7 @@ impl Volume {
         ensure!(
             !noted.is_empty(),
             "nowhere could be noted that what it holds is void ({}). The daemon remembers it for its volumes, and a core made with \
-             --home-offset in its label",
+             --data-offset in its label",
             failed.join("; ")
         );
         Ok(noted)

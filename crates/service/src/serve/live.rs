@@ -143,7 +143,7 @@ impl Volume {
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
             return self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory));
         }
-        let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).home_start;
+        let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).data_start;
         if home != 0 {
             let why = format!("its content begins at byte {home} of the core for the cache only: stop it");
             return Err(Ended::refused(why).into());
@@ -418,7 +418,7 @@ impl Volume {
         self.left.held = None;
         (self.core_only, self.poisoned) = (false, false);
         let o = &mut self.options;
-        (o.cache, o.home_offset) = (None, None);
+        (o.cache, o.data_offset) = (None, None);
         o.params.clear();
         self.app.is_now(|info| info.cached_by(&self.options, None));
         let more = self.left.core.identity.size - size;
@@ -483,8 +483,8 @@ impl Volume {
             false => Trouble::ImageGuard(why),
         });
         let cache::OpenCache { file, share, superblock, engines, made, .. } = opened?;
-        let home_start = superblock.home_start;
-        let backend = Backend::Cached { cache: file.clone(), engines, home_start };
+        let data_start = superblock.data_start;
+        let backend = Backend::Cached { cache: file.clone(), engines, data_start };
         let held = HeldCache::new(file, share, superblock);
         let mode = o.mode;
         // Whatever else the definition says by now counts with the next start.

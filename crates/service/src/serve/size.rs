@@ -65,7 +65,7 @@ impl Volume {
             let mut next = sb.clone();
             next.grow(now).map_err(|why| anyhow!("{why}"))?;
             next.store(&mut held.file.sync_io()).context("the superblock cannot be written")?;
-            length = next.home_length;
+            length = next.data_length;
             *sb = next;
         }
         self.left.core.identity.size = now;

@@ -170,7 +170,7 @@ mod tests {
     fn options(dir: &Path, bare: bool) -> ServeOptions {
         let at = dir.display();
         let cache =
-            format!("cache = \"{at}/cache\"\ncache-size = \"24m\"\nmode = \"wb\"\nhome-offset = \"1m\"\n");
+            format!("cache = \"{at}/cache\"\ncache-size = \"24m\"\nmode = \"wb\"\ndata-offset = \"1m\"\n");
         let cache = if bare { "" } else { &cache };
         let text = format!("core = \"{at}/core\"\n{cache}listen = [\"unix:{at}/nbd\"]\n");
         let config: VolumeConfig = toml::from_str(&text).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     fn unlabelled(dir: &Path) -> ServeOptions {
         let mut o = options(dir, false);
         o.core = dir.join("plain").display().to_string().parse().unwrap();
-        o.home_offset = None;
+        o.data_offset = None;
         o.cache.as_mut().unwrap().path = dir.join("plain.cache");
         o
     }

@@ -20,7 +20,7 @@ fn joined(pieces: &mut [Piece]) -> Buf {
 impl Engine {
     /// Joins neighbouring whole blocks into runs; a block with only some sectors goes by its sector runs.
     pub(super) fn compose_runs(&mut self, key: usize) {
-        let (stripe, home_length) = (self.cfg.stripe, self.cfg.home_length);
+        let (stripe, data_length) = (self.cfg.stripe, self.cfg.data_length);
         let waited = self.intake.waited_by(&self.destage.jobs[key].tasks);
         let stuck = &self.destage.stuck;
         let job = &mut self.destage.jobs[key];
@@ -56,7 +56,7 @@ impl Engine {
                 if a < b {
                     let at = stripe.global(job.pieces[a].block) * BLOCK;
                     let mut run = joined(&mut job.pieces[a..b]);
-                    run.truncate((home_length - at).min(run.len() as u64) as usize);
+                    run.truncate((data_length - at).min(run.len() as u64) as usize);
                     writes.push(CoreWrite::new(at, run.freeze()));
                 }
                 i = j;

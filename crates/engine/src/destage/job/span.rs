@@ -60,11 +60,11 @@ impl Engine {
     /// Reads the core's content of these blocks for job `key`.
     pub(super) fn read_span(&mut self, key: usize, first: u32, last: u32, fx: &mut Vec<Effect>) {
         let at = self.cfg.stripe.global(first) * BLOCK;
-        let len = (u64::from(last - first + 1) * BLOCK).min(self.cfg.home_length - at);
+        let len = (u64::from(last - first + 1) * BLOCK).min(self.cfg.data_length - at);
         self.destage.writes += 1;
         self.stats.core_read_bytes += len;
         let kind = OpKind::Read(Buf::alloc(len as usize));
-        let op = Op { tag: IoTag::Destage(key, MERGE).tag(), offset: at + self.cfg.home_start, kind };
+        let op = Op { tag: IoTag::Destage(key, MERGE).tag(), offset: at + self.cfg.data_start, kind };
         fx.push(Effect::Io(Dev::Core, op));
     }
 

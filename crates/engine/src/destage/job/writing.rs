@@ -198,7 +198,7 @@ impl Engine {
 
     /// What job `key` writes next, and where on the core: a run, or a group of them.
     fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
-        let (data_offset, groups) = (self.cfg.home_start, self.cfg.core_groups);
+        let (data_offset, groups) = (self.cfg.data_start, self.cfg.core_groups);
         let job = &mut self.destage.jobs[key];
         let most = if groups && !job.apart { GROUP } else { 1 };
         let from = job.sent;
