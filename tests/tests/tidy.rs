@@ -4,7 +4,7 @@
 
 use loligo_tests::tidy::rules::{self, MEDIAN};
 use loligo_tests::tidy::source::Source;
-use loligo_tests::tidy::{files, manifest, root, walk};
+use loligo_tests::tidy::{circles, files, manifest, root, walk};
 
 fn sources() -> Vec<Source> {
     let root = root();
@@ -53,6 +53,11 @@ fn the_walks_of_architecture_lead_through_code_that_is_there() {
     let named = walk::named(&text);
     assert!(named.len() > 30, "only {} stops found", named.len());
     none_wrong(walk::missing(&root(), &named));
+}
+
+#[test]
+fn fewer_and_fewer_files_import_each_other_in_circles() {
+    none_wrong(circles::check(&circles::circles(&sources()), &circles::MAY_CIRCLE));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The house rules that a compiler does not check, as functions from text to complaints.
 
+pub mod circles;
 pub mod manifest;
 pub mod rules;
 pub mod source;
