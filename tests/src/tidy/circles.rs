@@ -143,10 +143,7 @@ pub fn check(circles: &BTreeMap<String, Vec<Vec<String>>>, may: &[(&str, usize)]
         let there: usize = groups.iter().map(Vec::len).sum();
         if there > allowed {
             let files: Vec<String> = groups.iter().map(|g| g.join(" ")).collect();
-            wrong.push(format!(
-                "{name}: {there} files in circles, {allowed} may be: {}",
-                files.join("; ")
-            ));
+            wrong.push(format!("{name}: {there} files in circles, {allowed} may be: {}", files.join("; ")));
         } else if there < allowed {
             wrong.push(format!("{name}: {there} files in circles; set its number in MAY_CIRCLE to that"));
         }
