@@ -29,9 +29,9 @@ use loligo_format::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_service::client::{Create, DaemonClient, Stop};
-use loligo_service::daemon::config::{Leave, VolumeConfig};
-use loligo_service::daemon::supervisor::Status;
 use loligo_service::identity::device_id;
+use loligo_service::status::Status;
+use loligo_service::volume_config::{Leave, VolumeConfig};
 use std::path::{Path, PathBuf};
 
 /// An OSD to be adopted.

@@ -4,7 +4,7 @@ use crate::cluster::{Access, default_dir};
 use crate::place::Place;
 use anyhow::{Context, Result, anyhow};
 use loligo_export::blockdev::Owner;
-use loligo_service::daemon::config::{Leave, VolumeConfig};
+use loligo_service::volume_config::{Leave, VolumeConfig};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -18,8 +18,8 @@ use loligo_format::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
 use loligo_service::client::{Client, DaemonClient, Stop};
-use loligo_service::daemon::config::Leave;
-use loligo_service::daemon::supervisor::Status;
+use loligo_service::status::Status;
+use loligo_service::volume_config::Leave;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 

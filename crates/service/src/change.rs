@@ -1,6 +1,6 @@
 //! What is to be changed about a served volume: asked of it by management, done by the thread that looks after it, one at a time.
 
-use crate::daemon::exchange::CacheConfig;
+use crate::cache_config::CacheConfig;
 use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
 use serde::{Deserialize, Serialize};

@@ -3,16 +3,16 @@
 mod pools;
 
 pub use crate::change::ChangeState;
-pub use crate::control::caches::{AttachCore, DetachCore, ResizeCore};
-pub use crate::control::daemon::{About, Attach, Create, Resize, ResizeCache, Stop};
 pub use crate::control::volume::Param;
-use crate::daemon::config::Leave;
-use crate::daemon::supervisor::Status;
+use crate::daemon::Listed;
+pub use crate::daemon::api::caches::{AttachCore, DetachCore, ResizeCore};
+pub use crate::daemon::api::{About, Attach, Create, Resize, ResizeCache, Stop};
 use crate::daemon::volume_set::{Forgotten, Reloaded};
-use crate::daemon::{Listed, SOCKET};
-use crate::names;
-use crate::outcome::{Ended, Outcome};
+use crate::names::{self, SOCKET};
+use crate::outcome::{Ended, NobodyThere, Outcome};
 use crate::progress::Progress;
+use crate::status::Status;
+use crate::volume_config::Leave;
 pub use crate::volume_state::FlushState;
 use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Full};
@@ -42,15 +42,6 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// How long the daemon may take to say how a volume is that does not answer.
 const BRIEFLY: Duration = Duration::from_secs(5);
 
-/// Nobody listens where the volume, or the daemon, would.
-#[derive(Debug, thiserror::Error)]
-#[error("{words}")]
-pub(crate) struct NobodyThere {
-    words: String,
-    /// How the command ends by that.
-    pub(crate) outcome: Outcome,
-}
-
 /// How long a command waits for what it has begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Until {
@@ -68,7 +59,7 @@ pub enum Until {
 pub struct Client {
     name: String,
     socket: PathBuf,
-    hung: Duration,
+    patience: Duration,
     until: Until,
     /// Nothing is waited for after this.
     deadline: Option<Instant>,
@@ -104,13 +95,13 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (name, until) = (name.to_owned(), Until::default());
         let has_begun = AtomicBool::new(false);
-        Ok(Client { name, socket, hung: PATIENCE, until, deadline: None, has_begun, runtime })
+        Ok(Client { name, socket, patience: PATIENCE, until, deadline: None, has_begun, runtime })
     }
 
-    /// The same, which gives up on an answer after `hung`.
+    /// The same, which gives up on an answer after `patience`.
     #[must_use]
-    pub fn within(self, hung: Duration) -> Client {
-        Client { hung, ..self }
+    pub fn within(self, patience: Duration) -> Client {
+        Client { patience, ..self }
     }
 
     /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
@@ -155,14 +146,14 @@ impl Client {
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T> {
         let changes = method != Method::GET;
         // One that answers at all does so in this time, however little is left.
-        let hung = self.left().map_or(self.hung, |left| left.max(MOMENT).min(self.hung));
-        let answer = async { tokio::time::timeout(hung, self.exchange(method, path, body)).await };
+        let patience = self.left().map_or(self.patience, |left| left.max(MOMENT).min(self.patience));
+        let answer = async { tokio::time::timeout(patience, self.exchange(method, path, body)).await };
         let (status, text) = match self.runtime.block_on(answer) {
             Ok(answer) => answer.map_err(|why| self.or_how_it_is(why))?,
             Err(_) => bail!(Ended::waiting(format!(
                 "{} did not answer within {} s: is it starting?",
                 self.who(),
-                hung.as_secs()
+                patience.as_secs()
             ))),
         };
         if status.is_success() {
@@ -185,7 +176,8 @@ impl Client {
             return why;
         }
         let daemon = Client::by(SOCKET, self.socket.with_file_name(format!("{SOCKET}.sock")));
-        let asked = daemon.and_then(|d| DaemonClient(d).within(self.hung.min(BRIEFLY)).volume(&self.name));
+        let asked =
+            daemon.and_then(|d| DaemonClient(d).within(self.patience.min(BRIEFLY)).volume(&self.name));
         asked.map_or(why, |known| {
             let mut refused = known.status.refuse(&self.name);
             refused.outcome = self.unserved(refused.outcome);
@@ -325,10 +317,10 @@ impl DaemonClient {
         Client::by(SOCKET, names::socket_of(SOCKET)?).map(DaemonClient)
     }
 
-    /// The same, which gives up on an answer after `hung`.
+    /// The same, which gives up on an answer after `patience`.
     #[must_use]
-    pub fn within(self, hung: Duration) -> DaemonClient {
-        DaemonClient(self.0.within(hung))
+    pub fn within(self, patience: Duration) -> DaemonClient {
+        DaemonClient(self.0.within(patience))
     }
 
     /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.

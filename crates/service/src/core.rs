@@ -2,8 +2,8 @@
 
 use crate::absent::Absent;
 use crate::cache::Place;
-use crate::daemon::state::CoreNames;
 use crate::labelled_core::{CacheView, LabelledCore, Wanted};
+use crate::last_cache::CoreNames;
 use crate::operator_log::say;
 use anyhow::{Result, bail};
 use loligo_block::{

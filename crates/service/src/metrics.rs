@@ -1,8 +1,8 @@
 //! The numbers of volumes as Prometheus text.
 
-use crate::daemon::supervisor::Status;
 use crate::rbd;
 use crate::stats::{ANSWER, core_queue_max, histograms, merged};
+use crate::status::Status;
 use crate::volume_state::VolumeState;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;

@@ -1,10 +1,12 @@
 //! Names of volumes, and the control socket that stands for a name in use.
 
-use crate::daemon::SOCKET;
 use anyhow::{Context, Result, bail};
 use loligo_export::{Guard, ListenAddr, ListenError, Listener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// The name of the daemon's own socket among those of volumes.
+pub(crate) const SOCKET: &str = "loligod";
 
 /// Longest path of a unix socket, bytes.
 const MOST_PATH: usize = 107;

@@ -1,14 +1,22 @@
 //! How a command ends that did not do what was asked: as a type, so that nobody has to read its words.
 
 use crate::absent::Absent;
-use crate::client::NobodyThere;
-use crate::daemon::supervisor::Status;
 use crate::pool::InUse;
+use crate::status::Status;
 use hyper::StatusCode;
 use loligo_block::{IoError, IoKind};
 use loligo_format::pool::PoolError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// Nobody listens where the volume, or the daemon, would.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+pub(crate) struct NobodyThere {
+    pub(crate) words: String,
+    /// How the command ends by that.
+    pub(crate) outcome: Outcome,
+}
 
 /// How it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

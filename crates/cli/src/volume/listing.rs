@@ -4,7 +4,7 @@ use anyhow::Result;
 use loligo_bench::table::Table;
 use loligo_log::{out, outln};
 use loligo_service::daemon::Listed;
-use loligo_service::daemon::supervisor::Status;
+use loligo_service::status::Status;
 use serde_json::json;
 use std::collections::BTreeMap;
 

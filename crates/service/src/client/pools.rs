@@ -1,7 +1,7 @@
 //! How commands ask the daemon about pools.
 
 use super::DaemonClient;
-use crate::control::caches::{AttachCore, CoreAttached, CoreDetached, DetachCore, ResizeCore};
+use crate::daemon::api::caches::{AttachCore, CoreAttached, CoreDetached, DetachCore, ResizeCore};
 use crate::pool::View;
 use anyhow::Result;
 use hyper::Method;

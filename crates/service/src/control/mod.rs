@@ -1,7 +1,5 @@
 //! The control API: HTTP and JSON on unix sockets, and `/metrics` on TCP, by one thread for all of them.
 
-pub(crate) mod caches;
-pub(crate) mod daemon;
 mod peer;
 mod problems;
 mod scrapes;
@@ -33,6 +31,16 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         (self.0, Json(problem(self.0, &self.1))).into_response()
     }
+}
+
+/// `why` as the answer to a request.
+pub(crate) fn refused(why: anyhow::Error) -> Refused {
+    let status = match why.chain().find_map(Outcome::known) {
+        Some(Outcome::Waiting) => StatusCode::SERVICE_UNAVAILABLE,
+        Some(Outcome::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
+        Some(Outcome::Refused | Outcome::Usage) | None => StatusCode::CONFLICT,
+    };
+    Refused(status, format!("{why:#}"))
 }
 
 /// The body of a refusal.

@@ -1,7 +1,6 @@
 //! What can be asked of one volume.
 
-use super::daemon::refused;
-use super::{Refused, blocking, document, unknown};
+use super::{Refused, blocking, document, refused, unknown};
 use crate::outcome::{Ended, Outcome};
 use crate::stats;
 use crate::volume_state::{FlushState, Info, VolumeState, stopping};

@@ -4,7 +4,6 @@
 //! others wait for; who compares asks no file system.
 
 use super::Daemon;
-use super::config::VolumeConfig;
 use super::registry::with_overrides;
 use super::supervisor::Supervisor;
 use super::volumes::Turn;
@@ -12,6 +11,7 @@ use crate::core::CoreSpec;
 use crate::identity::{DeviceId, device_id};
 use crate::pool::PoolSpec;
 use crate::serve::ServeOptions;
+use crate::volume_config::VolumeConfig;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

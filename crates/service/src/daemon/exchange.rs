@@ -1,110 +1,15 @@
 //! A cache that was attached or detached by command: the keys of a definition that speak of it, and what counts of them.
 
-use super::config::{Bytes, Leave, VolumeConfig, Word};
 use super::registry::{Registry, with_overrides};
-use super::state::{LastCache, Remembered};
+use super::state::Remembered;
 use super::writer_lock::Limit;
 use super::{Daemon, lock};
+use crate::cache_config::CacheConfig;
 use crate::change::{ChangeState, Wanted};
+use crate::last_cache::LastCache;
+use crate::volume_config::{Leave, VolumeConfig};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use utoipa::ToSchema;
-
-/// What a definition says of a volume's cache; nothing of it: the core is served bare.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct CacheConfig {
-    /// The cache: a file or block device, or pool:PATH#CORE.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub cache: Option<PathBuf>,
-    /// Bytes of it; default: the whole device.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub cache_size: Option<Bytes>,
-    /// Do not write a new cache file whole.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub sparse: bool,
-    /// A named set of tunables; what is given beside it counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
-    /// wt, wb, wa, wi, wo or pt; needed, unless a profile says it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// Cache line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub line_size: Option<Bytes>,
-    /// As many as the volume has threads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shards: Option<u16>,
-    /// Percent of the core that is not exported.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub core_reserve: Option<u8>,
-    /// Bytes of a new core that are kept for a label.
-    #[serde(alias = "home-offset", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub data_offset: Option<Bytes>,
-    /// Tunables that are not to have their default.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, String>)]
-    pub params: BTreeMap<String, Word>,
-}
-
-impl CacheConfig {
-    /// What `volume` says.
-    pub(crate) fn of(volume: &VolumeConfig) -> CacheConfig {
-        let v = volume.clone();
-        CacheConfig {
-            cache: v.cache,
-            cache_size: v.cache_size,
-            sparse: v.sparse,
-            profile: v.profile,
-            mode: v.mode,
-            line_size: v.line_size,
-            shards: v.shards,
-            core_reserve: v.core_reserve,
-            data_offset: v.data_offset,
-            params: v.params,
-        }
-    }
-
-    /// This one as `defined`, unless it says itself how it is to be.
-    fn like(self, defined: CacheConfig) -> CacheConfig {
-        if self.mode.is_some() || self.profile.is_some() {
-            return self;
-        }
-        let mut params = defined.params;
-        params.extend(self.params);
-        CacheConfig {
-            mode: defined.mode,
-            profile: defined.profile,
-            line_size: self.line_size.or(defined.line_size),
-            params,
-            ..self
-        }
-    }
-
-    /// `volume` with this cache instead of its own.
-    pub(crate) fn put(&self, volume: &VolumeConfig) -> VolumeConfig {
-        let own = self.clone();
-        VolumeConfig {
-            cache: own.cache,
-            cache_size: own.cache_size,
-            sparse: own.sparse,
-            profile: own.profile,
-            mode: own.mode,
-            line_size: own.line_size,
-            shards: own.shards,
-            core_reserve: own.core_reserve,
-            data_offset: own.data_offset,
-            params: own.params,
-            ..volume.clone()
-        }
-    }
-}
 
 /// A cache that came or went by command. It counts as long as the definition says of the cache what it said then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

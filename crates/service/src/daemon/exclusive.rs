@@ -1,11 +1,11 @@
 //! What volumes have that no two can have: cores, caches and listeners, by how they are written and by the devices behind that.
 
-use super::config::{Leave, VolumeConfig, export_spec};
 use super::device_ids::DeviceIds;
 use crate::identity::DeviceId;
 use crate::names;
 use crate::pool::{CoreName, PoolSpec};
 use crate::serve::CoreSpec;
+use crate::volume_config::{Leave, VolumeConfig, export_spec};
 use anyhow::{Result, anyhow, bail, ensure};
 use loligo_export::{ExportSpec, ListenAddr};
 use std::collections::BTreeMap;

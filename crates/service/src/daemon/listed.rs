@@ -1,12 +1,12 @@
 //! A volume as it is listed: how it is, what it is served by, and what it is from its next start on.
 
 use super::Daemon;
-use super::config::VolumeConfig;
 use super::registry::with_overrides;
 use super::supervisor::{Status, Supervisor};
 use super::volumes::Member;
 use crate::core::CoreSpec;
 use crate::stats::{ANSWER, trouble};
+use crate::volume_config::VolumeConfig;
 use crate::volume_state::VolumeState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -3,6 +3,7 @@
 //! Each volume has a thread of its own that starts it, looks after it and stops it ([`supervisor`]); the API's thread and the signals
 //! only say what is wanted. A volume that cannot start holds nobody else up.
 
+pub(crate) mod api;
 pub mod config;
 mod device_ids;
 pub mod exchange;
@@ -11,29 +12,27 @@ mod folder;
 mod guard;
 mod hook;
 mod listed;
-pub(crate) mod memory;
 mod ownership;
 mod pools;
 mod registry;
 mod restart;
 mod sections;
 pub mod state;
-mod status;
 pub mod supervisor;
 mod void;
 pub mod volume_set;
 pub(crate) mod volumes;
-pub(crate) mod words;
 mod writer_lock;
 
-use crate::control::daemon::router;
 use crate::control::{ControlThread, Served};
 use crate::metrics::Scraped;
 use crate::operator_log::say;
 use crate::systemd::notify;
+use crate::volume_config::VolumeConfig;
 use crate::{descriptors, metrics, names};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use config::{Config, VolumeConfig};
+use api::router;
+use config::Config;
 use device_ids::DeviceIds;
 use exclusive::Exclusive;
 use folder::Folder;
@@ -56,11 +55,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use supervisor::{Status, Supervisor};
 use volumes::Volumes;
-pub use words::not_toml;
 use writer_lock::WriterLock;
 
-/// The name of the daemon's own socket among those of volumes.
-pub(crate) const SOCKET: &str = "loligod";
 /// Between two words to systemd.
 const BEAT: Duration = Duration::from_secs(1);
 /// How long the daemon waits for volumes to come before it says that it is ready: those that take longer come later.
@@ -296,7 +292,7 @@ fn bind_metrics(addr: SocketAddr) -> Result<Option<TcpListener>> {
     match metrics::bind(addr) {
         Ok(listener) => Ok(Some(listener)),
         Err(why) if is_not_yet(&why) => Ok(None),
-        Err(why) => Err(anyhow!(words::of_file(&format!("{why:#}")))),
+        Err(why) => Err(anyhow!(crate::words::of_file(&format!("{why:#}")))),
     }
 }
 

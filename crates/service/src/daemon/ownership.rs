@@ -1,8 +1,9 @@
 //! Which cache belongs to which core: a core is not served past a cache that holds what it lacks, nor through one that is another
 //! core's, whatever paths and volumes' names say.
 
-use super::state::{CoreNames, LastCache, Remembered, State};
+use super::state::{Remembered, State};
 use crate::labelled_core;
+use crate::last_cache::{CoreNames, LastCache};
 use crate::serve::ServeOptions;
 use anyhow::{Result, anyhow, bail};
 use std::path::Path;
@@ -183,8 +184,8 @@ pub(super) fn disputed(
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::{Leave, VolumeConfig};
     use super::*;
+    use crate::volume_config::{Leave, VolumeConfig};
     use loligo_format::core_label::CoreLabel;
 
     fn last(uuid: &str, core: &str, dirty_bytes: Option<u64>) -> LastCache {

@@ -140,9 +140,9 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::{Leave, VolumeConfig};
-    use super::super::state::LastCache;
     use super::*;
+    use crate::last_cache::LastCache;
+    use crate::volume_config::{Leave, VolumeConfig};
 
     #[test]
     fn a_pool_that_is_missing_is_told_of_with_what_it_held_and_what_another_in_its_place_gives_up() {

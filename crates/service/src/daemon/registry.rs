@@ -1,16 +1,18 @@
 //! What the daemon remembers of its volumes, as they ask for it and change it.
 
-use super::config::{self, Leave, VolumeConfig};
 use super::device_ids::DeviceIds;
-use super::exchange::{CacheConfig, Exchanged};
-use super::memory::{Begins, Memory};
-use super::state::{self, LastCache, Override, State, StateFile, effective};
+use super::exchange::Exchanged;
+use super::state::{self, Override, State, StateFile, effective};
 use super::volumes::Volumes;
 use super::writer_lock::{Limit, WriterGuard, WriterLock};
 use super::{exclusive, lock, ownership, pools, void};
 use crate::absent::Absent;
+use crate::cache_config::CacheConfig;
+use crate::last_cache::LastCache;
+use crate::memory::{Begins, Memory};
 use crate::outcome::{Ended, Outcome};
 use crate::serve::ServeOptions;
+use crate::volume_config::{Leave, VolumeConfig, Word};
 use crate::volume_state::{Change, VolumeState};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -343,7 +345,7 @@ pub(super) fn with_overrides(config: &VolumeConfig, remembered: &state::Remember
     for (key, set) in &remembered.params {
         let defined = config.params.get(key).map(|w| w.0.clone());
         if let Some(value) = effective(defined.as_deref(), Some(set)) {
-            config.params.insert(key.clone(), config::Word(value.to_owned()));
+            config.params.insert(key.clone(), Word(value.to_owned()));
         }
     }
     config
@@ -351,8 +353,8 @@ pub(super) fn with_overrides(config: &VolumeConfig, remembered: &state::Remember
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::CoreNames;
     use super::*;
+    use crate::last_cache::CoreNames;
 
     /// Registry in a folder of their own.
     fn notes(dir: &std::path::Path) -> Arc<Registry> {

@@ -1,11 +1,11 @@
 //! Whether a volume could be started as it is defined now: asked before it is stopped for that.
 
-use super::config::Leave;
 use super::supervisor::Supervisor;
-use super::words::of_file;
 use super::{Daemon, lock, ownership, pools, void};
 use crate::cache;
 use crate::identity::device_id;
+use crate::volume_config::Leave;
+use crate::words::of_file;
 use anyhow::{Result, anyhow, ensure};
 
 impl Daemon {

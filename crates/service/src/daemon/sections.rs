@@ -1,11 +1,12 @@
 //! The daemon's file by its sections: what is wrong with one of them concerns its volume alone.
 
-use super::config::{Config, DaemonConfig, VolumeConfig, read};
+use super::config::{Config, DaemonConfig, read};
 use super::device_ids::DeviceIds;
 use super::exclusive::{Exclusive, readable_things, things};
 use super::registry::with_overrides;
 use super::state::State;
-use super::words::not_toml;
+use crate::volume_config::VolumeConfig;
+use crate::words::not_toml;
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -2,23 +2,23 @@
 
 mod behind;
 
-use super::config::{Leave, VolumeConfig};
 use super::device_ids::DeviceIds;
 use super::hook::after_start;
-use super::memory::{Begins, Memory};
 use super::sections::Fault;
-use super::state::LastCache;
-pub use super::status::Status;
-use super::words::of_file;
 use crate::absent::Absent;
 use crate::cache::CutOff;
 use crate::control::ControlThread;
 use crate::hung_device::Standstill;
+use crate::last_cache::LastCache;
+use crate::memory::{Begins, Memory};
 use crate::operator_log::{LastWords, say, speak_for};
 use crate::serve::live::After;
 use crate::serve::{GLANCE, LOOK, Volume};
 use crate::signals::{StopSignals, Stopper};
+pub use crate::status::Status;
+use crate::volume_config::{Leave, VolumeConfig};
 use crate::volume_state::VolumeState;
+use crate::words::of_file;
 use loligo_format::units::BLOCK;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -631,8 +631,8 @@ enum Ended {
 
 #[cfg(test)]
 mod tests {
-    use super::super::exchange::CacheConfig;
     use super::*;
+    use crate::cache_config::CacheConfig;
     use crate::serve::ServeOptions;
     use anyhow::bail;
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,7 +2,8 @@
 //! What they hold is void, whoever brings them back.
 
 use super::ownership::Found;
-use super::state::{CoreNames, LastCache, State};
+use super::state::State;
+use crate::last_cache::{CoreNames, LastCache};
 use crate::operator_log::say;
 use crate::serve::{CacheOptions, ServeOptions};
 use crate::{cache, core};

@@ -1,7 +1,6 @@
 //! What is done to the set of volumes, by the file and by command: one thing at a time, and by the daemon alone, so that nobody has to
 //! stay for it to come to its end.
 
-use super::config::{Leave, VolumeConfig};
 use super::registry::with_overrides;
 use super::sections::{Fault, Sections};
 use super::state::Remembered;
@@ -9,6 +8,7 @@ use super::supervisor::{Status, Supervisor};
 use super::volumes::{Member, Turn};
 use super::{Daemon, lock};
 use crate::operator_log::say;
+use crate::volume_config::{Leave, VolumeConfig};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

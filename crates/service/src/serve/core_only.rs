@@ -6,9 +6,9 @@
 //! daemon's state, or superblocks that are wiped after all, because only a part of the device has failed.
 
 use super::Volume;
-use crate::daemon::memory::Memory;
-use crate::daemon::state::LastCache;
 use crate::labelled_core::LabelledCore;
+use crate::last_cache::LastCache;
+use crate::memory::Memory;
 use crate::operator_log::say;
 use crate::rbd;
 use anyhow::{Context, Result, anyhow, ensure};

@@ -39,12 +39,12 @@
 use super::trouble::{Cancellable, Trouble};
 use super::{HeldCache, ServeOptions, Volume};
 use crate::cache;
+use crate::cache_config::CacheConfig;
 use crate::change::Wanted;
-use crate::daemon::exchange::CacheConfig;
-use crate::daemon::memory::Memory;
-use crate::daemon::state::LastCache;
 use crate::hung_device;
 use crate::labelled_core::LabelledCore;
+use crate::last_cache::LastCache;
+use crate::memory::Memory;
 use crate::operator_log::say;
 use crate::outcome::{Ended, OrRefused};
 use crate::signals::StopSignals;

@@ -3,7 +3,7 @@
 use super::trouble::Trouble;
 use super::{LOOK, Volume};
 use crate::core::{Backing, CoreSpec};
-use crate::daemon::memory::Memory;
+use crate::memory::Memory;
 use crate::outcome::{Ended, OrRefused};
 use crate::signals::StopSignals;
 use anyhow::{Context, Result, anyhow, bail, ensure};

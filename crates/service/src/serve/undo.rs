@@ -4,7 +4,7 @@
 use super::{HeldCache, ServeOptions};
 use crate::cache;
 use crate::core::OpenCore;
-use crate::daemon::state::{CoreNames, LastCache};
+use crate::last_cache::{CoreNames, LastCache};
 use crate::rbd::HeldImage;
 use crate::ublk::{self, Devices};
 use anyhow::{Context, Result};
@@ -153,9 +153,9 @@ pub(super) fn beside(why: anyhow::Error, undone: Result<()>) -> anyhow::Error {
 mod tests {
     use super::*;
     use crate::control::ControlThread;
-    use crate::daemon::config::{Leave, VolumeConfig};
     use crate::serve::Volume;
     use crate::signals::StopSignals;
+    use crate::volume_config::{Leave, VolumeConfig};
     use std::cell::{Cell, RefCell};
     use std::path::Path;
     use std::process::Command;

@@ -1,7 +1,7 @@
 //! What can be asked of the daemon about the pools that its volumes are served from.
 
-use super::daemon::{Shared, refused};
-use super::{Refused, blocking};
+use super::{Shared, refused};
+use crate::control::{Refused, blocking};
 use crate::daemon::Daemon;
 use crate::pool::{self, View};
 use axum::Json;

@@ -1,9 +1,9 @@
 //! What a volume asks of the daemon that it belongs to.
 
-use super::config::{Leave, VolumeConfig};
-use super::exchange::CacheConfig;
-use super::state::{CoreNames, LastCache};
+use crate::cache_config::CacheConfig;
+use crate::last_cache::{CoreNames, LastCache};
 use crate::serve::ServeOptions;
+use crate::volume_config::{Leave, VolumeConfig};
 use crate::volume_state::VolumeState;
 use std::sync::Arc;
 

@@ -1,14 +1,16 @@
 //! What can be asked of the daemon.
 
-use super::{Refused, blocking, caches, document, unknown, volume};
+pub(crate) mod caches;
+
+use crate::cache_config::CacheConfig;
 use crate::change::ChangeState;
-use crate::daemon::config::{Leave, VolumeConfig};
-use crate::daemon::exchange::CacheConfig;
-use crate::daemon::supervisor::{Status, Supervisor};
+use crate::control::{self, Refused, blocking, document, unknown, volume};
+use crate::daemon::supervisor::Supervisor;
 use crate::daemon::volume_set::{Forgotten, Reloaded, Run};
 use crate::daemon::volumes::NoVolume;
 use crate::daemon::{Daemon, Listed};
-use crate::outcome::Outcome;
+use crate::status::Status;
+use crate::volume_config::{Leave, VolumeConfig};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -83,13 +85,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 pub(super) fn refused(why: anyhow::Error) -> Refused {
-    let status = match why.chain().find_map(Outcome::known) {
-        _ if why.is::<NoVolume>() => StatusCode::NOT_FOUND,
-        Some(Outcome::Waiting) => StatusCode::SERVICE_UNAVAILABLE,
-        Some(Outcome::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
-        Some(Outcome::Refused | Outcome::Usage) | None => StatusCode::CONFLICT,
-    };
-    Refused(status, format!("{why:#}"))
+    match why.is::<NoVolume>() {
+        true => Refused(StatusCode::NOT_FOUND, format!("{why:#}")),
+        false => control::refused(why),
+    }
 }
 
 /// The daemon.
