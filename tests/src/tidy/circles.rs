@@ -13,7 +13,7 @@ pub const MAY_CIRCLE: [(&str, usize); 11] = [
     ("export", 17),
     ("format", 5),
     ("osd", 12),
-    ("service", 53),
+    ("service", 52),
     ("shard", 7),
     ("sim", 9),
 ];
