@@ -52,7 +52,8 @@ Exit status:
   4    it is not over: it goes on by itself, or waits for a device
   130  interrupted
 Cause and mend are on stderr. 'serve' and 'daemon' end with 1 also where a start is
-refused; 'inspect', 'probe', 'doctor' and 'rbd status' where they find something.
+refused; 'inspect', 'doctor' and 'rbd status' where they find something wrong;
+'probe' where it cannot read a device.
 
 Every command that changes something takes --json. It prints one object on stdout
 then, whatever becomes of it. 'outcome' is done, begun, failed, usage, refused,

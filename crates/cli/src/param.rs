@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Show or change the tunables of a running volume
 ///
-/// They hold until the service ends. 'param get NAME' lists all with their ranges and defaults.
+/// With 'loligo serve' they hold until it ends. The daemon keeps them for the volume's next starts. 'param get NAME' lists all with their ranges and defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Parameters:
   seq-cutoff     when long sequential streams go past the cache: always, full (once

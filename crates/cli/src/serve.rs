@@ -98,7 +98,7 @@ pub(crate) struct Args {
     /// its clients change nothing; '?owner=USER:GROUP&mode=0660' says whose the file of a unix socket is (default: this user's, mode 0600).
     /// Several of them are joined by '&'. fuse mounts a file
     /// system of one file, MOUNTPOINT/NAME, on an empty folder: for programs that want a path, such as an OSD. The file is
-    /// root's with mode 0600 until it is given to another user with chown; as another user than root it needs fusermount3.
+    /// this user's with mode 0600; root may give it to another user with chown. As another user than root it needs fusermount3.
     /// block makes a block device of the kernel, /dev/loligo/NAME: of the kind ublk where the kernel has that, else of the kind loop.
     /// Both need root.
     /// loop is a loop device over such a file. While it is open somewhere, a stop waits for its users.

@@ -121,7 +121,7 @@ enum What {
     },
     /// Have a served one take the size that its core has by now
     ///
-    /// Mounts and block devices follow at once, NBD clients when they connect anew. A volume does not get smaller while it is served.
+    /// Mounts and block devices follow at once, ublk devices that are open from Linux 6.16 on. NBD clients follow when they connect anew. A volume does not get smaller while it is served.
     Resize {
         /// The volume
         name: String,
