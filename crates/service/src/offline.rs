@@ -57,7 +57,10 @@ pub fn inspection_json(i: &Inspection) -> Value {
         "core_size": sb.core.size,
         "core_id": sb.core.id,
         "data_start": sb.data_start,
+        // The word of older releases, for one release more.
+        "home_start": sb.data_start,
         "data_length": sb.data_length,
+        "home_length": sb.data_length,
         "cache_size": sb.layout.cache_size,
         "cache_bytes": sb.layout.data_bytes(),
         "line_size": sb.line_size,

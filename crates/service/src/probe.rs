@@ -130,13 +130,18 @@ impl Found {
                 "core_size": sb.core.size,
                 "core_id": sb.core.id,
                 "data_start": sb.data_start,
+                // The word of older releases, for one release more.
+                "home_start": sb.data_start,
                 "data_length": sb.data_length,
+                "home_length": sb.data_length,
             }),
             Found::Core(label) => json!({
                 "volume": label.name,
                 "cache": label.cache_text(),
                 "generation": label.generation,
                 "data_start": label.data_start,
+                // The word of older releases, for one release more.
+                "home_start": label.data_start,
                 "dirty_bytes": label.dirty_bytes,
                 "core_has_everything": label.lacks() == Some(0),
             }),
