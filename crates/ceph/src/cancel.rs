@@ -114,7 +114,7 @@ impl Said {
 /// Nothing more is changed by it then, and what was noted by `remember` knows its client.
 ///
 /// # Errors
-/// As [`crate::attach::take`].
+/// As [`crate::attach::attach`].
 pub fn attach_while(
     request: AttachRequest<'_>,
     mut goes_on: impl FnMut() -> bool,
