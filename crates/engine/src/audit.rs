@@ -78,7 +78,7 @@ impl Engine {
 
     /// Whether nobody waits any more for room that only the core could make.
     pub fn gives_up(&self, now: Nanos) -> bool {
-        self.is_jammed() || self.destage.health.is_fenced(now)
+        self.is_jammed() || self.destage.health.has_failed_long(now)
     }
 
     /// Whether the cache by itself has the sector at this byte of the volume for a read.

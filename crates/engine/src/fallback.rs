@@ -470,7 +470,7 @@ impl Engine {
 
     /// It is noted that what the cache holds is void.
     pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let mut result = Err("the cache has not failed".to_owned());
+        let mut result = Err("this shard does not wait to serve from its core alone".to_owned());
         if let Some(f) = self.state.fallback_mut().filter(|f| f.is_in_service()) {
             (f.state, f.unsure, result) = (FallbackState::Serving, false, Ok(()));
         }

@@ -44,7 +44,7 @@ impl Engine {
                     self.intake.waiting.pop_front();
                     self.begin_back(now, key, blocks, fx);
                 }
-                Admission::Full if self.is_jammed() || self.destage.health.is_fenced(now) => {
+                Admission::Full if self.is_jammed() || self.destage.health.has_failed_long(now) => {
                     self.intake.waiting.pop_front();
                     self.pass_by(now, key, fx);
                 }

@@ -66,7 +66,7 @@ impl Health {
 
     /// Whether nobody should wait for it any more: failures are spread over all that time, and go on. One failure long ago
     /// with nothing tried since says nothing, and a core that answers nothing at all is only slow.
-    pub(crate) fn is_fenced(&self, now: Nanos) -> bool {
+    pub(crate) fn has_failed_long(&self, now: Nanos) -> bool {
         self.failing.is_some_and(|(first, last)| last - first >= LOST && now.saturating_sub(last) < LOST)
     }
 }
@@ -82,13 +82,13 @@ mod tests {
         let mut h = Health::default();
         for t in 0..60 {
             h.failed(t * SECOND, "first".to_owned());
-            assert!(!h.is_fenced(t * SECOND), "after {t} s");
+            assert!(!h.has_failed_long(t * SECOND), "after {t} s");
         }
         h.failed(60 * SECOND, "last".to_owned());
         assert_eq!(h.why(), Some("last"));
-        assert!(h.is_fenced(60 * SECOND) && h.is_fenced(90 * SECOND));
+        assert!(h.has_failed_long(60 * SECOND) && h.has_failed_long(90 * SECOND));
         h.worked();
-        assert!(!h.is_fenced(91 * SECOND) && !h.is_failing());
+        assert!(!h.has_failed_long(91 * SECOND) && !h.is_failing());
         assert_eq!(h.why(), None);
     }
 
@@ -112,8 +112,8 @@ mod tests {
     fn one_failure_long_ago_does_not_make_a_core_lost() {
         let mut h = Health::default();
         h.failed(SECOND, "x".to_owned());
-        assert!(!h.is_fenced(3600 * SECOND));
+        assert!(!h.has_failed_long(3600 * SECOND));
         h.failed(3600 * SECOND, "x".to_owned());
-        assert!(!h.is_fenced(7300 * SECOND), "two failures, an hour apart and an hour ago");
+        assert!(!h.has_failed_long(7300 * SECOND), "two failures, an hour apart and an hour ago");
     }
 }

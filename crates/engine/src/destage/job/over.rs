@@ -112,7 +112,7 @@ impl Engine {
         // The core cannot be brought to the moment: whoever asked is told. One that takes nothing at all is waited for, and a
         // minute tells it from one that has nothing else to take.
         let d = &self.destage;
-        let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.is_fenced(now);
+        let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.has_failed_long(now);
         let works = sectors && self.core_failing().is_none();
         let hopeless = works && job.drains && refused && job.failed.is_some() && self.state.is_draining();
         if let Some(why) = self.refusal_text().filter(|_| hopeless) {
