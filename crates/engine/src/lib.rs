@@ -14,6 +14,7 @@ mod bug;
 mod checkpoint;
 mod commit;
 mod control;
+mod copies;
 mod destage;
 mod durability;
 mod engine;

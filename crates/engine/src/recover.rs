@@ -7,6 +7,7 @@ mod replay;
 mod verify;
 
 use crate::bug::{Bug, planted};
+use crate::copies::write_missing;
 use crate::index::{Index, Meta};
 use crate::policy::{Kind, Replacement};
 use crate::slots::Slots;
@@ -234,19 +235,7 @@ fn plausible(root: Root, layout: &ShardLayout) -> Result<Root, PageError> {
 /// Makes both copies of the root `best`, so that space only the other named may be used again.
 fn mend_roots(dev: &mut dyn SyncIo, plan: &Plan, best: &Root) -> Result<(), RecoverError> {
     let raw = best.encode(plan.id);
-    for at in plan.layout.roots {
-        let mut have = vec![0; PAGE];
-        let same = match dev.read_at(at, &mut have) {
-            Ok(()) => have == raw,
-            Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
-            // Writing it may heal it.
-            Err(_) => false,
-        };
-        if !same {
-            dev.write_at(at, &raw)?;
-            dev.flush()?;
-        }
-    }
+    write_missing(dev, plan.layout.roots, &raw)?;
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use loligo_block::{Answer, Buf, OpKind, ReqError, ReqId, ReqKind, Request, Share
 use loligo_format::mode::{Mode, WriteRoute};
 use loligo_format::units::{ALL, BLOCK, WINDOW_BLOCKS, sector_mask};
 use smallvec::SmallVec;
+use std::ops::RangeInclusive;
 
 /// Zeroes up to this many bytes are cached as data in write-back mode; longer ones go to the core.
 const ZEROES_CACHED: u64 = 64 << 10;
@@ -142,20 +143,25 @@ pub(crate) struct WriteTask {
 }
 
 impl WriteTask {
-    /// A block-wise write that came at `since`, for tests of whoever owns it.
-    #[cfg(test)]
-    pub(crate) fn of_blocks(id: ReqId, since: Nanos, blocks: std::ops::RangeInclusive<u32>) -> WriteTask {
+    /// A write of `len` bytes at `offset` that came at `since` and has got nowhere: no FUA, no discard, nothing known of its stream.
+    #[inline]
+    fn new(
+        id: ReqId,
+        since: Nanos,
+        blocks: RangeInclusive<u32>,
+        (offset, len): (u64, u64),
+        content: Content,
+    ) -> WriteTask {
         let (first, last) = blocks.into_inner();
-        let len = u64::from(last - first + 1) * BLOCK;
         WriteTask {
             id: Some(id),
             since,
-            content: Content::Zero { unmap: false },
+            content,
             first,
             last,
             next: first,
-            first_global: u64::from(first),
-            offset: u64::from(first) * BLOCK,
+            first_global: offset / BLOCK,
+            offset,
             len,
             fua: false,
             split: false,
@@ -172,6 +178,14 @@ impl WriteTask {
             claimed: false,
             paced: false,
         }
+    }
+
+    /// A block-wise write that came at `since`, for tests of whoever owns it.
+    #[cfg(test)]
+    pub(crate) fn of_blocks(id: ReqId, since: Nanos, blocks: RangeInclusive<u32>) -> WriteTask {
+        let len = u64::from(blocks.end() - blocks.start() + 1) * BLOCK;
+        let offset = u64::from(*blocks.start()) * BLOCK;
+        WriteTask::new(id, since, blocks, (offset, len), Content::Zero { unmap: false })
     }
 
     /// Takes the request's id, once: a poisoned cache answers for everybody.
@@ -294,30 +308,15 @@ impl Engine {
         };
         let whole_blocks = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         let passable = whole_blocks && matches!(content, Content::Data(_));
+        let blocks = self.cfg.stripe.local(first_global)..=self.cfg.stripe.local(last_global);
+        let content = self.as_data_if_small(content, offset, len, is_discard);
         let m = WriteTask {
-            id: Some(id),
-            since: now,
-            first: self.cfg.stripe.local(first_global),
-            last: self.cfg.stripe.local(last_global),
-            next: self.cfg.stripe.local(first_global),
-            first_global,
-            offset,
-            len,
             fua,
             split: hint.split,
             discard: is_discard,
-            route: Route::Open,
             sequential: cutoff && hint.stream_bytes >= self.cfg.params.seq_threshold,
             whole: if passable { len.max(hint.whole) } else { 0 },
-            in_doubt: false,
-            stage: Stage::Locking,
-            pending: 0,
-            error: None,
-            seq: 0,
-            core_written: false,
-            claimed: false,
-            paced: false,
-            content: self.as_data_if_small(content, offset, len, is_discard),
+            ..WriteTask::new(id, now, blocks, (offset, len), content)
         };
         let (first, last) = (m.first, m.last);
         let key = self.intake.tasks.insert(Task::Write(Box::new(m)));

@@ -8,7 +8,8 @@
 //! an extent is given away only by a commit that follows the one that took it from its last owner, or is the same.
 
 use crate::bug::{Bug, planted};
-use loligo_block::{IoKind, SyncIo, crc32c};
+use crate::copies::write_missing;
+use loligo_block::{SyncIo, crc32c};
 use loligo_format::layout::SHARD_BASE;
 use loligo_format::pool::format::{
     Division, Found, POOL_SUPERBLOCK, POOL_SUPERBLOCKS, PoolSuper, decode_table, encode_table,
@@ -74,20 +75,7 @@ impl Pool {
         let mut pool = Pool::load(dev)?;
         pool.bug = bug;
         let raw = pool.superblock.encode();
-        for at in POOL_SUPERBLOCKS {
-            let mut have = vec![0; POOL_SUPERBLOCK];
-            let same = match dev.read_at(at, &mut have) {
-                Ok(()) => have == raw,
-                Err(e) if e.kind == IoKind::Gone => return Err(e.into()),
-                // Writing it may heal it.
-                Err(_) => false,
-            };
-            if !same {
-                dev.write_at(at, &raw)?;
-                // Both are of an older format, it may be: one is whole at any time.
-                dev.flush()?;
-            }
-        }
+        write_missing(dev, POOL_SUPERBLOCKS, &raw)?;
         // What was read may not be durable yet: from here on it counts as such.
         dev.flush()?;
         Ok(pool)
