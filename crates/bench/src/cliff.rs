@@ -88,7 +88,7 @@ struct Cliff {
 /// Runs each disk's bare side and then each cache size, every one with fresh files.
 ///
 /// # Errors
-/// Where a volume cannot be served, or a run fails.
+/// A volume cannot be served, or a run fails.
 pub fn run(place: &Place, opts: &Options) -> Result<impl Figure> {
     let largest = opts.percents.iter().chain(&opts.unknown).max().copied().unwrap_or(0);
     let bed = Bed::new(place, CORE + cache_bytes(CORE, largest) + (64 << 20))?;

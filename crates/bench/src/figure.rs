@@ -1,4 +1,4 @@
-//! What the figures share: how often and how long they run, and how their result is shown.
+//! The parts that all figures share: how often and how long they run, and how their result is shown.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Runs {
     }
 }
 
-/// What came of one.
+/// The result of a figure.
 pub trait Figure: Serialize {
     /// The same as a table.
     fn table(&self) -> Table;

@@ -43,7 +43,7 @@ struct Foreground {
 /// Runs it.
 ///
 /// # Errors
-/// Where the volume cannot be served, or a run fails.
+/// The volume cannot be served, or a run fails.
 pub fn run(place: &Place, runs: Runs) -> Result<impl Figure> {
     let bed = Bed::new(place, CORE + CACHE + (64 << 20))?;
     let core = disk_model(&bed.file("core", CORE)?);

@@ -45,7 +45,7 @@ struct Queue {
 /// Runs it.
 ///
 /// # Errors
-/// Where there is no FUSE, or a run fails.
+/// There is no FUSE, or a run fails.
 pub fn run(place: &Place, runs: Runs) -> Result<impl Figure> {
     let bed = Bed::in_folder(place, Path::new(MEMORY), DISK * 2)?;
     let mounted = bed.disk("mounted", DISK)?;

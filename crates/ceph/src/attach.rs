@@ -523,7 +523,7 @@ fn check_mark(
         return Ok(());
     }
     if mark.void {
-        // It lacks nothing; only the cache that was in cache_access of it is not to be had again as it is.
+        // It lacks nothing; only the cache that was in front of it is not to be had again as it is.
         let kept = request.cache.as_ref().is_some_and(|c| c.cache == mark.cache && c.core.is_some());
         return match kept {
             true => refuse(format!(

@@ -1,4 +1,4 @@
-//! What the threads of a quiescer know of the cache in cache_access of its image, until the quiescer has ended.
+//! What the threads of a quiescer know of the cache in front of its image, until the quiescer has ended.
 //!
 //! A thread that asks a silent cluster may outlive its quiescer. It must hold nothing of the cache then, which another service
 //! may have opened since, and change nothing there.

@@ -36,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 const STOPPING: &str = "the volume is being stopped";
 
-/// The cache in cache_access of the image, as its quiescer needs it.
+/// The cache in front of the image, as its quiescer needs it.
 pub trait Clients: Send + Sync {
     /// The moment of a snapshot is now: says when the image holds it. Until [`Clients::thaw`] nothing else reaches the image.
     fn freeze(&self) -> Receiver<Result<(), String>>;
@@ -49,7 +49,7 @@ pub trait Clients: Send + Sync {
     /// The image ends at `bytes` by now: what is cached behind that is void for good, which must be durable before anything is
     /// answered by that. Errors: where it cannot be written down.
     fn cut(&self, bytes: u64) -> Result<(), String>;
-    /// The volume in cache_access of the image has so many bytes from now on. One that got smaller does not get larger again.
+    /// The volume in front of the image has so many bytes from now on. One that got smaller does not get larger again.
     fn resized(&self, bytes: u64);
 }
 
