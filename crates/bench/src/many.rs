@@ -14,7 +14,7 @@ use crate::units;
 use anyhow::Result;
 use load::{Steady, steady, storm};
 use loligo_block::DeviceSpec;
-use loligo_service::pool::{Attach, Pool, create};
+use loligo_volume::pool::{Attach, Pool, create};
 use member::Member;
 use serde::Serialize;
 use std::time::Duration;

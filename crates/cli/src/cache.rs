@@ -4,11 +4,13 @@ use crate::outcome::{Json, Patience, refuse};
 use crate::values;
 use anyhow::Result;
 use clap::Subcommand;
+use loligo_client::api::listed::Listed;
+use loligo_client::api::pool::{AttachCore, DetachCore, PoolView, ResizeCore, view_rows};
+use loligo_client::api::status::Status;
+use loligo_client::api::volume::ChangeState;
+use loligo_client::client::{DaemonClient, Until};
 use loligo_log::{out, outln, say};
-use loligo_service::client::{AttachCore, ChangeState, DaemonClient, DetachCore, ResizeCore, Until};
-use loligo_service::daemon::Listed;
-use loligo_service::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize, View, view_rows};
-use loligo_service::status::Status;
+use loligo_volume::pool::{self, Attach, CoreName, Pool, PoolSpec, Resize};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -155,7 +157,7 @@ enum Command {
 struct Beside {
     daemon: DaemonClient,
     path: PathBuf,
-    view: View,
+    view: PoolView,
 }
 
 impl Beside {

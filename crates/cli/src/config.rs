@@ -3,12 +3,12 @@
 use crate::outcome::Json;
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use loligo_client::api::daemon::Reloaded;
+use loligo_client::client::DaemonClient;
+use loligo_client::outcome::{OrRefused, Outcome};
+use loligo_daemon::config::{Config, DEFAULT_PATH};
+use loligo_daemon::daemon::{Shown, show};
 use loligo_log::{out, outln, say};
-use loligo_service::client::DaemonClient;
-use loligo_service::daemon::config::{Config, DEFAULT_PATH};
-use loligo_service::daemon::volume_set::Reloaded;
-use loligo_service::daemon::{Shown, show};
-use loligo_service::outcome::{OrRefused, Outcome};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! `loligo daemon`, which is what `loligod` runs.
 
 use anyhow::Result;
-use loligo_service::daemon::config::DEFAULT_PATH;
-use loligo_service::daemon::{DaemonOptions, run as serve};
+use loligo_daemon::config::DEFAULT_PATH;
+use loligo_daemon::daemon::{DaemonOptions, run as serve};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use crate::outcome::{Json, Patience};
 use anyhow::Result;
-use loligo_service::client::Client;
+use loligo_client::client::Client;
 use std::process::ExitCode;
 
 /// Write everything dirty to the core

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use loligo_log::{out, outln};
-use loligo_service::offline::{inspect, inspection_json, inspection_rows};
+use loligo_volume::offline::{inspect, inspection_json, inspection_rows};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -26,8 +26,8 @@ mod volume;
 
 use anyhow::Context;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use loligo_client::outcome::Outcome;
 use loligo_log::say;
-use loligo_service::outcome::Outcome;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -168,5 +168,5 @@ fn main() -> ExitCode {
         if serves { ExitCode::FAILURE } else { ExitCode::from(outcome::exit_status(&error)) }
     });
     loligo_log::finish();
-    if serves { loligo_service::rbd::end(code) } else { code }
+    if serves { loligo_volume::rbd::end(code) } else { code }
 }

@@ -3,9 +3,9 @@
 use crate::outcome::{Json, Patience};
 use crate::values;
 use anyhow::{Context, Result};
+use loligo_client::client::Client;
 use loligo_format::mode::Mode;
 use loligo_log::outln;
-use loligo_service::client::Client;
 use serde_json::json;
 use std::process::ExitCode;
 

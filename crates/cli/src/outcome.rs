@@ -2,10 +2,11 @@
 
 use crate::values;
 use anyhow::{Result, bail};
+use loligo_client::api::volume::{ChangeState, FlushState};
+use loligo_client::client::Until;
+use loligo_client::outcome::{Ended, Outcome};
 use loligo_lab::interrupt::{Interrupted, exit_code};
 use loligo_log::{out, outln};
-use loligo_service::client::{ChangeState, FlushState, Until};
-use loligo_service::outcome::{Ended, Outcome};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;

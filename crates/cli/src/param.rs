@@ -4,9 +4,10 @@ use crate::outcome::Json;
 use anyhow::Result;
 use clap::Subcommand;
 use loligo_bench::table::Table;
+use loligo_client::api::volume::Param;
+use loligo_client::client::Client;
+use loligo_client::outcome::Ended;
 use loligo_log::{out, outln};
-use loligo_service::client::{Client, Param};
-use loligo_service::outcome::Ended;
 use serde_json::json;
 use std::process::ExitCode;
 

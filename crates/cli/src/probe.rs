@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use loligo_log::{out, outln, say};
-use loligo_service::probe::{Found, probe};
+use loligo_volume::probe::{Found, probe};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;

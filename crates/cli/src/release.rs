@@ -3,7 +3,7 @@
 use crate::outcome::Json;
 use anyhow::Result;
 use loligo_log::say;
-use loligo_service::offline;
+use loligo_volume::offline;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

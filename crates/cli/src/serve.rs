@@ -7,10 +7,11 @@ use loligo_ceph::attach::Destage;
 use loligo_export::blockdev::Owner;
 use loligo_export::{Credentials, ExportSpec};
 use loligo_format::mode::Mode;
-use loligo_service::block::{BlockOptions, Rotational};
-use loligo_service::profile::Profile;
-use loligo_service::rbd::RbdOptions;
-use loligo_service::serve::{CacheOptions, CoreSpec, ServeOptions};
+use loligo_volume::block::{BlockOptions, Rotational};
+use loligo_volume::core::CoreSpec;
+use loligo_volume::options::{CacheOptions, ServeOptions};
+use loligo_volume::profile::Profile;
+use loligo_volume::rbd::RbdOptions;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -215,7 +216,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
         expected: None,
         disputed: None,
     });
-    loligo_service::serve::run(ServeOptions {
+    loligo_daemon::foreground::run(ServeOptions {
         name: a.name,
         core: a.core,
         rbd: RbdOptions {

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use loligo_bench::units::{bytes, number, time};
+use loligo_client::client::Client;
 use loligo_log::{one_line, out};
-use loligo_service::client::Client;
 use serde_json::{Map, Value};
 use std::fmt::Write;
 use std::process::ExitCode;

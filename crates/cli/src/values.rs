@@ -5,8 +5,8 @@ use loligo_ceph::attach::Destage;
 use loligo_export::ExportSpec;
 use loligo_export::blockdev::Owner;
 use loligo_format::mode::Mode;
-use loligo_service::block::Rotational;
-use loligo_service::serve::CoreSpec;
+use loligo_volume::block::Rotational;
+use loligo_volume::core::CoreSpec;
 use std::time::Duration;
 
 /// Bytes, as `4k`, `512M`, `1GiB`.
@@ -72,6 +72,6 @@ pub(crate) fn image(text: &str) -> Result<loligo_ceph::spec::ImageSpec, String> 
 }
 
 /// A named set of tunables.
-pub(crate) fn profile(text: &str) -> Result<&'static loligo_service::profile::Profile, String> {
-    loligo_service::profile::find(text).map_err(|e| e.to_string())
+pub(crate) fn profile(text: &str) -> Result<&'static loligo_volume::profile::Profile, String> {
+    loligo_volume::profile::find(text).map_err(|e| e.to_string())
 }

@@ -1,7 +1,7 @@
 //! The daemon's file.
 
 use super::{Check, Finding, Host};
-use loligo_service::daemon::config::{Config, DEFAULT_PATH};
+use loligo_daemon::config::{Config, DEFAULT_PATH};
 use std::path::Path;
 
 /// Reads it; where it is not right, or nobody made one, other checks see an empty one.

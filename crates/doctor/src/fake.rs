@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use super::host::Host;
 use super::{Case, Finding, Verdict};
-use loligo_service::daemon::config::Config;
+use loligo_daemon::config::Config;
 
 /// A host, what was tried on it, and its configuration.
 pub(super) struct Fake {

@@ -3,7 +3,7 @@
 use super::facts::{Kind, Thing};
 use super::host::Host;
 use super::{Case, Check, Finding, Part};
-use loligo_service::volume_config::VolumeConfig;
+use loligo_client::api::definition::VolumeConfig;
 use std::path::Path;
 
 /// File systems that are somewhere else.

@@ -20,7 +20,7 @@ mod service;
 
 use facts::Facts;
 use host::Host;
-use loligo_service::daemon::config::Config;
+use loligo_daemon::config::Config;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -155,8 +155,8 @@ impl Case<'_> {
 fn parts(config: &Config) -> Vec<Part<'_>> {
     let mut all = Vec::new();
     for (volume, v) in &config.volumes {
-        let core = v.core.parse::<loligo_service::serve::CoreSpec>().ok();
-        if let Some(path) = core.as_ref().and_then(loligo_service::serve::CoreSpec::path) {
+        let core = v.core.parse::<loligo_volume::core::CoreSpec>().ok();
+        if let Some(path) = core.as_ref().and_then(loligo_volume::core::CoreSpec::path) {
             all.push(Part { volume, is_cache: false, path: path.to_owned() });
         }
         if let Some(path) = &v.cache {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::Verdict;
     use crate::fake::Fake;
-    use loligo_service::client::About;
+    use loligo_client::api::daemon::About;
 
     #[test]
     fn what_an_ordinary_user_lacks_is_named_and_is_bad_only_where_it_is_needed() {

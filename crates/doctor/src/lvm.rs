@@ -3,7 +3,7 @@
 use super::facts::Kind;
 use super::host::Host;
 use super::{Case, Check, Finding};
-use loligo_service::probe::Found;
+use loligo_volume::probe::Found;
 use regex::Regex;
 
 const FILES: [&str; 2] = ["/etc/lvm/lvm.conf", "/etc/lvm/lvmlocal.conf"];

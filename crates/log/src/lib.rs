@@ -8,11 +8,13 @@ mod events;
 mod output;
 mod queue;
 mod shown;
+mod speaker;
 mod style;
 
 pub use events::install;
 pub use output::{finish_output, flush_output, print};
 pub use shown::one_line;
+pub use speaker::{LastWords, speak, speak_for, speaker};
 
 use queue::Queue;
 use shown::shown;
@@ -93,11 +95,11 @@ fn put(level: Level, who: Option<&str>, words: &str, patience: Duration) {
     }
 }
 
-/// Says a line on standard error.
+/// Says a line on standard error, in the name of the volume that this thread speaks for ([`speak_for`]), if there is one.
 #[macro_export]
 macro_rules! say {
     ($($words:tt)*) => {
-        $crate::line(None, format_args!($($words)*))
+        $crate::speak(format_args!($($words)*))
     };
 }
 

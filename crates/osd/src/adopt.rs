@@ -4,34 +4,31 @@
 //! command goes on once the volume is made, and before that the OSD is as it was. Where a host has forgotten the volume of an adopted OSD,
 //! the label on its device and the cache are enough to make it again.
 
-use crate::activate;
-use crate::before_anything;
 use crate::behind::{Behind, Via};
 use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder, linked_from};
 use crate::devices::{Devices, bluestore_uuid, free, lasting};
-use crate::folder;
-use crate::labels;
 use crate::place::{self, Known, Place};
 use crate::prepare::{is_serving, warn_of_shared};
 use crate::raw::first_block;
 use crate::release::{self, forget, may_stop, origin, part};
 use crate::undo::Undo;
-use crate::user;
 use crate::wipe::look_at;
+use crate::{activate, before_anything, folder, labels, user};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::masked_head::body;
 use loligo_block::{DeviceSpec, MaskedHead, SyncFile};
+use loligo_client::api::daemon::{Create, Stop};
+use loligo_client::api::definition::{Leave, VolumeConfig};
+use loligo_client::api::status::Status;
+use loligo_client::client::DaemonClient;
 use loligo_format::core_label::CoreLabel;
 use loligo_format::in_place_label;
 use loligo_format::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
-use loligo_service::client::{Create, DaemonClient, Stop};
-use loligo_service::identity::device_id;
-use loligo_service::status::Status;
-use loligo_service::volume_config::{Leave, VolumeConfig};
+use loligo_volume::identity::device_id;
 use std::path::{Path, PathBuf};
 
 /// An OSD to be adopted.
@@ -399,7 +396,7 @@ mod tests {
     use super::*;
     use crate::cluster::Access;
     use loligo_block::masked_head::HEAD;
-    use loligo_service::first_block::relabel;
+    use loligo_volume::first_block::relabel;
 
     const OURS: &str = "0f0e0d0c-0000-1111-2222-333344445555";
     const ANOTHER: &str = "ffffffff-0000-1111-2222-333344445555";

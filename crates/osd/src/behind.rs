@@ -3,8 +3,9 @@
 use crate::cluster::{Access, default_dir};
 use crate::place::Place;
 use anyhow::{Context, Result, anyhow};
+use loligo_client::api::definition::{Leave, VolumeConfig};
 use loligo_export::blockdev::Owner;
-use loligo_service::volume_config::{Leave, VolumeConfig};
+use loligo_volume::options::ServeOptions;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -96,7 +97,7 @@ impl Behind {
 
     /// Refuses a definition that the daemon would, and a user that is none, before anything is written over.
     pub(crate) fn check(&self, place: &Place, definition: &VolumeConfig) -> Result<()> {
-        definition.options(&place.volume(), Leave::default())?;
+        ServeOptions::of(definition, &place.volume(), Leave::default())?;
         let _: Owner = place.user.parse().map_err(|why| anyhow!("--user {}: {why}", place.user))?;
         Ok(())
     }

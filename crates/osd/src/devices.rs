@@ -12,7 +12,7 @@ use loligo_format::layout::MIN_CACHE;
 use loligo_format::pool::PoolSuper;
 use loligo_format::pool::format::Found as InPool;
 use loligo_format::superblock::{SuperError, Superblock};
-use loligo_service::identity::{DeviceId, device_id};
+use loligo_volume::identity::{DeviceId, device_id};
 use rustix::fs::{major, minor, stat};
 use std::collections::BTreeSet;
 use std::fs;

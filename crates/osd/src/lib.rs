@@ -24,8 +24,8 @@ mod undo;
 mod user;
 mod wipe;
 
+use loligo_client::outcome::OrRefused;
 use loligo_lab::interrupt::{Interrupted, exit_code};
-use loligo_service::outcome::OrRefused;
 
 /// What is found before anything is changed refuses the command, but for an interrupt.
 fn before_anything<T>(looked: anyhow::Result<T>) -> anyhow::Result<T> {

@@ -3,12 +3,10 @@
 use crate::cluster::{Access, Cluster, Map, Mapped};
 use crate::daemon::holder;
 use crate::devices::disks_under;
-use crate::folder;
-use crate::labels;
-use crate::place;
+use crate::{folder, labels, place};
 use anyhow::Result;
+use loligo_client::client::DaemonClient;
 use loligo_lab::interrupt::Interrupt;
-use loligo_service::client::DaemonClient;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

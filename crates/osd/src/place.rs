@@ -5,9 +5,9 @@ use crate::ceph_volume::By;
 use crate::cluster::Access;
 use crate::lvm;
 use anyhow::{Context, Result, bail, ensure};
-use loligo_service::client::DaemonClient;
-use loligo_service::daemon::Listed;
-use loligo_service::outcome::Ended;
+use loligo_client::api::listed::Listed;
+use loligo_client::client::DaemonClient;
+use loligo_client::outcome::Ended;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

@@ -4,30 +4,25 @@
 //! OSD in the cluster's map. What was done before is taken back on an error and on Ctrl-C. Where ceph-volume makes the store the cluster hears of
 //! it earlier, and is told to forget it again.
 
-use crate::activate;
-use crate::before_anything;
 use crate::behind::{Behind, Via};
 use crate::ceph_volume::{self, By};
 use crate::cluster::Cluster;
-use crate::daemon;
 use crate::devices::{Devices, Found, disks_under};
-use crate::folder;
-use crate::lvm;
 use crate::place::{self, Place};
 use crate::settings::{self, SETTINGS};
 use crate::undo::Undo;
-use crate::user;
-use crate::wipe;
+use crate::{activate, before_anything, daemon, folder, lvm, user, wipe};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::DeviceSpec;
+use loligo_client::api::daemon::{Create, Stop};
+use loligo_client::api::definition::{Leave, VolumeConfig};
+use loligo_client::api::status::Status;
+use loligo_client::client::DaemonClient;
+use loligo_client::outcome::Ended;
 use loligo_format::core_label::MIN_HOME;
 use loligo_lab::interrupt::Interrupt;
 use loligo_lab::process;
 use loligo_log::say;
-use loligo_service::client::{Create, DaemonClient, Stop};
-use loligo_service::outcome::Ended;
-use loligo_service::status::Status;
-use loligo_service::volume_config::{Leave, VolumeConfig};
 use serde_json::json;
 use std::cell::RefCell;
 use std::os::unix::fs::OpenOptionsExt;

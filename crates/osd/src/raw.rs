@@ -7,11 +7,11 @@ use crate::wipe::{look_at, open_device};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::masked_head::HEAD;
 use loligo_block::{DeviceSpec, SyncIo};
+use loligo_client::client::DaemonClient;
 use loligo_format::core_label::CoreLabel;
 use loligo_format::in_place_label::{decode, is_label};
 use loligo_format::superblock::{SuperError, Superblock};
-use loligo_service::client::DaemonClient;
-use loligo_service::first_block::{Saved, Unsettled, save, settle};
+use loligo_volume::first_block::{Saved, Unsettled, save, settle};
 use rustix::fs::{Mode, OFlags};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -219,7 +219,7 @@ mod tests {
     use loligo_block::MaskedHead;
     use loligo_engine::open::{FormatOptions, format};
     use loligo_format::superblock::CoreIdentity;
-    use loligo_service::first_block::relabel;
+    use loligo_volume::first_block::relabel;
     use std::fs;
     use std::os::unix::fs::FileExt;
 

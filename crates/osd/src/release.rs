@@ -3,23 +3,20 @@
 //! The OSD's own first block comes back to the disk when nothing is on the cache alone, and before anything is forgotten. Cut off
 //! anywhere, the same command goes on; until the volume is deleted, `activate` goes back.
 
-use crate::activate;
-use crate::before_anything;
-use crate::ceph_volume;
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
-use crate::folder;
 use crate::place::{self, Known, Place};
 use crate::raw::{self, Kept, Raw, core_of};
-use crate::wipe;
+use crate::{activate, before_anything, ceph_volume, folder, wipe};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::IoError;
+use loligo_client::api::daemon::Stop;
+use loligo_client::api::definition::Leave;
+use loligo_client::api::status::Status;
+use loligo_client::client::{Client, DaemonClient};
 use loligo_format::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
-use loligo_service::client::{Client, DaemonClient, Stop};
-use loligo_service::status::Status;
-use loligo_service::volume_config::Leave;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 

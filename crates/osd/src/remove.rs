@@ -1,24 +1,19 @@
 //! Taking an OSD away for good, with its volume.
 
-use crate::before_anything;
 use crate::ceph_volume::By;
 use crate::cluster::{Cluster, Mapped};
-use crate::daemon;
 use crate::devices::bluestore_uuid;
-use crate::folder;
-use crate::lvm;
 use crate::place::{self, Known, Place};
 use crate::prepare::take_volume;
 use crate::raw::first_block;
-use crate::settings;
-use crate::wipe;
+use crate::{before_anything, daemon, folder, lvm, settings, wipe};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::DeviceSpec;
+use loligo_client::client::DaemonClient;
+use loligo_client::outcome::Ended;
+use loligo_client::progress::Progress;
 use loligo_lab::interrupt::{Interrupt, Interrupted};
 use loligo_log::say;
-use loligo_service::client::DaemonClient;
-use loligo_service::outcome::Ended;
-use loligo_service::progress::Progress;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -4,18 +4,20 @@ use super::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For each crate, how many of its files may lie in circles of imports. A number may only fall.
-pub const MAY_CIRCLE: [(&str, usize); 11] = [
+pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("bench", 19),
     ("block", 23),
     ("ceph", 15),
     ("cli", 3),
+    ("client", 2),
+    ("daemon", 22),
     ("engine", 31),
     ("export", 17),
     ("format", 5),
     ("osd", 12),
-    ("service", 52),
     ("shard", 7),
     ("sim", 9),
+    ("volume", 22),
 ];
 
 /// The module that the file at `path` is, by its segments below the crate's root; nothing for tests and other programs.

@@ -1,7 +1,7 @@
 //! Who may depend on whom.
 
 /// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
-pub const MAY_USE: [(&str, &[&str]); 14] = [
+pub const MAY_USE: [(&str, &[&str]); 16] = [
     ("loligo-log", &[]),
     ("loligo-block", &[]),
     ("loligo-format", &["loligo-block"]),
@@ -9,19 +9,45 @@ pub const MAY_USE: [(&str, &[&str]); 14] = [
     ("loligo-sim", &["loligo-block", "loligo-engine", "loligo-format"]),
     ("loligo-export", &["loligo-block"]),
     ("loligo-shard", &["loligo-block", "loligo-engine", "loligo-format", "loligo-export"]),
+    ("loligo-client", &["loligo-block", "loligo-format", "loligo-log"]),
     (
-        "loligo-service",
+        "loligo-volume",
         &[
             "loligo-block",
             "loligo-engine",
             "loligo-format",
             "loligo-ceph",
+            "loligo-client",
             "loligo-log",
             "loligo-shard",
             "loligo-export",
         ],
     ),
-    ("loligo-doctor", &["loligo-block", "loligo-engine", "loligo-format", "loligo-ceph", "loligo-service"]),
+    (
+        "loligo-daemon",
+        &[
+            "loligo-block",
+            "loligo-engine",
+            "loligo-format",
+            "loligo-client",
+            "loligo-log",
+            "loligo-shard",
+            "loligo-export",
+            "loligo-volume",
+        ],
+    ),
+    (
+        "loligo-doctor",
+        &[
+            "loligo-block",
+            "loligo-engine",
+            "loligo-format",
+            "loligo-ceph",
+            "loligo-client",
+            "loligo-daemon",
+            "loligo-volume",
+        ],
+    ),
     ("loligo-ceph", &["loligo-block"]),
     ("loligo-lab", &["loligo-block"]),
     (
@@ -33,7 +59,8 @@ pub const MAY_USE: [(&str, &[&str]); 14] = [
             "loligo-export",
             "loligo-lab",
             "loligo-log",
-            "loligo-service",
+            "loligo-client",
+            "loligo-volume",
         ],
     ),
     (
@@ -46,7 +73,7 @@ pub const MAY_USE: [(&str, &[&str]); 14] = [
             "loligo-export",
             "loligo-lab",
             "loligo-log",
-            "loligo-service",
+            "loligo-volume",
         ],
     ),
     (
@@ -62,13 +89,15 @@ pub const MAY_USE: [(&str, &[&str]); 14] = [
             "loligo-log",
             "loligo-osd",
             "loligo-bench",
-            "loligo-service",
+            "loligo-client",
+            "loligo-daemon",
+            "loligo-volume",
         ],
     ),
 ];
 
 /// The crates that may run an async runtime.
-const ASYNC_ROOMS: [&str; 3] = ["loligo-service", "loligo", "loligo-tests"];
+const ASYNC_ROOMS: [&str; 4] = ["loligo-client", "loligo-daemon", "loligo", "loligo-tests"];
 /// Parts of names that give an async runtime or what is built on one away.
 const ASYNC: [&str; 7] = ["tokio", "axum", "hyper", "async-std", "smol", "futures", "reqwest"];
 
@@ -130,7 +159,7 @@ pub fn check(text: &str) -> Vec<String> {
             && !ASYNC_ROOMS.contains(&m.name.as_str())
         {
             wrong.push(format!(
-                "{} may not run an async runtime ({name}): that lives in the service and above",
+                "{} may not run an async runtime ({name}): that is for the control API and its clients",
                 m.name
             ));
         }
@@ -167,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn an_async_runtime_below_the_service_is_found() {
+    fn an_async_runtime_in_the_data_path_is_found() {
         for bad in ["tokio.workspace = true", "hyper-util.workspace = true", "axum.workspace = true"] {
             assert!(complaints("loligo-shard", bad)[0].contains("async"), "{bad}");
-            assert_eq!(complaints("loligo-service", bad), [""; 0]);
+            assert_eq!(complaints("loligo-daemon", bad), [""; 0]);
         }
     }
 

@@ -8,8 +8,8 @@ use loligo_engine::params::Params;
 use loligo_export::{Export, Limits};
 use loligo_format::mode::Mode;
 use loligo_format::superblock::CoreIdentity;
-use loligo_service::pool::{Governing, Pool, Share};
 use loligo_shard::{Backend, CoreSource, Local, Plan, Running};
+use loligo_volume::pool::{Governing, Pool, Share};
 use std::sync::Arc;
 
 /// A write-back volume whose cache is a share that the balancer looks after.

@@ -4,8 +4,8 @@ use super::cells::{HEADS, cells};
 use super::sort::Order;
 use anyhow::Result;
 use loligo_bench::table::Table;
+use loligo_client::watch::{Look, Row, look, rows};
 use loligo_log::out;
-use loligo_service::watch::{Look, Row, look, rows};
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

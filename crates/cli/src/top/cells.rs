@@ -1,6 +1,6 @@
 //! A volume as short cells, so that 80 columns are enough.
 
-use loligo_service::watch::{Quantiles, Row};
+use loligo_client::watch::{Quantiles, Row};
 
 /// The heads of the columns.
 pub(super) const HEADS: [&str; 13] = [

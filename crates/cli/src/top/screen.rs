@@ -3,7 +3,7 @@
 use super::cells::{HEADS, WIDTHS, cells, short, time};
 use super::sort::Order;
 use loligo_bench::units::bytes;
-use loligo_service::watch::{Quantiles, Rates, Row};
+use loligo_client::watch::{Quantiles, Rates, Row};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};

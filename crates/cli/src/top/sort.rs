@@ -1,7 +1,7 @@
 //! The order of volumes.
 
 use clap::ValueEnum;
-use loligo_service::watch::{Rates, Row};
+use loligo_client::watch::{Rates, Row};
 
 /// What to sort by. Names begin with the first letter, numbers with the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

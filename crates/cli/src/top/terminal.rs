@@ -3,7 +3,7 @@
 use super::screen::Screen;
 use super::sort::Order;
 use anyhow::{Context, Result};
-use loligo_service::watch::{Look, Row, look, rows};
+use loligo_client::watch::{Look, Row, look, rows};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! The file of 'loligo volume create --definition'.
 
 use anyhow::{Context, Result, anyhow, ensure};
-use loligo_service::words::not_toml;
+use loligo_client::toml_error::not_toml;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use loligo_bench::table::Table;
+use loligo_client::api::listed::Listed;
+use loligo_client::api::status::Status;
 use loligo_log::{out, outln};
-use loligo_service::daemon::Listed;
-use loligo_service::status::Status;
 use serde_json::json;
 use std::collections::BTreeMap;
 

@@ -1,0 +1,87 @@
+//! How a volume of the daemon is, in a word and in sentences.
+
+use crate::outcome::{Ended, Outcome};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How a volume is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", content = "why", rename_all = "lowercase")]
+pub enum Status {
+    /// Nobody wants it to run.
+    #[default]
+    Stopped,
+    /// Cache and core are being opened and recovered.
+    Starting,
+    /// Clients may come.
+    Serving,
+    /// Its cache or core is not there: it starts when that comes.
+    Waiting(String),
+    /// It cannot start, and will not by itself.
+    Refused(String),
+    /// It is being stopped.
+    Stopping,
+    /// It ended by itself, or its stop failed; it is started again after a while.
+    Failed(String),
+}
+
+impl Status {
+    /// What [`Status::word`] may be.
+    pub const WORDS: [&str; 7] =
+        ["stopped", "starting", "serving", "waiting", "refused", "stopping", "failed"];
+
+    /// In one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Status::Stopped => "stopped",
+            Status::Starting => "starting",
+            Status::Serving => "serving",
+            Status::Waiting(_) => "waiting",
+            Status::Refused(_) => "refused",
+            Status::Stopping => "stopping",
+            Status::Failed(_) => "failed",
+        }
+    }
+
+    /// More than a word, where there is more to say.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Status::Waiting(why) | Status::Refused(why) | Status::Failed(why) => Some(why),
+            Status::Stopped | Status::Starting | Status::Serving | Status::Stopping => None,
+        }
+    }
+
+    /// Why nothing can be done to the volume `name` that is done to one that is served, and what makes it one.
+    pub fn unserved(&self, name: &str) -> String {
+        let start = format!("'loligo volume start {name}'");
+        match self {
+            Status::Stopped => format!("volume '{name}' is stopped: {start} starts it"),
+            Status::Starting => {
+                format!(
+                    "volume '{name}' is starting: {start} waits until it is served, and says what it waits for"
+                )
+            }
+            Status::Serving => format!("volume '{name}' comes or goes at this moment: try again"),
+            Status::Waiting(why) => {
+                format!("volume '{name}' is waiting, and starts when that is there: {why}")
+            }
+            Status::Refused(why) => {
+                format!("volume '{name}' is refused: {why}. Once that is mended, {start} starts it")
+            }
+            Status::Stopping => format!("volume '{name}' is stopping: {start} starts it again after that"),
+            Status::Failed(why) => {
+                format!("volume '{name}' has failed, and is started again by itself: {why}")
+            }
+        }
+    }
+
+    /// The same, as an error that knows whether that changes by itself.
+    pub fn refuse(&self, name: &str) -> Ended {
+        Ended::with(Outcome::of_unserved(self), self.unserved(name))
+    }
+
+    /// It stays so until somebody does something.
+    pub fn settled(&self) -> bool {
+        !matches!(self, Status::Starting | Status::Stopping)
+    }
+}

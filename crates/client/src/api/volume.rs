@@ -1,0 +1,83 @@
+//! What one volume says of itself.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a volume is; `GET /v1/info`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Info {
+    /// Its name.
+    pub name: String,
+    /// The version of the program that serves it.
+    pub version: &'static str,
+    /// The process that serves it.
+    pub pid: u32,
+    /// The core, as it was given.
+    pub core: String,
+    /// The cache; null: it is served without one.
+    pub cache: Option<String>,
+    /// Bytes exported.
+    pub size: u64,
+    /// Bytes of a cache line.
+    pub line_size: Option<u32>,
+    /// Threads that serve it.
+    pub shards: u16,
+    /// Percent of the core that is not exported.
+    pub core_reserve: Option<u8>,
+    /// The cache's UUID.
+    pub uuid: Option<String>,
+    /// Its exports, as they were given.
+    pub listen: Vec<String>,
+}
+
+/// One tunable as the API shows it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Param {
+    /// As typed.
+    pub key: String,
+    /// Now.
+    pub value: String,
+    /// What it accepts.
+    pub range: String,
+    /// Without being set.
+    pub default: String,
+}
+
+/// One flush; `GET /v1/flush?number=N`, without a number the last that was asked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct FlushState {
+    /// Counts flushes.
+    pub number: u64,
+    /// It is under way.
+    pub running: bool,
+    /// Bytes it had before it at its start.
+    pub total_bytes: u64,
+    /// Bytes it has before it now, roughly.
+    pub remaining_bytes: u64,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// One change; `GET /v1/volumes/NAME/change`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChangeState {
+    /// Counts the changes of this life of the volume; 0: there was none.
+    pub number: u64,
+    /// Which it is.
+    pub what: String,
+    /// It waits or is under way.
+    pub running: bool,
+    /// Bytes that had to go to the core at its start.
+    pub total_bytes: u64,
+    /// Those that are left.
+    pub remaining_bytes: u64,
+    /// Milliseconds for which clients' requests were held.
+    pub held_ms: f64,
+    /// What was done, in a sentence.
+    pub done: String,
+    /// Why it came to nothing; the volume is as it was then.
+    pub error: Option<String>,
+    /// It was refused: nothing of it was begun.
+    #[serde(default)]
+    pub refused: bool,
+}

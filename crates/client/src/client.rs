@@ -1,0 +1,566 @@
+//! How commands talk to a running volume: HTTP and JSON over its control socket.
+
+mod pools;
+
+pub use crate::api::daemon::{About, Attach, Create, Resize, ResizeCache, Stop};
+use crate::api::daemon::{Forgotten, Reloaded};
+use crate::api::definition::Leave;
+use crate::api::listed::Listed;
+pub use crate::api::pool::{AttachCore, DetachCore, ResizeCore};
+use crate::api::status::Status;
+pub use crate::api::volume::{ChangeState, FlushState, Param};
+use crate::names::{self, SOCKET};
+use crate::outcome::{Ended, NobodyThere, Outcome};
+use crate::progress::Progress;
+use anyhow::{Context, Result, bail};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Between two looks at a flush.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a running volume may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the daemon waits at most for a volume to come or go before it answers.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The least that is waited for an answer.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// How long the daemon may take to say how a volume is that does not answer.
+const BRIEFLY: Duration = Duration::from_secs(5);
+
+/// How long a command waits for what it has begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Until {
+    /// Not at all.
+    Begun,
+    /// Until nothing more comes of it by itself.
+    #[default]
+    Over,
+    /// The same, and for a device that is not there until it is.
+    Served,
+}
+
+/// A running volume, or the daemon.
+#[derive(Debug)]
+pub struct Client {
+    name: String,
+    socket: PathBuf,
+    patience: Duration,
+    until: Until,
+    /// Nothing is waited for after this.
+    deadline: Option<Instant>,
+    /// Something was changed or begun by it.
+    has_begun: AtomicBool,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// The running daemon.
+#[derive(Debug)]
+pub struct DaemonClient(Client);
+
+impl Client {
+    /// The volume `name`.
+    ///
+    /// # Errors
+    /// Where the name cannot be one.
+    pub fn new(name: &str) -> Result<Client> {
+        names::check_name(name)?;
+        Client::by(name, names::socket_of(name)?)
+    }
+
+    /// The volume `name` of a service whose sockets lie in `runtime_dir`.
+    ///
+    /// # Errors
+    /// Where the name cannot be one.
+    pub fn at(runtime_dir: &Path, name: &str) -> Result<Client> {
+        names::check_name(name)?;
+        Client::by(name, runtime_dir.join(format!("{name}.sock")))
+    }
+
+    fn by(name: &str, socket: PathBuf) -> Result<Client> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (name, until) = (name.to_owned(), Until::default());
+        let has_begun = AtomicBool::new(false);
+        Ok(Client { name, socket, patience: PATIENCE, until, deadline: None, has_begun, runtime })
+    }
+
+    /// The same, which gives up on an answer after `patience`.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Client {
+        Client { patience, ..self }
+    }
+
+    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    #[must_use]
+    pub fn waiting(self, until: Until, limit: Option<Duration>) -> Client {
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        Client { until, deadline, ..self }
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_late(&self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+
+    /// Seconds for which the daemon is to wait for a volume before it answers.
+    fn settle(&self) -> f64 {
+        match self.until {
+            Until::Begun => 0.0,
+            Until::Over | Until::Served => self.left().map_or(SETTLE, |left| left.min(SETTLE)).as_secs_f64(),
+        }
+    }
+
+    fn is_daemon(&self) -> bool {
+        self.name == SOCKET
+    }
+
+    fn who(&self) -> String {
+        if self.is_daemon() { "the daemon".to_owned() } else { format!("volume '{}'", self.name) }
+    }
+
+    /// How a command ends that finds nobody: refused, unless something was begun before.
+    fn unserved(&self, outcome: Outcome) -> Outcome {
+        match self.has_begun.load(Ordering::Relaxed) {
+            true if outcome == Outcome::Refused => Outcome::Failed,
+            _ => outcome,
+        }
+    }
+
+    fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Value>) -> Result<T> {
+        let changes = method != Method::GET;
+        // One that answers at all does so in this time, however little is left.
+        let patience = self.left().map_or(self.patience, |left| left.max(MOMENT).min(self.patience));
+        let answer = async { tokio::time::timeout(patience, self.exchange(method, path, body)).await };
+        let (status, text) = match self.runtime.block_on(answer) {
+            Ok(answer) => answer.map_err(|why| self.or_how_it_is(why))?,
+            Err(_) => bail!(Ended::waiting(format!(
+                "{} did not answer within {} s: is it starting?",
+                self.who(),
+                patience.as_secs()
+            ))),
+        };
+        if status.is_success() {
+            self.has_begun.fetch_or(changes, Ordering::Relaxed);
+            return serde_json::from_slice(&text).with_context(|| {
+                format!("the answer of {} is not understood: are the versions equal?", self.who())
+            });
+        }
+        let said: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let why = match said["error"].as_str() {
+            Some(why) => why.to_owned(),
+            None => format!("{} refused: {}", self.who(), String::from_utf8_lossy(&text)),
+        };
+        Err(Ended::with(Outcome::of_answer(status), why).into())
+    }
+
+    /// `why`, or how the volume is, where nobody listens and a daemon knows it: its user has named a volume, and no socket.
+    fn or_how_it_is(&self, why: anyhow::Error) -> anyhow::Error {
+        if self.is_daemon() || !why.is::<NobodyThere>() {
+            return why;
+        }
+        let daemon = Client::by(SOCKET, self.socket.with_file_name(format!("{SOCKET}.sock")));
+        let asked =
+            daemon.and_then(|d| DaemonClient(d).within(self.patience.min(BRIEFLY)).volume(&self.name));
+        asked.map_or(why, |known| {
+            let mut refused = known.status.refuse(&self.name);
+            refused.outcome = self.unserved(refused.outcome);
+            refused.into()
+        })
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Option<Value>) -> Result<(StatusCode, Bytes)> {
+        let socket = &self.socket;
+        let stream = tokio::net::UnixStream::connect(socket).await.map_err(|e| {
+            let who = match self.is_daemon() {
+                true => "no loligod runs here".to_owned(),
+                false => format!("no volume '{}' is being served here", self.name),
+            };
+            let words = format!("{who} ({}: {e}): check the name, and LOLIGO_RUNTIME_DIR", socket.display());
+            NobodyThere { words, outcome: self.unserved(Outcome::Refused) }
+        })?;
+        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let body = body.map(|b| b.to_string()).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "loligo")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))?;
+        let answer = send.send_request(request).await?;
+        let status = answer.status();
+        Ok((status, answer.into_body().collect().await?.to_bytes()))
+    }
+
+    /// `GET /v1/stats`.
+    ///
+    /// # Errors
+    /// Where the volume is not served.
+    pub fn stats(&self) -> Result<Value> {
+        self.call(Method::GET, "/v1/stats", None)
+    }
+
+    /// `GET /v1/latencies`.
+    ///
+    /// # Errors
+    /// Where the volume is not served.
+    pub fn latencies(&self) -> Result<BTreeMap<String, Vec<(u64, u64)>>> {
+        self.call(Method::GET, "/v1/latencies", None)
+    }
+
+    /// `GET /v1/info`.
+    ///
+    /// # Errors
+    /// Where the volume is not served.
+    pub fn info(&self) -> Result<Value> {
+        self.call(Method::GET, "/v1/info", None)
+    }
+
+    /// Destages everything dirty, with progress on stderr; returns when the core has it.
+    ///
+    /// # Errors
+    /// Why it could not be: the address of damaged data among others.
+    pub fn flush(&self) -> Result<FlushState> {
+        let begun: FlushState = self.call(Method::POST, "/v1/flush", None)?;
+        self.wait_flush(begun)
+    }
+
+    fn wait_flush(&self, begun: FlushState) -> Result<FlushState> {
+        if self.until == Until::Begun {
+            return Ok(begun);
+        }
+        let mut progress = Progress::new(format!("flushing {} to its core", self.name));
+        let path = format!("/v1/flush?number={}", begun.number);
+        loop {
+            let now: FlushState = self.call(Method::GET, &path, None)?;
+            if now.number != begun.number {
+                bail!("the service no longer knows how the flush ended: run it again");
+            }
+            if !now.running {
+                return match now.error {
+                    None => {
+                        progress.end("done");
+                        Ok(now)
+                    }
+                    Some(why) => {
+                        progress.end("failed");
+                        bail!("{why}")
+                    }
+                };
+            }
+            progress.show(now.total_bytes.saturating_sub(now.remaining_bytes), now.total_bytes);
+            if self.is_late() {
+                bail!(Ended::waiting(format!(
+                    "{} is still being flushed: about {} of {} bytes are left, and it goes on",
+                    self.who(),
+                    now.remaining_bytes,
+                    now.total_bytes
+                )));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Switches the mode for new requests; with `flush`, waits until nothing is dirty.
+    ///
+    /// # Errors
+    /// Where it is no mode, or the flush fails.
+    pub fn set_mode(&self, mode: &str, flush: bool) -> Result<Option<FlushState>> {
+        let said: Value =
+            self.call(Method::POST, "/v1/mode", Some(json!({ "mode": mode, "flush": flush })))?;
+        match serde_json::from_value::<Option<FlushState>>(said["flush"].clone())? {
+            Some(begun) => self.wait_flush(begun).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Every tunable.
+    ///
+    /// # Errors
+    /// Where the volume is not served, or has no cache.
+    pub fn params(&self) -> Result<Vec<Param>> {
+        self.call(Method::GET, "/v1/params", None)
+    }
+
+    /// Sets one tunable; returns all.
+    ///
+    /// # Errors
+    /// Keys or range, where it is not one of them.
+    pub fn set_param(&self, key: &str, value: &str) -> Result<Vec<Param>> {
+        self.call(Method::PUT, "/v1/params", Some(json!({ "key": key, "value": value })))
+    }
+}
+
+impl DaemonClient {
+    /// The daemon of this host.
+    ///
+    /// # Errors
+    /// Where this process can ask nobody.
+    pub fn new() -> Result<DaemonClient> {
+        Client::by(SOCKET, names::socket_of(SOCKET)?).map(DaemonClient)
+    }
+
+    /// The same, which gives up on an answer after `patience`.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> DaemonClient {
+        DaemonClient(self.0.within(patience))
+    }
+
+    /// The same, which waits so for what it begins, and no longer than `limit`. That goes on all the same.
+    #[must_use]
+    pub fn waiting(self, until: Until, limit: Option<Duration>) -> DaemonClient {
+        DaemonClient(self.0.waiting(until, limit))
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// Where none runs.
+    pub fn about(&self) -> Result<About> {
+        self.0.call(Method::GET, "/v1/daemon", None)
+    }
+
+    /// The same; nothing where none runs.
+    ///
+    /// # Errors
+    /// Where one runs, and does not answer.
+    pub fn about_if_there(&self) -> Result<Option<About>> {
+        match self.about() {
+            Err(why) if why.is::<NobodyThere>() => Ok(None),
+            known => known.map(Some),
+        }
+    }
+
+    /// Has it read its file again; what was done, in lines.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn reload(&self) -> Result<Reloaded> {
+        self.0.call(Method::POST, "/v1/reload", None)
+    }
+
+    /// Every volume.
+    ///
+    /// # Errors
+    /// Where none runs.
+    pub fn volumes(&self) -> Result<Vec<Listed>> {
+        self.0.call(Method::GET, "/v1/volumes", None)
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// Where there is no such volume.
+    pub fn volume(&self, name: &str) -> Result<Listed> {
+        names::check_name(name)?;
+        self.0.call(Method::GET, &format!("/v1/volumes/{name}"), None)
+    }
+
+    /// Makes a volume and starts it; how it is then.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn create(&self, wanted: &Create) -> Result<Status> {
+        let path = format!("/v1/volumes?wait={}", self.0.settle());
+        let begun: Status = self.0.call(Method::POST, &path, Some(json!(wanted)))?;
+        self.settled(&wanted.name, begun)
+    }
+
+    /// Forgets a stopped volume that was made by command.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn delete(&self, name: &str, force: bool) -> Result<()> {
+        names::check_name(name)?;
+        self.0.call::<Value>(Method::DELETE, &format!("/v1/volumes/{name}?force={force}"), None).map(drop)
+    }
+
+    /// Forgets which cache a stopped volume was served through; which that was.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn forget(&self, name: &str, force: bool) -> Result<Forgotten> {
+        names::check_name(name)?;
+        self.0.call(Method::POST, &format!("/v1/volumes/{name}/forget?force={force}"), None)
+    }
+
+    /// Starts a volume; how it is then.
+    ///
+    /// # Errors
+    /// Where there is no such volume.
+    pub fn start(&self, name: &str, allow: Leave) -> Result<Status> {
+        names::check_name(name)?;
+        self.run(name, "start", json!(allow))
+    }
+
+    /// Stops a volume; how it is then.
+    ///
+    /// # Errors
+    /// Where there is no such volume.
+    pub fn stop(&self, name: &str, how: &Stop) -> Result<Status> {
+        names::check_name(name)?;
+        self.run(name, "stop", json!(how))
+    }
+
+    /// Stops a volume and starts it as it is defined now; how it is then.
+    ///
+    /// # Errors
+    /// Why not, as far as that is seen while it is served; then it is not stopped.
+    pub fn restart(&self, name: &str) -> Result<Status> {
+        names::check_name(name)?;
+        self.run(name, "restart", json!({}))
+    }
+
+    fn run(&self, name: &str, what: &str, how: Value) -> Result<Status> {
+        let path = format!("/v1/volumes/{name}/{what}?wait={}", self.0.settle());
+        let begun = self.0.call(Method::POST, &path, Some(how))?;
+        self.settled(name, begun)
+    }
+
+    /// Puts a cache in front of a served volume; how that ended.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn attach(&self, name: &str, what: &Attach) -> Result<ChangeState> {
+        self.change(name, "attach", Some(json!(what)))
+    }
+
+    /// Takes the cache of a served volume away; how that ended. An interrupt gives it up.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn detach(&self, name: &str) -> Result<ChangeState> {
+        self.change(name, "detach", None)
+    }
+
+    /// Has a served volume take the size of its core; how that ended.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn resize(&self, name: &str, to: &Resize) -> Result<ChangeState> {
+        self.change(name, "resize", Some(json!(to)))
+    }
+
+    /// Gives the share that a served volume's cache lies in another size; how that ended.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn resize_cache(&self, name: &str, bytes: u64) -> Result<ChangeState> {
+        self.change(name, "resize-cache", Some(json!(ResizeCache { bytes })))
+    }
+
+    /// Has something changed about a served volume, with progress on stderr, until that is over.
+    fn change(&self, name: &str, what: &str, body: Option<Value>) -> Result<ChangeState> {
+        names::check_name(name)?;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let caught = signal_hook::flag::register(SIGINT, interrupted.clone()).context("catching SIGINT")?;
+        let begun: ChangeState = self.0.call(Method::POST, &format!("/v1/volumes/{name}/{what}"), body)?;
+        if self.0.until == Until::Begun {
+            signal_hook::low_level::unregister(caught);
+            return Ok(begun);
+        }
+        let path = format!("/v1/volumes/{name}/change");
+        let (mut progress, since) = (None, Instant::now());
+        let ended = loop {
+            std::thread::sleep(if progress.is_none() { LOOK / 4 } else { LOOK });
+            let now: ChangeState = self.0.call(Method::GET, &path, None)?;
+            if now.number != begun.number {
+                bail!("the service no longer knows how that ended: look with 'loligo volume show {name}'");
+            }
+            if !now.running {
+                break now;
+            }
+            let progress = progress.get_or_insert_with(|| Progress::new(format!("{what} of {name}")));
+            if now.total_bytes > 0 {
+                progress.show(now.total_bytes.saturating_sub(now.remaining_bytes), now.total_bytes);
+            } else {
+                progress.say(&format!("under way for {} s", since.elapsed().as_secs()));
+            }
+            if interrupted.swap(false, Ordering::Relaxed) {
+                self.0.call::<ChangeState>(Method::DELETE, &path, None)?;
+            }
+            if self.0.is_late() {
+                signal_hook::low_level::unregister(caught);
+                bail!(Ended::waiting(format!(
+                    "the {what} of volume '{name}' is still under way, and goes on"
+                )));
+            }
+        };
+        signal_hook::low_level::unregister(caught);
+        if let Some(progress) = progress {
+            progress.end(if ended.error.is_none() { "done" } else { "came to nothing" });
+        }
+        match ended.error {
+            None => Ok(ended),
+            Some(why) if ended.refused => bail!(Ended::refused(why)),
+            Some(why) => bail!("{why}"),
+        }
+    }
+
+    /// Waits until a volume neither starts nor stops any more, as long as that is wanted.
+    fn settled(&self, name: &str, begun: Status) -> Result<Status> {
+        let (mut now, begun_at) = (begun, Instant::now());
+        let mut progress = None;
+        let goes_on = |now: &Status| match now {
+            Status::Starting | Status::Stopping => self.0.until != Until::Begun,
+            Status::Waiting(_) => self.0.until == Until::Served,
+            _ => false,
+        };
+        while goes_on(&now) && !self.0.is_late() {
+            let since = begun_at.elapsed().as_secs();
+            let listed = self.volume(name)?;
+            let says = listed.says.map(|says| format!(": {says}")).unwrap_or_default();
+            progress
+                .get_or_insert_with(|| Progress::new(format!("volume {name}")))
+                .say(&format!("{} for {since} s{says}", now.word()));
+            std::thread::sleep(LOOK);
+            now = listed.status;
+        }
+        if let Some(progress) = progress {
+            progress.end(now.word());
+        }
+        Ok(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn nobody_there_is_a_refusal_until_something_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let outcome = || Outcome::of(&Client::at(dir.path(), "v").unwrap().flush().expect_err("nobody"));
+        assert_eq!(outcome(), Outcome::Refused);
+        // One that begins a flush, and is gone.
+        let socket = dir.path().join("v.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let begins = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            drop((listener, std::fs::remove_file(socket)));
+            let _ = client.read(&mut [0; 4096]).unwrap();
+            let body = json!(FlushState { number: 1, running: true, ..FlushState::default() }).to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            client.write_all((head + &body).as_bytes()).unwrap();
+        });
+        assert_eq!(outcome(), Outcome::Failed);
+        begins.join().unwrap();
+    }
+}

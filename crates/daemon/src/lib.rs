@@ -1,0 +1,29 @@
+//! Programs that serve volumes: `loligod` serves many, by one file and by command ([`daemon`]); `loligo serve` serves one in the
+//! foreground ([`foreground`]). Both have the control API and the metrics.
+
+mod api;
+pub mod config;
+mod control;
+pub mod daemon;
+mod descriptors;
+mod device_ids;
+pub mod exchange;
+mod exclusive;
+mod folder;
+pub mod foreground;
+mod guard;
+mod hook;
+mod listed;
+mod metrics;
+mod ownership;
+mod pools;
+mod registry;
+mod restart;
+mod sections;
+pub mod state;
+pub mod supervisor;
+mod systemd;
+mod void;
+pub mod volume_set;
+mod volumes;
+mod writer_lock;

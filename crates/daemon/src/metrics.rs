@@ -1,0 +1,254 @@
+//! The numbers of volumes as Prometheus text.
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use loligo_client::api::status::Status;
+use loligo_engine::FallbackState;
+use loligo_engine::stats::Bypass;
+use loligo_volume::rbd;
+use loligo_volume::stats::{ANSWER, core_queue_max, latencies_of, merged};
+use loligo_volume::volume_state::VolumeState;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+/// Counters of the engine that go up and down.
+const GAUGES: [&str; 7] = [
+    "cache_bytes",
+    "occupied_bytes",
+    "dirty_bytes",
+    "journal_bytes",
+    "destage_rate",
+    "refused_blocks",
+    "fuse_held_bytes_max",
+];
+
+/// Upper ends of the buckets of latencies, in microseconds.
+const BUCKETS: [u64; 19] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+/// A volume as a scrape tells of it.
+pub(crate) struct Scraped {
+    pub(crate) name: String,
+    pub(crate) state: Status,
+    /// While it is served.
+    pub(crate) app: Option<Arc<VolumeState>>,
+}
+
+/// Listens for scrapers, on whatever address of this host is said.
+///
+/// # Errors
+/// Where the address cannot be had.
+pub(crate) fn bind(addr: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(addr).with_context(|| {
+        format!("--metrics {addr} cannot be listened on: give an address of this host and a free port")
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// What the text is, for who reads it.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+
+/// A number, or many.
+#[derive(Debug)]
+enum Value {
+    Number(f64),
+    /// Seconds: their sum, how many there are, and how many lie below each end but not below the one before.
+    Histogram {
+        sum: f64,
+        count: u64,
+        buckets: Vec<(f64, u64)>,
+    },
+}
+
+/// One metric: what it is, and its value for each volume.
+#[derive(Debug)]
+struct Family {
+    kind: MetricType,
+    help: String,
+    rows: Vec<(Labels, Value)>,
+}
+
+/// The metrics of a scrape by name, without 'loligo_' and '_total'.
+#[derive(Debug, Default)]
+struct Families(BTreeMap<String, Family>);
+
+impl Families {
+    fn put(
+        &mut self,
+        name: &str,
+        kind: MetricType,
+        help: &str,
+        rows: impl IntoIterator<Item = (Labels, Value)>,
+    ) {
+        let family = || Family { kind, help: help.to_owned(), rows: Vec::new() };
+        self.0.entry(name.to_owned()).or_insert_with(family).rows.extend(rows);
+    }
+
+    /// A number that has no text of its own: its name says what it is.
+    fn plain(&mut self, name: &str, grows: bool, labels: &Labels, value: f64) {
+        let kind = if grows { MetricType::Counter } else { MetricType::Gauge };
+        self.put(name, kind, &name.replace('_', " "), [(labels.clone(), Value::Number(value))]);
+    }
+}
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, family) in &self.0 {
+            let mut metric = encoder.encode_descriptor(name, &family.help, None, family.kind)?;
+            for (labels, value) in &family.rows {
+                write(metric.encode_family(labels)?, family.kind, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(mut row: MetricEncoder<'_>, kind: MetricType, value: &Value) -> Result<(), fmt::Error> {
+    let number = match value {
+        Value::Histogram { sum, count, buckets } => {
+            return row.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None);
+        }
+        Value::Number(number) => *number,
+    };
+    // Whole numbers are written without a point, up to those that a float tells apart.
+    let whole = (number >= 0.0 && number.fract() == 0.0 && number < 2f64.powi(53)).then_some(number as u64);
+    match (kind, whole) {
+        (MetricType::Counter, Some(n)) => row.encode_counter::<NoLabelSet, u64, f64>(&n, None),
+        (MetricType::Counter, None) => row.encode_counter::<NoLabelSet, f64, f64>(&number, None),
+        (_, Some(n)) => row.encode_gauge(&n),
+        (_, None) => row.encode_gauge(&number),
+    }
+}
+
+/// The text of a scrape.
+pub(crate) fn text(volumes: &[Scraped]) -> String {
+    let mut all = Families::default();
+    let build = (vec![("version", env!("CARGO_PKG_VERSION").to_owned())], Value::Number(1.0));
+    all.put("build_info", MetricType::Gauge, "always 1; the version is a label", [build]);
+    for Scraped { name, state, app } in volumes {
+        let rows = Status::WORDS.map(|word| {
+            let labels = vec![("volume", name.clone()), ("state", word.to_owned())];
+            (labels, Value::Number(f64::from(u8::from(word == state.word()))))
+        });
+        all.put("volume_state", MetricType::Gauge, "1: the volume is in this state", rows);
+        if let Some(app) = app {
+            add(&mut all, app);
+        }
+    }
+    let mut registry = Registry::with_prefix("loligo");
+    registry.register_collector(Box::new(all));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("a string takes all text");
+    text
+}
+
+fn add(all: &mut Families, app: &VolumeState) {
+    // One volume that hangs is not to keep what is said of the others.
+    let Some(snapshots) = app.handle.snapshots_within(ANSWER) else { return };
+    let stats = merged(&snapshots);
+    let labels: Labels = vec![("volume", app.name.clone())];
+    let with = |key: &'static str, value: &str| {
+        let mut labels = labels.clone();
+        labels.push((key, value.to_owned()));
+        labels
+    };
+    for (name, value) in stats.counters().into_iter().chain(app.fuse.all()) {
+        all.plain(name, !GAUGES.contains(&name), &labels, value as f64);
+    }
+    let bypass = Bypass::ALL
+        .iter()
+        .map(|(b, why)| (with("reason", why), Value::Number(stats.bypass[*b as usize] as f64)));
+    all.put("bypass", MetricType::Counter, "requests that went past the cache, by reason", bypass);
+    let connections: usize = snapshots.iter().map(|s| s.connections).sum();
+    let mut gauge = |name: &str, help: &str, value: f64| {
+        all.put(name, MetricType::Gauge, help, [(labels.clone(), Value::Number(value))]);
+    };
+    gauge("connections", "open NBD connections", connections as f64);
+    gauge(
+        "core_queue_max",
+        "most operations in flight at the core so far",
+        core_queue_max(&snapshots) as f64,
+    );
+    gauge("poisoned", "1: the cache no longer acknowledges anything", f64::from(u8::from(stats.poisoned)));
+    let gone = snapshots.iter().any(|s| s.alone == Some(FallbackState::Serving));
+    gauge("cache_gone", "1: the cache failed, and the core alone serves", f64::from(u8::from(gone)));
+    gauge("uptime_seconds", "since the volume is served", app.started.elapsed().as_secs_f64());
+    for (name, grows, value) in app.with_image(|kept| rbd::numbers(kept).metrics()).into_iter().flatten() {
+        all.plain(name, grows, &labels, value);
+    }
+    let rows = latencies_of(&stats).map(|(op, h)| (with("op", op), histogram(h)));
+    all.put("latency_seconds", MetricType::Histogram, "from accepting a request to its answer", rows);
+}
+
+/// Nanoseconds as a scrape tells of them.
+fn histogram(h: &Histogram<u64>) -> Value {
+    let mut below = 0;
+    let mut buckets: Vec<(f64, u64)> = BUCKETS
+        .iter()
+        .map(|us| {
+            let all = h.count_between(0, us * 1000);
+            let own = all - below;
+            below = all;
+            (*us as f64 / 1e6, own)
+        })
+        .collect();
+    buckets.push((f64::INFINITY, h.len() - below));
+    Value::Histogram { sum: h.mean() * h.len() as f64 / 1e9, count: h.len(), buckets }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_are_not_served_are_told_of_with_their_state() {
+        let waiting = Status::Waiting("its core is not there".to_owned());
+        let volumes = [("a", waiting), ("b", Status::Stopped)].map(|(name, state)| Scraped {
+            name: name.to_owned(),
+            state,
+            app: None,
+        });
+        let text = text(&volumes);
+        for row in [
+            "# TYPE loligo_volume_state gauge",
+            "loligo_volume_state{volume=\"a\",state=\"waiting\"} 1",
+            "loligo_volume_state{volume=\"a\",state=\"serving\"} 0",
+            "loligo_volume_state{volume=\"b\",state=\"stopped\"} 1",
+            concat!("loligo_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        ] {
+            assert!(text.lines().any(|l| l == row), "no '{row}' in {text}");
+        }
+        assert_eq!(text.matches("# TYPE loligo_volume_state").count(), 1);
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_histogram_counts_each_request_once() {
+        let mut h = Histogram::<u64>::new(3).unwrap();
+        // 5 and 60 microseconds, and a minute.
+        [5_000, 60_000, 60_000, 60_000_000_000].into_iter().for_each(|ns| h.record(ns).unwrap());
+        let mut all = Families::default();
+        all.put("x", MetricType::Histogram, "x", [(vec![("op", "read".to_owned())], histogram(&h))]);
+        let mut registry = Registry::with_prefix("loligo");
+        registry.register_collector(Box::new(all));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).unwrap();
+        for (le, count) in [("0.0001", 3), ("10.0", 3), ("+Inf", 4)] {
+            let row = format!("loligo_x_bucket{{le=\"{le}\",op=\"read\"}} {count}");
+            let other = format!("loligo_x_bucket{{op=\"read\",le=\"{le}\"}} {count}");
+            assert!(text.lines().any(|l| l == row || l == other), "no '{row}' in {text}");
+        }
+        assert!(text.contains("loligo_x_count{op=\"read\"} 4\n"), "{text}");
+    }
+}

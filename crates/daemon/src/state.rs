@@ -1,0 +1,289 @@
+//! What the daemon remembers between its lives: volumes made by command, what an administrator changed while they were served,
+//! and which cache held dirty data of which core.
+//!
+//! One file: a line with magic, version, CRC32C and length, then JSON. It is replaced as a whole, durably, before a change counts.
+
+use crate::exchange::Exchanged;
+use anyhow::{Context, Result, bail, ensure};
+use loligo_block::crc32c;
+use loligo_client::api::definition::VolumeConfig;
+use loligo_volume::last_cache::LastCache;
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const MAGIC: &str = "loligo-state";
+const VERSION: u32 = 3;
+/// The oldest that is read, and what is written while nothing needs more: [`Remembered::exchanged`] and [`State::voids`] are of version 2, so that a program which
+/// would serve a volume without its cache does not read it; [`State::left`] is of version 3, since a program that drops it would believe a stale cache.
+const PLAIN: u32 = 1;
+const EXCHANGED: u32 = 2;
+/// Longest file that is read, bytes.
+const MOST: u64 = 64 << 20;
+
+/// Everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// By name of the volume.
+    pub volumes: BTreeMap<String, Remembered>,
+    /// Caches by their UUID whose core was changed without them: what they hold is believed by nobody, whichever volume they are given
+    /// to. Where each was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub voids: BTreeMap<String, PathBuf>,
+    /// Caches by their UUID whose volume was forgotten: they are believed until their core is served without them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub left: BTreeMap<String, LastCache>,
+}
+
+/// What is remembered of one volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Remembered {
+    /// It was made by command and is not in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub made: Option<VolumeConfig>,
+    /// Started (or stopped) by command, whatever `autostart` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<bool>,
+    /// A cache that came or went by command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchanged: Option<Exchanged>,
+    /// The mode it was switched to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Override>,
+    /// Tunables that were set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, Override>,
+    /// Its cache when it was last served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<LastCache>,
+}
+
+/// A value set by command. It counts as long as the definition says what it said then: who edits the file later means it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Override {
+    /// The value.
+    pub value: String,
+    /// What the definition said.
+    pub instead_of: Option<String>,
+}
+
+/// The value of something that has one in the definition and may have been set by command.
+pub fn effective<'a>(defined: Option<&'a str>, set: Option<&'a Override>) -> Option<&'a str> {
+    match set {
+        Some(o) if o.instead_of.as_deref() == defined => Some(&o.value),
+        _ => defined,
+    }
+}
+
+/// The file.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    /// It may have been replaced by what was not remembered then, because that failed in the middle.
+    uncertain: AtomicBool,
+}
+
+impl StateFile {
+    /// In the folder `dir`, which is made where it is not there.
+    ///
+    /// # Errors
+    /// Where that cannot be.
+    pub fn at(dir: &Path) -> Result<StateFile> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
+            format!("cannot make the folder {}: set state-dir in the configuration to another", dir.display())
+        })?;
+        Ok(StateFile { path: dir.join("state"), uncertain: AtomicBool::new(false) })
+    }
+
+    /// Whether it may say something else than what was stored last with success.
+    pub fn is_uncertain(&self) -> bool {
+        self.uncertain.load(Ordering::Relaxed)
+    }
+
+    /// Somebody may have stored what counts no more.
+    pub(super) fn doubt(&self) {
+        self.uncertain.store(true, Ordering::Relaxed);
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is in it; nothing where there is none yet.
+    ///
+    /// # Errors
+    /// Where it is damaged: what it remembers may be the only word of dirty data.
+    pub fn load(&self) -> Result<State> {
+        let raw = match std::fs::metadata(&self.path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(State::default()),
+            Ok(m) if m.len() > MOST => bail!("{} is too long to be the daemon's", self.path.display()),
+            Ok(_) | Err(_) => std::fs::read(&self.path),
+        };
+        let raw = raw.with_context(|| format!("{} cannot be read", self.path.display()))?;
+        decode(&raw).with_context(|| {
+            format!(
+                "{} is damaged. It says which volumes were made by command and which caches are dirty: restore it, or move it \
+                 away and make those volumes anew",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Replaces it, durably.
+    ///
+    /// # Errors
+    /// Where the file system does not take it.
+    pub fn store(&self, state: &State) -> Result<()> {
+        let beside = self.path.with_extension("new");
+        let write = || -> std::io::Result<()> {
+            let mut file =
+                std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            file.write_all(&encode(state))?;
+            file.sync_all()?;
+            self.uncertain.store(true, Ordering::Relaxed);
+            std::fs::rename(&beside, &self.path)?;
+            let dir = self.path.parent().unwrap_or(Path::new("/"));
+            let dir =
+                rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            rustix::fs::fsync(dir)?;
+            self.uncertain.store(false, Ordering::Relaxed);
+            Ok(())
+        };
+        write().with_context(|| format!("{} cannot be written", self.path.display()))
+    }
+}
+
+fn encode(state: &State) -> Vec<u8> {
+    let body = serde_json::to_vec_pretty(state).expect("names and numbers");
+    let newer = !state.voids.is_empty() || state.volumes.values().any(|r| r.exchanged.is_some());
+    let version = match (state.left.is_empty(), newer) {
+        (false, _) => VERSION,
+        (true, true) => EXCHANGED,
+        (true, false) => PLAIN,
+    };
+    let mut raw = format!("{MAGIC} {version} {:08x} {}\n", crc32c(&body), body.len()).into_bytes();
+    raw.extend(body);
+    raw
+}
+
+/// The state in `raw`.
+///
+/// # Errors
+/// What is wrong with it; never a panic, whatever the bytes are.
+pub fn decode(raw: &[u8]) -> Result<State> {
+    let end = raw.iter().take(128).position(|b| *b == b'\n').context("its first line is missing")?;
+    let (head, body) =
+        (std::str::from_utf8(&raw[..end]).context("its first line is no text")?, &raw[end + 1..]);
+    let mut words = head.split(' ');
+    ensure!(words.next() == Some(MAGIC), "its first word is not {MAGIC}");
+    let version = words.next().and_then(|v| v.parse::<u32>().ok()).context("its version is missing")?;
+    ensure!(
+        (PLAIN..=VERSION).contains(&version),
+        "it has version {version}, and this program knows {VERSION}"
+    );
+    let sum =
+        words.next().and_then(|s| u32::from_str_radix(s, 16).ok()).context("its checksum is missing")?;
+    let len = words.next().and_then(|l| l.parse::<usize>().ok()).context("its length is missing")?;
+    ensure!(len == body.len(), "{} bytes of {len} are there", body.len());
+    ensure!(crc32c(body) == sum, "its checksum does not match");
+    serde_json::from_slice(body).context("its content is not understood")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn some() -> State {
+        let made = toml::from_str("core = \"/dev/sdb\"\nlisten = [\"unix:/x\"]").unwrap();
+        let cache = LastCache {
+            path: "/ssd/c".into(),
+            uuid: "ab".repeat(16),
+            core: "/dev/sdb".to_owned(),
+            core_names: vec!["path:/dev/sdb".to_owned()],
+            dirty_bytes: Some(4096),
+            void: true,
+            attaching: false,
+        };
+        let mode = Override { value: "wt".to_owned(), instead_of: Some("wb".to_owned()) };
+        let one = Remembered {
+            made: Some(made),
+            run: Some(false),
+            exchanged: None,
+            mode: Some(mode.clone()),
+            params: [("seq-cutoff".to_owned(), mode)].into(),
+            cache: Some(cache),
+        };
+        State { volumes: [("a".to_owned(), one)].into(), ..State::default() }
+    }
+
+    #[test]
+    fn what_is_stored_is_loaded_and_nothing_is_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::at(&dir.path().join("deep/er")).unwrap();
+        assert_eq!(file.load().unwrap(), State::default());
+        file.store(&some()).unwrap();
+        assert_eq!(file.load().unwrap(), some());
+    }
+
+    #[test]
+    fn a_file_that_an_older_program_would_misread_has_another_version() {
+        let mut state = some();
+        assert!(encode(&state).starts_with(b"loligo-state 1 "));
+        let one = state.volumes.get_mut("a").unwrap();
+        let cached = loligo_client::api::cache_config::CacheConfig {
+            cache: Some("/ssd/d".into()),
+            ..Default::default()
+        };
+        one.exchanged = Some(Exchanged { now: cached, instead_of: Default::default() });
+        let raw = encode(&state);
+        assert!(raw.starts_with(b"loligo-state 2 "));
+        assert_eq!(decode(&raw).unwrap(), state);
+        let cache = state.volumes["a"].cache.clone().unwrap();
+        state.left.insert(cache.uuid.clone(), cache);
+        let raw = encode(&state);
+        assert!(raw.starts_with(b"loligo-state 3 "));
+        assert_eq!(decode(&raw).unwrap(), state);
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_wherever_the_damage_is() {
+        let whole = encode(&some());
+        for at in 0..whole.len() {
+            let mut broken = whole.clone();
+            broken[at] ^= 0x10;
+            assert!(decode(&broken).is_err(), "byte {at}");
+            assert!(decode(&whole[..at]).is_err(), "cut at {at}");
+        }
+        let later = String::from_utf8(whole).unwrap().replacen(" 1 ", " 4 ", 1);
+        let why = decode(later.as_bytes()).unwrap_err().to_string();
+        assert!(why.contains("version 4"), "{why}");
+    }
+
+    #[test]
+    fn a_value_set_by_command_holds_until_the_definition_is_edited() {
+        let set = Override { value: "wt".to_owned(), instead_of: Some("wb".to_owned()) };
+        assert_eq!(effective(Some("wb"), Some(&set)), Some("wt"));
+        assert_eq!(effective(Some("wa"), Some(&set)), Some("wa"));
+        assert_eq!(effective(Some("wb"), None), Some("wb"));
+        let new = Override { value: "2".to_owned(), instead_of: None };
+        assert_eq!(effective(None, Some(&new)), Some("2"));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused_without_a_panic(raw in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(decode(&raw).is_err());
+            let mut after = format!("{MAGIC} {VERSION} {:08x} {}\n", crc32c(&raw), raw.len()).into_bytes();
+            after.extend(&raw);
+            let _ = decode(&after);
+        }
+    }
+}

@@ -1,0 +1,684 @@
+//! One volume of the daemon: a thread that starts it, looks after it and stops it, as it is told.
+
+mod behind;
+
+use crate::control::ControlThread;
+use crate::device_ids::DeviceIds;
+use crate::hook::after_start;
+use crate::sections::Fault;
+use loligo_client::api::definition::{Leave, VolumeConfig};
+pub use loligo_client::api::status::Status;
+use loligo_client::outcome::Absent;
+use loligo_format::units::BLOCK;
+use loligo_log::{LastWords, say, speak_for};
+use loligo_volume::cache::CutOff;
+use loligo_volume::hung_device::Standstill;
+use loligo_volume::last_cache::LastCache;
+use loligo_volume::memory::{Begins, Memory};
+use loligo_volume::signals::{StopSignals, Stopper};
+use loligo_volume::volume::live::After;
+use loligo_volume::volume::{GLANCE, LOOK, Volume};
+use loligo_volume::volume_state::VolumeState;
+use loligo_volume::words::of_file;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two looks for a device that is not there.
+const ABSENT: Duration = Duration::from_secs(2);
+/// The pause before a volume whose threads have ended is started again; doubled each time, up to [`LONGEST`].
+const AGAIN: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What is wanted of a volume.
+#[derive(Debug, Clone, PartialEq)]
+enum DesiredState {
+    /// To be served, and what that start is allowed.
+    Run(Leave),
+    /// Not to be; with the first, everything dirty goes to the core before.
+    Stop { flush: bool },
+    /// Not to be, because its section of the file is not right.
+    Refuse(String),
+    /// To end, and its thread with it.
+    Quit,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: VolumeConfig,
+    /// What is wrong with its section of the file, where that is so: it is served by the former one, or not at all.
+    fault: Option<String>,
+    status: Status,
+    desired: DesiredState,
+    /// It is to be stopped before it runs as wished.
+    anew: bool,
+    /// Raised with every wish, so that a refused start is tried once for each.
+    wishes: u64,
+    app: Option<Arc<VolumeState>>,
+    stopper: Option<Stopper>,
+    /// The last line that it said since it was told to start or to stop.
+    says: LastWords,
+    /// Its thread does nothing more.
+    over: bool,
+    /// Its start is being looked at, and has nothing open yet.
+    looks: bool,
+    /// Its start hangs, and nobody waits for it.
+    left_behind: bool,
+    /// When it was told to stop last.
+    asked: Instant,
+    /// The definition that it has its devices by, from the start to the end of the stop, and these as it found them.
+    used: Option<(VolumeConfig, DeviceIds)>,
+}
+
+/// One volume of the daemon.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    pub(crate) name: String,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Supervisor {
+    /// Starts the thread; the volume itself only if `run`.
+    pub(crate) fn new(
+        name: &str,
+        config: VolumeConfig,
+        run: bool,
+        memory: Arc<dyn Memory>,
+        control: ControlThread,
+    ) -> std::io::Result<Arc<Supervisor>> {
+        let desired =
+            if run { DesiredState::Run(Leave::default()) } else { DesiredState::Stop { flush: false } };
+        let status = if run { Status::Starting } else { Status::Stopped };
+        let inner = Inner {
+            config,
+            fault: None,
+            status,
+            desired,
+            anew: false,
+            wishes: 1,
+            app: None,
+            stopper: None,
+            says: LastWords::default(),
+            over: false,
+            looks: false,
+            left_behind: false,
+            asked: Instant::now(),
+            used: None,
+        };
+        let supervisor = Arc::new(Supervisor {
+            name: name.to_owned(),
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            thread: Mutex::default(),
+        });
+        let own = supervisor.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("vol-{name}"))
+            .spawn(move || own.live_on(&*memory, &control))?;
+        *supervisor.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(supervisor)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it is. One whose devices have come is starting, and not waiting any more.
+    pub(crate) fn status(&self) -> Status {
+        let inner = self.lock();
+        let comes = inner.stopper.as_ref().is_some_and(Stopper::has_devices);
+        if comes && matches!(inner.status, Status::Waiting(_)) {
+            Status::Starting
+        } else {
+            inner.status.clone()
+        }
+    }
+
+    /// What it said last, while it starts or stops.
+    pub(crate) fn says(&self) -> Option<String> {
+        let inner = self.lock();
+        let says = inner.says.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(says.clone()).filter(|said| !inner.status.settled() && !said.is_empty())
+    }
+
+    /// Its definition.
+    pub(crate) fn config(&self) -> VolumeConfig {
+        self.lock().config.clone()
+    }
+
+    /// The definition that it starts, is served or stops by, and its devices as it found them; nothing where it has
+    /// nothing open.
+    pub(super) fn used(&self) -> Option<(VolumeConfig, DeviceIds)> {
+        self.lock().used.clone()
+    }
+
+    /// Another definition from the next start on.
+    pub(crate) fn define(&self, config: VolumeConfig) {
+        let mut inner = self.lock();
+        (inner.config, inner.fault) = (config, None);
+    }
+
+    /// What is wrong with its section of the file.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.lock().fault.clone()
+    }
+
+    /// Its section of the file is not right. One that is served goes on by the former one; any other is refused until that is mended.
+    pub(super) fn is_wrong(&self, fault: Fault) {
+        {
+            let mut inner = self.lock();
+            inner.fault = Some(fault.why.clone());
+            if inner.app.is_some() || matches!(inner.status, Status::Starting | Status::Stopping) {
+                return;
+            }
+            inner.config = fault.readable;
+        }
+        self.desired(DesiredState::Refuse(fault.why), false);
+    }
+
+    /// The running volume, if it is served.
+    pub(crate) fn app(&self) -> Option<Arc<VolumeState>> {
+        self.lock().app.clone()
+    }
+
+    fn set(&self, status: Status) {
+        self.lock().status = status;
+        self.changed.notify_all();
+    }
+
+    fn desired(&self, desired: DesiredState, anew: bool) {
+        let mut inner = self.lock();
+        if inner.desired == DesiredState::Quit {
+            return;
+        }
+        if (anew || !matches!(desired, DesiredState::Run(_)))
+            && let Some(stopper) = &inner.stopper
+        {
+            stopper.ask();
+        }
+        let before = inner.status.clone();
+        // A second order to stop is no new one.
+        if before != Status::Stopping || matches!(inner.desired, DesiredState::Run(_)) {
+            inner.asked = Instant::now();
+        }
+        // Whoever asked next would otherwise see how it was before the wish.
+        match (&desired, &inner.status) {
+            (DesiredState::Run(_), Status::Serving) if anew => inner.status = Status::Stopping,
+            (DesiredState::Run(_), Status::Starting | Status::Serving | Status::Stopping) => {}
+            (DesiredState::Run(_), _) => inner.status = Status::Starting,
+            (DesiredState::Refuse(why), _) => inner.status = Status::Refused(why.clone()),
+            (DesiredState::Stop { .. } | DesiredState::Quit, Status::Stopped) => {}
+            (DesiredState::Stop { .. } | DesiredState::Quit, _) => inner.status = Status::Stopping,
+        }
+        if inner.status != before {
+            inner.says.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        // Where nothing is started by it, nothing is allowed by it later.
+        let idle = matches!(desired, DesiredState::Run(_)) && !anew && before == Status::Serving;
+        inner.left_behind &= !matches!(desired, DesiredState::Run(_));
+        inner.anew |= anew;
+        inner.desired = desired;
+        if idle {
+            inner.allow_no_more();
+        }
+        inner.wishes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Starts it, if it is not served.
+    pub(crate) fn start(&self, leave: Leave) {
+        self.desired(self.run_if_right(leave), false);
+    }
+
+    fn run_if_right(&self, leave: Leave) -> DesiredState {
+        let inner = self.lock();
+        match &inner.fault {
+            Some(why) if inner.app.is_none() => DesiredState::Refuse(why.clone()),
+            Some(_) | None => DesiredState::Run(leave),
+        }
+    }
+
+    /// Stops it where it is served, and starts it by the definition that it has by then.
+    pub(crate) fn restart(&self) {
+        self.desired(self.run_if_right(Leave::default()), true);
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(&self, flush: bool) {
+        self.desired(DesiredState::Stop { flush }, false);
+    }
+
+    /// Stops it for good, and ends its thread.
+    pub(crate) fn quit(&self) {
+        self.desired(DesiredState::Quit, false);
+    }
+
+    /// Gives up what its stop waits for.
+    pub(crate) fn hurry(&self) {
+        if let Some(stopper) = &self.lock().stopper {
+            stopper.stop();
+        }
+    }
+
+    /// Takes back that it is to stop for good; it is stopped then. False where its thread has ended, or hangs.
+    pub(crate) fn stay(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.over || inner.left_behind {
+            return false;
+        }
+        if inner.desired == DesiredState::Quit {
+            inner.desired = DesiredState::Stop { flush: false };
+            inner.wishes += 1;
+            self.changed.notify_all();
+        }
+        true
+    }
+
+    /// Whether its stop waits for a cluster that may never answer, and nothing is lost by not waiting.
+    pub(crate) fn may_be_cut_off(&self) -> bool {
+        self.lock().stopper.as_ref().is_some_and(Stopper::is_deadly)
+    }
+
+    /// Whether its thread does nothing more.
+    pub(crate) fn is_over(&self) -> bool {
+        if self.lock().over {
+            return true;
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until its thread does nothing more, or nobody waits for that, or for `limit`; whether that is so.
+    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+        let inner = self.lock();
+        let is_there = |i: &mut Inner| !i.over && !i.left_behind;
+        let waiting = self.changed.wait_timeout_while(inner, limit, is_there);
+        !is_there(&mut waiting.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
+    pub(crate) fn settle(&self, limit: Duration) -> Status {
+        let inner = self.lock();
+        let waiting = self.changed.wait_timeout_while(inner, limit, |i| !i.status.settled());
+        waiting.unwrap_or_else(PoisonError::into_inner).0.status.clone()
+    }
+
+    /// Waits until there is another wish than number `seen`, or for `limit`.
+    fn other_wish(&self, seen: u64, limit: Duration) {
+        let inner = self.lock();
+        drop(self.changed.wait_timeout_while(inner, limit, |i| i.wishes == seen));
+    }
+
+    /// Lives on after a panic: its volume has failed then, and nobody is served any more by threads that went with it.
+    fn live_on(&self, memory: &dyn Memory, control: &ControlThread) {
+        speak_for(&self.name, &self.lock().says);
+        let mut pause = AGAIN;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.live(memory, control))) {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+            let seen = {
+                let mut inner = self.lock();
+                inner.has_nothing();
+                inner.status = Status::Failed(format!("the volume's thread panicked: {words}"));
+                inner.wishes
+            };
+            self.changed.notify_all();
+            self.other_wish(seen, pause);
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Does nothing more.
+    fn end(inner: &mut Inner, changed: &Condvar) {
+        // One whose stop failed says so to the last.
+        if !matches!(inner.status, Status::Failed(_)) {
+            inner.status = Status::Stopped;
+        }
+        inner.over = true;
+        changed.notify_all();
+    }
+
+    fn live(&self, memory: &dyn Memory, control: &ControlThread) {
+        let mut pause = AGAIN;
+        loop {
+            let (desired, seen, config) = {
+                let mut inner = self.lock();
+                // Decided and said under one lock: whoever takes it back is heard, or sees that it is too late.
+                if inner.desired == DesiredState::Quit {
+                    return Supervisor::end(&mut inner, &self.changed);
+                }
+                inner.anew = false;
+                inner.looks = matches!(inner.desired, DesiredState::Run(_));
+                let now = (inner.desired.clone(), inner.wishes, inner.config.clone());
+                // This start alone has what is allowed, in whatever way it ends, by a panic too.
+                inner.allow_no_more();
+                now
+            };
+            let DesiredState::Run(leave) = desired else {
+                match desired {
+                    DesiredState::Refuse(why) => self.set(Status::Refused(why)),
+                    _ if matches!(self.status(), Status::Failed(_)) => {}
+                    _ => self.set(Status::Stopped),
+                }
+                self.other_wish(seen, Duration::MAX);
+                continue;
+            };
+            // One that is waited for is tried now and then, and stays what it is until its device comes.
+            if !matches!(self.status(), Status::Waiting(_)) {
+                self.set(Status::Starting);
+            }
+            let begun = Instant::now();
+            let served = self.serve(&config, leave, seen, memory, control);
+            self.lock().looks = false;
+            match served {
+                Ok(()) => {}
+                // Something else is wanted by now, and is done next.
+                Err(Ended::Refused(why)) if why.is::<CutOff>() => {}
+                Err(Ended::Refused(why)) => {
+                    let text = of_file(&format!("{why:#}"));
+                    if why.is::<Absent>() {
+                        self.wait_for_device(&text, seen);
+                    } else {
+                        say!("error: {text}");
+                        self.set(Status::Refused(text));
+                        self.other_wish(seen, Duration::MAX);
+                    }
+                }
+                Err(Ended::Failed(why)) => {
+                    let text = of_file(&format!("{why:#}"));
+                    say!("error: {text}");
+                    self.set(Status::Failed(text));
+                    pause = if begun.elapsed() > LONGEST { AGAIN } else { (pause * 2).min(LONGEST) };
+                    self.other_wish(seen, pause);
+                }
+            }
+        }
+    }
+
+    fn wait_for_device(&self, why: &str, seen: u64) {
+        let now = Status::Waiting(why.to_owned());
+        let mut inner = self.lock();
+        if inner.status != now {
+            inner.status = now;
+            drop(inner);
+            self.changed.notify_all();
+            say!("waiting: {why}");
+        } else {
+            drop(inner);
+        }
+        self.other_wish(seen, ABSENT);
+    }
+
+    /// From the start to the stop, by the wish with number `seen`.
+    fn serve(
+        &self,
+        config: &VolumeConfig,
+        leave: Leave,
+        seen: u64,
+        memory: &dyn Memory,
+        control: &ControlThread,
+    ) -> Result<(), Ended> {
+        let refused = Ended::Refused;
+        let options = memory.options(&self.name, config, leave).map_err(refused)?;
+        // Nothing is open yet: if one of them hangs, nobody else need wait for this one.
+        let looked = DeviceIds::at_those_of(&options);
+        let (signals, stopper) = StopSignals::driven();
+        {
+            let mut inner = self.lock();
+            // A wish that comes from now on is told to the stopper.
+            // One that has come already may want another definition.
+            if inner.wishes != seen {
+                return Ok(());
+            }
+            (inner.stopper, inner.looks) = (Some(stopper), false);
+            inner.used = Some((config.clone(), looked));
+        }
+        let core = options.core.clone();
+        let expected = options.cache.as_ref().and_then(|c| c.expected.clone());
+        let note = |cache: Option<LastCache>| match cache {
+            // How a start that failed has left it.
+            Some(cache) if cache.dirty_bytes.is_some() => memory.cache_was(&self.name, cache),
+            cache => {
+                let (core, expected) = (&core.names(), expected.as_ref());
+                memory.begins(&self.name, Begins { core, cache, forced: leave.force, expected })
+            }
+        };
+        let started = Volume::start(options, &signals, control, &note);
+        let served = started.map_err(refused).and_then(|mut volume| {
+            memory.follow(&volume.app);
+            let (after, hurried) = self.run(&mut volume, config, memory, &signals);
+            let broken = after == After::Broken;
+            let cache = volume.last_cache();
+            let failed = volume.has_failed();
+            self.set(Status::Stopping);
+            if hurried || matches!(self.lock().desired, DesiredState::Stop { flush: true }) {
+                volume.flush_on_stop(!hurried);
+            }
+            let stopped = volume.stop(&signals);
+            let dirty = stopped.map_err(Ended::Failed)?;
+            if let Some(cache) = cache {
+                let cache = LastCache { dirty_bytes: Some(dirty * BLOCK), ..cache };
+                memory.cache_was(&self.name, cache).map_err(Ended::Failed)?;
+            }
+            let why = match (broken, failed) {
+                (true, _) => "it could not go on after a change: the log says why",
+                (false, true) => "the volume's threads ended by themselves",
+                (false, false) => return Ok(()),
+            };
+            Err(Ended::Failed(anyhow::anyhow!(why)))
+        });
+        self.lock().has_nothing();
+        served
+    }
+
+    /// Finds its devices again, which `volume` has open.
+    fn has_devices_of(&self, volume: &Volume) {
+        let found = DeviceIds::at_those_of(volume.options());
+        if let Some((_, looked)) = &mut self.lock().used {
+            *looked = found;
+        }
+    }
+
+    /// Whether its stop is to write everything dirty to the core first, while it is served: only a stop for good is in a hurry.
+    fn flushes_first(&self, volume: &Volume) -> bool {
+        match self.lock().desired {
+            DesiredState::Stop { flush } => {
+                (flush || volume.flushes_on_stop()) && volume.last_cache().is_some()
+            }
+            DesiredState::Run(_) | DesiredState::Refuse(_) | DesiredState::Quit => false,
+        }
+    }
+
+    /// Goes on where a stop that has done nothing yet that clients would see is taken back; whether it is.
+    fn is_taken_back(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.anew || !matches!(inner.desired, DesiredState::Run(_)) {
+            return false;
+        }
+        inner.allow_no_more();
+        if let Some(stopper) = &inner.stopper {
+            stopper.forget();
+        }
+        inner.status = Status::Serving;
+        drop(inner);
+        self.changed.notify_all();
+        say!("the stop is taken back: the volume is served on");
+        true
+    }
+
+    /// Looks after a served volume until it is to stop or has ended; and whether somebody gave up what the stop waited for.
+    fn run(
+        &self,
+        volume: &mut Volume,
+        config: &VolumeConfig,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> (After, bool) {
+        {
+            let mut inner = self.lock();
+            inner.app = Some(volume.app.clone());
+            inner.allow_no_more();
+            if !inner.stopper.as_ref().is_some_and(Stopper::is_asked) {
+                inner.status = Status::Serving;
+            }
+        }
+        self.changed.notify_all();
+        say!("serving");
+        // The start may have made its cache.
+        self.has_devices_of(volume);
+        after_start(&config.after_start);
+        let mut next = Instant::now() + LOOK;
+        let (mut after, mut flush, mut hurried) = (After::Served, None, false);
+        while after == After::Served && !volume.has_failed() {
+            if signals.within(GLANCE) {
+                hurried = flush.is_some();
+                if hurried {
+                    // What comes after the flush is to be hurried, too.
+                    signals.put_back();
+                    break;
+                }
+                if !self.is_taken_back() {
+                    if !self.flushes_first(volume) {
+                        break;
+                    }
+                    flush = Some(FirstFlush::begin(&volume.app));
+                }
+            }
+            if let Some(first) = &mut flush {
+                if self.is_taken_back() {
+                    flush = None;
+                } else if first.is_over(&volume.app) {
+                    break;
+                }
+            }
+            if Instant::now() >= next {
+                next += LOOK;
+                volume.look(Some(memory));
+            }
+            if let Some(wanted) = volume.app.changes.take() {
+                after = volume.change(wanted, memory, signals);
+                self.has_devices_of(volume);
+            }
+            if after == After::Served
+                && let Err(why) = volume.glance()
+            {
+                say!("error: the volume cannot go on and is started anew: {why:#}");
+                after = After::Broken;
+            }
+        }
+        volume.app.changes.end();
+        self.lock().app = None;
+        (after, hurried)
+    }
+}
+
+impl Inner {
+    /// Neither served nor about to be.
+    fn has_nothing(&mut self) {
+        (self.app, self.stopper, self.used, self.looks) = (None, None, None, false);
+    }
+
+    /// It is to stop, and has not.
+    fn is_ending(&self) -> bool {
+        match self.desired {
+            DesiredState::Quit => true,
+            DesiredState::Stop { .. } => self.status == Status::Stopping,
+            DesiredState::Run(_) | DesiredState::Refuse(_) => false,
+        }
+    }
+
+    /// Takes back what was allowed: it was for one start.
+    fn allow_no_more(&mut self) {
+        if let DesiredState::Run(leave) = &mut self.desired {
+            *leave = Leave::default();
+        }
+    }
+}
+
+/// The flush of a stop while clients are still served, so that the stop can be taken back.
+struct FirstFlush {
+    number: u64,
+    still: Standstill,
+}
+
+impl FirstFlush {
+    fn begin(app: &Arc<VolumeState>) -> FirstFlush {
+        say!(
+            "flushing to the core before the stop; until that is over clients are served, and 'loligo volume start {}' takes the stop back",
+            app.name
+        );
+        FirstFlush { number: app.start_flush().number, still: Standstill::begins() }
+    }
+
+    /// Whether nothing more comes of it: where it has failed or stands still, the stop tries it again with more patience.
+    fn is_over(&mut self, app: &VolumeState) -> bool {
+        let state = app.flush_progress(Some(self.number));
+        self.still.goes_on(state.remaining_bytes);
+        !state.running || self.still.is_long()
+    }
+}
+
+/// How a life of a volume ended, if not as wanted.
+enum Ended {
+    /// It never began.
+    Refused(anyhow::Error),
+    /// It was served, and then this.
+    Failed(anyhow::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+    use loligo_client::api::cache_config::CacheConfig;
+    use loligo_volume::options::ServeOptions;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A daemon that panics when it is asked for the first time, and then refuses.
+    #[derive(Default)]
+    struct Panics(AtomicUsize);
+
+    impl Memory for Panics {
+        fn options(&self, _: &str, _: &VolumeConfig, _: Leave) -> anyhow::Result<ServeOptions> {
+            assert_ne!(self.0.fetch_add(1, Ordering::Relaxed), 0, "planted");
+            bail!("not this one")
+        }
+        fn begins(&self, _: &str, _: Begins<'_>) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn cache_is(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn cache_was(&self, _: &str, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn can_note(&self) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn attached(&self, _: &str, _: &CacheConfig, _: LastCache) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn detached(&self, _: &str) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn follow(&self, _: &Arc<VolumeState>) {}
+    }
+
+    #[test]
+    fn a_panic_makes_a_volume_failed_and_its_thread_lives_on() {
+        let config = toml::from_str("core = \"/nowhere\"\nlisten = [\"unix:/nowhere\"]").unwrap();
+        let control = ControlThread::start().unwrap();
+        let supervisor = Supervisor::new("v", config, true, Arc::<Panics>::default(), control).unwrap();
+        let limit = Duration::from_secs(60);
+        let failed = supervisor.settle(limit);
+        assert!(matches!(&failed, Status::Failed(why) if why.contains("panicked")), "{failed:?}");
+        supervisor.start(Leave::default());
+        let refused = supervisor.settle(limit);
+        assert_eq!(refused, Status::Refused("not this one".to_owned()));
+        supervisor.quit();
+        assert!(supervisor.ends_within(limit));
+    }
+}

@@ -1,0 +1,98 @@
+//! What a volume is started with.
+
+mod check;
+
+use crate::block::BlockOptions;
+use crate::core::CoreSpec;
+use crate::labelled_core::Wanted;
+use crate::last_cache::LastCache;
+use crate::rbd::RbdOptions;
+pub(crate) use check::check;
+use loligo_export::{Credentials, ExportSpec};
+use loligo_format::mode::Mode;
+use loligo_format::superblock::Superblock;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What to serve, and how. Sizes are in bytes; what is `None` comes from the superblock, or is the default of a new
+/// cache.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// The volume's name.
+    pub name: String,
+    /// The core.
+    pub core: CoreSpec,
+    /// How it is taken, if it is an RBD image.
+    pub rbd: RbdOptions,
+    /// The cache; `None` exports the core as it is.
+    pub cache: Option<CacheOptions>,
+    /// Give up what a cache holds that the core lacks, where that is served without one.
+    pub force: bool,
+    /// Where clients come from.
+    pub listen: Vec<ExportSpec>,
+    /// What the block devices among these are like.
+    pub block: BlockOptions,
+    /// With it, clients must use TLS.
+    pub tls: Option<Credentials>,
+    /// Where Prometheus text is served.
+    pub metrics: Option<SocketAddr>,
+    /// The file that is rewritten every second.
+    pub stats_json: Option<PathBuf>,
+    /// Destage everything before the end.
+    pub flush_on_stop: bool,
+    /// Tunables that are not to have their default, by key.
+    pub params: Vec<(String, String)>,
+    /// Bytes of a new core that are kept for a label, before its content. Without a cache only 0: the core is all content, whatever
+    /// it begins with.
+    pub data_offset: Option<u64>,
+}
+
+/// The cache of a volume.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// File or device.
+    pub path: PathBuf,
+    /// Bytes of it.
+    pub size: Option<u64>,
+    /// Do not write a new file whole.
+    pub sparse: bool,
+    /// The mode from now on.
+    pub mode: Mode,
+    /// Bytes of a cache line.
+    pub line_size: Option<u32>,
+    /// Shards: threads, but for an RBD image, which has one.
+    pub shards: Option<u16>,
+    /// Percent of the core that is not exported.
+    pub core_reserve: Option<u8>,
+    /// Insist on a new cache.
+    pub create: bool,
+    /// Overwrite, or give up, what stands in the way.
+    pub force: bool,
+    /// The cache of this UUID holds nothing that may be believed: a new one is made in its place.
+    pub replace: Option<String>,
+    /// The cache that this volume was last served through, where that is known.
+    pub expected: Option<LastCache>,
+    /// Why the core may be another cache's: asked where nothing in this one can be compared with it.
+    pub disputed: Option<String>,
+}
+
+impl ServeOptions {
+    /// What is wanted of the label of its core.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let (home, bare) = (self.data_offset, self.cache.is_none());
+        Wanted { home, bare, force: self.cache.as_ref().map_or(self.force, |c| c.force) }
+    }
+}
+
+impl CacheOptions {
+    /// Whether a new cache is to be made in place of this one, whatever it says of itself.
+    pub(crate) fn replaces(&self, sb: &Superblock) -> bool {
+        self.replace.as_ref() == Some(&sb.uuid_text())
+    }
+
+    /// Whether this one was being attached when its service ended, so that a label that does not name it was not
+    /// reached.
+    pub(crate) fn was_attaching(&self, sb: &Superblock) -> bool {
+        self.expected.as_ref().is_some_and(|last| last.attaching && last.uuid == sb.uuid_text())
+    }
+}

@@ -1,0 +1,530 @@
+//! An RBD image as the core of a volume: taken before the cache is opened, kept while it is served, and given back, or left
+//! with its lock as a witness.
+
+mod held_image;
+mod start_io;
+
+pub(crate) use held_image::HeldImage;
+pub(crate) use start_io::StartIo;
+
+use held_image::Unserved;
+
+use crate::cache::{self, CutOff};
+use crate::core::{Backing, CoreSpec, OpenCore};
+use crate::held_cache::HeldCache;
+use crate::options::{CacheOptions, ServeOptions};
+use crate::signals::StopSignals;
+use anyhow::{Context, Result, bail};
+use loligo_block::CacheDevice;
+use loligo_ceph::AttachedImage;
+use loligo_ceph::attach::{self, AttachRequest, Attachment, Destage};
+use loligo_ceph::attach_marker::AttachMarker;
+use loligo_ceph::cancel::{self, Cancellable};
+use loligo_ceph::lease::Poller;
+use loligo_ceph::lock_record::{LockRecord, Loss};
+use loligo_ceph::quiesce::{Clients, Quiescer, Report};
+use loligo_ceph::spec::ImageSpec;
+use loligo_client::outcome::Absent;
+use loligo_engine::api::Control;
+use loligo_engine::params::Params;
+use loligo_format::superblock::{CoreIdentity, Superblock, WITNESS};
+use loligo_format::units::BLOCK;
+use loligo_log::say;
+use loligo_shard::{Command, Handle, Response};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long closing an image may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How an image is taken and held.
+#[derive(Debug, Clone)]
+pub struct RbdOptions {
+    /// Take it away from who has it.
+    pub steal: bool,
+    /// Open one whose dirty data another cache holds.
+    pub without_cache: bool,
+    /// How dirty data goes out.
+    pub destage: Destage,
+    /// Answers leave while the last word that the image is ours is younger.
+    pub lease: Duration,
+    /// The longest that a snapshot by others should wait for dirty data; zero: no matter.
+    pub snapshot_deadline: Duration,
+}
+
+impl RbdOptions {
+    /// Attempts of 5 s that whoever takes a snapshot makes to hear that the image is ready: twice the time it should take.
+    fn quiesce_attempts(&self) -> u32 {
+        let seconds = match self.snapshot_deadline.as_secs() as u32 {
+            0 => LONGEST,
+            n => n,
+        };
+        (2 * seconds).div_ceil(5).max(2)
+    }
+}
+
+/// Seconds that a snapshot waits for dirty data where there is no limit to it.
+const LONGEST: u32 = 3600;
+
+/// The superblock of a cache in use, shared by whoever must write it down.
+pub(crate) type SharedSuperblock = Arc<Mutex<Superblock>>;
+
+/// Ends the process with `code`, where clients of Ceph are left in it: an orderly exit would take their libraries' data from
+/// threads that still run.
+pub fn end(code: ExitCode) -> ExitCode {
+    if cancel::has_left_clients() {
+        // SAFETY: whatever was to be written is; nothing that an orderly exit runs is missed.
+        unsafe { libc::_exit(i32::from(code != ExitCode::SUCCESS)) };
+    }
+    code
+}
+
+/// Whether a start that waits for the cluster is to wait on: until somebody stops it. It says what it waits for where
+/// that takes long.
+fn goes_on(spec: &ImageSpec, signals: &StopSignals) -> impl FnMut() -> bool {
+    let begun = Instant::now();
+    let mut told = false;
+    move || {
+        if !told && begun.elapsed() > PATIENCE {
+            told = true;
+            say!(
+                "waiting for the OSDs of image {spec}, which have not answered for {} s",
+                PATIENCE.as_secs()
+            );
+        }
+        !signals.within(Duration::ZERO)
+    }
+}
+
+/// Takes the image that `spec` names for the cache that the options name.
+///
+/// # Errors
+/// Every refusal, with cause and mend.
+pub(crate) fn open(
+    o: &ServeOptions,
+    spec: &ImageSpec,
+    signals: &StopSignals,
+) -> Result<(OpenCore, HeldImage)> {
+    let (place, found) = match &o.cache {
+        Some(c) => cache::peek(c)?,
+        None => (None, None),
+    };
+    // Its lock is taken, and a stop reaches whatever hangs from here on.
+    signals.passes()?;
+    let cache = o.cache.as_ref().map(|c| cache_side(o, c, found.as_ref()));
+    let may_be_dirty = cache.as_ref().is_some_and(|c| c.dirty);
+    let file = place.as_ref().map(|p| p.file.clone());
+    let unserved = found.as_ref().map(|sb| sb.uuid).zip(file.clone());
+    let mut stored = found.zip(file);
+    let mut remember = |record: &LockRecord| -> Result<(), String> {
+        let Some((sb, file)) = &mut stored else { return Ok(()) };
+        sb.witness = encode(record);
+        sb.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))
+    };
+    let request = AttachRequest {
+        spec,
+        cache,
+        steal: o.rbd.steal,
+        without_cache: o.rbd.without_cache,
+        destage: o.rbd.destage,
+        quiesce_attempts: o.rbd.quiesce_attempts(),
+        lease: o.rbd.lease,
+        remember: &mut remember,
+    };
+    let attachment =
+        cancel::attach_while(request, goes_on(spec, signals)).map_err(|why| match why.errno() {
+            // No monitor answers, and one may come.
+            Some(libc::ETIMEDOUT) => Absent(why.to_string()).into(),
+            _ => anyhow::Error::from(why),
+        })?;
+    let Attachment { image, notices, changed, warnings } = attachment.ok_or(CutOff)?;
+    for warning in warnings {
+        say!("warning: {warning}");
+    }
+    if let Some(why) = image.why_librbd() {
+        say!("dirty data goes to the image through librbd: {why}");
+    }
+    let identity = CoreIdentity { size: image.reach(), id: image.identity.to_string() };
+    let core = OpenCore {
+        spec: CoreSpec::Image(spec.clone()),
+        backing: Backing::Image(image.clone()),
+        identity,
+        home: None,
+        cache_file: place,
+        changed,
+        params: Params { snapshot_deadline: o.rbd.snapshot_deadline.as_secs(), ..Params::default() },
+    };
+    let mut held = HeldImage {
+        image: Some(image.clone()),
+        notices: Some(notices),
+        poller: None,
+        may_be_dirty,
+        marked: false,
+        void: Arc::default(),
+        unserved: unserved.map(|(uuid, file)| Unserved { file, uuid, suspect: changed }),
+    };
+    held.poller = Some(Poller::start(image)?);
+    Ok((core, held))
+}
+
+fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) -> attach::Cache {
+    // One that is replaced takes its dirty data with it.
+    let kept = found.filter(|sb| !(c.create || c.replaces(sb)));
+    attach::Cache {
+        cache: found.map(|s| s.uuid_text()).unwrap_or_default(),
+        volume: o.name.clone(),
+        core: kept.map(|s| s.core.id.clone()),
+        dirty: kept.is_some_and(|s| !s.clean || s.dirty_blocks > 0),
+        dirty_bytes: kept.filter(|s| s.clean).map(|s| s.dirty_blocks * BLOCK),
+        record: found.and_then(|s| decode(&s.witness)),
+        force: c.force,
+    }
+}
+
+/// As the superblock keeps it, which has little room: what can be done without is left out where it is too long.
+fn encode(record: &LockRecord) -> String {
+    let text = |w: &LockRecord| serde_json::to_string(w).expect("names and numbers");
+    let mut short = record.clone();
+    if text(&short).len() > WITNESS {
+        short.version = None;
+    }
+    while text(&short).len() > WITNESS && short.lost.as_mut().is_some_and(|l| l.why.pop().is_some()) {}
+    text(&short)
+}
+
+fn decode(text: &str) -> Option<LockRecord> {
+    serde_json::from_str(text).ok()
+}
+
+/// What is to be written down: a loss that was noted in this attach stays, whoever writes after it.
+fn witness_of(now: LockRecord, lost: Option<Loss>, noted: &str) -> LockRecord {
+    LockRecord { lost: decode(noted).and_then(|w| w.lost).or(lost), ..now }
+}
+
+/// What `work` for an image gives while its volume starts; nothing: somebody stopped the start.
+///
+/// # Errors
+/// Where the image is another's by now: its client says nothing any more, and hears nothing.
+pub(crate) fn while_ours<T: Send + 'static>(
+    image: &AttachedImage,
+    spec: &ImageSpec,
+    signals: &StopSignals,
+    work: Cancellable<T>,
+) -> Result<Option<T>> {
+    let mut goes_on = goes_on(spec, signals);
+    let done = work.while_waited_for(|| !image.is_lost() && goes_on())?;
+    if done.is_none() && image.is_lost() {
+        let why = image.why_lost().unwrap_or_default();
+        bail!(
+            "image {spec} became another client's while its volume was being started: {why}. Nobody was served yet"
+        );
+    }
+    Ok(done)
+}
+
+/// Says in cache and image that they belong together, before anything is acknowledged.
+///
+/// # Errors
+/// Where either cannot be written, or the start is stopped first.
+pub(crate) fn marry(
+    held: &mut HeldImage,
+    spec: &ImageSpec,
+    file: &CacheDevice,
+    sb: &mut Superblock,
+    signals: &StopSignals,
+) -> Result<()> {
+    let (image, mark) = (held.image().clone(), mark_of(sb));
+    let marks = image.clone();
+    // It may be there as soon as it is sent, whatever the answer.
+    held.marked = true;
+    let marked = Cancellable::begin(move || marks.set_mark(mark))?;
+    while_ours(&image, spec, signals, marked)?.ok_or(CutOff)??;
+    sb.witness = encode(&image.record());
+    sb.store(&mut file.sync_io()).context("the superblock cannot be written")?;
+    held.may_be_dirty = true;
+    Ok(())
+}
+
+/// Says in the image that what its cache holds is void, and leaves that there when the image is given back.
+///
+/// # Errors
+/// Where the image cannot be written.
+pub(crate) fn void(held: &mut HeldImage, cache: &HeldCache) -> Result<()> {
+    let void = AttachMarker {
+        void: true,
+        ..mark_of(&cache.superblock.lock().unwrap_or_else(PoisonError::into_inner))
+    };
+    let image = held.image().clone();
+    let begun = Instant::now();
+    let marks = image.clone();
+    let marked = Cancellable::begin(move || marks.set_mark(void))?
+        .while_waited_for(|| !image.is_lost() && begun.elapsed() < PATIENCE)?;
+    let Some(marked) = marked else { bail!("the cluster does not answer") };
+    marked?;
+    held.marked = false;
+    held.void.store(true, Relaxed);
+    Ok(())
+}
+
+/// What the image says of its cache.
+fn mark_of(sb: &Superblock) -> AttachMarker {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    AttachMarker::new(sb.uuid_text(), sb.generation, host, sb.name.clone())
+}
+
+/// What keeps an image while it is served.
+#[derive(Debug)]
+pub struct ImageGuard {
+    pub(crate) image: Arc<AttachedImage>,
+    pub(crate) quiescer: Quiescer,
+    /// Seconds: whoever takes a snapshot waits for that, whatever is set later. 0: as long as it takes.
+    deadline: u64,
+    _poller: Poller,
+}
+
+impl ImageGuard {
+    /// Why the deadline for snapshots cannot be set to so many seconds now.
+    pub(crate) fn refuse_deadline(&self, seconds: u64) -> Option<String> {
+        let started = self.deadline;
+        let more = started != 0 && (seconds == 0 || seconds > started);
+        more.then(|| {
+            format!(
+                "snapshot-deadline {seconds}: those who take snapshots wait for the {started} s that the service was started with; for \
+                 more dirty data than that, start it with --snapshot-deadline {seconds}"
+            )
+        })
+    }
+}
+
+/// Starts to keep the image of a running volume.
+///
+/// # Errors
+/// Where no thread can be had.
+pub(crate) fn keep(
+    held: &mut HeldImage,
+    handle: &Handle,
+    sb: Option<(SharedSuperblock, CacheDevice)>,
+    options: &RbdOptions,
+) -> Result<ImageGuard> {
+    let image = held.image().clone();
+    let (Some(notices), Some(poller)) = (held.notices.take(), held.poller.take()) else {
+        bail!("the image is kept already")
+    };
+    let void = held.void.clone();
+    let clients = Box::new(Volume { image: image.clone(), handle: handle.clone(), sb, void });
+    let quiescer = Quiescer::start(image.clone(), notices, clients, options.quiesce_attempts())?;
+    Ok(ImageGuard { image, quiescer, deadline: options.snapshot_deadline.as_secs(), _poller: poller })
+}
+
+/// The cache, as the quiescer of its image sees it.
+struct Volume {
+    image: Arc<AttachedImage>,
+    handle: Handle,
+    sb: Option<(SharedSuperblock, CacheDevice)>,
+    void: Arc<AtomicBool>,
+}
+
+impl Volume {
+    /// Changes the superblock, durably if at all. The exported length by it; nothing where there is no cache.
+    fn write_down(
+        &self,
+        change: impl FnOnce(&mut Superblock) -> Result<(), String>,
+    ) -> Result<Option<u64>, String> {
+        let Some((sb, file)) = &self.sb else { return Ok(None) };
+        let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = sb.clone();
+        change(&mut next)?;
+        if next != *sb && !self.void.load(Relaxed) {
+            next.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))?;
+        }
+        *sb = next;
+        Ok(Some(sb.data_length))
+    }
+
+    /// Writes down in the cache what shows later whether somebody else had the image.
+    fn note(&self, lost: Option<Loss>) {
+        let noted = self.write_down(|sb| {
+            sb.witness = encode(&witness_of(self.image.record(), lost, &sb.witness));
+            Ok(())
+        });
+        if let Err(why) = noted {
+            say!("warning: the cache of image {} does not know who had it: {why}", self.image.name);
+        }
+    }
+
+    /// Goes along with another size of the image: first in the superblock, then for clients. How much of it they get.
+    fn follow(&self, bytes: u64) -> Result<u64, String> {
+        let grown = self.write_down(|sb| {
+            if bytes > sb.core.size { sb.grow(bytes).map_err(|e| e.to_string()) } else { Ok(()) }
+        });
+        let length = grown?.map_or(bytes, |length| length.min(bytes));
+        self.handle.wait_all(self.handle.send_all(|| Command::Resize(length)))?;
+        Ok(length)
+    }
+}
+
+impl Clients for Volume {
+    fn freeze(&self) -> Receiver<Result<(), String>> {
+        let (send, answer) = channel();
+        let said = self.handle.send(0, Command::Control(Control::Freeze));
+        // The engine's answer is of another kind; this thread only passes it on.
+        std::thread::spawn(move || {
+            let result = match said.recv() {
+                Ok(Response::Done(result)) => result,
+                Ok(Response::Snapshots(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
+            };
+            // The quiescer may have given up meanwhile.
+            let _ = send.send(result);
+        });
+        answer
+    }
+
+    fn thaw(&self) {
+        if let Err(why) = self.handle.control(&Control::Thaw) {
+            tracing::warn!(why, "the cache cannot go on after a snapshot");
+        }
+    }
+
+    fn lose(&self, why: &str) {
+        say!(
+            "error: image {} is another client's now: {why}. Every request fails; what the cache holds stays as it is. Stop the \
+             service; a start takes the image again if nobody else had it, and says what is to be decided if somebody had",
+            self.image.name
+        );
+        drop(self.handle.send(0, Command::Control(Control::Fence(why.to_owned()))));
+        self.note(Some(Loss::now(why)));
+    }
+
+    fn lock_record_changed(&self) {
+        self.note(None);
+    }
+
+    fn cut(&self, bytes: u64) -> Result<(), String> {
+        self.write_down(|sb| {
+            sb.note_cut(bytes);
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    fn resized(&self, bytes: u64) {
+        let name = &self.image.name;
+        match self.follow(bytes) {
+            Ok(size) => say!(
+                "image {name} has {bytes} bytes now, and this volume {size}: clients see it when they connect again"
+            ),
+            Err(why) => {
+                say!("warning: image {name} has {bytes} bytes now, and this volume does not follow: {why}")
+            }
+        }
+    }
+}
+
+/// What a lease is that was confirmed in time.
+const VALID: &str = "valid";
+
+/// The numbers of an image.
+#[derive(Debug, serde::Serialize)]
+pub struct Numbers {
+    image: String,
+    id: String,
+    /// Why dirty data goes through librbd; null: by object.
+    librbd: Option<String>,
+    groups: u64,
+    group_extents: u64,
+    group_bytes: u64,
+    primers: u64,
+    turned_back: u64,
+    refreshes: u64,
+    /// Objects that are written at a time; 0: nothing was written yet.
+    depth: u64,
+    lease: &'static str,
+    /// What answers wait for: `network`, `watch` or `lock`; null: they do not.
+    lacks: Option<&'static str>,
+    snapshots: Report,
+}
+
+impl Numbers {
+    /// The same for Prometheus: name, whether it only grows, and value.
+    pub fn metrics(&self) -> [(&'static str, bool, f64); 13] {
+        let count = |n: u64| n as f64;
+        let is = |yes: bool| f64::from(u8::from(yes));
+        [
+            ("rbd_groups", true, count(self.groups)),
+            ("rbd_group_extents", true, count(self.group_extents)),
+            ("rbd_group_bytes", true, count(self.group_bytes)),
+            ("rbd_primers", true, count(self.primers)),
+            ("rbd_turned_back", true, count(self.turned_back)),
+            ("rbd_refreshes", true, count(self.refreshes)),
+            ("rbd_depth", false, count(self.depth)),
+            ("rbd_snapshots_quiesced", true, count(self.snapshots.quiesced)),
+            ("rbd_snapshots_refused", true, count(self.snapshots.refused)),
+            ("rbd_snapshot_last_wait_seconds", false, self.snapshots.last_wait),
+            ("rbd_grouped", false, is(self.librbd.is_none())),
+            ("rbd_lease_valid", false, is(self.lease == VALID)),
+            ("rbd_lost", false, is(self.snapshots.lost.is_some())),
+        ]
+    }
+}
+
+/// The numbers of now.
+pub fn numbers(kept: &ImageGuard) -> Numbers {
+    use loligo_block::lease::Hold;
+    let c = &kept.image.counters;
+    Numbers {
+        image: kept.image.name.clone(),
+        id: kept.image.identity.to_string(),
+        librbd: kept.image.why_librbd(),
+        groups: c.groups.load(Relaxed),
+        group_extents: c.extents.load(Relaxed),
+        group_bytes: c.group_bytes.load(Relaxed),
+        primers: c.primers.load(Relaxed),
+        turned_back: c.turned_back.load(Relaxed),
+        refreshes: c.refreshes.load(Relaxed),
+        depth: c.depth.load(Relaxed),
+        lease: match kept.image.lease.now() {
+            Hold::Valid => VALID,
+            Hold::Expired => "expired",
+            Hold::Lost => "lost",
+        },
+        lacks: kept.image.lacks(),
+        snapshots: kept.quiescer.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_witness_with_long_names_still_fits_and_is_read_again() {
+        let address = "[2001:0db8:85a3:0000:0000:8a2e:0370:7334]:0/4294967295";
+        let text = format!(
+            r#"{{"client":"client.9223372036854","cookie":"auto 139873468645376","address":"{address}","seq":123456,"w":99999999}}"#
+        );
+        let held = decode(&text).expect("a witness");
+        let lost = LockRecord { lost: Some(Loss::now(&"why ".repeat(40))), ..held.clone() };
+        for witness in [held, lost] {
+            let kept = encode(&witness);
+            assert!(kept.len() <= WITNESS, "{kept}");
+            let read = decode(&kept).expect("a witness");
+            assert_eq!((read.holder, read.lost.is_some()), (witness.holder, witness.lost.is_some()));
+        }
+    }
+
+    #[test]
+    fn a_loss_stays_noted_whatever_is_noted_later() {
+        let now = || decode(r#"{"client":"client.4","cookie":"auto 1","address":"10.0.0.1:0/7","seq":2}"#);
+        let now = || now().expect("a witness");
+        let first = witness_of(now(), Some(Loss::now("first")), &encode(&now()));
+        let later = witness_of(now(), None, &encode(&first));
+        assert_eq!(later.lost, first.lost);
+        let again = witness_of(now(), Some(Loss::now("again")), &encode(&later));
+        assert_eq!(again.lost.map(|l| l.why), Some("first".to_owned()));
+        assert_eq!(witness_of(now(), None, &encode(&now())).lost, None);
+    }
+}

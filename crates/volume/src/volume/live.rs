@@ -1,0 +1,637 @@
+//! A cache that comes or goes while the volume is served: clients stay connected, and wait for as long as the engines are exchanged.
+//!
+//! A crash at any moment leaves what the next start takes for one of two things: the volume as it was before, or as it is after.
+//! [`Change`] says what must be durable before what, and what is taken back; the simulator runs the same. In words:
+//!
+//! **Detach.** While clients are served: everything dirty goes to the core, written through meanwhile so that it does not grow back.
+//! Then, with nothing under way and all requests held:
+//! 1. the last dirty blocks go to the core, and the engines flush it, which know of every flush before: from here on
+//!    the cache holds nothing that the core lacks;
+//! 2. the core's label, if it has one, and the daemon's state say so ("0 dirty bytes");
+//! 3. the superblocks are wiped: the core will change without this cache, which no later start may believe then. Up to here a crash comes
+//!    back with the cache as it is; from here on with a new one, as the definition still names its device;
+//! 4. the daemon's state says that the volume is bare: a crash comes back bare;
+//! 5. the engines stop, bare ones take their place, requests go on, the device is let go of.
+//!
+//! Only then is anything written that the cache does not see. What fails in 1 to 3 is taken back (the label and the state say "may be
+//! dirty" again before a request goes on), and the volume keeps its cache. Where the state cannot say so, since its folder has died
+//! meanwhile, the cache stays in mode wt, which keeps what the state may say true: another mode is noted first, and the state with it.
+//!
+//! **Attach.** While clients are served: the device is opened, refused or made an empty cache. Then, with all requests held:
+//! 1. the core is flushed: the new engines know of no write before them that a flush would have to cover;
+//! 2. the daemon's state names the cache as this volume's, as one that may be dirty, and, where the core has a label,
+//!    as one that is being attached: a crash comes back with it, and it is empty;
+//! 3. the core's label, if it has one, names it likewise: not before the state, since a bare start would be refused
+//!    by it. A label that does not name it says that a crash came between the two, and nobody was served through it;
+//! 4. the engines are exchanged, and requests go on;
+//! 5. the state says no more that the cache is being attached.
+//!
+//! What fails in 1 to 3 is taken back, the state last: a state that cannot be written names a cache that is there, and empty. It may
+//! name it also where the volume stays bare, so that such a cache is not wiped: it holds nothing that could be believed wrongly.
+//!
+//! **An exchange that breaks off.** Once a thread may have another engine there is no way back: every request fails, and the volume is
+//! started anew as after a crash (decision 0035). So it is where something durable could not be taken back.
+//!
+//! **A cache that answers nothing.** What is above needs a device that answers, and that is looked at first, and again where something
+//! takes too long. Where it does not, and the core has everything, the volume goes on without it as without one that failed (decision
+//! 0028): requests that wait for it are done by the core. Where the core lacks anything the cache stays, and they wait.
+
+use super::Volume;
+use super::trouble::{Cancellable, Trouble};
+use crate::change::Wanted;
+use crate::held_cache::HeldCache;
+use crate::labelled_core::LabelledCore;
+use crate::last_cache::LastCache;
+use crate::memory::Memory;
+use crate::options::{CacheOptions, ServeOptions};
+use crate::signals::StopSignals;
+use crate::volume_state::cached_by;
+use crate::{cache, hung_device};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use loligo_client::api::cache_config::CacheConfig;
+use loligo_client::outcome::{Ended, OrRefused};
+use loligo_engine::api::Control;
+use loligo_engine::exchange::{Change, Deed, Verdict};
+use loligo_engine::params::Params;
+use loligo_engine::{FallbackState, open as engine};
+use loligo_format::mode::Mode;
+use loligo_format::superblock::Superblock;
+use loligo_log::say;
+use loligo_shard::{Backend, Command, Paused};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// How long requests are held for devices, or for a note, that do not answer before it is given up.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// How a volume is after a change was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// It is served.
+    Served,
+    /// Somebody wants it to stop.
+    Stopping,
+    /// It cannot go on: as after a crash, the next start finds what is right.
+    Broken,
+}
+
+impl Volume {
+    /// Does what is wanted, and notes how that ended.
+    pub fn change(&mut self, wanted: Wanted, memory: &dyn Memory, signals: &StopSignals) -> After {
+        let done = match wanted {
+            Wanted::Attach(options, keys) => self.attach(*options, &keys, memory, signals),
+            Wanted::Detach => self.detach(memory, signals),
+            Wanted::Resize(bytes) => self.resize(bytes).map_err(Trouble::ImageGuard),
+            Wanted::Share(bytes) => self.resize_share(bytes, memory, signals),
+        };
+        let (after, result) = match done {
+            Ok(done) => {
+                say!("{done}");
+                (After::Served, Ok(done))
+            }
+            Err(Trouble::ImageGuard(why) | Trouble::Through(why) | Trouble::Named(why)) => {
+                (After::Served, Err(why))
+            }
+            Err(Trouble::Silent) => (After::Served, Err(anyhow!("the cache device answers nothing"))),
+            Err(Trouble::Stop) => (After::Stopping, Err(anyhow!("the volume is being stopped"))),
+            Err(Trouble::Broken(why)) => {
+                say!("error: the volume cannot go on and is started anew: {why:#}");
+                (After::Broken, Err(why))
+            }
+        };
+        self.app.changes.ended(result);
+        after
+    }
+
+    /// Holds requests while `exchange` is done, which ends the pause: what it gives up lets them go on, and what it cannot take back
+    /// fails them.
+    fn paused<T>(
+        &mut self,
+        exchange: impl FnOnce(&mut Volume, Paused) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let app = self.app.clone();
+        let _alone = app.set_by_nobody();
+        let begun = Instant::now();
+        let pause = app.handle.pause(LIMIT).map_err(|why| anyhow!("{why}: nothing is changed"))?;
+        let done = exchange(self, pause);
+        app.changes.held(begun.elapsed().as_secs_f64() * 1e3);
+        done
+    }
+
+    /// The same where something is to be noted meanwhile. It is tried first, so that nobody is held for a dead file system; and again
+    /// with all requests held, for which the daemon's folder may wait itself. What is noted then is what is so: there
+    /// is nothing to be taken back.
+    fn paused_to_note<T>(
+        &mut self,
+        memory: &dyn Memory,
+        exchange: impl FnOnce(&mut Volume, Paused) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        memory.can_note()?;
+        self.paused(|v, pause| {
+            memory.can_note()?;
+            exchange(v, pause)
+        })
+    }
+
+    fn detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<String, Trouble> {
+        ensure_exchangeable(self).or_refused()?;
+        let Some(held) = &self.left.held else {
+            return Err(Ended::refused("this volume is served bare: it has no cache to detach").into());
+        };
+        if self.core_only {
+            self.ensure_acknowledging()?;
+            // Nothing is to be flushed, and the cache was declared void when it went.
+            let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
+            return self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory));
+        }
+        let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).data_start;
+        if home != 0 {
+            let why = format!("its content begins at byte {home} of the core for the cache only: stop it");
+            return Err(Ended::refused(why).into());
+        }
+        // Before what may take hours.
+        memory.can_note()?;
+        let mode = self.app.handle.snapshots().first().and_then(|s| s.mode).unwrap_or(Mode::Wt);
+        let set = |mode| {
+            let _alone = self.app.set_by_nobody();
+            self.app.handle.control(&Control::SetMode(mode)).map_err(|why| anyhow!(why))
+        };
+        set(Mode::Wt)?;
+        let done = match self.detach_with_its_help(memory, signals) {
+            Err(Trouble::Silent) => self.detach_without_it(memory),
+            done => done,
+        };
+        if matches!(done, Err(Trouble::ImageGuard(_) | Trouble::Stop)) {
+            let _alone = self.app.set_by_nobody();
+            let restored = self.app.handle.control(&Control::SetMode(mode));
+            // A cache that has failed meanwhile takes no mode: what becomes of it is settled by whoever minds it.
+            let failed = self.app.handle.snapshots().iter().any(|s| s.poisoned.is_some());
+            restored.or_else(|why| if failed { Ok(()) } else { Err(Trouble::Broken(anyhow!(why))) })?;
+        }
+        done
+    }
+
+    /// Another engine would not know of a flush of the core that failed.
+    fn ensure_acknowledging(&self) -> anyhow::Result<()> {
+        let snapshots = self.app.handle.snapshots();
+        let failed =
+            snapshots.iter().find(|s| s.alone != Some(FallbackState::Serving) && s.poisoned.is_some());
+        match failed.and_then(|s| s.poisoned.as_ref()) {
+            Some(why) => Err(anyhow!(
+                "volume {}: it acknowledges nothing any more: {why}. Stop it and start it again first",
+                self.options.name
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn cache_answers(&self) -> bool {
+        self.left.held.as_ref().is_none_or(|held| hung_device::answers(&held.file))
+    }
+
+    /// With a cache device that answers.
+    fn detach_with_its_help(
+        &mut self,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> Result<String, Trouble> {
+        if !self.cache_answers() {
+            return Err(Trouble::Silent);
+        }
+        self.flush_for_detach(memory, signals)?;
+        // The flush may have taken hours, or none of its blocks. From here on all requests wait for the device.
+        if !self.cache_answers() {
+            return Err(Trouble::Silent);
+        }
+        match self.paused_to_note(memory, |v, pause| v.take_cache_away(pause, memory)) {
+            Err(Trouble::ImageGuard(_)) if !self.cache_answers() => Err(Trouble::Silent),
+            done => done,
+        }
+    }
+
+    /// With one that answers nothing, if the core has everything.
+    fn detach_without_it(&mut self, memory: &dyn Memory) -> Result<String, Trouble> {
+        let Some(held) = &self.left.held else { return Err(anyhow!("it has no cache").into()) };
+        let why = hung_device::silence(&held.file);
+        let snapshots = self.app.handle.snapshots();
+        if let Some(lacks) = snapshots.iter().find_map(|s| s.needs_cache.as_ref()) {
+            return Err(anyhow!(
+                "{why}, and {lacks}: it stays this volume's cache, and nothing of it is given up. Requests wait for it. Bring it back; or stop the volume ('loligo volume stop {}'): what was acknowledged is safe on it until it answers",
+                self.options.name
+            )
+            .into());
+        }
+        self.forsake(why, Some(memory), false).map_err(Trouble::ImageGuard)?;
+        let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
+        self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory))
+    }
+
+    /// Everything dirty to the core while clients are served.
+    fn flush_for_detach(&mut self, memory: &dyn Memory, signals: &StopSignals) -> Result<(), Trouble> {
+        let app = self.app.clone();
+        let total = app.dirty_bytes();
+        let (mut still, mut next) = (hung_device::Standstill::begins(), Instant::now() + super::LOOK);
+        let asked = app.handle.send_all(|| Command::Control(Control::FlushDirty));
+        let flushed = app.handle.wait_while(asked, hung_device::LOOK, || {
+            let dirty = app.dirty_bytes();
+            app.changes.progress(total, dirty);
+            if signals.within(Duration::ZERO) {
+                return Err(Cancellable(Trouble::Stop));
+            }
+            if app.changes.is_given_up() {
+                return Err("given up: the volume keeps its cache, and what was flushed is flushed"
+                    .to_owned()
+                    .into());
+            }
+            still.goes_on(dirty);
+            if still.is_long() && !self.cache_answers() {
+                return Err(Cancellable(Trouble::Silent));
+            }
+            if Instant::now() >= next {
+                next += super::LOOK;
+                self.look(Some(memory));
+            }
+            Ok(())
+        });
+        flushed.map_err(|Cancellable(trouble)| match trouble {
+            Trouble::ImageGuard(why) => {
+                Trouble::ImageGuard(why.context("the core does not have everything, so the cache stays"))
+            }
+            other => other,
+        })
+    }
+
+    /// Does one deed of a change after the other until it is over. Clients go on then, or are failed, as it ended.
+    fn carry_out(
+        &mut self,
+        mut change: Change,
+        mut pause: Paused,
+        mut deed: impl FnMut(&mut Volume, Deed, &mut Paused) -> Result<()>,
+    ) -> Result<(), Trouble> {
+        let mut why = None;
+        let verdict = loop {
+            match change.next() {
+                Ok(next) => {
+                    let done = deed(self, next, &mut pause);
+                    why = change.did(done, pause.state()).or(why);
+                }
+                Err(verdict) => break verdict,
+            }
+        };
+        drop(pause);
+        let why = why.unwrap_or_else(|| anyhow!("nothing failed"));
+        match verdict {
+            Verdict::Done => Ok(()),
+            Verdict::Kept => Err(Trouble::ImageGuard(why)),
+            Verdict::Named => Err(Trouble::Named(why)),
+            Verdict::Broken => {
+                self.fails = true;
+                Err(Trouble::Broken(why))
+            }
+        }
+    }
+
+    /// What a detach does while nothing is under way.
+    fn take_cache_away(&mut self, pause: Paused, memory: &dyn Memory) -> Result<String, Trouble> {
+        let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
+        let Some(HeldCache { file, superblock, .. }) = &self.left.held else { unreachable!("asked above") };
+        let (file, superblock) = (file.clone(), superblock.clone());
+        let mut dev = file.sync_io();
+        let mut superblock = Some(superblock.lock().unwrap_or_else(PoisonError::into_inner));
+        let name = self.options.name.clone();
+        let (mut unwiped, mut unnoted) = (None, None);
+        let done = self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
+            Deed::FlushDirty => v.flush_last(),
+            Deed::FlushCore => v.flush_core().context("the core cannot be flushed, so the cache stays"),
+            Deed::LabelClean => {
+                let label = v.left.core.home.as_mut().map_or(Ok(()), |home| home.detach(0, &file));
+                label.context("the cache stays")
+            }
+            Deed::StateClean => {
+                let clean = LastCache { dirty_bytes: Some(0), ..cache.clone() };
+                memory.cache_is(&name, clean).context("the cache stays")
+            }
+            Deed::Wipe => engine::wipe(&mut dev)
+                .inspect_err(|why| unwiped = Some(why.to_string()))
+                .context("the cache cannot be wiped")
+                .context("the cache stays"),
+            Deed::NoteVoid => {
+                // Its superblocks are whole. Whoever starts it elsewhere has nobody to ask but the core.
+                let label = v.left.core.home.as_mut().map_or(Ok(()), |home| home.void());
+                label.context("the cache cannot be wiped, and stays")?;
+                let void = LastCache { dirty_bytes: Some(0), void: true, ..cache.clone() };
+                memory.cache_is(&name, void).context("the cache cannot be wiped, and stays")
+            }
+            Deed::Restore => Ok(superblock.as_mut().map_or(Ok(()), |s| s.store(&mut dev))?),
+            Deed::StateDirty => {
+                unnoted = memory.cache_is(&name, cache.clone()).err();
+                Ok(())
+            }
+            Deed::LabelDirty => match (&mut v.left.core.home, &superblock) {
+                (Some(home), Some(superblock)) => home.attach(superblock, &file, false),
+                _ => Ok(()),
+            },
+            deed => {
+                superblock = None;
+                v.turn_bare(deed, pause, &cache, memory)
+            }
+        });
+        done.map_err(|trouble| match (trouble, unnoted) {
+            (Trouble::ImageGuard(why), Some(unnoted)) => Trouble::Through(why.context(format!(
+                "volume '{name}' keeps its cache, and stays in mode wt until another is set, because the daemon may remember that \
+                 nothing in it is dirty ({unnoted:#}). Mend the file system of its state-dir, then 'loligo mode {name} MODE'"
+            ))),
+            (other, _) => other,
+        })?;
+        let done = self.is_bare(&cache);
+        Ok(match unwiped {
+            Some(why) => format!(
+                "{done}. It took no write ({why}), so that its superblocks are still there; the daemon remembers that what it holds is void"
+            ),
+            None => done,
+        })
+    }
+
+    /// The last dirty blocks.
+    fn flush_last(&self) -> Result<()> {
+        let handle = &self.app.handle;
+        let flushed = handle.wait_within(handle.send_all(|| Command::Control(Control::FlushDirty)), LIMIT);
+        flushed.map_err(|why| anyhow!("the core does not have everything, so the cache stays: {why}"))?;
+        let dirty = self.app.dirty_bytes();
+        ensure!(dirty == 0, "{dirty} bytes are still dirty, so the cache stays: try again");
+        Ok(())
+    }
+
+    /// By the engines: one that has had a flush fail knows that the next would say nothing of what was lost.
+    fn flush_core(&self) -> Result<()> {
+        let handle = &self.app.handle;
+        let flushed = handle.wait_within(handle.send_all(|| Command::Control(Control::FlushCore)), LIMIT);
+        flushed
+            .map_err(|why| anyhow!("{why}. Mend the core, and 'loligo volume restart {}'", self.options.name))
+    }
+
+    /// A cache goes that is void already.
+    fn go_bare(&mut self, pause: Paused, cache: &LastCache, memory: &dyn Memory) -> Result<String, Trouble> {
+        self.carry_out(Change::detach_void(), pause, |v, deed, pause| {
+            v.turn_bare(deed, pause, cache, memory)
+        })?;
+        Ok(self.is_bare(cache))
+    }
+
+    /// The deeds of a detach once the cache is void.
+    fn turn_bare(
+        &mut self,
+        deed: Deed,
+        pause: &mut Paused,
+        cache: &LastCache,
+        memory: &dyn Memory,
+    ) -> Result<()> {
+        let handle = self.app.handle.clone();
+        match deed {
+            Deed::StateBare => memory.detached(&self.options.name).inspect_err(|why| {
+                say!(
+                    "warning: it is served bare from now on, but that cannot be remembered: the next start makes a new cache on {} ({why:#})",
+                    cache.path.display()
+                );
+            }),
+            Deed::Stop => {
+                // Its superblocks are not to be written again if this ends the volume.
+                self.left.void = true;
+                let stopped = handle.wait_within(handle.send_all(|| Command::Control(Control::Stop)), LIMIT);
+                // What the cache could not be told nobody misses.
+                let misses = || self.core_only || handle.snapshots().iter().any(|s| s.core_flush_failed);
+                stopped.map_err(|why| anyhow!(why)).or_else(|why| if misses() { Err(why) } else { Ok(()) })
+            }
+            Deed::Exchange => {
+                let extent = (self.app.info().size, self.told.block);
+                let exchanged = pause.exchange(self.left.core.source(), Backend::Uncached, extent, LIMIT);
+                exchanged.map_err(|why| anyhow!(why))
+            }
+            deed => bail!("{deed:?} is no part of a detach"),
+        }
+    }
+
+    /// What is so once the engines are bare.
+    fn is_bare(&mut self, cache: &LastCache) -> String {
+        let size = self.app.info().size;
+        self.left.void = false;
+        self.governing = None;
+        self.left.held = None;
+        (self.core_only, self.poisoned) = (false, false);
+        let o = &mut self.options;
+        (o.cache, o.data_offset) = (None, None);
+        o.params.clear();
+        self.app.is_now(|info| cached_by(info, &self.options, None));
+        let more = self.left.core.identity.size - size;
+        match more {
+            0 => format!("detached: the core has everything, {} is no cache any more", cache.path.display()),
+            n => format!(
+                "detached: the core has everything, {} is no cache any more; the volume gets {n} bytes larger with its next start",
+                cache.path.display()
+            ),
+        }
+    }
+
+    fn attach(
+        &mut self,
+        options: ServeOptions,
+        keys: &CacheConfig,
+        memory: &dyn Memory,
+        signals: &StopSignals,
+    ) -> Result<String, Trouble> {
+        self.ensure_acknowledging()?;
+        let mut options = options;
+        let Some(o) = &mut options.cache else { return Err(Ended::refused("no cache is given").into()) };
+        self.may_attach(o).or_refused()?;
+        // Before a cache is made.
+        memory.can_note()?;
+        // Where it could be another number it has been refused.
+        o.shards = Some(self.app.handle.shards() as u16);
+        let (o, core) = (&*o, &mut self.left.core);
+        cache::refuse_same_device(o, core).or_refused()?;
+        let look = CacheOptions { create: true, force: true, ..o.clone() };
+        let (place, found) = cache::peek(&look).or_refused()?;
+        refuse_used(o, found.as_ref()).or_refused()?;
+        let volatile = place.as_ref().is_none_or(|p| p.file.geometry().volatile_cache);
+        if volatile && !self.told.volatile && !self.kernel.is_empty() {
+            return Err(Ended::refused(format!(
+                "the block device was made for a volume whose core loses nothing that it completed, so that the kernel keeps flushes to \
+                 itself; {} may lose what it completed: stop the volume, define the cache, start it",
+                o.path.display()
+            ))
+            .into());
+        }
+        core.params = Params::default();
+        for (key, value) in &options.params {
+            let set = core.params.set(key, value);
+            set.map_err(|why| Ended::refused(format!("the tunable {key} = {value}: {why}")))?;
+        }
+        core.cache_file = place;
+        let app = self.app.clone();
+        let mut watch = |done: u64, all: u64| -> Result<()> {
+            app.changes.progress(all, all - done);
+            if signals.within(Duration::ZERO) {
+                return Err(cache::CutOff.into());
+            }
+            ensure!(!app.changes.is_given_up(), "given up: the volume is served as before");
+            Ok(())
+        };
+        let new = CacheOptions { create: true, ..o.clone() };
+        let opened = cache::open(&options.name, &new, core, signals, &mut watch);
+        core.cache_file = None;
+        let opened = opened.map_err(|why| match why.is::<cache::CutOff>() {
+            true => Trouble::Stop,
+            false => Trouble::ImageGuard(why),
+        });
+        let cache::OpenCache { file, share, superblock, engines, made, .. } = opened?;
+        let data_start = superblock.data_start;
+        let backend = Backend::Cached { cache: file.clone(), engines, data_start };
+        let held = HeldCache::new(file, share, superblock);
+        let mode = o.mode;
+        // Whatever else the definition says by now counts with the next start.
+        let next = ServeOptions { cache: options.cache, params: options.params, ..self.options.clone() };
+        let before = std::mem::replace(&mut self.options, next);
+        self.left.held = Some(held);
+        let done = self.paused_to_note(memory, |v, pause| v.put_cache(pause, keys, memory, backend));
+        if let Err(trouble) = done {
+            self.options = before;
+            let held = self.left.held.take();
+            match (&trouble, held, made) {
+                // Nobody was served through it: the device is as blank as it was, and a file that was made goes.
+                (Trouble::ImageGuard(_) | Trouble::Stop, Some(held), _) => {
+                    let _ = engine::wipe(&mut held.file.sync_io());
+                }
+                // The state may name it.
+                (_, _, Some(made)) => made.keep(),
+                _ => {}
+            }
+            return Err(trouble);
+        }
+        if let Some(made) = made {
+            made.keep();
+        }
+        if self.left.core.home.is_some()
+            && let Some(cache) = self.last_cache()
+        {
+            // The label names it already, which says the same of this core: nothing hangs on this note.
+            let _ = memory.cache_is(&self.options.name, cache);
+        }
+        let share = self.left.held.as_ref().and_then(|h| h.share.clone());
+        if let Some(share) = share {
+            match share.pool().clone().govern(share, self.app.handle.clone()) {
+                Ok(governing) => self.governing = Some(governing),
+                Err(why) => say!("warning: the share keeps its size until the next start: {why:#}"),
+            }
+        }
+        self.poisoned = false;
+        self.app.is_now(|info| cached_by(info, &self.options, self.left.held.as_ref()));
+        let path = self.options.cache.as_ref().map(|c| c.path.display().to_string()).unwrap_or_default();
+        Ok(format!("attached: {path}, mode {}", mode.name()))
+    }
+
+    /// Refuses what can be refused without a look at the device.
+    fn may_attach(&self, o: &CacheOptions) -> Result<()> {
+        ensure_exchangeable(self)?;
+        ensure!(
+            self.left.held.is_none(),
+            "this volume has a cache: 'loligo volume detach {0}' first",
+            self.options.name
+        );
+        let threads = self.app.handle.shards();
+        ensure!(
+            o.shards.is_none_or(|n| usize::from(n) == threads),
+            "the volume runs on {threads} thread(s), and a cache that is attached to it must have as many shards: leave --shards out; or \
+             stop the volume, define the cache, start it"
+        );
+        ensure!(
+            o.core_reserve.is_none_or(|n| n == 0),
+            "a reserve would make the volume smaller than its clients know it: leave --core-reserve out; or stop the volume, define the \
+             cache, start it"
+        );
+        let (core, served) = (self.left.core.identity.size, self.app.info().size);
+        ensure!(
+            core == served,
+            "the core has {core} bytes and the volume {served}: 'loligo volume resize {}' first",
+            self.options.name
+        );
+        Ok(())
+    }
+
+    /// What an attach does while nothing is under way.
+    fn put_cache(
+        &mut self,
+        pause: Paused,
+        keys: &CacheConfig,
+        memory: &dyn Memory,
+        backend: Backend,
+    ) -> Result<(), Trouble> {
+        let name = self.options.name.clone();
+        let cache = self.last_cache().context("it has no cache")?;
+        let held = self.left.held.as_ref().context("it has no cache")?;
+        let (file, superblock) = (held.file.clone(), held.superblock.clone());
+        // It is empty.
+        let through = self.options.cache.as_ref().is_some_and(|o| !o.mode.is_ahead_of_core());
+        let mut backend = Some(backend);
+        let done = self.carry_out(Change::attach(None), pause, |v, deed, pause| match deed {
+            // A client's flush may have failed while the cache was made: only the engines know.
+            Deed::FlushCore => v
+                .ensure_acknowledging()
+                .and_then(|()| v.left.core.backing.sync_io().flush().context("the core cannot be flushed")),
+            // Up to the label, a crash leaves a cache through which nobody was served. Without one nothing tells that
+            // crash from a later one: a label that is found then may be what clients wrote, or another disk's.
+            Deed::StateCached => {
+                let attaching = v.left.core.home.is_some();
+                memory.attached(&name, keys, LastCache { attaching, ..cache.clone() })
+            }
+            Deed::LabelCached => match &mut v.left.core.home {
+                Some(home) => {
+                    let sb = superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    home.attach(&sb, &file, through)
+                }
+                None => Ok(()),
+            },
+            Deed::LabelGone => v.left.core.home.as_mut().map_or(Ok(()), |home| home.detach(0, &file)),
+            Deed::StateBare => memory.detached(&name),
+            Deed::Exchange => {
+                let extent = (v.app.info().size, v.told.block);
+                let backend = backend.take().context("they were exchanged")?;
+                let exchanged = pause.exchange(v.left.core.source(), backend, extent, LIMIT);
+                exchanged.map_err(|why| anyhow!(why))
+            }
+            deed => bail!("{deed:?} is no part of an attach"),
+        });
+        done.map_err(|trouble| match trouble {
+            Trouble::Named(why) => Trouble::Named(why.context(
+                "the daemon may remember the new cache after all, so that it stays where it is, empty, although the volume is \
+                 served as before: 'loligo release' lets go of it",
+            )),
+            other => other,
+        })
+    }
+}
+
+fn ensure_exchangeable(v: &Volume) -> Result<()> {
+    ensure!(
+        !v.left.core.home.as_ref().is_some_and(LabelledCore::is_masked),
+        "the first block of the core is veiled, and its cache keeps copies of that: 'loligo osd adopt' and 'loligo osd release' put a cache \
+         under an OSD and take it away"
+    );
+    ensure!(
+        v.left.image.is_none(),
+        "the core is an RBD image, whose lock and metadata name the cache: stop the volume ('loligo volume stop {0} --flush'), change its \
+         definition, and start it",
+        v.options.name
+    );
+    Ok(())
+}
+
+/// The core may have changed since anything was cached: what is attached is a new cache.
+fn refuse_used(o: &CacheOptions, found: Option<&Superblock>) -> Result<()> {
+    let Some(sb) = found.filter(|_| !o.force) else { return Ok(()) };
+    bail!(
+        "{} holds the cache of volume '{}', and one that is attached must be new, since the core was written without it: 'loligo release' \
+         lets go of it where nothing in it is dirty; --force replaces it all the same",
+        o.path.display(),
+        sb.name
+    )
+}

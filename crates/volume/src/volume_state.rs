@@ -1,0 +1,349 @@
+//! What the management side shares: who this is, the threads, and a flush that may be under way.
+
+use crate::change::Changes;
+use crate::held_cache::HeldCache;
+use crate::options::ServeOptions;
+use crate::rbd::ImageGuard;
+use crate::refusals;
+use crate::served_label::ServedLabel;
+use anyhow::{Result, anyhow};
+use loligo_block::lease::Hold;
+use loligo_client::api::volume::{FlushState, Info};
+use loligo_client::outcome::{Ended, Outcome};
+use loligo_engine::api::Control;
+use loligo_engine::params::Params;
+use loligo_export::fuse::Counters;
+use loligo_export::{TlsContext, TlsError};
+use loligo_format::mode::Mode;
+use loligo_format::units::BLOCK;
+use loligo_shard::Handle;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Instant;
+
+/// What the volume that `o` starts is.
+pub(crate) fn info_of(o: &ServeOptions, held: Option<&HeldCache>, listen: Vec<String>, size: u64) -> Info {
+    let mut info = Info {
+        name: o.name.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        core: o.core.to_string(),
+        cache: None,
+        size,
+        line_size: None,
+        shards: 1,
+        core_reserve: None,
+        uuid: None,
+        listen,
+    };
+    cached_by(&mut info, o, held);
+    info
+}
+
+/// Says in `info` what the cache is, if there is one.
+pub(crate) fn cached_by(info: &mut Info, o: &ServeOptions, held: Option<&HeldCache>) {
+    let sb = held.map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner));
+    let sb = sb.as_deref();
+    info.cache = o.cache.as_ref().map(|c| c.path.display().to_string());
+    info.line_size = sb.map(|s| s.line_size);
+    // Without a cache the volume keeps the threads that it has.
+    info.shards = sb.map_or(info.shards, |s| s.layout.shards);
+    info.core_reserve = sb.map(|s| s.core_reserve);
+    info.uuid = held.map(|h| h.uuid.clone());
+}
+
+/// The volume as management sees it.
+#[derive(Debug)]
+pub struct VolumeState {
+    /// Its name.
+    pub name: String,
+    /// What of it changes while it is served is changed here.
+    info: Mutex<Info>,
+    /// Its threads.
+    pub handle: Handle,
+    /// The image that is the core, and whether it is still ours.
+    rbd: Mutex<Option<ImageGuard>>,
+    /// The core's label, if it has one; the volume itself keeps it.
+    mark: Option<Weak<ServedLabel>>,
+    /// What came through mounts.
+    pub fuse: Arc<Counters>,
+    /// When its start ended.
+    pub started: Instant,
+    /// What TLS clients are shown, and know.
+    tls: Option<TlsContext>,
+    /// Held while the tunables are read, changed and handed out again, so that of two changes at once none is lost.
+    setting: Mutex<()>,
+    /// What else is to be changed.
+    pub changes: Changes,
+    /// The last flushes, oldest first.
+    flushes: Mutex<VecDeque<FlushState>>,
+    /// Who remembers what an administrator changes.
+    remembers: OnceLock<Remembers>,
+}
+
+/// Ends the keeping of a volume's image with it, on every way out: a client that is closed on purpose looks like one that lost its
+/// image to whoever still asks.
+#[derive(Debug)]
+pub(crate) struct Keeping(pub(crate) Arc<VolumeState>);
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.0.end_rbd();
+    }
+}
+
+/// What an administrator has changed in a running volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The mode.
+    Mode(Mode),
+    /// A tunable, and what it is now.
+    Param(String, String),
+}
+
+/// Told of every change once it holds.
+pub(crate) struct Remembers(pub(crate) Box<dyn Fn(Change) -> Result<()> + Send + Sync>);
+
+impl std::fmt::Debug for Remembers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remembers")
+    }
+}
+
+impl VolumeState {
+    pub(crate) fn new(
+        info: Info,
+        handle: Handle,
+        rbd: Option<ImageGuard>,
+        mark: Option<Weak<ServedLabel>>,
+    ) -> VolumeState {
+        VolumeState {
+            name: info.name.clone(),
+            info: Mutex::new(info),
+            handle,
+            rbd: Mutex::new(rbd),
+            mark,
+            fuse: Arc::default(),
+            started: Instant::now(),
+            setting: Mutex::default(),
+            changes: Changes::default(),
+            flushes: Mutex::default(),
+            remembers: OnceLock::new(),
+            tls: None,
+        }
+    }
+
+    /// The same for a volume that is served by TLS.
+    pub(crate) fn with_tls(self, tls: Option<TlsContext>) -> VolumeState {
+        VolumeState { tls, ..self }
+    }
+
+    /// Reads certificates and keys again, for clients that come from now on. Whether there are any.
+    ///
+    /// # Errors
+    /// Where a file cannot be used; the old ones hold then.
+    pub fn renew_tls(&self) -> Result<bool, TlsError> {
+        self.tls.as_ref().map_or(Ok(false), |tls| tls.renew().map(|()| true))
+    }
+
+    /// What the volume is now.
+    pub fn info(&self) -> Info {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes what it is from now on.
+    pub(crate) fn is_now(&self, change: impl FnOnce(&mut Info)) {
+        change(&mut self.info.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Nobody sets anything while this is held.
+    pub(crate) fn set_by_nobody(&self) -> MutexGuard<'_, ()> {
+        self.setting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The image that is the core, if it is one and still kept.
+    pub fn with_image<T>(&self, look: impl FnOnce(&ImageGuard) -> T) -> Option<T> {
+        self.rbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
+    }
+
+    /// Snapshots by others are refused from now on, so that none holds the stop up.
+    pub(crate) fn refuse_snapshots(&self) {
+        self.with_image(|kept| kept.quiescer.refuse_snapshots());
+    }
+
+    /// What the lease of the image that is the core is worth; nothing: it is no image.
+    pub(crate) fn lease(&self) -> Option<Hold> {
+        self.with_image(|kept| kept.image.lease.now())
+    }
+
+    /// Whoever is to hear of changes from now on.
+    pub fn remember_by(&self, by: impl Fn(Change) -> Result<()> + Send + Sync + 'static) {
+        // One volume has one daemon: nobody comes second.
+        let _ = self.remembers.set(Remembers(Box::new(by)));
+    }
+
+    /// Has a change remembered that holds; why it must not hold otherwise.
+    fn remember(&self, change: Change) -> Result<(), Ended> {
+        let Some(Remembers(by)) = self.remembers.get() else { return Ok(()) };
+        by(change)
+            .map_err(|why| failed(format!("nothing is changed, because it could not be remembered: {why:#}")))
+    }
+
+    /// Switches the mode for new requests.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn set_mode(&self, mode: Mode) -> Result<(), Ended> {
+        let _alone = self.set_by_nobody();
+        if self.changes.detaches() {
+            return Err(Ended::refused(
+                "its cache is being detached: wait until that is over, or give it up",
+            ));
+        }
+        if self.has_lost_image() {
+            return Err(Ended::refused(
+                "the image is another client's now, and no request is answered in any mode: the mode stays as it is. Stop the volume; what \
+                 is dirty stays on its cache",
+            ));
+        }
+        if mode.is_ahead_of_core()
+            && let Some(mark) = &self.mark
+        {
+            // Before anything is acknowledged that the core does not have.
+            let mark = mark.upgrade().ok_or_else(stopping)?;
+            mark.may_be_ahead().map_err(|why| failed(format!("the mode stays as it is: {why:#}")))?;
+        }
+        let before = self.handle.snapshots().iter().find_map(|s| s.mode);
+        // Before anything is acknowledged that the core does not have, too: what is noted may say that there is nothing.
+        self.remember(Change::Mode(mode))?;
+        if let Err(why) = self.handle.control(&Control::SetMode(mode)).map_err(failed) {
+            // One whose cache has failed refuses: the others are not to be ahead of the core where it cannot be.
+            if let Some(before) = before {
+                let _ = self.handle.control(&Control::SetMode(before));
+                let _ = self.remember(Change::Mode(before));
+            }
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    /// The tunables; nothing where the volume is stopping.
+    pub fn params(&self) -> Option<Params> {
+        self.handle.snapshots().into_iter().next().map(|s| s.params)
+    }
+
+    /// Sets one tunable; all of them by then.
+    ///
+    /// # Errors
+    /// Keys or range, where it is not one of them.
+    pub fn set_param(&self, key: &str, value: &str) -> Result<Params, Ended> {
+        let _alone = self.set_by_nobody();
+        let before = self.params().ok_or_else(stopping)?;
+        let mut params = before;
+        params.set(key, value).map_err(Ended::refused)?;
+        if let Some(why) = self.with_image(|kept| kept.refuse_deadline(params.snapshot_deadline)).flatten() {
+            return Err(Ended::refused(why));
+        }
+        self.handle.control(&Control::SetParams(params)).map_err(failed)?;
+        if let Err(why) = self.remember(Change::Param(key.to_owned(), value.to_owned())) {
+            self.handle.control(&Control::SetParams(before)).map_err(failed)?;
+            return Err(why);
+        }
+        Ok(params)
+    }
+
+    /// Sets those that a volume starts with.
+    ///
+    /// # Errors
+    /// Which of them cannot be.
+    pub(crate) fn set_params(&self, wanted: &[(String, String)]) -> Result<()> {
+        for (key, value) in wanted {
+            self.set_param(key, value).map_err(|why| anyhow!("the tunable {key} = {value}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the core is an image that another client has taken.
+    pub(crate) fn has_lost_image(&self) -> bool {
+        self.lease() == Some(Hold::Lost)
+    }
+
+    /// Nobody keeps the image any more; a snapshot that is being taken is waited for.
+    pub(crate) fn end_rbd(&self) {
+        let kept = self.rbd.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(kept);
+    }
+
+    fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {
+        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that the core does not have yet.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.handle.snapshots().iter().map(|s| s.stats.dirty_bytes).sum()
+    }
+
+    /// The byte of the core's device at which what is served begins: behind the core's label, where it has one.
+    pub(crate) fn core_start(&self) -> u64 {
+        self.mark.as_ref().and_then(Weak::upgrade).map_or(0, |mark| mark.label().data_start)
+    }
+
+    /// Why a flush failed, with the sectors that the core refuses where there are any: a thread knows only its own.
+    pub(crate) fn with_sectors(&self, why: String) -> String {
+        match refusals::told(&self.handle.snapshots(), self.core_start()) {
+            Some(told) => format!("{why}. To be exact, {told}"),
+            None => why,
+        }
+    }
+
+    /// Starts to destage everything that is dirty now. One that is under way already does not do: it knows nothing of what
+    /// was written since it began.
+    pub fn start_flush(self: &Arc<VolumeState>) -> FlushState {
+        let total = self.dirty_bytes();
+        let mut flushes = self.flushes();
+        let number = flushes.back().map_or(0, |f| f.number) + 1;
+        let state =
+            FlushState { number, running: true, total_bytes: total, remaining_bytes: total, error: None };
+        if flushes.len() >= FLUSHES_KEPT {
+            flushes.pop_front();
+        }
+        flushes.push_back(state.clone());
+        drop(flushes);
+        let app = self.clone();
+        std::thread::spawn(move || {
+            let result = app.handle.control(&Control::FlushDirty).map_err(|why| app.with_sectors(why));
+            if let Some(state) = app.flushes().iter_mut().find(|f| f.number == number) {
+                state.running = false;
+                state.error = result.err();
+            }
+        });
+        state
+    }
+
+    /// How far flush `number` is, or the last one.
+    pub fn flush_progress(&self, number: Option<u64>) -> FlushState {
+        let remaining: u64 = self.handle.snapshots().iter().filter_map(|s| s.flush_remaining).sum();
+        let mut flushes = self.flushes();
+        let found = match number {
+            Some(n) => flushes.iter_mut().find(|f| f.number == n),
+            None => flushes.back_mut(),
+        };
+        let Some(state) = found else { return FlushState::default() };
+        // Later flushes wait behind earlier ones; what is left never seems to grow.
+        let left = if state.running { remaining * BLOCK } else { 0 };
+        state.remaining_bytes = state.remaining_bytes.min(left);
+        state.clone()
+    }
+}
+
+fn failed(why: String) -> Ended {
+    Ended::with(Outcome::Failed, why)
+}
+
+/// Nothing can be changed of a volume that ends.
+pub fn stopping() -> Ended {
+    Ended::waiting("the volume is stopping")
+}
+
+/// Flushes whose outcome can still be asked for.
+const FLUSHES_KEPT: usize = 256;
