@@ -5,12 +5,12 @@
 
 use crate::api::router;
 use crate::config::Config;
-use crate::control::{ControlThread, Served};
+use crate::control::ControlThread;
 use crate::descriptors;
 use crate::device_ids::DeviceIds;
 use crate::exclusive::Exclusive;
 use crate::folder::Folder;
-use crate::metrics::{self, Scraped};
+use crate::metrics::{self, Scraped, Served};
 use crate::registry::{Registry, with_overrides};
 use crate::sections::Sections;
 use crate::state::{State, StateFile};
@@ -23,6 +23,7 @@ use loligo_client::api::definition::VolumeConfig;
 use loligo_export::ListenAddr;
 use loligo_log::say;
 use loligo_volume::control_socket;
+use parking_lot::Mutex;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
@@ -32,8 +33,8 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two words to systemd.
@@ -67,11 +68,6 @@ pub(crate) struct Daemon {
     pub(crate) control: ControlThread,
     pub(crate) memory: Arc<Registry>,
     pub(crate) volumes: Arc<Volumes>,
-}
-
-/// The lock, also where a thread has panicked that held it.
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where the daemon keeps what it remembers: `state-dir` of the configuration, else `$LOLIGO_STATE_DIR`, else `/var/lib/loligo` for

@@ -1,6 +1,6 @@
 //! A cache that was attached or detached by command: the keys of a definition that speak of it, and what counts of them.
 
-use crate::daemon::{Daemon, lock};
+use crate::daemon::Daemon;
 use crate::registry::{Registry, with_overrides};
 use crate::state::Remembered;
 use crate::writer_lock::Limit;
@@ -50,7 +50,7 @@ impl Remembered {
 impl Registry {
     /// The definition of `name` without anything set by command.
     fn plain(&self, name: &str) -> Result<VolumeConfig> {
-        lock(&self.plain).get(name).cloned().context("the volume has no definition any more")
+        self.plain.lock().get(name).cloned().context("the volume has no definition any more")
     }
 
     pub(super) fn note_attached(&self, name: &str, keys: &CacheConfig, cache: LastCache) -> Result<()> {
@@ -60,7 +60,7 @@ impl Registry {
             r.exchange(&config, keys);
             r.cache = Some(cache);
         })?;
-        lock(&self.defined).insert(name.to_owned(), defined);
+        self.defined.lock().insert(name.to_owned(), defined);
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl Registry {
             r.exchange(&config, bare);
             r.forget_cache();
         })?;
-        lock(&self.defined).insert(name.to_owned(), defined);
+        self.defined.lock().insert(name.to_owned(), defined);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! `loligo serve`: one volume in the foreground.
 
-use crate::control::{ControlThread, Served};
-use crate::metrics::{self, Scraped};
+use crate::control::ControlThread;
+use crate::metrics::{self, Scraped, Served};
 use crate::{descriptors, systemd};
 use anyhow::{Context, Result};
 use loligo_client::api::status::Status;

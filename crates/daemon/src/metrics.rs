@@ -42,6 +42,9 @@ pub(crate) struct Scraped {
     pub(crate) app: Option<Arc<VolumeState>>,
 }
 
+/// The volumes that a scrape tells of.
+pub(crate) type Served = Arc<dyn Fn() -> Vec<Scraped> + Send + Sync>;
+
 /// Listens for scrapers, on whatever address of this host is said.
 ///
 /// # Errors

@@ -1,6 +1,5 @@
 //! What the daemon remembers of its volumes, as they ask for it and change it.
 
-use crate::daemon::lock;
 use crate::device_ids::DeviceIds;
 use crate::exchange::Exchanged;
 use crate::state::{self, Override, State, StateFile, effective};
@@ -15,11 +14,12 @@ use loligo_volume::last_cache::LastCache;
 use loligo_volume::memory::{Begins, Memory};
 use loligo_volume::options::ServeOptions;
 use loligo_volume::volume_state::{Change, VolumeState};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// What `State` says, kept on disk.
@@ -47,9 +47,9 @@ impl Registry {
     fn edit_within(&self, limit: Limit, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let until = Instant::now() + limit.0;
         let pen = self.pen.take(until).ok_or_else(|| self.is_silent(limit))?;
-        let now = lock(&self.state).clone();
+        let now = self.state.lock().clone();
         let mut next = now.clone();
-        let owed = lock(&self.owed).clone();
+        let owed = self.owed.lock().clone();
         for (name, cache) in owed.iter().filter(|(_, cache)| refuse_void(&now, cache).is_ok()) {
             changed(&mut next, name, |r| r.cache = Some(cache.clone()));
         }
@@ -57,7 +57,7 @@ impl Registry {
         if next != now || self.file.is_uncertain() {
             self.write(next, pen, until, limit)?;
         }
-        lock(&self.owed).retain(|name, cache| owed.get(name) != Some(cache));
+        self.owed.lock().retain(|name, cache| owed.get(name) != Some(cache));
         Ok(())
     }
 
@@ -75,12 +75,12 @@ impl Registry {
             let stored = me.file.store(&next);
             if is_over.swap(true, Ordering::AcqRel) {
                 me.file.doubt();
-                let now = lock(&me.state).clone();
+                let now = me.state.lock().clone();
                 // Failing that, the next note is stored in any case.
                 let _ = me.file.store(&now);
             } else {
                 if stored.is_ok() {
-                    *lock(&me.state) = next;
+                    *me.state.lock() = next;
                 }
                 // Before anybody is told, who may go on to the next note.
                 drop(pen);
@@ -145,7 +145,7 @@ impl Registry {
     }
 
     pub(super) fn of(&self, name: &str) -> state::Remembered {
-        lock(&self.state).volumes.get(name).cloned().unwrap_or_default()
+        self.state.lock().volumes.get(name).cloned().unwrap_or_default()
     }
 
     /// Nobody was served through the last cache of `name`, which is `uuid`: the start asks again once it has the core.
@@ -164,8 +164,8 @@ impl Registry {
     /// The definition of `name` is `config` from now on; what was exchanged by command counts as long as it speaks of the same.
     pub(super) fn is_defined(&self, name: &str, config: &VolumeConfig) {
         let defined = Exchanged::effective(self.of(name).exchanged.as_ref(), config);
-        lock(&self.plain).insert(name.to_owned(), config.clone());
-        lock(&self.defined).insert(name.to_owned(), defined);
+        self.plain.lock().insert(name.to_owned(), config.clone());
+        self.defined.lock().insert(name.to_owned(), defined);
     }
 
     /// Has volume `name` wait while one that leaves has what it is to have: one that was renamed in the file, say.
@@ -201,7 +201,7 @@ impl Registry {
     }
 
     fn note(&self, name: &str, change: &Change) -> Result<()> {
-        let defined = lock(&self.defined).get(name).cloned();
+        let defined = self.defined.lock().get(name).cloned();
         self.change(name, |r| match change {
             Change::Mode(mode) => {
                 let instead_of = defined.and_then(|d| d.mode);
@@ -241,7 +241,7 @@ impl Memory for Registry {
         self.wait_for_leaving(name, &effective)?;
         let mut o = ServeOptions::of(&effective, name, leave)?;
         // A copy: what is asked of the devices may take its time.
-        let (core, mut state) = (o.core.names(), lock(&self.state).clone());
+        let (core, mut state) = (o.core.names(), self.state.lock().clone());
         if let Some(last) = state.volumes.get_mut(name).and_then(|r| r.cache.as_mut())
             && ownership::is_unserved(last, &core, o.core.path())
         {
@@ -295,7 +295,7 @@ impl Memory for Registry {
         let limit = Limit::PAUSED;
         let until = Instant::now() + limit.0;
         let written = self.pen.take(until).ok_or_else(|| self.is_silent(limit)).and_then(|pen| {
-            let now = lock(&self.state).clone();
+            let now = self.state.lock().clone();
             self.write(now, pen, until, limit)
         });
         written.map_err(|why| {
@@ -312,7 +312,7 @@ impl Memory for Registry {
         let may_be_dirty = cache.dirty_bytes.is_none() && !cache.void;
         let noted = self.note_cache(Limit::PAUSED, name, cache.clone());
         if noted.is_err() && may_be_dirty {
-            lock(&self.owed).insert(name.to_owned(), cache);
+            self.owed.lock().insert(name.to_owned(), cache);
         }
         noted
     }
@@ -386,11 +386,11 @@ mod tests {
             notes.cache_is("m", cache("ab", Some(4096))).unwrap();
             let why = begins(&notes, "f", other.clone(), false).expect_err("m's cache is dirty").to_string();
             assert!(why.contains("volume 'm'") && why.contains("4096 bytes"), "{why}");
-            let state = lock(&notes.state).clone();
+            let state = notes.state.lock().clone();
             assert!(state.voids.is_empty() && !state.volumes.contains_key("f"), "{state:?}");
             assert_eq!(notes.file.load().unwrap(), state);
             begins(&notes, "f", other, true).expect("as ordered");
-            assert!(lock(&notes.state).voids.contains_key("ab"));
+            assert!(notes.state.lock().voids.contains_key("ab"));
             let why =
                 begins(&notes, "m", Some(cache("ab", None)), false).expect_err("it is void").to_string();
             assert!(why.contains("is void"), "{why}");
@@ -426,7 +426,7 @@ mod tests {
         notes.is_unserved("m", &asked.uuid).unwrap();
         let known = notes.of("m").cache.expect("a cache");
         assert_eq!((known.void, known.dirty_bytes), (true, Some(0)));
-        assert!(lock(&notes.state).voids.contains_key("ab"));
+        assert!(notes.state.lock().voids.contains_key("ab"));
     }
 
     #[test]
@@ -436,7 +436,7 @@ mod tests {
         let notes = notes(dir.path());
         notes.cache_is("m", core.cache("/ssd/c".as_ref(), "ab".to_owned(), Some(0), false)).unwrap();
         begins(&notes, "f", None, false).expect("nothing is lost");
-        assert!(lock(&notes.state).voids.contains_key("ab"));
+        assert!(notes.state.lock().voids.contains_key("ab"));
     }
 
     #[test]
@@ -471,13 +471,13 @@ mod tests {
             let why = run(name, 100).expect_err("it hangs").to_string();
             assert!(why.contains("has not answered"), "{why}");
         }
-        assert_eq!(lock(&notes.state).volumes.len(), 1, "neither counts");
+        assert_eq!(notes.state.lock().volumes.len(), 1, "neither counts");
         let reader = std::fs::File::options().read(true).open(&fifo).unwrap();
         std::fs::remove_file(&fifo).unwrap();
         run("d", 10_000).unwrap();
         drop(reader);
         let stored = notes.file.load().unwrap();
         assert_eq!(stored.volumes.keys().collect::<Vec<_>>(), ["a", "d"]);
-        assert_eq!(stored, *lock(&notes.state));
+        assert_eq!(stored, *notes.state.lock());
     }
 }

@@ -1,6 +1,6 @@
 //! Whether a volume could be started as it is defined now: asked before it is stopped for that.
 
-use crate::daemon::{Daemon, lock};
+use crate::daemon::Daemon;
 use crate::supervisor::Supervisor;
 use crate::{ownership, pools, void};
 use anyhow::{Result, anyhow, ensure};
@@ -38,7 +38,7 @@ impl Daemon {
         if let Some(core) = options.core.path() {
             ensure!(core.exists(), "the core {} is not there", core.display());
         }
-        let state = lock(&self.memory.state).clone();
+        let state = self.memory.state.lock().clone();
         let core = options.core.names();
         if let Some(cache) = &mut options.cache {
             cache.expected = ownership::expected(name, &cache.path, &core, None, &state);

@@ -20,8 +20,9 @@ use loligo_volume::volume::live::After;
 use loligo_volume::volume::{GLANCE, LOOK, Volume};
 use loligo_volume::volume_state::VolumeState;
 use loligo_volume::words::of_file;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -118,12 +119,12 @@ impl Supervisor {
         let thread = std::thread::Builder::new()
             .name(format!("vol-{name}"))
             .spawn(move || own.live_on(&*memory, &control))?;
-        *supervisor.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *supervisor.thread.lock() = Some(thread);
         Ok(supervisor)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// How it is. One whose devices have come is starting, and not waiting any more.
@@ -140,7 +141,7 @@ impl Supervisor {
     /// What it said last, while it starts or stops.
     pub(crate) fn says(&self) -> Option<String> {
         let inner = self.lock();
-        let says = inner.says.lock().unwrap_or_else(PoisonError::into_inner);
+        let says = inner.says.lock();
         Some(says.clone()).filter(|said| !inner.status.settled() && !said.is_empty())
     }
 
@@ -214,7 +215,7 @@ impl Supervisor {
             (DesiredState::Stop { .. } | DesiredState::Quit, _) => inner.status = Status::Stopping,
         }
         if inner.status != before {
-            inner.says.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            inner.says.lock().clear();
         }
         // Where nothing is started by it, nothing is allowed by it later.
         let idle = matches!(desired, DesiredState::Run(_)) && !anew && before == Status::Serving;
@@ -287,29 +288,27 @@ impl Supervisor {
         if self.lock().over {
             return true;
         }
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.lock();
         thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits until its thread does nothing more, or nobody waits for that, or for `limit`; whether that is so.
     pub(crate) fn ends_within(&self, limit: Duration) -> bool {
-        let inner = self.lock();
-        let is_there = |i: &mut Inner| !i.over && !i.left_behind;
-        let waiting = self.changed.wait_timeout_while(inner, limit, is_there);
-        !is_there(&mut waiting.unwrap_or_else(PoisonError::into_inner).0)
+        let mut inner = self.lock();
+        self.changed.wait_while_for(&mut inner, |i| !i.over && !i.left_behind, limit);
+        inner.over || inner.left_behind
     }
 
     /// Waits until it is neither starting nor stopping, or for `limit`. How it is then.
     pub(crate) fn settle(&self, limit: Duration) -> Status {
-        let inner = self.lock();
-        let waiting = self.changed.wait_timeout_while(inner, limit, |i| !i.status.settled());
-        waiting.unwrap_or_else(PoisonError::into_inner).0.status.clone()
+        let mut inner = self.lock();
+        self.changed.wait_while_for(&mut inner, |i| !i.status.settled(), limit);
+        inner.status.clone()
     }
 
     /// Waits until there is another wish than number `seen`, or for `limit`.
     fn other_wish(&self, seen: u64, limit: Duration) {
-        let inner = self.lock();
-        drop(self.changed.wait_timeout_while(inner, limit, |i| i.wishes == seen));
+        self.changed.wait_while_for(&mut self.lock(), |i| i.wishes == seen, limit);
     }
 
     /// Lives on after a panic: its volume has failed then, and nobody is served any more by threads that went with it.

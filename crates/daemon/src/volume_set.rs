@@ -1,7 +1,7 @@
 //! What is done to the set of volumes, by the file and by command: one thing at a time, and by the daemon alone, so that nobody has to
 //! stay for it to come to its end.
 
-use crate::daemon::{Daemon, lock};
+use crate::daemon::Daemon;
 use crate::registry::with_overrides;
 use crate::sections::{Fault, Sections};
 use crate::state::Remembered;
@@ -40,7 +40,7 @@ impl Daemon {
     /// Starts every volume of the file, and those made by command.
     pub(super) fn begin(&self, sections: &Sections) -> Result<()> {
         let turn = self.volumes.turn();
-        let state = lock(&self.memory.state).clone();
+        let state = self.memory.state.lock().clone();
         let mut sections = sections.clone();
         sections.beside_made(&state);
         for (name, volume) in &sections.right.volumes {
@@ -406,7 +406,7 @@ mod tests {
     use crate::registry::Registry;
     use crate::state::StateFile;
     use crate::volumes::Volumes;
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
     use std::time::Instant;
 
     #[test]

@@ -1,11 +1,11 @@
 //! The set of the daemon's volumes: one change of it at a time, and nobody leaves it before its thread has ended or is left
 //! behind.
 
-use crate::daemon::lock;
 use crate::supervisor::Supervisor;
 use anyhow::{Result, bail, ensure};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// One of them.
 #[derive(Debug, Clone)]
@@ -48,11 +48,11 @@ pub(super) struct Turn<'a> {
 impl Volumes {
     /// Waits until nobody else changes anything.
     pub(super) fn turn(&self) -> Turn<'_> {
-        Turn { _alone: lock(&self.turn), volumes: self }
+        Turn { _alone: self.turn.lock(), volumes: self }
     }
 
     fn set(&self) -> MutexGuard<'_, Set> {
-        let mut set = lock(&self.set);
+        let mut set = self.set.lock();
         set.known.retain(|_, known| !known.leaving || known.supervisor.is_waited_for());
         set
     }

@@ -1,8 +1,8 @@
 //! The pen that notes are written with: one writer has it at a time, and keeps it when nobody waits for what it writes any
 //! more. A file system that hangs can so put no older state over a newer one.
 
-use crate::daemon::lock;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Whether it is taken.
@@ -24,8 +24,8 @@ impl WriterLock {
     /// Waits for it until then at most.
     pub(super) fn take(&self, until: Instant) -> Option<WriterGuard> {
         let limit = until.saturating_duration_since(Instant::now());
-        let waiting = self.0.freed.wait_timeout_while(lock(&self.0.taken), limit, |taken| *taken);
-        let (mut taken, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.0.taken.lock();
+        self.0.freed.wait_while_for(&mut taken, |taken| *taken, limit);
         let is_free = !std::mem::replace(&mut *taken, true);
         is_free.then(|| WriterGuard(self.0.clone()))
     }
@@ -33,7 +33,7 @@ impl WriterLock {
 
 impl Drop for WriterGuard {
     fn drop(&mut self) {
-        *lock(&self.0.taken) = false;
+        *self.0.taken.lock() = false;
         self.0.freed.notify_one();
     }
 }

@@ -1,9 +1,9 @@
 //! Results on standard output.
 
 use crate::shown::{one_line, shown};
+use parking_lot::Mutex;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
-use std::sync::{Mutex, PoisonError};
 
 /// The first error, after which nothing is printed any more.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -31,14 +31,14 @@ pub fn flush_output() -> bool {
 /// Where they could not be printed, for another reason than that nobody reads them.
 pub fn finish_output() -> io::Result<()> {
     flush_output();
-    match FAILED.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    match FAILED.lock().take() {
         Some(why) if why.kind() != ErrorKind::BrokenPipe => Err(why),
         _ => Ok(()),
     }
 }
 
 fn attempt(print: impl FnOnce() -> io::Result<()>) -> bool {
-    let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut failed = FAILED.lock();
     if failed.is_none() {
         *failed = print().err();
     }

@@ -1,10 +1,11 @@
 //! Lines on their way to standard error, by a thread that may have to wait for their reader.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes that may wait to be written. What comes on top is dropped: a reader who does not read has no use for it.
@@ -41,23 +42,23 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until the first `number` lines are done with, as long as `limit` and `hope` last.
     fn wait(&self, number: u64, limit: Duration, hope: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let waits = |s: &mut State| s.done < number && hope(s);
-        self.drained.wait_timeout_while(self.lock(), limit, waits).unwrap_or_else(PoisonError::into_inner).0
+        let mut state = self.lock();
+        self.drained.wait_while_for(&mut state, waits, limit);
+        state
     }
 
     /// Writes what comes, for ever.
     fn run(&self) {
         loop {
             let (line, dropped) = {
-                let mut state = self
-                    .filled
-                    .wait_while(self.lock(), |s| s.lines.is_empty())
-                    .unwrap_or_else(PoisonError::into_inner);
+                let mut state = self.lock();
+                self.filled.wait_while(&mut state, |s| s.lines.is_empty());
                 let line = state.lines.pop_front().unwrap_or_default();
                 state.bytes -= line.len();
                 (line, state.dropped)

@@ -1,8 +1,9 @@
 //! Lines of the log in the name of a volume. The last one is kept for those who wait for the volume elsewhere.
 
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::fmt::Arguments;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 thread_local! {
     static SPEAKER: RefCell<Option<Speaker>> = const { RefCell::new(None) };
@@ -33,7 +34,7 @@ pub fn speak(words: Arguments<'_>) {
         None => crate::line(None, words),
         Some(speaker) => {
             crate::line(Some(&speaker.name), words);
-            *speaker.last.lock().unwrap_or_else(PoisonError::into_inner) = words.to_string();
+            *speaker.last.lock() = words.to_string();
         }
     });
 }

@@ -4,7 +4,7 @@ use crate::options::ServeOptions;
 use loligo_client::api::cache_config::CacheConfig;
 use loligo_client::api::volume::ChangeState;
 use loligo_client::outcome::{Ended, Outcome};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// What is wanted.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Changes(Mutex<Inner>);
 
 impl Changes {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Has `wanted` done next.

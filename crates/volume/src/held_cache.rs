@@ -4,7 +4,8 @@ use crate::pool::Share;
 use crate::rbd::SharedSuperblock;
 use loligo_block::CacheDevice;
 use loligo_format::superblock::Superblock;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// The cache device while the engine has it, and what its superblock says.
 #[derive(Debug)]

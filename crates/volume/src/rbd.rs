@@ -31,11 +31,12 @@ use loligo_format::superblock::{CoreIdentity, Superblock, WITNESS};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
 use loligo_shard::{Command, Handle, Response};
+use parking_lot::Mutex;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long closing an image may take.
@@ -254,10 +255,7 @@ pub(crate) fn marry(
 /// # Errors
 /// Where the image cannot be written.
 pub(crate) fn void(held: &mut HeldImage, cache: &HeldCache) -> Result<()> {
-    let void = AttachMarker {
-        void: true,
-        ..mark_of(&cache.superblock.lock().unwrap_or_else(PoisonError::into_inner))
-    };
+    let void = AttachMarker { void: true, ..mark_of(&cache.superblock.lock()) };
     let image = held.image().clone();
     let begun = Instant::now();
     let marks = image.clone();
@@ -335,7 +333,7 @@ impl Volume {
         change: impl FnOnce(&mut Superblock) -> Result<(), String>,
     ) -> Result<Option<u64>, String> {
         let Some((sb, file)) = &self.sb else { return Ok(None) };
-        let mut sb = sb.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sb = sb.lock();
         let mut next = sb.clone();
         change(&mut next)?;
         if next != *sb && !self.void.load(Relaxed) {

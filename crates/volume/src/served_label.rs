@@ -5,7 +5,8 @@ use anyhow::{Context, Result};
 use loligo_block::{CacheDevice, DeviceFile, MaskedHead, SyncFile, SyncIo};
 use loligo_format::core_label::CoreLabel;
 use loligo_format::in_place_label::encode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// The whole device of a core, and its label.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl ServedLabel {
     }
 
     fn lock(&self) -> MutexGuard<'_, CoreLabel> {
-        self.label.lock().unwrap_or_else(PoisonError::into_inner)
+        self.label.lock()
     }
 
     /// The label as it was written last, or found.

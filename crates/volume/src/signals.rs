@@ -2,13 +2,14 @@
 
 use crate::cache::CutOff;
 use anyhow::{Context, Result};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How far a start has come: it may be left where it is for as long as there is nothing of it to end.
@@ -38,12 +39,12 @@ impl Stopper {
     /// Ends a start that has done nothing yet but look and open, though it hangs: what is to be removed of it; nothing
     /// where it has done more.
     pub fn leave_behind(&self) -> Option<Vec<PathBuf>> {
-        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self.gate.lock();
         if *gate == Gate::Passed {
             return None;
         }
         *gate = Gate::Closed;
-        Some(self.starting.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default())
+        Some(self.starting.lock().take().unwrap_or_default())
     }
 
     /// Whether its devices are there, so that its start ends.
@@ -109,7 +110,7 @@ impl StopSignals {
             .name("signals".into())
             .spawn(move || {
                 for signal in signals.forever() {
-                    if let Some(left) = &*left.lock().unwrap_or_else(PoisonError::into_inner) {
+                    if let Some(left) = &*left.lock() {
                         for path in left {
                             let _ = std::fs::remove_file(path);
                         }
@@ -153,7 +154,7 @@ impl StopSignals {
     }
 
     fn starting(&self) -> MutexGuard<'_, Option<Vec<PathBuf>>> {
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.starting.lock()
     }
 
     /// Has `path` removed if the start is cut off.
@@ -184,7 +185,7 @@ impl StopSignals {
     /// # Errors
     /// [`CutOff`] where nobody waits for it any more: another may have begun since, which is to find nothing taken by it.
     pub(crate) fn goes_on(&self) -> Result<()> {
-        match *self.gate.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *self.gate.lock() {
             Gate::Closed => Err(CutOff.into()),
             Gate::Before | Gate::Passed => Ok(()),
         }
@@ -195,7 +196,7 @@ impl StopSignals {
     /// # Errors
     /// [`CutOff`] where nobody waits for it any more.
     pub(crate) fn passes(&self) -> Result<()> {
-        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self.gate.lock();
         if *gate == Gate::Closed {
             return Err(CutOff.into());
         }

@@ -16,7 +16,6 @@ use loligo_export::fuse::{Mount, Unmounted};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
 use loligo_shard::{Command, Running};
-use std::sync::PoisonError;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -104,7 +103,7 @@ pub(crate) fn stop(
     }
     let mut dirty_left = 0;
     if let Some(HeldCache { file, superblock, .. }) = &held {
-        let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut superblock = superblock.lock();
         let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
         let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
         let mode = ended.first().map_or(superblock.mode, |e| e.mode);
@@ -127,7 +126,7 @@ pub(crate) fn stop(
         drop(keeping);
         let witness = image.give_back()?;
         if let (Some(HeldCache { file, superblock, .. }), Some(witness)) = (held, witness) {
-            let mut superblock = superblock.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut superblock = superblock.lock();
             superblock.witness = witness;
             superblock
                 .store(&mut file.sync_io())

@@ -17,8 +17,9 @@ use loligo_export::{TlsContext, TlsError};
 use loligo_format::mode::Mode;
 use loligo_format::units::BLOCK;
 use loligo_shard::Handle;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 /// What the volume that `o` starts is.
@@ -42,7 +43,7 @@ pub(crate) fn info_of(o: &ServeOptions, held: Option<&HeldCache>, listen: Vec<St
 
 /// Says in `info` what the cache is, if there is one.
 pub(crate) fn cached_by(info: &mut Info, o: &ServeOptions, held: Option<&HeldCache>) {
-    let sb = held.map(|h| h.superblock.lock().unwrap_or_else(PoisonError::into_inner));
+    let sb = held.map(|h| h.superblock.lock());
     let sb = sb.as_deref();
     info.cache = o.cache.as_ref().map(|c| c.path.display().to_string());
     info.line_size = sb.map(|s| s.line_size);
@@ -148,22 +149,22 @@ impl VolumeState {
 
     /// What the volume is now.
     pub fn info(&self) -> Info {
-        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.info.lock().clone()
     }
 
     /// Notes what it is from now on.
     pub(crate) fn is_now(&self, change: impl FnOnce(&mut Info)) {
-        change(&mut self.info.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.info.lock());
     }
 
     /// Nobody sets anything while this is held.
     pub(crate) fn set_by_nobody(&self) -> MutexGuard<'_, ()> {
-        self.setting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.setting.lock()
     }
 
     /// The image that is the core, if it is one and still kept.
     pub fn with_image<T>(&self, look: impl FnOnce(&ImageGuard) -> T) -> Option<T> {
-        self.rbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
+        self.rbd.lock().as_ref().map(look)
     }
 
     /// Snapshots by others are refused from now on, so that none holds the stop up.
@@ -270,12 +271,12 @@ impl VolumeState {
 
     /// Nobody keeps the image any more; a snapshot that is being taken is waited for.
     pub(crate) fn end_rbd(&self) {
-        let kept = self.rbd.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = self.rbd.lock().take();
         drop(kept);
     }
 
     fn flushes(&self) -> MutexGuard<'_, VecDeque<FlushState>> {
-        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flushes.lock()
     }
 
     /// Bytes that the core does not have yet.

@@ -10,7 +10,7 @@ pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("ceph", 15),
     ("cli", 3),
     ("client", 2),
-    ("daemon", 22),
+    ("daemon", 16),
     ("engine", 31),
     ("export", 17),
     ("format", 5),

@@ -1,7 +1,7 @@
 //! What can be asked of the daemon about the pools that its volumes are served from.
 
 use super::{Shared, refused};
-use crate::control::{Refused, blocking};
+use crate::control::answer::{Refused, blocking};
 use crate::daemon::Daemon;
 use axum::Json;
 use axum::extract::{Query, State};

@@ -2,7 +2,8 @@
 
 pub(crate) mod caches;
 
-use crate::control::{self, Refused, blocking, document, unknown, volume};
+use crate::control::answer::{self, Refused, blocking, document, unknown};
+use crate::control::volume;
 use crate::daemon::Daemon;
 use crate::supervisor::Supervisor;
 use crate::volume_set::Run;
@@ -88,7 +89,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 pub(super) fn refused(why: anyhow::Error) -> Refused {
     match why.is::<NoVolume>() {
         true => Refused(StatusCode::NOT_FOUND, format!("{why:#}")),
-        false => control::refused(why),
+        false => answer::refused(why),
     }
 }
 

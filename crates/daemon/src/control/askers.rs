@@ -1,7 +1,8 @@
 //! Turns to ask a volume's threads something: one that does not answer uses few of the threads that all volumes share.
 
 use loligo_volume::volume_state::VolumeState;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
 
 /// Requests of the API that ask a volume's threads at a time.
@@ -24,7 +25,7 @@ pub(crate) struct Askers(Arc<Mutex<Vec<Known>>>);
 impl Askers {
     /// `volume` with its turns.
     pub(crate) fn of(&self, volume: Arc<VolumeState>) -> Asked {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|(of, _)| of.strong_count() > 0);
         let found = known.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(&volume));
         let turns = found.map(|(_, turns)| turns.clone()).unwrap_or_else(|| {

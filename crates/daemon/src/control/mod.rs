@@ -1,60 +1,24 @@
 //! The control API: HTTP and JSON on unix sockets, and `/metrics` on TCP, by one thread for all of them.
 
+pub(crate) mod answer;
 mod askers;
 mod peer;
 mod problems;
 mod scrapes;
 pub(crate) mod volume;
 
-use crate::metrics::Scraped;
+use crate::metrics::Served;
 use anyhow::{Context, Result};
 use askers::{Asked, Askers};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::{Json, Router};
-use loligo_client::outcome::Outcome;
+use axum::Router;
 use loligo_export::Listener;
 use loligo_volume::memory::{ControlApi, ServedApi};
 use loligo_volume::volume_state::VolumeState;
 use peer::Peer;
-use serde_json::{Value, json};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-
-/// The volumes that a scrape tells of.
-pub(crate) type Served = Arc<dyn Fn() -> Vec<Scraped> + Send + Sync>;
-
-/// A request that cannot be carried out.
-#[derive(Debug)]
-pub(crate) struct Refused(pub(crate) StatusCode, pub(crate) String);
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        (self.0, Json(problem(self.0, &self.1))).into_response()
-    }
-}
-
-/// `why` as the answer to a request.
-pub(crate) fn refused(why: anyhow::Error) -> Refused {
-    let status = match why.chain().find_map(Outcome::known) {
-        Some(Outcome::Waiting) => StatusCode::SERVICE_UNAVAILABLE,
-        Some(Outcome::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
-        Some(Outcome::Refused | Outcome::Usage) | None => StatusCode::CONFLICT,
-    };
-    Refused(status, format!("{why:#}"))
-}
-
-/// The body of a refusal.
-fn problem(status: StatusCode, why: &str) -> Value {
-    json!({ "error": why, "outcome": Outcome::of_answer(status) })
-}
-
-/// Whoever asks the threads of a volume waits for them, which the control thread must not.
-pub(crate) async fn blocking<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(ask).await.expect("asking the threads of a volume does not panic")
-}
 
 /// The thread that management is served by, until the process ends.
 #[derive(Debug, Clone)]
@@ -138,59 +102,4 @@ impl ControlApi for ControlThread {
     fn serve_volume(&self, socket: Listener, volume: Arc<VolumeState>) -> Result<Box<dyn ServedApi>> {
         Ok(Box::new(self.serve(socket, volume::router(self.asked(volume)))?))
     }
-}
-
-/// What `GET` of nothing known says.
-pub(crate) async fn unknown() -> Refused {
-    Refused(StatusCode::NOT_FOUND, "there is nothing here: /v1/openapi.json lists what there is".to_owned())
-}
-
-/// The description of an API as JSON: named after this program and not after a library, with each refusal's body, the name in
-/// each path, and a word for each answer.
-pub(crate) fn document(api: utoipa::openapi::OpenApi, about: &str) -> Json<Value> {
-    let mut all = serde_json::to_value(api).unwrap_or_default();
-    all["info"] = json!({
-        "title": "Loligo",
-        "description": about,
-        "version": env!("CARGO_PKG_VERSION"),
-        "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-    });
-    all["components"]["schemas"]["Problem"] = json!({
-        "description": "Why something cannot be.",
-        "type": "object",
-        "required": ["error", "outcome"],
-        "properties": {
-            "error": { "description": "The cause, and what mends it.", "type": "string" },
-            "outcome": {
-                "description": "refused (4xx): nothing was changed. waiting (503): the volume comes or goes by itself, ask again. failed: it was tried, and did not succeed.",
-                "type": "string",
-                "enum": ["refused", "waiting", "failed"],
-            },
-        },
-    });
-    let problem = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
-    let name = json!({ "name": "name", "in": "path", "required": true, "description": "The volume", "schema": { "type": "string" } });
-    let paths = all["paths"].as_object_mut().into_iter().flatten();
-    for (path, way) in
-        paths.flat_map(|(p, ways)| ways.as_object_mut().into_iter().flatten().map(move |(_, way)| (p, way)))
-    {
-        way["responses"]["default"] = json!({ "description": "It cannot be: the error says why" });
-        for (status, answer) in way["responses"].as_object_mut().into_iter().flatten() {
-            if answer["description"].is_null() {
-                answer["description"] = json!("Done");
-            }
-            if !status.starts_with('2') && answer["content"].is_null() {
-                answer["content"] = problem.clone();
-            }
-        }
-        let has_name = |p: &Value| p["name"] == "name" && p["in"] == "path";
-        let has_name = way["parameters"].as_array().is_some_and(|all| all.iter().any(has_name));
-        if path.contains("{name}") && !has_name {
-            match way["parameters"].as_array_mut() {
-                Some(all) => all.push(name.clone()),
-                None => way["parameters"] = json!([name]),
-            }
-        }
-    }
-    Json(all)
 }

@@ -1,6 +1,6 @@
 //! Who may ask: root, and the user that the service runs as. The socket's mode says so too; this holds where somebody has changed that.
 
-use super::Refused;
+use super::answer::Refused;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, rejection};
 use axum::http::StatusCode;

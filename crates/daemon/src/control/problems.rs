@@ -1,6 +1,6 @@
 //! Refusals of the web server itself, as JSON like all others: a path or a method that is not there, a body that is none.
 
-use super::problem;
+use super::answer::problem;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};

@@ -1,7 +1,7 @@
 //! `/metrics` on TCP. Whoever reaches the port may ask, so that nobody is given much: some connections, and some seconds.
 
-use super::{Served, blocking};
-use crate::metrics;
+use super::answer::blocking;
+use crate::metrics::{self, Served};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};

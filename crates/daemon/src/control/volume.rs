@@ -1,7 +1,7 @@
 //! What can be asked of one volume.
 
+use super::answer::{Refused, blocking, document, refused, unknown};
 use super::askers::Asked;
-use super::{Refused, blocking, document, refused, unknown};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Json, Router};

@@ -2,14 +2,15 @@
 //! are served.
 
 use super::{Inner, Pool, Share};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use loligo_engine::api::Control;
 use loligo_engine::pool::balance::{Balancer, Load, Move};
 use loligo_shard::{Command, Handle};
+use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// How long a member's threads are waited for.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -56,7 +57,7 @@ impl Drop for Governing {
 }
 
 pub(super) fn governed(inner: &Inner) -> MutexGuard<'_, Governed> {
-    inner.governed.lock().unwrap_or_else(PoisonError::into_inner)
+    inner.governed.lock()
 }
 
 impl Pool {
@@ -221,18 +222,7 @@ impl Share {
     /// Nobody else brings it to another size until what this gives is dropped: an engine told of more room by one, while another
     /// takes that away, would use what is no longer its own.
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
-        let begun = Instant::now();
-        loop {
-            match self.sizing.try_lock() {
-                Ok(alone) => return Ok(alone),
-                Err(TryLockError::Poisoned(left)) => return Ok(left.into_inner()),
-                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
-                    std::thread::sleep(PATIENCE / 100)
-                }
-                Err(TryLockError::WouldBlock) => {
-                    bail!("the share is changing its size just now: try again in a while")
-                }
-            }
-        }
+        let alone = self.sizing.try_lock_for(PATIENCE);
+        alone.context("the share is changing its size just now: try again in a while")
     }
 }

@@ -21,9 +21,10 @@ use loligo_client::outcome::{Absent, Ended, InUse};
 use loligo_engine::pool::Pool as Table;
 use loligo_format::pool::PoolError;
 use loligo_format::superblock::{SuperError, Superblock};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// An open pool; clones are the same one. The device stays locked while any of them, or any share, is there.
@@ -52,21 +53,17 @@ struct Slot {
 
 impl Slot {
     fn pool(&self) -> Option<Pool> {
-        let inner = lock(&self.pool).upgrade()?;
+        let inner = self.pool.lock().upgrade()?;
         Some(Pool { inner })
     }
 
     /// That of `device`.
     fn of(device: DeviceId) -> Arc<Slot> {
-        let mut open = lock(&OPEN);
+        let mut open = OPEN.lock();
         // One that somebody else has in hand is about to be opened.
         open.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.pool().is_some());
         open.entry(device).or_default().clone()
     }
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
@@ -98,12 +95,12 @@ impl Pool {
     /// The pool at `path`, where this process has it open.
     pub fn opened(path: &Path) -> Option<Pool> {
         let device = device_id(path)?;
-        lock(&OPEN).get(&device)?.pool()
+        OPEN.lock().get(&device)?.pool()
     }
 
     /// Every pool that this process has open.
     pub fn all_opened() -> Vec<Pool> {
-        lock(&OPEN).values().filter_map(|slot| slot.pool()).collect()
+        OPEN.lock().values().filter_map(|slot| slot.pool()).collect()
     }
 
     /// Whether both are the same one.
@@ -113,7 +110,7 @@ impl Pool {
 
     fn open_within(path: &Path, wait: Duration) -> Result<Pool> {
         let slot = device_id(path).map(Slot::of);
-        let _opening = slot.as_ref().map(|slot| lock(&slot.opening));
+        let _opening = slot.as_ref().map(|slot| slot.opening.lock());
         if let Some(pool) = slot.as_ref().and_then(|slot| slot.pool()) {
             return Ok(pool);
         }
@@ -135,7 +132,7 @@ impl Pool {
         };
         let pool = Pool::of(file, table);
         if let Some(slot) = &slot {
-            *lock(&slot.pool) = Arc::downgrade(&pool.inner);
+            *slot.pool.lock() = Arc::downgrade(&pool.inner);
         }
         Ok(pool)
     }
@@ -146,7 +143,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.inner.state)
+        self.inner.state.lock()
     }
 
     fn dev(&self) -> SyncFile {

@@ -58,7 +58,6 @@ use loligo_format::mode::Mode;
 use loligo_format::superblock::Superblock;
 use loligo_log::say;
 use loligo_shard::{Backend, Command, Paused};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// How long requests are held for devices, or for a note, that do not answer before it is given up.
@@ -144,7 +143,7 @@ impl Volume {
             let Some(cache) = self.last_cache() else { return Err(anyhow!("it has no cache").into()) };
             return self.paused_to_note(memory, |v, pause| v.go_bare(pause, &cache, memory));
         }
-        let home = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).data_start;
+        let home = held.superblock.lock().data_start;
         if home != 0 {
             let why = format!("its content begins at byte {home} of the core for the cache only: stop it");
             return Err(Ended::refused(why).into());
@@ -297,7 +296,7 @@ impl Volume {
         let Some(HeldCache { file, superblock, .. }) = &self.left.held else { unreachable!("asked above") };
         let (file, superblock) = (file.clone(), superblock.clone());
         let mut dev = file.sync_io();
-        let mut superblock = Some(superblock.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut superblock = Some(superblock.lock());
         let name = self.options.name.clone();
         let (mut unwiped, mut unnoted) = (None, None);
         let done = self.carry_out(Change::detach(None), pause, |v, deed, pause| match deed {
@@ -585,7 +584,7 @@ impl Volume {
             }
             Deed::LabelCached => match &mut v.left.core.home {
                 Some(home) => {
-                    let sb = superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let sb = superblock.lock().clone();
                     home.attach(&sb, &file, through)
                 }
                 None => Ok(()),

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use loligo_block::DeviceSpec;
 use loligo_client::outcome::{Ended, OrRefused};
 use loligo_format::units::BLOCK;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Bytes of a volume at most: an exbibyte.
@@ -25,7 +24,7 @@ impl Volume {
         );
         ensure!(bytes <= MOST, "{bytes} bytes: a volume of more than {MOST} is none that can be");
         if let Some(held) = self.left.held.as_ref().filter(|_| !self.core_only) {
-            let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut sb = held.superblock.lock().clone();
             sb.grow(bytes).map_err(|why| anyhow!("{why}"))?;
         }
         Ok(())
@@ -61,7 +60,7 @@ impl Volume {
         let mut length = now;
         if let Some(held) = self.left.held.as_ref().filter(|_| !self.core_only) {
             // Before anything lies behind the former end: recovery refuses what the superblock does not know of.
-            let mut sb = held.superblock.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sb = held.superblock.lock();
             let mut next = sb.clone();
             next.grow(now).map_err(|why| anyhow!("{why}"))?;
             next.store(&mut held.file.sync_io()).context("the superblock cannot be written")?;

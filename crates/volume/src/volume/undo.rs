@@ -12,7 +12,6 @@ use anyhow::{Context, Result};
 use loligo_export::ublk::Traits;
 use loligo_format::core_label::CoreLabel;
 use loligo_format::units::BLOCK;
-use std::sync::PoisonError;
 
 /// Remembers what a volume is served through; nothing: the core is served bare.
 pub(crate) type Note<'a> = &'a dyn Fn(Option<LastCache>) -> Result<()>;
@@ -118,7 +117,7 @@ impl StartUndo {
         Phase::Kernel.is_over()?;
         match (&mut core.home, of.held) {
             (Some(home), Some(held)) => {
-                let superblock = held.superblock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let superblock = held.superblock.lock().clone();
                 home.attach(&superblock, &held.file, through)?;
                 self.labelled = true;
             }
