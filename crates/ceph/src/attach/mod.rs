@@ -10,6 +10,8 @@ mod machine;
 mod open;
 mod request;
 mod settle;
+#[cfg(test)]
+mod sim;
 mod step;
 mod takeover;
 
