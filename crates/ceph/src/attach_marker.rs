@@ -1,7 +1,7 @@
-//! What an image's metadata says of the cache that holds its dirty data. Stock clients do not look at it: it is for `loligo` on
+//! The image's metadata names the cache that holds its dirty data. Stock clients do not look at it: it is for `loligo` on
 //! other hosts, and for people.
 
-use crate::attached_image::ImageIdentity;
+use crate::identity::ImageIdentity;
 use serde::{Deserialize, Serialize};
 
 /// The metadata's key.
@@ -26,7 +26,7 @@ pub struct AttachMarker {
     pub host: String,
     /// The volume's name there.
     pub volume: String,
-    /// That cache failed, the image was changed without it and lacks nothing: what the cache holds is not to be believed.
+    /// The cache failed, and the image was changed without it and lacks nothing: the cache's content does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_inherited_from_another_image_is_told_apart_and_garbage_is_none() {
+    fn an_inherited_marker_is_told_apart_and_garbage_is_none() {
         let identity = |id: &str| ImageIdentity {
             fsid: "f".to_owned(),
             pool: 1,

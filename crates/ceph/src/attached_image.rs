@@ -5,10 +5,10 @@ mod leave;
 use crate::CephError;
 use crate::attach_marker::{AttachMarker, KEY};
 use crate::bug::{Step, is_left_out};
-use crate::cancel::Cancellable;
 use crate::cluster::{Pool, text};
 use crate::device::Landed;
 use crate::error::check;
+use crate::identity::ImageIdentity;
 use crate::image::{Image, LockHolder};
 use crate::layout::Layout;
 use crate::lock_record::LockRecord;
@@ -16,21 +16,23 @@ use crate::loss::Loss;
 use crate::size_watcher::SizeWatcher;
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
+use crate::waits::Cancellable;
 use crate::write_gate::WriteGate;
 use loligo_block::Mailbox;
 use loligo_block::lease::{Hold, Lease};
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the quiescer of an image is told.
+/// A message to the quiescer of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Somebody is about to take a snapshot and waits for the image to be what it should hold.
     Quiesce,
-    /// That is over, one way or the other.
+    /// The snapshot is over, one way or the other.
     Unquiesce,
     /// Something about the image has changed.
     Update,
@@ -63,41 +65,22 @@ pub struct Counters {
     pub depth: AtomicU64,
 }
 
-/// Which image this is, however it is called.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageIdentity {
-    /// The cluster.
-    pub fsid: String,
-    /// The pool's number.
-    pub pool: i64,
-    /// The pool's namespace.
-    pub namespace: String,
-    /// The image's id.
-    pub id: String,
-}
-
-impl std::fmt::Display for ImageIdentity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "rbd:{}/{}/{}/{}", self.fsid, self.pool, self.namespace, self.id)
-    }
-}
-
 /// An image that is ours.
 #[derive(Debug)]
 pub struct AttachedImage {
     /// As the user called it.
     pub name: String,
     pub(crate) spec: ImageSpec,
-    /// What it is.
+    /// Its identity.
     pub identity: ImageIdentity,
     /// How its bytes lie in its objects.
     pub layout: Layout,
     /// Who we are to the cluster, and what our lock calls itself.
     holder: Mutex<LockHolder>,
     pub(crate) loss: Loss,
-    /// What is gone of what makes the image ours, while somebody answers.
+    /// The part that is gone of those that make the image ours, while somebody answers.
     lacks: Mutex<Option<&'static str>>,
-    /// What went to the image.
+    /// Counts of operations on the image.
     pub counters: Counters,
     pub(crate) image: Image,
     /// Declared after the image: closed after it. Its header is here, and its data there.
@@ -122,7 +105,7 @@ pub struct AttachedImage {
     version: AtomicU64,
     watches: Mutex<Watches>,
     notices: Mutex<Sender<Notice>>,
-    /// What has landed for the device.
+    /// Operations that have landed for the device.
     pub(crate) inbox: Mailbox<Landed>,
     /// Whether the image is still ours.
     pub lease: Arc<Lease>,
@@ -170,7 +153,7 @@ unsafe extern "C" fn on_update(arg: *mut c_void) {
     }
 }
 
-/// What [`AttachedImage`] is made of.
+/// The parts of an [`AttachedImage`].
 pub(crate) struct Parts {
     pub(crate) spec: ImageSpec,
     pub(crate) identity: ImageIdentity,
@@ -223,14 +206,14 @@ impl AttachedImage {
     /// Has librbd tell the quiescer of snapshots to be taken, and of changes.
     ///
     /// # Errors
-    /// Where the image cannot be watched.
+    /// If the image cannot be watched.
     pub(crate) fn watch(self: &Arc<AttachedImage>) -> Result<(), CephError> {
         let (lib, handle) = (self.image.lib, self.image.handle);
         let size_watcher = SizeWatcher::start(self).map_err(|e| CephError::Named(e.to_string()))?;
-        *self.size_watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(size_watcher);
+        *self.size_watcher.lock() = Some(size_watcher);
         // Whoever ends the attach unwatches before the image goes, so that the callbacks find it.
         let arg = Arc::as_ptr(self).cast_mut().cast::<c_void>();
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self.watches.lock();
         if !is_left_out(Step::Quiesce) {
             let mut number = 0;
             // SAFETY: the handle is live, and the argument outlives the watch.
@@ -252,7 +235,7 @@ impl AttachedImage {
         while self.asked.load(Ordering::Acquire) > 0 {
             self.quiesced(false);
         }
-        let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
+        let watches = std::mem::take(&mut *self.watches.lock());
         let (lib, handle) = (self.image.lib, self.image.handle);
         // SAFETY: the handle is live and each watch is ended once; where that fails the image is closed all the same.
         unsafe {
@@ -263,7 +246,7 @@ impl AttachedImage {
                 (lib.rbd_update_unwatch)(handle, number);
             }
         }
-        let size_watcher = self.size_watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let size_watcher = self.size_watcher.lock().take();
         if let Some(size_watcher) = size_watcher {
             size_watcher.stop();
         }
@@ -271,13 +254,13 @@ impl AttachedImage {
 
     /// Something has changed, which may be the size.
     fn look_at_size(&self) {
-        if let Some(size_watcher) = &*self.size_watcher.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(size_watcher) = &*self.size_watcher.lock() {
             size_watcher.ring();
         }
     }
 
     fn lowest(&self) -> MutexGuard<'_, u64> {
-        self.lowest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lowest.lock()
     }
 
     /// The image had so many bytes at some time while it reached to `reach`: what was seen before it grew is no shrinking.
@@ -295,7 +278,7 @@ impl AttachedImage {
 
     /// Answers whoever waits for the image to be ready for a snapshot: it is, or it will not be.
     pub(crate) fn quiesced(&self, ready: bool) {
-        let watch = self.watches.lock().unwrap_or_else(PoisonError::into_inner).quiesce;
+        let watch = self.watches.lock().quiesce;
         let waiting = self.asked.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         if waiting.is_err() {
             return;
@@ -309,23 +292,23 @@ impl AttachedImage {
 
     /// Who we are to the cluster, and what our lock calls itself.
     pub fn holder(&self) -> LockHolder {
-        self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.holder.lock().clone()
     }
 
     /// Librbd calls the lock otherwise once it has watched the image anew.
     pub(crate) fn held_as(&self, cookie: String) {
-        self.holder.lock().unwrap_or_else(PoisonError::into_inner).cookie = cookie;
+        self.holder.lock().cookie = cookie;
         self.tell(Notice::Held);
     }
 
-    /// What is gone of what makes the image ours, where answers wait: `watch`, `lock`, or `network`.
+    /// The part that answers wait for: `watch`, `lock`, or `network`.
     pub fn lacks(&self) -> Option<&'static str> {
-        let lacks = *self.lacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let lacks = *self.lacks.lock();
         (self.lease.now() == Hold::Expired).then(|| lacks.unwrap_or("network"))
     }
 
     pub(crate) fn set_lacks(&self, what: Option<&'static str>) {
-        *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        *self.lacks.lock() = what;
     }
 
     /// Somebody who knows has said at some time after `asked` that the image is ours: answers leave, and writes go out.
@@ -368,10 +351,10 @@ impl AttachedImage {
 
     /// Tells the quiescer. Once it has ended nobody listens, and nothing is left to tell.
     pub fn tell(&self, notice: Notice) {
-        let _ = self.notices.lock().unwrap_or_else(PoisonError::into_inner).send(notice);
+        let _ = self.notices.lock().send(notice);
     }
 
-    /// What shows later that nobody else had the image since now.
+    /// The record that shows later whether anybody else had the image since now.
     pub fn record(&self) -> LockRecord {
         LockRecord {
             holder: self.holder(),
@@ -390,7 +373,7 @@ impl AttachedImage {
     /// Says in the image's metadata whose cache it has.
     ///
     /// # Errors
-    /// Where that cannot be written.
+    /// If that cannot be written.
     pub fn set_mark(&self, mark: AttachMarker) -> Result<(), CephError> {
         self.image.set_metadata(KEY, &mark.of(&self.identity).encode())
     }
@@ -398,7 +381,7 @@ impl AttachedImage {
     /// Takes away a mark that came with a clone or a copy: it speaks of the image that this one was made from.
     ///
     /// # Errors
-    /// Where the metadata cannot be read or written.
+    /// If the metadata cannot be read or written.
     pub(crate) fn drop_inherited_mark(&self) -> Result<(), CephError> {
         let mark = self.image.metadata(KEY)?.and_then(|m| AttachMarker::decode(&m));
         if mark.is_some_and(|m| !m.is_of(&self.identity)) { self.image.remove_metadata(KEY) } else { Ok(()) }
@@ -417,19 +400,19 @@ impl AttachedImage {
     /// The value of an option of this client of Ceph.
     ///
     /// # Errors
-    /// Where Ceph does not know it.
+    /// If Ceph does not know it.
     pub fn option(&self, option: &str) -> Result<String, CephError> {
         self.header.cluster.option(option)
     }
 
     /// The snapshot context in use.
     pub fn context(&self) -> SnapContext {
-        self.context.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.context.lock().clone()
     }
 
     /// Why dirty data goes through librbd block by block; nothing: it goes by object.
     pub fn why_librbd(&self) -> Option<String> {
-        self.why_librbd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.why_librbd.lock().clone()
     }
 
     /// Whether groups may be sent at all.
@@ -440,7 +423,7 @@ impl AttachedImage {
     /// No groups from now on.
     pub(crate) fn fall_back(&self, why: String) {
         self.librbd_only.store(true, Ordering::Relaxed);
-        let mut said = self.why_librbd.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.why_librbd.lock();
         if said.is_none() {
             tracing::warn!(image = self.name, why, "dirty data goes through librbd from now on");
             *said = Some(why);
@@ -450,23 +433,23 @@ impl AttachedImage {
     /// Reads the snapshot context from the header and uses it from now on. The gate is closed and nothing is under way.
     ///
     /// # Errors
-    /// Where the header cannot be read.
+    /// If the header cannot be read.
     pub(crate) fn refresh(&self) -> Result<(), CephError> {
         let (now, version) = SnapContext::read_with_version(&self.header, &self.identity.id)?;
         self.version.store(version, Ordering::Release);
         if is_left_out(Step::Refresh) {
             return Ok(());
         }
-        let mut known = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.context.lock();
         now.set(&self.data)?;
         *known = now;
         Ok(())
     }
 
-    /// What an object's newest snapshot must be at least, for a group to be written to it. Librbd writes without a context once no
+    /// The least that an object's newest snapshot must be for a group to be written to it. Librbd writes without a context once no
     /// snapshot is left, so that its primer does not take the object there.
     pub(crate) fn guard_seq(&self) -> u64 {
-        let context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = self.context.lock();
         if context.ids.is_empty() { 0 } else { context.seq }
     }
 
@@ -475,7 +458,7 @@ impl AttachedImage {
         self.layout.object.bytes()
     }
 
-    /// What RADOS calls an object of the image.
+    /// The RADOS name of an object of the image.
     pub(crate) fn object_name(&self, object: u64) -> Result<CString, CephError> {
         text(&format!("{}.{object:016x}", self.prefix))
     }
@@ -498,12 +481,12 @@ impl AttachedImage {
         self.limit.store(size, Ordering::Release);
     }
 
-    /// Where the image ends by now.
+    /// The end of the image by now.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Acquire)
     }
 
-    /// What groups have put behind `size` into the last object of an image that shrank is cut off, so that nobody finds it there
+    /// Cuts off the bytes that groups have put behind `size` into the last object of an image that shrank, so that nobody finds them there
     /// when the image grows again. Only while nothing is under way, and where nobody else has written since.
     ///
     /// OSDs that do not answer are waited for by a thread: who gives it up must not let the image go while it

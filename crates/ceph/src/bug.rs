@@ -35,8 +35,8 @@ pub enum Step {
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::Step;
+    use parking_lot::Mutex;
     use std::sync::atomic::{AtomicU16, Ordering};
-    use std::sync::{Mutex, PoisonError};
 
     static LEFT_OUT: AtomicU16 = AtomicU16::new(0);
 
@@ -51,11 +51,11 @@ mod planted {
 
     /// Comes the next time that nobody holds the lock of an image which this process is about to take, or has just let go.
     pub fn visit(by: impl FnOnce() + Send + 'static) {
-        *VISIT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(by));
+        *VISIT.lock() = Some(Box::new(by));
     }
 
     pub(crate) fn nobody_has_it() {
-        let visit = VISIT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let visit = VISIT.lock().take();
         if let Some(visit) = visit {
             visit();
         }

@@ -1,11 +1,29 @@
-//! What the threads of a quiescer know of the cache in front of its image, until the quiescer has ended.
+//! The quiescer's way to the cache in front of its image, until the quiescer has ended.
 //!
 //! A thread that asks a silent cluster may outlive its quiescer. It must hold nothing of the cache then, which another service
 //! may have opened since, and change nothing there.
 
-use crate::quiesce::Clients;
+use parking_lot::RwLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, TryLockError};
+use std::sync::mpsc::Receiver;
+
+/// The cache in front of the image, as its quiescer needs it.
+pub trait Clients: Send + Sync {
+    /// The moment of a snapshot is now: says when the image holds it. Until [`Clients::thaw`] nothing else reaches the image.
+    fn freeze(&self) -> Receiver<Result<(), String>>;
+    /// The image may change again.
+    fn thaw(&self);
+    /// Somebody else has the image: every request fails from now on.
+    fn lose(&self, why: &str);
+    /// The record of the lock has changed: the snapshot sequence, or the lock's name.
+    fn lock_record_changed(&self);
+    /// The image ends at `bytes` by now: what is cached behind that is void for good, which must be durable before anything is
+    /// answered by that. Errors: where it cannot be written down.
+    fn cut(&self, bytes: u64) -> Result<(), String>;
+    /// The volume in front of the image has so many bytes from now on. One that got smaller does not get larger again.
+    fn resized(&self, bytes: u64);
+}
 
 /// The cache, shared until it is taken away.
 #[derive(Clone)]
@@ -25,7 +43,7 @@ impl CacheAccess {
     /// Asks the cache; nothing once it was taken away. Several threads may at a time.
     pub(crate) fn ask<T>(&self, what: impl FnOnce(&dyn Clients) -> T) -> Option<T> {
         let asked = {
-            let clients = self.0.clients.read().unwrap_or_else(PoisonError::into_inner);
+            let clients = self.0.clients.read();
             clients.as_deref().filter(|_| !self.is_ended()).map(what)
         };
         if self.is_ended() {
@@ -45,11 +63,9 @@ impl CacheAccess {
     }
 
     fn take(&self) -> bool {
-        let taken = match self.0.clients.try_write() {
-            Ok(mut clients) => clients.take(),
-            Err(TryLockError::Poisoned(e)) => e.into_inner().take(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let Some(mut clients) = self.0.clients.try_write() else { return false };
+        let taken = clients.take();
+        drop(clients);
         drop(taken);
         true
     }
@@ -58,7 +74,7 @@ impl CacheAccess {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::channel;
 
     struct Cache(#[expect(dead_code, reason = "held for its lock")] Arc<()>);
 

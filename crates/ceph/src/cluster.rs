@@ -52,7 +52,7 @@ const WATCH_TIMEOUT: &str = "osd_client_watch_timeout";
 /// Bytes of an option's value that are looked at.
 const VALUE: usize = 256;
 
-/// What a connection is for.
+/// The use of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// To look: it gives up where nobody answers.
@@ -83,7 +83,7 @@ impl Cluster {
     /// Connects as `spec` says.
     ///
     /// # Errors
-    /// Where Ceph's libraries are missing, the configuration cannot be read, or the cluster refuses the client.
+    /// If Ceph's libraries are missing, the configuration cannot be read, or the cluster refuses the client.
     pub fn connect(spec: &ImageSpec, purpose: Purpose) -> Result<Cluster, CephError> {
         let lib = Library::get()?;
         let id = text(spec.id.as_deref().unwrap_or("admin"))?;
@@ -165,7 +165,7 @@ impl Cluster {
     /// Sets an option of this client.
     ///
     /// # Errors
-    /// Where Ceph does not know it, or refuses the value.
+    /// If Ceph does not know it, or refuses the value.
     pub fn set(&self, option: &str, value: &str) -> Result<(), CephError> {
         let (name, raw) = (text(option)?, text(value)?);
         // SAFETY: the handle is live; both are C strings for the call.
@@ -176,7 +176,7 @@ impl Cluster {
     /// The value of an option of this client, from wherever it has it.
     ///
     /// # Errors
-    /// Where Ceph does not know it.
+    /// If Ceph does not know it.
     pub(crate) fn option(&self, option: &str) -> Result<String, CephError> {
         let name = text(option)?;
         let mut buf = [0 as c_char; VALUE];
@@ -199,7 +199,7 @@ impl Cluster {
     /// The cluster's id.
     ///
     /// # Errors
-    /// Where the connection is gone.
+    /// If the connection is gone.
     pub fn fsid(&self) -> Result<String, CephError> {
         let mut buf = [0 as c_char; FSID];
         // SAFETY: the handle is live, and the buffer is as long as is said.
@@ -241,7 +241,7 @@ impl Cluster {
     /// Has every OSD refuse the client at `address` (`ip:port/nonce`) from now on: what it still sends is not carried out.
     ///
     /// # Errors
-    /// Where the monitors cannot be reached, or the client may not do that (`profile rbd` may).
+    /// If the monitors cannot be reached, or the client may not do that (`profile rbd` may).
     pub fn fence(&self, address: &str) -> Result<(), CephError> {
         if is_left_out(Step::Fence) {
             return Ok(());
@@ -268,10 +268,10 @@ impl Cluster {
         check(|| "waiting for the map that fences".to_owned(), code).map(drop)
     }
 
-    /// What the monitors answer to a command in JSON.
+    /// Asks the monitors by a command in JSON.
     ///
     /// # Errors
-    /// Where they cannot be reached, or refuse.
+    /// If they cannot be reached, or refuse.
     pub(crate) fn ask_monitor(&self, command: &str) -> Result<String, CephError> {
         let raw = text(command)?;
         let mut commands = [raw.as_ptr()];
@@ -313,7 +313,7 @@ impl Cluster {
     /// A pool by its number, in a namespace of it.
     ///
     /// # Errors
-    /// Where there is no such pool.
+    /// If there is no such pool.
     pub fn pool_number(self: &Arc<Cluster>, id: i64, namespace: &str) -> Result<Pool, CephError> {
         let space = text(namespace)?;
         let mut io: IoCtxT = std::ptr::null_mut();
@@ -326,7 +326,7 @@ impl Cluster {
     /// A pool, in a namespace of it.
     ///
     /// # Errors
-    /// Where there is no such pool.
+    /// If there is no such pool.
     pub fn pool(self: &Arc<Cluster>, name: &str, namespace: &str) -> Result<Pool, CephError> {
         let (raw, space) = (text(name)?, text(namespace)?);
         let mut io: IoCtxT = std::ptr::null_mut();
@@ -374,7 +374,7 @@ impl Pool {
     /// it, for as long as it takes; a client that only looks gives up.
     ///
     /// # Errors
-    /// Where no write is taken.
+    /// If no write is taken.
     pub(crate) fn takes_writes(&self, object: &str) -> Result<(), CephError> {
         let (oid, lib) = (text(object)?, self.cluster.lib);
         // SAFETY: the operation is made, carried out and given back here; the pool's handle is live.

@@ -1,4 +1,4 @@
-//! What can go wrong with Ceph.
+//! Errors of Ceph.
 
 /// A call that failed, or libraries that are not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -8,20 +8,20 @@ pub enum CephError {
     Library {
         /// Which one.
         library: &'static str,
-        /// What the loader says.
+        /// The loader's words.
         why: String,
     },
     /// A call returned an error number.
     #[error("{what}: {text}")]
     Call {
-        /// What was being done, on what.
+        /// The deed and its object.
         what: String,
         /// The error number, positive.
         errno: i32,
         /// The error in words, with the mend where there is one.
         text: String,
     },
-    /// What the user named makes no sense.
+    /// A refusal in words.
     #[error("{0}")]
     Named(String),
 }
@@ -51,6 +51,11 @@ fn describe(errno: i32) -> String {
         libc::ESHUTDOWN => "this client is blocklisted: another took over".to_owned(),
         _ => said.to_string(),
     }
+}
+
+/// A refusal in words.
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, CephError> {
+    Err(CephError::Named(why.into()))
 }
 
 /// A return code as a result.

@@ -46,7 +46,7 @@ pub(crate) struct Watcher {
 pub(crate) struct ConfigOption {
     pub(crate) name: *mut c_char,
     pub(crate) value: *mut c_char,
-    /// Where the value comes from: 0 the configuration, 1 the pool, 2 the image.
+    /// The source of the value: 0 the configuration, 1 the pool, 2 the image.
     pub(crate) source: c_int,
 }
 
@@ -215,7 +215,7 @@ impl Library {
     /// The libraries of this host.
     ///
     /// # Errors
-    /// Where one is missing, or is so old that it lacks a function.
+    /// If one is missing, or is so old that it lacks a function.
     pub fn get() -> Result<&'static Library, CephError> {
         static LOADED: OnceLock<Result<Library, CephError>> = OnceLock::new();
         LOADED.get_or_init(Library::load).as_ref().map_err(Clone::clone)

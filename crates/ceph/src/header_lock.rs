@@ -14,7 +14,7 @@ const ANSWER: usize = 4096;
 pub(crate) struct HeaderLock {
     /// As `client.4123`.
     pub(crate) client: String,
-    /// What it calls its hold.
+    /// The name of its hold.
     pub(crate) cookie: String,
 }
 
@@ -22,7 +22,7 @@ impl HeaderLock {
     /// Reads it from the header of image `id`; nothing: nobody holds it.
     ///
     /// # Errors
-    /// Where the header cannot be read.
+    /// If the header cannot be read.
     pub(crate) fn read(pool: &Pool, id: &str) -> Result<Option<HeaderLock>, CephError> {
         let oid = text(&format!("rbd_header.{id}"))?;
         // `cls_lock_get_info_op`: version, length, the lock's name.

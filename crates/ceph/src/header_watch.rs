@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ACQUIRED_LOCK: u32 = 0;
 const REQUEST_LOCK: u32 = 2;
 
-/// What was heard.
+/// The messages that were heard.
 #[derive(Debug)]
 struct Notified {
     pool: Pool,
@@ -35,7 +35,7 @@ impl HeaderWatch {
     /// Listens from now on. `let_be`: clients that do not write.
     ///
     /// # Errors
-    /// Where the header cannot be watched.
+    /// If the header cannot be watched.
     pub(crate) fn open(
         cluster: &Arc<Cluster>,
         pool: Pool,
@@ -87,7 +87,7 @@ impl Drop for HeaderWatch {
     }
 }
 
-/// What a message says: version, length, the operation.
+/// The operation of a message: version and length come before it.
 fn operation(raw: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(raw.get(6..10)?.try_into().ok()?))
 }

@@ -44,7 +44,7 @@ pub struct WatcherInfo {
 /// put that number into the cookie of their lock.
 const KERNEL: u64 = 0xffff_0000_0000_0000;
 
-/// What to do about a kernel that has an image.
+/// The mend for a kernel that has an image.
 pub(crate) const UNMAP: &str = "the kernel of that host has it mapped (krbd): unmount it and 'rbd unmap' it there. --steal \
      cuts the device off: file systems on it fail with EIO until it is unmapped by 'rbd unmap -o force'";
 
@@ -53,7 +53,7 @@ pub(crate) const UNMAP: &str = "the kernel of that host has it mapped (krbd): un
 pub struct LockHolder {
     /// As `client.4123`.
     pub client: String,
-    /// What it calls its hold: `auto NUMBER` where librbd took it.
+    /// The name of its hold: `auto NUMBER` where librbd took it.
     pub cookie: String,
     /// Its address, as `ip:port/nonce`.
     pub address: String,
@@ -78,7 +78,7 @@ impl LockHolder {
     }
 }
 
-/// Where an option of an image has its value from.
+/// The source of an option's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -113,7 +113,7 @@ impl Image {
     /// Opens an image to look at it: no lock is asked for and nobody is disturbed.
     ///
     /// # Errors
-    /// Where there is no such image, or the client may not read it.
+    /// If there is no such image, or the client may not read it.
     pub fn look(pool: Pool, name: &str) -> Result<Image, CephError> {
         let lib = pool.cluster.lib;
         let raw = text(name)?;
@@ -127,7 +127,7 @@ impl Image {
     /// Opens an image to write it: it is watched, and its lock can be asked for.
     ///
     /// # Errors
-    /// Where there is no such image, or the client may not write it.
+    /// If there is no such image, or the client may not write it.
     pub fn open(pool: Pool, name: &str) -> Result<Image, CephError> {
         let lib = pool.cluster.lib;
         let raw = text(name)?;
@@ -219,7 +219,7 @@ impl Image {
         check(|| format!("removing '{key}' of the image's metadata"), code).map(drop)
     }
 
-    /// What the names of its objects begin with.
+    /// The beginning of its objects' names.
     pub fn prefix(&self) -> Result<String, CephError> {
         let mut buf = [0 as c_char; 256];
         // SAFETY: the handle is live, and the buffer is as long as is said.

@@ -35,7 +35,7 @@ impl StripeUnit {
     }
 }
 
-/// Where each byte of an image is.
+/// The place of each byte of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of its objects.

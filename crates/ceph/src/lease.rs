@@ -34,7 +34,7 @@ impl Poller {
     /// Starts to ask for `image`.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If no thread can be had.
     pub fn start(image: Arc<AttachedImage>) -> std::io::Result<Poller> {
         // Not with the first answer: OSDs that stand still by then may never give one.
         image.is_asked_about();

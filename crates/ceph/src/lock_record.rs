@@ -1,4 +1,4 @@
-//! What a cache remembers of its hold on an image, for the next start to see whether anybody else had it since.
+//! A cache's record of its hold on an image: the next start sees by it whether anybody else had it since.
 
 use crate::image::{LockHolder, WatcherInfo};
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct LockRecord {
     pub lost: Option<Loss>,
 }
 
-/// That an image was found to be somebody else's.
+/// An image was found to be somebody else's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// Seconds since 1970.
@@ -73,7 +73,7 @@ impl LockRecord {
             || self.tried.as_ref().is_some_and(|t| *t == holder.client || *t == holder.address)
     }
 
-    /// What an image's header shows against it that still carries this hold's lock, or was left free by it: `seq` and `version` only
+    /// Evidence in a header against it that still carries this hold's lock, or was left free by it: `seq` and `version` only
     /// grow, and nothing moves either while nobody changes the header.
     pub(crate) fn contradicts(&self, seq: u64, version: u64) -> Option<String> {
         let known = self.version.max(self.rests_at).unwrap_or_default();

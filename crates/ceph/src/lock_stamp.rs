@@ -14,9 +14,9 @@ use std::ffi::CString;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
 
-/// What librbd calls the lock.
+/// librbd's name for the lock.
 pub(crate) const LOCK: &str = "rbd_lock";
-/// What RADOS calls a client (`CEPH_ENTITY_TYPE_CLIENT`).
+/// RADOS' number for a client (`CEPH_ENTITY_TYPE_CLIENT`).
 const CLIENT: u8 = 8;
 /// Stamps are seconds before this, in 2001: no clock says that.
 const STAMPS: u64 = 1_000_000_000;
@@ -33,7 +33,7 @@ fn header(id: &str) -> Result<CString, CephError> {
 /// Whether the last change of the header of image `id` was made with `stamp`.
 ///
 /// # Errors
-/// Where the header cannot be read.
+/// If the header cannot be read.
 pub(crate) fn is_last(pool: &Pool, id: &str, stamp: i64) -> Result<bool, CephError> {
     let oid = header(id)?;
     let (mut size, mut time) = (0, 0);

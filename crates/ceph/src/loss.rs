@@ -1,6 +1,6 @@
-//! That an image is lost, and who waits to hear it.
+//! The loss of an image, and who waits to hear it.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 /// Said once: what comes first stays.
 #[derive(Debug, Default)]
@@ -9,7 +9,7 @@ pub(crate) struct Loss {
     told: Condvar,
 }
 
-/// What became of the waiting.
+/// The end of the waiting.
 #[derive(Debug)]
 enum Said {
     /// The image is somebody else's, for this reason.
@@ -20,7 +20,7 @@ enum Said {
 
 impl Loss {
     fn say(&self, what: Said) {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
+        self.said.lock().get_or_insert(what);
         self.told.notify_all();
     }
 
@@ -37,14 +37,14 @@ impl Loss {
     /// Waits until the image is lost, and says why; nothing: nobody is to be told any more. Whoever waits here waits for
     /// nothing of Ceph's: a question to a cluster that refuses this client may have no answer.
     pub(crate) fn wait(&self) -> Option<String> {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = self.told.wait_while(said, |s| s.is_none()).unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
+        self.told.wait_while(&mut said, |s| s.is_none());
         Loss::found_in(said.as_ref())
     }
 
     /// Why the image is lost, if it was by now.
     pub(crate) fn why(&self) -> Option<String> {
-        Loss::found_in(self.said.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
+        Loss::found_in(self.said.lock().as_ref())
     }
 
     fn found_in(said: Option<&Said>) -> Option<String> {

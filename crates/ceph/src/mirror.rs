@@ -16,7 +16,7 @@ const OBJECT: &CStr = c"rbd_mirroring";
 const MANY: u64 = 512;
 /// `MirrorImageState` of an image that is mirrored.
 const ENABLED: u8 = 1;
-/// What RADOS calls a client (`CEPH_ENTITY_TYPE_CLIENT`).
+/// RADOS' number for a client (`CEPH_ENTITY_TYPE_CLIENT`).
 const CLIENT: u8 = 8;
 
 /// Marks those of `watchers` of image `id` that mirror it. Whether the image is mirrored at all.

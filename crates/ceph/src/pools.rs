@@ -1,4 +1,4 @@
-//! What kind of pool holds an image's data.
+//! The kind of pool that holds an image's data.
 
 use crate::CephError;
 use crate::cluster::Cluster;
@@ -26,7 +26,7 @@ struct Pool {
 /// Why groups of writes do not suit the pool; empty: they do.
 ///
 /// # Errors
-/// Where the monitors cannot be asked.
+/// If the monitors cannot be asked.
 pub(crate) fn ungrouped(cluster: &Cluster, id: i64) -> Result<Vec<String>, CephError> {
     let dump = cluster.ask_monitor(r#"{"prefix":"osd dump","format":"json"}"#)?;
     let dump: Dump = serde_json::from_str(&dump)

@@ -4,15 +4,17 @@
 //! One thread, to which librbd's callbacks only send [`Notice`]s. It asks the cluster, which may not answer; that the image is lost is
 //! told by another, which asks nobody.
 
-use crate::attach::refuse;
 use crate::attached_image::{AttachedImage, Notice};
 use crate::cache_access::CacheAccess;
-use crate::cancel::Cancellable;
+pub use crate::cache_access::Clients;
+use crate::error::refuse;
+use crate::waits::Cancellable;
 use crate::{CephError, status};
+use parking_lot::Mutex;
 use serde::Serialize;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,24 +38,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 const STOPPING: &str = "the volume is being stopped";
 
-/// The cache in front of the image, as its quiescer needs it.
-pub trait Clients: Send + Sync {
-    /// The moment of a snapshot is now: says when the image holds it. Until [`Clients::thaw`] nothing else reaches the image.
-    fn freeze(&self) -> Receiver<Result<(), String>>;
-    /// The image may change again.
-    fn thaw(&self);
-    /// Somebody else has the image: every request fails from now on.
-    fn lose(&self, why: &str);
-    /// What shows later that nobody else had the image has changed: the snapshot sequence, or what the lock calls itself.
-    fn lock_record_changed(&self);
-    /// The image ends at `bytes` by now: what is cached behind that is void for good, which must be durable before anything is
-    /// answered by that. Errors: where it cannot be written down.
-    fn cut(&self, bytes: u64) -> Result<(), String>;
-    /// The volume in front of the image has so many bytes from now on. One that got smaller does not get larger again.
-    fn resized(&self, bytes: u64);
-}
-
-/// What the quiescer does.
+/// The work of the quiescer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QuiesceState {
@@ -69,10 +54,10 @@ pub enum QuiesceState {
     Lost,
 }
 
-/// What is told of the quiescer.
+/// The counters of the quiescer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What it does.
+    /// Its work.
     #[serde(rename = "doing")]
     pub state: QuiesceState,
     /// Seconds for which it has.
@@ -115,7 +100,7 @@ impl Quiescer {
     /// Starts to keep `image`. A snapshot is refused where the image cannot be made ready within 0.8 of `attempts` of 5 s.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If no thread can be had.
     pub fn start(
         image: Arc<AttachedImage>,
         notices: Receiver<Notice>,
@@ -156,7 +141,7 @@ impl Quiescer {
         let herald = std::thread::Builder::new().name("rbd-lost".to_owned()).spawn(move || {
             if let Some(why) = lost.loss.wait() {
                 clients.ask(|c| c.lose(&why));
-                let mut k = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut k = told.lock();
                 k.lost = Some(why);
                 (k.state, k.since) = (QuiesceState::Lost, Instant::now());
             }
@@ -165,9 +150,9 @@ impl Quiescer {
         Ok(quiescer)
     }
 
-    /// What it does now.
+    /// Its work now.
     pub fn report(&self) -> Report {
-        let k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let k = self.kept.lock();
         Report {
             state: k.state,
             seconds: k.since.elapsed().as_secs_f64(),
@@ -227,7 +212,7 @@ impl Drop for Quiescer {
     }
 }
 
-/// What lies behind `end` is being cut off.
+/// The bytes behind `end` are being cut off.
 struct Cutting {
     end: u64,
     since: Instant,
@@ -261,12 +246,12 @@ struct Watch {
 
 impl Watch {
     fn state(&self) -> (QuiesceState, Instant) {
-        let k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let k = self.kept.lock();
         (k.state, k.since)
     }
 
     fn now(&self, state: QuiesceState) {
-        let mut k = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut k = self.kept.lock();
         if k.state == QuiesceState::Lost {
             return;
         }
@@ -280,7 +265,7 @@ impl Watch {
     }
 
     fn note(&self, change: impl FnOnce(&mut QuiesceCounters)) {
-        change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.kept.lock());
     }
 
     fn run(mut self, notices: &Receiver<Notice>) {

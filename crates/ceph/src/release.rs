@@ -35,7 +35,7 @@ impl Release {
     /// Of the libraries, where they say it.
     ///
     /// # Errors
-    /// Where there are no libraries; what they say, where that is no release.
+    /// If there are no libraries; what they say, where that is no release.
     pub fn loaded() -> Result<Release, String> {
         let said = Library::get().map_err(|e| e.to_string())?.version();
         let said = said.ok_or("the libraries do not say which release they are of")?;

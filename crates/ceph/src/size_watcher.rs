@@ -17,7 +17,7 @@ impl SizeWatcher {
     /// Starts it for `image`.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If no thread can be had.
     pub(crate) fn start(image: &Arc<AttachedImage>) -> std::io::Result<SizeWatcher> {
         let image = Arc::downgrade(image);
         let (bell, rung) = channel();

@@ -22,7 +22,7 @@ impl SnapContext {
     /// Reads it from the header of image `id` in `pool`.
     ///
     /// # Errors
-    /// Where the header cannot be read, or holds more snapshots than an answer has room for.
+    /// If the header cannot be read, or holds more snapshots than an answer has room for.
     pub(crate) fn read(pool: &Pool, id: &str) -> Result<SnapContext, CephError> {
         let oid = text(&format!("rbd_header.{id}"))?;
         let mut out = vec![0u8; ROOM];
@@ -76,7 +76,7 @@ impl SnapContext {
     /// Has every write through `pool` carry it. Nothing may be under way there.
     ///
     /// # Errors
-    /// Where librados refuses it.
+    /// If librados refuses it.
     pub(crate) fn set(&self, pool: &Pool) -> Result<(), CephError> {
         let mut ids = self.ids.clone();
         // SAFETY: the handle is live; the numbers are copied before the call returns.

@@ -1,4 +1,4 @@
-//! What stands between an image and its use as a core, and which way of destaging it allows.
+//! The reasons against an image as a core, and the ways of destaging that it allows.
 
 use crate::CephError;
 use crate::attach_marker::{AttachMarker, KEY};
@@ -45,14 +45,14 @@ pub struct ImageStatus {
     pub refused: Vec<String>,
     /// Why dirty data goes out through librbd, block by block; empty: by object, grouped.
     pub ungrouped: Vec<String>,
-    /// What to know besides.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
 /// Looks at an image without disturbing anybody.
 ///
 /// # Errors
-/// Where the libraries, the cluster, the pool or the image cannot be reached.
+/// If the libraries, the cluster, the pool or the image cannot be reached.
 pub fn status(spec: &ImageSpec) -> Result<ImageStatus, CephError> {
     let cluster = Arc::new(Cluster::connect(spec, Purpose::Look)?);
     let fsid = cluster.fsid()?;
@@ -119,7 +119,7 @@ fn taken(lock: Option<&LockHolder>, watchers: &[WatcherInfo], cache: Option<&Att
     why
 }
 
-/// What rules an image out.
+/// Reasons that rule an image out.
 pub(crate) fn unusable(name: &str, features: u64, old: bool) -> Vec<String> {
     if old {
         return vec![format!(
@@ -177,7 +177,7 @@ pub(crate) fn overridden(spec: &ImageSpec, options: &[(String, String, Source)])
         .collect()
 }
 
-/// What rules out one atomic operation for each object.
+/// Reasons against one atomic operation for each object.
 pub(crate) fn ungrouped(layout: Layout, options: &[(String, String, Source)]) -> Vec<String> {
     let mut why = Vec::from_iter(layout.ungrouped());
     let limited =
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_a_cache_has_marked_is_not_free_even_where_nobody_holds_its_lock() {
+    fn a_marked_image_is_not_free_though_nobody_locks_it() {
         assert!(taken(None, &[], None).is_empty());
         let mark = AttachMarker::new("c".into(), 3, "h".into(), "vm1".into());
         let why = taken(None, &[], Some(&mark));

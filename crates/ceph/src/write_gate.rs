@@ -3,10 +3,11 @@
 //! ours nothing passes either: after a sleep the cluster may have forgotten that this client was fenced.
 
 use loligo_block::lease::{Hold, Lease};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a change finds.
+/// The gate's answer to a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// It is counted now. Objects written in this epoch by librbd may be written directly.
@@ -40,7 +41,7 @@ impl WriteGate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// A change wants to begin.
@@ -79,7 +80,7 @@ impl WriteGate {
             if left.is_zero() {
                 return false;
             }
-            s = self.empty.wait_timeout(s, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.empty.wait_for(&mut s, left);
         }
         true
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const MAY_CIRCLE: [(&str, usize); 13] = [
     ("bench", 19),
     ("block", 23),
-    ("ceph", 15),
+    ("ceph", 8),
     ("cli", 3),
     ("client", 2),
     ("daemon", 16),

@@ -18,7 +18,7 @@ impl AttachedImage {
     /// Gives the header's version of that moment: while it stays, nobody has written to the image. Nothing: that is not known.
     ///
     /// # Errors
-    /// Where the image cannot be told; it is closed all the same.
+    /// If the image cannot be told; it is closed all the same.
     pub fn detach(self: Arc<AttachedImage>, flushed: bool) -> Result<Option<u64>, CephError> {
         let result = if flushed { self.image.remove_metadata(KEY) } else { Ok(()) };
         self.unwatch();
@@ -86,13 +86,13 @@ impl AttachedImage {
     /// librbd holds goes with the process.
     pub fn abandon(self: Arc<AttachedImage>) {
         self.header.cluster.silence();
-        crate::cancel::leaves_client();
+        crate::given_up::leaves_client();
         std::mem::forget(self);
     }
 
     /// Nobody waits any longer for the end of this attach: nothing of it is sent any more, its client goes with the process,
     /// and a later attach of this process finds it there.
     pub fn give_up(&self) {
-        crate::cancel::give_up(&self.header.cluster);
+        crate::given_up::give_up(&self.header.cluster);
     }
 }

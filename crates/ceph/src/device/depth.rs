@@ -29,7 +29,7 @@ struct Trial {
     rate: f64,
 }
 
-/// What landed while more was waiting.
+/// Operations that landed while more was waiting.
 #[derive(Debug, Default)]
 struct Span {
     since: Option<u64>,
@@ -50,7 +50,7 @@ pub(super) struct Depth {
     left: u32,
     /// The last one that was tried lay above.
     went_up: bool,
-    /// What is under way was sent at another depth.
+    /// The operations under way were sent at another depth.
     settling: bool,
     span: Span,
 }

@@ -19,7 +19,7 @@ const THICK: i32 = 1;
 /// `assert_snapc_seq`: the given number is at most the object's.
 const AT_MOST: u8 = 1;
 
-/// What is under way. Places are bytes of the image.
+/// Operations under way. Places are bytes of the image.
 #[derive(Debug)]
 pub(super) enum What {
     /// A read.
@@ -53,7 +53,7 @@ fn part(data: &Shared) -> iovec {
     iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() }
 }
 
-/// What became of it: a count or a negative error number.
+/// Its result: a count or a negative error number.
 #[derive(Debug)]
 pub(crate) struct Landed {
     /// Of what it leaves behind.

@@ -46,7 +46,7 @@ const STALE: u32 = 64;
 /// Dirty bytes of one object on their way.
 #[derive(Debug)]
 struct Extent {
-    /// Where in the object.
+    /// The place in the object.
     at: u64,
     data: Shared,
     /// The request they belong to.
@@ -86,7 +86,7 @@ pub struct RbdDevice {
     requests: Slab<Request>,
     streams: Streams,
     trims: Trims,
-    /// What Ceph has.
+    /// Operations that Ceph has.
     pending: PendingAnswers,
     /// Writes and zeroes that wait for the gate.
     parked: VecDeque<Change>,
@@ -547,7 +547,7 @@ impl Device for RbdDevice {
     }
 }
 
-/// What an image of `size` bytes offers. What it has acknowledged is on stable media, and zeroes give their space back.
+/// The geometry of an image of `size` bytes. An acknowledged write is on stable media, and zeroes give their space back.
 pub fn geometry(size: u64) -> Geometry {
     Geometry {
         size,

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_written_by_one_operation_at_a_time_in_the_order_of_what_came() {
+    fn an_object_has_one_operation_at_a_time_in_order_of_arrival() {
         let mut o = Objects::new();
         (0..5).for_each(|at| o.push(3, extent(at)));
         o.push(4, extent(9));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_end_of_an_image_that_shrank_is_not_written() {
+    fn nothing_is_written_behind_the_end_of_a_shrunk_image() {
         let mut o = Objects::new();
         [0, 256, 1024].into_iter().for_each(|at| o.push(2, extent(at)));
         assert!(o.take_beyond(2, 4096).is_empty());

@@ -48,10 +48,10 @@ impl Run {
     }
 }
 
-/// What is under way or waits in one object.
+/// Operations of one object, under way or waiting.
 #[derive(Debug, Default)]
 struct Object {
-    /// Where operations under way end, and how many writes they are.
+    /// The end of operations under way, and how many writes they are.
     flying: Vec<(u64, usize)>,
     waiting: VecDeque<Run>,
 }
@@ -107,7 +107,7 @@ impl Streams {
         o.waiting.remove(full).map(|run| o.go(run))
     }
 
-    /// What went from `at` to `end` is over; what is to go now.
+    /// The operation from `at` to `end` is over. Gives those that are to go now.
     pub(super) fn landed(&mut self, at: u64, end: u64) -> Option<Run> {
         let object = at / self.object_size;
         let o = self.active.get_mut(&object)?;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_stream_goes_in_large_operations_once_a_few_small_ones_are_under_way() {
+    fn a_deep_stream_goes_in_large_operations_after_a_few_small() {
         let mut s = Streams::new(OBJECT);
         // Four of 64 KiB, three of 1 MiB, and the rest of the object waits.
         let gone = stream(&mut s, 0, 64);

@@ -82,7 +82,7 @@ impl Trims {
         self.waiting.push((at, len, tag));
     }
 
-    /// What has come since this was last asked, neighbours as one.
+    /// The extents that have come since this was last asked, neighbours as one.
     pub(super) fn gather(&mut self) -> Vec<Trim> {
         let mut out: Vec<Trim> = Vec::new();
         self.waiting.sort_unstable_by_key(|w| w.0);
@@ -195,7 +195,7 @@ impl Trims {
         None
     }
 
-    /// That one cannot be removed yet.
+    /// It cannot be removed yet.
     pub(super) fn wait_again(&mut self, object: u64) {
         self.whole.push_front(object);
     }

@@ -10,9 +10,9 @@ use std::cell::Cell;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// What an allowed call carries as its sixth argument.
+/// The sixth argument of an allowed call.
 const ALLOWED: u64 = 0x7b1d_95e4_6ac3_f208;
-/// What the filter's own signals carry.
+/// The mark of the filter's own signals.
 const OURS: u32 = 0x4c6f;
 /// `SYS_SECCOMP`: the signal is of a filter.
 const OF_A_FILTER: c_int = 1;
@@ -168,7 +168,7 @@ impl Call<'_> {
 /// Whether threads of this process can be kept from sending. Tried once, on a thread of its own.
 ///
 /// # Errors
-/// Where the kernel, or what this process runs in, does not allow it.
+/// If the kernel, or what this process runs in, does not allow it.
 pub(super) fn usable() -> Result<(), String> {
     USABLE.get_or_init(try_it).clone()
 }

@@ -13,16 +13,17 @@ mod filter;
 pub(crate) mod sockets;
 
 use loligo_block::lease::boottime;
+use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// A client connects while none that is fenced does: its messenger threads are those that are new.
 static CONNECTING: RwLock<()> = RwLock::new(());
-/// What librados calls its threads that send.
+/// librados' name for its threads that send.
 const MESSENGER: &str = "msgr-worker";
 /// Between two looks at the clock of a thread that may not send and cannot go back.
 static NAP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -55,7 +56,7 @@ struct Messenger {
     limit: &'static Limit,
     /// The thread's own timer, a `timer_t`.
     timer: AtomicU64,
-    /// What the timer is set to; it has not been handled yet where that is later than now.
+    /// The time of the timer; if that is later than now, it has not been handled yet.
     armed: AtomicU64,
     /// The kernel asks about each send of this thread.
     filtered: AtomicBool,
@@ -128,7 +129,7 @@ impl Messenger {
     }
 }
 
-/// What keeps one client from sending late.
+/// Keeps one client from sending late.
 #[derive(Debug)]
 pub(crate) struct Fence {
     limit: &'static Limit,
@@ -139,10 +140,10 @@ impl Fence {
     /// Has `connect` make a client, whose threads may send for `first` from now on, longer where [`Fence::extend`] says so.
     ///
     /// # Errors
-    /// Where this host offers no way to keep a thread from sending, or a thread is found that could not be kept from it.
+    /// If this host offers no way to keep a thread from sending, or a thread is found that could not be kept from it.
     pub(crate) fn around<T>(connect: impl FnOnce() -> T, first: Duration) -> Result<(T, Fence), String> {
         filter::usable()?;
-        let _alone = CONNECTING.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = CONNECTING.write();
         let before = messengers().map_err(|e| e.to_string())?;
         let connected = {
             let _mask = Mask::ours_alone();
@@ -231,7 +232,7 @@ impl Drop for Fence {
 
 /// Has `connect` make a client that changes nothing: no fence.
 pub(crate) fn unfenced<T>(connect: impl FnOnce() -> T) -> T {
-    let _not_beside_others = CONNECTING.read().unwrap_or_else(PoisonError::into_inner);
+    let _not_beside_others = CONNECTING.read();
     connect()
 }
 
