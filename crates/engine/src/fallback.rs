@@ -13,7 +13,7 @@ use crate::engine::{Engine, answer};
 use crate::intake::Task;
 use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
-use crate::write::{Stage, WriteTask};
+use crate::write_task::{Back, BackStep, CoreStep, Header, Route, WriteTask};
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
 use loligo_format::units::BLOCK;
 use std::collections::VecDeque;
@@ -208,32 +208,33 @@ impl Engine {
                     flushes.extend(t.id.map(|id| (id, t.since)));
                     self.intake.tasks.remove(key);
                 }
-                Task::Write(m) if m.stage == Stage::Core => f.leaving += 1,
-                Task::Write(m) if m.stage == Stage::Merging && m.pending > 0 => {
-                    f.waiting.extend(m.again(self.cfg.bug));
-                }
-                Task::Write(_) => {
-                    if let Task::Write(m) = self.intake.tasks.remove(key) {
-                        over.push(m);
+                Task::Write(m) => match (&m.route, m.route.core_step()) {
+                    (_, Some(CoreStep::Writing)) => f.leaving += 1,
+                    (Route::Back(Back { step: BackStep::Merging(_), .. }), _) => {
+                        f.waiting.extend(m.head.again(self.cfg.bug));
                     }
-                }
+                    _ => {
+                        if let Task::Write(m) = self.intake.tasks.remove(key) {
+                            over.push(m);
+                        }
+                    }
+                },
             }
         }
         // By age, so that whoever waited first goes first.
-        over.sort_by_key(|m| m.since());
+        over.sort_by_key(|m| m.head.since);
         let mut told = Vec::new();
         for mut m in over {
             // Nothing is dirty: one that has taken effect was destaged.
-            let done = m.core_written || m.has_taken_effect() || m.error.is_some();
-            if done || planted(self.cfg.bug, Bug::FallbackUnwritten) {
-                told.push(m);
-            } else {
-                f.waiting.extend(m.again(self.cfg.bug));
+            let unwritten = planted(self.cfg.bug, Bug::FallbackUnwritten).then_some(Ok(()));
+            match m.route.outcome().or(unwritten) {
+                Some(outcome) => told.push((m.head, outcome)),
+                None => f.waiting.extend(m.head.again(self.cfg.bug)),
             }
         }
         self.state.go_alone(f);
-        for m in told {
-            self.over_already(now, *m, fx);
+        for (head, outcome) in told {
+            self.over_already(now, head, outcome, fx);
         }
         for (id, since) in flushes {
             self.flush_core(For::Client(id), since, fx);
@@ -241,37 +242,43 @@ impl Engine {
     }
 
     /// A change of before has reached the core, or failed there.
-    fn over_already(&mut self, now: Nanos, mut m: WriteTask, fx: &mut Vec<Effect>) {
-        let Some(id) = m.take_id() else { return };
-        match m.error.or_else(|| self.has_failed_alone().then_some(ReqError::Io)) {
-            None if m.is_fua() => self.flush_core(For::Client(id), m.since(), fx),
-            None => {
-                self.stats.write_ns.saturating_record(now.saturating_sub(m.since()));
+    fn over_already(
+        &mut self,
+        now: Nanos,
+        mut head: Header,
+        outcome: Result<(), ReqError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        let Some(id) = head.take_id() else { return };
+        match outcome {
+            Err(e) => answer(fx, id, Err(e)),
+            Ok(()) if self.has_failed_alone() => answer(fx, id, Err(ReqError::Io)),
+            Ok(()) if head.fua => self.flush_core(For::Client(id), head.since, fx),
+            Ok(()) => {
+                self.stats.write_ns.saturating_record(now.saturating_sub(head.since));
                 answer(fx, id, Ok(Answer::Done));
             }
-            Some(e) => answer(fx, id, Err(e)),
         }
     }
 
     /// An operation of a change of before has come back.
     pub(crate) fn left(&mut self, done: Done, fx: &mut Vec<Effect>) {
         let Done { now, key, sub, result, .. } = done;
-        let m = self.intake.write(key);
-        if m.stage == Stage::Merging {
-            let ticket = m.staged().merges[sub as usize].ticket;
-            m.pending -= 1;
-            if m.pending == 0 {
+        if let Route::Back(Back { step: BackStep::Merging(merging), .. }) = &mut self.intake.write(key).route
+        {
+            self.space.tickets.end(merging.merges[sub as usize].ticket);
+            merging.pending -= 1;
+            if merging.pending == 0 {
                 self.intake.tasks.remove(key);
             }
-            return self.space.tickets.end(ticket);
+            return;
         }
-        m.error = result.err().map(|e| ReqError::from(&e));
         self.intake.core_busy -= 1;
         let Task::Write(m) = self.intake.tasks.remove(key) else { unreachable!("task {key} is a change") };
         if let Some(f) = self.state.fallback_mut() {
             f.leaving -= 1;
         }
-        self.over_already(now, *m, fx);
+        self.over_already(now, m.head, result.map_err(|e| ReqError::from(&e)), fx);
         self.let_in(now, fx);
     }
 

@@ -5,7 +5,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::durability::Waiter;
 use crate::engine::{Engine, answer};
 use crate::intake::Task;
-use crate::write::Stage;
+use crate::write_task::CoreStep;
 use loligo_block::ReqError;
 
 impl Engine {
@@ -52,19 +52,17 @@ impl Engine {
 
     /// The change `key` will not be carried out.
     pub(crate) fn give_up(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        self.intake.write(key).error = Some(ReqError::Shutdown);
-        self.finish(now, key, fx);
+        self.finish(now, key, Err(ReqError::Shutdown), fx);
     }
 
     /// The flush of the core that `who` waits for is not coming.
     pub(crate) fn core_flush_given_up(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
         match who {
             Waiter::Task(key) => {
-                if let Task::Write(m) = &mut self.intake.tasks[key]
-                    && m.stage == Stage::CoreFlush
+                if let Task::Write(m) = &self.intake.tasks[key]
+                    && let Some(CoreStep::Flush) = m.route.core_step()
                 {
-                    m.error = Some(ReqError::Shutdown);
-                    return self.record_drops(now, key, fx);
+                    return self.record_drops(now, key, Err(ReqError::Shutdown), fx);
                 }
                 self.durability_step(now, key, fx);
             }

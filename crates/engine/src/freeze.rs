@@ -8,7 +8,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::engine::Engine;
 use crate::index::Meta;
-use crate::write::Stage;
+use crate::write_task::Route;
 use loligo_format::mode::WriteRoute;
 use loligo_format::units::WINDOW_BLOCKS;
 use std::collections::{BTreeMap, VecDeque};
@@ -357,11 +357,10 @@ impl Engine {
     /// allows), and what must reach the core, or finds no room for its zeros, waits for the thaw.
     pub(crate) fn stays_out(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
         let synchronous = self.cfg.mode.write_route() != WriteRoute::Back;
-        let m = self.intake.write(key);
-        let blocks = u64::from(m.last - m.first + 1);
-        let (zero, discard) = (m.is_zero(), m.discard);
+        let head = &self.intake.write(key).head;
+        let (blocks, zero, discard) = (u64::from(head.blocks()), head.is_zero(), head.discard);
         if zero && discard {
-            self.finish(now, key, fx);
+            self.finish(now, key, Ok(()), fx);
             return true;
         }
         // A quarter is left to those who write data: whoever clears a volume can wait. Zeros may not have been admitted yet.
@@ -369,13 +368,13 @@ impl Engine {
         let room = u64::from(self.space.slots.free_count().saturating_sub(self.space.reserve())) >= blocks
             && self.dirty_and_kept() + zeroed + blocks <= self.space.slot_limit() * 3 / 4;
         if synchronous || (zero && !room) {
-            self.intake.write(key).stage = Stage::Thaw;
+            self.intake.write(key).route = Route::Open { counted: true };
             self.intake.held.push(key);
             return true;
         }
         if let Some(freeze) = self.state.freeze_mut().filter(|_| zero) {
             freeze.zeroed += blocks;
-            self.intake.write(key).zeros_as_data();
+            self.intake.write(key).head.zeros_as_data();
         }
         false
     }

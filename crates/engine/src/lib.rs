@@ -51,6 +51,7 @@ mod tables;
 pub mod uncached;
 mod write;
 mod write_back;
+mod write_task;
 mod write_through;
 
 pub use crate::engine::{Config, Engine};
