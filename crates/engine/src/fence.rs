@@ -5,6 +5,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::durability::Waiter;
 use crate::engine::{Engine, answer};
 use crate::intake::Task;
+use crate::refusal::ControlError;
 use crate::write_task::CoreStep;
 use loligo_block::ReqError;
 
@@ -21,17 +22,18 @@ impl Engine {
             return;
         }
         self.state.set_fence(why.clone());
+        let why = ControlError::Fenced(why);
         self.fail_clients(ReqError::Shutdown, true, fx);
         self.destage.fail_flushes(&why, fx);
-        self.end_shrink(&why, fx);
+        self.end_shrink(why.clone(), fx);
         if self.state.is_alone() {
             self.fail_waiting(ReqError::Shutdown, fx);
-            return self.thaw_alone(now, &why, fx);
+            return self.thaw_alone(now, why, fx);
         }
         if !self.state.uses_cache() {
             return;
         }
-        self.end_freeze(now, &why, fx);
+        self.end_freeze(now, why, fx);
         // What waits for the cache alone goes on to its end; what only the core could have brought on ends here.
         for task in self.destage.forget_wanted() {
             self.give_up(now, task, fx);
@@ -71,7 +73,7 @@ impl Engine {
             Waiter::Stop => {}
             Waiter::Control(id) => {
                 let why = self.state.fence().unwrap_or_default().to_owned();
-                self.commit.tell_flushed(id, Err(why), fx);
+                self.commit.tell_flushed(id, Err(ControlError::Fenced(why)), fx);
             }
             Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),
         }

@@ -38,6 +38,7 @@ pub mod pool;
 mod read;
 mod recent;
 pub mod recover;
+pub mod refusal;
 pub mod relay;
 pub mod resize;
 mod router;

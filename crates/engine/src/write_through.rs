@@ -8,6 +8,7 @@ use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::io_tag::{Done, IoTag};
+use crate::refusal::CoreWriteError;
 use crate::stats::Bypass;
 use crate::write_task::{Content, CoreStep, Route};
 use loligo_block::{Buf, Op, ReqError, Shared, crc32c};
@@ -99,7 +100,7 @@ impl Engine {
                 outcome = Err(ReqError::from(&e));
                 if direct {
                     // Those that come next are better off in the cache.
-                    self.destage.health.failed(now, format!("writing to the core failed: {e}"));
+                    self.destage.health.failed(now, CoreWriteError(e));
                 }
             }
         }

@@ -6,10 +6,10 @@ use super::Destage;
 use crate::api::{Effect, Nanos};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
-use crate::freeze::OVERWRITTEN;
 use crate::index::Meta;
 use crate::intake::Task;
 use crate::journal::Action;
+use crate::refusal::ControlError;
 use crate::write_task::{Back, BackStep, Route};
 use loligo_block::{Buf, Shared};
 use loligo_format::record::Record;
@@ -132,7 +132,7 @@ impl Engine {
             _ => mask,
         };
         if mask & !held != 0 {
-            self.end_freeze(now, OVERWRITTEN, fx);
+            self.end_freeze(now, ControlError::Overwritten, fx);
         }
     }
 
