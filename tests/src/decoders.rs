@@ -63,7 +63,7 @@ pub fn superblock() -> Vec<u8> {
         clean: true,
         finals: vec![5, 6],
         dirty_blocks: 9,
-        witness: "held".into(),
+        core_record: "held".into(),
         cut: None,
         region: region_size(1 << 30),
     };

@@ -19,7 +19,7 @@ pub(crate) trait World {
 
 /// A shard and its world. Completions nobody has reaped yet stay from one measurement to the next.
 pub(crate) struct Driver<W> {
-    pub(crate) core: Engine,
+    pub(crate) engine: Engine,
     pub(crate) router: Router,
     pub(crate) world: W,
     pub(crate) events: VecDeque<Event>,
@@ -28,8 +28,8 @@ pub(crate) struct Driver<W> {
 
 impl<W: World> Driver<W> {
     /// Nothing has happened yet.
-    pub(crate) fn new(core: Engine, router: Router, world: W) -> Driver<W> {
-        Driver { core, router, world, events: VecDeque::new(), now: 1 }
+    pub(crate) fn new(engine: Engine, router: Router, world: W) -> Driver<W> {
+        Driver { engine, router, world, events: VecDeque::new(), now: 1 }
     }
 
     /// Hands `request(i)` over for i in `0..n`, `depth` at a time, and returns thread CPU seconds.
@@ -39,7 +39,7 @@ impl<W: World> Driver<W> {
         depth: u64,
         mut request: impl FnMut(u64) -> Request,
     ) -> Result<f64> {
-        let Driver { core, router, world, events, now } = self;
+        let Driver { engine, router, world, events, now } = self;
         let (mut parts, mut fx): (Vec<Part>, Vec<Effect>) = Default::default();
         let (mut sent, mut answered) = (0u64, 0u64);
         let (mut failed, mut idle) = (0u64, 0u32);
@@ -50,14 +50,14 @@ impl<W: World> Driver<W> {
                 sent += 1;
             }
             *now += 10_000;
-            core.prefetch(parts.iter().map(|p| p.request.offset));
+            engine.prefetch(parts.iter().map(|p| p.request.offset));
             for p in parts.drain(..) {
-                core.step(*now, Event::Submit(p.request, p.hint), &mut fx);
+                engine.step(*now, Event::Submit(p.request, p.hint), &mut fx);
             }
             while let Some(e) = events.pop_front() {
-                core.step(*now, e, &mut fx);
+                engine.step(*now, e, &mut fx);
             }
-            core.settle(*now, &mut fx);
+            engine.settle(*now, &mut fx);
             // Close to its limit the engine admits by the clock: let time pass, but not for ever.
             idle = if fx.is_empty() && events.is_empty() { idle + 1 } else { 0 };
             *now += 10_000_000 * u64::from(idle > 0);
@@ -95,9 +95,9 @@ impl<W: World> Driver<W> {
         for _ in 0..10_000_000 {
             self.now += 1_000_000;
             while let Some(e) = self.events.pop_front() {
-                self.core.step(self.now, e, &mut fx);
+                self.engine.step(self.now, e, &mut fx);
             }
-            self.core.settle(self.now, &mut fx);
+            self.engine.settle(self.now, &mut fx);
             for f in fx.drain(..) {
                 match f {
                     Effect::Io(dev, op) => self.events.push_back(self.world.carry_out(dev, op)),

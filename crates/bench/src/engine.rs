@@ -223,9 +223,9 @@ pub fn run(o: &EngineOptions, mut progress: impl FnMut(&str)) -> Result<EngineRe
         }
         let fo = format_options(cache_size, 4 * o.working_set);
         let mut ring = Ring::new(8)?;
-        let (core, router) =
+        let (engine, router) =
             start(&mut Synced(&mut w.cache, &mut ring), &mut Synced(&mut w.core, &mut w.ring), &fo)?;
-        let mut d = Driver::new(core, router, w);
+        let mut d = Driver::new(engine, router, w);
         // Each write brings a buffer of its own, as from a connection; what is in it does not matter.
         let write = |block: u64| Request {
             id: 1,
@@ -237,7 +237,7 @@ pub fn run(o: &EngineOptions, mut progress: impl FnMut(&str)) -> Result<EngineRe
         // A permutation: every block of the set once, in scattered order. Blocks lie four apart in the core.
         let order = |i: u64| (i.wrapping_mul(0x9E37_79B1) % blocks.next_power_of_two()) % blocks;
         let t = d.drive(blocks, o.depth, |i| write(order(i) * 4))?;
-        let before = d.core.stats();
+        let before = d.engine.stats();
         ensure!(before.write_misses > blocks / 2, "the filling writes must miss");
         miss.push(before.write_misses as f64 / t);
         let t = d.drive(o.requests, o.depth, |i| Request {
@@ -247,11 +247,11 @@ pub fn run(o: &EngineOptions, mut progress: impl FnMut(&str)) -> Result<EngineRe
             len: 4096,
             fua: false,
         })?;
-        let mid = d.core.stats();
+        let mid = d.engine.stats();
         ensure!(mid.read_misses == 0, "{} reads missed", mid.read_misses);
         read.push(o.requests as f64 / t);
         let t = d.drive(o.requests, o.depth, |i| write(order(scatter(i + 7, blocks)) * 4))?;
-        ensure!(d.core.stats().write_misses == mid.write_misses, "the overwrites must hit");
+        ensure!(d.engine.stats().write_misses == mid.write_misses, "the overwrites must hit");
         over.push(o.requests as f64 / t);
     }
     Ok(EngineResult {
@@ -279,10 +279,10 @@ fn index(o: &EngineOptions) -> Result<IndexFigure> {
     let before = resident()?;
     let mut cache = Nothing { size: o.index_cache, kept: Default::default() };
     let mut none = Nothing { size: o.index_core, kept: Default::default() };
-    let (core, router) = start(&mut cache, &mut none, &format_options(o.index_cache, o.index_core))?;
+    let (engine, router) = start(&mut cache, &mut none, &format_options(o.index_cache, o.index_core))?;
     drop(cache);
-    let mut d = Driver::new(core, router, ());
-    let lines = d.core.stats().cache_bytes / 4096;
+    let mut d = Driver::new(engine, router, ());
+    let lines = d.engine.stats().cache_bytes / 4096;
     let fill = lines * 95 / 100;
     let span = o.index_core / 4096;
     let payload = Buf::zeroed(4096).freeze();
@@ -302,9 +302,9 @@ fn index(o: &EngineOptions) -> Result<IndexFigure> {
     let grown = resident()?.saturating_sub(before);
     let per_line = |b: usize| b as f64 / lines as f64;
     // What a cache that has never evicted has not touched yet (the ghost) counts as well.
-    let held: usize = d.core.ram().iter().map(|(_, bytes)| bytes).sum();
+    let held: usize = d.engine.ram().iter().map(|(_, bytes)| bytes).sum();
     let grown = grown.max(held as u64);
-    let ram = d.core.ram().into_iter().map(|(what, b)| (what.to_string(), per_line(b))).collect();
-    ensure!(d.core.stats().occupied_bytes / 4096 > lines * 55 / 100, "the index did not fill");
+    let ram = d.engine.ram().into_iter().map(|(what, b)| (what.to_string(), per_line(b))).collect();
+    ensure!(d.engine.stats().occupied_bytes / 4096 > lines * 55 / 100, "the index did not fill");
     Ok((grown as f64 / lines as f64, lines, ram))
 }

@@ -164,8 +164,8 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
     let sb = Superblock::load(&mut cache)?;
     let opened = open::open(&mut cache, &mut Vec::new(), sb, &oo)?;
     let devices = Devices { cache_volatile: true, core_unmaps: true, ..Devices::PLAIN };
-    let (_, mut cores) = opened.into_engines(Mode::Wb, &oo, &devices);
-    let mut core: Engine = cores.remove(0);
+    let (_, mut engines) = opened.into_engines(Mode::Wb, &oo, &devices);
+    let mut engine: Engine = engines.remove(0);
     let mut router = Router::new(o.core, 512, Striping::by_window(1), 8);
     let disk = HddModel::new(HddParams::preset(Rpm::R7200, 1 << 20), o.core);
     let mut w = World {
@@ -202,13 +202,13 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
             ensure!(router.route(req, &mut parts).is_none(), "refused");
         }
         for p in parts.drain(..) {
-            core.step(now, Event::Submit(p.request, p.hint), &mut fx);
+            engine.step(now, Event::Submit(p.request, p.hint), &mut fx);
         }
         while w.due.peek().is_some_and(|d| d.0 <= now) {
             let Some(Due(_, _, e)) = w.due.pop() else { break };
-            core.step(now, e, &mut fx);
+            engine.step(now, e, &mut fx);
         }
-        core.settle(now, &mut fx);
+        engine.settle(now, &mut fx);
         for f in fx.drain(..) {
             match f {
                 Effect::Io(dev, op) => w.carry_out(now, dev, op)?,
@@ -228,7 +228,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
             continue;
         }
         let end_of_second = (r.per_second.len() as u64 + 1) * second;
-        let next = [w.due.peek().map(|d| d.0), w.disk.next_deadline(), core.next_deadline(now)]
+        let next = [w.due.peek().map(|d| d.0), w.disk.next_deadline(), engine.next_deadline(now)]
             .into_iter()
             .flatten()
             .min();
@@ -237,7 +237,7 @@ pub fn run(o: &VirtualOptions) -> Result<VirtualResult> {
         if now == end_of_second {
             lat.sort_unstable();
             let p99 = lat.get(lat.len() * 99 / 100).map_or(0.0, |n| *n as f64 / 1e6);
-            let s = core.stats();
+            let s = engine.stats();
             r.per_second.push(lat.len() as u64);
             r.dirty_percent.push(s.dirty_bytes * 100 / s.cache_bytes);
             r.p99_ms.push(p99);

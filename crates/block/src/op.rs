@@ -68,7 +68,7 @@ impl Op {
     }
 
     /// Whether it changes the device's content.
-    pub fn is_mutation(&self) -> bool {
+    pub fn changes_data(&self) -> bool {
         match self.kind {
             OpKind::Read(_) | OpKind::Flush => false,
             OpKind::Write { .. }

@@ -268,7 +268,7 @@ mod tests {
         let piece = |at: u64, byte: u8| (at, Buf::copy_of(&[byte; 1024]).freeze());
         let mut group = |offset, pieces: Vec<(u64, crate::Shared)>| {
             let op = Op { tag: 4, offset, kind: OpKind::WriteMany(pieces) };
-            assert!(op.is_mutation());
+            assert!(op.changes_data());
             let Submit::Finished(done) = d.submit(&mut ring, 0, op) else { panic!("in flight") };
             (done.result.map_err(|e| e.kind), [0, 1023, 1024, 4096, 5119, 5120].map(|at| d.bytes()[at]))
         };

@@ -184,7 +184,7 @@ fn add(all: &mut Families, app: &VolumeState) {
         core_queue_max(&snapshots) as f64,
     );
     gauge("poisoned", "1: the cache no longer acknowledges anything", f64::from(u8::from(stats.poisoned)));
-    let gone = snapshots.iter().any(|s| s.alone == Some(FallbackState::Serving));
+    let gone = snapshots.iter().any(|s| s.fallback == Some(FallbackState::Serving));
     gauge("cache_gone", "1: the cache failed, and the core alone serves", f64::from(u8::from(gone)));
     gauge("uptime_seconds", "since the volume is served", app.started.elapsed().as_secs_f64());
     for (name, grows, value) in app.with_image(|kept| rbd::numbers(kept).metrics()).into_iter().flatten() {

@@ -1,5 +1,6 @@
 //! The vocabulary between the engine and the world around it: events in, effects out.
 
+use crate::refusal::ControlError;
 use loligo_block::{Buf, IoError, Op, Reply, ReqId, Request, Tag};
 
 /// Nanoseconds on the runtime's monotonic clock; the engine never reads one itself.
@@ -92,7 +93,7 @@ pub enum Control {
 #[derive(Debug)]
 pub struct Joint {
     left: usize,
-    failed: Option<String>,
+    failed: Option<ControlError>,
     /// The first failure is the answer: nothing is gained by the others' success.
     hasty: bool,
     answered: bool,
@@ -106,7 +107,7 @@ impl Joint {
     }
 
     /// Takes what one of them said. Gives the answer of all, once, as soon as it stands: all have done it, or why one could not.
-    pub fn said(&mut self, result: Result<(), String>) -> Option<Result<(), String>> {
+    pub fn said(&mut self, result: Result<(), ControlError>) -> Option<Result<(), ControlError>> {
         self.left -= 1;
         let failed = result.err();
         let now = self.left == 0 || (self.hasty && failed.is_some());
@@ -134,15 +135,15 @@ pub enum Effect {
     /// A part of a split request was not wholly in the cache; comes before its answer.
     Missed(ReqId),
     /// A management request is done.
-    Controlled(ControlId, Result<(), String>),
+    Controlled(ControlId, Result<(), ControlError>),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn no(why: &str) -> Result<(), String> {
-        Err(why.to_owned())
+    fn no(why: &str) -> Result<(), ControlError> {
+        Err(ControlError::Fenced(why.to_owned()))
     }
 
     #[test]

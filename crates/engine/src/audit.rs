@@ -4,7 +4,7 @@ use crate::api::Nanos;
 use crate::engine::Engine;
 use crate::intake::Task;
 use crate::journal::Action;
-use crate::write::Route;
+use crate::write_task::{Back, BackStep, Route};
 use loligo_format::record::Record;
 use loligo_format::units::BLOCK;
 use std::collections::BTreeSet;
@@ -41,13 +41,10 @@ impl Engine {
         same("dirty versions on their way", self.space.landing, landing)?;
         same("evictions on their way", u64::from(self.space.dropping), u64::from(dropping))?;
         let of_task = |task: &Task| match task {
-            Task::Write(m) => {
-                if let Route::Back(staged) = &m.route {
-                    staged.slots.len()
-                } else {
-                    0
-                }
-            }
+            Task::Write(m) => match &m.route {
+                Route::Back(Back { step: BackStep::Merging(merging), .. }) => merging.slots.len(),
+                _ => 0,
+            },
             _ => 0,
         };
         let staged: usize = self.intake.tasks.iter().map(|(_, t)| of_task(t)).sum();

@@ -6,13 +6,13 @@ use crate::engine::Engine;
 use crate::params::Params;
 use crate::policy::Replacement;
 use crate::policy::admit::Admission;
+use crate::refusal::ControlError;
 
 impl Engine {
     pub(crate) fn control(&mut self, now: Nanos, id: ControlId, control: Control, fx: &mut Vec<Effect>) {
         match control {
             Control::SetMode(_) if self.state.is_alone() => {
-                let why = "the cache is gone: the volume is served without it".to_owned();
-                fx.push(Effect::Controlled(id, Err(why)));
+                fx.push(Effect::Controlled(id, Err(ControlError::CacheGone)));
             }
             Control::SetMode(mode) => {
                 self.cfg.mode = mode;
@@ -30,7 +30,7 @@ impl Engine {
             Control::Freeze if self.state.is_alone() => self.freeze_alone(id, fx),
             Control::Freeze => self.freeze(now, id, fx),
             Control::Thaw if self.state.is_alone() => {
-                self.thaw_alone(now, "given up", fx);
+                self.thaw_alone(now, ControlError::Thawed, fx);
                 fx.push(Effect::Controlled(id, Ok(())));
             }
             Control::Thaw => self.thaw(now, id, fx),
@@ -40,11 +40,9 @@ impl Engine {
             Control::Stop if self.state.is_alone() => self.stop_alone(now, id, fx),
             Control::Limit(slots) => self.set_limit(now, id, slots, fx),
             Control::Stop => {
-                if let Some(why) = self.state.why() {
-                    fx.push(Effect::Controlled(id, Err(why.to_owned())));
-                } else {
-                    self.end_freeze(now, "given up: the cache is being stopped", fx);
-                    self.state.begin_stop(id);
+                self.end_freeze(now, ControlError::EndedByStop, fx);
+                if let Err(why) = self.state.begin_stop(id) {
+                    fx.push(Effect::Controlled(id, Err(why)));
                 }
             }
         }
@@ -72,7 +70,9 @@ impl Engine {
         if self.state.is_alone() {
             return self.stop_alone_if_idle(now, fx);
         }
-        let Some(id) = self.state.stop() else { return };
+        if !self.state.is_stopping() {
+            return;
+        }
         if !self.intake.tasks.is_empty()
             || !self.destage.idle()
             || (!self.state.is_fenced() && self.has_doubts())
@@ -96,7 +96,8 @@ impl Engine {
             return self.start_checkpoint(fx);
         }
         let salvaged = self.cannot_salvage().filter(|_| !self.state.is_fenced());
-        self.state.end_stop();
-        fx.push(Effect::Controlled(id, salvaged.map_or(Ok(()), Err)));
+        if let Some(id) = self.state.end_stop() {
+            fx.push(Effect::Controlled(id, salvaged.map_or(Ok(()), Err)));
+        }
     }
 }

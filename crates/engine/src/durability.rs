@@ -6,6 +6,7 @@ use crate::commit::Commit;
 use crate::engine::{Engine, answer};
 use crate::intake::{FlushTask, Task};
 use crate::io_tag::IoTag;
+use crate::refusal::{ControlError, Failure, Step};
 use loligo_block::{Answer, IoError, Op, OpKind, ReqError, ReqId};
 
 /// The engine flushes by itself at least this often while anything is not durable.
@@ -84,7 +85,12 @@ impl CoreFlush {
 
 impl Commit {
     /// Answers such a request, unless it has been.
-    pub(crate) fn tell_flushed(&mut self, id: ControlId, result: Result<(), String>, fx: &mut Vec<Effect>) {
+    pub(crate) fn tell_flushed(
+        &mut self,
+        id: ControlId,
+        result: Result<(), ControlError>,
+        fx: &mut Vec<Effect>,
+    ) {
         let asked = &mut self.core_flush.asked;
         if let Some(at) = asked.iter().position(|other| *other == id) {
             asked.remove(at);
@@ -93,9 +99,9 @@ impl Commit {
     }
 
     /// Answers all of them: no flush that is over from now on says anything.
-    pub(crate) fn fail_core_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
+    pub(crate) fn fail_core_flushes(&mut self, why: &ControlError, fx: &mut Vec<Effect>) {
         for id in std::mem::take(&mut self.core_flush.asked) {
-            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            fx.push(Effect::Controlled(id, Err(why.clone())));
         }
     }
 }
@@ -123,7 +129,7 @@ impl Engine {
     /// Flushes the core for a management request.
     pub(crate) fn flush_core_for(&mut self, id: ControlId, fx: &mut Vec<Effect>) {
         if let Some(why) = self.state.refusal() {
-            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            return fx.push(Effect::Controlled(id, Err(why)));
         }
         self.commit.core_flush.asked.push(id);
         if !self.want_core_flush(Waiter::Control(id), fx) {
@@ -222,7 +228,7 @@ impl Engine {
             }
             Err(e) => {
                 self.commit.core_flush.failed = true;
-                self.poison("flushing the core", &e, fx);
+                self.poison(Failure::Device(Step::CoreFlush, e), fx);
             }
         }
     }
@@ -308,35 +314,35 @@ impl Engine {
                     self.checkpoint_flushed(fx);
                 }
             }
-            Err(e) => self.cache_failed(now, "flushing the cache", &e, fx),
+            Err(e) => self.cache_failed(now, Step::CacheFlush, e, fx),
         }
     }
 
     /// The cache device failed. Where the core has everything it goes on alone.
-    pub(crate) fn cache_failed(&mut self, now: Nanos, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
-        if !self.state.uses_cache() || !self.can_do_without_cache() {
-            return self.poison(what, e, fx);
+    pub(crate) fn cache_failed(&mut self, now: Nanos, step: Step, e: IoError, fx: &mut Vec<Effect>) {
+        let why = Failure::Device(step, e);
+        if !self.state.uses_cache() || self.needs_cache().is_some() {
+            return self.poison(why, fx);
         }
-        self.leave_cache(now, format!("{what} failed: {e}"), fx);
+        self.leave_cache(now, why, fx);
     }
 
     /// A durability step failed: nothing is acknowledged any more. What is there stays readable where the core has all of it too;
     /// else every request fails from now on, so that whoever stands on the volume ends at once.
-    pub(crate) fn poison(&mut self, what: &str, e: &IoError, fx: &mut Vec<Effect>) {
-        if !self.state.uses_cache() {
-            return;
+    pub(crate) fn poison(&mut self, why: Failure, fx: &mut Vec<Effect>) {
+        if self.state.uses_cache() {
+            self.fail_all(why, fx);
         }
-        self.fail_all(format!("{what} failed: {e}"), fx);
     }
 
     /// Nothing is acknowledged any more, because of this.
-    pub(crate) fn fail_all(&mut self, why: String, fx: &mut Vec<Effect>) {
+    pub(crate) fn fail_all(&mut self, why: Failure, fx: &mut Vec<Effect>) {
         let left = self.state.fail(why.clone());
         self.stats.poisoned = true;
         self.intake.waiting.clear();
         self.commit.durable_waiters.clear();
         self.commit.core_flush.end();
         self.fail_clients(ReqError::Io, false, fx);
-        self.fail_controls(&why, left, fx);
+        self.fail_controls(why, left, fx);
     }
 }

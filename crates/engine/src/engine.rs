@@ -22,6 +22,7 @@ use crate::open::Large;
 use crate::params::Params;
 use crate::policy::admit::{Admission, Verdict};
 use crate::recover::Recovered;
+use crate::refusal::{Failure, Step};
 use crate::space::Space;
 use crate::state::State;
 use crate::stats::Stats;
@@ -228,14 +229,14 @@ impl Engine {
                     let seq = self.commit.journal.widen(low);
                     self.commit.journal.settle_one(seq);
                 }
-                Err(e) => self.cache_failed(now, "writing data to the cache", &e, fx),
+                Err(e) => self.cache_failed(now, Step::Data, e, fx),
             },
             IoTag::Frame(low) => match done.result {
                 Ok(()) => {
                     let seq = self.commit.journal.widen(low);
                     self.commit.journal.written(seq);
                 }
-                Err(e) => self.cache_failed(now, "writing the journal", &e, fx),
+                Err(e) => self.cache_failed(now, Step::Journal, e, fx),
             },
             IoTag::CacheFlush => self.cache_flushed(now, done.result, fx),
             IoTag::CoreFlush => self.core_flushed_event(now, done.result, fx),
@@ -245,7 +246,7 @@ impl Engine {
             }
             IoTag::Checkpoint => match done.result {
                 Ok(()) => self.checkpoint_done(fx),
-                Err(e) => self.cache_failed(now, "writing a checkpoint", &e, fx),
+                Err(e) => self.cache_failed(now, Step::Checkpoint, e, fx),
             },
         }
     }
@@ -271,7 +272,7 @@ impl Engine {
     }
 
     /// Why the cache stopped acknowledging, if it did.
-    pub fn poisoned(&self) -> Option<&str> {
+    pub fn poisoned(&self) -> Option<&Failure> {
         self.state.why()
     }
 

@@ -12,8 +12,9 @@ use crate::bug::{Bug, planted};
 use crate::engine::{Engine, answer};
 use crate::intake::Task;
 use crate::io_tag::{Done, IoTag};
+use crate::refusal::{ControlError, Failure, NeedsCache, Step};
 use crate::stats::Bypass;
-use crate::write::{Stage, WriteTask};
+use crate::write_task::{Back, BackStep, CoreStep, Header, Route, WriteTask};
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
 use loligo_format::units::BLOCK;
 use std::collections::VecDeque;
@@ -36,7 +37,7 @@ pub enum FallbackState {
 pub(crate) struct Fallback {
     state: FallbackState,
     /// Why the cache is not used any more, or why the core does not go on alone.
-    why: String,
+    why: Failure,
     /// The stop that is under way.
     stop: Option<ControlId>,
     /// Changes of before at the core: nothing may overtake them.
@@ -60,7 +61,7 @@ pub(crate) struct Fallback {
 impl Fallback {
     /// It waits until it is noted that the cache is void. `unsure`: records may be gone with it; `frozen`: the core is, and who is
     /// yet to hear of that.
-    pub(crate) fn new(why: String, unsure: bool, frozen: Option<Option<ControlId>>) -> Fallback {
+    pub(crate) fn new(why: Failure, unsure: bool, frozen: Option<Option<ControlId>>) -> Fallback {
         Fallback {
             state: FallbackState::Waiting,
             why,
@@ -77,7 +78,7 @@ impl Fallback {
     }
 
     /// Why the cache is not used any more, or why the core does not go on alone.
-    pub(crate) fn why(&self) -> &str {
+    pub(crate) fn why(&self) -> &Failure {
         &self.why
     }
 
@@ -150,45 +151,40 @@ impl Engine {
     }
 
     /// Why the core alone could not go on from here; nothing: it has everything that was acknowledged.
-    pub fn needs_cache(&self) -> Option<String> {
+    pub fn needs_cache(&self) -> Option<NeedsCache> {
         if self.cfg.mode.is_ahead_of_core() {
-            return Some(format!("in mode {} the core may lack what is on the cache", self.cfg.mode));
+            return Some(NeedsCache::Mode(self.cfg.mode));
         }
         // Also one whose newest version is clean by now has something dirty on its way.
         if self.dirty_blocks() + self.space.landing > 0 || self.destage.has_dirty() {
-            return Some("the core lacks dirty blocks".to_owned());
+            return Some(NeedsCache::Dirty);
         }
         if self.state.is_stopping() {
-            return Some("the cache is being stopped".to_owned());
+            return Some(NeedsCache::Stopping);
         }
-        self.state.fence().map(str::to_owned)
-    }
-
-    /// Whether the core alone can go on from here.
-    pub(crate) fn can_do_without_cache(&self) -> bool {
-        self.needs_cache().is_none()
+        self.state.fence().map(|why| NeedsCache::Fenced(why.to_owned()))
     }
 
     /// The cache is not to be used any more.
     pub(crate) fn fall_back(&mut self, now: Nanos, id: ControlId, why: String, fx: &mut Vec<Effect>) {
         let refusal = match (self.state.fallback(), self.state.why()) {
-            (Some(f), _) if matches!(f.state, FallbackState::Waiting | FallbackState::Serving) => None,
-            (_, Some(why)) => Some(why.to_owned()),
-            (_, None) => self.needs_cache(),
+            (Some(f), _) if f.is_in_service() => None,
+            (_, Some(why)) => Some(ControlError::Failed(why.clone())),
+            (_, None) => self.needs_cache().map(ControlError::NeedsCache),
         };
         if !self.state.is_alone() && refusal.is_none() {
-            self.leave_cache(now, why, fx);
+            self.leave_cache(now, Failure::GivenUp(why), fx);
         }
         fx.push(Effect::Controlled(id, refusal.map_or(Ok(()), Err)));
     }
 
     /// Lets go of everything that has to do with the cache. What is under way at the core comes back; the other changes wait.
-    pub(crate) fn leave_cache(&mut self, now: Nanos, why: String, fx: &mut Vec<Effect>) {
+    pub(crate) fn leave_cache(&mut self, now: Nanos, why: Failure, fx: &mut Vec<Effect>) {
         let left = self.state.fail(why.clone());
         self.stats.poisoned = true;
         // A freeze that was answered holds until the thaw.
         let frozen = left.freeze.as_ref().is_some_and(|f| f.is_answered()).then_some(None);
-        self.fail_controls(&why, left, fx);
+        self.fail_controls(why.clone(), left, fx);
         self.forget_clean();
         self.intake.waiting.clear();
         self.commit.durable_waiters.clear();
@@ -208,32 +204,35 @@ impl Engine {
                     flushes.extend(t.id.map(|id| (id, t.since)));
                     self.intake.tasks.remove(key);
                 }
-                Task::Write(m) if m.stage == Stage::Core => f.leaving += 1,
-                Task::Write(m) if m.stage == Stage::Merging && m.pending > 0 => {
-                    f.waiting.extend(m.again(self.cfg.bug));
-                }
-                Task::Write(_) => {
-                    if let Task::Write(m) = self.intake.tasks.remove(key) {
-                        over.push(m);
+                Task::Write(m) => match (&m.route, m.route.core_step()) {
+                    (_, Some(CoreStep::Writing)) => f.leaving += 1,
+                    (Route::Back(Back { step: BackStep::Merging(_), .. }), _) => {
+                        f.waiting.extend(m.head.again(self.cfg.bug));
                     }
-                }
+                    _ => {
+                        if let Task::Write(m) = self.intake.tasks.remove(key) {
+                            over.push(m);
+                        }
+                    }
+                },
             }
         }
         // By age, so that whoever waited first goes first.
-        over.sort_by_key(|m| m.since());
+        over.sort_by_key(|m| m.head.since);
         let mut told = Vec::new();
         for mut m in over {
             // Nothing is dirty: one that has taken effect was destaged.
-            let done = m.core_written || m.has_taken_effect() || m.error.is_some();
-            if done || planted(self.cfg.bug, Bug::FallbackUnwritten) {
-                told.push(m);
-            } else {
-                f.waiting.extend(m.again(self.cfg.bug));
+            let unwritten = planted(self.cfg.bug, Bug::FallbackUnwritten).then_some(Ok(()));
+            match m.route.outcome().or(unwritten) {
+                Some(outcome) => told.push((m.head, outcome)),
+                None => f.waiting.extend(m.head.again(self.cfg.bug)),
             }
         }
-        self.state.go_alone(f);
-        for m in told {
-            self.over_already(now, *m, fx);
+        if let Err(refused) = self.state.go_alone(f) {
+            return refused.waiting.iter().for_each(|req| answer(fx, req.id, Err(ReqError::Shutdown)));
+        }
+        for (head, outcome) in told {
+            self.over_already(now, head, outcome, fx);
         }
         for (id, since) in flushes {
             self.flush_core(For::Client(id), since, fx);
@@ -241,37 +240,43 @@ impl Engine {
     }
 
     /// A change of before has reached the core, or failed there.
-    fn over_already(&mut self, now: Nanos, mut m: WriteTask, fx: &mut Vec<Effect>) {
-        let Some(id) = m.take_id() else { return };
-        match m.error.or_else(|| self.has_failed_alone().then_some(ReqError::Io)) {
-            None if m.is_fua() => self.flush_core(For::Client(id), m.since(), fx),
-            None => {
-                self.stats.write_ns.saturating_record(now.saturating_sub(m.since()));
+    fn over_already(
+        &mut self,
+        now: Nanos,
+        mut head: Header,
+        outcome: Result<(), ReqError>,
+        fx: &mut Vec<Effect>,
+    ) {
+        let Some(id) = head.take_id() else { return };
+        match outcome {
+            Err(e) => answer(fx, id, Err(e)),
+            Ok(()) if self.has_failed_alone() => answer(fx, id, Err(ReqError::Io)),
+            Ok(()) if head.fua => self.flush_core(For::Client(id), head.since, fx),
+            Ok(()) => {
+                self.stats.write_ns.saturating_record(now.saturating_sub(head.since));
                 answer(fx, id, Ok(Answer::Done));
             }
-            Some(e) => answer(fx, id, Err(e)),
         }
     }
 
     /// An operation of a change of before has come back.
     pub(crate) fn left(&mut self, done: Done, fx: &mut Vec<Effect>) {
         let Done { now, key, sub, result, .. } = done;
-        let m = self.intake.write(key);
-        if m.stage == Stage::Merging {
-            let ticket = m.staged().merges[sub as usize].ticket;
-            m.pending -= 1;
-            if m.pending == 0 {
+        if let Route::Back(Back { step: BackStep::Merging(merging), .. }) = &mut self.intake.write(key).route
+        {
+            self.space.tickets.end(merging.merges[sub as usize].ticket);
+            merging.pending -= 1;
+            if merging.pending == 0 {
                 self.intake.tasks.remove(key);
             }
-            return self.space.tickets.end(ticket);
+            return;
         }
-        m.error = result.err().map(|e| ReqError::from(&e));
         self.intake.core_busy -= 1;
         let Task::Write(m) = self.intake.tasks.remove(key) else { unreachable!("task {key} is a change") };
         if let Some(f) = self.state.fallback_mut() {
             f.leaving -= 1;
         }
-        self.over_already(now, *m, fx);
+        self.over_already(now, m.head, result.map_err(|e| ReqError::from(&e)), fx);
         self.let_in(now, fx);
     }
 
@@ -406,7 +411,7 @@ impl Engine {
         if let Some(f) = self.state.fallback_mut() {
             f.flushing = false;
         }
-        if let Err(e) = &result {
+        if let Err(e) = result {
             self.fail_alone(e, fx);
         }
         let failed = self.has_failed_alone();
@@ -421,7 +426,7 @@ impl Engine {
         match whose {
             For::Client(id) => answer(fx, id, result),
             For::Control(id) => {
-                let result = result.map(drop).map_err(|_| "the core cannot be flushed".to_owned());
+                let result = result.map(drop).map_err(|_| ControlError::CoreFlush);
                 fx.push(Effect::Controlled(id, result));
             }
             For::Stop => {
@@ -429,7 +434,7 @@ impl Engine {
                 if result.is_ok() {
                     f.flushed = true;
                 } else if let Some(id) = f.stop.take() {
-                    fx.push(Effect::Controlled(id, Err("the core cannot be flushed".to_owned())));
+                    fx.push(Effect::Controlled(id, Err(ControlError::CoreFlush)));
                 }
             }
             For::Nobody => {}
@@ -470,7 +475,7 @@ impl Engine {
 
     /// It is noted that what the cache holds is void.
     pub(crate) fn go_on(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let mut result = Err("this shard does not wait to serve from its core alone".to_owned());
+        let mut result = Err(ControlError::NotWaiting);
         if let Some(f) = self.state.fallback_mut().filter(|f| f.is_in_service()) {
             (f.state, f.unsure, result) = (FallbackState::Serving, false, Ok(()));
         }
@@ -481,6 +486,7 @@ impl Engine {
 
     /// A later start would believe the cache, or must; or another shard's flush of the core has failed.
     pub(crate) fn give_up_cache(&mut self, id: ControlId, why: String, fx: &mut Vec<Effect>) {
+        let why = Failure::GivenUp(why);
         if self.state.uses_cache() {
             self.fail_all(why.clone(), fx);
         }
@@ -494,9 +500,10 @@ impl Engine {
     }
 
     /// A flush of the core failed: what was acknowledged before may be lost.
-    fn fail_alone(&mut self, e: &IoError, fx: &mut Vec<Effect>) {
+    fn fail_alone(&mut self, e: IoError, fx: &mut Vec<Effect>) {
         if let Some(f) = self.state.fallback_mut() {
-            (f.state, f.why) = (FallbackState::Failed, format!("flushing the core failed: {e}"));
+            let why = Failure::Device(Step::CoreFlush, e);
+            (f.state, f.why) = (FallbackState::Failed, why);
         }
         self.fail_waiting(ReqError::Io, fx);
     }
@@ -529,7 +536,7 @@ impl Engine {
         let fenced = self.state.is_fenced();
         let Some(f) = self.state.fallback_mut() else { return };
         if f.state != FallbackState::Serving || f.frozen.is_some() || fenced || f.stop.is_some() {
-            return fx.push(Effect::Controlled(id, Err(f.why.clone())));
+            return fx.push(Effect::Controlled(id, Err(f.why.clone().into())));
         }
         f.frozen = Some(Some(id));
         self.say_frozen(fx);
@@ -546,27 +553,26 @@ impl Engine {
     }
 
     /// The core may change again.
-    pub(crate) fn thaw_alone(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
+    pub(crate) fn thaw_alone(&mut self, now: Nanos, why: ControlError, fx: &mut Vec<Effect>) {
         let frozen = self.state.fallback_mut().and_then(|f| f.frozen.take());
         if let Some(id) = frozen.flatten() {
-            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            fx.push(Effect::Controlled(id, Err(why)));
         }
         self.let_in(now, fx);
     }
 
     /// Everything is to be in the core, which is so but for its flush.
     pub(crate) fn flush_dirty_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        match self.alone() {
-            Some(FallbackState::Serving) if !self.state.is_fenced() => {
-                self.flush_core(For::Control(id), now, fx)
-            }
-            _ => fx.push(Effect::Controlled(id, Err(self.state.why().unwrap_or_default().to_owned()))),
+        let Some(f) = self.state.fallback() else { return };
+        if f.state == FallbackState::Serving && !self.state.is_fenced() {
+            return self.flush_core(For::Control(id), now, fx);
         }
+        fx.push(Effect::Controlled(id, Err(f.why.clone().into())));
     }
 
     /// No request is taken any more.
     pub(crate) fn stop_alone(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        self.thaw_alone(now, "given up: the volume is being stopped", fx);
+        self.thaw_alone(now, ControlError::EndedByVolumeStop, fx);
         match self.state.fallback_mut() {
             Some(f) if f.state == FallbackState::Serving => f.begin_stop(id),
             Some(f) => {
@@ -574,7 +580,7 @@ impl Engine {
                 f.state = FallbackState::Failed;
                 let why = f.why.clone();
                 self.fail_waiting(ReqError::Shutdown, fx);
-                fx.push(Effect::Controlled(id, Err(why)));
+                fx.push(Effect::Controlled(id, Err(why.into())));
             }
             None => {}
         }

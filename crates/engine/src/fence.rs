@@ -5,7 +5,8 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::durability::Waiter;
 use crate::engine::{Engine, answer};
 use crate::intake::Task;
-use crate::write::Stage;
+use crate::refusal::ControlError;
+use crate::write_task::CoreStep;
 use loligo_block::ReqError;
 
 impl Engine {
@@ -21,17 +22,18 @@ impl Engine {
             return;
         }
         self.state.set_fence(why.clone());
+        let why = ControlError::Fenced(why);
         self.fail_clients(ReqError::Shutdown, true, fx);
         self.destage.fail_flushes(&why, fx);
-        self.end_shrink(&why, fx);
+        self.end_shrink(why.clone(), fx);
         if self.state.is_alone() {
             self.fail_waiting(ReqError::Shutdown, fx);
-            return self.thaw_alone(now, &why, fx);
+            return self.thaw_alone(now, why, fx);
         }
         if !self.state.uses_cache() {
             return;
         }
-        self.end_freeze(now, &why, fx);
+        self.end_freeze(now, why, fx);
         // What waits for the cache alone goes on to its end; what only the core could have brought on ends here.
         for task in self.destage.forget_wanted() {
             self.give_up(now, task, fx);
@@ -52,19 +54,17 @@ impl Engine {
 
     /// The change `key` will not be carried out.
     pub(crate) fn give_up(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        self.intake.write(key).error = Some(ReqError::Shutdown);
-        self.finish(now, key, fx);
+        self.finish(now, key, Err(ReqError::Shutdown), fx);
     }
 
     /// The flush of the core that `who` waits for is not coming.
     pub(crate) fn core_flush_given_up(&mut self, now: Nanos, who: Waiter, fx: &mut Vec<Effect>) {
         match who {
             Waiter::Task(key) => {
-                if let Task::Write(m) = &mut self.intake.tasks[key]
-                    && m.stage == Stage::CoreFlush
+                if let Task::Write(m) = &self.intake.tasks[key]
+                    && let Some(CoreStep::Flush) = m.route.core_step()
                 {
-                    m.error = Some(ReqError::Shutdown);
-                    return self.record_drops(now, key, fx);
+                    return self.record_drops(now, key, Err(ReqError::Shutdown), fx);
                 }
                 self.durability_step(now, key, fx);
             }
@@ -73,7 +73,7 @@ impl Engine {
             Waiter::Stop => {}
             Waiter::Control(id) => {
                 let why = self.state.fence().unwrap_or_default().to_owned();
-                self.commit.tell_flushed(id, Err(why), fx);
+                self.commit.tell_flushed(id, Err(ControlError::Fenced(why)), fx);
             }
             Waiter::Intent(_) | Waiter::Checkpoint => unreachable!("{who:?} needs nothing of the core"),
         }

@@ -8,7 +8,8 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::engine::Engine;
 use crate::index::Meta;
-use crate::write::Stage;
+use crate::refusal::ControlError;
+use crate::write_task::Route;
 use loligo_format::mode::WriteRoute;
 use loligo_format::units::WINDOW_BLOCKS;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,10 +20,6 @@ const ROOM_SECONDS: u64 = 2;
 const SPAN: Nanos = 250_000_000;
 /// A dirty block costs no more than this while the core is frozen, nanoseconds.
 const DEAREST: f64 = 20e6;
-
-/// Why a freeze ends over a block that is not what it was at the moment, while the core has nothing good in its place.
-pub(crate) const OVERWRITTEN: &str =
-    "the core refuses a block of 4 KiB that was overwritten since: it cannot be brought to the moment";
 
 /// A pinned version that is not the newest any more.
 #[derive(Debug, Clone, Copy)]
@@ -216,20 +213,11 @@ impl Engine {
 
     /// The core is to be brought to this moment and kept there.
     pub(crate) fn freeze(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        let refusal = if let Some(why) = self.state.refusal() {
-            Some(why.to_owned())
-        } else if self.state.is_stopping() {
-            Some("the cache is being stopped".into())
-        } else if self.state.has_freeze() {
-            Some("the core is frozen already: thaw it first".into())
-        } else {
-            self.destage.first_bad().map(|block| self.bad_block_text(block))
-        };
-        if let Some(why) = refusal {
+        let bad = self.destage.first_bad().map(|block| self.damaged(block));
+        if let Err(why) = self.state.can_freeze().and(bad.map_or(Ok(()), Err)) {
             return fx.push(Effect::Controlled(id, Err(why)));
         }
-        self.destage.pin_jobs(true);
-        self.state.begin_freeze(Freeze {
+        let begun = self.state.begin_freeze(Freeze {
             id: Some(id),
             seq: self.commit.journal.completed(),
             fresh: vec![0; (self.space.slots.size() as usize).div_ceil(64)],
@@ -242,20 +230,24 @@ impl Engine {
             zeroed: 0,
             lost: false,
         });
+        match begun {
+            Ok(()) => self.destage.pin_jobs(true),
+            Err(why) => fx.push(Effect::Controlled(id, Err(why))),
+        }
     }
 
     /// The core may change again.
     pub(crate) fn thaw(&mut self, now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
-        self.end_freeze(now, "given up", fx);
+        self.end_freeze(now, ControlError::Thawed, fx);
         fx.push(Effect::Controlled(id, Ok(())));
     }
 
     /// Ends a freeze, if there is one: whoever still waits for it is told `why`, pinned versions that are not the newest
     /// are let go, and those who waited for the end go on.
-    pub(crate) fn end_freeze(&mut self, now: Nanos, why: &str, fx: &mut Vec<Effect>) {
+    pub(crate) fn end_freeze(&mut self, now: Nanos, why: ControlError, fx: &mut Vec<Effect>) {
         let Some(freeze) = self.state.end_freeze() else { return };
         if let Some(id) = freeze.id {
-            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            fx.push(Effect::Controlled(id, Err(why)));
         }
         self.destage.pin_jobs(false);
         self.destage.stuck.all_changed();
@@ -269,10 +261,15 @@ impl Engine {
     }
 
     /// The same for a cache that has failed, in which nothing goes on.
-    pub(crate) fn fail_freeze(&mut self, freeze: Option<Box<Freeze>>, why: &str, fx: &mut Vec<Effect>) {
+    pub(crate) fn fail_freeze(
+        &mut self,
+        freeze: Option<Box<Freeze>>,
+        why: ControlError,
+        fx: &mut Vec<Effect>,
+    ) {
         self.intake.held.clear();
         if let Some(id) = freeze.and_then(|f| f.id) {
-            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            fx.push(Effect::Controlled(id, Err(why)));
         }
     }
 
@@ -296,14 +293,14 @@ impl Engine {
     /// Answers the freeze once the core holds its moment and there is room for what comes until the thaw.
     pub(crate) fn freeze_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.state.freeze().is_some_and(|f| f.lost && !f.is_answered()) {
-            return self.end_freeze(now, OVERWRITTEN, fx);
+            return self.end_freeze(now, ControlError::Overwritten, fx);
         }
         let waiting = self.state.freeze().is_some_and(|f| f.id.is_some() && f.left == 0);
         if !waiting || self.destage.uses_core() {
             return;
         }
         if let Some(why) = self.cannot_salvage() {
-            return self.end_freeze(now, &why, fx);
+            return self.end_freeze(now, why, fx);
         }
         if self.destage.has_doubts() {
             return;
@@ -357,11 +354,10 @@ impl Engine {
     /// allows), and what must reach the core, or finds no room for its zeros, waits for the thaw.
     pub(crate) fn stays_out(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) -> bool {
         let synchronous = self.cfg.mode.write_route() != WriteRoute::Back;
-        let m = self.intake.write(key);
-        let blocks = u64::from(m.last - m.first + 1);
-        let (zero, discard) = (m.is_zero(), m.discard);
+        let head = &self.intake.write(key).head;
+        let (blocks, zero, discard) = (u64::from(head.blocks()), head.is_zero(), head.discard);
         if zero && discard {
-            self.finish(now, key, fx);
+            self.finish(now, key, Ok(()), fx);
             return true;
         }
         // A quarter is left to those who write data: whoever clears a volume can wait. Zeros may not have been admitted yet.
@@ -369,13 +365,13 @@ impl Engine {
         let room = u64::from(self.space.slots.free_count().saturating_sub(self.space.reserve())) >= blocks
             && self.dirty_and_kept() + zeroed + blocks <= self.space.slot_limit() * 3 / 4;
         if synchronous || (zero && !room) {
-            self.intake.write(key).stage = Stage::Thaw;
+            self.intake.write(key).route = Route::Open { counted: true };
             self.intake.held.push(key);
             return true;
         }
         if let Some(freeze) = self.state.freeze_mut().filter(|_| zero) {
             freeze.zeroed += blocks;
-            self.intake.write(key).zeros_as_data();
+            self.intake.write(key).head.zeros_as_data();
         }
         false
     }

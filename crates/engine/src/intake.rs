@@ -4,7 +4,7 @@ use crate::api::Nanos;
 use crate::fallback::Direct;
 use crate::freeze::Inflow;
 use crate::read::ReadTask;
-use crate::write::{Stage, WriteTask};
+use crate::write_task::{BackStep, Route, WriteTask};
 use loligo_block::ReqId;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -84,11 +84,11 @@ impl Intake {
 
     /// The change waits (again) for room for its next blocks, before those that came after it.
     pub(crate) fn wait_for_room(&mut self, key: usize) {
-        let since = self.write(key).since();
-        let later = |k: &usize| matches!(&self.tasks[*k], Task::Write(m) if m.since() >= since);
+        let since = self.write(key).head.since;
+        let later = |k: &usize| matches!(&self.tasks[*k], Task::Write(m) if m.head.since >= since);
         let at = self.waiting.iter().position(later).unwrap_or(self.waiting.len());
         self.waiting.insert(at, key);
-        self.write(key).stage = Stage::Admission;
+        self.write(key).back().step = BackStep::Admission;
     }
 
     /// Whether somebody waits for room that only destaging makes.
@@ -98,8 +98,9 @@ impl Intake {
 
     /// Blocks that the first in the queue lacks.
     pub(crate) fn first_lacks(&self) -> u32 {
-        match self.waiting.front().map(|key| &self.tasks[*key]) {
-            Some(Task::Write(m)) => m.last - m.next + 1,
+        let Some(Task::Write(m)) = self.waiting.front().map(|key| &self.tasks[*key]) else { return 0 };
+        match &m.route {
+            Route::Back(back) => m.head.last - back.next + 1,
             _ => 0,
         }
     }
@@ -107,7 +108,7 @@ impl Intake {
     /// The blocks that these changes wait for.
     pub(crate) fn waited_by(&self, tasks: &[usize]) -> Vec<RangeInclusive<u32>> {
         let blocks = |key: &usize| match &self.tasks[*key] {
-            Task::Write(m) => Some(m.first..=m.last),
+            Task::Write(m) => Some(m.head.first..=m.head.last),
             _ => None,
         };
         tasks.iter().filter_map(blocks).collect()
@@ -118,7 +119,7 @@ impl Intake {
         let mut ids = Vec::new();
         for (_, task) in &mut self.tasks {
             match task {
-                Task::Write(m) => ids.extend(m.take_id()),
+                Task::Write(m) => ids.extend(m.head.take_id()),
                 Task::Flush(f) => ids.extend(f.id.take()),
                 Task::Read(r) if reads => ids.extend(r.take_id()),
                 Task::Read(_) => {}
@@ -149,7 +150,7 @@ mod tests {
         intake.waiting.extend([1, 2]);
         intake.wait_for_room(0);
         assert_eq!(intake.waiting, [0, 1, 2]);
-        assert_eq!(intake.write(0).stage, Stage::Admission);
+        assert!(matches!(intake.write(0).back().step, BackStep::Admission));
     }
 
     #[test]
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(intake.first_lacks(), 0);
         intake.waiting.extend([1, 0]);
         assert_eq!(intake.first_lacks(), 6);
-        intake.write(1).next = 8;
+        intake.write(1).back().next = 8;
         assert_eq!(intake.first_lacks(), 2);
     }
 

@@ -38,6 +38,7 @@ pub mod pool;
 mod read;
 mod recent;
 pub mod recover;
+pub mod refusal;
 pub mod relay;
 pub mod resize;
 mod router;
@@ -51,6 +52,7 @@ mod tables;
 pub mod uncached;
 mod write;
 mod write_back;
+mod write_task;
 mod write_through;
 
 pub use crate::engine::{Config, Engine};

@@ -39,9 +39,41 @@ pub enum OpenError {
     /// A device failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A value that cannot be.
-    #[error("{0}")]
-    Invalid(String),
+    /// A size of cache lines that there is not.
+    #[error("line size {0} is not 4k, 8k, 16k, 32k or 64k")]
+    LineSize(u32),
+    /// A core of such a size, or with such a reserve.
+    #[error("the core's size must be a multiple of 512, its reserve at most 50 %")]
+    Core,
+    /// Stripes of so many windows, as an exponent.
+    #[error("stripes of 2^{0} MiB")]
+    Stripe(u8),
+    /// Nothing of the core would be exported.
+    #[error(
+        "a reserve of {reserve} % leaves nothing of a core of {core} bytes: give a smaller --core-reserve"
+    )]
+    NothingLeft {
+        /// Percent.
+        reserve: u8,
+        /// Bytes.
+        core: u64,
+    },
+    /// Only a cache that is stopped can give slots away.
+    #[error("its cache was not stopped cleanly: serve it once and stop it, then try again")]
+    InUse,
+    /// What is dirty would not fit into fewer slots.
+    #[error(
+        "it holds {dirty} dirty bytes, too many for {room} bytes of slots: serve it with --flush-on-stop first"
+    )]
+    TooDirty {
+        /// Bytes.
+        dirty: u64,
+        /// Bytes.
+        room: u64,
+    },
+    /// What is dirty would have to be moved, and is not what was written.
+    #[error("dirty data at byte {0} of the volume does not match its checksum, and is not moved")]
+    Damaged(u64),
 }
 
 /// How a new cache is to be.
@@ -80,26 +112,21 @@ pub fn check(o: &FormatOptions, device: u64) -> Result<(), OpenError> {
 /// The layout on a device of `device` bytes, and the bytes exported.
 fn divide(o: &FormatOptions, device: u64) -> Result<(Layout, u64), OpenError> {
     if !valid_line_size(o.line_size) {
-        return Err(OpenError::Invalid(format!("line size {} is not 4k, 8k, 16k, 32k or 64k", o.line_size)));
+        return Err(OpenError::LineSize(o.line_size));
     }
     if o.core_reserve > 50 || o.core.size == 0 || !o.core.size.is_multiple_of(512) {
-        return Err(OpenError::Invalid(
-            "the core's size must be a multiple of 512, its reserve at most 50 %".into(),
-        ));
+        return Err(OpenError::Core);
     }
     let layout = Layout::new(o.cache_size.min(device), o.shards, o.journal_len)?;
     let data_length = exported(o.core.size, o.core_reserve);
     if o.stripe > Striping::MOST {
-        return Err(OpenError::Invalid(format!("stripes of 2^{} MiB", o.stripe)));
+        return Err(OpenError::Stripe(o.stripe));
     }
     if !(Striping { shards: o.shards, exponent: o.stripe }).can_count(data_length) {
         return Err(LayoutError::CoreTooLarge((data_length >> 44) as u16 + 1).into());
     }
     if data_length == 0 {
-        return Err(OpenError::Invalid(format!(
-            "a reserve of {} % leaves nothing of a core of {} bytes: give a smaller --core-reserve",
-            o.core_reserve, o.core.size
-        )));
+        return Err(OpenError::NothingLeft { reserve: o.core_reserve, core: o.core.size });
     }
     Ok((layout, data_length))
 }
@@ -125,7 +152,7 @@ pub fn format(dev: &mut dyn SyncIo, o: &FormatOptions) -> Result<Superblock, Ope
         clean: true,
         finals: vec![0; usize::from(o.shards)],
         dirty_blocks: 0,
-        witness: String::new(),
+        core_record: String::new(),
         cut: None,
         region: region_size(data_length),
         layout,

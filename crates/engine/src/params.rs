@@ -4,6 +4,7 @@ use crate::policy::Kind;
 use crate::policy::admit::AdmitKind;
 use std::fmt;
 use std::str::FromStr;
+use thiserror::Error;
 
 /// When sequential streams bypass the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +135,29 @@ fn number(s: &str, lo: u64, hi: u64) -> Result<u64, ()> {
     s.parse::<u64>().ok().filter(|n| (lo..=hi).contains(n)).ok_or(())
 }
 
+/// Why a tunable cannot be set like that.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ParamError {
+    /// There is none of that name.
+    #[error("unknown parameter '{0}': use one of {keys}", keys = keys())]
+    Unknown(String),
+    /// It does not take that.
+    #[error("'{value}' is no value for {key}: it takes {range}")]
+    Value {
+        /// The tunable.
+        key: &'static str,
+        /// What it was to be.
+        value: String,
+        /// What it can be.
+        range: &'static str,
+    },
+}
+
+fn keys() -> String {
+    let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+    keys.join(", ")
+}
+
 impl Params {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<String> {
@@ -155,11 +179,10 @@ impl Params {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// A sentence that names the keys or the range.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let Some((_, range)) = KEYS.iter().find(|(k, _)| *k == key) else {
-            let keys: Vec<&str> = KEYS.iter().map(|(k, _)| *k).collect();
-            return Err(format!("unknown parameter '{key}': use one of {}", keys.join(", ")));
+    /// [`ParamError`]; its text names the keys or the range.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ParamError> {
+        let Some(&(key, range)) = KEYS.iter().find(|(k, _)| *k == key) else {
+            return Err(ParamError::Unknown(key.to_owned()));
         };
         let mut p = *self;
         let done = (|| {
@@ -177,7 +200,7 @@ impl Params {
             }
             Ok::<(), ()>(())
         })();
-        done.map_err(|()| format!("'{value}' is no value for {key}: it takes {range}"))?;
+        done.map_err(|()| ParamError::Value { key, value: value.to_owned(), range })?;
         *self = p;
         Ok(())
     }
@@ -206,11 +229,11 @@ mod tests {
         for row in Params::default().rows() {
             p.set(row.key, &row.default).unwrap();
             let err = p.set(row.key, "nonsense").unwrap_err();
-            assert!(err.contains(row.range), "{err}");
+            assert!(err.to_string().contains(row.range), "{err}");
         }
         assert_eq!(p, Params::default());
         p.set("seq-threshold", "2MiB").unwrap();
         assert_eq!(p.seq_threshold, 2 << 20);
-        assert!(p.set("seq-cutof", "full").unwrap_err().contains("seq-cutoff"));
+        assert!(p.set("seq-cutof", "full").unwrap_err().to_string().contains("seq-cutoff"));
     }
 }

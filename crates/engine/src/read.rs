@@ -246,19 +246,19 @@ impl Engine {
     }
 
     fn issue_piece(&mut self, key: usize, sub: u32, fx: &mut Vec<Effect>) {
-        let (data_offset, data_length, data) =
-            (self.cfg.data_start, self.cfg.data_length, self.cfg.layout.data);
+        let layout = self.cfg.layout;
+        let (volume_start, volume_length) = (self.cfg.data_start, self.cfg.data_length);
         let task = self.intake.read(key);
         let piece = &task.pieces[sub as usize];
         let whole = u64::from(piece.blocks) * BLOCK;
         let (dev, offset, len) = match &piece.source {
             Source::Memory | Source::Patched => return,
-            Source::Missing { from, to } => (Dev::Core, *from + data_offset, *to - *from),
-            Source::Slots { metas, .. } => (Dev::Cache, data + u64::from(metas[0].slot) * BLOCK, whole),
-            Source::Overlay { meta, .. } => (Dev::Cache, data + u64::from(meta.slot) * BLOCK, whole),
+            Source::Missing { from, to } => (Dev::Core, *from + volume_start, *to - *from),
+            Source::Slots { metas, .. } => (Dev::Cache, layout.slot(metas[0].slot), whole),
+            Source::Overlay { meta, .. } => (Dev::Cache, layout.slot(meta.slot), whole),
             Source::Core => {
                 let at = task.global(piece.first) * BLOCK;
-                (Dev::Core, at + data_offset, whole.min(data_length - at))
+                (Dev::Core, at + volume_start, whole.min(volume_length - at))
             }
         };
         task.pending += 1;

@@ -62,10 +62,10 @@ impl Opened {
                         let text = format!("the dirty block at byte {at}, the core's last, is damaged");
                         return Err(IoError::new(IoKind::Io, text).into());
                     }
-                    let data_offset = self.superblock.data_start;
+                    let volume_start = self.superblock.data_start;
                     for s in (0..(end - at) / SECTOR).filter(|s| meta.dirty & (1 << s) != 0) {
                         let from = (s * SECTOR) as usize;
-                        core.write_at(data_offset + at + s * SECTOR, &data[from..from + SECTOR as usize])?;
+                        core.write_at(volume_start + at + s * SECTOR, &data[from..from + SECTOR as usize])?;
                     }
                     core.flush()?;
                 }

@@ -9,6 +9,7 @@ use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
+use crate::refusal::ControlError;
 use crate::space::Space;
 use loligo_format::pool::share::MIN_SLOTS;
 use loligo_format::record::Record;
@@ -50,16 +51,13 @@ impl Engine {
     /// The share has, or is to have, `limit` slots.
     pub(crate) fn set_limit(&mut self, now: Nanos, id: ControlId, limit: u32, fx: &mut Vec<Effect>) {
         if let Some(why) = self.state.refusal() {
-            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            return fx.push(Effect::Controlled(id, Err(why)));
         }
         let most = self.space.slots.size();
         if self.state.is_stopping() || !(MIN_SLOTS.min(most)..=most).contains(&limit) {
-            let why = format!(
-                "a share of {limit} slots: there can be {MIN_SLOTS} to {most}, and none of a cache that stops"
-            );
-            return fx.push(Effect::Controlled(id, Err(why)));
+            return fx.push(Effect::Controlled(id, Err(ControlError::Limit { limit, most })));
         }
-        self.end_shrink("given up: the share is to have another size", fx);
+        self.end_shrink(ControlError::OtherLimit, fx);
         if limit >= self.cfg.layout.limit {
             self.cfg.layout.limit = limit;
             self.use_slots(limit);
@@ -77,11 +75,11 @@ impl Engine {
     }
 
     /// A shrink will not be: what was there is used again.
-    pub(crate) fn end_shrink(&mut self, why: &str, fx: &mut Vec<Effect>) {
+    pub(crate) fn end_shrink(&mut self, why: ControlError, fx: &mut Vec<Effect>) {
         if let Some(v) = self.space.shrink.take() {
             self.destage.forget_shrunk();
             self.use_slots(self.cfg.layout.limit);
-            fx.push(Effect::Controlled(v.id, Err(why.to_owned())));
+            fx.push(Effect::Controlled(v.id, Err(why)));
         }
     }
 
@@ -89,7 +87,7 @@ impl Engine {
     pub(crate) fn shrink_step(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         let Some(v) = &self.space.shrink else { return };
         if self.state.is_stopping() {
-            return self.end_shrink("given up: the cache is being stopped", fx);
+            return self.end_shrink(ControlError::EndedByStop, fx);
         }
         if let Some(number) = v.covered_by {
             if self.commit.checkpoint.has_committed(number) {
@@ -149,14 +147,12 @@ impl Engine {
             let Some(block) = self.map.index.block_in(slot) else { continue };
             if self.map.index.slot_is_dirty(slot) {
                 if self.destage.any_bad(block, block) {
-                    let why = self.bad_block_text(block);
                     self.space.shrink = Some(v);
-                    return self.end_shrink(&why, fx);
+                    return self.end_shrink(self.damaged(block), fx);
                 }
                 if self.destage.stuck.keeps(block, now) {
-                    let why = self.refusal_text().unwrap_or_default();
                     self.space.shrink = Some(v);
-                    return self.end_shrink(&why, fx);
+                    return self.end_shrink(self.refused().unwrap_or(ControlError::Waits), fx);
                 }
                 v.found |= self.destage.shrink(block / WINDOW_BLOCKS as u32);
             } else if self.destage.holds(block) {

@@ -14,9 +14,10 @@
 use crate::api::ControlId;
 use crate::fallback::Fallback;
 use crate::freeze::Freeze;
+use crate::refusal::{ControlError, Failure};
 
 /// Why an engine that was stopped takes nothing any more.
-const STOPPED: &str = "stopped";
+static STOPPED: Failure = Failure::Stopped;
 
 /// What an engine is at.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ enum Life {
     /// The stop is over.
     Stopped,
     /// A durability step failed: nothing is acknowledged any more, for this reason.
-    Failed(String),
+    Failed(Failure),
     /// The cache is gone, and the core has everything. It knows a freeze and a stop of its own.
     Alone(Box<Fallback>),
 }
@@ -153,18 +154,19 @@ impl State {
     }
 
     /// Why the cache is not in use any more.
-    pub(crate) fn why(&self) -> Option<&str> {
+    pub(crate) fn why(&self) -> Option<&Failure> {
         match &self.life {
             Life::Running(_) | Life::Stopping(_) => None,
-            Life::Stopped => Some(STOPPED),
+            Life::Stopped => Some(&STOPPED),
             Life::Failed(why) => Some(why),
             Life::Alone(f) => Some(f.why()),
         }
     }
 
     /// Why nothing that needs both devices can begin. A stop does not refuse: each says for itself what it means to it.
-    pub(crate) fn refusal(&self) -> Option<&str> {
-        self.fence().or_else(|| self.why())
+    pub(crate) fn refusal(&self) -> Option<ControlError> {
+        let fenced = self.fence.clone().map(ControlError::Fenced);
+        fenced.or_else(|| self.why().cloned().map(ControlError::Failed))
     }
 }
 
@@ -175,10 +177,21 @@ impl State {
         State { life: Life::Running(None), fence: None }
     }
 
-    /// The core is to be brought to a moment. It refuses where [`State::refusal`] does, in a stop and in another freeze.
-    pub(crate) fn begin_freeze(&mut self, freeze: Freeze) {
-        debug_assert!(matches!(self.life, Life::Running(None)) && self.fence.is_none(), "{:?}", self.life);
+    /// Whether the core can be brought to a moment: not where [`State::refusal`] says why, in a stop or in another freeze.
+    pub(crate) fn can_freeze(&self) -> Result<(), ControlError> {
+        match (&self.life, self.refusal()) {
+            (_, Some(why)) => Err(why),
+            (Life::Stopping(_), None) => Err(ControlError::Stopping),
+            (_, None) if self.has_freeze() => Err(ControlError::Frozen),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// The core is to be brought to a moment, if [`State::can_freeze`].
+    pub(crate) fn begin_freeze(&mut self, freeze: Freeze) -> Result<(), ControlError> {
+        self.can_freeze()?;
         self.life = Life::Running(Some(Box::new(freeze)));
+        Ok(())
     }
 
     /// The core may change again.
@@ -189,33 +202,49 @@ impl State {
         }
     }
 
-    /// A stop begins. The freeze has ended; the newest of several stops is the one that is answered.
-    pub(crate) fn begin_stop(&mut self, id: ControlId) {
-        debug_assert!(self.uses_cache() && !self.has_freeze(), "{:?}", self.life);
-        self.life = Life::Stopping(id);
-    }
-
-    /// The stop is over.
-    pub(crate) fn end_stop(&mut self) {
-        debug_assert!(matches!(self.life, Life::Stopping(_)), "{:?}", self.life);
-        self.life = Life::Stopped;
-    }
-
-    /// Nothing is acknowledged any more, because of `why`.
-    pub(crate) fn fail(&mut self, why: String) -> Orphans {
-        match std::mem::replace(&mut self.life, Life::Failed(why)) {
-            Life::Running(freeze) => Orphans { freeze, stop: None },
-            Life::Stopping(id) => Orphans { freeze: None, stop: Some(id) },
-            life @ (Life::Stopped | Life::Failed(_) | Life::Alone(_)) => {
-                unreachable!("{life:?} uses no cache that could fail")
+    /// A stop begins. The newest of several is the one that is answered. It refuses a freeze that has not ended, and a cache
+    /// that is not in use.
+    pub(crate) fn begin_stop(&mut self, id: ControlId) -> Result<(), ControlError> {
+        match &self.life {
+            Life::Running(None) | Life::Stopping(_) => {
+                self.life = Life::Stopping(id);
+                Ok(())
             }
+            Life::Running(Some(_)) => Err(ControlError::Frozen),
+            Life::Stopped => Err(STOPPED.clone().into()),
+            Life::Failed(why) => Err(why.clone().into()),
+            Life::Alone(f) => Err(f.why().clone().into()),
         }
     }
 
-    /// The core alone goes on from a cache that has failed.
-    pub(crate) fn go_alone(&mut self, fallback: Fallback) {
-        debug_assert!(matches!(self.life, Life::Failed(_)), "{:?}", self.life);
-        self.life = Life::Alone(Box::new(fallback));
+    /// The stop is over: who is to hear of it, if there was one.
+    pub(crate) fn end_stop(&mut self) -> Option<ControlId> {
+        let Life::Stopping(id) = self.life else { return None };
+        self.life = Life::Stopped;
+        Some(id)
+    }
+
+    /// Nothing is acknowledged any more, because of `why`. A life without a cache goes on as it was: nothing of it can fail.
+    pub(crate) fn fail(&mut self, why: Failure) -> Orphans {
+        let (freeze, stop) = match &mut self.life {
+            Life::Running(freeze) => (freeze.take(), None),
+            Life::Stopping(id) => (None, Some(*id)),
+            Life::Stopped | Life::Failed(_) | Life::Alone(_) => return Orphans { freeze: None, stop: None },
+        };
+        self.life = Life::Failed(why);
+        Orphans { freeze, stop }
+    }
+
+    /// The core alone goes on from a cache that has failed. From any other life it does not, and gets `fallback` back with the
+    /// requests that wait there.
+    pub(crate) fn go_alone(&mut self, fallback: Fallback) -> Result<(), Fallback> {
+        match self.life {
+            Life::Failed(_) => {
+                self.life = Life::Alone(Box::new(fallback));
+                Ok(())
+            }
+            Life::Running(_) | Life::Stopping(_) | Life::Stopped | Life::Alone(_) => Err(fallback),
+        }
     }
 
     /// Somebody else has the core, for this reason. Whatever the engine is at, it stays at that.
@@ -228,6 +257,10 @@ impl State {
 mod tests {
     use super::*;
 
+    fn torn() -> Failure {
+        Failure::GivenUp("torn".into())
+    }
+
     #[test]
     fn a_new_engine_serves_with_both_devices() {
         let state = State::new();
@@ -239,29 +272,29 @@ mod tests {
     #[test]
     fn a_stop_takes_no_request_and_uses_the_cache_to_its_end() {
         let mut state = State::new();
-        state.begin_stop(7);
+        state.begin_stop(7).expect("it runs");
         assert!(state.uses_cache() && !state.accepts_requests());
         assert_eq!((state.stop(), state.refusal()), (Some(7), None));
-        state.begin_stop(8);
+        state.begin_stop(8).expect("it stops");
         assert_eq!(state.stop(), Some(8), "the newest is answered");
-        state.end_stop();
+        assert_eq!(state.end_stop(), Some(8));
         assert!(!state.uses_cache() && !state.is_stopping());
-        assert_eq!(state.why(), Some(STOPPED));
+        assert_eq!(state.why(), Some(&Failure::Stopped));
     }
 
     #[test]
     fn a_failure_hands_over_who_waits() {
         let mut state = State::new();
-        state.begin_freeze(Freeze::empty(3));
+        state.begin_freeze(Freeze::empty(3)).expect("it runs");
         assert!(state.has_freeze() && state.accepts_requests());
-        let left = state.fail("torn".into());
+        let left = state.fail(torn());
         assert!(left.freeze.is_some() && left.stop.is_none());
         assert!(!state.has_freeze() && !state.uses_cache());
-        assert_eq!(state.why(), Some("torn"));
+        assert_eq!(state.why(), Some(&torn()));
 
         let mut state = State::new();
-        state.begin_stop(5);
-        let left = state.fail("torn".into());
+        state.begin_stop(5).expect("it runs");
+        let left = state.fail(torn());
         assert_eq!((left.stop, left.freeze.is_none()), (Some(5), true));
         assert!(!state.is_stopping());
     }
@@ -271,21 +304,46 @@ mod tests {
         let mut state = State::new();
         state.set_fence("another host".into());
         assert!(state.uses_cache() && !state.has_both() && !state.accepts_requests());
-        let _ = state.fail("torn".into());
-        assert_eq!((state.why(), state.refusal()), (Some("torn"), Some("another host")));
-        state.go_alone(Fallback::new("torn".into(), false, None));
+        let _ = state.fail(torn());
+        assert_eq!(state.why(), Some(&torn()));
+        assert_eq!(state.refusal(), Some(ControlError::Fenced("another host".into())));
+        state.go_alone(Fallback::new(torn(), false, None)).expect("it has failed");
         assert!(state.is_alone() && state.is_fenced() && !state.uses_cache());
-        assert_eq!((state.why(), state.fence()), (Some("torn"), Some("another host")));
+        assert_eq!((state.why(), state.fence()), (Some(&torn()), Some("another host")));
     }
 
     #[test]
     fn without_a_cache_the_stop_is_the_fallbacks_own() {
         let mut state = State::new();
-        let _ = state.fail("gone".into());
-        state.go_alone(Fallback::new("gone".into(), false, None));
+        let _ = state.fail(torn());
+        state.go_alone(Fallback::new(torn(), false, None)).expect("it has failed");
         assert!(state.accepts_requests() && state.fallback().is_some());
         state.fallback_mut().expect("it is alone").begin_stop(9);
         assert!(!state.accepts_requests() && !state.uses_cache());
         assert_eq!(state.stop(), Some(9));
+    }
+
+    #[test]
+    fn a_freeze_and_a_stop_refuse_each_other() {
+        let mut state = State::new();
+        state.begin_freeze(Freeze::empty(3)).expect("it runs");
+        assert_eq!(state.begin_freeze(Freeze::empty(4)), Err(ControlError::Frozen));
+        assert_eq!(state.begin_stop(5), Err(ControlError::Frozen));
+        assert!(state.end_freeze().is_some());
+        state.begin_stop(5).expect("nothing is frozen");
+        assert_eq!(state.can_freeze(), Err(ControlError::Stopping));
+    }
+
+    #[test]
+    fn no_life_but_the_right_one_goes_on() {
+        let mut state = State::new();
+        assert_eq!(state.end_stop(), None);
+        assert!(state.go_alone(Fallback::new(torn(), false, None)).is_err() && state.uses_cache());
+        let _ = state.fail(torn());
+        assert_eq!(state.begin_stop(1), Err(ControlError::Failed(torn())));
+        assert_eq!(state.begin_freeze(Freeze::empty(2)), Err(ControlError::Failed(torn())));
+        let left = state.fail(Failure::Stopped);
+        assert!(left.freeze.is_none() && left.stop.is_none());
+        assert_eq!(state.why(), Some(&torn()), "the first failure stays");
     }
 }

@@ -5,6 +5,7 @@
 //! is that of a write alone.
 
 use crate::api::{Dev, Effect, Nanos};
+use crate::refusal::{Failure, Step};
 use crate::stats::Stats;
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, Reply, ReqError, ReqId, ReqKind, Request, Tag};
 use slab::Slab;
@@ -37,7 +38,7 @@ pub struct UncachedEngine {
     /// Those that wait for the next one.
     next: Vec<usize>,
     /// Why nothing but reads is answered any more.
-    failed: Option<String>,
+    failed: Option<Failure>,
     /// Its counters and histograms.
     pub stats: Stats,
 }
@@ -57,12 +58,12 @@ impl UncachedEngine {
     }
 
     /// Why nothing but reads is answered any more, if that is so.
-    pub fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
+    pub fn failed(&self) -> Option<&Failure> {
+        self.failed.as_ref()
     }
 
     /// From now on nothing but reads is answered, because of `why`.
-    pub fn fail(&mut self, why: String) {
+    pub fn fail(&mut self, why: Failure) {
         self.failed.get_or_insert(why);
         self.stats.poisoned = true;
     }
@@ -141,7 +142,7 @@ impl UncachedEngine {
         if self.flushing.first() == Some(&key) {
             let mut over = std::mem::take(&mut self.flushing);
             if let Err(e) = &result {
-                self.fail(format!("flushing the core failed: {e}"));
+                self.fail(Failure::Device(Step::CoreFlush, e.clone()));
                 over.append(&mut self.next);
             }
             over.into_iter().for_each(|key| self.answer(now, key, None, result.clone(), fx));

@@ -6,13 +6,13 @@ use crate::commit::RoomFor;
 use crate::destage::Fill;
 use crate::engine::Engine;
 use crate::index::Meta;
-use crate::intake::Task;
 use crate::io_tag::{Done, IoTag};
 use crate::stats::Bypass;
-use crate::write::{Content, Merge, Route, Stage};
+use crate::write_task::{BackStep, Content, CoreStep, Merge, Merging, Route};
 use loligo_block::{Buf, Op, OpKind, ReqError, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK};
+use smallvec::SmallVec;
 
 /// How much of a change may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,28 +62,27 @@ impl Engine {
     /// has come into the cache in part, was refused by the core just now, or meets a frozen core.
     fn pass_by(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         let m = self.intake.write(key);
-        let (first, last, asked) = (m.first, m.last, m.is_halfway() || m.in_doubt);
+        let (first, last, asked) = (m.head.first, m.head.last, m.is_halfway() || m.head.in_doubt);
         if asked
             || self.is_frozen()
             || self.map.any_dirty(first, last)
             || self.destage.any_doubted(first, last)
         {
-            self.intake.write(key).error = Some(ReqError::Io);
-            return self.finish(now, key, fx);
+            return self.finish(now, key, Err(ReqError::Io), fx);
         }
         self.stats.bypassed(Bypass::NoSlot, 1);
         if planted(self.cfg.bug, Bug::PassedByUnwritten) {
-            return self.finish(now, key, fx);
+            return self.finish(now, key, Ok(()), fx);
         }
-        self.intake.write(key).route = Route::Invalidate;
+        self.intake.write(key).route = Route::Invalidate(CoreStep::Intent);
         self.through(now, key, fx);
     }
 
     /// How much of the change may start now; takes its credit from the pacer. One that is larger than the room there is
     /// takes that, and the rest of it goes on as room comes: what would have to come at once may never come.
     fn admissible(&mut self, now: Nanos, key: usize) -> Admission {
-        let Task::Write(m) = &self.intake.tasks[key] else { unreachable!("only changes wait") };
-        let (next, last) = (m.next, m.last);
+        let m = self.intake.write(key);
+        let (next, last) = (m.back().next, m.head.last);
         if !self.commit.has_room(RoomFor::Client) {
             return Admission::Later;
         }
@@ -117,30 +116,28 @@ impl Engine {
         let (limit, low) = (self.dirty_limit(), self.cfg.params.destage_low);
         let fill = Fill { dirty, limit, wall, low, least: self.frozen_cost(dirty) };
         let credit = self.destage.credit(now, fresh, fill);
-        let m = self.intake.write(key);
-        if !credit && !m.paced {
-            m.paced = true;
-            self.stats.paced += 1;
-        }
         if !credit {
+            let held_before = std::mem::replace(&mut self.intake.write(key).head.paced, true);
+            self.stats.paced += u64::from(!held_before);
             return Admission::Later;
         }
         self.intake.inflow.admitted(now, u64::from(blocks));
         Admission::Blocks(blocks)
     }
 
+    /// Takes slots for the next `blocks`, and has old content read that is kept beside the new.
     fn begin_back(&mut self, now: Nanos, key: usize, blocks: u32, fx: &mut Vec<Effect>) {
-        let next = self.intake.write(key).next;
+        let next = self.intake.write(key).back().next;
+        let mut slots = SmallVec::new();
+        let mut merges = SmallVec::<[Merge; 2]>::new();
         for block in next..next + blocks {
-            let slot = self.space.slots.take().expect("admission counted the free slots");
-            self.intake.write(key).staged().slots.push(slot);
-            let mask = self.intake.write(key).mask(block);
+            slots.push(self.space.slots.take().expect("admission counted the free slots"));
+            let mask = self.intake.write(key).head.mask(block);
             if mask == ALL {
                 continue;
             }
             if let Some(meta) = self.map.index.get(block).filter(|old| !Engine::covers(mask, *old)) {
                 let ticket = self.space.tickets.begin();
-                let merges = &mut self.intake.write(key).staged().merges;
                 let sub = merges.len() as u32;
                 merges.push(Merge { block, meta, ticket, buf: None });
                 self.stats.cache_read_bytes += BLOCK;
@@ -154,57 +151,56 @@ impl Engine {
                 ));
             }
         }
-        let m = self.intake.write(key);
-        m.pending = m.staged().merges.len() as u32;
-        m.stage = Stage::Merging;
-        if m.pending == 0 {
-            self.emit_back(now, key, fx);
+        if merges.is_empty() {
+            return self.emit_back(now, key, &slots, &merges, fx);
         }
+        let pending = merges.len() as u32;
+        self.intake.write(key).back().step =
+            BackStep::Merging(Merging { slots, merges, pending, lost: false });
     }
 
     /// The old content of a partly written block has come.
     pub(crate) fn merge_done(&mut self, done: Done, fx: &mut Vec<Effect>) {
         let Done { now, key, sub, buf, result } = done;
         let dropped = planted(self.cfg.bug, Bug::CrcCheckDropped);
-        let merge = &mut self.intake.write(key).staged().merges[sub as usize];
-        let ticket = merge.ticket;
+        let back = self.intake.write(key).back();
+        let BackStep::Merging(merging) = &mut back.step else {
+            unreachable!("{back:?} reads no old content")
+        };
+        let merge = &mut merging.merges[sub as usize];
         let good = result.is_ok() && buf.as_ref().is_some_and(|b| dropped || crc32c(b) == merge.meta.crc);
-        let dirty = merge.meta.dirty != 0;
+        self.space.tickets.end(merge.ticket);
         merge.buf = buf.filter(|_| good);
-        self.space.tickets.end(ticket);
-        if !good {
-            self.stats.crc_errors += u64::from(result.is_ok());
-            if dirty {
-                self.intake.write(key).error = Some(ReqError::Io);
-            }
-        }
-        let fenced = self.state.is_fenced();
-        let m = self.intake.write(key);
-        m.pending -= 1;
-        if m.pending > 0 {
+        merging.lost |= !good && merge.meta.dirty != 0;
+        merging.pending -= 1;
+        self.stats.crc_errors += u64::from(!good && result.is_ok());
+        if merging.pending > 0 {
             return;
         }
-        if fenced {
-            m.error = Some(ReqError::Shutdown);
-        }
-        if m.error.is_some() {
+        let BackStep::Merging(merging) = std::mem::replace(&mut back.step, BackStep::Recording) else {
+            unreachable!("looked at above")
+        };
+        let error = if self.state.is_fenced() {
+            Some(ReqError::Shutdown)
+        } else {
+            merging.lost.then_some(ReqError::Io)
+        };
+        if let Some(error) = error {
             // The old dirty sectors are lost; what is not overwritten must not look whole. A full write heals it.
-            for slot in std::mem::take(&mut m.staged().slots) {
+            for slot in merging.slots {
                 self.space.slots.free(slot);
             }
-            return self.finish(now, key, fx);
+            return self.finish(now, key, Err(error), fx);
         }
-        self.emit_back(now, key, fx);
+        self.emit_back(now, key, &merging.slots, &merging.merges, fx);
     }
 
     /// Data to the slots and records to the journal, submitted together.
-    fn emit_back(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let m = self.intake.write(key);
-        m.stage = Stage::Recording;
-        let first = m.next;
-        let slots = std::mem::take(&mut m.staged().slots);
-        let merges = std::mem::take(&mut m.staged().merges);
-        m.next += slots.len() as u32;
+    fn emit_back(&mut self, now: Nanos, key: usize, slots: &[u32], merges: &[Merge], fx: &mut Vec<Effect>) {
+        let back = self.intake.write(key).back();
+        back.step = BackStep::Recording;
+        let first = back.next;
+        back.next += slots.len() as u32;
         for (block, slot) in (first..).zip(slots.iter()) {
             let old = self.map.index.get(block);
             let merged =
@@ -225,15 +221,17 @@ impl Engine {
             self.record(now, record, fresh, true);
         }
         let seq = self.commit.journal.notify(key);
-        self.intake.write(key).seq = seq;
+        self.intake.write(key).back().seq = seq;
     }
 
     /// The new version of `block`: payload over what is kept of the old one.
     fn compose(&mut self, key: usize, block: u32, slot: u32, merged: Option<(Meta, &Buf)>) -> (Shared, Meta) {
-        let m = self.intake.write(key);
-        let mask = m.mask(block);
-        let (from, to, at) = m.piece(block);
-        let Content::Data(payload) = m.content() else { unreachable!("zeroes go to the core or are data") };
+        let head = &self.intake.write(key).head;
+        let mask = head.mask(block);
+        let (from, to, at) = head.piece(block);
+        let Content::Data(payload) = head.content() else {
+            unreachable!("zeroes go to the core or are data")
+        };
         let payload = payload.slice(from as usize..to as usize);
         let (valid, dirty) = merged.map_or((mask, mask), |(old, _)| (mask | old.valid, mask | old.dirty));
         let data = if mask == ALL {

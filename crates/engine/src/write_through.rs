@@ -8,23 +8,24 @@ use crate::bug::{Bug, planted};
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::io_tag::{Done, IoTag};
+use crate::refusal::CoreWriteError;
 use crate::stats::Bypass;
-use crate::write::{Content, Route, Stage};
+use crate::write_task::{Content, CoreStep, Route};
 use loligo_block::{Buf, Op, ReqError, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
 
 impl Engine {
-    /// First an intent.
+    /// First an intent. The route says [`CoreStep::Intent`] already.
     pub(crate) fn through(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
-        let offset = self.intake.write(key).offset;
+        let m = self.intake.write(key);
+        let (offset, direct) = (m.head.offset, m.route.is_direct());
         let region = self.commit.intents.region_of(offset);
-        self.intake.write(key).stage = Stage::Intent;
         let left_out = planted(self.cfg.bug, Bug::CoreWriteWithoutIntent);
         let open = self.commit.intents.enter(region, key) || left_out;
         let opening = if left_out {
             Vec::new()
-        } else if self.intake.write(key).is_direct() {
+        } else if direct {
             self.commit.intents.must_open_around(region, now)
         } else if !open && self.commit.intents.must_open(region) {
             vec![region]
@@ -50,38 +51,32 @@ impl Engine {
     /// Then the window, which a destage job may own for the moment.
     pub(crate) fn claim(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
         if self.state.is_fenced() {
-            let offset = self.intake.write(key).offset;
-            let region = self.commit.intents.region_of(offset);
-            self.commit.intents.leave(region, now, 0);
+            self.leave_region(now, key, 0);
             return self.give_up(now, key, fx);
         }
         let m = self.intake.write(key);
-        let (first, last, replaces) = (m.first, m.last, matches!(m.route, Route::Zero | Route::Direct));
+        let (first, last, replaces) = (m.head.first, m.head.last, m.route.replaces_dirty());
         // A version that the core may have nothing good of is as good as dirty, and it was not when the way was chosen.
         if self.is_frozen() || (!replaces && self.destage.any_doubted(first, last)) {
-            let offset = self.intake.write(key).offset;
-            let region = self.commit.intents.region_of(offset);
-            self.commit.intents.leave(region, now, 0);
+            self.leave_region(now, key, 0);
+            self.intake.write(key).route = Route::Open { counted: true };
             return self.route(now, key, fx);
         }
         let window = first / WINDOW_BLOCKS as u32;
         let wanted = self.destage_is_wanted();
         if !self.destage.claim(window, key, wanted) {
-            self.intake.write(key).stage = Stage::Claim;
+            self.intake.write(key).route.go_on(CoreStep::Claim);
             return;
         }
-        let data_offset = self.cfg.data_start;
-        if self.intake.write(key).is_direct() {
-            let m = self.intake.write(key);
-            let blocks = u64::from(m.last - m.first + 1);
-            self.intake.inflow.admitted(now, blocks);
+        let m = self.intake.write(key);
+        m.route.go_on(CoreStep::Writing);
+        let (direct, blocks, len) = (m.route.is_direct(), m.head.blocks(), m.head.len);
+        let kind = m.head.content().clone().for_core(len);
+        let offset = self.cfg.data_start + m.head.offset;
+        if direct {
+            self.intake.inflow.admitted(now, u64::from(blocks));
             self.destage.direct_write(now, true);
         }
-        let m = self.intake.write(key);
-        m.claimed = true;
-        m.stage = Stage::Core;
-        let kind = m.content().clone().for_core(m.len);
-        let (offset, len) = (data_offset + m.offset, m.len);
         self.intake.core_busy += 1;
         self.stats.core_write_bytes += len;
         fx.push(Effect::Io(Dev::Core, Op { tag: IoTag::Task(key, 0).tag(), offset, kind }));
@@ -96,49 +91,50 @@ impl Engine {
             self.destage.health.worked();
         }
         let m = self.intake.write(key);
-        let (first, last) = (m.first, m.last);
+        let (first, last, route) = (m.head.first, m.head.last, &m.route);
+        let (direct, replaces) = (route.is_direct(), route.replaces_dirty());
+        let mut outcome = Ok(());
         match result {
-            Ok(()) => {
-                m.core_written = true;
-                let direct = m.is_direct();
-                self.stats.bypassed(Bypass::Large, u64::from(direct));
-            }
+            Ok(()) => self.stats.bypassed(Bypass::Large, u64::from(direct)),
             Err(e) => {
-                m.error = Some(ReqError::from(&e));
-                if m.is_direct() {
+                outcome = Err(ReqError::from(&e));
+                if direct {
                     // Those that come next are better off in the cache.
-                    self.destage.health.failed(now, format!("writing to the core failed: {e}"));
+                    self.destage.health.failed(now, CoreWriteError(e));
                 }
             }
         }
         if self.state.is_fenced() {
             // Whether it is there is for the other one to say: what is dirty stays so, what is clean may not be right.
-            self.intake.write(key).error = Some(ReqError::Shutdown);
+            outcome = Err(ReqError::Shutdown);
         }
-        let m = self.intake.write(key);
-        let replaces = m.replaces_dirty();
-        let doubted = self.destage.any_doubted(first, last);
-        if replaces {
+        if replaces && outcome.is_ok() {
+            let doubted = self.destage.any_doubted(first, last);
             self.destage.doubt_no_more(first, last);
-        }
-        if replaces && (doubted || self.map.any_dirty(first, last)) {
-            self.intake.write(key).stage = Stage::CoreFlush;
-            if self.want_core_flush(Waiter::Task(key), fx) {
-                return;
+            if doubted || self.map.any_dirty(first, last) {
+                self.intake.write(key).route.go_on(CoreStep::Flush);
+                if self.want_core_flush(Waiter::Task(key), fx) {
+                    return;
+                }
             }
         }
-        self.record_drops(now, key, fx);
+        self.record_drops(now, key, outcome, fx);
     }
 
     /// The cache follows: new clean versions where the route says so, no version elsewhere.
-    pub(crate) fn record_drops(&mut self, now: Nanos, key: usize, fx: &mut Vec<Effect>) {
+    pub(crate) fn record_drops(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        result: Result<(), ReqError>,
+        fx: &mut Vec<Effect>,
+    ) {
         let m = self.intake.write(key);
-        m.stage = Stage::Recording;
-        let (first, last, offset) = (m.first, m.last, m.offset);
-        let (replaces, stays) = (m.replaces_dirty(), m.stays_clean());
-        let blocks = last - first + 1;
+        let (first, last, direct) = (m.head.first, m.head.last, m.route.is_direct());
+        let replaces = result.is_ok() && m.route.replaces_dirty();
+        let stays = result.is_ok() && matches!(m.route, Route::Through(_));
         let keep = stays
-            && self.space.slots.free_count() > blocks + self.space.reserve()
+            && self.space.slots.free_count() > m.head.blocks() + self.space.reserve()
             && self.commit.has_room(crate::commit::RoomFor::Client);
         let mut recorded = false;
         for block in first..=last {
@@ -146,7 +142,7 @@ impl Engine {
             let old = self.map.index.get(block);
             if keep {
                 let slot = self.space.slots.take().expect("counted above");
-                let mask = self.intake.write(key).mask(block);
+                let mask = self.intake.write(key).head.mask(block);
                 let data = self.clean_block(key, block);
                 let crc = crc32c(&data);
                 self.put_data(slot, data, fx);
@@ -167,25 +163,30 @@ impl Engine {
             }
         }
         let seq = if recorded { self.commit.journal.notify(key) } else { 0 };
-        self.intake.write(key).seq = seq;
-        if self.intake.write(key).refused_directly() {
+        self.intake.write(key).route.go_on(CoreStep::Recording { result, seq });
+        if direct && result.is_err() {
             // Until the cache has it, what is clean here may not be what the core holds.
-            self.intake.write(key).in_doubt = true;
+            self.intake.write(key).head.in_doubt = true;
         } else {
-            let region = self.commit.intents.region_of(offset);
-            self.commit.intents.leave(region, now, seq);
+            self.leave_region(now, key, seq);
         }
         if !recorded {
             self.changed(first, last);
-            self.finish(now, key, fx);
+            self.finish(now, key, result, fx);
         }
+    }
+
+    /// The change `key` needs the intent of its region no longer; what it recorded is in frames up to `seq`.
+    pub(crate) fn leave_region(&mut self, now: Nanos, key: usize, seq: u64) {
+        let region = self.commit.intents.region_of(self.intake.write(key).head.offset);
+        self.commit.intents.leave(region, now, seq);
     }
 
     /// The payload within `block` as a whole block, zeros around it.
     fn clean_block(&mut self, key: usize, block: u32) -> Shared {
-        let m = self.intake.write(key);
-        let (from, to, at) = m.piece(block);
-        let Content::Data(payload) = m.content() else { unreachable!("zeroes are never put") };
+        let head = &self.intake.write(key).head;
+        let (from, to, at) = head.piece(block);
+        let Content::Data(payload) = head.content() else { unreachable!("zeroes are never put") };
         let payload = payload.slice(from as usize..to as usize);
         if payload.len() == BLOCK as usize {
             return payload;

@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn id(n: u64) -> ConnId {
-        ConnId::from_u64(n)
+        ConnId::from_u64(1 << 16 | n).expect("a generation")
     }
 
     #[test]

@@ -20,6 +20,7 @@ use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::IoSlice;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,18 +35,19 @@ const EARLY: u32 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId {
     index: u16,
-    generation: u32,
+    /// Not 0: that would make ids of another source.
+    generation: NonZeroU32,
 }
 
 impl ConnId {
     /// As a number, for the user data of an event loop: 48 bits.
     pub fn to_u64(self) -> u64 {
-        u64::from(self.generation) << 16 | u64::from(self.index)
+        u64::from(self.generation.get()) << 16 | u64::from(self.index)
     }
 
-    /// From [`ConnId::to_u64`].
-    pub fn from_u64(n: u64) -> ConnId {
-        ConnId { index: n as u16, generation: (n >> 16) as u32 }
+    /// From [`ConnId::to_u64`]; nothing where no connection has this number.
+    pub fn from_u64(n: u64) -> Option<ConnId> {
+        Some(ConnId { index: n as u16, generation: NonZeroU32::new((n >> 16) as u32)? })
     }
 }
 
@@ -60,7 +62,7 @@ pub struct Interest {
 
 #[derive(Debug)]
 struct Entry {
-    generation: u32,
+    generation: NonZeroU32,
     peer: Peer,
     since: Instant,
     conn: Conn,
@@ -88,7 +90,8 @@ pub struct Server {
     peers: HashMap<Peer, PeerUse>,
     tls: Option<TlsContext>,
     entries: Slab<Entry>,
-    generation: u32,
+    /// Of the next connection.
+    generation: NonZeroU32,
     dirty: Vec<usize>,
     spare: Vec<usize>,
     /// No deadline lies before this.
@@ -111,7 +114,7 @@ impl Server {
             limits: Arc::new(limits),
             tls,
             entries: Slab::new(),
-            generation: 0,
+            generation: NonZeroU32::MIN,
             dirty: Vec::new(),
             spare: Vec::new(),
             soonest: None,
@@ -154,10 +157,9 @@ impl Server {
             }
             return None;
         }
-        // Generation 0 would make ids of another source.
-        self.generation = self.generation.wrapping_add(1).max(1);
         let slot = self.entries.vacant_entry();
         let id = ConnId { index: slot.key() as u16, generation: self.generation };
+        self.generation = self.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
         let limits = self.limits.clone();
         self.peers.retain(|_, u| !u.is_last());
         let share = self.budget.share(self.peers.entry(peer).or_default());

@@ -15,7 +15,6 @@ const KEY_BITS: u32 = 12;
 /// From these ids on they are of the source that is named.
 const MOUNTS: ReqId = 1 << 30;
 const QUEUES: ReqId = 1 << 31;
-const CONNECTIONS: ReqId = 1 << 32;
 
 /// Requests of a mount or a queue under way at most.
 pub(crate) const KEYS: usize = 1 << KEY_BITS;
@@ -73,8 +72,8 @@ impl Source {
     #[inline]
     pub fn of(id: ReqId) -> Source {
         let key = (id & (KEYS as ReqId - 1)) as u16;
-        if id >= CONNECTIONS {
-            Source::Connection { conn: ConnId::from_u64(id >> PLACE_BITS), place: id as u16 }
+        if let Some(conn) = ConnId::from_u64(id >> PLACE_BITS) {
+            Source::Connection { conn, place: id as u16 }
         } else if id >= QUEUES {
             Source::Queue { index: ((id & (QUEUES - 1)) >> KEY_BITS) as u32, tag: key }
         } else if id >= MOUNTS {
@@ -90,7 +89,8 @@ mod tests {
     use super::*;
 
     fn connection(generation: u64, index: u64, place: u16) -> Source {
-        Source::Connection { conn: ConnId::from_u64(generation << 16 | index), place }
+        let conn = ConnId::from_u64(generation << 16 | index).expect("a generation");
+        Source::Connection { conn, place }
     }
 
     #[test]

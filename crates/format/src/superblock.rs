@@ -11,8 +11,12 @@ use thiserror::Error;
 
 /// Bytes of one copy.
 pub const SUPERBLOCK: usize = 4096;
-const FORM: Form =
-    Form { magic: b"LOLIGOSB", title: "loligo cache, do not overwrite", len: SUPERBLOCK, near: WITNESS_AT };
+const FORM: Form = Form {
+    magic: b"LOLIGOSB",
+    title: "loligo cache, do not overwrite",
+    len: SUPERBLOCK,
+    near: CORE_RECORD_AT,
+};
 /// Most percent of a core that are kept back.
 pub const MAX_RESERVE: u8 = 50;
 /// Most intent regions that a checkpoint root has room for; new caches have at most 8,192.
@@ -26,10 +30,10 @@ const KNOWN_INCOMPAT: u64 = CUT | STRIPES;
 const FINALS_AT: usize = 1024;
 const CORE_ID_AT: usize = 512;
 const NAME_AT: usize = 768;
-const WITNESS_AT: usize = 256;
+const CORE_RECORD_AT: usize = 256;
 const TEXT: usize = 252;
-/// The most bytes of a witness that are kept.
-pub const WITNESS: usize = TEXT;
+/// The most bytes that are kept of [`Superblock::core_record`].
+pub const CORE_RECORD: usize = TEXT;
 
 /// What the core was when the cache was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +79,7 @@ pub struct Superblock {
     pub region: u64,
     /// How the cache last held a core that others can have too, in the words of whoever took it, or which
     /// file it was; empty: neither.
-    pub witness: String,
+    pub core_record: String,
     /// Where the core ended while the cache served it, if that was before the exported length: what is cached behind is void.
     pub cut: Option<u64>,
 }
@@ -187,7 +191,7 @@ impl Superblock {
         // 140: number of entries of the extent table (none yet), 144: exponent of the staging partitions (none yet).
         put_text(&mut o, CORE_ID_AT, &self.core.id);
         put_text(&mut o, NAME_AT, &self.name);
-        put_text(&mut o, WITNESS_AT, &self.witness);
+        put_text(&mut o, CORE_RECORD_AT, &self.core_record);
         for (i, f) in self.finals.iter().take(usize::from(MAX_SHARDS)).enumerate() {
             o[FINALS_AT + i * 8..FINALS_AT + i * 8 + 8].copy_from_slice(&f.to_le_bytes());
         }
@@ -245,7 +249,7 @@ impl Superblock {
             finals,
             dirty_blocks: word(112),
             region: word(120),
-            witness: get_text(raw, WITNESS_AT).ok_or_else(|| bad("witness"))?,
+            core_record: get_text(raw, CORE_RECORD_AT).ok_or_else(|| bad("witness"))?,
             cut: (word(32) & CUT != 0).then(|| word(148)),
         };
         let fits = sb.data_start.checked_add(sb.data_length).is_some_and(|end| end <= sb.core.size);
@@ -334,7 +338,7 @@ mod tests {
             finals: vec![5, 6],
             dirty_blocks: 9,
             region: region_size(1 << 30),
-            witness: "held".into(),
+            core_record: "held".into(),
             cut: Some(1 << 20),
         }
     }

@@ -5,11 +5,13 @@
 //! failed write-back once to each. What management asks of the thread each engine is told in the same turn, with no event
 //! between, so that a freeze is one moment of all.
 
+use crate::command_error::CommandError;
 use crate::device_queue::DeviceQueue;
 use crate::message::{Command, Message, Response, Snapshot, ThreadMailbox};
 use crate::status;
 use loligo_block::{Answer, Completion, Reply, ReqId, ReqKind, Request, Ring};
 use loligo_engine::api::{Control, Dev, Effect, Event, Hint, Joint};
+use loligo_engine::refusal::ControlError;
 use loligo_engine::relay::{Relay, ShardMessage};
 use loligo_engine::{Engine, Router, TAG_BITS, share};
 use slab::Slab;
@@ -158,12 +160,12 @@ impl EngineDriver {
         if self.engines.len() > 1 {
             share(&mut self.engines.iter_mut().collect::<Vec<_>>());
         }
-        for (engine, core) in self.engines.iter().enumerate() {
+        for (number, engine) in self.engines.iter().enumerate() {
             let offsets = self.events.iter().filter_map(|e| match e {
-                (of, Event::Submit(request, _)) if *of == engine && request.len > 0 => Some(request.offset),
+                (of, Event::Submit(request, _)) if *of == number && request.len > 0 => Some(request.offset),
                 _ => None,
             });
-            core.prefetch(offsets);
+            engine.prefetch(offsets);
         }
         loop {
             while let Some((engine, event)) = self.events.pop_front() {
@@ -208,11 +210,11 @@ impl EngineDriver {
     }
 
     /// One engine has answered what management asked.
-    fn controlled(&mut self, id: usize, result: Result<(), String>) {
+    fn controlled(&mut self, id: usize, result: Result<(), ControlError>) {
         let Some(asked) = self.asked.get_mut(id) else { return };
         if let Some(result) = asked.joint.said(result) {
             // Nobody may be waiting any more.
-            let _ = asked.said.send(Response::Done(result));
+            let _ = asked.said.send(Response::Done(result.map_err(CommandError::Control)));
         }
         if asked.joint.is_over() {
             self.asked.remove(id);
@@ -272,37 +274,37 @@ impl EngineDriver {
 
     /// The numbers of each shard; what the thread has for all of them stands in the first.
     fn snapshots(&self, connections: usize) -> Vec<Snapshot> {
-        let of = |(n, core): (usize, &Engine)| {
-            let mut stats = core.stats();
+        let of = |(n, engine): (usize, &Engine)| {
+            let mut stats = engine.stats();
             if n == 0 {
                 self.relay.router().add_to(&mut stats);
             }
             Snapshot {
                 stats,
-                mode: Some(core.mode()),
-                params: core.params(),
-                poisoned: core.poisoned().map(str::to_owned),
-                core_flush_failed: core.has_failed_core_flush(),
-                core_failing: core.core_failing().map(str::to_owned),
-                core_refuses: core.core_refuses(),
-                alone: core.alone(),
-                needs_cache: core.needs_cache(),
-                flush_remaining: core.flush_remaining(),
+                mode: Some(engine.mode()),
+                params: engine.params(),
+                poisoned: engine.poisoned().map(ToString::to_string),
+                core_flush_failed: engine.has_failed_core_flush(),
+                core_failing: engine.core_failing().map(ToString::to_string),
+                core_refuses: engine.core_refuses(),
+                fallback: engine.alone(),
+                needs_cache: engine.needs_cache(),
+                flush_remaining: engine.flush_remaining(),
                 connections: if n == 0 { connections } else { 0 },
                 core_queue_max: self.disk.most,
-                ram: core.ram(),
+                ram: engine.ram(),
             }
         };
         self.engines.iter().enumerate().map(of).collect()
     }
 
     /// All engines reach as far, or none further than before: what refuses one refuses the first.
-    fn reach(&mut self, bytes: u64) -> Result<(), String> {
-        self.engines.iter_mut().try_for_each(|core| core.reach(bytes)).map_err(|e| e.to_string())
+    fn reach(&mut self, bytes: u64) -> Result<(), CommandError> {
+        Ok(self.engines.iter_mut().try_for_each(|engine| engine.reach(bytes))?)
     }
 
     pub(crate) fn next_deadline(&self, now: u64) -> Option<u64> {
-        let engines = self.engines.iter().map(|core| core.next_deadline(now));
+        let engines = self.engines.iter().map(|engine| engine.next_deadline(now));
         let caches = self.caches.iter().map(DeviceQueue::next_deadline);
         engines.chain(caches).chain([self.disk.next_deadline()]).flatten().min()
     }

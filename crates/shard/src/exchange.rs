@@ -1,6 +1,7 @@
 //! Engines that are exchanged under clients that wait: what threads do by [`Gate`](loligo_engine::exchange::Gate), from the thread that
 //! has it done.
 
+use crate::command_error::CommandError;
 use crate::engine_setup;
 use crate::message::{Command, Handle};
 use crate::start::{Backend, CoreSource};
@@ -20,7 +21,7 @@ impl Handle {
     ///
     /// # Errors
     /// Where that takes longer than `limit`, because a device does not answer; clients go on then as if nothing had been.
-    pub fn pause(&self, limit: Duration) -> Result<Paused, String> {
+    pub fn pause(&self, limit: Duration) -> Result<Paused, CommandError> {
         let paused = Paused { handle: self.clone(), state: Pause::default() };
         self.wait_within(self.send_all(|| Command::Pause), limit)?;
         Ok(paused)
@@ -40,9 +41,8 @@ impl Paused {
         backend: Backend,
         extent: (u64, u32),
         limit: Duration,
-    ) -> Result<(), String> {
-        let setups =
-            engine_setup::all(core, backend, self.handle.shards(), extent).map_err(|e| e.to_string())?;
+    ) -> Result<(), CommandError> {
+        let setups = engine_setup::all(core, backend, self.handle.shards(), extent)?;
         self.state.exchanging();
         let ask = |(n, setup)| self.handle.send(n, Command::Exchange(Box::new(setup)));
         let said = setups.into_iter().enumerate().map(ask).collect();

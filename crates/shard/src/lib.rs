@@ -7,6 +7,7 @@
 //! same process.
 
 mod clients;
+mod command_error;
 mod device_queue;
 mod engine_driver;
 mod engine_setup;
@@ -20,6 +21,7 @@ mod status;
 mod uncached;
 
 pub use clients::Local;
+pub use command_error::CommandError;
 pub use engine_setup::EngineSetup;
 pub use exchange::Paused;
 pub use message::{Command, Handle, Response, Snapshot};

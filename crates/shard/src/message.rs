@@ -1,10 +1,12 @@
 //! What threads say to each other, and to whoever manages them.
 
 use crate::clients::{AnswerTo, Local};
+use crate::command_error::CommandError;
 use crate::engine_setup::EngineSetup;
 use loligo_block::{Mailbox, Request};
 use loligo_engine::api::Control;
 use loligo_engine::params::Params;
+use loligo_engine::refusal::NeedsCache;
 use loligo_engine::relay::ShardMessage;
 use loligo_engine::stats::Stats;
 use loligo_engine::{FallbackState, Refused};
@@ -49,7 +51,7 @@ pub enum Command {
 #[derive(Debug)]
 pub enum Response {
     /// Carried out, or why not.
-    Done(Result<(), String>),
+    Done(Result<(), CommandError>),
     /// The numbers of each shard that the thread has.
     Snapshots(Vec<Snapshot>),
 }
@@ -72,9 +74,9 @@ pub struct Snapshot {
     /// What its core refuses, where it is only some sectors.
     pub core_refuses: Option<Refused>,
     /// How it serves without its cache; nothing while it has one.
-    pub alone: Option<FallbackState>,
+    pub fallback: Option<FallbackState>,
     /// Why the core alone could not go on from here; nothing: it has everything.
-    pub needs_cache: Option<String>,
+    pub needs_cache: Option<NeedsCache>,
     /// Blocks that a flush under way still has before it.
     pub flush_remaining: Option<u64>,
     /// Open connections.
@@ -109,10 +111,6 @@ pub(crate) type ThreadMailbox = Mailbox<Message>;
 
 /// Between two looks at the clock while answers are missing.
 const LOOK: Duration = Duration::from_millis(50);
-
-fn slow(limit: Duration) -> String {
-    format!("what was under way to the devices has not been answered for {} s", limit.as_secs())
-}
 
 /// How to talk to the threads of a running volume, from any thread.
 #[derive(Debug, Clone)]
@@ -164,7 +162,7 @@ impl Handle {
     ///
     /// # Errors
     /// What the first that failed said.
-    pub fn control(&self, control: &Control) -> Result<(), String> {
+    pub fn control(&self, control: &Control) -> Result<(), CommandError> {
         self.wait_all(self.send_all(|| Command::Control(control.clone())))
     }
 
@@ -172,7 +170,7 @@ impl Handle {
     ///
     /// # Errors
     /// Where a cache cannot follow; then no request reaches further than before.
-    pub fn resize(&self, bytes: u64) -> Result<(), String> {
+    pub fn resize(&self, bytes: u64) -> Result<(), CommandError> {
         self.wait_all(self.send_all(|| Command::Reach(bytes)))?;
         self.wait_all(self.send_all(|| Command::Resize(bytes)))
     }
@@ -181,11 +179,11 @@ impl Handle {
     ///
     /// # Errors
     /// As there, or that it took longer.
-    pub fn wait_within(&self, said: Vec<Receiver<Response>>, limit: Duration) -> Result<(), String> {
+    pub fn wait_within(&self, said: Vec<Receiver<Response>>, limit: Duration) -> Result<(), CommandError> {
         let until = Instant::now() + limit;
         self.wait_while(said, LOOK.min(limit), || match Instant::now() < until {
             true => Ok(()),
-            false => Err(slow(limit)),
+            false => Err(CommandError::Slow(limit)),
         })
     }
 
@@ -193,7 +191,7 @@ impl Handle {
     ///
     /// # Errors
     /// What the first that failed said.
-    pub fn wait_all(&self, said: Vec<Receiver<Response>>) -> Result<(), String> {
+    pub fn wait_all(&self, said: Vec<Receiver<Response>>) -> Result<(), CommandError> {
         self.wait_while(said, Duration::MAX, || Ok(()))
     }
 
@@ -201,7 +199,7 @@ impl Handle {
     ///
     /// # Errors
     /// As there, or what `patient` said, which ends the wait at once.
-    pub fn wait_while<E: From<String>>(
+    pub fn wait_while<E: From<CommandError>>(
         &self,
         said: Vec<Receiver<Response>>,
         pause: Duration,
@@ -214,7 +212,7 @@ impl Handle {
                     Ok(Response::Done(done)) => break done,
                     Ok(Response::Snapshots(_)) => break Ok(()),
                     Err(RecvTimeoutError::Disconnected) => {
-                        break Err("a thread of the volume has ended".to_owned());
+                        break Err(CommandError::Ended);
                     }
                     Err(RecvTimeoutError::Timeout) => patient()?,
                 }

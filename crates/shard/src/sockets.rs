@@ -60,11 +60,11 @@ impl Sockets {
         match event.user_data >> KIND_SHIFT {
             READ => {
                 slot?.read = false;
-                Some(Ready::Read(id))
+                Some(Ready::Read(id?))
             }
             WRITE => {
                 slot?.write = false;
-                Some(Ready::Write(id))
+                Some(Ready::Write(id?))
             }
             LISTENER => Some(Ready::Listener(low as usize)),
             EVENTFD => Some(Ready::Mail),

@@ -27,7 +27,7 @@ impl StandaloneShard {
     /// # Errors
     /// Where there is no ring to be had.
     pub fn new(
-        core: Engine,
+        engine: Engine,
         cache: CacheDevice,
         (spec, disk): (&DeviceSpec, DeviceFile),
         (data_start, size): (u64, u64),
@@ -36,8 +36,8 @@ impl StandaloneShard {
         let block = disk.geometry().logical_block;
         let engine = EngineDriver::new(Parts {
             me: 0,
-            router: Router::new(size, block, core.striping(), core.params().seq_promotion),
-            engines: vec![core],
+            router: Router::new(size, block, engine.striping(), engine.params().seq_promotion),
+            engines: vec![engine],
             caches: vec![DeviceQueue::new(cache.on_ring(cache_id(0))?)],
             disk: DeviceQueue::new(spec.device(disk, CORE_ID)),
             data_start,

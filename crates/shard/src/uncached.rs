@@ -1,5 +1,6 @@
 //! A core served as it is: the engine for that, on a ring.
 
+use crate::command_error::CommandError;
 use crate::device_queue::DeviceQueue;
 use crate::engine_driver::Answers;
 use crate::message::{Command, Response, Snapshot};
@@ -7,6 +8,7 @@ use crate::status;
 use loligo_block::{Answer, Completion, Device, Reply, ReqKind, Request, Ring};
 use loligo_engine::api::{Control, Effect};
 use loligo_engine::params::Params;
+use loligo_engine::refusal::{ControlError, Failure};
 use loligo_engine::uncached::UncachedEngine as Plain;
 use std::sync::mpsc::Sender;
 
@@ -65,22 +67,22 @@ impl Uncached {
                 stats: self.engine.stats.clone(),
                 mode: None,
                 params: Params::default(),
-                poisoned: self.engine.failed().map(str::to_owned),
+                poisoned: self.engine.failed().map(ToString::to_string),
                 core_flush_failed: self.engine.failed().is_some(),
                 core_failing: None,
                 core_refuses: None,
-                alone: None,
+                fallback: None,
                 needs_cache: None,
                 flush_remaining: None,
                 connections,
                 core_queue_max: self.core.most,
                 ram: Vec::new(),
             }]),
-            Command::Control(Control::SetMode(_) | Control::SetParams(_)) => Response::Done(Err(
-                "this volume is served bare: it has no cache to set anything of".to_owned(),
-            )),
+            Command::Control(Control::SetMode(_) | Control::SetParams(_)) => {
+                Response::Done(Err(CommandError::Uncached))
+            }
             Command::Control(Control::GiveUp(why)) => {
-                self.engine.fail(why);
+                self.engine.fail(Failure::GivenUp(why));
                 Response::Done(Ok(()))
             }
             // It has nothing of its own to flush; whoever asks does that, and is to know whether it would say anything.
@@ -90,7 +92,8 @@ impl Uncached {
             }
             // The core would say that it is flushed: it has told of the failure already.
             Command::Control(Control::Stop | Control::FlushCore) => {
-                Response::Done(self.engine.failed().map_or(Ok(()), |why| Err(why.to_owned())))
+                let failed = self.engine.failed().cloned().map(ControlError::Failed);
+                Response::Done(failed.map_or(Ok(()), |why| Err(why.into())))
             }
             Command::Control(_)
             | Command::Reach(_)

@@ -241,7 +241,7 @@ impl Disk {
 
     /// Whether anything in flight will change it.
     pub fn is_changing(&self) -> bool {
-        self.flight.iter().any(|f| f.op.is_mutation())
+        self.flight.iter().any(|f| f.op.changes_data())
     }
 
     /// Whether anything completed would be lost without a flush.
@@ -386,7 +386,7 @@ impl Disk {
         for i in 0..self.flight.len() {
             let (of, on) = self.flight[i].sectors();
             let (lo, hi) = (first.max(of), (first + count).min(of + on));
-            if lo >= hi || !self.flight[i].op.is_mutation() || self.flight[i].fate != Fate::Fine {
+            if lo >= hi || !self.flight[i].op.changes_data() || self.flight[i].fate != Fate::Fine {
                 continue;
             }
             let Some(payload) = self.flight[i].payload() else { continue };
@@ -424,7 +424,7 @@ impl Disk {
             OpKind::Read(_) if self.any_bad(first, count) => return failed(IoKind::Io, "bad sector"),
             OpKind::Read(_) => {}
             OpKind::WriteMany(_) => unreachable!("{GROUP}"),
-            _ if f.op.is_mutation() && self.any_worn(first, count) => {
+            _ if f.op.changes_data() && self.any_worn(first, count) => {
                 let Some(payload) = f.payload() else { return Ok(()) };
                 self.apply_some(f, &payload);
                 self.spoil_worn(first, count);

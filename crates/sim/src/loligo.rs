@@ -28,14 +28,14 @@ enum Thread {
 impl Thread {
     fn engine(&self) -> Option<&Engine> {
         match self {
-            Thread::Cached(core, _) => Some(core),
+            Thread::Cached(engine, _) => Some(engine),
             Thread::Uncached(..) => None,
         }
     }
 
     fn engine_mut(&mut self) -> Option<&mut Engine> {
         match self {
-            Thread::Cached(core, _) => Some(core),
+            Thread::Cached(engine, _) => Some(engine),
             Thread::Uncached(..) => None,
         }
     }

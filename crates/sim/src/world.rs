@@ -25,6 +25,7 @@ use freeze::Freezing;
 use loligo_block::{Reply, Request};
 use loligo_engine::api::{Control, ControlId, Dev, Effect, Event};
 use loligo_engine::exchange::Ending;
+use loligo_engine::refusal::ControlError;
 use loligo_engine::relay::{Relay, ShardMessage};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -55,7 +56,7 @@ enum Out {
     Whole(Reply),
     /// Messages to threads, in order.
     Messages(Vec<(usize, ShardMessage)>),
-    Controlled(ControlId, Result<(), String>),
+    Controlled(ControlId, Result<(), ControlError>),
 }
 
 /// One engine and everything around it.
@@ -121,7 +122,7 @@ pub struct World<E> {
     pub noted: Noted,
     controlling: Option<Controlling>,
     freezing: Option<Freezing>,
-    controlled: Option<Result<(), String>>,
+    controlled: Option<Result<(), ControlError>>,
     /// The share is to have so few slots.
     shrinking: Option<u32>,
     pumps: u64,
@@ -454,16 +455,16 @@ impl<E: Subject> World<E> {
         self.deadlines[shard] = engine.next_deadline(shard, self.now);
         for effect in fx {
             match effect {
-                Effect::Io(Dev::Core, op) if held && op.is_mutation() => {
+                Effect::Io(Dev::Core, op) if held && op.changes_data() => {
                     return Err(format!("{:?} at {} for a frozen core", op.kind, op.offset));
                 }
-                Effect::Io(Dev::Core, op) if fenced && (op.is_mutation() || op.is_empty()) => {
+                Effect::Io(Dev::Core, op) if fenced && (op.changes_data() || op.is_empty()) => {
                     return Err(format!("{:?} at {} for a core that is not ours", op.kind, op.offset));
                 }
                 Effect::Answer(Reply { id, result: Ok(_) }) if fenced => {
                     return Err(format!("request {id} succeeded on a core that is not ours"));
                 }
-                Effect::Io(Dev::Cache, op) if self.alone && op.is_mutation() => {
+                Effect::Io(Dev::Cache, op) if self.alone && op.changes_data() => {
                     return Err(format!("{:?} at {} for a cache that is void", op.kind, op.offset));
                 }
                 Effect::Io(dev, op) => {
@@ -472,7 +473,7 @@ impl<E: Subject> World<E> {
                         return Err(format!("the engine asked {dev:?} for what it cannot do: {why}"));
                     }
                     self.trace.io(self.now, shard, dev, &op);
-                    if dev == Dev::Cache && op.is_mutation() {
+                    if dev == Dev::Cache && op.changes_data() {
                         watch_wrap(&self.parts, &mut self.heads, op.offset, &mut self.marks);
                     }
                     disk.submit(self.now, shard, op);

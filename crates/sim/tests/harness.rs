@@ -2,6 +2,7 @@
 
 use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, Reply, ReqError, ReqKind, Request, SyncIo};
 use loligo_engine::api::{Dev, Effect, Event, Hint, Nanos};
+use loligo_engine::refusal::{Failure, Step};
 use loligo_engine::relay::ShardMessage;
 use loligo_sim::config::Config;
 use loligo_sim::life::run;
@@ -95,7 +96,10 @@ impl<F: Flaw> PassThrough<F> {
             self.under_way.insert(tag, (req, 0));
             self.flush(tag, fx);
         } else if req.offset == u64::MAX {
-            fx.push(Effect::Controlled(req.id, result.map_err(|e| e.to_string())));
+            fx.push(Effect::Controlled(
+                req.id,
+                result.map_err(|e| Failure::Device(Step::CoreFlush, e).into()),
+            ));
         } else if req.id != u64::MAX {
             let answer = match (&req.kind, buf) {
                 (ReqKind::Read, Some(b)) => Answer::Data([b.freeze()].into_iter().collect()),

@@ -27,7 +27,7 @@ use loligo_ceph::spec::ImageSpec;
 use loligo_client::outcome::Absent;
 use loligo_engine::api::Control;
 use loligo_engine::params::Params;
-use loligo_format::superblock::{CoreIdentity, Superblock, WITNESS};
+use loligo_format::superblock::{CORE_RECORD, CoreIdentity, Superblock};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
 use loligo_shard::{Command, Handle, Response};
@@ -123,7 +123,7 @@ pub(crate) fn open(
     let mut stored = found.zip(file);
     let mut remember = |record: &LockRecord| -> Result<(), String> {
         let Some((sb, file)) = &mut stored else { return Ok(()) };
-        sb.witness = encode(record);
+        sb.core_record = encode(record);
         sb.store(&mut file.sync_io()).map_err(|e| format!("the superblock cannot be written: {e}"))
     };
     let request = AttachRequest {
@@ -181,7 +181,7 @@ fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) ->
         core: kept.map(|s| s.core.id.clone()),
         dirty: kept.is_some_and(|s| !s.clean || s.dirty_blocks > 0),
         dirty_bytes: kept.filter(|s| s.clean).map(|s| s.dirty_blocks * BLOCK),
-        record: found.and_then(|s| decode(&s.witness)),
+        record: found.and_then(|s| decode(&s.core_record)),
         force: c.force,
     }
 }
@@ -190,10 +190,10 @@ fn cache_side(o: &ServeOptions, c: &CacheOptions, found: Option<&Superblock>) ->
 fn encode(record: &LockRecord) -> String {
     let text = |w: &LockRecord| serde_json::to_string(w).expect("names and numbers");
     let mut short = record.clone();
-    if text(&short).len() > WITNESS {
+    if text(&short).len() > CORE_RECORD {
         short.version = None;
     }
-    while text(&short).len() > WITNESS && short.lost.as_mut().is_some_and(|l| l.why.pop().is_some()) {}
+    while text(&short).len() > CORE_RECORD && short.lost.as_mut().is_some_and(|l| l.why.pop().is_some()) {}
     text(&short)
 }
 
@@ -244,7 +244,7 @@ pub(crate) fn marry(
     held.marked = true;
     let marked = Cancellable::begin(move || marks.set_mark(mark))?;
     while_ours(&image, spec, signals, marked)?.ok_or(CutOff)??;
-    sb.witness = encode(&image.record());
+    sb.core_record = encode(&image.record());
     sb.store(&mut file.sync_io()).context("the superblock cannot be written")?;
     held.may_be_dirty = true;
     Ok(())
@@ -346,7 +346,7 @@ impl Volume {
     /// Writes down in the cache what shows later whether somebody else had the image.
     fn note(&self, lost: Option<Loss>) {
         let noted = self.write_down(|sb| {
-            sb.witness = encode(&witness_of(self.image.record(), lost, &sb.witness));
+            sb.core_record = encode(&witness_of(self.image.record(), lost, &sb.core_record));
             Ok(())
         });
         if let Err(why) = noted {
@@ -372,7 +372,7 @@ impl Clients for Volume {
         // The engine's answer is of another kind; this thread only passes it on.
         std::thread::spawn(move || {
             let result = match said.recv() {
-                Ok(Response::Done(result)) => result,
+                Ok(Response::Done(result)) => result.map_err(String::from),
                 Ok(Response::Snapshots(_)) | Err(_) => Err("the volume's thread has ended".to_owned()),
             };
             // The quiescer may have given up meanwhile.
@@ -383,7 +383,7 @@ impl Clients for Volume {
 
     fn thaw(&self) {
         if let Err(why) = self.handle.control(&Control::Thaw) {
-            tracing::warn!(why, "the cache cannot go on after a snapshot");
+            tracing::warn!(%why, "the cache cannot go on after a snapshot");
         }
     }
 
@@ -508,7 +508,7 @@ mod tests {
         let lost = LockRecord { lost: Some(Loss::now(&"why ".repeat(40))), ..held.clone() };
         for witness in [held, lost] {
             let kept = encode(&witness);
-            assert!(kept.len() <= WITNESS, "{kept}");
+            assert!(kept.len() <= CORE_RECORD, "{kept}");
             let read = decode(&kept).expect("a witness");
             assert_eq!((read.holder, read.lost.is_some()), (witness.holder, witness.lost.is_some()));
         }

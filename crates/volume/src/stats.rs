@@ -40,7 +40,7 @@ pub fn trouble(app: &VolumeState, snapshots: Option<&[Snapshot]>) -> Option<Stri
     let Some(snapshots) = snapshots else {
         return Some(format!("a thread of it has not answered for {} s: a device hangs", ANSWER.as_secs()));
     };
-    if let Some((alone, why)) = snapshots.iter().find_map(|s| Some((s.alone, s.poisoned.as_ref()?))) {
+    if let Some((alone, why)) = snapshots.iter().find_map(|s| Some((s.fallback, s.poisoned.as_ref()?))) {
         return Some(match alone {
             Some(FallbackState::Serving) => format!("its cache is gone, and its core serves alone: {why}"),
             _ => format!("it acknowledges nothing any more: {why}"),
@@ -92,7 +92,7 @@ pub fn json(app: &VolumeState) -> Value {
     out.insert("mode".into(), json!(snapshots.first().and_then(|s| s.mode).map_or("bare", |m| m.name())));
     out.insert("uptime_s".into(), json!(app.started.elapsed().as_secs_f64()));
     let why = |gone: bool| {
-        let mut of = snapshots.iter().filter(|s| (s.alone == Some(FallbackState::Serving)) == gone);
+        let mut of = snapshots.iter().filter(|s| (s.fallback == Some(FallbackState::Serving)) == gone);
         of.find_map(|s| s.poisoned.clone())
     };
     out.insert("poisoned".into(), json!(why(false)));

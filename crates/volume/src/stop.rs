@@ -127,7 +127,7 @@ pub(crate) fn stop(
         let witness = image.give_back()?;
         if let (Some(HeldCache { file, superblock, .. }), Some(witness)) = (held, witness) {
             let mut superblock = superblock.lock();
-            superblock.witness = witness;
+            superblock.core_record = witness;
             superblock
                 .store(&mut file.sync_io())
                 .context("the superblock could not be written: the next start drops what is clean")?;
@@ -143,7 +143,7 @@ fn drain(app: &VolumeState, hung: &mut HungDevice<'_>) -> Result<(), String> {
     let handle = &app.handle;
     handle.wait_while(handle.send_all(|| Command::Drain), LOOK, || {
         hung.try_on();
-        if handle.snapshots().iter().any(|s| s.alone == Some(FallbackState::Waiting)) {
+        if handle.snapshots().iter().any(|s| s.fallback == Some(FallbackState::Waiting)) {
             // A thread that has ended is found out elsewhere.
             let _ = handle.control(&Control::GiveUp("the volume is being stopped".to_owned()));
         }

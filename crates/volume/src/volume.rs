@@ -84,7 +84,7 @@ impl Volume {
     /// rewrites the statistics.
     pub fn look(&mut self, memory: Option<&dyn Memory>) {
         let snapshots = self.app.handle.snapshots();
-        let waits = snapshots.iter().any(|s| s.alone == Some(FallbackState::Waiting));
+        let waits = snapshots.iter().any(|s| s.fallback == Some(FallbackState::Waiting));
         // Before anything is said, for which somebody may have to be waited.
         if !waits {
             self.fail_together(&snapshots);
@@ -102,7 +102,7 @@ impl Volume {
         }
         if let Some(why) = snapshots
             .iter()
-            .filter(|s| s.alone == Some(FallbackState::Failed) || self.left.held.is_none())
+            .filter(|s| s.fallback == Some(FallbackState::Failed) || self.left.held.is_none())
             .find_map(|s| s.poisoned.as_ref())
             .filter(|_| (self.core_only || self.left.held.is_none()) && !self.poisoned)
         {
@@ -142,7 +142,7 @@ impl Volume {
         let app = &self.app;
         // Whoever opens or stops a device waits for what its volume answers.
         self.kernel.renew(&app.handle, || {
-            let waits = |s: &Snapshot| s.poisoned.is_some() || s.alone == Some(FallbackState::Waiting);
+            let waits = |s: &Snapshot| s.poisoned.is_some() || s.fallback == Some(FallbackState::Waiting);
             app.lease().is_none_or(|now| now == Hold::Valid) && !app.handle.snapshots().iter().any(waits)
         })
     }

@@ -241,7 +241,7 @@ impl VolumeState {
         let _alone = self.set_by_nobody();
         let before = self.params().ok_or_else(stopping)?;
         let mut params = before;
-        params.set(key, value).map_err(Ended::refused)?;
+        params.set(key, value).map_err(|why| Ended::refused(why.to_string()))?;
         if let Some(why) = self.with_image(|kept| kept.refuse_deadline(params.snapshot_deadline)).flatten() {
             return Err(Ended::refused(why));
         }
@@ -312,7 +312,7 @@ impl VolumeState {
         drop(flushes);
         let app = self.clone();
         std::thread::spawn(move || {
-            let result = app.handle.control(&Control::FlushDirty).map_err(|why| app.with_sectors(why));
+            let result = app.handle.control(&Control::FlushDirty).map_err(|why| app.with_sectors(why.into()));
             if let Some(state) = app.flushes().iter_mut().find(|f| f.number == number) {
                 state.running = false;
                 state.error = result.err();
@@ -337,7 +337,7 @@ impl VolumeState {
     }
 }
 
-fn failed(why: String) -> Ended {
+fn failed(why: impl Into<String>) -> Ended {
     Ended::with(Outcome::Failed, why)
 }
 

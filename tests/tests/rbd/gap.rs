@@ -36,7 +36,7 @@ fn take_for(
         core: Some(sb.core.id.clone()),
         dirty,
         dirty_bytes: None,
-        record: serde_json::from_str(&sb.witness).ok(),
+        record: serde_json::from_str(&sb.core_record).ok(),
         force: false,
     };
     attach::attach(AttachRequest {
@@ -49,7 +49,7 @@ fn take_for(
         quiesce_attempts: 4,
         remember: &mut |record| {
             meanwhile();
-            sb.witness = serde_json::to_string(record).expect("text");
+            sb.core_record = serde_json::to_string(record).expect("text");
             sb.store(&mut dev).map_err(|e| e.to_string())
         },
     })
@@ -143,8 +143,8 @@ fn note_left_at(site: &Site<'_>, left_at: Option<u64>) {
     let file = DeviceFile::open(site.dir.join("cache"), &OpenOptions::default()).expect("the cache");
     let mut dev = SyncFile::new(file);
     let mut sb = Superblock::load(&mut dev).expect("a cache");
-    let record: LockRecord = serde_json::from_str(&sb.witness).expect("a record");
-    sb.witness = serde_json::to_string(&LockRecord { left_at, ..record }).expect("text");
+    let record: LockRecord = serde_json::from_str(&sb.core_record).expect("a record");
+    sb.core_record = serde_json::to_string(&LockRecord { left_at, ..record }).expect("text");
     sb.store(&mut dev).expect("it is written");
 }
 

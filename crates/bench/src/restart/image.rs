@@ -133,14 +133,14 @@ pub(super) fn fill(path: &Path, stop: &Interrupt, mut progress: impl FnMut(u64, 
         })?;
     }
     d.stop().context("stopping the engine that filled the cache")?;
-    let stats = d.core.stats();
+    let stats = d.engine.stats();
     let held = stats.occupied_bytes / BLOCK;
     ensure!(
         held + stats.evictions >= lines.count && stats.evictions * 1000 <= lines.count,
         "{held} of {} lines were kept",
         lines.count
     );
-    open::close(&mut dev, &mut sb, &[d.core.last_seq()], Mode::Wt, d.core.dirty_blocks(), None)?;
+    open::close(&mut dev, &mut sb, &[d.engine.last_seq()], Mode::Wt, d.engine.dirty_blocks(), None)?;
     progress(lines.count, lines.count);
     Ok(lines)
 }

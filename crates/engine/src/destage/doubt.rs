@@ -6,11 +6,11 @@ use super::Destage;
 use crate::api::{Effect, Nanos};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
-use crate::freeze::OVERWRITTEN;
 use crate::index::Meta;
 use crate::intake::Task;
 use crate::journal::Action;
-use crate::write::{Stage, WriteTask};
+use crate::refusal::ControlError;
+use crate::write_task::{Back, BackStep, Route};
 use loligo_block::{Buf, Shared};
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
@@ -132,7 +132,7 @@ impl Engine {
             _ => mask,
         };
         if mask & !held != 0 {
-            self.end_freeze(now, OVERWRITTEN, fx);
+            self.end_freeze(now, ControlError::Overwritten, fx);
         }
     }
 
@@ -152,8 +152,11 @@ impl Engine {
     /// thaw or for the core to have what took effect looks again.
     fn is_settled(&self, block: u32) -> bool {
         let Some(key) = self.map.locks.holder(block) else { return true };
-        let waits = |m: &WriteTask| matches!(m.stage, Stage::Admission | Stage::Thaw) || m.has_taken_effect();
-        matches!(&self.intake.tasks[key], Task::Write(m) if waits(m))
+        let waits = |route: &Route| match route {
+            Route::Open { .. } | Route::Back(Back { step: BackStep::Admission, .. }) => true,
+            route => route.has_taken_effect(),
+        };
+        matches!(&self.intake.tasks[key], Task::Write(m) if waits(&m.route))
     }
 
     /// Notes in the journal that what is doubted is dirty. A block that changes meanwhile is looked at once it has: the record

@@ -3,6 +3,7 @@
 use super::Destage;
 use crate::api::{ControlId, Effect, Nanos};
 use crate::engine::Engine;
+use crate::refusal::{ControlError, Failure};
 use crate::state::Orphans;
 use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ pub(super) struct FlushAll {
     /// Jobs numbered from here on count.
     pub(super) from: u64,
     pub(super) remaining: BTreeSet<u32>,
-    pub(super) failed: Option<String>,
+    pub(super) failed: Option<ControlError>,
     /// Windows in which the core has refused something that was dirty.
     pub(super) refused: BTreeSet<u32>,
     /// Jobs of a window that left something behind because a client had replaced it.
@@ -36,10 +37,7 @@ impl FlushAll {
         *times += 1;
         if *times > MOST_REPLACED && self.failed.is_none() {
             let at = stripe.global(window * WINDOW_BLOCKS as u32) * BLOCK;
-            self.failed = Some(format!(
-                "not all of it is in the core: blocks in the MiB at byte {at} of the volume are overwritten faster than they can \
-                 be brought there; flush again when less is written"
-            ));
+            self.failed = Some(ControlError::Rewritten { at });
         }
     }
 }
@@ -52,9 +50,9 @@ impl Destage {
     }
 
     /// What was to be in the core will not be.
-    pub(crate) fn fail_flushes(&mut self, why: &str, fx: &mut Vec<Effect>) {
+    pub(crate) fn fail_flushes(&mut self, why: &ControlError, fx: &mut Vec<Effect>) {
         for f in std::mem::take(&mut self.flushes) {
-            fx.push(Effect::Controlled(f.id, Err(why.to_owned())));
+            fx.push(Effect::Controlled(f.id, Err(why.clone())));
         }
     }
 }
@@ -63,7 +61,7 @@ impl Engine {
     /// Everything dirty now is to be in the core.
     pub(crate) fn flush_dirty(&mut self, _now: Nanos, id: ControlId, fx: &mut Vec<Effect>) {
         if let Some(why) = self.state.refusal() {
-            return fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            return fx.push(Effect::Controlled(id, Err(why)));
         }
         let remaining =
             (0..self.map.index.windows()).filter(|w| self.map.index.window_dirty(*w) > 0).collect();
@@ -82,7 +80,7 @@ impl Engine {
     pub(super) fn check_flushes(&mut self, now: Nanos, fx: &mut Vec<Effect>) {
         if self.state.is_stopping() {
             for f in std::mem::take(&mut self.destage.flushes) {
-                fx.push(Effect::Controlled(f.id, Err("given up: the cache is being stopped".into())));
+                fx.push(Effect::Controlled(f.id, Err(ControlError::EndedByStop)));
             }
         }
         let mut i = 0;
@@ -104,32 +102,30 @@ impl Engine {
                 continue;
             }
             let f = self.destage.flushes.remove(i);
-            let bad = first.and_then(|w| self.destage.bad_in(w)).map(|block| self.bad_block_text(block));
+            let bad = first.and_then(|w| self.destage.bad_in(w)).map(|block| self.damaged(block));
             // What a client has dropped or written to the core since holds nobody up.
             let stays = first.is_some() || f.refused.iter().any(|w| self.destage.stuck.is_apart(*w));
-            let refused = stays.then(|| self.refusal_text()).flatten();
+            let refused = stays.then(|| self.refused()).flatten();
             let refused = refused.or_else(|| self.cannot_salvage());
-            let why = f.failed.or(bad).or(refused.map(|why| format!("not all of it is in the core: {why}")));
+            let why = f.failed.or(bad).or(refused.map(|why| ControlError::Incomplete(Box::new(why))));
             fx.push(Effect::Controlled(f.id, why.map_or(Ok(()), Err)));
         }
     }
 
-    pub(crate) fn bad_block_text(&self, block: u32) -> String {
-        let at = self.cfg.stripe.global(block) * loligo_format::units::BLOCK;
-        format!(
-            "dirty data at byte {at} of the volume does not match its checksum: it stays dirty and was not written; \
-             overwrite the 4 KiB there, or restore it from a backup"
-        )
+    /// Dirty data of `block` is not what was written.
+    pub(crate) fn damaged(&self, block: u32) -> ControlError {
+        ControlError::Damaged { at: self.cfg.stripe.global(block) * BLOCK }
     }
 
     /// Nobody will hear of anything any more: a cache that has failed fails what operators wait for.
-    pub(crate) fn fail_controls(&mut self, why: &str, left: Orphans, fx: &mut Vec<Effect>) {
-        self.destage.fail_flushes(why, fx);
-        self.commit.fail_core_flushes(why, fx);
-        self.fail_freeze(left.freeze, why, fx);
-        self.end_shrink(why, fx);
+    pub(crate) fn fail_controls(&mut self, why: Failure, left: Orphans, fx: &mut Vec<Effect>) {
+        let why = ControlError::Failed(why);
+        self.destage.fail_flushes(&why, fx);
+        self.commit.fail_core_flushes(&why, fx);
+        self.fail_freeze(left.freeze, why.clone(), fx);
+        self.end_shrink(why.clone(), fx);
         if let Some(id) = left.stop {
-            fx.push(Effect::Controlled(id, Err(why.to_owned())));
+            fx.push(Effect::Controlled(id, Err(why)));
         }
     }
 }
@@ -146,7 +142,6 @@ mod tests {
         (0..MOST_REPLACED).for_each(|_| flush.left_in(8, stripe));
         assert_eq!(flush.failed, None, "each window counts by itself");
         flush.left_in(7, stripe);
-        let why = flush.failed.expect("it is given up");
-        assert!(why.contains("the MiB at byte 15728640 of the volume"), "{why}");
+        assert_eq!(flush.failed, Some(ControlError::Rewritten { at: 15 << 20 }));
     }
 }

@@ -1,6 +1,7 @@
 //! Whether the core takes what is written to it.
 
 use crate::api::Nanos;
+use crate::refusal::CoreWriteError;
 use std::collections::BTreeSet;
 
 /// A core that has done nothing but fail for this long is not waited for.
@@ -14,7 +15,7 @@ pub(crate) struct Health {
     /// The first and the newest failure since a write last succeeded.
     failing: Option<(Nanos, Nanos)>,
     /// How that newest one failed.
-    why: Option<String>,
+    why: Option<CoreWriteError>,
     /// Windows that have failed since, [`DOWN`] at most.
     windows: BTreeSet<u32>,
     successes: u64,
@@ -48,15 +49,15 @@ impl Health {
     }
 
     /// One failed, because of `why`.
-    pub(crate) fn failed(&mut self, now: Nanos, why: String) {
+    pub(crate) fn failed(&mut self, now: Nanos, why: CoreWriteError) {
         let first = self.failing.map_or(now, |(first, _)| first);
         self.failing = Some((first, now));
         self.why = Some(why);
     }
 
     /// How writes fail, where nothing has succeeded since.
-    pub(crate) fn why(&self) -> Option<&str> {
-        self.why.as_deref()
+    pub(crate) fn why(&self) -> Option<&CoreWriteError> {
+        self.why.as_ref()
     }
 
     /// Whether nothing has succeeded since the last failure.
@@ -81,11 +82,11 @@ mod tests {
     fn a_core_is_lost_after_a_minute_of_failures_and_nothing_else() {
         let mut h = Health::default();
         for t in 0..60 {
-            h.failed(t * SECOND, "first".to_owned());
+            h.failed(t * SECOND, CoreWriteError::saying("first"));
             assert!(!h.has_failed_long(t * SECOND), "after {t} s");
         }
-        h.failed(60 * SECOND, "last".to_owned());
-        assert_eq!(h.why(), Some("last"));
+        h.failed(60 * SECOND, CoreWriteError::saying("last"));
+        assert_eq!(h.why(), Some(&CoreWriteError::saying("last")));
         assert!(h.has_failed_long(60 * SECOND) && h.has_failed_long(90 * SECOND));
         h.worked();
         assert!(!h.has_failed_long(91 * SECOND) && !h.is_failing());
@@ -96,12 +97,12 @@ mod tests {
     fn a_core_is_down_when_several_windows_fail_in_a_row() {
         let mut h = Health::default();
         for window in [1, 2, 3, 3, 2] {
-            h.failed(0, "x".to_owned());
+            h.failed(0, CoreWriteError::saying("x"));
             h.refused_in(window);
         }
         assert!(!h.is_down());
         h.worked();
-        h.failed(0, "x".to_owned());
+        h.failed(0, CoreWriteError::saying("x"));
         h.refused_in(4);
         assert!(!h.is_down(), "others were well in between");
         (5..8).for_each(|w| h.refused_in(w));
@@ -111,9 +112,9 @@ mod tests {
     #[test]
     fn one_failure_long_ago_does_not_make_a_core_lost() {
         let mut h = Health::default();
-        h.failed(SECOND, "x".to_owned());
+        h.failed(SECOND, CoreWriteError::saying("x"));
         assert!(!h.has_failed_long(3600 * SECOND));
-        h.failed(3600 * SECOND, "x".to_owned());
+        h.failed(3600 * SECOND, CoreWriteError::saying("x"));
         assert!(!h.has_failed_long(7300 * SECOND), "two failures, an hour apart and an hour ago");
     }
 }

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::index::Meta;
 use crate::io_tag::Done;
 use crate::map::Map;
+use crate::refusal::CoreWriteError;
 use loligo_block::{Buf, Shared};
 use loligo_format::units::{ALL, WINDOW_BLOCKS};
 use std::collections::BTreeSet;
@@ -139,7 +140,7 @@ pub(crate) struct Job {
     /// Of those that are over.
     successes: u32,
     failures: u32,
-    failed: Option<String>,
+    failed: Option<CoreWriteError>,
     /// The rest was not tried after so many failures.
     gave_up: bool,
     /// The core as a whole failed.
@@ -229,8 +230,8 @@ impl Job {
     }
 
     /// How a write of it failed.
-    pub(super) fn why(&self) -> Option<&str> {
-        self.failed.as_deref()
+    pub(super) fn why(&self) -> Option<&CoreWriteError> {
+        self.failed.as_ref()
     }
 
     fn piece_of(&self, block: u32) -> Option<&Piece> {

@@ -25,6 +25,7 @@ use crate::api::{Effect, Nanos};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
+use crate::refusal::CoreWriteError;
 use crate::shared_core::Demand;
 use age::Age;
 use choose::Chooser;
@@ -106,7 +107,7 @@ pub(crate) struct Destage {
     /// Dirty versions, by block, that are read because they lack what only such a write had; with the reads' tickets.
     old_reads: BTreeMap<u32, (Meta, u64)>,
     /// How the newest write failed that had something which the cache had not.
-    salvaged_why: String,
+    salvaged_why: Option<CoreWriteError>,
     /// What the core does not take.
     pub(crate) stuck: Stuck,
     jam: Jam,
@@ -154,7 +155,7 @@ impl Destage {
             bad: BTreeSet::new(),
             doubts: BTreeMap::new(),
             old_reads: BTreeMap::new(),
-            salvaged_why: String::new(),
+            salvaged_why: None,
             stuck: Stuck::default(),
             jam: Jam::default(),
             quiet: 0,

@@ -78,8 +78,8 @@ impl Destage {
     /// The core has taken the block again, or refused it, or it was not written: it had been replaced, say.
     pub(super) fn probed(&mut self, now: Nanos, job: &Job) {
         let taken = job.outcome();
-        if taken == Some(false) {
-            self.health.failed(now, job.why().unwrap_or_default().to_owned());
+        if let (Some(false), Some(why)) = (taken, job.why()) {
+            self.health.failed(now, why.clone());
         }
         if taken == Some(true) {
             // The rest need not wait for a core that is well.
@@ -159,6 +159,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::CoreWriteError;
 
     fn tried(window: u32) -> (u32, Meta) {
         (window * WINDOW_BLOCKS as u32, Meta { slot: window, crc: 0, valid: ALL, dirty: 0 })
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn a_core_is_down_after_two_clean_blocks() {
         let mut d = Destage::new();
-        d.health.failed(0, "x".into());
+        d.health.failed(0, CoreWriteError::saying("x"));
         d.probe.over(0, tried(1), Some(false));
         assert!(!d.core_is_down() && d.probe_deadline() == Some(0), "another one, at once");
         d.probe.over(0, tried(2), Some(false));
@@ -184,7 +185,7 @@ mod tests {
     fn without_a_clean_block_four_windows_are_the_core() {
         let mut d = Destage::new();
         for window in 0..4 {
-            d.health.failed(0, "x".into());
+            d.health.failed(0, CoreWriteError::saying("x"));
             d.health.refused_in(window);
         }
         assert!(!d.core_is_down() && !d.cannot_tell(), "it is being found out");

@@ -9,6 +9,7 @@ use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
 use crate::io_tag::{Done, IoTag};
+use crate::refusal::ControlError;
 use loligo_block::{Buf, Op, OpKind, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
@@ -60,18 +61,13 @@ impl Engine {
     }
 
     /// Why content stays in memory: no slot is free for it, nor will be one.
-    pub(crate) fn cannot_salvage(&self) -> Option<String> {
+    pub(crate) fn cannot_salvage(&self) -> Option<ControlError> {
         let none = self.space.slots.free_count() + self.space.slots.leaving_count() + self.space.dropping
             == 0
             && self.space.no_victims;
-        let blocks = if none { self.in_memory().count() } else { 0 };
-        (blocks > 0).then(|| {
-            format!(
-                "the core refuses {blocks} blocks of 4 KiB that it held before ({}), and the cache has no room for them: \
-                 'loligo stats' names the sectors",
-                self.destage.salvaged_why
-            )
-        })
+        let blocks = if none { self.in_memory().count() as u64 } else { 0 };
+        let why = || self.destage.salvaged_why.clone();
+        (blocks > 0).then(|| ControlError::NoRoom { blocks, why: why() })
     }
 
     /// Puts the content of `block` into the cache, over `newest` of which it lacks something.
@@ -119,8 +115,7 @@ impl Engine {
                 self.destage.bad.insert(block);
                 let drains = self.state.freeze().is_some_and(|f| !f.is_answered() && f.is_pinned(&meta));
                 if drains {
-                    let why = self.bad_block_text(block);
-                    self.end_freeze(now, &why, fx);
+                    self.end_freeze(now, self.damaged(block), fx);
                 }
             }
         }

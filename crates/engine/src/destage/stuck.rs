@@ -5,6 +5,7 @@
 
 use crate::api::Nanos;
 use crate::engine::Engine;
+use crate::refusal::{ControlError, CoreWriteError};
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -46,7 +47,7 @@ struct Window {
     blocks: BTreeSet<u32>,
     /// So many failed that the rest was not tried: until `again` the whole window is left alone.
     rest: bool,
-    why: String,
+    why: CoreWriteError,
 }
 
 /// The windows, and what is known of them.
@@ -67,7 +68,7 @@ impl Stuck {
     }
 
     /// A write of several blocks failed, because of `why`. `successes`: core writes that have succeeded so far.
-    pub(crate) fn failed_together(&mut self, now: Nanos, window: u32, successes: u64, why: &str) {
+    pub(crate) fn failed_together(&mut self, now: Nanos, window: u32, successes: u64, why: &CoreWriteError) {
         self.entry(now, window, successes, why);
     }
 
@@ -79,7 +80,7 @@ impl Stuck {
         window: u32,
         successes: u64,
         (taken, refused, all): (&[u32], &[u32], bool),
-        why: &str,
+        why: &CoreWriteError,
     ) {
         let w = self.entry(now, window, successes, why);
         w.blocks.retain(|b| !taken.contains(b));
@@ -87,20 +88,20 @@ impl Stuck {
         w.rest = all;
         let before = std::mem::replace(&mut w.again, now + w.wait);
         w.wait = (w.wait * 2).min(MOST);
-        why.clone_into(&mut w.why);
+        w.why = why.clone();
         let again = w.again;
         self.due.remove(&(before, window));
         self.due.insert((again, window));
     }
 
-    fn entry(&mut self, now: Nanos, window: u32, successes: u64, why: &str) -> &mut Window {
+    fn entry(&mut self, now: Nanos, window: u32, successes: u64, why: &CoreWriteError) -> &mut Window {
         self.windows.entry(window).or_insert_with(|| Window {
             since: successes,
             again: now,
             wait: FIRST,
             blocks: BTreeSet::new(),
             rest: false,
-            why: why.to_owned(),
+            why: why.clone(),
         })
     }
 
@@ -252,14 +253,14 @@ impl Stuck {
     }
 
     /// Why the first of them failed.
-    fn first(&self) -> Option<&str> {
-        self.windows.values().find(|w| !w.blocks.is_empty()).map(|w| w.why.as_str())
+    fn first(&self) -> Option<&CoreWriteError> {
+        self.windows.values().find(|w| !w.blocks.is_empty()).map(|w| &w.why)
     }
 }
 
 impl Engine {
     /// How writes to the core fail, where the newest ones did and it is not some sectors, see [`Engine::core_refuses`].
-    pub fn core_failing(&self) -> Option<&str> {
+    pub fn core_failing(&self) -> Option<&CoreWriteError> {
         let d = &self.destage;
         // Without a clean block to tell, a window that was given up as a whole looks like the core.
         let looks = || !d.stuck.any_known() || d.stuck.is_hopeless(d.health.successes());
@@ -270,8 +271,9 @@ impl Engine {
     /// What the core does not take, where it is some sectors. A shard's windows lie apart in the core, and so do these.
     pub fn core_refuses(&self) -> Option<Refused> {
         let salvaged: BTreeSet<u32> = self.in_memory().collect();
-        let in_memory = (!salvaged.is_empty()).then_some(self.destage.salvaged_why.as_str());
-        let why = self.destage.stuck.first().or(in_memory)?.to_owned();
+        let in_memory = || self.destage.salvaged_why.as_ref().map_or_else(String::new, ToString::to_string);
+        let first = self.destage.stuck.first().map(ToString::to_string);
+        let why = first.or_else(|| (!salvaged.is_empty()).then(in_memory))?;
         let blocks: BTreeSet<u32> = self.destage.stuck.blocks().chain(salvaged).collect();
         let untried = self.refused_blocks() - self.destage.stuck.blocks().count() as u64;
         let (ranges, places) = self.runs_of(blocks.into_iter());
@@ -283,11 +285,11 @@ impl Engine {
     /// Ascending blocks as bytes of the core, neighbours joined: the first of those ranges, and how many there are.
     fn runs_of(&self, blocks: impl Iterator<Item = u32>) -> (Vec<Range<u64>>, u64) {
         let (mut ranges, mut places): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
-        let (data_offset, mut behind) = (self.cfg.data_start, None);
+        let (volume_start, mut behind) = (self.cfg.data_start, None);
         for block in blocks {
             let start = self.cfg.stripe.global(block) * BLOCK;
-            let end = (start + BLOCK).min(self.cfg.data_length) + data_offset;
-            let start = start + data_offset;
+            let end = (start + BLOCK).min(self.cfg.data_length) + volume_start;
+            let start = start + volume_start;
             if behind != Some(start) {
                 places += 1;
                 if ranges.len() < PLACES {
@@ -308,16 +310,10 @@ impl Engine {
         self.destage.stuck.count(|window| u64::from(self.map.index.window_dirty(window)), |_| true)
     }
 
-    /// What is told to those who wait for what is dirty, in one line: which sectors it is, only all shards know together.
-    pub(crate) fn refusal_text(&self) -> Option<String> {
-        let why = self.destage.stuck.first()?;
-        let blocks = match self.refused_blocks() {
-            1 => "a block".to_owned(),
-            n => format!("{n} blocks"),
-        };
-        Some(format!(
-            "the core refuses {blocks} of 4 KiB ({why}), which stay dirty on the cache: 'loligo stats' names the sectors and the mend"
-        ))
+    /// What is told to those who wait for what is dirty.
+    pub(crate) fn refused(&self) -> Option<ControlError> {
+        let why = self.destage.stuck.first()?.clone();
+        Some(ControlError::Refused { blocks: self.refused_blocks(), why })
     }
 
     /// Whether nothing (more) that is dirty in `window` can go to the core now.
@@ -362,11 +358,11 @@ mod tests {
     #[test]
     fn a_refused_block_waits_longer_each_time_and_alone() {
         let mut s = Stuck::default();
-        s.failed_together(0, 1, 0, "x");
+        s.failed_together(0, 1, 0, &CoreWriteError::saying("x"));
         assert!(s.is_apart(1) && !s.keeps(300, 0), "tried again at once");
         let mut now = 0;
         for wait in [1, 2, 4, 8, 16, 30, 30] {
-            s.failed_apart(now, 1, 0, (&[301], &[300], false), "x");
+            s.failed_apart(now, 1, 0, (&[301], &[300], false), &CoreWriteError::saying("x"));
             assert!(s.keeps(300, now + wait * FIRST - 1) && !s.keeps(301, now));
             now += wait * FIRST;
             assert!(!s.keeps(300, now));
@@ -379,8 +375,8 @@ mod tests {
     #[test]
     fn a_refused_block_that_is_not_dirty_is_forgotten() {
         let mut s = Stuck::default();
-        s.failed_apart(0, 1, 0, (&[], &[300, 301], false), "x");
-        s.failed_apart(0, 2, 0, (&[], &[512], true), "x");
+        s.failed_apart(0, 1, 0, (&[], &[300, 301], false), &CoreWriteError::saying("x"));
+        s.failed_apart(0, 2, 0, (&[], &[512], true), &CoreWriteError::saying("x"));
         for block in [300, 600, 900] {
             s.changed(block);
         }
@@ -395,13 +391,13 @@ mod tests {
     #[test]
     fn a_window_that_refuses_everything_waits_as_a_whole() {
         let mut s = Stuck::default();
-        s.failed_apart(0, 2, 0, (&[], &[512, 513], true), "x");
+        s.failed_apart(0, 2, 0, (&[], &[512, 513], true), &CoreWriteError::saying("x"));
         assert!(
             s.keeps(700, 0) && s.count(|_| 200, |_| true) == 200 && s.is_hopeless(0) && !s.is_hopeless(1)
         );
         s.retry_all();
         assert!(!s.keeps(512, 0) && s.is_refused(512) && !s.is_refused(700));
-        s.failed_apart(0, 2, 0, (&[700], &[514], false), "x");
+        s.failed_apart(0, 2, 0, (&[700], &[514], false), &CoreWriteError::saying("x"));
         assert!(
             s.keeps(512, 0) && !s.keeps(700, 0) && s.count(|_| 200, |_| true) == 3,
             "what is known stays known"

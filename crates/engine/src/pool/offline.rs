@@ -16,9 +16,7 @@ use loligo_format::units::BLOCK;
 /// Where it was not stopped cleanly, holds more dirty data than fits, or the device fails.
 pub fn shrink(dev: &mut dyn SyncIo, sb: Superblock, limit: u32) -> Result<(), OpenError> {
     if !sb.clean {
-        return Err(OpenError::Invalid(
-            "its cache was not stopped cleanly: serve it once and stop it, then try again".into(),
-        ));
+        return Err(OpenError::InUse);
     }
     let mode = sb.mode;
     let options = OpenOptions { force: false, params: Params::default(), bug: None };
@@ -61,21 +59,15 @@ fn make_fit(dev: &mut dyn SyncIo, plan: &Plan, rec: &mut Recovered) -> Result<()
         }
     }
     if rec.dirty_blocks() * 4 > u64::from(limit) * 3 {
-        return Err(OpenError::Invalid(format!(
-            "it holds {} dirty bytes, too many for {} bytes of slots: serve it with --flush-on-stop first",
-            rec.dirty_blocks() * BLOCK,
-            u64::from(limit) * BLOCK
-        )));
+        let dirty = rec.dirty_blocks() * BLOCK;
+        return Err(OpenError::TooDirty { dirty, room: u64::from(limit) * BLOCK });
     }
     commit(dev, plan, rec).map_err(failed)?;
     let mut raw = vec![0; BLOCK as usize];
     for (block, meta) in moves {
         dev.read_at(plan.layout.slot(meta.slot), &mut raw)?;
         if crc32c(&raw) != meta.crc {
-            return Err(OpenError::Invalid(format!(
-                "dirty data at byte {} of the volume does not match its checksum, and is not moved",
-                plan.stripe.global(block) * BLOCK
-            )));
+            return Err(OpenError::Damaged(plan.stripe.global(block) * BLOCK));
         }
         let to = rec.slots.take().expect("as many are free as there are to be moved");
         dev.write_at(plan.layout.slot(to), &raw)?;

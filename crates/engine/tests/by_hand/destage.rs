@@ -136,7 +136,7 @@ fn replaced_meanwhile(h: &mut Hand) -> bool {
         return false;
     }
     h.fill(512, 512, 2);
-    while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Cache && p.1.is_mutation()) {
+    while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Cache && p.1.changes_data()) {
         h.complete(i, false);
     }
     true

@@ -108,7 +108,7 @@ fn an_outage_makes_few_clean_blocks_dirty() {
 fn a_write_behind_a_refused_filler_loses_nothing_beside_it() {
     let mut h = bridged();
     h.control(Control::FlushDirty);
-    let at_core = |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Core && p.1.is_mutation());
+    let at_core = |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Core && p.1.changes_data());
     while at_core(&h).is_none() {
         h.now += 1000;
         h.complete(0, false);
@@ -146,7 +146,7 @@ fn a_write_in_wt_ends_once_the_core_takes_its_block() {
     h.control(Control::SetMode(Mode::Wt));
     // Over dirty data: it is answered once the core has it, and the first try is refused with what is clean in the block.
     let write = sector(&mut h, 7);
-    let at_core = |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Core && p.1.is_mutation());
+    let at_core = |h: &Hand| h.pending.iter().position(|p| p.0 == Dev::Core && p.1.changes_data());
     while at_core(&h).is_none() {
         assert!(!h.pending.is_empty());
         h.now += 1000;

@@ -160,7 +160,11 @@ fn without_its_cache_a_failed_flush_is_final() {
     for id in [one, two, three, write] {
         assert_eq!(h.answer(id), Some(Err(ReqError::Io)), "{id}");
     }
-    assert!(h.shard.poisoned().unwrap().contains("write-back failed"), "{:?}", h.shard.poisoned());
+    assert!(
+        h.shard.poisoned().unwrap().to_string().contains("write-back failed"),
+        "{:?}",
+        h.shard.poisoned()
+    );
     assert_eq!(h.read(0), Ok(0), "what is there stays readable");
 }
 

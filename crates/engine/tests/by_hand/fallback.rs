@@ -4,6 +4,7 @@ use crate::hand::{Hand, MIB, SECOND};
 use loligo_block::{IoError, IoKind, OpKind, ReqError, ReqKind};
 use loligo_engine::FallbackState;
 use loligo_engine::api::{Control, Dev, Event};
+use loligo_engine::refusal::NeedsCache;
 use loligo_format::mode::Mode;
 
 /// Completes what is written to the cache, and its flushes; slots that are being read stay under way.
@@ -73,7 +74,7 @@ fn the_cache_is_needed_while_an_overwrite_is_on_its_way() {
         h.complete(at, false);
     }
     assert_eq!((h.shard.dirty_blocks(), h.answer(write), h.disk[0]), (0, None, 1));
-    assert!(h.shard.needs_cache().is_some_and(|why| why.contains("dirty")));
+    assert!(h.shard.needs_cache() == Some(NeedsCache::Dirty));
     fail_cache(&mut h);
     h.control(Control::Confirm);
     h.quiet(false);

@@ -75,7 +75,7 @@ fn a_fenced_destage_ends_without_a_clean_mark() {
         }
         fence(&mut h);
         let out = |h: &Hand| {
-            let writes = |p: &&(Dev, loligo_block::Op)| p.0 == Dev::Core && p.1.is_mutation();
+            let writes = |p: &&(Dev, loligo_block::Op)| p.0 == Dev::Core && p.1.changes_data();
             h.pending.iter().filter(writes).count()
         };
         let mut left = out(&h);

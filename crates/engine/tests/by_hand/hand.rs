@@ -110,7 +110,9 @@ impl Hand {
                     assert!(reply.id <= self.asked, "nobody asked {}", reply.id);
                     self.answers.push((reply.id, reply.result));
                 }
-                Effect::Controlled(id, result) => self.controlled.push((id, result)),
+                Effect::Controlled(id, result) => {
+                    self.controlled.push((id, result.map_err(|why| why.to_string())));
+                }
                 Effect::Missed(id) => assert!(id <= self.asked, "nobody asked {id}"),
             }
         }
@@ -156,7 +158,7 @@ impl Hand {
     /// Carries out the pending operation at `index` and says so; core writes fail where `broken`.
     pub fn complete(&mut self, index: usize, broken: bool) {
         let (dev, op) = self.pending.remove(index);
-        let broken = broken || (op.is_mutation() && op.touches(&self.refused));
+        let broken = broken || (op.changes_data() && op.touches(&self.refused));
         let device = if dev == Dev::Cache { &mut self.cache } else { &mut self.disk };
         let (mut buf, mut result) = (None, Ok(()));
         match op.kind {
@@ -221,7 +223,7 @@ impl Hand {
         !self
             .pending
             .iter()
-            .any(|p| p.0 == Dev::Core && (p.1.is_mutation() || matches!(p.1.kind, OpKind::Flush)))
+            .any(|p| p.0 == Dev::Core && (p.1.changes_data() || matches!(p.1.kind, OpKind::Flush)))
     }
 
     /// Places among the pending operations of reads of the cache.

@@ -14,7 +14,7 @@ fn damaged_blocks_of_a_dead_window_count_once() {
     h.pass(SECOND);
     for window in 1..=WINDOWS {
         h.fill(window * MIB, MIB, 3);
-        while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Cache && p.1.is_mutation()) {
+        while let Some(i) = h.pending.iter().position(|p| p.0 == Dev::Cache && p.1.changes_data()) {
             h.complete(i, false);
         }
     }

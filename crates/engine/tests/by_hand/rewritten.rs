@@ -14,7 +14,7 @@ pub const GAP: u64 = 3 * BLOCK;
 
 /// The pending write of so many bytes to the core.
 pub fn at_core(h: &Hand, len: u64) -> Option<usize> {
-    h.pending.iter().position(|p| p.0 == Dev::Core && p.1.is_mutation() && p.1.len() == len)
+    h.pending.iter().position(|p| p.0 == Dev::Core && p.1.changes_data() && p.1.len() == len)
 }
 
 /// Completes what is pending at the cache, and what follows of that.
@@ -319,7 +319,7 @@ fn a_flush_waits_for_a_clean_block_that_is_written_again() {
     h.fill(MIB, BLOCK, 1);
     let probe = |h: &Hand| {
         let is =
-            |p: &(Dev, loligo_block::Op)| p.0 == Dev::Core && p.1.is_mutation() && p.1.offset == 10 * MIB;
+            |p: &(Dev, loligo_block::Op)| p.0 == Dev::Core && p.1.changes_data() && p.1.offset == 10 * MIB;
         h.pending.iter().position(is)
     };
     until(&mut h, probe);

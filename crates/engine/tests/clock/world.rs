@@ -171,7 +171,9 @@ impl World {
                         self.done.push((whole.id, self.now - since, whole.result.is_ok()));
                     }
                 }
-                Effect::Controlled(id, result) => self.controlled.push((id, result)),
+                Effect::Controlled(id, result) => {
+                    self.controlled.push((id, result.map_err(|why| why.to_string())));
+                }
                 Effect::Missed(_) => {}
             }
         }
@@ -192,7 +194,7 @@ impl World {
             let (dev, op) = self.ops.remove(&key).expect("pending");
             let reads = matches!(op.kind, OpKind::Read(_));
             let bad = if reads { &self.unreadable } else { &self.unwritable };
-            let hit = (reads || op.is_mutation()) && bad.iter().any(|r| op.touches(r));
+            let hit = (reads || op.changes_data()) && bad.iter().any(|r| op.touches(r));
             let mut result = Ok(());
             if dev == Dev::Core && hit {
                 self.failed += 1;

@@ -74,7 +74,7 @@ fn run(first: u8, hello: &[u8], bytes: &[u8]) {
         Arc::new(limits),
         share,
         first & 0x80 != 0,
-        ConnId::from_u64(1 << 16),
+        ConnId::from_u64(1 << 16).expect("a generation"),
         now,
     );
     let mut requests = Vec::new();

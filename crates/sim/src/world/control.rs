@@ -3,13 +3,14 @@
 use super::{Mail, World, Wrong};
 use crate::subject::Subject;
 use loligo_engine::api::{Control, ControlId, Event};
+use loligo_engine::refusal::ControlError;
 
 /// The first shard answer still missing for a management request.
 #[derive(Debug)]
 pub(super) struct Controlling {
     id: ControlId,
     left: usize,
-    errors: Vec<String>,
+    errors: Vec<ControlError>,
 }
 
 impl<E: Subject> World<E> {
@@ -55,12 +56,16 @@ impl<E: Subject> World<E> {
         self.controlling.is_some()
     }
 
-    /// The outcome of the last management request, once.
-    pub fn controlled(&mut self) -> Option<Result<(), String>> {
+    /// The outcome of the last management request, once; of several refusals the first.
+    pub fn controlled(&mut self) -> Option<Result<(), ControlError>> {
         self.controlled.take()
     }
 
-    pub(super) fn heard_control(&mut self, id: ControlId, result: Result<(), String>) -> Result<(), Wrong> {
+    pub(super) fn heard_control(
+        &mut self,
+        id: ControlId,
+        result: Result<(), ControlError>,
+    ) -> Result<(), Wrong> {
         if let Some(f) = &self.freezing {
             if f.id == id {
                 self.trace.note(self.now, "frozen", id, u64::from(result.is_ok()));
@@ -70,7 +75,7 @@ impl<E: Subject> World<E> {
                 self.trace.note(self.now, "thawed", id, u64::from(result.is_ok()));
                 let since = self.freezing.take().map(|f| f.since);
                 since.into_iter().for_each(|t| self.oracle.end_read_failed(t));
-                return result;
+                return result.map_err(|why| why.to_string());
             }
         }
         if self.rescue.as_ref().is_some_and(|r| r.id == id) {
@@ -84,7 +89,7 @@ impl<E: Subject> World<E> {
         c.left -= 1;
         c.errors.extend(result.err());
         if c.left == 0 {
-            let errors = std::mem::take(&mut c.errors);
+            let mut errors = std::mem::take(&mut c.errors);
             self.controlling = None;
             if let Some(limit) = self.shrinking.take() {
                 self.marks.hit(if errors.is_empty() { "share shrank" } else { "shrink given up" });
@@ -93,7 +98,7 @@ impl<E: Subject> World<E> {
                     self.cache.give_away(E::beyond(&self.cfg, limit));
                 }
             }
-            self.controlled = Some(if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) });
+            self.controlled = Some(if errors.is_empty() { Ok(()) } else { Err(errors.swap_remove(0)) });
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::oracle::Ticket;
 use crate::stamp;
 use crate::subject::Subject;
 use loligo_engine::api::{Control, ControlId, Event, Joint};
+use loligo_engine::refusal::ControlError;
 
 /// A freeze of the core, from the request to the thaw.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl<E: Subject> World<E> {
         &mut self,
         shard: usize,
         id: ControlId,
-        result: &Result<(), String>,
+        result: &Result<(), ControlError>,
     ) -> Result<Option<usize>, Wrong> {
         let Some(f) = &mut self.freezing else { return Ok(Some(shard)) };
         if f.thaw == Some(id) {
@@ -90,7 +91,7 @@ impl<E: Subject> World<E> {
     }
 
     /// The engine says of a freeze what came of it.
-    fn frozen(&mut self, result: Result<(), String>) -> Result<(), Wrong> {
+    fn frozen(&mut self, result: Result<(), ControlError>) -> Result<(), Wrong> {
         let (alone, renewed) = (self.is_alone(), self.is_renewed());
         let Some(f) = &mut self.freezing else { return Ok(()) };
         if let Err(why) = result {

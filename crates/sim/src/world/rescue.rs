@@ -5,6 +5,7 @@ use super::{Mail, World};
 use crate::subject::Subject;
 use loligo_engine::FallbackState;
 use loligo_engine::api::{Control, ControlId, Event};
+use loligo_engine::refusal::ControlError;
 
 /// One shard in so many finds that nothing can be noted.
 const GIVEN_UP_ONE_IN: u64 = 6;
@@ -68,7 +69,7 @@ impl<E: Subject> World<E> {
     }
 
     /// One shard has answered.
-    pub(super) fn heard_rescue(&mut self, result: Result<(), String>) {
+    pub(super) fn heard_rescue(&mut self, result: Result<(), ControlError>) {
         let Some(r) = &mut self.rescue else { return };
         r.left -= 1;
         r.refused |= result.is_err();

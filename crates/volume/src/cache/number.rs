@@ -28,7 +28,7 @@ fn meet(noted: &str, now: &str) -> bool {
 
 /// Whether `core` is another file than the cache had last.
 pub(super) fn is_another(sb: &Superblock, core: &OpenCore) -> bool {
-    !sb.witness.is_empty() && !meet(&sb.witness, &of(core))
+    !sb.core_record.is_empty() && !meet(&sb.core_record, &of(core))
 }
 
 /// Notes which file the core is, where the cache knows it by nothing else. Durable when this returns.
@@ -37,14 +37,14 @@ pub(super) fn is_another(sb: &Superblock, core: &OpenCore) -> bool {
 /// Where the superblock cannot be written.
 pub(super) fn note(opened: &mut Opened, dev: &mut dyn SyncIo, core: &OpenCore) -> Result<()> {
     let now = of(core);
-    if !core.identity.id.is_empty() || opened.superblock.witness == now {
+    if !core.identity.id.is_empty() || opened.superblock.core_record == now {
         return Ok(());
     }
     // As it is on the device: a core that grew is not written down.
     let mut stored = Superblock::load(dev).context("the superblock cannot be read again")?;
-    stored.witness.clone_from(&now);
+    stored.core_record.clone_from(&now);
     stored.store(dev).context("the superblock cannot be written")?;
-    (opened.superblock.witness, opened.superblock.generation) = (now, stored.generation);
+    (opened.superblock.core_record, opened.superblock.generation) = (now, stored.generation);
     Ok(())
 }
 

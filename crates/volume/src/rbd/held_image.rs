@@ -45,7 +45,7 @@ impl Unserved {
         let mut device = self.file.sync_io();
         let mut stored = Superblock::load(&mut device)?;
         if stored.uuid == self.uuid && stored.clean && stored.dirty_blocks == 0 {
-            stored.witness = encode(&LockRecord { suspect: self.suspect, ..witness });
+            stored.core_record = encode(&LockRecord { suspect: self.suspect, ..witness });
             stored.store(&mut device)?;
         }
         Ok(())

@@ -32,7 +32,7 @@ impl Volume {
     /// Where one thread's cache has failed for good, or without it a flush of the core, that of all has: whoever stands on the volume is to end at once, whichever part of it is asked.
     pub(super) fn fail_together(&mut self, snapshots: &[Snapshot]) {
         let has_failed = |s: &Snapshot| match self.core_only {
-            true => s.alone == Some(FallbackState::Failed),
+            true => s.fallback == Some(FallbackState::Failed),
             false => s.poisoned.is_some(),
         };
         let Some(why) = snapshots.iter().find(|s| has_failed(s)).and_then(|s| s.poisoned.clone()) else {

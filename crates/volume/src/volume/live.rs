@@ -174,7 +174,7 @@ impl Volume {
     fn ensure_acknowledging(&self) -> anyhow::Result<()> {
         let snapshots = self.app.handle.snapshots();
         let failed =
-            snapshots.iter().find(|s| s.alone != Some(FallbackState::Serving) && s.poisoned.is_some());
+            snapshots.iter().find(|s| s.fallback != Some(FallbackState::Serving) && s.poisoned.is_some());
         match failed.and_then(|s| s.poisoned.as_ref()) {
             Some(why) => Err(anyhow!(
                 "volume {}: it acknowledges nothing any more: {why}. Stop it and start it again first",

@@ -1,6 +1,7 @@
 //! The ways in which a change of a served volume comes to nothing.
 
 use anyhow::anyhow;
+use loligo_shard::CommandError;
 
 /// Why a change came to nothing.
 pub(super) enum Trouble {
@@ -24,8 +25,14 @@ impl<E: Into<anyhow::Error>> From<E> for Trouble {
     }
 }
 
-/// The same from a wait for threads, which says why in words.
+/// The same from a wait for threads.
 pub(super) struct Cancellable(pub(super) Trouble);
+
+impl From<CommandError> for Cancellable {
+    fn from(why: CommandError) -> Cancellable {
+        Cancellable(Trouble::ImageGuard(why.into()))
+    }
+}
 
 impl From<String> for Cancellable {
     fn from(why: String) -> Cancellable {

@@ -5,6 +5,7 @@ use super::{Piece, State};
 use crate::api::{Effect, Nanos};
 use crate::destage::JOBS;
 use crate::engine::Engine;
+use crate::refusal::ControlError;
 use loligo_format::record::Record;
 use loligo_format::units::WINDOW_BLOCKS;
 
@@ -75,8 +76,8 @@ impl Engine {
         // Those found bad earlier were left out of the job, and are still dirty.
         let first = job.window * WINDOW_BLOCKS as u32;
         let bad = self.destage.bad.range(first..first + WINDOW_BLOCKS as u32).next().copied();
-        let down = job.failed.clone().filter(|_| job.down);
-        let why = down.or_else(|| bad.map(|b| self.bad_block_text(b)));
+        let down = job.failed.clone().filter(|_| job.down).map(ControlError::Core);
+        let why = down.or_else(|| bad.map(|b| self.damaged(b)));
         let (again, outgrown) = (job.again, job.outgrown);
         self.forget_clean();
         // What was there when a flush was asked for may be a part of what replaced it.
@@ -104,7 +105,7 @@ impl Engine {
         }
         let given_away = |p: &Piece| p.refused && p.meta.slot >= self.space.slots.count();
         if let Some(why) = job.failed.as_ref().filter(|_| !again && job.pieces.iter().any(given_away)) {
-            self.end_shrink(why, fx);
+            self.end_shrink(why.clone().into(), fx);
         }
         for task in job.tasks {
             self.pass_over(now, task, job.failed.is_some() && !again, fx);
@@ -115,8 +116,8 @@ impl Engine {
         let sectors = d.stuck.is_sectors(job.window, d.health.successes()) || d.health.has_failed_long(now);
         let works = sectors && self.core_failing().is_none();
         let hopeless = works && job.drains && refused && job.failed.is_some() && self.state.is_draining();
-        if let Some(why) = self.refusal_text().filter(|_| hopeless) {
-            self.end_freeze(now, &why, fx);
+        if let Some(why) = self.refused().filter(|_| hopeless) {
+            self.end_freeze(now, why, fx);
         }
         debug_assert!(u64::from(job.window) * WINDOW_BLOCKS <= u64::from(u32::MAX));
     }

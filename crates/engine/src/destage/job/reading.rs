@@ -81,8 +81,7 @@ impl Engine {
         self.space.tickets.end(ticket);
         if let Some(block) = damaged {
             // The core cannot be brought to the moment.
-            let why = self.bad_block_text(block);
-            self.end_freeze(now, &why, fx);
+            self.end_freeze(now, self.damaged(block), fx);
         }
         if last {
             self.ready_if_all_there(now, key, fx);

@@ -178,7 +178,7 @@ impl Engine {
         }
         let (blocks, why) = (job.blocks(), job.failed.clone());
         if let Some(why) = why.filter(|_| !untaken.is_empty()) {
-            self.destage.salvaged_why = why;
+            self.destage.salvaged_why = Some(why);
         }
         for (block, doubt) in untaken {
             self.doubt_block(now, block, doubt, fx);

@@ -9,6 +9,7 @@ use crate::destage::{BACKOFF, JOBS};
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::io_tag::{Done, IoTag};
+use crate::refusal::CoreWriteError;
 use loligo_block::{Buf, Op, OpKind, Shared};
 use loligo_format::units::{BLOCK, Stripe, WINDOW_BLOCKS, sector_mask};
 use std::collections::BTreeSet;
@@ -198,7 +199,7 @@ impl Engine {
 
     /// What job `key` writes next, and where on the core: a run, or a group of them.
     fn next_core_write(&mut self, key: usize) -> Option<(u64, OpKind)> {
-        let (data_offset, groups) = (self.cfg.data_start, self.cfg.core_groups);
+        let (volume_start, groups) = (self.cfg.data_start, self.cfg.core_groups);
         let job = &mut self.destage.jobs[key];
         let most = if groups && !job.apart { GROUP } else { 1 };
         let from = job.sent;
@@ -206,7 +207,7 @@ impl Engine {
         let sent = &mut job.writes[from..job.sent];
         let with = sent.len();
         let mut pieces: Vec<(u64, Shared)> =
-            sent.iter().filter_map(|w| Some((w.at + data_offset, w.data.clone()?))).collect();
+            sent.iter().filter_map(|w| Some((w.at + volume_start, w.data.clone()?))).collect();
         sent.first_mut()?.with = with;
         if !groups {
             return pieces.pop().map(|(at, data)| (at, OpKind::Write { data, fua: false }));
@@ -245,7 +246,7 @@ impl Engine {
             }
             Err(e) => {
                 job.failures += 1;
-                let why = format!("writing to the core failed: {e}");
+                let why = CoreWriteError(e);
                 job.failed = Some(why.clone());
                 let goes_on = self.state.has_both();
                 if job.span.is_some() && job.untaken.is_none() && goes_on {

@@ -42,7 +42,7 @@ impl Talk {
                 Arc::new(limits),
                 share,
                 tls,
-                loligo_export::ConnId::from_u64(1 << 16),
+                loligo_export::ConnId::from_u64(1 << 16).expect("a generation"),
                 now,
             ),
             volume: Volume::ram(SIZE),
