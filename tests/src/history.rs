@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn after_power_loss_what_was_flushed_or_anything_later_shows_but_nothing_older() {
+    fn after_power_loss_nothing_older_than_the_flush_shows() {
         let lives = |h: &mut History| {
             let a = write(h, true, false);
             let b = write(h, true, false);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn fua_alone_makes_a_write_durable_and_a_flush_covers_only_what_came_before_it() {
+    fn fua_alone_is_durable_and_a_flush_covers_what_came_before() {
         let fua = |h: &mut History| {
             let v = vec![write(h, true, false), write(h, true, true)];
             h.crashed(Crash::PowerLoss);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discarded_sector_shows_zeros_or_its_last_content_and_never_older() {
+    fn a_discarded_sector_shows_zeros_or_its_last_content() {
         let discard = |h: &mut History| {
             let v = vec![write(h, true, true), write(h, true, true)];
             let s = h.issue(3..4, Kind::Discard);

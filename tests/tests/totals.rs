@@ -58,7 +58,7 @@ fn a_step_that_cannot_be_taken_is_counted_as_skipped() {
 }
 
 #[test]
-fn failures_are_counted_and_a_skip_in_a_failed_test_is_a_failure() {
+fn failures_are_counted_and_a_skip_in_a_failed_test_is_one() {
     let bad = "
 failures:
 
@@ -75,7 +75,7 @@ error: test failed, to rerun pass `-p x --test y`
 }
 
 #[test]
-fn what_failed_tests_said_is_said_again_cut_in_the_middle_and_nothing_else_is() {
+fn failed_tests_words_are_said_again_cut_in_the_middle() {
     let bad = "
 failures:
 

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_killed_runs_folder_goes_at_the_next_start_and_a_running_ones_stays() {
+    fn a_killed_runs_folder_goes_and_a_running_ones_stays() {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join("run-left");
         fs::create_dir(&left).unwrap();

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_missed_only_where_the_whole_interval_lies_beyond_it() {
+    fn a_mark_is_missed_where_the_whole_interval_lies_beyond_it() {
         let ratio = Ratio { value: 3.8, low: 3.5, high: 4.1, pairs: 5 };
         assert_eq!(Verdict::of(Want::AtLeast(3.7), &ratio), Verdict::Met);
         assert_eq!(Verdict::of(Want::AtLeast(4.0), &ratio), Verdict::Open);

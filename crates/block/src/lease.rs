@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_ends_by_itself_comes_back_with_a_word_and_never_after_it_is_lost() {
+    fn a_lease_ends_comes_back_with_a_word_and_never_once_lost() {
         let lease = Lease::new(Duration::from_millis(30));
         assert_eq!(lease.now(), Hold::Valid);
         std::thread::sleep(Duration::from_millis(40));

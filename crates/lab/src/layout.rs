@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_too_deep_for_sockets_is_refused_before_anything_is_made() {
+    fn a_folder_too_deep_for_sockets_is_refused_at_first() {
         assert!(Layout::at(Path::new("/var/tmp/lab")).is_ok());
         let deep = format!("/{}", "d".repeat(90));
         assert!(Layout::at(Path::new(&deep)).unwrap_err().to_string().contains("too long"));

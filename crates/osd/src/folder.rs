@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_links_to_is_neither_given_to_him_nor_written_over() {
+    fn a_users_link_is_neither_given_away_nor_written_over() {
         let dir = tempfile::tempdir().expect("a folder");
         let at = dir.path().join("ceph-3");
         begin(&at).expect("it is new");

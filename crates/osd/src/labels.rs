@@ -80,7 +80,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn a_copy_is_found_where_it_may_be_and_something_else_there_is_none() {
+    fn a_copy_is_found_where_it_may_be_and_other_content_is_none() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let write =
             |place: u64, bytes: &[u8]| file.as_file().write_all_at(bytes, place).expect("it can be written");

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_written_down_before_there_were_makers_is_of_ceph_osd() {
+    fn a_place_written_down_before_makers_were_is_of_ceph_osd() {
         let text = r#"{"id":3,"uuid":"6a","dir":"/x","cluster":{"conf":"/y","name":"client.admin"},"user":"ceph:ceph"}"#;
         let place: Place = text.parse().expect("a place");
         assert_eq!((place.by, &place.unit), (By::CephOsd, &None));

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_block_comes_back_from_wherever_it_was_cut_off_and_nothing_else_changes() {
+    fn a_first_block_comes_back_wherever_cut_off_and_alone_changes() {
         let site = site(Some(0));
         for sectors in 0..=8 {
             // Sectors of before, then of after: what a loss of power leaves.
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adopted_core_whose_osd_is_removed_loses_its_first_block_alone() {
+    fn a_removed_osds_adopted_core_loses_its_first_block_alone() {
         let site = site(None);
         crate::wipe::core(&site.core, "osd5", false).expect("another's stays");
         assert_eq!(site.now()[..4096], site.block);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_refused_before_its_cache_was_made_one_stays_as_it_is() {
+    fn a_disk_refused_before_its_cache_was_made_stays_as_it_is() {
         let site = site(Some(0));
         write_first(&site.core, &site.head);
         loligo_engine::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_are_no_code_and_lines_keep_their_numbers() {
+    fn comments_and_literals_are_no_code_and_keep_line_numbers() {
         let text = "let a = \"x { // y\"; // z {\n/* b\n/* c */ d */ let e = r#\"f \" g\"#;\nlet h = '{'; let i: &'static str = \"\\\"j\";\n";
         let s = Source::new("a.rs", text);
         assert_eq!(s.code.len(), 4);

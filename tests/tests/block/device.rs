@@ -195,7 +195,7 @@ impl Drop for WithoutCache {
 }
 
 #[test]
-fn flushes_arrive_through_a_device_that_a_former_user_set_to_drop_them() {
+fn flushes_arrive_where_a_former_user_set_them_to_be_dropped() {
     if impossible("a loop device's setting") {
         return;
     }

@@ -228,7 +228,7 @@ fn as_before(site: &Site, data: &Path, head: &[u8]) {
 }
 
 #[test]
-fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
+fn an_osd_with_data_is_adopted_and_released_as_it_was() {
     let begun = Instant::now();
     let past = |what: &str| println!("{what} after {:.1} s", begun.elapsed().as_secs_f64());
     let Some(mut site) = Site::new("adopting an OSD") else { return };

@@ -33,7 +33,7 @@ fn head(of: &Loop) -> Vec<u8> {
 }
 
 #[test]
-fn a_database_and_a_log_apart_are_found_again_by_an_osd_whose_folder_is_lost_and_go_with_it() {
+fn a_database_and_a_log_apart_are_found_again_and_go_with_it() {
     let Some(site) = Site::new("an OSD with its database and log apart") else { return };
     let (disk, cache) = (site.path("disk"), site.path("cache"));
     fs::File::create(&disk).and_then(|f| f.set_len(DATA)).expect("a disk");

@@ -130,7 +130,7 @@ fn a_cache_serves_both_sides_of_16_tib() {
 }
 
 #[test]
-fn a_snapshot_of_a_large_image_is_one_moment_and_a_kill_loses_nothing() {
+fn a_large_images_snapshot_is_one_moment_and_survives_a_kill() {
     let Some((cluster, _shared)) = shared("snapshots of a large image") else { return };
     let image = image(cluster, "large-snapshots", 17);
     let (site, shadow) = (image.site("a"), shadow());

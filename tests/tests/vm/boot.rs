@@ -37,7 +37,7 @@ fn said<'a>(lines: &'a [String], key: &str) -> Result<&'a str> {
 }
 
 #[test]
-fn a_machine_boots_with_its_osd_on_a_cached_disk_after_an_orderly_end_and_after_none() -> Result<()> {
+fn a_machine_boots_with_its_osd_on_a_cached_disk() -> Result<()> {
     if no_debian("a boot with the packaged units") {
         return Ok(());
     }

@@ -77,7 +77,7 @@ fn a_service_that_ends_costs_its_users_time_and_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn what_is_changed_under_a_device_in_use_is_no_matter_to_its_users() -> Result<()> {
+fn changes_under_a_device_in_use_do_not_matter_to_its_users() -> Result<()> {
     if skipped() {
         return Ok(());
     }

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn osds_hold_both_images_and_the_space_that_is_asked_for_holds_the_osds() {
+    fn osds_hold_both_images_and_the_space_asked_for_holds_the_osds() {
         let place = Place {
             binary: "loligo".into(),
             dir: "/".into(),

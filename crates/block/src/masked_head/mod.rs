@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_that_is_written_beside_a_head_survives_it_and_the_head_it() {
+    fn a_label_written_beside_a_head_survives_it_and_the_head_it() {
         // What lands last on the disk, when the head's completion is seen, and how much of the disk is right without a further write.
         for (head_lands_last, seen_late) in [(false, false), (false, true), (true, true)] {
             let masked =

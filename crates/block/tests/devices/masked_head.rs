@@ -53,7 +53,7 @@ fn over_files(claim: impl Fn(&mut Rig<AnyDevice>, &std::path::Path, &MaskedHead)
 }
 
 #[test]
-fn the_head_is_seen_in_its_place_and_the_label_alone_on_the_disk() {
+fn the_head_is_seen_in_its_place_and_only_the_label_on_the_disk() {
     over_files(|rig, path, masked| {
         let mut whole = head(1);
         whole.extend(&pattern(MIB as usize, 3)[HEAD as usize..]);
@@ -289,7 +289,7 @@ fn writes_of_the_head_that_are_under_way_together_all_arrive() {
 }
 
 #[test]
-fn a_label_that_is_written_while_a_write_of_the_head_is_under_way_stays_on_the_disk() {
+fn a_label_written_during_a_write_of_the_head_stays_on_the_disk() {
     let seen = std::cell::Cell::new(0);
     over_files(|rig, path, masked| {
         let kind = OpKind::Write { data: Buf::copy_of(&[9; 512]).freeze(), fua: false };

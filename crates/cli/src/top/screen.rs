@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pane_shows_the_chosen_volume_which_stays_chosen_wherever_the_order_puts_it() {
+    fn the_pane_shows_the_chosen_volume_wherever_the_order_puts_it() {
         let mut screen = screen(vec![row("a", 10.0), row("b", 500.0)]);
         press(&mut screen, KeyCode::Down);
         press(&mut screen, KeyCode::Enter);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_end_it_and_change_the_interval_within_bounds_and_no_size_is_too_small() {
+    fn keys_end_it_and_set_the_interval_and_no_size_is_too_small() {
         let mut screen = screen(vec![row("a", 1.0)]);
         (0..20).for_each(|_| assert!(!press(&mut screen, KeyCode::Char('-'))));
         assert_eq!(screen.interval, FASTEST);

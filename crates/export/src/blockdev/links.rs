@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_links_to_devices_are_replaced_and_only_ones_own_is_removed() {
+    fn only_device_links_are_replaced_and_only_own_ones_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (link, file) = (dir.path().join("link"), dir.path().join("file"));
         let (first, second) = (Path::new("/dev/loop7"), Path::new("/dev/loop12"));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_as_it_was_written_and_nothing_less_is_believed() {
+    fn a_record_is_read_as_written_and_nothing_less_is_believed() {
         let record = Record {
             pid: 7,
             boot: "b-1".into(),

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_and_zeroes_are_told_from_reservations_and_from_what_a_volume_cannot_do() {
+    fn holes_and_zeroes_are_told_from_reservations() {
         let (keep, hole, collapse, zero) = (1, 2, 8, 16);
         let ask = |range, mode| plan(1 << 20, 4096, range, mode);
         let refused = |range, mode| match ask(range, mode) {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_may_lose_what_it_answered_says_so_and_one_that_may_not_does_not() {
+    fn a_volume_says_whether_it_may_lose_what_it_answered() {
         let flags = uapi::ATTR_VOLATILE_CACHE | uapi::ATTR_FUA;
         assert_eq!(traits().parameters().attrs, flags);
         assert_eq!(Traits { volatile: false, ..traits() }.parameters().attrs, 0);

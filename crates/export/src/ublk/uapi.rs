@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_have_the_sizes_and_commands_the_numbers_of_the_kernels_header() {
+    fn structures_and_commands_match_the_kernels_header() {
         assert_eq!(size_of::<ControlCommand>(), 32);
         assert_eq!(size_of::<DeviceInfo>(), 64);
         assert_eq!(size_of::<Parameters>(), 80);
