@@ -24,7 +24,7 @@ pub fn open(path: &Path, flags: i32) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT | flags).open(path)
 }
 
-/// What a load has done.
+/// The deeds of a load.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Done {
     /// Requests that were answered.

@@ -1,4 +1,4 @@
-//! What a volume may answer: per 512-byte sector, the writes that a read may still show.
+//! The answers that a volume may give: per 512-byte sector, the writes that a read may still show.
 //!
 //! Requests that overlap are never in flight together here (the simulator does that), so a sector's writes have one order.
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
 
-/// What a request makes of its sectors.
+/// The effect of a request on its sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The pattern of its stamp.
@@ -78,7 +78,7 @@ fn describe(data: &[u8]) -> String {
 }
 
 impl History {
-    /// That of a volume of `size` bytes, all zeros.
+    /// A volume of `size` bytes, all zeros.
     pub fn new(size: u64) -> History {
         let zeros = Version { stamp: 0, kind: Kind::Zeroes, acked: 0, sure: true };
         History {

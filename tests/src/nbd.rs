@@ -21,7 +21,7 @@ const REQUEST: u32 = 0x2560_9513;
 const REPLY: u32 = 0x6744_6698;
 const FUA: u16 = 1;
 
-/// What is asked; lengths and offsets in bytes.
+/// A request; lengths and offsets in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// So many bytes.
@@ -51,7 +51,7 @@ pub enum Command {
 pub struct Answer {
     /// As given to [`Client::send`].
     pub handle: u64,
-    /// What was read, or the protocol's error number.
+    /// The data read, or the protocol's error number.
     pub result: Result<Vec<u8>, u32>,
 }
 

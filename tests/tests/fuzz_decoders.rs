@@ -136,7 +136,7 @@ fn a_damaged_cache_opens_or_is_refused_and_never_panics() {
     assert!(opens > 0 && refused > 0);
 }
 
-/// What dice meet once in an hour: a number that is as large as can be, under a checksum that is right.
+/// A case that dice meet once in an hour: a number that is as large as can be, under a checksum that is right.
 #[test]
 fn no_number_is_too_large_for_a_cache_to_be_opened_or_refused() {
     let mut cache = UsedCache::new();

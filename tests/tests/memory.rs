@@ -14,12 +14,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// What the programs that write may have, page cache included.
+/// Bytes that the writing programs may have, page cache included.
 const LIMIT: u64 = 96 * MIB;
-/// What the service may have, and both together where they are in one group: its requests, and
+/// Bytes that the service may have, and both together where they are in one group: its requests, and
 /// too little for what the writers would keep.
 const SERVICE: u64 = 512 * MIB;
-/// What each of two programs writes: much more than that, and than the cache.
+/// Bytes that each of two programs writes: much more than that, and than the cache.
 const FILE: u64 = 192 * MIB;
 /// A write that takes longer is stuck.
 const STUCK: Duration = Duration::from_secs(180);
@@ -162,7 +162,7 @@ fn a_daemon_is_locked_in_memory_and_never_chosen_to_be_killed() {
     }
 }
 
-/// What a run under pressure needs, or nothing: then it is said why.
+/// The needs of a run under pressure, or nothing: then it is said why.
 fn tight(what: &str, names: &[(&str, u64)]) -> Option<Vec<Tight>> {
     if impossible(what) {
         return None;

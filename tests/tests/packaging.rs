@@ -8,7 +8,7 @@ use loligo_tests::tidy;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What `make install` puts where, below `dir`.
+/// The files of `make install`, below `dir`.
 fn install(dir: &Path, prefix: &str) {
     let out = Command::new(tidy::root().join("scripts/install.sh"))
         .arg(program())
@@ -72,11 +72,11 @@ fn an_installation_is_complete_and_names_its_program() {
     assert!(out.status.success(), "{}", said(&out));
 }
 
-/// What binds the life of a unit to that of another.
+/// Keys that bind the life of a unit to that of another.
 const BONDS: [&str; 7] =
     ["Requires", "Requisite", "BindsTo", "PartOf", "Upholds", "PropagatesStopTo", "StopPropagatedFrom"];
 
-/// What the lines of a unit set, in their order.
+/// The settings of a unit's lines, in their order.
 fn settings(unit: &str) -> Vec<(&str, &str)> {
     let lines = unit.lines().map(str::trim).filter(|l| !l.starts_with(['#', ';', '[']));
     lines.filter_map(|l| l.split_once('=')).map(|(key, value)| (key.trim(), value.trim())).collect()
@@ -162,7 +162,7 @@ fn systemd_understands_the_unit() {
     assert!(said(&verify()).contains("often"), "{}", said(&verify()));
 }
 
-/// What udev makes of a block device of this host with this rule file beside its own. It runs in a mount name space with a /dev and
+/// The properties that udev gives a block device of this host with this rule file beside its own. It runs in a mount name space with a /dev and
 /// a /run/udev of its own, so that nothing of this host changes.
 fn rules(rule: &Path, device: &str) -> Output {
     let script = "mount --make-rprivate / && mkdir -p /run/udev && mount -t tmpfs none /run/udev && mkdir /run/udev/rules.d /run/udev/dev && \

@@ -52,7 +52,7 @@ impl SyncIo for NoCore {
     }
 }
 
-/// What must become of a flip.
+/// The wanted outcome of a flip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// Everything reads right.
@@ -63,7 +63,7 @@ enum Fate {
     Refused,
 }
 
-/// Where things are in the stopped cache.
+/// The places of things in the stopped cache.
 struct Places {
     /// Slots with clean and with dirty data: where each is, and the block of the volume it holds.
     clean: Vec<(u64, u64)>,

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What the script `name` says of `output`, and whether it ends well.
+/// The words of the script `name` about `output`, and whether it ends well.
 fn awk(name: &str, settings: &[&str], output: &str) -> (String, bool) {
     let script = loligo_tests::tidy::root().join("scripts").join(name);
     let mut awk = Command::new("awk")
@@ -20,7 +20,7 @@ fn awk(name: &str, settings: &[&str], output: &str) -> (String, bool) {
     (String::from_utf8_lossy(&out.stdout).trim().to_owned(), out.status.success())
 }
 
-/// What the counter says of `output`, and whether it calls it a success.
+/// The counter's words about `output`, and whether it calls it a success.
 fn tally(output: &str) -> (String, bool) {
     awk("tally.awk", &[], output)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-/// Where a run keeps its lab, below its folder; where it has several, their names begin so.
+/// A run's lab, below its folder; of several, the beginning of their names.
 pub(crate) const LAB: &str = "lab";
 /// Held by the run that a folder belongs to.
 const LOCK: &str = "lock";

@@ -78,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// What was seen last.
+    /// The last look.
     pub(crate) fn last(&self) -> Option<Stats> {
         self.last
     }

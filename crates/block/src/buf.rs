@@ -67,7 +67,7 @@ impl Drop for Backing {
     }
 }
 
-/// What a thread keeps for reuse.
+/// Buffers that a thread keeps for reuse.
 #[expect(clippy::vec_box, reason = "handles point to the box, which therefore must not move")]
 struct Pool {
     classes: [Vec<Box<Backing>>; CLASSES],

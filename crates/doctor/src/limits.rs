@@ -1,4 +1,4 @@
-//! What a process may here: locked memory, open files, capabilities; and what the running daemon has of it.
+//! Limits of a process here: locked memory, open files, capabilities; and the running daemon's share of them.
 
 use super::{Case, Check, Finding};
 

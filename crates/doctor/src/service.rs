@@ -2,7 +2,7 @@
 
 use super::{Case, Check, Finding};
 
-/// Where units are, those of the administrator first.
+/// The folders of units, those of the administrator first.
 const FOLDERS: [&str; 4] = [
     "/etc/systemd/system",
     "/usr/local/lib/systemd/system",

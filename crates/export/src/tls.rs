@@ -47,7 +47,7 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// What stands between a stranger and the volume.
+    /// The guard between a stranger and the volume.
     pub fn guard(credentials: Option<&Credentials>) -> Guard {
         match credentials {
             None => Guard::Cleartext,
@@ -57,7 +57,7 @@ impl Credentials {
     }
 }
 
-/// What stands between a stranger and the volume.
+/// The guard between a stranger and the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// Nothing.
@@ -76,7 +76,7 @@ pub enum TlsError {
     File {
         /// Which file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Its fault.
         why: String,
     },
     /// The library failed.
@@ -84,7 +84,7 @@ pub enum TlsError {
     Library(#[from] ErrorStack),
 }
 
-/// What all TLS connections of a volume share; clones share it too.
+/// The context of all TLS connections of a volume; clones share it too.
 #[derive(Clone)]
 pub struct TlsContext {
     context: Arc<RwLock<SslContext>>,
@@ -280,7 +280,7 @@ impl TlsSession {
         Ok(TlsSession { stream, ready: false, steps: 0, closing: false, sending, failure: None })
     }
 
-    /// Where received ciphertext belongs.
+    /// The place of received ciphertext.
     pub fn recv_target(&mut self) -> &mut [u8] {
         let p = self.stream.get_mut();
         if p.taken > 0 {

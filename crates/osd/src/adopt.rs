@@ -41,11 +41,11 @@ pub struct Adopt {
     pub id: u32,
     /// Its own device, where `block` in its folder leads to a volume that nobody knows any more.
     pub data: Option<PathBuf>,
-    /// What it is to stand behind, and its cluster.
+    /// Its future cache, and its cluster.
     pub behind: Behind,
 }
 
-/// What is done, in so far as it is known before anything is.
+/// An adoption, as far as it is known before anything is done.
 struct Plan<'a> {
     wanted: &'a Adopt,
     place: Place,
@@ -212,7 +212,7 @@ fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Resu
     Ok(plan)
 }
 
-/// What `block` of the OSD leads to when it has no volume.
+/// The target of the OSD's `block` when it has no volume.
 fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
     let id = wanted.id;
     let file = dir.join("volume").join(place::volume_of(id));

@@ -30,7 +30,7 @@ pub(crate) const BLUESTORE: &[u8] = b"bluestore block device\n";
 /// A superblock of md in the order that disks have it.
 const MD_MAGIC: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
 
-/// What is given for an OSD.
+/// The devices given for an OSD.
 #[derive(Debug, Clone)]
 pub struct Devices {
     /// Its data: a device, a file, or a modelled disk.
@@ -47,7 +47,7 @@ pub struct Devices {
     pub wal: Option<PathBuf>,
 }
 
-/// What was found out about them.
+/// The findings about them.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The core turns.

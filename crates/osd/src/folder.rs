@@ -20,7 +20,7 @@ const RELEASING: &str = "loligo-releasing";
 const COMES: Duration = Duration::from_secs(2);
 /// Held by who starts the OSD.
 const LOCK: &str = "loligo-lock";
-/// What the kernel calls a file system in memory.
+/// The kernel's number for a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 
 /// Whether an OSD is being made in `dir`, or its making was cut off.

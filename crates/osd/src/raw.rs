@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How long whoever locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What an OSD is put back from.
+/// The sources that an OSD is put back from.
 #[derive(Debug, Clone)]
 pub(crate) struct Raw<'a> {
     /// Its own device.
@@ -29,7 +29,7 @@ pub(crate) struct Raw<'a> {
     pub(crate) cache: Option<&'a Path>,
     /// Its volume.
     pub(crate) volume: &'a str,
-    /// Where the label's block is kept while it is replaced, if there is no cache that could.
+    /// The files that keep the label's block while it is replaced, if there is no cache that could.
     pub(crate) kept: &'a Kept,
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn is_void(label: &CoreLabel) -> bool {
     label.cache == [0; 16] && label.dirty_bytes == Some(0)
 }
 
-/// What the core is without for good if it goes on without its cache; nothing where it has everything. The label alone is believed: how the
+/// The core's loss for good if it goes on without its cache; nothing where it has everything. The label alone is believed: how the
 /// volume is defined does not tell what mode it was switched to, nor what was dirty before.
 pub(crate) fn lost(label: &CoreLabel) -> Option<String> {
     let lost = match label.lacks() {

@@ -5,7 +5,7 @@ use loligo_log::say;
 
 type Step = (String, Box<dyn FnOnce() -> Result<()>>);
 
-/// What has to be done to leave nothing behind, last first.
+/// The steps that leave nothing behind, last first.
 #[derive(Default)]
 pub(crate) struct Undo(Vec<Step>);
 

@@ -38,7 +38,7 @@ struct State {
     lies: bool,
     /// Parts of files that fail with EIO, and for which bytes.
     broken: Vec<(String, Part, Range<u64>)>,
-    /// What answers nothing, by file.
+    /// The files' parts that answer nothing.
     hung: Vec<(String, Part)>,
     /// Reads that are answered later: they hold up no thread, so that others are served meanwhile.
     late: Vec<(INodeNo, FileHandle, u64, u32, ReplyData)>,
@@ -46,7 +46,7 @@ struct State {
     buffered: bool,
 }
 
-/// What of a file can fail by itself.
+/// The parts of a file that can fail by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Its reads.
@@ -523,7 +523,7 @@ impl Mounted {
         &self.fs
     }
 
-    /// Where it is mounted.
+    /// Its mountpoint.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -110,7 +110,7 @@ pub fn parse(text: &str) -> Manifest {
     m
 }
 
-/// What is wrong with one crate's manifest.
+/// The faults of one crate's manifest.
 pub fn check(text: &str) -> Vec<String> {
     let m = parse(text);
     let mut wrong = Vec::new();

@@ -130,7 +130,7 @@ fn keep_newline(c: char, out: &mut String) {
     }
 }
 
-/// Where the inside of a raw string that starts at `i` begins, and how many `#` close it.
+/// The start of the inside of a raw string that starts at `i`, and how many `#` close it.
 fn raw_string(c: &[char], i: usize) -> Option<(usize, usize)> {
     let before = i.checked_sub(1).map(|p| c[p]);
     if before.is_some_and(|b| b.is_alphanumeric() || b == '_') {

@@ -1,4 +1,4 @@
-//! What the kernel, file systems and programs see of it.
+//! The device as the kernel, file systems and programs see it.
 
 use crate::{MIB, Mount, run, text, with_block};
 use loligo_sim::rng::Rng;

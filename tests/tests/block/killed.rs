@@ -1,4 +1,4 @@
-//! What becomes of it when its service is killed, or the power goes.
+//! The device's fate when its service is killed, or the power goes.
 
 use crate::{BACK, MIB, Mount, rounds, run, seed, soon, text};
 use anyhow::{Context, Result, ensure};

@@ -1,4 +1,4 @@
-//! What a stop of its service waits for.
+//! The users that a stop of its service waits for.
 
 use crate::{MIB, Mount, run, soon, text};
 use loligo_tests::blockdev::{Device, impossible};

@@ -75,7 +75,7 @@ impl Breakable {
         self.site.show(volume)["trouble"].as_str().map(str::to_owned)
     }
 
-    /// What the kernel's users of the volume read at `at`.
+    /// The bytes that the kernel's users of the volume read at `at`.
     fn read_by_device(&self, at: u64) -> Option<std::io::Result<()>> {
         let file = direct::open(self.device.as_ref()?, 0).expect("it is there");
         let mut page = loligo_block::Buf::zeroed(4096);

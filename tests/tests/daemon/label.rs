@@ -1,4 +1,4 @@
-//! What the label of a core says of whether anything is on the cache alone: who has lost the cache goes by it.
+//! The label of a core tells whether anything is on the cache alone: who has lost the cache goes by it.
 
 use crate::site::{CORE, Site};
 use loligo_block::crc32c;

@@ -1,4 +1,4 @@
-//! What comes and goes: volumes, devices, the daemon itself.
+//! Comings and goings: volumes, devices, the daemon itself.
 
 use crate::site::{CORE, Site};
 use loligo_tests::history::{Crash, History};

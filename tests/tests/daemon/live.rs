@@ -1,4 +1,4 @@
-//! What is changed under clients that stay: a cache that comes or goes, a size.
+//! Changes under clients that stay: a cache that comes or goes, a size.
 
 use crate::site::{CORE, Site};
 use loligo_sim::rng::Rng;

@@ -58,7 +58,7 @@ impl Plan {
         Plan { site, rng, seed, volumes, device, done: BTreeMap::new() }
     }
 
-    /// What a failure in `round` is to say.
+    /// The words of a failure in `round`.
     pub fn context(&self, round: u64) -> String {
         format!("LOLIGO_SEED={}, round {round}", self.seed)
     }

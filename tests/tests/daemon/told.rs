@@ -1,4 +1,4 @@
-//! What a user is told: in the words of what he has written, with the mend, and before anything is stopped for it.
+//! Messages to a user: in the words of what he has written, with the mend, and before anything is stopped for it.
 
 use crate::site::Site;
 use loligo_tests::history::History;

@@ -1,4 +1,4 @@
-//! What a person types: twice, or in a folder of his own.
+//! A person's commands: twice, or in a folder of his own.
 
 use crate::site::{CORE, Site};
 use loligo_tests::blockdev::impossible;

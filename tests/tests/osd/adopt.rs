@@ -70,7 +70,7 @@ fn refused(site: &Site, cache: &Path, more: &[&str], says: &str) {
     assert!(said.contains(says), "{says}: {said}");
 }
 
-/// What object `n` holds after `round`.
+/// The content of object `n` after `round`.
 fn content(n: u32, round: u32) -> Vec<u8> {
     let mut rng = Rng::new(u64::from(n) << 32 | u64::from(round));
     (0..1_000_000).map(|_| rng.below(256) as u8).collect()

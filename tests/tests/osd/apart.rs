@@ -12,7 +12,7 @@ const LOG: u64 = 512 << 20;
 /// Bytes that 'remove --zap' writes over.
 const ZAPPED: usize = 10 << 20;
 
-/// What the OSD itself says of where its database and log lie.
+/// The OSD's own word on where its database and log lie.
 fn lie_apart(site: &Site) {
     let told = site.json(&["osd", "metadata", &site.id.to_string()]);
     let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
@@ -20,7 +20,7 @@ fn lie_apart(site: &Site) {
     assert_eq!(["bluefs_db_size", "bluefs_wal_size"].map(text), [DB, LOG].map(|n| n.to_string()), "{told}");
 }
 
-/// What the links in the OSD's folder lead to.
+/// The targets of the links in the OSD's folder.
 fn links(site: &Site) -> [PathBuf; 3] {
     ["block", "block.db", "block.wal"]
         .map(|name| fs::canonicalize(site.osd_dir().join(name)).expect("a link"))

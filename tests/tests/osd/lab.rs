@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What makes a cluster of one host answer sooner; nothing of what is stored, nor when, depends on it. The monitor does not gather changes
+/// Settings that make a cluster of one host answer sooner; nothing of what is stored, nor when, depends on them. The monitor does not gather changes
 /// for a second before it writes them, placement groups are told of each second, and deep scrubs are not put off.
 const SOON: [&str; 6] = [
     "mon.paxos_propose_interval=0.05",
@@ -72,7 +72,7 @@ impl Lab {
         self.dir.join("ceph.conf").display().to_string()
     }
 
-    /// What `ceph ARGS` says and how it ends.
+    /// The output of `ceph ARGS` and how it ends.
     pub fn ceph(&self, args: &[&str]) -> Output {
         let mut command = Command::new("ceph");
         command.args(["--conf", &self.conf(), "--connect-timeout", "20"]).args(args);

@@ -1,4 +1,4 @@
-//! What `prepare` refuses, and what is left of one that does not come to its end: nothing.
+//! Refusals of `prepare`, and the remains of one that does not come to its end: none.
 
 use crate::site::{BACK, DATA, Site};
 use std::io::Read;

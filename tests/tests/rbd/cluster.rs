@@ -248,7 +248,7 @@ impl Cluster {
         Quota(self)
     }
 
-    /// What a command that must succeed said on stdout.
+    /// The stdout of a command that must succeed.
     fn text(&self, what: &str, out: Output) -> String {
         let said = String::from_utf8_lossy(&out.stderr);
         // One without an exit status was killed: nobody has answered it.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of an object.
 pub(crate) const OBJECT: u64 = 4 << 20;
-/// Where in an object blocks are written.
+/// Offsets in an object at which blocks are written.
 const PLACES: [u64; 2] = [0, 64 << 10];
 /// How long one that hears nothing believes that the image is its.
 const DEAF: Duration = Duration::from_secs(600);

@@ -62,7 +62,7 @@ fn visit(image: &Image) {
     assert_eq!(image.lock(), None);
 }
 
-/// What the process does that dies in the gap: as a start of the service for this cache, up to there.
+/// The body of the process that dies in the gap: as a start of the service for this cache, up to there.
 #[test]
 #[ignore = "run by the other test here, in a process of its own"]
 fn dies_in_the_gap() {

@@ -16,9 +16,9 @@ fn listed(image: &Image, snapshot: &str) -> BTreeSet<u64> {
     extents.filter_map(|e| Some(e["offset"].as_u64()? / OBJECT)).collect()
 }
 
-/// What a stock client finds.
+/// The findings of a stock client.
 struct Found {
-    /// What was written before the snapshot is in it, and nothing later.
+    /// Everything written before the snapshot is in it, and nothing later.
     snapshot_right: bool,
     /// The newest data is in the image.
     head_right: bool,

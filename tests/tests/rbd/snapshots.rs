@@ -26,12 +26,12 @@ fn take(image: &Image, shadow: &Kept, name: &str) -> Attachment {
     Attachment { name: name.to_owned(), before, after: look(shadow).clone() }
 }
 
-/// Where nobody listens.
+/// An address at which nobody listens.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string()
 }
 
-/// What a volume tells Prometheus.
+/// A volume's metrics for Prometheus.
 fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a connection");

@@ -31,7 +31,7 @@ pub(crate) fn last(lines: &[String], key: &str) -> Result<u64> {
     lines.iter().filter_map(|l| number(l, key)).next_back().with_context(|| format!("no line '{key}'"))
 }
 
-/// What a line that begins with `key` says of the cache.
+/// The rest of a line about the cache that begins with `key`.
 fn said<'a>(lines: &'a [String], key: &str) -> Result<&'a str> {
     lines.iter().find_map(|l| l.strip_prefix(key)).with_context(|| format!("no line '{key}'"))
 }

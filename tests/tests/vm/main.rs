@@ -95,7 +95,7 @@ fn changes_under_a_device_in_use_do_not_matter_to_its_users() -> Result<()> {
 /// Slots that `power.sh` writes in turn.
 const SLOTS: u64 = 24;
 
-/// What a life of the machine finds in the slots.
+/// The content of the slots that a life of the machine finds.
 fn found(vm: &mut Vm) -> Result<Vec<Option<u64>>> {
     let mut slots = Vec::new();
     loop {
@@ -175,7 +175,7 @@ fn what_was_synced_survives_the_power() -> Result<()> {
     Ok(())
 }
 
-/// What one cache did in one round.
+/// The work of one cache in one round.
 #[derive(Debug, Clone)]
 struct Steady {
     name: String,

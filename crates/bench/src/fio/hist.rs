@@ -52,7 +52,7 @@ impl Histogram {
     }
 }
 
-/// What one window of about a second saw.
+/// One window of about a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// End of the window, seconds since the job's start.

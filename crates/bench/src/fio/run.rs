@@ -94,7 +94,7 @@ pub fn run_each(
     Ok(each)
 }
 
-/// What a verifying pass found in order.
+/// A verifying pass that found everything in order.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Checked {
     /// The command.

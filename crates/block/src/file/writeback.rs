@@ -30,7 +30,7 @@ impl Failures {
     }
 }
 
-/// What one user of a file has for itself.
+/// The state that one user of a file has for itself.
 #[derive(Debug)]
 pub(super) struct User {
     /// Its own description for buffered I/O and flushes; without one it shares that of the file.
@@ -81,7 +81,7 @@ impl DeviceFile {
         }
     }
 
-    /// What a flush that begins now is to be told at its end.
+    /// The error that a flush that begins now is to be told at its end.
     pub(crate) fn failures(&self) -> u64 {
         self.handle.failures.count()
     }

@@ -4,7 +4,7 @@ use crate::uring::Ring;
 use crate::{Completion, Device, Geometry, Op, OpKind, Submit, Tag};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an operation was, without its bytes.
+/// An operation without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogOp {
     /// A read.
@@ -39,7 +39,7 @@ pub struct LogEntry {
     pub at: u64,
     /// The operation's tag.
     pub tag: Tag,
-    /// What it was.
+    /// Its kind.
     pub op: LogOp,
     /// Byte offset (0 for a completion).
     pub offset: u64,
@@ -75,7 +75,7 @@ impl<D: Device> LogDevice<D> {
         LogDevice { inner, log: LogHandle::default() }
     }
 
-    /// Where to read the log.
+    /// A reader of the log.
     pub fn log(&self) -> LogHandle {
         self.log.clone()
     }

@@ -44,7 +44,7 @@ struct State {
     doubtful: bool,
 }
 
-/// What a write does to the head.
+/// The effect of a write on the head.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// The head afterwards.

@@ -94,7 +94,7 @@ fn a_10000_rpm_disk_does_what_one_does() {
     );
 }
 
-/// What a destage sweep lives on: half of all blocks, ascending.
+/// A destage sweep's load: half of all blocks, ascending.
 #[test]
 fn a_sweep_over_half_the_blocks_is_45_times_random_writing() {
     for (rpm, least) in [(Rpm::R7200, 45.0), (Rpm::R10000, 30.0)] {

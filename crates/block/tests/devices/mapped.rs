@@ -16,7 +16,7 @@ fn scattered() -> Arc<ExtentMap> {
     Arc::new(map)
 }
 
-/// Where byte `at` of the share is.
+/// The place of byte `at` of the share.
 fn place(map: &ExtentMap, at: u64) -> usize {
     map.run(at, 1).unwrap().offset as usize
 }

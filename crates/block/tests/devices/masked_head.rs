@@ -135,7 +135,7 @@ fn a_damaged_head_is_not_read_until_it_is_written_whole() {
     assert_eq!(rig.read(0, HEAD as usize), head(4));
 }
 
-/// What a write of the head that fails leaves on the disk.
+/// The disk after a failed write of the head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Leaves {
     Before,
@@ -307,7 +307,7 @@ fn a_label_written_during_a_write_of_the_head_stays_on_the_disk() {
     assert!(seen.get() > 0, "on tmpfs it is over at once, and elsewhere not");
 }
 
-/// What is asked: offset and length in sectors, what, and a seed.
+/// A request: offset and length in sectors, kind, and a seed.
 type Asked = (u64, u64, u8, u64);
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {

@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it.
+//! The screen, and the keys that change it.
 
 use super::cells::{HEADS, WIDTHS, cells, short, time};
 use super::sort::Order;
@@ -17,7 +17,7 @@ const DETAIL: u16 = 10;
 const SLOWEST: Duration = Duration::from_secs(60);
 const FASTEST: Duration = Duration::from_millis(250);
 
-/// What is shown.
+/// The rows.
 #[derive(Debug)]
 pub(super) struct Screen {
     rows: Vec<Row>,
@@ -27,7 +27,7 @@ pub(super) struct Screen {
     detail: bool,
     /// Between two looks.
     pub(super) interval: Duration,
-    /// What went wrong with the last look.
+    /// The error of the last look.
     pub(super) problem: Option<String>,
     looked: bool,
 }

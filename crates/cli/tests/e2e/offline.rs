@@ -1,4 +1,4 @@
-//! What is done to the cache of a stopped volume.
+//! Commands on the cache of a stopped volume.
 
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};

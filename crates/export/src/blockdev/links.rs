@@ -4,7 +4,7 @@ use super::error::BlockError;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What stands at a name.
+/// The thing at a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum There {
     Nothing,

@@ -1,4 +1,4 @@
-//! What `stat` says of the folder and of the file in it. Owner and mode may be changed and hold until the unmount, so that
+//! The answers to `stat` of the folder and of the file in it. Owner and mode may be changed and hold until the unmount, so that
 //! root can hand the file to the user that a program runs as.
 
 use super::wire::Attr;

@@ -1,4 +1,4 @@
-//! Where the requests of a mount are taken and answered: on the thread that carries them out, from whose ring it hears that
+//! The requests of a mount are taken and answered on the thread that carries them out, from whose ring it hears that
 //! some wait. A request is one read of the device, its answer one write, and nothing lies between the two but the engine.
 //!
 //! What a mount holds is bounded in bytes ([`BUDGET`]): while that is used up, requests stay in the kernel, whose own they are.
@@ -32,10 +32,10 @@ const BUDGET: usize = 32 << 20;
 /// Requests taken before the volume's other clients get their turn.
 const TURN: usize = 64;
 
-/// What is being done for a request.
+/// The work under way for a request.
 #[derive(Debug)]
 enum Doing {
-    /// What was asked for of the whole blocks that are read.
+    /// The wanted part of the whole blocks that are read.
     Read(Range<usize>),
     Flush,
     /// Whole blocks, of which `asked` bytes are the request's.

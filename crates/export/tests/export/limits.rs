@@ -1,4 +1,4 @@
-//! What a slow, greedy or vanished client may hold.
+//! Limits on a slow, greedy or vanished client.
 
 use crate::common::client::{option, replies, request, write};
 use crate::common::{SIZE, Talk};

@@ -14,7 +14,7 @@ fn talk(limits: Limits) -> Talk {
     Talk::transmission(Export::new("disk", SIZE as u64), limits, false)
 }
 
-/// Where the requests that the volume has begin, and how long they are.
+/// Offsets and lengths of the requests that the volume has.
 fn ranges(t: &Talk) -> Vec<(u64, u64)> {
     t.requests.iter().map(|r| (r.offset, r.len)).collect()
 }
