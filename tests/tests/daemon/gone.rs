@@ -112,8 +112,7 @@ fn a_cache_gone_in_wt_wa_or_wi_is_done_without_failed_requests() {
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_cache_gone_in_wb_fails_requests_and_has_all_once_back()
- {
+fn a_cache_gone_in_wb_fails_requests_and_has_all_once_back() {
     let Some(b) = Breakable::new() else { return };
     b.site.core("b");
     b.site.configure(&(b.section("wb") + &b.site.section("b")));
