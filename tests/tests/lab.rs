@@ -4,10 +4,10 @@
 
 use loligo_tests::server::program;
 use loligo_tests::skip::{fuse, installed, root, skip};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One small machine brings up one cluster at a time in reasonable time.
@@ -104,7 +104,7 @@ fn refused(out: &Output) -> String {
 /// Nothing where there is no Ceph here.
 fn alone(what: &str) -> Option<MutexGuard<'static, ()>> {
     if ["ceph-mon", "ceph-mgr", "ceph-osd", "rbd"].iter().all(|p| installed(p)) {
-        return Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        return Some(ALONE.lock());
     }
     skip(what, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
     None

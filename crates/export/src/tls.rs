@@ -7,12 +7,13 @@ use openssl::ssl::{
     ErrorCode, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslMode, SslOptions,
     SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
+use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Ciphertext that may wait to be sent, in bytes; cleartext is not enciphered beyond it.
@@ -113,12 +114,12 @@ impl TlsContext {
     /// Where a file cannot be used; then everything stays as it is.
     pub fn renew(&self) -> Result<(), TlsError> {
         let context = TlsContext::build(&self.credentials)?;
-        *self.context.write().unwrap_or_else(PoisonError::into_inner) = context;
+        *self.context.write() = context;
         Ok(())
     }
 
     fn current(&self) -> SslContext {
-        self.context.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.context.read().clone()
     }
 
     fn build(credentials: &Credentials) -> Result<SslContext, TlsError> {

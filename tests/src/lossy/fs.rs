@@ -8,11 +8,12 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
 use loligo_sim::rng::Rng;
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{CString, OsStr};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Requests served at once.
@@ -112,7 +113,7 @@ pub struct Lossy {
 
 impl Lossy {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Cuts the power: every file keeps what was flushed and a part, chosen by `seed`, of what was not. From here on

@@ -9,12 +9,12 @@ mod files;
 mod kernel;
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use debian::Root;
@@ -140,7 +140,7 @@ impl Vm {
     /// # Errors
     /// Where there is no kernel, or qemu does not start.
     pub fn boot(plan: &Plan) -> Result<Vm> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ALONE.lock();
         let kernel = Kernel::get()?;
         let dir = tempfile::tempdir_in(kernel::cache_dir())?;
         let initrd = dir.path().join("initrd");

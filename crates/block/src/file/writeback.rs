@@ -8,9 +8,10 @@
 
 use super::{DeviceFile, lock, open};
 use crate::IoError;
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The failed flushes of a file, by all its users.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ pub(super) struct Failures {
 
 impl Failures {
     fn add(&self, error: &IoError) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        *self.last.lock() = Some(error.clone());
         self.count.fetch_add(1, Ordering::Release);
     }
 
@@ -103,7 +104,7 @@ impl DeviceFile {
             return result;
         }
         result?;
-        let last = self.handle.failures.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = self.handle.failures.last.lock().clone();
         Err(last.map_or_else(
             || IoError::new(crate::IoKind::Io, format!("flush of {} failed", self.path().display())),
             |e| IoError { context: format!("a flush by another user failed: {}", e.context), ..e },

@@ -2,7 +2,8 @@
 
 use crate::uring::Ring;
 use crate::{Completion, Device, Geometry, Op, OpKind, Submit, Tag};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// An operation without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,11 +55,11 @@ pub struct LogHandle(Arc<Mutex<Vec<LogEntry>>>);
 impl LogHandle {
     /// Takes what has been logged since the last call.
     pub fn take(&self) -> Vec<LogEntry> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 
     fn add(&self, entry: LogEntry) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        self.0.lock().push(entry);
     }
 }
 

@@ -14,8 +14,9 @@ pub use io::MaskedIo;
 use crate::file::{DeviceFile, SyncFile};
 use crate::uring::DevId;
 use crate::{AnyDevice, DeviceSpec, Geometry, IoError, IoKind, SyncIo};
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Bytes that are masked.
 pub const HEAD: u64 = 4096;
@@ -87,7 +88,7 @@ impl MaskedHead {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The head; nothing where it is damaged on the disk.
