@@ -50,8 +50,8 @@ programs=(--lib)
 for name in devices by_hand engine marks pool crash; do programs+=(--test "$name"); done
 # qemu-user hides from files whether they take direct I/O, and no test program can start itself again under it.
 without=(
-    file_device::forced_page_size_of_64_kib_is_honoured_by_buffers_and_all_claims_hold
-    locking::a_second_opener_is_refused_with_the_first_ones_name_until_that_is_killed
+    file_device::forced_pages_of_64_kib_are_honoured_and_all_claims_hold
+    locking::a_second_opener_is_refused_by_name_until_the_first_is_killed
     locking::what_cannot_be_a_device_is_refused_with_the_reason
     write_back::a_buffered_device_is_flushed_whatever_cache_it_has
     write_back::off_its_blocks_a_device_without_cache_is_written_through

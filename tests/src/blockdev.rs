@@ -29,7 +29,7 @@ pub fn impossible(test: &str) -> bool {
 pub struct Device {
     /// The volume, also served on its socket.
     pub volume: Volume,
-    /// What it is called under `/dev/loligo`.
+    /// Its name under `/dev/loligo`.
     pub name: String,
     _dir: tempfile::TempDir,
 }
@@ -97,7 +97,7 @@ impl Device {
         all[name].as_u64().with_context(|| format!("no number {name} in {all}"))
     }
 
-    /// What is left of it in the kernel and under /dev: loop devices, mounts, links and locks.
+    /// The remains of it in the kernel and under /dev: loop devices, mounts, links and locks.
     pub fn left(&self) -> Vec<String> {
         let mut left = self.loops();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

@@ -45,7 +45,7 @@ impl Tight {
         self.is_v2
     }
 
-    /// What it may have, bytes.
+    /// Its limit, bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -73,7 +73,7 @@ impl Tight {
         text.trim().parse().unwrap_or(0)
     }
 
-    /// What the kernel killed for lack of memory; 0 where it does not say.
+    /// Processes that the kernel killed for lack of memory; 0 where it does not say.
     pub fn killed(&self) -> u64 {
         let name = if self.is_v2 { "memory.events" } else { "memory.oom_control" };
         let text = fs::read_to_string(self.dir.join(name)).unwrap_or_default();

@@ -11,7 +11,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// That of services that are told this folder.
+    /// The runtime folder of services that are told this one.
     pub fn new(runtime: impl Into<PathBuf>) -> Cli {
         Cli { runtime: runtime.into() }
     }
@@ -34,7 +34,7 @@ impl Cli {
         command
     }
 
-    /// What became of `loligo` with `args`.
+    /// The outcome of `loligo` with `args`.
     ///
     /// # Panics
     /// Where it cannot be run.
@@ -42,7 +42,7 @@ impl Cli {
         self.command(args).output().expect("it runs")
     }
 
-    /// What a command that must succeed prints.
+    /// The output of a command that must succeed.
     ///
     /// # Panics
     /// Where it does not succeed, with its words.
@@ -52,7 +52,7 @@ impl Cli {
         String::from_utf8(out.stdout).expect("text")
     }
 
-    /// What a command that must be refused says.
+    /// The words of a command that must be refused.
     ///
     /// # Panics
     /// Where it succeeds, or ends in another way than by an error that it tells.

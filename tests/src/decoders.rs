@@ -21,7 +21,7 @@ use loligo_format::record::{FRAME_HEADER, FrameHeader, JournalId, Record, parse,
 use loligo_format::superblock::{CoreIdentity, Superblock, region_size};
 
 const ID: JournalId = JournalId { cache: 0x1122_3344_5566_7788, shard: 1 };
-/// Where the checksum of each stands.
+/// Offset of the checksum of each.
 const SUPERBLOCK_CRC: usize = 20;
 const ROOT_CRC: usize = 8;
 const FRAME_CRC: usize = 60;

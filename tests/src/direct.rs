@@ -4,12 +4,12 @@ use crate::history::{Crash, History, Kind, SECTOR, pattern};
 use anyhow::{Result, anyhow};
 use loligo_block::Buf;
 use loligo_sim::rng::Rng;
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 /// Longest request, blocks.
 const LONGEST: u64 = 32;
@@ -24,7 +24,7 @@ pub fn open(path: &Path, flags: i32) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT | flags).open(path)
 }
 
-/// What a load has done.
+/// The deeds of a load.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Done {
     /// Requests that were answered.
@@ -92,7 +92,7 @@ impl Worker {
 
     /// One request; false if it failed.
     fn one(&mut self, file: &File, durable: &File, history: &Mutex<&mut History>) -> Result<bool> {
-        let lock = || history.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || history.lock();
         let per = self.block / SECTOR as u64;
         let len = self.rng.skewed(1..LONGEST + 1) * per;
         let start = self.part.start + self.rng.below((self.part.end - self.part.start - len) / per) * per;

@@ -226,7 +226,7 @@ impl Writing {
     }
 }
 
-/// What fio wrote.
+/// The writes of fio.
 #[derive(Debug)]
 pub struct Written {
     fio: Fio,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a sector of a volume.
 pub const SECTOR: usize = 512;
-/// What an archive keeps or leaves out as a whole, bytes.
+/// The unit that an archive keeps or leaves out as a whole, bytes.
 const BLOCK: usize = 4096;
 
 /// The folder with a folder for every release.
@@ -73,12 +73,12 @@ pub fn unpack(from: &Path, to: &[&Path]) -> Result<()> {
 /// A sector whose content is not asked for.
 const ANY: u64 = u64::MAX;
 
-/// What a volume holds: per sector the number of the write that it shows, 0 for none or zeros.
+/// The content of a volume: per sector the number of the write that it shows, 0 for none or zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content(Vec<u64>);
 
 impl Content {
-    /// That of a volume of `size` bytes, all zeros.
+    /// A volume of `size` bytes, all zeros.
     pub fn new(size: u64) -> Content {
         Content(vec![0; size as usize / SECTOR])
     }
@@ -105,7 +105,7 @@ impl Content {
         data
     }
 
-    /// What these bytes show is no longer asked for.
+    /// The content of these bytes is no longer asked for.
     pub fn forget(&mut self, offset: u64, len: usize) {
         let first = offset as usize / SECTOR;
         self.0[first..first + len / SECTOR].fill(ANY);
@@ -154,7 +154,7 @@ impl Content {
     }
 }
 
-/// What sector `sector` shows after write `stamp`: its own number, then the write's over and over.
+/// The content of sector `sector` after write `stamp`: its own number, then the write's over and over.
 fn shown(stamp: u64, sector: u64) -> [u8; SECTOR] {
     let mut data = [0; SECTOR];
     if stamp != 0 {

@@ -1,4 +1,4 @@
-//! What a volume may answer: per 512-byte sector, the writes that a read may still show.
+//! The answers that a volume may give: per 512-byte sector, the writes that a read may still show.
 //!
 //! Requests that overlap are never in flight together here (the simulator does that), so a sector's writes have one order.
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
 
-/// What a request makes of its sectors.
+/// The effect of a request on its sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The pattern of its stamp.
@@ -78,7 +78,7 @@ fn describe(data: &[u8]) -> String {
 }
 
 impl History {
-    /// That of a volume of `size` bytes, all zeros.
+    /// A volume of `size` bytes, all zeros.
     pub fn new(size: u64) -> History {
         let zeros = Version { stamp: 0, kind: Kind::Zeroes, acked: 0, sure: true };
         History {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn after_power_loss_what_was_flushed_or_anything_later_shows_but_nothing_older() {
+    fn after_power_loss_nothing_older_than_the_flush_shows() {
         let lives = |h: &mut History| {
             let a = write(h, true, false);
             let b = write(h, true, false);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn fua_alone_makes_a_write_durable_and_a_flush_covers_only_what_came_before_it() {
+    fn fua_alone_is_durable_and_a_flush_covers_what_came_before() {
         let fua = |h: &mut History| {
             let v = vec![write(h, true, false), write(h, true, true)];
             h.crashed(Crash::PowerLoss);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discarded_sector_shows_zeros_or_its_last_content_and_never_older() {
+    fn a_discarded_sector_shows_zeros_or_its_last_content() {
         let discard = |h: &mut History| {
             let v = vec![write(h, true, true), write(h, true, true)];
             let s = h.issue(3..4, Kind::Discard);

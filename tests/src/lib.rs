@@ -1,4 +1,4 @@
-//! What crosses rooms: the house rules as a test, and tests with real clients, fuzzed decoders and power loss.
+//! Tests across crates: the house rules, real clients, fuzzed decoders and power loss.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 

@@ -55,7 +55,7 @@ impl Mounted {
         Mounted { volume, dir }
     }
 
-    /// Where it is mounted.
+    /// Its mountpoint.
     pub fn mountpoint(&self) -> PathBuf {
         self.volume.dir.join("mnt")
     }

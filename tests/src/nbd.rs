@@ -2,12 +2,13 @@
 //! replies, any number of requests in flight over one connection.
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ const REQUEST: u32 = 0x2560_9513;
 const REPLY: u32 = 0x6744_6698;
 const FUA: u16 = 1;
 
-/// What is asked; lengths and offsets in bytes.
+/// A request; lengths and offsets in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// So many bytes.
@@ -51,7 +52,7 @@ pub enum Command {
 pub struct Answer {
     /// As given to [`Client::send`].
     pub handle: u64,
-    /// What was read, or the protocol's error number.
+    /// The data read, or the protocol's error number.
     pub result: Result<Vec<u8>, u32>,
 }
 
@@ -115,7 +116,7 @@ impl Client {
             Command::Zeroes { len, fua } => (6, *fua, *len, &[]),
         };
         if kind == 0 {
-            self.reads.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, len);
+            self.reads.lock().insert(handle, len);
         }
         let mut out = header(if fua { FUA } else { 0 }, kind, handle, offset, len);
         out.extend_from_slice(data);
@@ -194,7 +195,7 @@ fn receive(stream: &mut UnixStream, reads: &Mutex<HashMap<u64, u32>>) -> Result<
     ensure!(u32::from_be_bytes(first) == REPLY, "no simple reply");
     let error = u32::from_be_bytes(take(stream)?);
     let handle = u64::from_be_bytes(take(stream)?);
-    let len = reads.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle).unwrap_or(0);
+    let len = reads.lock().remove(&handle).unwrap_or(0);
     if error != 0 {
         return Ok(Answer { handle, result: Err(error) });
     }

@@ -36,7 +36,7 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// What a volume is made of, and how it is served.
+/// The parts of a volume, and how it is served.
 #[derive(Debug, Clone)]
 pub struct Volume {
     /// Its folder: sockets, and where the service's own output goes.

@@ -85,7 +85,7 @@ fn lives(volume: &Volume, unit: u64, seed: u64) -> Result<()> {
 }
 
 #[test]
-fn caches_and_cores_of_either_sector_size_survive_kills_under_a_verifying_load() {
+fn caches_and_cores_of_either_sector_size_survive_kills() {
     for (cache, core) in [(512, 512), (4096, 512), (4096, 4096)] {
         let Some((volume, _a, _b, _dir)) = devices(cache, core) else { return };
         lives(&volume, u64::from(core), 7).unwrap_or_else(|e| panic!("sectors of {cache} and {core}: {e:?}"));
@@ -93,7 +93,7 @@ fn caches_and_cores_of_either_sector_size_survive_kills_under_a_verifying_load()
 }
 
 #[test]
-fn a_block_device_that_is_served_is_refused_to_others_with_the_name_of_its_holder() {
+fn a_served_block_device_is_refused_with_its_holders_name() {
     let Some((volume, cache, core, dir)) = devices(512, 512) else { return };
     let server = volume.serve().expect("it starts");
     let spare = dir.path().join("spare");
@@ -121,7 +121,7 @@ fn a_block_device_that_is_served_is_refused_to_others_with_the_name_of_its_holde
 }
 
 #[test]
-fn a_core_device_may_grow_with_its_volume_and_one_that_shrank_is_refused() {
+fn a_core_device_may_grow_with_its_volume_but_not_shrink() {
     let Some((volume, _cache, core, _dir)) = devices(512, 512) else { return };
     let grown = CORE + 3 * MIB + 1536;
     let lives = || -> Result<()> {

@@ -92,7 +92,7 @@ fn sample(path: &Path, size: u64) {
 }
 
 #[test]
-fn qemu_img_converts_onto_the_volume_and_finds_it_equal_and_sound() {
+fn qemu_img_converts_onto_the_volume_and_finds_it_sound() {
     if missing("qemu-img", &["qemu-img"], "qemu-utils") {
         return;
     }

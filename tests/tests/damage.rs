@@ -9,7 +9,7 @@ use loligo_tests::decoders::unclean_cache;
 
 /// A checkpoint cut at frame 10 that vouches for frames up to 20, of which those behind 10 are damaged.
 #[test]
-fn a_journal_that_ends_before_what_its_checkpoint_vouches_for_is_refused() {
+fn a_journal_that_ends_before_its_checkpoints_claim_is_refused() {
     let (mut cache, mut core, sb) = unclean_cache();
     let shard = sb.layout.shard(0);
     let id = JournalId { cache: sb.cache_id(), shard: 0 };

@@ -125,7 +125,7 @@ fn poisoned(volume: &Volume, what: &str, fail: impl FnOnce(), mend: impl FnOnce(
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_or_flushed_is_poisoned_and_says_why_and_its_next_start_recovers() {
+fn a_cache_that_fails_writes_is_poisoned_says_why_and_recovers() {
     for (part, what) in [(Part::Writes, "cache"), (Part::Flushes, "flushing the cache")] {
         let dir = folder();
         let Some(fs) = breakable(dir.path()) else { return };
@@ -136,7 +136,7 @@ fn a_cache_that_cannot_be_written_or_flushed_is_poisoned_and_says_why_and_its_ne
 }
 
 #[test]
-fn where_one_part_of_a_cache_fails_every_part_of_the_volume_does() {
+fn where_one_part_of_a_cache_fails_the_whole_volume_does() {
     let dir = folder();
     let Some(fs) = breakable(dir.path()) else { return };
     let volume = volume(dir.path(), fs.dir(), &["--shards", "2"]);
@@ -179,7 +179,7 @@ impl Drop for Memory {
 }
 
 #[test]
-fn a_sparse_cache_on_a_full_file_system_is_poisoned_and_recovers_once_there_is_room() {
+fn a_sparse_cache_on_a_full_file_system_recovers_with_room() {
     let dir = folder();
     let at = dir.path().join("memory");
     std::fs::create_dir(&at).expect("a folder");
@@ -198,7 +198,7 @@ fn a_sparse_cache_on_a_full_file_system_is_poisoned_and_recovers_once_there_is_r
 }
 
 #[test]
-fn a_core_that_fails_while_flush_on_stop_waits_for_it_leaves_everything_dirty_on_the_cache_and_says_so() {
+fn a_core_failing_during_flush_on_stop_leaves_all_dirty() {
     for part in [Part::Writes, Part::Flushes] {
         let dir = folder();
         let Some(fs) = breakable(dir.path()) else { return };
@@ -237,7 +237,7 @@ fn a_core_that_fails_while_flush_on_stop_waits_for_it_leaves_everything_dirty_on
 }
 
 #[test]
-fn a_core_whose_writes_fail_for_a_while_loses_nothing_and_the_sweep_goes_on_after_it() {
+fn a_core_that_fails_for_a_while_loses_nothing_and_is_swept() {
     let dir = folder();
     let Some(fs) = breakable(dir.path()) else { return };
     let volume = volume(dir.path(), fs.dir(), &[]);
@@ -263,7 +263,7 @@ fn a_core_whose_writes_fail_for_a_while_loses_nothing_and_the_sweep_goes_on_afte
 }
 
 #[test]
-fn where_direct_io_is_refused_files_are_opened_buffered_with_a_warning_and_a_kill_loses_nothing() {
+fn without_direct_io_files_are_buffered_and_kills_lose_nothing() {
     let dir = folder();
     let Some(fs) = breakable(dir.path()) else { return };
     fs.power().refuse_direct_io();
@@ -304,7 +304,7 @@ fn where_direct_io_is_refused_files_are_opened_buffered_with_a_warning_and_a_kil
 }
 
 #[test]
-fn refused_sectors_behind_a_label_are_named_as_the_disk_has_them() {
+fn refused_sectors_behind_a_label_are_named_as_on_the_disk() {
     let dir = folder();
     let Some(fs) = breakable(dir.path()) else { return };
     let volume = volume(dir.path(), fs.dir(), &["--data-offset", "1M"]);

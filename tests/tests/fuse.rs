@@ -103,7 +103,7 @@ fn every_fsync_and_fdatasync_arrives() {
 }
 
 #[test]
-fn each_write_after_o_dsync_is_durable_before_its_answer_and_others_are_not() {
+fn each_o_dsync_write_is_durable_before_its_answer() {
     if impossible("O_DSYNC through FUSE") {
         return;
     }
@@ -200,7 +200,7 @@ fn what_one_client_writes_the_other_reads_at_once() {
 }
 
 #[test]
-fn a_start_after_kill_replaces_the_dead_mount_and_has_what_was_synced() {
+fn a_start_after_kill_replaces_the_mount_and_has_synced_data() {
     if impossible("a killed mount") {
         return;
     }
@@ -232,7 +232,7 @@ fn a_start_after_kill_replaces_the_dead_mount_and_has_what_was_synced() {
 }
 
 #[test]
-fn of_64_large_requests_at_once_a_mount_holds_32_mib_and_one_more_at_most() {
+fn of_64_large_requests_a_mount_holds_32_mib_and_one_at_most() {
     let test = "the bytes that a mount holds";
     if impossible(test) || no_fio(test) {
         return;
@@ -372,7 +372,7 @@ fn odd_offsets_lengths_and_memory_work_also_side_by_side() {
 }
 
 #[test]
-fn the_file_can_be_locked_given_away_and_opened_as_an_osd_does_but_not_resized() {
+fn the_file_can_be_locked_and_given_away_but_not_resized() {
     if impossible("owner and locks through FUSE") {
         return;
     }

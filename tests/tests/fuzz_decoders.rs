@@ -35,7 +35,7 @@ fn damaged_superblocks_are_refused_and_never_panic() {
 }
 
 #[test]
-fn damaged_first_blocks_of_veiled_cores_are_refused_and_never_panic() {
+fn damaged_first_blocks_of_veiled_cores_never_panic() {
     let good = decoders::masked_block();
     fuzz("masked block", &good, decoders::takes_masked_block, decoders::fuzz_masked_block);
 }
@@ -47,7 +47,7 @@ fn damaged_pool_superblocks_are_refused_and_never_panic() {
 }
 
 #[test]
-fn damaged_pool_tables_are_refused_or_consistent_and_never_panic() {
+fn damaged_pool_tables_are_refused_or_consistent() {
     let (good, superblock) = decoders::pool_table();
     assert!(decoders::fuzz_pool_table(&good, &superblock), "the good table is taken");
     let mut dice = Dice::from_env("pool table");
@@ -136,7 +136,7 @@ fn a_damaged_cache_opens_or_is_refused_and_never_panics() {
     assert!(opens > 0 && refused > 0);
 }
 
-/// What dice meet once in an hour: a number that is as large as can be, under a checksum that is right.
+/// A case that dice meet once in an hour: a number that is as large as can be, under a checksum that is right.
 #[test]
 fn no_number_is_too_large_for_a_cache_to_be_opened_or_refused() {
     let mut cache = UsedCache::new();

@@ -4,10 +4,10 @@
 
 use loligo_tests::server::program;
 use loligo_tests::skip::{fuse, installed, root, skip};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One small machine brings up one cluster at a time in reasonable time.
@@ -104,14 +104,14 @@ fn refused(out: &Output) -> String {
 /// Nothing where there is no Ceph here.
 fn alone(what: &str) -> Option<MutexGuard<'static, ()>> {
     if ["ceph-mon", "ceph-mgr", "ceph-osd", "rbd"].iter().all(|p| installed(p)) {
-        return Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        return Some(ALONE.lock());
     }
     skip(what, "Ceph is missing: apt-get install ceph-mon ceph-mgr ceph-osd ceph-common");
     None
 }
 
 #[test]
-fn three_osds_come_up_healthy_for_stock_tools_beside_another_lab_and_leave_nothing() {
+fn three_osds_come_up_beside_another_lab_and_leave_nothing() {
     let Some(_alone) = alone("lab of three OSDs") else { return };
     let (lab, other) = (Lab::new("three"), Lab::new("beside"));
     let begun = Instant::now();
@@ -146,7 +146,7 @@ fn three_osds_come_up_healthy_for_stock_tools_beside_another_lab_and_leave_nothi
 }
 
 #[test]
-fn osds_on_modelled_disks_are_as_slow_as_disks_and_their_fsyncs_arrive() {
+fn modelled_osds_are_as_slow_as_disks_and_their_fsyncs_arrive() {
     let Some(_alone) = alone("lab on modelled disks") else { return };
     if let Err(why) = fuse() {
         return skip("lab on modelled disks", &why);
@@ -189,7 +189,7 @@ fn osds_on_modelled_disks_are_as_slow_as_disks_and_their_fsyncs_arrive() {
 }
 
 #[test]
-fn osds_on_modelled_disks_behind_caches_come_up_and_the_lab_says_how_the_caches_are() {
+fn modelled_osds_behind_caches_come_up_and_the_lab_shows_them() {
     let Some(_alone) = alone("lab on cached disks") else { return };
     if let Err(why) = fuse() {
         return skip("lab on cached disks", &why);
@@ -234,7 +234,7 @@ fn osds_on_modelled_disks_behind_caches_come_up_and_the_lab_says_how_the_caches_
 }
 
 #[test]
-fn hosts_are_network_namespaces_that_can_be_cut_off_and_go_with_the_lab() {
+fn hosts_are_network_namespaces_and_go_with_the_lab() {
     let Some(_alone) = alone("lab of namespaces") else { return };
     if !root() || !installed("ip") {
         return skip("lab of namespaces", "needs root and iproute2");
@@ -262,7 +262,7 @@ fn hosts_are_network_namespaces_that_can_be_cut_off_and_go_with_the_lab() {
 }
 
 #[test]
-fn the_layout_of_a_cluster_comes_up_as_written_with_databases_and_logs_apart() {
+fn a_cluster_comes_up_as_written_with_databases_apart() {
     let Some(_alone) = alone("labs with databases apart") else { return };
     let apart = |lab: &Lab| {
         let told = good(lab.sh("ceph osd metadata 0 --format json")).stdout;
@@ -313,7 +313,7 @@ fn a_lab_that_was_kept_comes_back_with_its_data() {
 }
 
 #[test]
-fn an_interrupted_start_leaves_nothing_and_a_killed_one_can_be_taken_down() {
+fn an_interrupted_start_leaves_nothing_and_a_killed_goes_down() {
     let Some(_alone) = alone("lab interrupted") else { return };
     for (signal, cleans) in [(rustix::process::Signal::INT, true), (rustix::process::Signal::KILL, false)] {
         let lab = Lab::new("cut");
@@ -362,7 +362,7 @@ fn what_cannot_be_is_refused_with_the_mend_and_leaves_no_folder() {
 }
 
 #[test]
-fn a_folder_with_other_content_and_a_device_with_data_are_refused() {
+fn a_filled_folder_and_a_device_with_data_are_refused() {
     let Some(_alone) = alone("lab refusals") else { return };
     let lab = Lab::new("foreign");
     std::fs::create_dir_all(&lab.dir).expect("a folder");
@@ -380,7 +380,7 @@ fn a_folder_with_other_content_and_a_device_with_data_are_refused() {
 }
 
 #[test]
-fn an_images_status_names_who_uses_it_and_why_it_could_not_be_a_core() {
+fn an_images_status_names_its_user_and_why_it_is_no_core() {
     let Some(_alone) = alone("rbd status") else { return };
     let lab = Lab::new("rbd");
     good(lab.up(&["--osds", "1", "--replicas", "1"]));

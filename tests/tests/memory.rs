@@ -14,12 +14,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// What the programs that write may have, page cache included.
+/// Bytes that the writing programs may have, page cache included.
 const LIMIT: u64 = 96 * MIB;
-/// What the service may have, and both together where they are in one group: its requests, and
+/// Bytes that the service may have, and both together where they are in one group: its requests, and
 /// too little for what the writers would keep.
 const SERVICE: u64 = 512 * MIB;
-/// What each of two programs writes: much more than that, and than the cache.
+/// Bytes that each of two programs writes: much more than that, and than the cache.
 const FILE: u64 = 192 * MIB;
 /// A write that takes longer is stuck.
 const STUCK: Duration = Duration::from_secs(180);
@@ -122,7 +122,7 @@ fn configure(rig: &Device) {
 }
 
 #[test]
-fn a_daemon_is_locked_in_memory_and_never_chosen_to_be_killed_and_starts_no_io_to_have_memory() {
+fn a_daemon_is_locked_in_memory_and_never_chosen_to_be_killed() {
     let what = "the standing of a daemon when memory is short";
     if impossible(what) {
         return;
@@ -162,7 +162,7 @@ fn a_daemon_is_locked_in_memory_and_never_chosen_to_be_killed_and_starts_no_io_t
     }
 }
 
-/// What a run under pressure needs, or nothing: then it is said why.
+/// The needs of a run under pressure, or nothing: then it is said why.
 fn tight(what: &str, names: &[(&str, u64)]) -> Option<Vec<Tight>> {
     if impossible(what) {
         return None;
@@ -177,7 +177,7 @@ fn tight(what: &str, names: &[(&str, u64)]) -> Option<Vec<Tight>> {
 }
 
 #[test]
-fn writers_of_a_volume_and_its_service_in_tight_cgroups_of_their_own_come_to_an_end_with_every_byte_right() {
+fn writers_and_service_in_tight_cgroups_end_with_right_bytes() {
     let what = "a volume under memory pressure";
     let Some(groups) = tight(what, &[("loligo-writers", LIMIT), ("loligo-service", SERVICE)]) else { return };
     under_pressure(&groups[0], &groups[1]);
@@ -186,7 +186,7 @@ fn writers_of_a_volume_and_its_service_in_tight_cgroups_of_their_own_come_to_an_
 /// Old control groups make whoever wants memory wait for the write-back of pages of its group. A service that is in the group of
 /// those whose pages it writes must be marked (PR_SET_IO_FLUSHER) to be spared that.
 #[test]
-fn a_service_and_its_writers_in_one_tight_cgroup_come_to_an_end_with_every_byte_right() {
+fn a_service_and_writers_in_one_tight_cgroup_end_right() {
     let what = "a volume and its writers in one memory cgroup";
     let Some(groups) = tight(what, &[("loligo-both", SERVICE)]) else { return };
     if !groups[0].is_v2() && !may_be_marked() {

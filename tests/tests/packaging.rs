@@ -8,7 +8,7 @@ use loligo_tests::tidy;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What `make install` puts where, below `dir`.
+/// The files of `make install`, below `dir`.
 fn install(dir: &Path, prefix: &str) {
     let out = Command::new(tidy::root().join("scripts/install.sh"))
         .arg(program())
@@ -33,7 +33,7 @@ fn read(path: PathBuf) -> String {
 }
 
 #[test]
-fn an_installation_is_complete_and_its_files_name_the_program_where_it_is() {
+fn an_installation_is_complete_and_names_its_program() {
     let dir = folder();
     install(dir.path(), "/usr");
     let usr = dir.path().join("usr");
@@ -72,18 +72,18 @@ fn an_installation_is_complete_and_its_files_name_the_program_where_it_is() {
     assert!(out.status.success(), "{}", said(&out));
 }
 
-/// What binds the life of a unit to that of another.
+/// Keys that bind the life of a unit to that of another.
 const BONDS: [&str; 7] =
     ["Requires", "Requisite", "BindsTo", "PartOf", "Upholds", "PropagatesStopTo", "StopPropagatedFrom"];
 
-/// What the lines of a unit set, in their order.
+/// The settings of a unit's lines, in their order.
 fn settings(unit: &str) -> Vec<(&str, &str)> {
     let lines = unit.lines().map(str::trim).filter(|l| !l.starts_with(['#', ';', '[']));
     lines.filter_map(|l| l.split_once('=')).map(|(key, value)| (key.trim(), value.trim())).collect()
 }
 
 #[test]
-fn no_stop_of_the_daemon_is_cut_short_and_what_stands_on_volumes_stops_before_it_and_never_with_it() {
+fn no_stop_of_the_daemon_is_cut_short_or_precedes_its_users() {
     let dir = folder();
     install(dir.path(), "/usr");
     let units = dir.path().join("usr/lib/systemd/system");
@@ -114,7 +114,7 @@ fn no_stop_of_the_daemon_is_cut_short_and_what_stands_on_volumes_stops_before_it
 }
 
 #[test]
-fn the_example_in_the_packaged_configuration_is_right_once_its_signs_are_taken_away() {
+fn the_packaged_example_is_right_without_its_signs() {
     let text = read(tidy::root().join("packaging/loligod.toml"));
     let example: String = text
         .lines()
@@ -162,7 +162,7 @@ fn systemd_understands_the_unit() {
     assert!(said(&verify()).contains("often"), "{}", said(&verify()));
 }
 
-/// What udev makes of a block device of this host with this rule file beside its own. It runs in a mount name space with a /dev and
+/// The properties that udev gives a block device of this host with this rule file beside its own. It runs in a mount name space with a /dev and
 /// a /run/udev of its own, so that nothing of this host changes.
 fn rules(rule: &Path, device: &str) -> Output {
     let script = "mount --make-rprivate / && mkdir -p /run/udev && mount -t tmpfs none /run/udev && mkdir /run/udev/rules.d /run/udev/dev && \
@@ -177,7 +177,7 @@ fn rules(rule: &Path, device: &str) -> Output {
 }
 
 #[test]
-fn udev_marks_a_labelled_core_as_ours_and_understands_every_word_of_the_rule() {
+fn udev_marks_a_labelled_core_as_ours_by_a_valid_rule() {
     let what = "the udev rule";
     if impossible(what) {
         return;
@@ -234,7 +234,7 @@ fn udev_marks_a_labelled_core_as_ours_and_understands_every_word_of_the_rule() {
 }
 
 #[test]
-fn a_debian_package_can_be_made_and_holds_what_an_installation_does() {
+fn a_debian_package_holds_what_an_installation_does() {
     if !installed("dpkg-deb") || !installed("strip") {
         return skip("the Debian package", "dpkg-deb or strip is missing");
     }

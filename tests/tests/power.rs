@@ -213,7 +213,7 @@ impl Drop for Beside {
 }
 
 #[test]
-fn whatever_a_power_cut_takes_of_cache_and_core_every_flushed_write_is_there() {
+fn a_power_cut_of_cache_and_core_keeps_every_flushed_write() {
     if let Err(why) = skip::fuse() {
         return skip::skip("power loss", &why);
     }

@@ -32,7 +32,7 @@ fn volume(dir: &Path) -> Volume {
 }
 
 #[test]
-fn a_cache_and_its_core_are_told_while_they_are_served_and_after_stops_of_every_kind() {
+fn a_cache_and_its_core_are_told_while_served_and_stopped() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let volume = volume(dir.path());
     let both = [volume.cache.as_path(), volume.core.as_path()];
@@ -57,7 +57,7 @@ fn a_cache_and_its_core_are_told_while_they_are_served_and_after_stops_of_every_
 }
 
 #[test]
-fn a_device_that_is_locked_is_probed_at_once_and_nothing_of_it_changes() {
+fn a_locked_device_is_probed_at_once_and_stays_as_it_is() {
     if impossible("probing a locked device") {
         return;
     }
@@ -80,7 +80,7 @@ fn a_device_that_is_locked_is_probed_at_once_and_nothing_of_it_changes() {
 }
 
 #[test]
-fn what_udev_is_told_is_nothing_of_a_strange_device_and_enough_to_leave_ours_alone() {
+fn udev_learns_nothing_of_strange_devices_and_enough_of_ours() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let volume = volume(dir.path());
     volume.serve().expect("it starts").stop().expect("a clean stop");
@@ -99,7 +99,7 @@ fn what_udev_is_told_is_nothing_of_a_strange_device_and_enough_to_leave_ours_alo
 }
 
 #[test]
-fn a_pool_is_told_with_the_cores_that_share_it_while_one_is_served_and_after_its_stop() {
+fn a_pool_is_told_with_its_cores_while_served_and_stopped() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let pool = dir.path().join("pool");
     let text = pool.display().to_string();

@@ -26,7 +26,7 @@ fn inspection(volume: &Volume) -> Result<Value> {
     Ok(serde_json::from_slice(&out.stdout)?)
 }
 
-/// What recovery does with copies of cache and core: frames replayed, clean blocks dropped.
+/// Recovery of copies of cache and core: frames replayed, clean blocks dropped.
 fn recovery(dir: &Path, volume: &Volume) -> Result<(u64, u64)> {
     let copy = |of: &Path, name: &str| -> Result<SyncFile> {
         let path = dir.join(name);

@@ -52,7 +52,7 @@ impl SyncIo for NoCore {
     }
 }
 
-/// What must become of a flip.
+/// The wanted outcome of a flip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// Everything reads right.
@@ -63,7 +63,7 @@ enum Fate {
     Refused,
 }
 
-/// Where things are in the stopped cache.
+/// The places of things in the stopped cache.
 struct Places {
     /// Slots with clean and with dirty data: where each is, and the block of the volume it holds.
     clean: Vec<(u64, u64)>,
@@ -232,12 +232,12 @@ impl Specimen {
 }
 
 #[test]
-fn a_bit_flipped_in_a_stopped_cache_is_named_and_repaired_or_answered_with_an_error_or_refused() {
+fn a_bit_flipped_in_a_stopped_cache_is_named_and_never_served() {
     flip_everywhere(false);
 }
 
 #[test]
-fn a_bit_flipped_in_a_killed_cache_is_named_and_repaired_or_answered_with_an_error_or_refused() {
+fn a_bit_flipped_in_a_killed_cache_is_named_and_never_served() {
     flip_everywhere(true);
 }
 
@@ -321,7 +321,7 @@ fn flip_everywhere(killed: bool) {
 }
 
 #[test]
-fn a_rotten_dirty_block_refuses_part_writes_and_flushes_by_name_until_it_is_written_whole() {
+fn a_rotten_dirty_block_refuses_parts_until_written_whole() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let mut s = Specimen::make(dir.path(), false);
     let (slot, block) = s.places.dirty[s.places.dirty.len() / 2];

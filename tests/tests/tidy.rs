@@ -61,7 +61,7 @@ fn fewer_and_fewer_files_import_each_other_in_circles() {
 }
 
 #[test]
-fn engine_and_simulator_depend_on_nothing_but_what_they_are_told() {
+fn engine_and_simulator_depend_on_what_they_are_told_alone() {
     none_wrong(sources().iter().flat_map(rules::deterministic).collect());
 }
 

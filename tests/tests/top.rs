@@ -80,7 +80,7 @@ fn what_top_shows_of_a_volume_is_what_was_done_to_it() {
 }
 
 #[test]
-fn volumes_of_the_daemon_and_of_serve_stand_beside_each_other_in_text_with_why_one_waits() {
+fn volumes_of_daemon_and_serve_stand_side_by_side_in_text() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let volume = volume(dir.path(), &[]);
     let server = volume.serve().expect("it starts");
@@ -107,7 +107,7 @@ fn volumes_of_the_daemon_and_of_serve_stand_beside_each_other_in_text_with_why_o
 }
 
 #[test]
-fn the_doctor_sees_this_host_and_a_configuration_that_cannot_work() {
+fn the_doctor_sees_this_host_and_a_bad_configuration() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let doctor = |config: &str| {
         let file = dir.path().join("loligod.toml");
@@ -197,7 +197,7 @@ fn on_a_terminal(
 }
 
 #[test]
-fn the_terminal_is_left_as_it_was_by_a_key_by_ctrl_c_and_by_a_signal() {
+fn the_terminal_is_left_as_it_was_by_keys_and_signals() {
     use std::io::Write;
     if !loligo_tests::skip::installed("script") {
         return loligo_tests::skip::skip("top on a terminal", "script is not installed (bsdutils)");

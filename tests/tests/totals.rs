@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What the script `name` says of `output`, and whether it ends well.
+/// The words of the script `name` about `output`, and whether it ends well.
 fn awk(name: &str, settings: &[&str], output: &str) -> (String, bool) {
     let script = loligo_tests::tidy::root().join("scripts").join(name);
     let mut awk = Command::new("awk")
@@ -20,7 +20,7 @@ fn awk(name: &str, settings: &[&str], output: &str) -> (String, bool) {
     (String::from_utf8_lossy(&out.stdout).trim().to_owned(), out.status.success())
 }
 
-/// What the counter says of `output`, and whether it calls it a success.
+/// The counter's words about `output`, and whether it calls it a success.
 fn tally(output: &str) -> (String, bool) {
     awk("tally.awk", &[], output)
 }
@@ -58,7 +58,7 @@ fn a_step_that_cannot_be_taken_is_counted_as_skipped() {
 }
 
 #[test]
-fn failures_are_counted_and_a_skip_in_a_failed_test_is_a_failure() {
+fn failures_are_counted_and_a_skip_in_a_failed_test_is_one() {
     let bad = "
 failures:
 
@@ -75,7 +75,7 @@ error: test failed, to rerun pass `-p x --test y`
 }
 
 #[test]
-fn what_failed_tests_said_is_said_again_cut_in_the_middle_and_nothing_else_is() {
+fn failed_tests_words_are_said_again_cut_in_the_middle() {
     let bad = "
 failures:
 

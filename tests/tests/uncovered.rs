@@ -39,7 +39,7 @@ fn refused(volume: &Volume) -> String {
 }
 
 #[test]
-fn blocks_that_a_cache_has_clean_are_read_from_a_core_that_was_used_without_its_label() {
+fn clean_blocks_are_read_from_a_core_used_without_its_label() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let (raw, head) = core(dir.path());
     let volume = volume(dir.path(), "wt", &[]);
@@ -60,7 +60,7 @@ fn blocks_that_a_cache_has_clean_are_read_from_a_core_that_was_used_without_its_
 }
 
 #[test]
-fn what_a_cache_has_dirty_is_not_written_over_a_core_that_was_used_without_its_label() {
+fn dirty_blocks_never_overwrite_a_core_used_without_its_label() {
     for killed in [false, true] {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let (raw, head) = core(dir.path());

@@ -7,7 +7,7 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// What eight bytes at `at` make of a block of somebody's.
+/// A block of somebody that has eight bytes of ours at `at`.
 fn block(magic: &[u8; 8], at: usize) -> Vec<u8> {
     let mut block = vec![0xa5; 4096];
     block[at..at + 8].copy_from_slice(magic);

@@ -1,4 +1,4 @@
-//! What every experiment needs: the program under test, a scratch folder, and files to serve.
+//! The base of every experiment: the program under test, a scratch folder, and files to serve.
 
 use std::fs::File;
 use std::io::Write;
@@ -30,7 +30,7 @@ pub(crate) const MEMORY: &str = "/dev/shm";
 /// How long a cache may take to write its dirty data to the core.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(180);
 
-/// Where and with what an experiment runs.
+/// The place and the means of an experiment.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The `loligo` program.
@@ -202,7 +202,7 @@ impl Mountpoint {
         Ok(folder)
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

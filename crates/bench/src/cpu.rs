@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_childs_work_is_counted_to_it_and_to_its_parent_once_it_ended() {
+    fn a_childs_work_counts_for_it_and_once_ended_for_its_parent() {
         let begun = of_children().unwrap();
         let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let status = std::process::Command::new("sh").args(["-c", spin]).status().unwrap();

@@ -21,7 +21,7 @@ pub(crate) struct DirectDisk {
 }
 
 impl DirectDisk {
-    /// What `spec` names.
+    /// The disk that `spec` names.
     pub(crate) fn open(spec: &DeviceSpec) -> Result<DirectDisk> {
         let file = DeviceFile::open(spec.path(), &OpenOptions::default())?;
         let device = spec.device(file, DevId(0));

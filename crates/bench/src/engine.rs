@@ -17,7 +17,7 @@ use loligo_format::mode::Mode;
 use loligo_format::superblock::{CoreIdentity, Superblock};
 use serde::Serialize;
 
-/// What to measure, and on how much.
+/// The measurements, and their sizes.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Bytes of cached data that the requests go over.
@@ -61,14 +61,14 @@ pub struct EngineResult {
     pub bytes_per_line: f64,
     /// Lines of that cache.
     pub lines: u64,
-    /// Where the engine says the memory is, bytes per line.
+    /// The memory by the engine's own account, bytes per line.
     pub ram: Vec<(String, f64)>,
 }
 
 /// A device that keeps nothing: for filling an index without its data.
 struct Nothing {
     size: u64,
-    /// What was written before service (superblocks, roots), so that it can be read back.
+    /// Superblocks and roots, written before service, so that they can be read back.
     kept: std::collections::BTreeMap<u64, Vec<u8>>,
 }
 

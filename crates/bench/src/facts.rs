@@ -1,4 +1,4 @@
-//! What the machine is: figures without it mean nothing.
+//! Facts about the machine: figures without them mean nothing.
 
 use std::fs;
 use std::path::Path;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-/// Where a run keeps its lab, below its folder; where it has several, their names begin so.
+/// A run's lab, below its folder; of several, the beginning of their names.
 pub(crate) const LAB: &str = "lab";
 /// Held by the run that a folder belongs to.
 const LOCK: &str = "lock";
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_killed_runs_folder_goes_at_the_next_start_and_a_running_ones_stays() {
+    fn a_killed_runs_folder_goes_and_a_running_ones_stays() {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join("run-left");
         fs::create_dir(&left).unwrap();

@@ -1,4 +1,4 @@
-//! What a FUSE mount leaves of a slow disk's queue: the modelled disk through `loligo serve --bare` and the kernel, against
+//! A FUSE mount's share in a slow disk's queue: the modelled disk through `loligo serve --bare` and the kernel, against
 //! the same model driven in this process, alternately. Without a queue that arrives whole the disk has nothing to choose from.
 
 use std::path::Path;

@@ -38,7 +38,7 @@ const SIDES: [&str; 9] = [
 
 /// One run of a round.
 enum Step {
-    /// What leaves nothing to clear up.
+    /// A run that leaves nothing to clear up.
     Raw(Job),
     /// A served volume, which then is drained.
     Cached(Job),
@@ -49,7 +49,7 @@ enum Step {
 /// One side's medians over the rounds.
 #[derive(Serialize)]
 struct Side {
-    /// What was written to, and how deep.
+    /// The target, and the depth.
     name: &'static str,
     mean_ns: f64,
     p50_ns: f64,

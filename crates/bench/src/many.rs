@@ -20,11 +20,11 @@ use serde::Serialize;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-/// What every core is promised.
+/// Bytes that every core is promised.
 const PROMISED: u64 = 28 * MIB;
-/// What nobody is.
+/// Bytes that nobody is promised.
 const OPEN: u64 = 512 * MIB;
-/// What one may have.
+/// Bytes that one may have.
 const MOST: u64 = 640 * MIB;
 /// Bytes of a core: a modelled disk over a sparse file.
 const CORE: u64 = 1024 * MIB;
@@ -76,7 +76,7 @@ struct Many {
     rate: Ratio,
     /// 99th percentile with over without.
     p99: Ratio,
-    /// What the busy core wrote meanwhile, requests a second.
+    /// Writes of the busy core meanwhile, requests a second.
     busy_iops: f64,
     /// How shares followed: one core busy, then a second as well.
     shares: Vec<Shares>,

@@ -1,4 +1,4 @@
-//! What was wanted, what was measured, and whether that is enough.
+//! Marks: the wanted figure, the measured one, and whether that is enough.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub enum Want {
     Nothing,
 }
 
-/// What came of a mark.
+/// The verdict on a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -111,11 +111,11 @@ pub struct Row {
     pub cached: Option<Side>,
     /// The mark.
     pub want: Want,
-    /// What was measured.
+    /// The figures.
     pub ratio: Ratio,
     /// Whether it is enough.
     pub verdict: Verdict,
-    /// What else is to be known.
+    /// A remark.
     pub note: String,
 }
 
@@ -149,7 +149,7 @@ impl Row {
     }
 }
 
-/// What a run has measured so far, and has said of it.
+/// The figures of a run so far, and its words about them.
 pub(crate) struct Record {
     begun: Instant,
     seed: Cell<u64>,
@@ -266,7 +266,7 @@ impl Outcome {
         Table::of(self.heads(), &self.rows, Row::cells)
     }
 
-    /// What the rows are to be read with.
+    /// Remarks on how to read the rows.
     pub fn notes(&self) -> Vec<String> {
         let of = |row: &Row| format!("{}, {}: {}", row.figure, row.what, row.note);
         self.rows.iter().filter(|row| !row.note.is_empty()).map(of).collect()
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_missed_only_where_the_whole_interval_lies_beyond_it() {
+    fn a_mark_is_missed_where_the_whole_interval_lies_beyond_it() {
         let ratio = Ratio { value: 3.8, low: 3.5, high: 4.1, pairs: 5 };
         assert_eq!(Verdict::of(Want::AtLeast(3.7), &ratio), Verdict::Met);
         assert_eq!(Verdict::of(Want::AtLeast(4.0), &ratio), Verdict::Open);

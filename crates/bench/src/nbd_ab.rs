@@ -33,7 +33,7 @@ enum Peer {
 
 #[derive(Serialize)]
 struct Row {
-    /// What the file lies on.
+    /// The medium under the file.
     medium: &'static str,
     peer: Peer,
     load: &'static str,

@@ -1,4 +1,4 @@
-//! What a volume adds to its transport, against a target that answers at once behind the same one, alternately: requests and
+//! A volume's cost beside its transport, against a target that answers at once behind the same one, alternately: requests and
 //! processor time. Processor time is the server's, user and system; that of the kernel's own threads, which carry a loop
 //! device's requests, is in neither side.
 

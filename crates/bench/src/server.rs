@@ -183,12 +183,12 @@ impl Server {
         }
     }
 
-    /// Where fio reaches the export.
+    /// The export's address for fio.
     pub fn target(&self) -> Target {
         Target::Nbd { socket: self.socket.clone(), export: self.export.clone() }
     }
 
-    /// What it has written to stderr since its start.
+    /// Its stderr since its start.
     pub fn said(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_default()
     }
@@ -224,7 +224,7 @@ pub struct Volume {
     pub core: String,
     /// `wb`, `wt`, `pt`...
     pub mode: &'static str,
-    /// Where the statistics are rewritten every second.
+    /// The file in which the statistics are rewritten every second.
     pub stats: Option<PathBuf>,
     /// Destage everything on SIGTERM.
     pub flush_on_stop: bool,

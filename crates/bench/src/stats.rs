@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_median_narrows_with_more_pairs_and_repeats_with_its_seed() {
+    fn the_interval_holds_the_median_narrows_and_repeats_by_seed() {
         let noisy = |n: u64| -> Vec<(f64, f64)> {
             let mut rng = SplitMix64::new(7);
             (0..n).map(|_| (1.0 + rng.below(1000) as f64 / 1000.0, 1.0)).collect()

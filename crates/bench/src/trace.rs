@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_the_whole_footprint_misses_each_line_once_under_every_policy() {
+    fn a_cache_of_the_whole_footprint_misses_each_line_once() {
         let text: String = (0..3000u64).map(|i| format!("0,R,{},8\n", i * i % 997 * 8)).collect();
         let f = file(text.as_bytes());
         let trace = Trace::read(f.path()).expect("a trace");

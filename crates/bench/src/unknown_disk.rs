@@ -84,7 +84,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn the_disk_reads_back_what_was_written_turns_for_it_and_is_gone_afterwards() {
+    fn the_disk_reads_back_what_was_written_and_is_gone_afterwards() {
         let dir = tempfile::tempdir().unwrap();
         let (content, mount) = (dir.path().join("content"), dir.path().join("mount"));
         File::create_new(&content).unwrap().set_len(64 << 20).unwrap();

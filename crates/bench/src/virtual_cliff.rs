@@ -38,7 +38,7 @@ pub struct VirtualOptions {
     pub cache_flush: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, Serialize)]
 pub struct VirtualResult {
     /// Writes a second over the tail.

@@ -78,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// What was seen last.
+    /// The last look.
     pub(crate) fn last(&self) -> Option<Stats> {
         self.last
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dirty_share_is_read_from_the_file_and_a_missing_file_is_no_error() {
+    fn the_dirty_share_is_read_and_a_missing_file_is_no_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stats.json");
         let mut watch = Watch::new(&path);

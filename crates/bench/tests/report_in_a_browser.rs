@@ -105,7 +105,7 @@ fn chromium(profile: &Path, extra: &[&str], page: &Path) -> Option<std::process:
 }
 
 #[test]
-fn the_report_shows_its_table_and_plots_in_a_browser_without_a_network() {
+fn the_report_shows_its_table_and_plots_without_a_network() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("report.html");
     sample().write(&page).unwrap();
@@ -158,7 +158,7 @@ fn the_report_refers_to_nothing_outside_itself() {
 }
 
 #[test]
-fn an_unwritable_place_is_named_and_a_written_report_is_readable_by_all() {
+fn an_unwritable_place_is_named_and_a_report_is_readable_by_all() {
     let dir = tempfile::tempdir().unwrap();
     let error = sample().write(&dir.path().join("missing/report.html")).unwrap_err();
     assert!(format!("{error:#}").contains("missing/report.html"));

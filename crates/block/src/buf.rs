@@ -67,7 +67,7 @@ impl Drop for Backing {
     }
 }
 
-/// What a thread keeps for reuse.
+/// Buffers that a thread keeps for reuse.
 #[expect(clippy::vec_box, reason = "handles point to the box, which therefore must not move")]
 struct Pool {
     classes: [Vec<Box<Backing>>; CLASSES],
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_what_it_may_and_lets_go_of_what_it_has_most_of() {
+    fn a_thread_keeps_what_it_may_and_drops_what_it_has_most_of() {
         let kept = |class: usize| POOL.with(|p| p.borrow().classes[class].len());
         drop((0..40).map(|_| Buf::alloc(4096)).collect::<Vec<_>>());
         drop((0..100).map(|_| Buf::alloc(2 << 20)).collect::<Vec<_>>());

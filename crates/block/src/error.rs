@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What to do about a failure depends on this.
+/// Decides the reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoKind {
     /// The medium or transport failed.
@@ -20,11 +20,11 @@ pub enum IoKind {
 /// A failed device operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoError {
-    /// What to decide by.
+    /// Its kind, to decide by.
     pub kind: IoKind,
     /// The operating system's error number, 0 if there is none.
     pub errno: i32,
-    /// What was being done, and where.
+    /// The operation, and its place.
     pub context: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! A device's own description.
 
 /// Bytes in the unit that every size and offset is a multiple of.
 pub const SECTOR: u64 = 512;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What answers are worth now.
+/// The worth of answers now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     /// The core is ours.
@@ -60,7 +60,7 @@ impl Lease {
         self.until.load(Ordering::Acquire)
     }
 
-    /// What an answer that leaves now is worth.
+    /// The worth of an answer that leaves now.
     pub fn now(&self) -> Hold {
         if self.lost.load(Ordering::Acquire) {
             Hold::Lost
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_ends_by_itself_comes_back_with_a_word_and_never_after_it_is_lost() {
+    fn a_lease_ends_comes_back_with_a_word_and_never_once_lost() {
         let lease = Lease::new(Duration::from_millis(30));
         assert_eq!(lease.now(), Hold::Valid);
         std::thread::sleep(Duration::from_millis(40));

@@ -1,4 +1,4 @@
-//! What a block device is: geometry, owned operations, aligned buffers and the devices themselves.
+//! Block devices: geometry, owned operations, aligned buffers and the devices themselves.
 //! Knows nothing of caching; everything above builds on it.
 
 mod buf;

@@ -1,11 +1,11 @@
 //! Messages to a thread that waits on a ring.
 
 use crate::IoError;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The messages that wait.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue<T>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Throws away what lies in it and whatever will be put: its owner ends.

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Chosen by whoever submits; comes back in the [`Completion`].
 pub type Tag = u64;
 
-/// What to do at [`Op::offset`].
+/// The deed at [`Op::offset`].
 #[derive(Debug)]
 pub enum OpKind {
     /// Fill the whole buffer; a device that cannot fill it all fails the operation.
@@ -46,7 +46,7 @@ pub struct Op {
     pub tag: Tag,
     /// Bytes from the start of the device.
     pub offset: u64,
-    /// What to do there.
+    /// Its kind.
     pub kind: OpKind,
 }
 
@@ -88,7 +88,7 @@ impl Op {
     }
 }
 
-/// What became of an [`Op`].
+/// The outcome of an [`Op`].
 #[derive(Debug)]
 pub struct Completion {
     /// The tag it was submitted with.

@@ -226,7 +226,7 @@ mod tests {
     use crate::Buf;
 
     #[test]
-    fn zeroed_and_discarded_ranges_read_as_zeros_and_their_neighbours_keep_their_bytes() {
+    fn zeroed_and_discarded_ranges_are_zeros_and_neighbours_stay() {
         let mut d = RamDevice::new(8 << 20).unwrap();
         let mut ring = Ring::new(4).unwrap();
         d.write_at(0, &vec![7; 8 << 20]).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn every_piece_of_a_group_arrives_and_a_group_that_is_none_changes_nothing() {
+    fn a_group_arrives_whole_and_one_that_is_none_changes_nothing() {
         let mut d = RamDevice::new(1 << 20).unwrap();
         let mut ring = Ring::new(4).unwrap();
         let piece = |at: u64, byte: u8| (at, Buf::copy_of(&[byte; 1024]).freeze());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_off_the_end_or_off_the_sectors_fails_and_gives_its_buffer_back() {
+    fn an_operation_off_the_end_or_the_sectors_returns_its_buffer() {
         let mut d = RamDevice::new(1 << 20).unwrap();
         let mut ring = Ring::new(4).unwrap();
         for offset in [1 << 20, (1 << 20) - 512, 100, u64::MAX - 511] {

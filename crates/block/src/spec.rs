@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The track length of a spinning disk whose spec does not give one, bytes.
 const DEFAULT_TRACK: u64 = 1 << 20;
 
-/// Where a device's bytes are, and what pace it keeps.
+/// The place of a device's bytes, and its pace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceSpec {
     /// A file or block device: `file:PATH`, or the path alone.
@@ -26,7 +26,7 @@ pub enum DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// What holds the bytes.
+    /// The file or device that holds the bytes.
     pub fn path(&self) -> &Path {
         match self {
             DeviceSpec::File(path) | DeviceSpec::Hdd { path, .. } => path,

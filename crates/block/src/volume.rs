@@ -1,4 +1,4 @@
-//! What a client asks of a volume, and what it is answered. Exports make requests, engines answer them.
+//! Requests of a client to a volume, and their answers. Exports make requests, engines answer them.
 
 use crate::{IoError, IoKind, Shared};
 use smallvec::SmallVec;
@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 /// Chosen by whoever asks; comes back in the [`Reply`].
 pub type ReqId = u64;
 
-/// What a client wants.
+/// The kind of a request.
 #[derive(Debug, Clone)]
 pub enum ReqKind {
     /// The bytes of the range.
@@ -31,7 +31,7 @@ pub enum ReqKind {
 pub struct Request {
     /// The asker's name for it.
     pub id: ReqId,
-    /// What is wanted.
+    /// Its kind.
     pub kind: ReqKind,
     /// Bytes from the start of the volume, a multiple of 512.
     pub offset: u64,
@@ -57,7 +57,7 @@ pub enum ReqError {
 }
 
 impl From<&IoError> for ReqError {
-    /// What a client hears where a device refuses.
+    /// The error that a client hears where a device refuses.
     fn from(e: &IoError) -> ReqError {
         match e.kind {
             IoKind::NoSpace => ReqError::NoSpace,
@@ -81,7 +81,7 @@ pub struct Extent {
 /// The bytes of a read, in order, in as many pieces as they came in.
 pub type Segments = SmallVec<[Shared; 2]>;
 
-/// What a request came to.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub enum Answer {
     /// Done; nothing to hand over.
@@ -97,6 +97,6 @@ pub enum Answer {
 pub struct Reply {
     /// The request's id.
     pub id: ReqId,
-    /// What came of it.
+    /// The result.
     pub result: Result<Answer, ReqError>,
 }

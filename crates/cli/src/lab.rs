@@ -311,7 +311,7 @@ fn print(s: &Status) {
     }
 }
 
-/// What `lab cache status` shows of each cache.
+/// The columns of `lab cache status`.
 const SHOWN: [&str; 9] = [
     "mode",
     "cache_bytes",

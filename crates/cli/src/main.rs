@@ -90,7 +90,7 @@ enum Command {
     Hold(hold::Args),
 }
 
-/// What this program was called as: under the daemon's name it is the daemon.
+/// The name that this program was called by: under the daemon's name it is the daemon.
 fn words() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let called = words.first().map(Path::new).and_then(Path::file_name);
@@ -109,7 +109,7 @@ fn wants_json(matches: &ArgMatches) -> bool {
     last.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
 }
 
-/// What is said to words that are no command, or ask for help.
+/// The answer to words that are no command, or ask for help.
 fn no_command(said: &clap::Error, words: &[OsString]) -> ExitCode {
     // Whoever asked may have closed the pipe.
     let _ = said.print();

@@ -107,7 +107,7 @@ struct PrepareArgs {
     json: Json,
 }
 
-/// What an OSD stands behind, and how.
+/// The cache of an OSD, and how it stands behind it.
 #[derive(Debug, clap::Args)]
 struct BehindArgs {
     /// The cache: a device of its own, such as a partition, and no share of a pool; or a file, made with --cache-size

@@ -97,14 +97,14 @@ pub(crate) fn exit_status(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What is printed of `error` where JSON is wanted.
+/// The output for `error` where JSON is wanted.
 pub(crate) fn problem(error: &anyhow::Error) -> Value {
     let interrupted = exit_code(error) == Interrupted::EXIT_CODE;
     let outcome = if interrupted { json!("interrupted") } else { json!(Outcome::of(error)) };
     json!({ "outcome": outcome, "error": format!("{error:#}") })
 }
 
-/// What is printed of words that are no command.
+/// The output for words that are no command.
 pub(crate) fn misuse(said: &str) -> Value {
     json!({ "outcome": Outcome::Usage, "error": said.trim_start_matches("error: ").trim_end() })
 }

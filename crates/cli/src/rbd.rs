@@ -75,7 +75,7 @@ pub(crate) fn run(a: Args) -> Result<ExitCode> {
 /// How long the service on this host may take to say how it is.
 const BRIEFLY: Duration = Duration::from_secs(5);
 
-/// What the service on this host says that has the image, if there is one; or why it says nothing.
+/// The words of the service on this host that has the image, if there is one; or why it says nothing.
 fn served(s: &ImageStatus) -> Result<Option<Value>> {
     let Some(mark) = &s.cache else { return Ok(None) };
     // Whoever wrote it there may have another idea of names.

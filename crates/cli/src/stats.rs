@@ -169,7 +169,7 @@ fn parts(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// What a number is of another, in percent, for those where that is asked for.
+/// The share of one number in another, in percent, for those where that is asked for.
 fn part(stats: &Value, key: &str) -> Option<f64> {
     let other = match key {
         "occupied_bytes" | "dirty_bytes" => stats["cache_bytes"].as_f64()?,

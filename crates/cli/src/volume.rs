@@ -148,7 +148,7 @@ enum What {
     },
 }
 
-/// What only one start is allowed.
+/// Permissions for one start alone.
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct Allow {
     /// Insist on a new cache: refuse one that exists (with --force: replace it)
@@ -378,7 +378,7 @@ fn state(name: &str, status: &Status) -> Value {
     all
 }
 
-/// What has become of a start.
+/// The outcome of a start.
 fn began(name: &str, status: &Status, patience: Patience, json: Json) -> Result<()> {
     match status {
         Status::Serving => json.done(state(name, status), || ()),
@@ -396,7 +396,7 @@ fn began(name: &str, status: &Status, patience: Patience, json: Json) -> Result<
     }
 }
 
-/// What has become of a stop.
+/// The outcome of a stop.
 fn ended(
     daemon: &DaemonClient,
     name: &str,

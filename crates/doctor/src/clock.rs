@@ -4,7 +4,7 @@ use super::{Case, Check, Finding};
 
 /// More than this the clock does not go astray by itself, microseconds.
 const JUMP: i64 = 5_000;
-/// What monitors of Ceph begin to complain at, microseconds.
+/// The clock error that Ceph's monitors begin to complain at, microseconds.
 const DRIFT: i64 = 50_000;
 
 pub(super) fn check(case: &Case<'_>) -> Vec<Finding> {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_disk_and_a_free_partition_of_flash_are_right_but_for_a_name_that_changes() {
+    fn a_free_disk_or_partition_is_right_but_for_a_name_that_moves() {
         let fake = host();
         let wrong: Vec<Finding> =
             fake.found(check).into_iter().filter(|f| f.verdict != Verdict::Ok).collect();

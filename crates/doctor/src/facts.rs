@@ -1,4 +1,4 @@
-//! What only a try can tell.
+//! Facts that only a try can tell.
 
 use super::host::Host;
 use super::parts;
@@ -23,7 +23,7 @@ const WATCHED: Duration = Duration::from_millis(200);
 /// How long a daemon may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was tried.
+/// The attempt.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) is_root: bool,
@@ -37,10 +37,10 @@ pub(super) struct Facts {
     pub(super) paths: BTreeMap<PathBuf, Thing>,
     /// Folders that must be written to, and why they cannot be.
     pub(super) folders: BTreeMap<PathBuf, Option<String>>,
-    /// Where the daemon's runtime and state folders are.
+    /// The daemon's runtime and state folders.
     pub(super) runtime_dir: Option<PathBuf>,
     pub(super) state_dir: Option<PathBuf>,
-    /// What the loader says of Ceph's libraries; nothing: not asked.
+    /// The loader's word on Ceph's libraries; nothing: not asked.
     pub(super) ceph: Option<Result<(), String>>,
     /// The release of those libraries, and of the host's OSDs; nothing: not asked.
     pub(super) ceph_client: Option<Result<Release, String>>,
@@ -49,7 +49,7 @@ pub(super) struct Facts {
     pub(super) daemon: Option<About>,
 }
 
-/// What the kernel says of its clock.
+/// The kernel's word on its clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Clock {
     pub(super) synchronised: bool,
@@ -58,7 +58,7 @@ pub(super) struct Clock {
     pub(super) jump_us: i64,
 }
 
-/// What is at a path.
+/// The thing at a path.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Thing {
     pub(super) kind: Kind,
@@ -73,11 +73,11 @@ pub(super) struct Thing {
     pub(super) direct: Option<bool>,
     /// Major and minor number of a device.
     pub(super) number: Option<(u32, u32)>,
-    /// What of Loligo's is on it.
+    /// Loligo's own content on it.
     pub(super) found: Option<Found>,
 }
 
-/// What kind of thing.
+/// Its kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     #[default]
@@ -127,7 +127,7 @@ fn osd_release() -> Result<Release, String> {
     version.parse().map_err(|()| format!("ceph-osd says '{}'", said.trim()))
 }
 
-/// What is at `path`. Nothing of it is changed or waited for.
+/// The thing at `path`. Nothing of it is changed or waited for.
 fn thing(host: &Host, path: &Path) -> Thing {
     let mut thing = Thing { real: path.to_owned(), ..Thing::default() };
     let nearest = path.ancestors().skip(1).find(|p| host.has(p)).unwrap_or(Path::new("/"));

@@ -43,12 +43,12 @@ impl Fake {
         Host::new(self.dir.path())
     }
 
-    /// What a check finds.
+    /// The finding of a check.
     pub(super) fn found(&self, check: fn(&Case<'_>) -> Vec<Finding>) -> Vec<Finding> {
         check(&Case { host: &self.host(), facts: &self.facts, config: &self.config })
     }
 
-    /// What it finds under one name.
+    /// Its finding under one name.
     pub(super) fn one(&self, check: fn(&Case<'_>) -> Vec<Finding>, name: &str) -> Finding {
         let all = self.found(check);
         let found = all.iter().find(|f| f.check == name);

@@ -1,4 +1,4 @@
-//! What the kernel and administrators have written down, under a folder that is `/` but for tests.
+//! Files of the kernel and of administrators, under a folder that is `/` but for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ impl Host {
         Host { root: root.to_owned() }
     }
 
-    /// Where `path` of that host is.
+    /// The place of that host's `path`.
     pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -44,7 +44,7 @@ impl Host {
         names
     }
 
-    /// Where a link leads, as it is written.
+    /// The target of a link, as it is written.
     pub(super) fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         std::fs::read_link(self.at(path)).ok()
     }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_are_told_from_those_that_lack_only_what_nobody_asked_for() {
+    fn old_kernels_are_told_from_those_that_lack_unasked_things() {
         assert_eq!(kernel("4.19.0-1-amd64").verdict(check, "kernel.release"), Verdict::Bad);
         assert_eq!(kernel("5.10.0-30-amd64").verdict(check, "kernel.release"), Verdict::Warn);
         let asked = kernel("5.10.0").configured("[volume.a]\ncore = \"/x\"\nlisten = [\"block:a\"]");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_cannot_be_made_is_bad_and_the_mend_depends_on_the_reason() {
+    fn a_ring_that_cannot_be_made_has_a_mend_that_fits_the_reason() {
         let mut fake = kernel("6.12.0");
         let mend = |fake: &Fake| {
             let found = fake.one(check, "kernel.io_uring");

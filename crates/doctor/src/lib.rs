@@ -1,4 +1,4 @@
-//! What of this host stands in the way of a volume, and the mend. Checks are pure: they see what the kernel and the administrator
+//! Checks for what of this host stands in the way of a volume, and the mend. Checks are pure: they see what the kernel and the administrator
 //! wrote under a root folder (`host`), what only a try can tell (`facts`), and the configuration.
 
 mod clock;
@@ -50,18 +50,18 @@ impl Verdict {
     }
 }
 
-/// What one check found.
+/// The finding of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Names the check, for scripts: `kernel.io_uring`.
     pub check: String,
     /// How it ended.
     pub verdict: Verdict,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
     /// Why it matters.
     pub why: &'static str,
-    /// What to do about it.
+    /// The mend.
     pub mend: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl Check {
     }
 }
 
-/// What checks look at.
+/// The subject of checks.
 struct Case<'a> {
     host: &'a Host,
     facts: &'a Facts,

@@ -1,4 +1,4 @@
-//! What a process may here: locked memory, open files, capabilities; and what the running daemon has of it.
+//! Limits of a process here: locked memory, open files, capabilities; and the running daemon's share of them.
 
 use super::{Case, Check, Finding};
 
@@ -95,7 +95,7 @@ mod tests {
     use loligo_client::api::daemon::About;
 
     #[test]
-    fn what_an_ordinary_user_lacks_is_named_and_is_bad_only_where_it_is_needed() {
+    fn an_ordinary_users_lack_is_bad_only_where_it_is_needed() {
         let fake = Fake::new(&[("/proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\n")]);
         let found = fake.one(check, "limits.capabilities");
         assert!(found.verdict == Verdict::Warn && found.seen.contains("CAP_SYS_ADMIN"), "{found:?}");

@@ -76,7 +76,7 @@ fn volumes(case: &Case<'_>, lvm: &Lvm) -> Vec<Finding> {
     all
 }
 
-/// What LVM was told about devices.
+/// LVM's settings about devices.
 #[derive(Debug, Default)]
 struct Lvm {
     /// Whether a name is accepted, the first that matches counts.
@@ -132,7 +132,7 @@ fn without_comments(text: &str) -> String {
     kept
 }
 
-/// What stands behind `key =`: to the end of the line, or of the list that begins there.
+/// The value behind `key =`: to the end of the line, or of the list that begins there.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     for (at, _) in text.match_indices(key) {
         let before = text[..at].chars().next_back().unwrap_or('\n');
@@ -148,7 +148,7 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     None
 }
 
-/// Where a list ends; a bracket in quotes does not end it.
+/// The end of a list; a bracket in quotes does not end it.
 fn closing(list: &str) -> Option<usize> {
     let mut quoted = false;
     list.char_indices().find_map(|(at, c)| {

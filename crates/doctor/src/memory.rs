@@ -78,7 +78,7 @@ mod tests {
     use crate::fake::Fake;
 
     #[test]
-    fn huge_pages_that_are_off_and_caches_that_are_too_large_are_found() {
+    fn huge_pages_that_are_off_and_too_large_caches_are_found() {
         let fake = Fake::new(&[
             ("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"),
             ("/proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\n"),

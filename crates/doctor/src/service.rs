@@ -2,7 +2,7 @@
 
 use super::{Case, Check, Finding};
 
-/// Where units are, those of the administrator first.
+/// The folders of units, those of the administrator first.
 const FOLDERS: [&str; 4] = [
     "/etc/systemd/system",
     "/usr/local/lib/systemd/system",
@@ -79,7 +79,7 @@ mod tests {
     use crate::fake::Fake;
 
     #[test]
-    fn a_unit_that_is_missing_not_enabled_or_not_waited_for_is_found() {
+    fn a_unit_missing_not_enabled_or_not_waited_for_is_found() {
         let fake = Fake::new(&[]);
         assert_eq!(fake.verdict(check, "service.unit"), Verdict::Ok);
         fake.write("/run/systemd/system/x", "");

@@ -63,7 +63,7 @@ impl FromStr for ExportSpec {
 }
 
 impl ExportSpec {
-    /// What no two volumes can have of it: the way without its options.
+    /// The part that no two volumes can share: the way without its options.
     pub fn place(&self) -> String {
         match self {
             ExportSpec::Socket(spec) => spec.addr.to_string(),

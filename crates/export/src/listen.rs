@@ -24,7 +24,7 @@ const UNIX_BUFFER: usize = 2 << 20;
 const ENDING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Where to listen: `unix:PATH` or `tcp:ADDR:PORT`.
+/// Addresses to listen on: `unix:PATH` or `tcp:ADDR:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddr {
     /// A path in the file system.
@@ -87,9 +87,9 @@ pub enum ListenError {
          fuse:MOUNTPOINT or block:NAME (ublk:NAME, loop:NAME: of this kind only)"
     )]
     Address {
-        /// What was given.
+        /// The given text.
         given: String,
-        /// What is wrong with it.
+        /// Its fault.
         why: String,
     },
     /// Reachable from outside without TLS.
@@ -125,7 +125,7 @@ pub enum ListenError {
     /// The kernel refused.
     #[error("cannot listen on {addr}: {why}. Choose another address, or make the folder it lies in")]
     Os {
-        /// Where.
+        /// Its place.
         addr: ListenAddr,
         /// The kernel's reason.
         why: std::io::Error,
@@ -178,7 +178,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens; the port is the real one where port 0 was asked for.
+    /// Its address; the port is the real one where port 0 was asked for.
     pub fn addr(&self) -> &ListenAddr {
         &self.spec.addr
     }

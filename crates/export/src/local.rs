@@ -5,7 +5,7 @@ use loligo_block::{Answer, ReqError, Request};
 /// Takes the answer to one request, on the thread that made it; it must not block.
 pub type Answered = Box<dyn FnOnce(Result<Answer, ReqError>) + Send>;
 
-/// Where such clients put their requests.
+/// The way in for requests of such clients.
 pub trait Volume: Send + Sync {
     /// Hands `request` over and returns at once; its id is for the volume to choose. `answered` is called exactly once, with
     /// [`ReqError::Shutdown`] from the moment on when the volume stops.

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_may_pass_whatever_the_umask_was_when_the_folder_was_made() {
+    fn everybody_may_pass_whatever_umask_the_folder_was_made_with() {
         let dir = tempfile::tempdir().unwrap();
         let names = dir.path().join("a/names");
         std::fs::create_dir_all(&names).unwrap();

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Whoever connections are counted for. One host may have many connections and many ports; one with IPv6 has many
+/// The party that connections are counted for. One host may have many connections and many ports; one with IPv6 has many
 /// addresses, of which the first 64 bits are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Peer {

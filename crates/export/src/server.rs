@@ -51,7 +51,7 @@ impl ConnId {
     }
 }
 
-/// What a connection waits for.
+/// The events that a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interest {
     /// Its socket to become readable.
@@ -346,7 +346,7 @@ impl Server {
         self.flush(now, requests);
     }
 
-    /// What a connection waits for; nothing once it is closed.
+    /// The events that a connection waits for; nothing once it is closed.
     pub fn interest(&self, id: ConnId) -> Option<Interest> {
         let e = self.entries.get(usize::from(id.index)).filter(|e| e.generation == id.generation)?;
         e.socket.as_ref().map(|_| e.interest())

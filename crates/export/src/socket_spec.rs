@@ -8,10 +8,10 @@ use std::str::FromStr;
 /// Bits that the mode of a socket's file may have.
 const MODES: u32 = 0o777;
 
-/// Where clients connect, who may, and what they may do.
+/// The address that clients connect to, who may, and what they may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketSpec {
-    /// Where.
+    /// Its place.
     pub addr: ListenAddr,
     /// To whom the file of a unix socket belongs; `None`: to the user that the service runs as.
     pub owner: Option<Owner>,

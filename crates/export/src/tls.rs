@@ -7,12 +7,13 @@ use openssl::ssl::{
     ErrorCode, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslMode, SslOptions,
     SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
+use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Ciphertext that may wait to be sent, in bytes; cleartext is not enciphered beyond it.
@@ -47,7 +48,7 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// What stands between a stranger and the volume.
+    /// The guard between a stranger and the volume.
     pub fn guard(credentials: Option<&Credentials>) -> Guard {
         match credentials {
             None => Guard::Cleartext,
@@ -57,7 +58,7 @@ impl Credentials {
     }
 }
 
-/// What stands between a stranger and the volume.
+/// The guard between a stranger and the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// Nothing.
@@ -76,7 +77,7 @@ pub enum TlsError {
     File {
         /// Which file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Its fault.
         why: String,
     },
     /// The library failed.
@@ -84,7 +85,7 @@ pub enum TlsError {
     Library(#[from] ErrorStack),
 }
 
-/// What all TLS connections of a volume share; clones share it too.
+/// The context of all TLS connections of a volume; clones share it too.
 #[derive(Clone)]
 pub struct TlsContext {
     context: Arc<RwLock<SslContext>>,
@@ -113,12 +114,12 @@ impl TlsContext {
     /// Where a file cannot be used; then everything stays as it is.
     pub fn renew(&self) -> Result<(), TlsError> {
         let context = TlsContext::build(&self.credentials)?;
-        *self.context.write().unwrap_or_else(PoisonError::into_inner) = context;
+        *self.context.write() = context;
         Ok(())
     }
 
     fn current(&self) -> SslContext {
-        self.context.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.context.read().clone()
     }
 
     fn build(credentials: &Credentials) -> Result<SslContext, TlsError> {
@@ -280,7 +281,7 @@ impl TlsSession {
         Ok(TlsSession { stream, ready: false, steps: 0, closing: false, sending, failure: None })
     }
 
-    /// Where received ciphertext belongs.
+    /// The place of received ciphertext.
     pub fn recv_target(&mut self) -> &mut [u8] {
         let p = self.stream.get_mut();
         if p.taken > 0 {

@@ -1,4 +1,4 @@
-//! What a lab is made of: the file's content, and what of it makes no sense.
+//! The parts of a lab: the file's content, and what of it makes no sense.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const LEAST_OSD: u64 = 1 << 30;
 /// Least size of a cache, bytes.
 const LEAST_CACHE: u64 = 24 << 20;
 
-/// What OSDs keep their data on.
+/// The devices for the OSDs' data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Data {
@@ -22,7 +22,7 @@ pub enum Data {
     Devices(Vec<PathBuf>),
 }
 
-/// What OSDs keep their data on where it is not a device.
+/// The kind of file for the OSDs' data where it is not a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -47,7 +47,7 @@ impl std::str::FromStr for Data {
     }
 }
 
-/// Where daemons run.
+/// The hosts of daemons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hosts {
@@ -57,7 +57,7 @@ pub enum Hosts {
     Namespaces,
 }
 
-/// Where BlueStore's database or log lies: made as a file, or a device shared by partitions that the user made.
+/// The place of BlueStore's database or log: made as a file, or a device shared by partitions that the user made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Aside {
@@ -95,13 +95,13 @@ pub struct LabConfig {
     pub osds: u32,
     /// Bytes of each OSD's data where it is a file, as `10g`.
     pub osd_size: String,
-    /// What their data lies on.
+    /// The devices for their data.
     pub data: Data,
     /// Revolutions a minute of the disk model: 7200 or 10000.
     pub rpm: u32,
-    /// Where BlueStore's database lies, if not with the data.
+    /// The place of BlueStore's database, if not with the data.
     pub db: Option<Aside>,
-    /// Where BlueStore's write-ahead log lies, if not with the database.
+    /// The place of BlueStore's write-ahead log, if not with the database.
     pub wal: Option<Aside>,
     /// Bytes of a flash cache in front of each OSD's data, as `2g`; nothing: none.
     pub cache: Option<String>,
@@ -119,7 +119,7 @@ pub struct LabConfig {
     pub pool: String,
     /// Placement groups of the pool; default: 32 for each three OSDs' copies, a power of two.
     pub pg_num: Option<u32>,
-    /// Where daemons run.
+    /// The hosts of daemons.
     pub hosts: Hosts,
     /// Network of clients and monitors, as `127.0.0.0/8`.
     pub public_network: Option<String>,

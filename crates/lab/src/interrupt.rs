@@ -48,7 +48,7 @@ impl Interrupt {
 pub struct Interrupted;
 
 impl Interrupted {
-    /// What a shell expects of a program ended by Ctrl-C.
+    /// The exit status that a shell expects of a program ended by Ctrl-C.
     pub const EXIT_CODE: i32 = 130;
 }
 

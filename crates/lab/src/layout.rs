@@ -1,4 +1,4 @@
-//! Where things lie in a lab's folder.
+//! The layout of a lab's folder.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ impl Layout {
         &self.0
     }
 
-    /// What was started.
+    /// The started processes.
     pub fn state(&self) -> PathBuf {
         self.0.join("lab.json")
     }
@@ -97,7 +97,7 @@ impl Layout {
         }
     }
 
-    /// Where the volume that an OSD stands on is mounted.
+    /// The mountpoint of the volume that an OSD stands on.
     pub fn mount(&self, osd: u32) -> PathBuf {
         self.0.join(format!("mnt.{osd}"))
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_too_deep_for_sockets_is_refused_before_anything_is_made() {
+    fn a_folder_too_deep_for_sockets_is_refused_at_first() {
         assert!(Layout::at(Path::new("/var/tmp/lab")).is_ok());
         let deep = format!("/{}", "d".repeat(90));
         assert!(Layout::at(Path::new(&deep)).unwrap_err().to_string().contains("too long"));

@@ -112,12 +112,12 @@ pub fn volume(id: u32) -> String {
     format!("disk{id}")
 }
 
-/// That volume as a file.
+/// The volume as a file.
 fn served_file(at: &Layout, id: u32) -> PathBuf {
     at.mount(id).join(volume(id))
 }
 
-/// What the volume's core is.
+/// The volume's core.
 fn core(at: &Layout, config: &LabConfig, plan: &OsdPlan) -> Result<String> {
     if let Some(device) = &plan.device {
         return Ok(device.display().to_string());

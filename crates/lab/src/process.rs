@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_ended_and_its_number_alone_is_not_enough_to_signal_it() {
+    fn a_process_is_ended_and_its_number_alone_signals_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let p = sleeper(dir.path());
         assert!(p.alive());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_program_is_reported_with_its_own_words_and_a_slow_one_is_killed() {
+    fn a_failed_program_is_quoted_and_a_slow_one_is_killed() {
         let stop = Interrupt::default();
         let limit = Duration::from_secs(10);
         let e = run(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), limit, &stop).unwrap_err();

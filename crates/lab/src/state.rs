@@ -1,4 +1,4 @@
-//! What was started and made, written down before anybody relies on it.
+//! The record of everything started and made, written down before anybody relies on it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 pub struct State {
     magic: String,
     version: u32,
-    /// What it was made of.
+    /// Its configuration.
     pub config: LabConfig,
     /// The cluster's id.
     pub fsid: String,

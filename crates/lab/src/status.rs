@@ -37,7 +37,7 @@ pub struct Status {
     pub fsid: String,
     /// `up`, `down`, or `partly up` where a daemon is gone.
     pub state: &'static str,
-    /// What the cluster says of itself; nothing where it does not answer.
+    /// The cluster's own status; nothing where it does not answer.
     pub health: Option<String>,
     /// OSDs that are up.
     pub osds_up: Option<u64>,
@@ -47,7 +47,7 @@ pub struct Status {
     pub bytes: Option<[u64; 2]>,
     /// BlueStore's cache of each OSD, bytes.
     pub osd_cache_bytes: u64,
-    /// What the lab was made of.
+    /// The lab's configuration.
     pub config: LabConfig,
     /// Its daemons.
     pub daemons: Vec<Daemon>,
@@ -108,7 +108,7 @@ fn daemon(p: &Process) -> Daemon {
 /// The cache that an OSD stands on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
-    /// Where its control socket lies.
+    /// The folder of its control socket.
     pub runtime_dir: PathBuf,
     /// The name of its volume.
     pub volume: String,

@@ -31,12 +31,12 @@ const MUTED: [&str; 6] = [
     "OSD_SLOW_PING_TIME_BACK",
 ];
 
-/// What is to be brought up.
+/// A lab to be brought up.
 #[derive(Debug, Clone)]
 pub struct UpOptions {
     /// The lab's folder.
     pub dir: PathBuf,
-    /// What it is made of.
+    /// Its configuration.
     pub config: LabConfig,
     /// This program, which serves the disk models.
     pub program: PathBuf,
@@ -344,7 +344,7 @@ fn wait_healthy(at: &Layout, ceph: &Ceph, state: &State, stop: &Interrupt) -> Re
     }
 }
 
-/// Where a command of the cluster failed because a daemon is gone, its own words say why.
+/// Adds a dead daemon's own words to the error of a command that failed for it.
 fn explain(at: &Layout, state: &State, name: &str, result: Result<()>) -> Result<()> {
     let gone = state.process(name).is_some_and(|p| !p.alive());
     match result {

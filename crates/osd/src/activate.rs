@@ -92,7 +92,7 @@ pub(crate) fn wait_up(cluster: &Cluster, place: &Place, before: Option<u64>) -> 
     }
 }
 
-/// What the daemon runs when the volume has come: the cluster is not asked, for it may be this OSD that it waits for.
+/// Run by the daemon when the volume has come: the cluster is not asked, for it may be this OSD that it waits for.
 ///
 /// # Errors
 /// Why the OSD does not run.
@@ -166,7 +166,7 @@ fn onto_disk(place: &Place) -> Result<Option<File>> {
     Ok(if may && folder::onto_disk(&place.dir)? { Some(folder::lock(&place.dir)?) } else { None })
 }
 
-/// What is missing in the folder is written again from the store's own label: the folder may have been lost with the system's disk.
+/// Writes the missing files of the folder again from the store's own label: the folder may have been lost with the system's disk.
 pub(crate) fn restore(place: &Place, target: &Path, stop: &Interrupt) -> Result<()> {
     if place.dir.join("keyring").exists() && place.dir.join("fsid").exists() {
         return Ok(());

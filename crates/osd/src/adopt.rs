@@ -4,32 +4,25 @@
 //! command goes on once the volume is made, and before that the OSD is as it was. Where a host has forgotten the volume of an adopted OSD,
 //! the label on its device and the cache are enough to make it again.
 
-use crate::behind::{Behind, Via};
-use crate::ceph_volume::{self, By};
+mod check;
+
+use crate::behind::Behind;
 use crate::cluster::Cluster;
-use crate::daemon::{self, has_open, holder, linked_from};
-use crate::devices::{Devices, bluestore_uuid, free, lasting};
+use crate::daemon::{self, has_open, holder};
+use crate::devices::{free, lasting};
 use crate::place::{self, Known, Place};
-use crate::prepare::{is_serving, warn_of_shared};
-use crate::raw::first_block;
-use crate::release::{self, forget, may_stop, origin, part};
-use crate::undo::Undo;
-use crate::wipe::look_at;
-use crate::{activate, before_anything, folder, labels, user};
-use anyhow::{Context, Result, bail, ensure};
-use loligo_block::masked_head::body;
-use loligo_block::{DeviceSpec, MaskedHead, SyncFile};
+use crate::prepare::is_serving;
+use crate::release::{self, forget, may_stop, part};
+use crate::undo::Deed;
+use crate::{activate, before_anything, folder};
+use anyhow::{Result, ensure};
 use loligo_client::api::daemon::{Create, Stop};
 use loligo_client::api::definition::{Leave, VolumeConfig};
 use loligo_client::api::status::Status;
 use loligo_client::client::DaemonClient;
-use loligo_format::core_label::CoreLabel;
-use loligo_format::in_place_label;
-use loligo_format::superblock::Superblock;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
-use loligo_volume::identity::device_id;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// An OSD to be adopted.
 #[derive(Debug, Clone)]
@@ -38,11 +31,11 @@ pub struct Adopt {
     pub id: u32,
     /// Its own device, where `block` in its folder leads to a volume that nobody knows any more.
     pub data: Option<PathBuf>,
-    /// What it is to stand behind, and its cluster.
+    /// Its future cache, and its cluster.
     pub behind: Behind,
 }
 
-/// What is done, in so far as it is known before anything is.
+/// An adoption, as far as it is known before anything is done.
 struct Plan<'a> {
     wanted: &'a Adopt,
     place: Place,
@@ -54,9 +47,31 @@ struct Plan<'a> {
     cache_begun: bool,
     /// It was adopted once, and this host has forgotten its volume: it has no device to run on, or waits for the one that it has.
     is_lost: bool,
+    /// Its process runs, and is to be stopped.
+    runs: bool,
     /// The epoch in which it came up, if it is up.
     before: Option<u64>,
     cluster: Cluster,
+}
+
+/// The phases of an adoption, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The OSD ends.
+    StopOsd,
+    /// Nobody else has its device: no mount, no device on top, no other program.
+    CheckDevice,
+    /// There is a folder, and a mount point in it.
+    MakeFolder,
+    /// The daemon serves the volume: the label is on the device, and the cache is this OSD's.
+    MakeVolume,
+    /// The OSD runs on the volume, and is up.
+    StartOsd,
+}
+
+impl Phase {
+    const ALL: [Phase; 5] =
+        [Phase::StopOsd, Phase::CheckDevice, Phase::MakeFolder, Phase::MakeVolume, Phase::StartOsd];
 }
 
 /// Puts a cache under an OSD, and returns when it is up again.
@@ -72,20 +87,12 @@ pub fn adopt(wanted: &Adopt, stop: &Interrupt) -> Result<()> {
     if let Some(known) = place::all(&daemon)?.into_iter().find(|k| k.place.id == id) {
         return go_on(&daemon, &known, stop);
     }
-    let plan = before_anything(check(wanted, &daemon, cluster))?;
-    if !plan.is_lost && holder(&plan.place.dir).is_some() {
+    let plan = before_anything(check::check(wanted, &daemon, cluster))?;
+    if plan.runs {
         before_anything(may_stop(&plan.cluster, id))?;
     }
     stop.check()?;
-    let mut undo = Undo::default();
-    match plan.act(&daemon, &mut undo) {
-        Ok(()) => Ok(()),
-        Err(why) => {
-            say!("taking back what was done");
-            undo.take_back();
-            Err(why)
-        }
-    }
+    Deed::all(Phase::ALL.map(|phase| plan.deed(phase, &daemon)), stop)
 }
 
 /// It has a volume already: its adoption may have been cut off.
@@ -103,285 +110,84 @@ fn go_on(daemon: &DaemonClient, known: &Known, stop: &Interrupt) -> Result<()> {
     activate::activate(daemon, known, stop)
 }
 
-/// Everything that can be refused is, while the OSD still runs.
-fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Result<Plan<'a>> {
-    let id = wanted.id;
-    let map = cluster.map()?;
-    let mapped = map.osd(id).with_context(|| format!("there is no osd.{id} in the cluster"))?;
-    let dir = wanted.behind.dir(id)?;
-    let text = |name: &str| std::fs::read_to_string(dir.join(name)).map(|t| t.trim().to_owned());
-    let uuid = match (text("fsid"), &wanted.data) {
-        (Ok(uuid), _) => uuid,
-        // The store itself tells, and its folder is written again from it.
-        (Err(_), Some(_)) => mapped.uuid.clone(),
-        (Err(why), None) => {
-            return Err(why).with_context(|| {
-                format!(
-                    "osd.{id} is not on this host, or its folder is not {}: give --osd-dir",
-                    dir.display()
-                )
-            });
-        }
-    };
-    ensure!(
-        uuid == mapped.uuid,
-        "{} is the folder of OSD {uuid}, and osd.{id} of the cluster is {}: check --osd-dir and --conf",
-        dir.display(),
-        mapped.uuid
-    );
-    let kind = text("type").unwrap_or_else(|_| "bluestore".to_owned());
-    ensure!(kind == "bluestore", "osd.{id} is a store of the kind {kind}: only BlueStore can be adopted");
-    let origin = own_device(wanted, &dir)?;
-    let core = lasting(&dir.join(&origin));
-    // ceph-volume looks for what lies beside anew at each start of its own, and links it by the name of the moment. From now on the link stays.
-    let beside = |name: &str| -> Option<PathBuf> {
-        let link = std::fs::read_link(dir.join(name)).ok()?;
-        let device = dir.join(&link);
-        let kept = lasting(&device);
-        Some(if kept == device { link } else { kept })
-    };
-    let user = wanted.behind.user.clone().unwrap_or_else(|| user::of(id, &dir, &cluster));
-    let place = Place {
-        id,
-        uuid,
-        db: beside("block.db"),
-        wal: beside("block.wal"),
-        dir,
-        cluster: wanted.behind.cluster.clone(),
-        user,
-        by: By::CephOsd,
-        adopted: Some(origin),
-        unit: ceph_volume::unit_that_starts(id, &mapped.uuid, cluster.interrupt()),
-        fsid: Some(cluster.answers()?),
-    };
-    daemon::can_be_started(&place)?;
-    if wanted.behind.via == Via::Ublk {
-        // Nothing but the volume's start would say so, and the OSD is down by then.
-        loligo_export::ublk::available().context("--via ublk; --via block does without")?;
-    }
-    ensure!(
-        daemon.volumes()?.iter().all(|v| v.name != place.volume()),
-        "there is a volume '{}' already, which is no OSD's: delete it first, or give it another name",
-        place.volume()
-    );
-    let label = check_core(&core, &place)?;
-    let devices = Devices {
-        data: DeviceSpec::File(core.clone()),
-        text: String::new(),
-        cache: lasting(&wanted.behind.cache),
-        cache_size: wanted.behind.cache_size,
-        db: None,
-        wal: None,
-    };
-    devices.distinct()?;
-    if let Some(link) = linked_from(&devices.cache, Path::new("")) {
-        bail!("the cache {} is in use: {} leads to it", devices.cache.display(), link.display());
-    }
-    let cache_exists = devices.cache.exists();
-    let mut cache_begun = false;
-    if cache_exists {
-        let file = free("the cache", &devices.cache)?;
-        // One that only has the right name may be from before the OSD ran on its own disk.
-        let own = Superblock::load(&mut SyncFile::new(file.clone()))
-            .ok()
-            .filter(|sb| label.as_ref().is_some_and(|l| l.cache == sb.uuid));
-        cache_begun = own.is_some();
-        match own {
-            Some(sb) if sb.mode.name() != wanted.behind.mode => say!(
-                "osd.{id}: its cache was in {} and is in {} from now on: --mode says otherwise",
-                sb.mode.name(),
-                wanted.behind.mode
-            ),
-            Some(_) => {}
-            None => devices.check_cache(&file, &map, wanted.behind.force)?,
-        }
-    } else {
-        devices.check_new_cache()?;
-    }
-    if let Some(label) = label.filter(|_| !cache_begun) {
-        lacks_nothing(&label, &core, id)?;
-    }
-    warn_of_shared(daemon, &devices.cache, &wanted.behind.mode, id)?;
-    let is_lost = cache_begun && wanted.data.is_some();
-    let before = mapped.up.then_some(mapped.up_from);
-    let plan = Plan { wanted, place, core, cache_exists, cache_begun, is_lost, before, cluster };
-    wanted.behind.check(&plan.place, &plan.definition()?)?;
-    Ok(plan)
-}
-
-/// What `block` of the OSD leads to when it has no volume.
-fn own_device(wanted: &Adopt, dir: &Path) -> Result<PathBuf> {
-    let id = wanted.id;
-    let file = dir.join("volume").join(place::volume_of(id));
-    let is_volume = |origin: &Path| origin.starts_with("/dev/loligo") || dir.join(origin) == file;
-    let Some(data) = &wanted.data else {
-        let origin = origin(dir)?;
-        ensure!(
-            !is_volume(&origin),
-            "osd.{id} was adopted, and its 'block' leads to {}, a volume that this host does not know any more: give its own device with \
-             --data, and the cache that it had ('loligo probe DEVICE' says whose one is)",
-            origin.display()
-        );
-        return Ok(origin);
-    };
-    let Some(origin) = std::fs::read_link(dir.join("block")).ok().filter(|o| !is_volume(o)) else {
-        return Ok(lasting(data));
-    };
-    ensure!(
-        device_id(&dir.join(&origin)).is_some_and(|now| device_id(data) == Some(now)),
-        "'block' of osd.{id} leads to {}, and --data names {}: leave --data out, which is for an OSD whose volume this host has forgotten",
-        origin.display(),
-        data.display()
-    );
-    Ok(origin)
-}
-
-/// Refuses another cache where the one before may hold what the core lacks. What may be overwritten on the new one is another matter.
-fn lacks_nothing(label: &CoreLabel, core: &Path, id: u32) -> Result<()> {
-    let lost = match label.lacks() {
-        Some(0) => return Ok(()),
-        Some(n) => format!("{n} bytes that the disk does not have"),
-        None => "whatever the disk did not have when it was served last".to_owned(),
-    };
-    bail!(
-        "{} belongs to cache {}, which holds {lost}, and --force does not give that up: adopt osd.{id} with that cache; where it is lost, \
-         have the cluster make up for the OSD ('ceph osd purge')",
-        core.display(),
-        label.cache_text()
-    )
-}
-
-/// The OSD's own device can be veiled, and is its own. The label that is there already.
-fn check_core(core: &Path, place: &Place) -> Result<Option<CoreLabel>> {
-    let path = core.display();
-    let mut dev = look_at(core).with_context(|| format!("the OSD's device {path}"))?;
-    ensure!(
-        !is_encrypted(core),
-        "{path} is encrypted by dm-crypt: its first block would be veiled behind the encryption, and ceph-volume opens it only for its OSD"
-    );
-    let raw = first_block(&mut dev).with_context(|| format!("the OSD's device {path}"))?;
-    if let Ok(label) = in_place_label::decode(&raw) {
-        ensure!(
-            label.name == place.volume(),
-            "{path} is the core of volume '{}', and not of osd.{}",
-            label.name,
-            place.id
-        );
-        // The same number may be another's, in another cluster.
-        if let Some(uuid) = MaskedHead::of_block(raw).head().as_deref().and_then(bluestore_uuid) {
-            ensure!(
-                uuid == place.uuid,
-                "{path} is the store of OSD {uuid}, and osd.{} is {}",
-                place.id,
-                place.uuid
-            );
-        }
-        return Ok(Some(label));
-    }
-    if let Ok(label) = CoreLabel::load(&mut dev) {
-        bail!(
-            "{path} is the core of volume '{}' behind a label of its own: 'loligo osd prepare' made it, and only its volume can serve it \
-             ('loligo volume create --data-offset {}')",
-            label.name,
-            label.data_start
-        );
-    }
-    let found = bluestore_uuid(&raw);
-    ensure!(
-        found.as_deref() == Some(&place.uuid),
-        "{path} is not the store of osd.{}: it begins {}",
-        place.id,
-        found.map_or("without a label of BlueStore".to_owned(), |other| format!("with that of OSD {other}"))
-    );
-    ensure!(
-        MaskedHead::before(raw).is_some(),
-        "the label of BlueStore on {path} has more than {} bytes: it has no room behind one of ours",
-        body::MOST
-    );
-    if let Some(at) = labels::on(&mut dev)?.first() {
-        bail!(
-            "{path} holds a further copy of BlueStore's label at byte {at} (bluestore_bdev_label_multi): it would be found there, so such \
-             a store cannot be hidden; make it anew with 'loligo osd remove' and 'prepare'"
-        );
-    }
-    Ok(None)
-}
-
-/// Whether a device is one of dm-crypt's.
-fn is_encrypted(path: &Path) -> bool {
-    let Ok(s) = rustix::fs::stat(path) else { return false };
-    let number = format!("{}:{}", rustix::fs::major(s.st_rdev), rustix::fs::minor(s.st_rdev));
-    std::fs::read_to_string(format!("/sys/dev/block/{number}/dm/uuid"))
-        .is_ok_and(|id| id.starts_with("CRYPT-"))
-}
-
 impl Plan<'_> {
-    fn act(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
-        let (id, dir, before) = (self.place.id, &self.place.dir, self.before);
-        let stop = self.cluster.interrupt();
-        let place = self.place.clone();
-        if !self.is_lost {
-            if holder(dir).is_some() {
-                undo.note(format!("systemctl start {}", daemon::unit(id)), move || {
-                    release::start(&place, &Interrupt::default(), before)
-                });
-            }
-            say!("osd.{id}: stopping");
-            daemon::stop(id, dir, stop)?;
+    /// The deed of `phase`, and how it is taken back.
+    fn deed<'d>(&'d self, phase: Phase, daemon: &'d DaemonClient) -> Deed<'d> {
+        let (id, name) = (self.place.id, self.place.volume());
+        match phase {
+            // It waits for its volume, or has no device to run on.
+            Phase::StopOsd if self.is_lost => Deed::new(|| Ok(())),
+            Phase::StopOsd if self.runs => Deed::new(|| self.stop_osd())
+                .undone_by(format!("systemctl start {}", daemon::unit(id)), || self.start_as_before()),
+            Phase::StopOsd => Deed::new(|| self.stop_osd()),
+            Phase::CheckDevice => Deed::new(|| free("the OSD's device", &self.core).map(drop)),
+            Phase::MakeFolder => Deed::new(|| self.make_folder()),
+            Phase::MakeVolume if self.is_lost => Deed::new(|| self.make_volume(daemon))
+                .undone_by(format!("loligo volume stop {name}; loligo volume delete --force {name}"), || {
+                    self.forget_volume()
+                }),
+            Phase::MakeVolume => Deed::new(|| self.make_volume(daemon))
+                .undone_by(format!("loligo osd release {id}"), || self.release()),
+            Phase::StartOsd => Deed::new(|| self.start_osd(daemon)),
         }
-        // Nobody else may have it: a mount, a device on top, another program.
-        drop(free("the OSD's device", &self.core)?);
-        stop.check()?;
-        self.make_volume(daemon, undo)?;
-        stop.check()?;
-        let known = place::one(daemon, id)?;
-        // One that was not stopped here may have gone on.
-        activate::bring_up(daemon, &known, before.filter(|_| !self.is_lost), stop)
     }
 
-    fn make_volume(&self, daemon: &DaemonClient, undo: &mut Undo) -> Result<()> {
-        let (name, id) = (self.place.volume(), self.place.id);
-        say!("osd.{id}: making volume {name}");
+    fn stop_osd(&self) -> Result<()> {
+        let id = self.place.id;
+        say!("osd.{id}: stopping");
+        daemon::stop(id, &self.place.dir, self.cluster.interrupt())
+    }
+
+    /// Undoes `stop_osd`.
+    fn start_as_before(&self) -> Result<()> {
+        release::start(&self.place, &Interrupt::default(), self.before)
+    }
+
+    fn make_folder(&self) -> Result<()> {
+        say!("osd.{}: making volume {}", self.place.id, self.place.volume());
         folder::make(&self.place.dir)?;
-        self.wanted.behind.make_mountpoint(&self.place)?;
+        self.wanted.behind.make_mountpoint(&self.place)
+    }
+
+    fn make_volume(&self, daemon: &DaemonClient) -> Result<()> {
         let create = self.cache_exists && !self.cache_begun;
         let allow = Leave { create, force: create && self.wanted.behind.force, ..Leave::default() };
-        match self.is_lost {
-            true => self.note_forgetting(undo),
-            false => self.note_release(undo),
-        }
-        let wanted = Create { name, definition: self.definition()?, allow };
+        let wanted = Create { name: self.place.volume(), definition: self.definition()?, allow };
         is_serving(&wanted.name, &daemon.create(&wanted)?)
     }
 
-    /// The OSD had no cache before: what was done ends with its own first block in its place.
-    fn note_release(&self, undo: &mut Undo) {
-        let (id, dir, made) = (self.place.id, self.place.dir.clone(), !self.cache_exists);
-        undo.note(format!("loligo osd release {id}"), move || {
-            let daemon = DaemonClient::new()?;
-            let Ok(known) = place::one(&daemon, id) else { return Ok(()) };
-            folder::begin_release(&dir)?;
-            daemon::stop(id, &dir, &Interrupt::default())?;
-            part(&daemon, &known, false, &Interrupt::default())?;
-            forget(&daemon, &known, made)
-        });
+    /// Undoes `make_volume` of an OSD that had no cache before: what was done ends with its own first block in its place.
+    fn release(&self) -> Result<()> {
+        let (id, dir) = (self.place.id, &self.place.dir);
+        let daemon = DaemonClient::new()?;
+        let Ok(known) = place::one(&daemon, id) else { return Ok(()) };
+        folder::begin_release(dir)?;
+        daemon::stop(id, dir, &Interrupt::default())?;
+        part(&daemon, &known, false, &Interrupt::default())?;
+        forget(&daemon, &known, !self.cache_exists)
     }
 
-    /// It was adopted already: device and cache stay married, with all that the cache holds, and the host forgets them again.
-    fn note_forgetting(&self, undo: &mut Undo) {
-        let (id, dir, name) = (self.place.id, self.place.dir.clone(), self.place.volume());
-        undo.note(format!("loligo volume stop {name}; loligo volume delete --force {name}"), move || {
-            let daemon = DaemonClient::new()?;
-            if place::one(&daemon, id).is_err() {
-                return Ok(());
-            }
-            folder::begin_release(&dir)?;
-            daemon::stop(id, &dir, &Interrupt::default())?;
-            daemon.stop(&name, &Stop { flush: false, force: false })?;
-            daemon.delete(&name, true)?;
-            folder::end_release(&dir);
-            Ok(())
-        });
+    /// Undoes `make_volume` of an OSD that was adopted already: device and cache stay married, with all that the cache holds, and the host
+    /// forgets them again.
+    fn forget_volume(&self) -> Result<()> {
+        let (id, dir, name) = (self.place.id, &self.place.dir, self.place.volume());
+        let daemon = DaemonClient::new()?;
+        if place::one(&daemon, id).is_err() {
+            return Ok(());
+        }
+        folder::begin_release(dir)?;
+        daemon::stop(id, dir, &Interrupt::default())?;
+        daemon.stop(&name, &Stop { flush: false, force: false })?;
+        daemon.delete(&name, true)?;
+        folder::end_release(dir);
+        Ok(())
+    }
+
+    fn start_osd(&self, daemon: &DaemonClient) -> Result<()> {
+        let known = place::one(daemon, self.place.id)?;
+        // One that was not stopped here may have gone on.
+        let before = self.before.filter(|_| !self.is_lost);
+        activate::bring_up(daemon, &known, before, self.cluster.interrupt())
     }
 
     /// The definition of its volume.
@@ -394,69 +200,95 @@ impl Plan<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::behind::Via;
     use crate::cluster::Access;
-    use loligo_block::masked_head::HEAD;
-    use loligo_volume::first_block::relabel;
+    use std::cell::RefCell;
+    use std::path::Path;
 
-    const OURS: &str = "0f0e0d0c-0000-1111-2222-333344445555";
-    const ANOTHER: &str = "ffffffff-0000-1111-2222-333344445555";
-
-    /// osd.4 of our cluster.
-    fn place() -> Place {
-        Place {
-            id: 4,
-            uuid: OURS.to_owned(),
-            dir: "/x".into(),
+    /// Nothing is there: neither the cluster nor the daemon.
+    fn wanted() -> Adopt {
+        let behind = Behind {
+            cache: "/x/cache".into(),
+            cache_size: None,
+            mode: "wb".to_owned(),
+            profile: None,
+            params: Default::default(),
             cluster: Access { conf: "/x".into(), name: "client.admin".to_owned(), keyring: None },
-            user: "root:root".to_owned(),
-            by: By::CephOsd,
-            db: None,
-            wal: None,
-            adopted: Some("/x".into()),
-            unit: None,
-            fsid: None,
+            dir: Some("/x".into()),
+            user: None,
+            via: Via::Block,
+            force: false,
+            program: "/x/loligo".into(),
+        };
+        Adopt { id: 4, data: None, behind }
+    }
+
+    fn plan<'a>(wanted: &'a Adopt, stop: &Interrupt, is_lost: bool) -> Plan<'a> {
+        Plan {
+            wanted,
+            place: check::tests::place(),
+            core: Path::new("/x/core").to_owned(),
+            cache_exists: true,
+            cache_begun: is_lost,
+            is_lost,
+            runs: !is_lost,
+            before: None,
+            cluster: Cluster::new(&wanted.behind.cluster, stop),
         }
     }
 
-    /// The disk of OSD `uuid`, bare or veiled by the label of `volume`.
-    fn disk(dir: &Path, uuid: &str, volume: Option<&str>) -> PathBuf {
-        let mut first = vec![0; HEAD as usize];
-        let text = format!("bluestore block device\n{uuid}\n");
-        first[..text.len()].copy_from_slice(text.as_bytes());
-        if let Some(name) = volume {
-            let label = CoreLabel {
-                generation: 2,
-                cache: [3; 16],
-                name: name.to_owned(),
-                data_start: 0,
-                dirty_bytes: Some(0),
-                through: false,
-            };
-            first = relabel(&MaskedHead::before(first).expect("room"), &label);
-        }
-        let path = dir.join("disk");
-        std::fs::write(&path, [&first[..], &[5; 8192]].concat()).expect("a disk");
-        path
+    /// The phases that were begun until `at` was reached, and those that were taken back: `at` fails, or there is a Ctrl-C in it.
+    fn cut_off(at: Phase, fails: bool, is_lost: bool) -> (Vec<Phase>, Vec<Phase>) {
+        let (wanted, stop) = (wanted(), Interrupt::default());
+        let (plan, daemon) = (plan(&wanted, &stop, is_lost), DaemonClient::new().expect("asked nothing"));
+        let (begun, undone) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let deeds = Phase::ALL.map(|phase| {
+            let (begun, undone, stop) = (&begun, &undone, &stop);
+            plan.deed(phase, &daemon).spied(move |is_undo| {
+                let done = if is_undo { undone } else { begun };
+                done.borrow_mut().push(phase);
+                match (is_undo, phase == at) {
+                    (false, true) if fails => anyhow::bail!("it is to fail"),
+                    (false, true) => stop.set(),
+                    _ => {}
+                }
+                Ok(())
+            })
+        });
+        let done = Deed::all(deeds, &stop);
+        assert_eq!(done.is_ok(), !fails && at == Phase::StartOsd, "{at:?}: {done:?}");
+        (begun.into_inner(), undone.into_inner())
     }
 
     #[test]
-    fn the_disk_of_an_osd_of_our_number_in_another_cluster_is_not_taken_for_ours_bare_or_veiled() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let look = |uuid, volume| {
-            let path = disk(dir.path(), uuid, volume);
-            let before = std::fs::read(&path).expect("a disk");
-            let found = check_core(&path, &place()).map_err(|why| format!("{why:#}"));
-            assert_eq!(std::fs::read(&path).expect("a disk"), before, "it was only to be looked at");
-            found
-        };
-        assert_eq!(look(OURS, None), Ok(None));
-        let own = look(OURS, Some("osd4")).expect("it is ours");
-        assert_eq!(own.map(|label| label.cache), Some([3; 16]));
-        let why = look(ANOTHER, Some("osd4")).expect_err("the number is no proof");
-        assert!(why.contains(&format!("is the store of OSD {ANOTHER}, and osd.4 is {OURS}")), "{why}");
-        let why = look(ANOTHER, None).expect_err("the same of a bare one");
-        assert!(why.contains(&format!("begins with that of OSD {ANOTHER}")), "{why}");
-        let why = look(OURS, Some("osd5")).expect_err("another number");
-        assert!(why.contains("core of volume 'osd5', and not of osd.4"), "{why}");
+    fn a_phase_cut_off_has_those_begun_undone_in_reverse() {
+        for (is_lost, has_undo) in
+            [(false, &[Phase::MakeVolume, Phase::StopOsd][..]), (true, &[Phase::MakeVolume])]
+        {
+            for (n, at) in Phase::ALL.into_iter().enumerate() {
+                let first = &Phase::ALL[..=n];
+                let expected: Vec<Phase> = has_undo.iter().copied().filter(|p| first.contains(p)).collect();
+                let (begun, undone) = cut_off(at, true, is_lost);
+                assert_eq!((&begun[..], &undone), (first, &expected), "{at:?} failed");
+                let (begun, undone) = cut_off(at, false, is_lost);
+                let kept = at == Phase::StartOsd;
+                let expected = if kept { Vec::new() } else { expected };
+                assert_eq!((&begun[..], &undone), (first, &expected), "Ctrl-C in {at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_did_not_run_is_not_started_when_it_is_undone() {
+        let (wanted, stop) = (wanted(), Interrupt::default());
+        let (plan, daemon) = (plan(&wanted, &stop, false), DaemonClient::new().expect("asked nothing"));
+        let plan = Plan { runs: false, ..plan };
+        let undone = RefCell::new(0);
+        let spied = plan.deed(Phase::StopOsd, &daemon).spied(|is_undo| {
+            *undone.borrow_mut() += u32::from(is_undo);
+            anyhow::bail!("it is to fail")
+        });
+        assert!(Deed::all([spied], &stop).is_err());
+        assert_eq!(undone.into_inner(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What is wanted of an OSD behind a cache, whether it is made anew or was there before.
+//! The wishes for an OSD behind a cache, whether it is made anew or was there before.
 
 use crate::cluster::{Access, default_dir};
 use crate::place::Place;

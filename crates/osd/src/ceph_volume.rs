@@ -43,7 +43,7 @@ impl By {
     /// All of them.
     const ALL: [By; 3] = [By::CephOsd, By::Raw, By::Lvm];
 
-    /// What it is called.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             By::CephOsd => "ceph-osd",

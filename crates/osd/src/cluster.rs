@@ -15,7 +15,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long the cluster is looked for.
 const CONNECT: &str = "20";
-/// Where Ceph's packages look for their configuration.
+/// The configuration that Ceph's packages read.
 pub const DEFAULT_CONF: &str = "/etc/ceph/ceph.conf";
 
 /// Programs without which there is no OSD, and the packages of Debian and Ubuntu that hold them.
@@ -30,7 +30,7 @@ pub struct Access {
     pub conf: PathBuf,
     /// The client, as `client.admin`.
     pub name: String,
-    /// Where that client's key lies, if not where the configuration says.
+    /// The file of that client's key, if not the one that the configuration names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keyring: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ pub struct Cluster {
     stop: Interrupt,
 }
 
-/// What the map of OSDs says of one.
+/// One OSD, as the map of OSDs has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Mapped {
     /// The OSD's own id, not its number.
@@ -205,7 +205,7 @@ impl Map {
         self.0["osds"].as_array().into_iter().flatten()
     }
 
-    /// What it says of `id`; nothing where there is no such OSD.
+    /// Its entry of `id`; nothing where there is no such OSD.
     pub fn osd(&self, id: u32) -> Option<Mapped> {
         let found = self.osds().find(|o| o["osd"] == id)?;
         let yes = |key: &str| found[key].as_u64() == Some(1);
@@ -238,7 +238,7 @@ impl Map {
     }
 }
 
-/// Where `ceph-osd@ID` of the system's packages looks for an OSD.
+/// The folder in which `ceph-osd@ID` of the system's packages looks for an OSD.
 pub fn default_dir(id: u32) -> PathBuf {
     Path::new("/var/lib/ceph/osd").join(format!("ceph-{id}"))
 }

@@ -32,7 +32,7 @@ pub fn unit(id: u32) -> String {
     format!("ceph-osd@{id}")
 }
 
-/// Where systemd runs, it starts OSDs, and it knows them by their number alone.
+/// Refuses a place that systemd, where it runs, would not start: it knows OSDs by their number alone.
 ///
 /// # Errors
 /// Where the place is another than its.
@@ -196,7 +196,7 @@ fn ends(dir: &Path, pid: Pid, limit: Duration, interrupt: &Interrupt) -> Result<
     Ok(true)
 }
 
-/// Where the folder of another OSD has a link to one of these devices: that folder and the link.
+/// The link to this device in the folder of another OSD, if there is one.
 pub(crate) fn linked_from(device: &Path, except: &Path) -> Option<PathBuf> {
     let wanted = rustix::fs::stat(device).ok()?;
     let folders = std::fs::read_dir(default_dir(0).parent()?).ok()?;

@@ -30,7 +30,7 @@ pub(crate) const BLUESTORE: &[u8] = b"bluestore block device\n";
 /// A superblock of md in the order that disks have it.
 const MD_MAGIC: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
 
-/// What is given for an OSD.
+/// The devices given for an OSD.
 #[derive(Debug, Clone)]
 pub struct Devices {
     /// Its data: a device, a file, or a modelled disk.
@@ -47,7 +47,7 @@ pub struct Devices {
     pub wal: Option<PathBuf>,
 }
 
-/// What was found out about them.
+/// The findings about them.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The core turns.
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_data_is_given_up_by_force_and_what_others_still_count_on_is_not() {
+    fn foreign_data_goes_by_force_unless_others_still_count_on_it() {
         let page = |mark: &[u8]| {
             let mut raw = vec![0; 4096];
             raw[..mark.len()].copy_from_slice(mark);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_a_pool_is_no_cache_for_an_osd_and_is_refused_by_name() {
+    fn a_share_of_a_pool_is_refused_by_name_as_an_osds_cache() {
         for pool in ["pool:/dev/nvme0n1p3#0", "pool:nv#osd.3", "pool:"] {
             let why = own_cache(Path::new(pool)).unwrap_err().to_string();
             assert!(

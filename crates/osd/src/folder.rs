@@ -20,7 +20,7 @@ const RELEASING: &str = "loligo-releasing";
 const COMES: Duration = Duration::from_secs(2);
 /// Held by who starts the OSD.
 const LOCK: &str = "loligo-lock";
-/// What the kernel calls a file system in memory.
+/// The kernel's number for a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 
 /// Whether an OSD is being made in `dir`, or its making was cut off.
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_links_to_is_neither_given_to_him_nor_written_over() {
+    fn a_users_link_is_neither_given_away_nor_written_over() {
         let dir = tempfile::tempdir().expect("a folder");
         let at = dir.path().join("ceph-3");
         begin(&at).expect("it is new");

@@ -13,12 +13,12 @@ use loligo_block::SyncIo;
 use loligo_log::say;
 use std::path::Path;
 
-/// Where they are looked for.
+/// The places where they are looked for.
 const PLACES: [u64; 4] = [1 << 30, 10 << 30, 100 << 30, 1000 << 30];
 /// Bytes of a copy.
 const COPY: u64 = 4096;
 
-/// Where `dev` shows any.
+/// The places where `dev` shows any.
 pub(crate) fn on(dev: &mut dyn SyncIo) -> Result<Vec<u64>> {
     Ok(copies(dev, 0)?.into_iter().map(|(at, _)| at).collect())
 }
@@ -50,14 +50,14 @@ fn at(path: &Path) -> Result<Vec<u64>> {
     look_at(path).and_then(|mut dev| on(&mut dev)).with_context(|| format!("looking at {}", path.display()))
 }
 
-/// Where the raw device of an adopted OSD shows any. One that was prepared is looked for elsewhere: its content begins behind a label.
+/// The places where the raw device of an adopted OSD shows any. One that was prepared is looked for elsewhere: its content begins behind a label.
 pub(crate) fn of(known: &Known) -> Vec<u64> {
     let found = known.place.adopted.as_ref().map(|_| raw::core_of(known).and_then(|core| at(&core)));
     // A device that cannot be read is somebody else's to complain of.
     found.and_then(Result::ok).unwrap_or_default()
 }
 
-/// What is to be said of an OSD that has some.
+/// The warning about an OSD that has some.
 pub fn warning(id: u32, core: &str, found: &[u64]) -> Option<String> {
     let first = found.first()?;
     Some(format!(
@@ -80,7 +80,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn a_copy_is_found_where_it_may_be_and_something_else_there_is_none() {
+    fn a_copy_is_found_where_it_may_be_and_other_content_is_none() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let write =
             |place: u64, bytes: &[u8]| file.as_file().write_all_at(bytes, place).expect("it can be written");

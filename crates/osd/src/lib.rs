@@ -27,7 +27,7 @@ mod wipe;
 use loligo_client::outcome::OrRefused;
 use loligo_lab::interrupt::{Interrupted, exit_code};
 
-/// What is found before anything is changed refuses the command, but for an interrupt.
+/// An error found before anything is changed refuses the command, but for an interrupt.
 fn before_anything<T>(looked: anyhow::Result<T>) -> anyhow::Result<T> {
     looked.or_else(|why| match exit_code(&why) {
         Interrupted::EXIT_CODE => Err(why),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_named_after_its_osd_and_one_that_is_not_there_is_let_go() {
+    fn a_group_is_named_after_its_osd_and_a_missing_one_let_go() {
         assert_eq!(
             (name(7), path(7)),
             ("ceph-loligo-osd7/osd-block".to_owned(), "/dev/ceph-loligo-osd7/osd-block".into())

@@ -1,4 +1,4 @@
-//! What has to be known of an OSD on a volume, kept in the volume's own definition: the last word of the command that the daemon
+//! All that has to be known of an OSD on a volume, kept in the volume's own definition: the last word of the command that the daemon
 //! runs when the volume has come. Who deletes the volume deletes it, and there is no second record that could differ.
 
 use crate::ceph_volume::By;
@@ -54,7 +54,7 @@ impl Place {
         volume_of(self.id)
     }
 
-    /// What its `block` leads to where its volume is `device`.
+    /// The target of its `block` where its volume is `device`.
     pub(crate) fn block(&self, device: PathBuf) -> PathBuf {
         if self.by == By::Lvm { lvm::path(self.id) } else { device }
     }
@@ -93,14 +93,14 @@ pub fn volume_of(id: u32) -> String {
 /// An OSD and its volume.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// Where it is.
+    /// Its path.
     pub place: Place,
     /// The volume it stands on.
     pub volume: Listed,
 }
 
 impl Known {
-    /// What the OSD's `block` leads to.
+    /// The target of the OSD's `block`.
     ///
     /// # Errors
     /// Where the volume is served in another way.
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_written_down_before_there_were_makers_is_of_ceph_osd() {
+    fn a_place_written_down_before_makers_were_is_of_ceph_osd() {
         let text = r#"{"id":3,"uuid":"6a","dir":"/x","cluster":{"conf":"/y","name":"client.admin"},"user":"ceph:ceph"}"#;
         let place: Place = text.parse().expect("a place");
         assert_eq!((place.by, &place.unit), (By::CephOsd, &None));

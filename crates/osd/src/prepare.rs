@@ -36,7 +36,7 @@ const MKFS: Duration = Duration::from_secs(600);
 /// An OSD to be made.
 #[derive(Debug, Clone)]
 pub struct Prepare {
-    /// What it stands behind, and the cluster it goes to.
+    /// Its cache, and the cluster it goes to.
     pub behind: Behind,
     /// Its data: a device, a file, or a modelled disk.
     pub data: DeviceSpec,
@@ -69,7 +69,7 @@ impl Prepare {
     }
 }
 
-/// What is made, in so far as it is known before anything is.
+/// An OSD, as far as it is known before anything is made.
 struct Plan<'a> {
     wanted: &'a Prepare,
     devices: Devices,

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How long whoever locks the device as a file is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What an OSD is put back from.
+/// The sources that an OSD is put back from.
 #[derive(Debug, Clone)]
 pub(crate) struct Raw<'a> {
     /// Its own device.
@@ -29,7 +29,7 @@ pub(crate) struct Raw<'a> {
     pub(crate) cache: Option<&'a Path>,
     /// Its volume.
     pub(crate) volume: &'a str,
-    /// Where the label's block is kept while it is replaced, if there is no cache that could.
+    /// The files that keep the label's block while it is replaced, if there is no cache that could.
     pub(crate) kept: &'a Kept,
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn is_void(label: &CoreLabel) -> bool {
     label.cache == [0; 16] && label.dirty_bytes == Some(0)
 }
 
-/// What the core is without for good if it goes on without its cache; nothing where it has everything. The label alone is believed: how the
+/// The core's loss for good if it goes on without its cache; nothing where it has everything. The label alone is believed: how the
 /// volume is defined does not tell what mode it was switched to, nor what was dirty before.
 pub(crate) fn lost(label: &CoreLabel) -> Option<String> {
     let lost = match label.lacks() {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_block_comes_back_from_wherever_it_was_cut_off_and_nothing_else_changes() {
+    fn a_first_block_comes_back_wherever_cut_off_and_alone_changes() {
         let site = site(Some(0));
         for sectors in 0..=8 {
             // Sectors of before, then of after: what a loss of power leaves.
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adopted_core_whose_osd_is_removed_loses_its_first_block_alone() {
+    fn a_removed_osds_adopted_core_loses_its_first_block_alone() {
         let site = site(None);
         crate::wipe::core(&site.core, "osd5", false).expect("another's stays");
         assert_eq!(site.now()[..4096], site.block);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_refused_before_its_cache_was_made_one_stays_as_it_is() {
+    fn a_disk_refused_before_its_cache_was_made_stays_as_it_is() {
         let site = site(Some(0));
         write_first(&site.core, &site.head);
         loligo_engine::open::wipe(&mut open_device(&site.cache).expect("it opens")).expect("wiped");

@@ -235,7 +235,7 @@ fn own_folder(place: &Place, stop: &Interrupt) -> Result<()> {
     folder::own(place)
 }
 
-/// What `block` in an OSD's folder leads to, as it stands there.
+/// The target of `block` in an OSD's folder, as it stands there.
 pub(crate) fn origin(dir: &Path) -> Result<PathBuf> {
     let block = dir.join("block");
     std::fs::read_link(&block).with_context(|| {

@@ -147,7 +147,7 @@ fn may_go(cluster: &Cluster, id: u32, osd: &Mapped, how: Remove) -> Result<()> {
     }
 }
 
-/// What the cluster said, without how it was asked.
+/// The cluster's answer, without how it was asked.
 pub(crate) fn said(why: &anyhow::Error) -> String {
     let text = format!("{why:#}");
     text.rsplit_once("Error ").map_or(&*text, |(_, rest)| rest).trim_end_matches('.').to_owned()

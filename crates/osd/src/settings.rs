@@ -21,7 +21,7 @@ const fn set(option: &'static str, value: &'static str, why: &'static str) -> Se
     Setting { option, value, why }
 }
 
-/// What is set for an OSD behind a cache. What clients wait for is as on flash; what runs behind their backs, and sooner or later
+/// The options of an OSD behind a cache. What clients wait for is as on flash; what runs behind their backs, and sooner or later
 /// reaches the disk, is as on disks.
 pub const SETTINGS: [Setting; 5] = [
     set("bluestore_min_alloc_size", "4096", "fixed when the store is made: as lines of the cache"),
@@ -35,7 +35,7 @@ pub const SETTINGS: [Setting; 5] = [
     set("osd_op_num_threads_per_shard", "2", "answers come from flash"),
 ];
 
-/// What is set besides where requests are queued by weight and priority (`wpq`).
+/// Further options where requests are queued by weight and priority (`wpq`).
 const WEIGHED: [Setting; 4] = [
     set("osd_recovery_max_active", "3", "recovery reaches the disk"),
     set("osd_recovery_sleep", "0.1", "recovery reaches the disk"),
@@ -43,7 +43,7 @@ const WEIGHED: [Setting; 4] = [
     set("osd_snap_trim_sleep", "5", "trimming of snapshots reaches the disk"),
 ];
 
-/// What is set instead where mClock queues them, which overrules those. The capacity is that of Ceph for a disk: clients are not limited by
+/// The options in their place where mClock queues them, which overrules those. The capacity is that of Ceph for a disk: clients are not limited by
 /// it, and what runs behind their backs is.
 const BY_MCLOCK: [Setting; 5] = [
     set("osd_mclock_skip_benchmark", "true", "it would measure an empty cache and not the disk"),
@@ -53,7 +53,7 @@ const BY_MCLOCK: [Setting; 5] = [
     set("osd_mclock_max_sequential_bandwidth_ssd", "157286400", "the same where it does not turn"),
 ];
 
-/// What is set for an OSD whose scheduler of requests is `queue`, besides [`SETTINGS`].
+/// The options of an OSD whose scheduler of requests is `queue`, besides [`SETTINGS`].
 fn besides(queue: &str) -> &'static [Setting] {
     if queue.trim() == "mclock_scheduler" { &BY_MCLOCK } else { &WEIGHED }
 }

@@ -56,7 +56,7 @@ mod tests {
     use loligo_lab::interrupt::Interrupt;
 
     #[test]
-    fn an_osd_that_is_there_runs_on_as_who_it_was_and_one_of_the_packages_cluster_as_theirs() {
+    fn an_osd_runs_on_as_who_it_was_and_the_packages_as_theirs() {
         let dir = tempfile::tempdir().expect("a folder");
         let mine = owner(dir.path()).expect("it is there");
         let parsed: Owner = mine.parse().expect("as --user is written");

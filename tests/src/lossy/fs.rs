@@ -8,11 +8,12 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
 use loligo_sim::rng::Rng;
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{CString, OsStr};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Requests served at once.
@@ -38,7 +39,7 @@ struct State {
     lies: bool,
     /// Parts of files that fail with EIO, and for which bytes.
     broken: Vec<(String, Part, Range<u64>)>,
-    /// What answers nothing, by file.
+    /// The files' parts that answer nothing.
     hung: Vec<(String, Part)>,
     /// Reads that are answered later: they hold up no thread, so that others are served meanwhile.
     late: Vec<(INodeNo, FileHandle, u64, u32, ReplyData)>,
@@ -46,7 +47,7 @@ struct State {
     buffered: bool,
 }
 
-/// What of a file can fail by itself.
+/// The parts of a file that can fail by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Its reads.
@@ -112,7 +113,7 @@ pub struct Lossy {
 
 impl Lossy {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Cuts the power: every file keeps what was flushed and a part, chosen by `seed`, of what was not. From here on
@@ -523,7 +524,7 @@ impl Mounted {
         &self.fs
     }
 
-    /// Where it is mounted.
+    /// Its mountpoint.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

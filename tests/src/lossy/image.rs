@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_survives_and_what_was_not_may_be_lost_sector_by_sector() {
+    fn flushed_data_survives_and_the_rest_may_go_by_the_sector() {
         let mut outcomes = std::collections::BTreeSet::new();
         for seed in 0..64 {
             let mut i = image();

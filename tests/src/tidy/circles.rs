@@ -135,7 +135,7 @@ fn reached<'a>(from: &'a str, imports: &BTreeMap<&str, BTreeSet<&'a str>>) -> BT
     all
 }
 
-/// What is wrong with `circles`: a crate with more files in circles than it may have, or fewer, so that the number is to fall.
+/// The faults of `circles`: a crate with more files in circles than it may have, or fewer, so that the number is to fall.
 pub fn check(circles: &BTreeMap<String, Vec<Vec<String>>>, may: &[(&str, usize)]) -> Vec<String> {
     let mut wrong = Vec::new();
     let names: BTreeSet<&str> = circles.keys().map(String::as_str).chain(may.iter().map(|m| m.0)).collect();

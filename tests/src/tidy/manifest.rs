@@ -1,5 +1,7 @@
 //! Who may depend on whom.
 
+use toml::{Table, Value};
+
 /// For each crate of the house, the crates of the house that it may use. Whatever is not named here may use none.
 pub const MAY_USE: [(&str, &[&str]); 16] = [
     ("loligo-log", &[]),
@@ -101,47 +103,40 @@ const ASYNC_ROOMS: [&str; 4] = ["loligo-client", "loligo-daemon", "loligo", "lol
 /// Parts of names that give an async runtime or what is built on one away.
 const ASYNC: [&str; 7] = ["tokio", "axum", "hyper", "async-std", "smol", "futures", "reqwest"];
 
-/// What a Cargo.toml says, as far as the rules ask.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Manifest {
+/// Dependencies by name, with what is said of them.
+type Dependencies = Vec<(String, Value)>;
+
+/// A Cargo.toml, as far as the rules ask.
+#[derive(Debug, Clone, Default)]
+struct Manifest {
     /// The package's name.
-    pub name: String,
-    /// Dependencies of the code itself and of its build script: name and the rest of the line.
-    pub uses: Vec<(String, String)>,
+    name: String,
+    /// Dependencies of the code itself and of its build script.
+    uses: Dependencies,
     /// Dependencies of tests, examples and benchmarks only.
-    pub dev: Vec<(String, String)>,
+    dev: Dependencies,
 }
 
-/// Reads the lines of a manifest that matter here.
-pub fn parse(text: &str) -> Manifest {
+fn parse(text: &str) -> Result<Manifest, toml::de::Error> {
+    let all: Table = text.parse()?;
     let mut m = Manifest::default();
-    let mut section = String::new();
-    for line in text.lines().map(|l| l.split(" #").next().unwrap_or(l).trim()) {
-        if line.starts_with('[') {
-            section = line.trim_matches(['[', ']']).to_owned();
-            // [dependencies.NAME] is a dependency by itself.
-            if let Some((head, name)) = section.rsplit_once("dependencies.") {
-                let to = if head.ends_with("dev-") { &mut m.dev } else { &mut m.uses };
-                to.push((name.to_owned(), String::new()));
-            }
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=') else { continue };
-        let name = key.trim().split('.').next().unwrap_or_default().trim_matches('"').to_owned();
-        if section == "package" && name == "name" {
-            m.name = value.trim().trim_matches('"').to_owned();
-        } else if section.ends_with("dev-dependencies") {
-            m.dev.push((name, line.to_owned()));
-        } else if section.ends_with("dependencies") {
-            m.uses.push((name, line.to_owned()));
-        }
+    m.name = all.get("package").and_then(|p| p.get("name")?.as_str()).unwrap_or_default().to_owned();
+    // Those of a platform stand in a table of its own.
+    let platforms = all.get("target").and_then(Value::as_table);
+    for table in platforms.into_iter().flat_map(Table::values).filter_map(Value::as_table).chain([&all]) {
+        let of = |kind: &str| table.get(kind).and_then(Value::as_table).cloned().unwrap_or_default();
+        m.uses.extend(of("dependencies").into_iter().chain(of("build-dependencies")));
+        m.dev.extend(of("dev-dependencies"));
     }
-    m
+    Ok(m)
 }
 
-/// What is wrong with one crate's manifest.
+/// The faults of one crate's manifest.
 pub fn check(text: &str) -> Vec<String> {
-    let m = parse(text);
+    let m = match parse(text) {
+        Ok(m) => m,
+        Err(why) => return vec![why.to_string()],
+    };
     let mut wrong = Vec::new();
     let rule = MAY_USE.iter().find(|(n, _)| *n == m.name);
     if rule.is_none() && m.name != "loligo-tests" {
@@ -150,7 +145,7 @@ pub fn check(text: &str) -> Vec<String> {
             m.name
         ));
     }
-    for (name, line) in &m.uses {
+    for (name, from) in &m.uses {
         let ours = name == "loligo" || name.starts_with("loligo-");
         if ours && rule.is_some_and(|(_, may)| !may.contains(&name.as_str())) {
             wrong.push(format!("{} may not depend on {name}", m.name));
@@ -163,7 +158,7 @@ pub fn check(text: &str) -> Vec<String> {
                 m.name
             ));
         }
-        if !line.contains("workspace") {
+        if from.get("workspace").and_then(Value::as_bool) != Some(true) {
             wrong.push(format!("{}: {name} must come from [workspace.dependencies]", m.name));
         }
     }
@@ -207,6 +202,7 @@ mod tests {
     fn versions_beside_the_workspace_and_unknown_crates_are_found() {
         assert!(complaints("loligo-engine", "slab = \"0.4\"")[0].contains("workspace.dependencies"));
         assert!(complaints("loligo-new", "")[0].contains("no place"));
+        assert!(complaints("loligo-engine", "slab = ")[0].contains("TOML"), "one that is none");
         let dev = "[package]\nname = \"loligo-block\"\n[dev-dependencies]\nloligo-engine.workspace = true\n";
         assert!(check(dev)[0].contains("tests may not"));
     }

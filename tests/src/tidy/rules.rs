@@ -26,7 +26,7 @@ pub fn median(lengths: &mut [usize]) -> usize {
     lengths.get(lengths.len() / 2).copied().unwrap_or(0)
 }
 
-/// What would bring time, chance, threads or another order into a replay.
+/// Words that would bring time, chance, threads or another order into a replay.
 const BANNED: [(&str, &str); 14] = [
     ("Instant::now", "reads a clock: time comes in with the event"),
     ("SystemTime", "reads a clock: time comes in with the event"),
@@ -76,7 +76,7 @@ pub fn deterministic(s: &Source) -> Vec<String> {
     wrong
 }
 
-/// What the engine may use of the block room: plain types, no device.
+/// The parts of the block crate that the engine may use: plain types, no device.
 const PLAIN: [&str; 23] = [
     "Answer",
     "Buf",
@@ -158,7 +158,7 @@ pub fn safety(s: &Source) -> Vec<String> {
     wrong
 }
 
-/// What is to be done later has an issue's number, and nothing was left behind from debugging.
+/// A deed left for later has an issue's number, and nothing was left behind from debugging.
 pub fn leftovers(s: &Source) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, line) in s.lines.iter().enumerate() {

@@ -130,7 +130,7 @@ fn keep_newline(c: char, out: &mut String) {
     }
 }
 
-/// Where the inside of a raw string that starts at `i` begins, and how many `#` close it.
+/// The start of the inside of a raw string that starts at `i`, and how many `#` close it.
 fn raw_string(c: &[char], i: usize) -> Option<(usize, usize)> {
     let before = i.checked_sub(1).map(|p| c[p]);
     if before.is_some_and(|b| b.is_alphanumeric() || b == '_') {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_are_no_code_and_lines_keep_their_numbers() {
+    fn comments_and_literals_are_no_code_and_keep_line_numbers() {
         let text = "let a = \"x { // y\"; // z {\n/* b\n/* c */ d */ let e = r#\"f \" g\"#;\nlet h = '{'; let i: &'static str = \"\\\"j\";\n";
         let s = Source::new("a.rs", text);
         assert_eq!(s.code.len(), 4);

@@ -10,18 +10,18 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 const SUITE: &str = "bookworm";
-/// What is installed beside the least that Debian is.
+/// Packages beside the least that Debian is.
 const PACKAGES: &str = "systemd,systemd-sysv,udev,kmod,util-linux,lvm2,ceph-mon,ceph-osd,ceph-common,openssl";
 /// Bytes of the disk.
 const SIZE: &str = "3G";
-/// What has nothing to do with any claim here, and costs emulated processors time.
+/// Units that have nothing to do with any claim here, and cost emulated processors time.
 const MASKED: [&str; 5] =
     ["ceph-crash.service", "apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer", "fstrim.timer"];
 
 /// A disk with the system, to be written to.
 #[derive(Debug, Clone)]
 pub struct Root {
-    /// What was written, over the disk that all share.
+    /// The written blocks, over the disk that all share.
     pub(super) image: PathBuf,
     /// Whether systemd runs; else the script alone does, in the system's folders.
     pub(super) boots: bool,
@@ -93,7 +93,7 @@ fn base() -> Result<PathBuf> {
     Ok(image)
 }
 
-/// What a machine has that nobody has set up yet: a name, modules, a journal that stays.
+/// Settings of a machine that nobody has set up yet: a name, modules, a journal that stays.
 fn furnish(system: &Path, kernel: &Kernel) -> Result<()> {
     let write = |path: &str, text: &str| {
         let path = system.join(path);

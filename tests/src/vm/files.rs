@@ -1,4 +1,4 @@
-//! What is in the machine's memory when it boots.
+//! The content of the machine's memory when it boots.
 
 use super::Plan;
 use super::archive::Archive;
@@ -31,7 +31,7 @@ const MODULES: [&str; 15] = [
     "null_blk",
     "crc32c_generic",
 ];
-/// What runs first: everything a program may expect, then the script.
+/// The first program: sets up everything a program may expect, then runs the script.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LOLIGO_RUNTIME_DIR=/run/loligo
@@ -219,7 +219,7 @@ fn collect(dir: &Path, all: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What a module says it needs.
+/// The needs of a module, by its own account.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|w| w == KEY) else { return Vec::new() };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What Debian calls the newest of the series.
+/// Debian's name for the newest of the series.
 const META: &str = "linux-image-6.12-amd64";
 /// Besides: a program that nothing else brings, of a package that would install a udev rule.
 const BESIDES: &str = "bcache-tools";
@@ -13,17 +13,17 @@ const BESIDES: &str = "bcache-tools";
 /// A kernel, unpacked.
 #[derive(Debug)]
 pub struct Kernel {
-    /// What boots.
+    /// The image that boots.
     pub image: PathBuf,
     /// `lib/modules/VERSION` of it.
     pub modules: PathBuf,
     /// Its version.
     pub version: String,
-    /// Where the packages were unpacked.
+    /// The folder of the unpacked packages.
     pub root: PathBuf,
 }
 
-/// Where all of this is kept between runs.
+/// The folder that keeps all of this between runs.
 pub(super) fn cache_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     // <target>/<profile>/deps/<test>

@@ -9,20 +9,20 @@ mod files;
 mod kernel;
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use debian::Root;
 pub use kernel::Kernel;
 
-/// What ends the output of a script.
+/// The line that ends the output of a script.
 const END: &str = "=== exit ";
-/// What is emulated: a processor with an instruction for checksums, and without the wide registers and carry-less
+/// The emulated processor: one with an instruction for checksums, and without the wide registers and carry-less
 /// multiplications that look fast to a program and are the slowest of all when emulated.
 const CPU: &str = "Nehalem";
 /// One machine at a time: each has two processors, emulated, and figures are taken in some.
@@ -33,7 +33,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 pub struct Disk {
     /// A file, or a URI that qemu knows.
     pub source: String,
-    /// What it calls itself.
+    /// Its own name.
     pub serial: String,
     /// Requests a second that it does at most.
     pub iops: Option<u32>,
@@ -63,7 +63,7 @@ impl Disk {
 /// A machine before it boots.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// What it runs, by busybox's sh, or by the system's own where there is one.
+    /// The script, run by busybox's sh, or by the system's own where there is one.
     pub script: String,
     /// Its disks: `/dev/vda`, `/dev/vdb`, ...
     pub disks: Vec<Disk>,
@@ -96,7 +96,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What follows the first `key` and a blank at the beginning of a line.
+    /// The text after the first `key` and a blank at the beginning of a line.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.lines.iter().find_map(|l| l.strip_prefix(key)?.strip_prefix(' '))
     }
@@ -140,7 +140,7 @@ impl Vm {
     /// # Errors
     /// Where there is no kernel, or qemu does not start.
     pub fn boot(plan: &Plan) -> Result<Vm> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ALONE.lock();
         let kernel = Kernel::get()?;
         let dir = tempfile::tempdir_in(kernel::cache_dir())?;
         let initrd = dir.path().join("initrd");

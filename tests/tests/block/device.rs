@@ -1,4 +1,4 @@
-//! What the kernel, file systems and programs see of it.
+//! The device as the kernel, file systems and programs see it.
 
 use crate::{MIB, Mount, run, text, with_block};
 use loligo_sim::rng::Rng;
@@ -195,7 +195,7 @@ impl Drop for WithoutCache {
 }
 
 #[test]
-fn flushes_arrive_through_a_device_that_a_former_user_set_to_drop_them() {
+fn flushes_arrive_where_a_former_user_set_them_to_be_dropped() {
     if impossible("a loop device's setting") {
         return;
     }

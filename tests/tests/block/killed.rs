@@ -1,4 +1,4 @@
-//! What becomes of it when its service is killed, or the power goes.
+//! The device's fate when its service is killed, or the power goes.
 
 use crate::{BACK, MIB, Mount, rounds, run, seed, soon, text};
 use anyhow::{Context, Result, ensure};
@@ -59,7 +59,7 @@ fn kills(rounds: u64, seed: u64) -> Result<Duration> {
 }
 
 #[test]
-fn after_a_kill_under_load_the_same_name_has_every_acknowledged_write() {
+fn after_a_kill_under_load_the_name_has_all_acknowledged_writes() {
     if impossible("a killed block device") {
         return;
     }
@@ -69,7 +69,7 @@ fn after_a_kill_under_load_the_same_name_has_every_acknowledged_write() {
 }
 
 #[test]
-fn a_device_that_is_mounted_when_its_service_is_killed_goes_with_its_last_user_and_not_before() {
+fn a_device_mounted_during_a_kill_goes_with_its_last_user() {
     if impossible("a killed block device under a file system") {
         return;
     }
@@ -150,7 +150,7 @@ fn power(seed: u64, cuts: u64, lies: bool) -> Result<u64> {
 }
 
 #[test]
-fn whatever_a_power_cut_takes_every_synced_block_of_the_device_is_there() {
+fn every_synced_block_of_the_device_survives_a_power_cut() {
     if impossible("power loss under a block device") {
         return;
     }
@@ -162,7 +162,7 @@ fn whatever_a_power_cut_takes_every_synced_block_of_the_device_is_there() {
 }
 
 #[test]
-fn a_disk_below_the_device_that_lies_about_its_flushes_is_found_out() {
+fn a_disk_below_the_device_that_lies_about_flushes_is_found_out() {
     if impossible("a lying disk under a block device") {
         return;
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn a_loop_device_of_somebody_else_is_left_alone_though_it_has_the_number_of_ours() {
+fn a_loop_device_of_others_with_our_number_is_left_alone() {
     if impossible("another's loop device") {
         return;
     }
@@ -43,7 +43,7 @@ fn access(node: &Path) -> (u32, u32, u32) {
 }
 
 #[test]
-fn a_device_that_is_given_away_is_its_users_after_every_start_and_its_node_nobody_elses_afterwards() {
+fn a_device_given_away_is_its_users_and_its_node_nobodys_after() {
     if impossible("the owner of a block device") {
         return;
     }
@@ -68,7 +68,7 @@ fn a_device_that_is_given_away_is_its_users_after_every_start_and_its_node_nobod
 }
 
 #[test]
-fn a_device_that_was_bound_but_not_written_down_is_found_by_its_file() {
+fn a_device_bound_but_not_written_down_is_found_by_its_file() {
     if impossible("a kill in the middle of a start") {
         return;
     }

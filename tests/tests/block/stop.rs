@@ -1,4 +1,4 @@
-//! What a stop of its service waits for.
+//! The users that a stop of its service waits for.
 
 use crate::{MIB, Mount, run, soon, text};
 use loligo_tests::blockdev::{Device, impossible};
@@ -57,7 +57,7 @@ impl Drop for Mapped {
 }
 
 #[test]
-fn a_stop_waits_also_for_who_cannot_be_seen_and_leaves_the_device_as_it_is() {
+fn a_stop_waits_also_for_unseen_users_and_leaves_the_device() {
     if impossible("a stop with a hidden user") {
         return;
     }
@@ -84,7 +84,7 @@ fn a_stop_waits_also_for_who_cannot_be_seen_and_leaves_the_device_as_it_is() {
 }
 
 #[test]
-fn a_second_signal_stops_it_under_its_users_and_loses_nothing_flushed() {
+fn a_second_signal_stops_it_under_its_users_and_keeps_flushes() {
     if impossible("a second signal") {
         return;
     }

@@ -32,7 +32,7 @@ fn parts(answer: &[u8]) -> (u16, String) {
 }
 
 #[test]
-fn the_description_of_the_api_is_the_one_in_the_documentation_and_every_way_it_names_answers() {
+fn the_description_of_the_api_is_the_documented_one_and_answers() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();
     let (status, body) = parts(&site.ask(SOCKET, &request("GET", "/v1/openapi.json", "")));

@@ -75,7 +75,7 @@ impl Breakable {
         self.site.show(volume)["trouble"].as_str().map(str::to_owned)
     }
 
-    /// What the kernel's users of the volume read at `at`.
+    /// The bytes that the kernel's users of the volume read at `at`.
     fn read_by_device(&self, at: u64) -> Option<std::io::Result<()>> {
         let file = direct::open(self.device.as_ref()?, 0).expect("it is there");
         let mut page = loligo_block::Buf::zeroed(4096);
@@ -90,7 +90,7 @@ impl Breakable {
 }
 
 #[test]
-fn a_core_that_takes_no_writes_is_told_of_and_what_was_acknowledged_reaches_it_once_it_is_mended() {
+fn a_core_that_takes_no_writes_is_told_of_and_gets_them_mended() {
     let Some(b) = Breakable::new("wb") else { return };
     let (mut history, mut others) = (History::new(CORE), History::new(CORE));
     let daemon = b.site.daemon();
@@ -207,7 +207,7 @@ fn a_longer_core_is_durable_before_its_cache_knows_of_it() {
 }
 
 #[test]
-fn a_core_that_cannot_be_read_fails_what_only_it_has_and_nothing_else() {
+fn a_core_that_cannot_be_read_fails_only_what_it_alone_has() {
     let Some(b) = Breakable::new("wb") else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
@@ -271,7 +271,7 @@ fn a_flush_that_fails_while_a_cache_is_made_is_not_forgotten() {
 }
 
 #[test]
-fn only_a_core_that_answers_nothing_makes_requests_wait_and_none_that_the_cache_can_do() {
+fn only_a_silent_core_makes_requests_wait_that_need_it() {
     let Some(b) = Breakable::new("wb") else { return };
     let (mut history, mut others) = (History::new(CORE), History::new(CORE));
     let daemon = b.site.daemon();

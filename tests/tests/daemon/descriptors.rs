@@ -21,7 +21,7 @@ fn limits(pid: u32) -> (String, String) {
 }
 
 #[test]
-fn a_service_has_as_many_files_as_it_may_and_its_commands_as_before() {
+fn a_service_has_as_many_files_as_it_may_its_commands_as_before() {
     let site = Site::new(&["a"]);
     let seen = site.path("seen");
     let after = format!(

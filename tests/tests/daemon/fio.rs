@@ -42,7 +42,7 @@ impl Plan {
 }
 
 #[test]
-fn fio_finds_all_that_it_wrote_whatever_is_changed_under_it_and_whenever_the_daemon_is_killed() {
+fn fio_finds_all_it_wrote_whatever_changes_or_is_killed() {
     if !can_run("fio under changes") {
         return;
     }

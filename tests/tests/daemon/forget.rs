@@ -3,7 +3,7 @@
 use crate::site::{CORE, Site};
 use loligo_tests::history::History;
 
-/// What keeps everything dirty on the cache.
+/// The settings that keep everything dirty on the cache.
 const DIRTY: &str = "params = { destage-low = 90, destage-age = 0 }\n";
 
 /// A volume of the core and the cache of others.

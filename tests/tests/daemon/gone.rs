@@ -80,7 +80,7 @@ impl Breakable {
 }
 
 #[test]
-fn a_cache_that_is_gone_in_wt_wa_or_wi_is_done_without_and_no_request_fails() {
+fn a_cache_gone_in_wt_wa_or_wi_is_done_without_failed_requests() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     for mode in ["wt", "wa", "wi"] {
@@ -112,8 +112,7 @@ fn a_cache_that_is_gone_in_wt_wa_or_wi_is_done_without_and_no_request_fails() {
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_cache_that_is_gone_in_wb_fails_every_request_at_once_says_why_and_has_all_that_was_acknowledged_once_it_is_back()
- {
+fn a_cache_gone_in_wb_fails_requests_and_has_all_once_back() {
     let Some(b) = Breakable::new() else { return };
     b.site.core("b");
     b.site.configure(&(b.section("wb") + &b.site.section("b")));
@@ -172,7 +171,7 @@ fn a_cache_that_is_gone_in_wb_fails_every_request_at_once_says_why_and_has_all_t
 }
 
 #[test]
-fn a_cache_that_stays_away_is_done_without_at_the_next_start_and_begins_anew_when_it_is_back() {
+fn a_cache_that_stays_away_is_left_out_and_begins_anew_later() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
@@ -194,7 +193,7 @@ fn a_cache_that_stays_away_is_done_without_at_the_next_start_and_begins_anew_whe
 }
 
 #[test]
-fn a_volume_whose_cache_is_gone_can_have_another_one_while_it_is_served() {
+fn a_volume_whose_cache_is_gone_takes_another_while_served() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
@@ -239,7 +238,7 @@ fn a_volume_started_without_its_failed_cache_takes_another() {
 const SOON: Duration = Duration::from_secs(50);
 
 #[test]
-fn a_cache_that_answers_nothing_is_detached_where_the_core_has_everything_and_no_request_fails() {
+fn a_silent_cache_is_detached_where_the_core_has_everything() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let daemon = b.site.daemon();
@@ -314,7 +313,7 @@ fn a_cache_that_was_not_wiped_is_void_where_no_daemon_remembers() {
 }
 
 #[test]
-fn a_cache_that_answers_nothing_is_kept_where_the_core_lacks_anything_and_a_stop_says_so_and_ends() {
+fn a_silent_cache_is_kept_where_the_core_lacks_anything() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     b.site.configure(&b.section("wb"));
@@ -343,7 +342,7 @@ fn a_cache_that_answers_nothing_is_kept_where_the_core_lacks_anything_and_a_stop
 }
 
 #[test]
-fn a_stop_of_a_volume_that_had_nothing_to_write_does_not_wait_for_a_cache_that_answers_nothing_either() {
+fn a_stop_with_nothing_to_write_waits_for_no_silent_cache() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     b.site.configure(&b.section("wb"));
@@ -367,7 +366,7 @@ fn a_stop_of_a_volume_that_had_nothing_to_write_does_not_wait_for_a_cache_that_a
 }
 
 #[test]
-fn a_share_whose_pool_is_gone_is_not_resized_and_it_is_said_what_helps() {
+fn a_share_of_a_gone_pool_is_not_resized_and_the_mend_is_said() {
     let Some(b) = Breakable::new() else { return };
     let pool = b.fs.dir().join("pool").display().to_string();
     b.site.ok(&["cache", "create", &pool, "--size", "96m", "--sparse"]);
@@ -416,7 +415,7 @@ fn a_stop_does_not_wait_for_a_cache_that_is_gone() {
 }
 
 #[test]
-fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
+fn a_cache_that_was_gone_on_without_is_never_believed_again() {
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE);
     let write = |history: &mut History| b.site.load("a").write(history, 0..4096, false).expect("written");
@@ -455,7 +454,7 @@ fn a_cache_that_its_volume_went_on_without_is_believed_by_no_later_start() {
 }
 
 #[test]
-fn without_a_daemon_the_label_of_the_core_keeps_a_void_cache_from_being_believed() {
+fn without_a_daemon_the_label_keeps_a_void_cache_out() {
     const NAME: &str = Volume::NAME;
     let Some(b) = Breakable::new() else { return };
     let mut history = History::new(CORE - (1 << 20));

@@ -1,4 +1,4 @@
-//! What hangs, and is not to keep the daemon from ending.
+//! Hanging devices and clients, which are not to keep the daemon from ending.
 
 use crate::site::{CORE, PATIENCE, Site};
 use loligo_tests::line::Line;

@@ -45,7 +45,7 @@ fn pages(site: &Site) -> Vec<(String, String)> {
     names.iter().filter(leaf).map(|name| (short(name), read(name))).collect()
 }
 
-/// What `loligo` with `args` and `--json` says on stdout, and its exit status.
+/// The stdout of `loligo` with `args` and `--json`, and its exit status.
 fn said(site: &Site, args: &[&str]) -> (Value, i32) {
     let out = site.loligo(&[args, &["--json"]].concat());
     let words = String::from_utf8_lossy(&out.stderr);

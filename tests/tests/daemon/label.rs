@@ -1,4 +1,4 @@
-//! What the label of a core says of whether anything is on the cache alone: who has lost the cache goes by it.
+//! The label of a core tells whether anything is on the cache alone: who has lost the cache goes by it.
 
 use crate::site::{CORE, Site};
 use loligo_block::crc32c;
@@ -6,7 +6,7 @@ use loligo_tests::history::History;
 use std::os::unix::fs::FileExt;
 
 #[test]
-fn a_label_says_that_the_core_has_everything_until_the_cache_may_get_ahead_of_it() {
+fn a_label_says_the_core_has_all_until_the_cache_may_be_ahead() {
     // Before the content, and in the place of its first block.
     for home in ["1m", "0"] {
         let site = Site::new(&[]);
@@ -94,7 +94,7 @@ fn note_attaching(site: &Site) {
 }
 
 #[test]
-fn a_crash_between_note_and_label_of_an_attach_leaves_a_volume_that_starts() {
+fn a_crash_between_an_attachs_note_and_label_leaves_a_start() {
     let site = Site::new(&[]);
     let mut history = cut_off_in_an_attach(&site);
     let daemon = site.daemon();
@@ -109,7 +109,7 @@ fn a_crash_between_note_and_label_of_an_attach_leaves_a_volume_that_starts() {
 }
 
 #[test]
-fn a_cache_that_a_crash_kept_from_being_attached_can_be_left_out() {
+fn a_cache_that_a_crash_kept_from_its_attach_can_be_left_out() {
     let site = Site::new(&[]);
     let mut history = cut_off_in_an_attach(&site);
     let dir = site.dir.path().display();
@@ -148,7 +148,7 @@ fn labelled(site: &Site, volume: &str) {
 }
 
 #[test]
-fn the_label_of_another_disk_does_not_say_that_nobody_was_served() {
+fn another_disks_label_does_not_say_that_nobody_was_served() {
     let site = Site::new(&[]);
     labelled(&site, "w");
     let mut history = History::new(CORE);
@@ -175,7 +175,7 @@ fn the_label_of_another_disk_does_not_say_that_nobody_was_served() {
 }
 
 #[test]
-fn a_label_that_a_client_wrote_does_not_say_that_nobody_was_served() {
+fn a_clients_own_label_does_not_say_that_nobody_was_served() {
     let site = Site::new(&[]);
     labelled(&site, "w");
     let label = std::fs::read(site.path("w.core")).expect("a label");

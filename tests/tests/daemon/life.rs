@@ -1,4 +1,4 @@
-//! What comes and goes: volumes, devices, the daemon itself.
+//! Comings and goings: volumes, devices, the daemon itself.
 
 use crate::site::{CORE, Site};
 use loligo_tests::history::{Crash, History};
@@ -16,7 +16,7 @@ fn write_some(site: &Site, volume: &str) -> History {
 }
 
 #[test]
-fn volumes_of_the_file_and_by_command_survive_kills_and_restarts_with_what_was_set() {
+fn volumes_survive_kills_and_restarts_with_what_was_set() {
     let site = Site::new(&["a", "b"]);
     site.core("c");
     let daemon = site.daemon();
@@ -63,7 +63,7 @@ fn volumes_of_the_file_and_by_command_survive_kills_and_restarts_with_what_was_s
 }
 
 #[test]
-fn a_core_that_is_not_there_is_waited_for_and_nobody_waits_with_it() {
+fn a_missing_core_is_waited_for_and_nobody_waits_with_it() {
     let site = Site::new(&["a", "b"]);
     std::fs::rename(site.path("b.core"), site.path("later")).expect("moved");
     let daemon = site.daemon();
@@ -78,7 +78,7 @@ fn a_core_that_is_not_there_is_waited_for_and_nobody_waits_with_it() {
 }
 
 #[test]
-fn without_its_dirty_cache_a_volume_is_not_served_and_what_is_lost_is_said() {
+fn without_its_dirty_cache_a_volume_is_refused_naming_the_loss() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();
     site.ok(&["param", "set", "a", "destage-rate", "1"]);
@@ -167,7 +167,7 @@ fn nobody_else_serves_what_the_daemon_serves() {
 }
 
 #[test]
-fn the_file_is_read_again_and_a_wrong_section_takes_nothing_away() {
+fn the_file_is_read_again_and_a_wrong_section_takes_nothing() {
     let site = Site::new(&["a", "b"]);
     site.core("c");
     let daemon = site.daemon();
@@ -194,7 +194,7 @@ fn the_file_is_read_again_and_a_wrong_section_takes_nothing_away() {
 }
 
 #[test]
-fn what_is_set_after_a_reload_holds_over_the_restart_that_makes_the_file_so() {
+fn what_is_set_after_a_reload_holds_over_the_next_restart() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();
     site.configure(&site.section("a").replace("mode = \"wb\"", "mode = \"wt\""));
@@ -250,7 +250,7 @@ fn a_volume_whose_cache_is_dirty_is_deleted_only_by_force() {
 }
 
 #[test]
-fn cores_of_one_pool_are_served_together_and_come_back_with_what_they_held() {
+fn cores_of_one_pool_are_served_together_and_keep_their_data() {
     let site = Site::new(&[]);
     let text = |name: &str| site.path(name).display().to_string();
     site.ok(&["cache", "create", &text("pool"), "--size", "256m"]);
@@ -335,7 +335,7 @@ fn systemd_hears_of_the_daemon_from_the_daemon_alone() {
 }
 
 #[test]
-fn a_refused_create_does_not_forget_the_cache_that_its_name_had_before() {
+fn a_refused_create_does_not_forget_its_names_former_cache() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();
     let text = |name: &str| site.path(name).display().to_string();
@@ -368,7 +368,7 @@ fn a_refused_create_does_not_forget_the_cache_that_its_name_had_before() {
 }
 
 #[test]
-fn a_core_whose_dirty_cache_another_name_had_is_not_served_without_it() {
+fn a_core_with_another_names_dirty_cache_is_not_served_bare() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();
     site.ok(&["param", "set", "a", "destage-rate", "1"]);

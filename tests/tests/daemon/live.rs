@@ -1,4 +1,4 @@
-//! What is changed under clients that stay: a cache that comes or goes, a size.
+//! Changes under clients that stay: a cache that comes or goes, a size.
 
 use crate::site::{CORE, Site};
 use loligo_sim::rng::Rng;
@@ -112,7 +112,7 @@ fn a_cache_comes_and_goes_under_clients_who_notice_nothing() {
 }
 
 #[test]
-fn what_was_attached_or_detached_is_so_after_a_kill_with_all_that_was_dirty() {
+fn an_attach_or_detach_holds_after_a_kill_with_all_dirty_data() {
     let site = Site::one_bare();
     let daemon = site.daemon();
     let mut history = History::new(CORE);
@@ -156,7 +156,7 @@ fn what_was_attached_or_detached_is_so_after_a_kill_with_all_that_was_dirty() {
 }
 
 #[test]
-fn a_core_with_a_label_says_whether_a_cache_may_hold_more_whatever_comes_and_goes() {
+fn a_label_says_through_every_change_whether_a_cache_is_ahead() {
     let site = Site::new(&["a"]);
     site.configure(&(site.section("a") + "data-offset = \"1m\"\n"));
     let daemon = site.daemon();
@@ -201,7 +201,7 @@ fn a_core_with_a_label_says_whether_a_cache_may_hold_more_whatever_comes_and_goe
 }
 
 #[test]
-fn an_attach_that_writes_a_large_file_whole_is_ended_by_a_stop_and_leaves_no_file() {
+fn an_attach_that_writes_a_large_file_ends_by_a_stop_cleanly() {
     let site = Site::one_bare();
     let mut history = History::new(CORE);
     let daemon = site.daemon();
@@ -277,7 +277,7 @@ fn a_core_is_not_served_bare_while_its_cache_may_hold_more() {
 }
 
 #[test]
-fn an_attach_that_cannot_be_is_refused_before_anybody_waits_and_changes_nothing() {
+fn an_impossible_attach_is_refused_at_once_and_changes_nothing() {
     let site = Site::new(&["b"]);
     site.core("a");
     site.configure(&(site.bare("a") + &site.section("b")));
@@ -340,7 +340,7 @@ fn a_volume_of_several_threads_keeps_them_without_a_cache() {
 }
 
 #[test]
-fn a_detach_is_given_up_by_an_interrupt_and_the_cache_stays_what_it_was() {
+fn an_interrupted_detach_leaves_the_cache_as_it_was() {
     let site = Site::new(&["a"]);
     let hdd =
         site.section("a").replace("/a.core\"", "/a.core?rpm=7200\"").replace("core = \"", "core = \"hdd:");
@@ -435,7 +435,7 @@ fn a_core_that_grew_is_followed_by_every_way_to_its_volume() {
 }
 
 #[test]
-fn the_share_of_a_served_volume_gets_another_size_and_can_be_detached() {
+fn a_served_volumes_share_is_resized_and_can_be_detached() {
     let site = Site::new(&[]);
     site.core("a");
     let pool = site.text("pool");

@@ -1,4 +1,4 @@
-//! What a new user meets who knows the manual and this program alone.
+//! The encounters of a new user who knows the manual and this program alone.
 
 use crate::site::Site;
 use serde_json::Value;

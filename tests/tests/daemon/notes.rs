@@ -1,4 +1,4 @@
-//! What the daemon remembers counts: one daemon writes it, what cannot be written is not done, and no stale cache comes back.
+//! The daemon's memory counts: one daemon writes it, what cannot be written is not done, and no stale cache comes back.
 
 use crate::site::{CORE, Site};
 use loligo_tests::history::History;

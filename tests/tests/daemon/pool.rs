@@ -155,7 +155,7 @@ fn cores_come_to_a_pool_and_go_while_others_of_it_are_served() {
 }
 
 #[test]
-fn a_core_that_has_grown_into_a_whole_pool_gives_back_what_another_is_promised() {
+fn a_core_grown_into_a_whole_pool_gives_back_what_is_promised() {
     let pool = Pool::new("160m", "160m");
     let site = &pool.site;
     let daemon = site.daemon();

@@ -58,7 +58,7 @@ impl Plan {
         Plan { site, rng, seed, volumes, device, done: BTreeMap::new() }
     }
 
-    /// What a failure in `round` is to say.
+    /// The words of a failure in `round`.
     pub fn context(&self, round: u64) -> String {
         format!("LOLIGO_SEED={}, round {round}", self.seed)
     }
@@ -126,7 +126,7 @@ pub fn long() -> bool {
 }
 
 #[test]
-fn nothing_is_lost_whatever_is_changed_under_clients_and_whenever_it_is_killed() {
+fn nothing_is_lost_whatever_changes_and_whenever_it_is_killed() {
     let rounds = if long() { 20 } else { 5 };
     let mut plan = Plan::new("live");
     let device = plan.device.clone();

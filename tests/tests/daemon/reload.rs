@@ -1,4 +1,4 @@
-//! What a reload does to volumes that are in use: file systems on them, and clients by TLS.
+//! Reloads under volumes that are in use: file systems on them, and clients by TLS.
 
 use crate::site::{PATIENCE, Site};
 use loligo_tests::blockdev::impossible;

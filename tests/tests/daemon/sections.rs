@@ -1,4 +1,4 @@
-//! What is wrong with one section of the file is its volume's trouble, and what is not there yet is waited for.
+//! A fault of one section of the file is its volume's trouble, and a device that is not there yet is waited for.
 
 use crate::site::{CORE, PATIENCE, Site};
 use loligo_tests::history::History;

@@ -1,10 +1,10 @@
-//! What a user is told: in the words of what he has written, with the mend, and before anything is stopped for it.
+//! Messages to a user: in the words of what he has written, with the mend, and before anything is stopped for it.
 
 use crate::site::Site;
 use loligo_tests::history::History;
 
 #[test]
-fn a_volume_that_cannot_start_is_told_of_in_the_keys_of_the_file_and_not_as_options_of_serve() {
+fn a_failed_start_is_told_in_keys_of_the_file_not_options() {
     let site = Site::new(&["a", "b"]);
     let all = |cut: &str| {
         let changed = site.section("b").replace(cut, "");
@@ -28,7 +28,7 @@ fn a_volume_that_cannot_start_is_told_of_in_the_keys_of_the_file_and_not_as_opti
 }
 
 #[test]
-fn a_socket_of_the_file_is_given_whole_and_that_of_a_command_begins_where_it_is_typed() {
+fn a_files_socket_is_whole_and_a_commands_begins_where_typed() {
     let site = Site::new(&["a", "x"]);
     site.configure(&site.section("a"));
     let daemon = site.daemon();
@@ -49,7 +49,7 @@ fn a_socket_of_the_file_is_given_whole_and_that_of_a_command_begins_where_it_is_
 }
 
 #[test]
-fn what_is_asked_of_a_stopped_volume_is_answered_with_what_starts_it() {
+fn a_stopped_volume_is_answered_with_what_starts_it() {
     let site = Site::new(&["a"]);
     let daemon = site.daemon();
     site.ok(&["volume", "stop", "a"]);
@@ -74,7 +74,7 @@ fn what_is_asked_of_a_stopped_volume_is_answered_with_what_starts_it() {
 }
 
 #[test]
-fn a_stopped_volume_has_the_mode_of_its_profile_and_is_listed_with_what_its_core_lacks() {
+fn a_stopped_volume_shows_its_profiles_mode_and_its_cores_lack() {
     let site = Site::new(&["a"]);
     site.configure(&site.section("a").replace("mode = \"wb\"", "profile = \"osd-hdd\""));
     let daemon = site.daemon();

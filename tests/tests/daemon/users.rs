@@ -1,4 +1,4 @@
-//! What a person types: twice, or in a folder of his own.
+//! A person's commands: twice, or in a folder of his own.
 
 use crate::site::{CORE, Site};
 use loligo_tests::blockdev::impossible;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 #[test]
-fn a_stop_that_is_asked_for_twice_waits_for_who_has_the_block_device_open_all_the_same() {
+fn a_stop_asked_for_twice_still_waits_for_the_devices_user() {
     if impossible("a stop of a volume whose block device is in use") {
         return;
     }
@@ -71,7 +71,7 @@ fn paths_are_those_of_the_folder_in_which_the_command_was_typed() {
 }
 
 #[test]
-fn a_volume_that_cannot_start_when_it_is_made_is_not_kept_and_a_cache_that_comes_again_is_as_it_was() {
+fn a_volume_that_cannot_start_when_made_is_not_kept() {
     let site = Site::new(&["x"]);
     site.configure("");
     let daemon = site.daemon();

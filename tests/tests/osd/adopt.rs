@@ -70,7 +70,7 @@ fn refused(site: &Site, cache: &Path, more: &[&str], says: &str) {
     assert!(said.contains(says), "{says}: {said}");
 }
 
-/// What object `n` holds after `round`.
+/// The content of object `n` after `round`.
 fn content(n: u32, round: u32) -> Vec<u8> {
     let mut rng = Rng::new(u64::from(n) << 32 | u64::from(round));
     (0..1_000_000).map(|_| rng.below(256) as u8).collect()
@@ -228,7 +228,7 @@ fn as_before(site: &Site, data: &Path, head: &[u8]) {
 }
 
 #[test]
-fn an_osd_with_data_is_adopted_survives_kills_and_is_released_as_it_was() {
+fn an_osd_with_data_is_adopted_and_released_as_it_was() {
     let begun = Instant::now();
     let past = |what: &str| println!("{what} after {:.1} s", begun.elapsed().as_secs_f64());
     let Some(mut site) = Site::new("adopting an OSD") else { return };

@@ -12,7 +12,7 @@ const LOG: u64 = 512 << 20;
 /// Bytes that 'remove --zap' writes over.
 const ZAPPED: usize = 10 << 20;
 
-/// What the OSD itself says of where its database and log lie.
+/// The OSD's own word on where its database and log lie.
 fn lie_apart(site: &Site) {
     let told = site.json(&["osd", "metadata", &site.id.to_string()]);
     let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
@@ -20,7 +20,7 @@ fn lie_apart(site: &Site) {
     assert_eq!(["bluefs_db_size", "bluefs_wal_size"].map(text), [DB, LOG].map(|n| n.to_string()), "{told}");
 }
 
-/// What the links in the OSD's folder lead to.
+/// The targets of the links in the OSD's folder.
 fn links(site: &Site) -> [PathBuf; 3] {
     ["block", "block.db", "block.wal"]
         .map(|name| fs::canonicalize(site.osd_dir().join(name)).expect("a link"))
@@ -33,7 +33,7 @@ fn head(of: &Loop) -> Vec<u8> {
 }
 
 #[test]
-fn a_database_and_a_log_apart_are_found_again_by_an_osd_whose_folder_is_lost_and_go_with_it() {
+fn a_database_and_a_log_apart_are_found_again_and_go_with_it() {
     let Some(site) = Site::new("an OSD with its database and log apart") else { return };
     let (disk, cache) = (site.path("disk"), site.path("cache"));
     fs::File::create(&disk).and_then(|f| f.set_len(DATA)).expect("a disk");

@@ -1,12 +1,13 @@
 //! The cluster that all tests here share, one after the other: brought up by the first, taken down when the process ends.
 
 use loligo_tests::cli::Cli;
+use parking_lot::{Mutex, MutexGuard};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
-/// What makes a cluster of one host answer sooner; nothing of what is stored, nor when, depends on it. The monitor does not gather changes
+/// Settings that make a cluster of one host answer sooner; nothing of what is stored, nor when, depends on them. The monitor does not gather changes
 /// for a second before it writes them, placement groups are told of each second, and deep scrubs are not put off.
 const SOON: [&str; 6] = [
     "mon.paxos_propose_interval=0.05",
@@ -32,13 +33,13 @@ pub struct Lab {
 
 /// The cluster while nobody else uses it: one small machine runs one OSD under test at a time in reasonable time.
 pub fn alone() -> MutexGuard<'static, Lab> {
-    LAB.get_or_init(|| Mutex::new(Lab::up())).lock().unwrap_or_else(PoisonError::into_inner)
+    LAB.get_or_init(|| Mutex::new(Lab::up())).lock()
 }
 
 /// At the end of the process.
 extern "C" fn down() {
     if let Some(lab) = LAB.get() {
-        let lab = lab.lock().unwrap_or_else(PoisonError::into_inner);
+        let lab = lab.lock();
         let out = lab.loligo("down", &[]);
         if !out.status.success() {
             eprintln!("the lab stays: {}", String::from_utf8_lossy(&out.stderr));
@@ -72,7 +73,7 @@ impl Lab {
         self.dir.join("ceph.conf").display().to_string()
     }
 
-    /// What `ceph ARGS` says and how it ends.
+    /// The output of `ceph ARGS` and how it ends.
     pub fn ceph(&self, args: &[&str]) -> Output {
         let mut command = Command::new("ceph");
         command.args(["--conf", &self.conf(), "--connect-timeout", "20"]).args(args);

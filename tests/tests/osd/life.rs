@@ -66,7 +66,7 @@ pub fn raw_disk_shows_nothing(data: &Path, device: &Path) {
     }
 }
 
-/// What `prepare` sets by name, for the default of each depends on what a device says.
+/// Options that `prepare` sets by name, for the default of each depends on what a device says.
 const SET: [(&str, f64); 5] = [
     ("bluestore_min_alloc_size", 4096.0),
     ("bluestore_prefer_deferred_size", 65_536.0),
@@ -75,7 +75,7 @@ const SET: [(&str, f64); 5] = [
     ("osd_op_num_threads_per_shard", 2.0),
 ];
 
-/// What it sets besides where requests are queued by weight.
+/// Further options where requests are queued by weight.
 const WEIGHED: [(&str, f64); 4] = [
     ("osd_recovery_max_active", 3.0),
     ("osd_recovery_sleep", 0.1),
@@ -83,7 +83,7 @@ const WEIGHED: [(&str, f64); 4] = [
     ("osd_snap_trim_sleep", 5.0),
 ];
 
-/// What it sets instead under mClock, which overrules those.
+/// The options in their place under mClock, which overrules those.
 const BY_MCLOCK: [(&str, f64); 4] = [
     ("osd_mclock_max_capacity_iops_hdd", 315.0),
     ("osd_mclock_max_capacity_iops_ssd", 315.0),
@@ -199,7 +199,7 @@ pub fn fsck(site: &Site) {
 }
 
 #[test]
-fn an_osd_on_a_cached_volume_survives_kills_of_everything_under_load_and_goes_when_it_may() {
+fn an_osd_on_a_cached_volume_survives_kills_of_everything() {
     let Some(mut site) = Site::new("an OSD on a cached volume") else { return };
     let (data, cache) = (site.device("data", DATA), site.path("cache"));
     let words = site.prepare(data.path(), &cache, &["--cache-size", "192m"]);

@@ -1,4 +1,4 @@
-//! What `prepare` refuses, and what is left of one that does not come to its end: nothing.
+//! Refusals of `prepare`, and the remains of one that does not come to its end: none.
 
 use crate::site::{BACK, DATA, Site};
 use std::io::Read;
@@ -60,7 +60,7 @@ fn cut_off(site: &Site, words: &[String], signal: i32) -> (Option<i32>, String) 
 }
 
 #[test]
-fn a_prepare_that_cannot_be_or_is_cut_off_leaves_no_osd_and_no_volume() {
+fn an_impossible_or_cut_off_prepare_leaves_no_osd_and_no_volume() {
     let Some(mut site) = Site::new("refusals of an OSD") else { return };
     let (data, small, other) =
         (site.device("data", DATA), site.device("small", 600 * MIB), site.device("other", 64 * MIB));

@@ -1,4 +1,4 @@
-//! What a cluster that does not answer looks like from outside: nothing here asks it anything.
+//! A cluster that does not answer, seen from outside: nothing here asks it anything.
 
 use rustix::fs::statvfs;
 use std::fmt::Write;

@@ -3,11 +3,12 @@
 use crate::autopsy::autopsy;
 use loligo_tests::server::{Server, program};
 use loligo_tests::skip::{installed, root, skip};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Seconds after which a command on the cluster is killed: stock clients wait for OSDs for ever.
@@ -28,13 +29,13 @@ pub(crate) struct Cluster {
 /// The cluster while other tests use it too.
 pub(crate) fn shared(what: &str) -> Option<(&'static Cluster, RwLockReadGuard<'static, ()>)> {
     let cluster = up(what)?;
-    Some((cluster, QUIET.read().unwrap_or_else(PoisonError::into_inner)))
+    Some((cluster, QUIET.read()))
 }
 
 /// The cluster while nobody else uses it.
 pub(crate) fn alone(what: &str) -> Option<(&'static Cluster, RwLockWriteGuard<'static, ()>)> {
     let cluster = up(what)?;
-    Some((cluster, QUIET.write().unwrap_or_else(PoisonError::into_inner)))
+    Some((cluster, QUIET.write()))
 }
 
 /// Whether the long forms are wanted.
@@ -248,7 +249,7 @@ impl Cluster {
         Quota(self)
     }
 
-    /// What a command that must succeed said on stdout.
+    /// The stdout of a command that must succeed.
     fn text(&self, what: &str, out: Output) -> String {
         let said = String::from_utf8_lossy(&out.stderr);
         // One without an exit status was killed: nobody has answered it.

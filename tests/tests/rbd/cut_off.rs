@@ -89,7 +89,7 @@ fn round(cluster: &'static Cluster, number: u64) -> Option<()> {
 }
 
 #[test]
-fn a_host_that_is_cut_off_acknowledges_nothing_after_its_lease_and_finds_its_images_lost() {
+fn a_cut_off_host_acknowledges_nothing_after_its_lease() {
     let what = "a host that is cut off";
     let Some((cluster, _shared)) = shared(what) else { return };
     for number in 0..if long() { 5 } else { 1 } {

@@ -10,14 +10,15 @@ use loligo_ceph::bug::{Step, leave_out};
 use loligo_ceph::lease::Poller;
 use loligo_ceph::quiesce::{Clients, QuiesceState, Quiescer};
 use loligo_ceph::{AttachedImage, RbdDevice};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes of an object.
 pub(crate) const OBJECT: u64 = 4 << 20;
-/// Where in an object blocks are written.
+/// Offsets in an object at which blocks are written.
 const PLACES: [u64; 2] = [0, 64 << 10];
 /// How long one that hears nothing believes that the image is its.
 const DEAF: Duration = Duration::from_secs(600);
@@ -37,7 +38,7 @@ pub(crate) struct LeftOut {
 impl LeftOut {
     /// Nothing yet.
     pub(crate) fn nothing() -> LeftOut {
-        LeftOut { _one: ONE.lock().unwrap_or_else(PoisonError::into_inner) }
+        LeftOut { _one: ONE.lock() }
     }
 
     /// From now on these, and no others.

@@ -58,7 +58,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What `loligo rbd status` says of the image.
+/// The image's `loligo rbd status`.
 fn status(cluster: &Cluster) -> Value {
     let mut command = Command::new(program());
     command.args(["rbd", "status", IMAGE, "--id", "loligo", "--json", "--conf"]).arg(cluster.conf());
@@ -92,7 +92,7 @@ fn wait_copied(first: &Cluster, second: &Second) {
     });
 }
 
-/// What the second cluster has.
+/// The content of the second cluster.
 fn copy(second: &Second) -> Vec<u8> {
     let file = second.dir.join("copy");
     let _ = std::fs::remove_file(&file);

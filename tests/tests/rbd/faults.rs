@@ -49,7 +49,7 @@ fn survives(cluster: &'static Cluster, name: &str, more: &[&str], fault: impl Fn
 }
 
 #[test]
-fn osds_that_die_or_stand_still_lose_nothing_and_do_not_stop_the_writers() {
+fn osds_that_die_or_stand_still_stop_no_writer() {
     let Some((cluster, _alone)) = alone("OSDs that fail") else { return };
     survives(cluster, "frozen", &[], |_, writer| {
         for osd in ["osd.0", "osd.1", "osd.2"].iter().take(if long() { 3 } else { 1 }) {
@@ -72,7 +72,7 @@ fn osds_that_die_or_stand_still_lose_nothing_and_do_not_stop_the_writers() {
 }
 
 #[test]
-fn a_monitor_that_dies_or_stands_still_is_not_noticed_by_writers() {
+fn a_monitor_that_dies_is_not_noticed_by_writers() {
     let Some((cluster, _alone)) = alone("a monitor that fails") else { return };
     survives(cluster, "mon", &[], |_, writer| {
         let frozen = cluster.freeze(&["mon.a"]);
@@ -129,7 +129,7 @@ fn a_start_that_meets_a_full_pool_says_so_and_ends() {
 }
 
 #[test]
-fn without_word_from_the_cluster_acknowledgements_pause_when_the_lease_is_over() {
+fn without_word_from_the_cluster_writes_pause_with_the_lease() {
     let Some((cluster, _alone)) = alone("a lease that runs out") else { return };
     let lease = Duration::from_secs(5);
     survives(cluster, "lease", &["--lease", "5"], |_, writer| {
@@ -147,7 +147,7 @@ fn without_word_from_the_cluster_acknowledgements_pause_when_the_lease_is_over()
 }
 
 #[test]
-fn a_stop_that_the_cluster_holds_up_says_so_and_another_signal_ends_it_without_loss() {
+fn a_stop_held_up_by_the_cluster_says_so_and_can_be_ended() {
     let Some((cluster, _alone)) = alone("a stop without a cluster") else { return };
     let image = Image::new(cluster, "held-up");
     let (site, shadow) = (image.site("a"), fresh());

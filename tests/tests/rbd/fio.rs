@@ -5,7 +5,7 @@ use loligo_tests::fio::Fio;
 use loligo_tests::server::Volume;
 use std::path::Path;
 
-/// Where its part of a volume begins; what lies before is others'.
+/// Offset of its part of a volume; what lies before is others'.
 pub(crate) const FROM: usize = 32 << 20;
 /// Bytes of its part.
 pub(crate) const LEN: usize = 8 << 20;

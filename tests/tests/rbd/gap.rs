@@ -62,7 +62,7 @@ fn visit(image: &Image) {
     assert_eq!(image.lock(), None);
 }
 
-/// What the process does that dies in the gap: as a start of the service for this cache, up to there.
+/// The body of the process that dies in the gap: as a start of the service for this cache, up to there.
 #[test]
 #[ignore = "run by the other test here, in a process of its own"]
 fn dies_in_the_gap() {
@@ -89,7 +89,7 @@ fn die(site: &Site<'_>, place: &str) {
 }
 
 #[test]
-fn a_start_that_dies_between_breaking_the_old_lock_and_taking_it_goes_on_unless_somebody_came_between() {
+fn a_start_that_died_between_two_locks_goes_on_if_undisturbed() {
     let Some((cluster, _shared)) = shared("a crash without any lock") else { return };
     let all = [
         ("gap-alone", 0, false),
@@ -191,7 +191,7 @@ fn whoever_comes_and_goes_while_nobody_has_the_lock_is_noticed() {
 }
 
 #[test]
-fn whoever_comes_between_the_look_at_an_image_and_its_lock_is_noticed() {
+fn a_client_between_the_look_at_an_image_and_its_lock_is_seen() {
     let Some((cluster, _shared)) = shared("a visit before the lock") else { return };
     let _whole = LeftOut::nothing();
     let (dirty, clean) = (Image::new(cluster, "visited-dirty"), Image::new(cluster, "visited-clean"));

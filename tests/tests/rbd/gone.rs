@@ -8,7 +8,7 @@ use loligo_tests::lossy::{Mounted, Part};
 use loligo_tests::skip;
 
 #[test]
-fn an_image_whose_cache_is_gone_is_served_on_with_right_snapshots_and_that_cache_is_void_afterwards() {
+fn an_image_whose_cache_is_gone_is_served_on_with_snapshots() {
     let Some((cluster, _shared)) = shared("a cache that is gone") else { return };
     if let Err(why) = skip::fuse() {
         return skip::skip("a cache that is gone", &why);

@@ -9,9 +9,9 @@ use loligo_tests::server::Server;
 use std::sync::{Arc, Mutex};
 
 const TIB: u64 = 1 << 40;
-/// Where a shard alone would end.
+/// The end of a single shard.
 const BORDER: u64 = 16 * TIB;
-/// Where the image ends.
+/// The end of the image.
 const END: u64 = 17 * TIB;
 /// Bytes of each of the places that are written to.
 const PLACE: u64 = 16 << 20;
@@ -36,7 +36,7 @@ fn image(cluster: &'static crate::cluster::Cluster, name: &str, tib: u64) -> Ima
     Image::existing(cluster, &spec)
 }
 
-/// What a stock client reads at the places, of the image or a snapshot.
+/// The bytes that a stock client reads at the places, of the image or a snapshot.
 fn stock(image: &Image, what: &str) -> Vec<u8> {
     let file = image.site("a").dir.join("diff");
     let _ = std::fs::remove_file(&file);
@@ -80,7 +80,7 @@ fn put(all: &mut [u8], from: u64, data: &[u8]) {
     }
 }
 
-/// What the volume holds at the places.
+/// The volume's content at the places.
 fn read_all(site: &Site<'_>) -> Vec<u8> {
     let step = 1 << 20;
     let chunk = |at| request(&site.socket(), at, &Command::Read(step as u32)).expect("a read");
@@ -130,7 +130,7 @@ fn a_cache_serves_both_sides_of_16_tib() {
 }
 
 #[test]
-fn a_snapshot_of_a_large_image_is_one_moment_and_a_kill_loses_nothing() {
+fn a_large_images_snapshot_is_one_moment_and_survives_a_kill() {
     let Some((cluster, _shared)) = shared("snapshots of a large image") else { return };
     let image = image(cluster, "large-snapshots", 17);
     let (site, shadow) = (image.site("a"), shadow());

@@ -25,7 +25,7 @@ const CLIENTS: u64 = 4;
 const LEASE: &str = "4";
 /// By then it is, with time to spare for a busy machine.
 const SILENT: Duration = Duration::from_secs(10);
-/// What was to land late has landed by then.
+/// By then all late writes have landed.
 const SETTLED: Duration = Duration::from_secs(8);
 
 /// Writes `byte` to all of the volume, with as much under way as the service takes. Nobody waits for answers before the end.

@@ -17,7 +17,7 @@ const WINDOW: u64 = MIB;
 /// Cases that are tried at a time: most of their time goes to waiting for the cluster.
 const BESIDE: usize = 10;
 
-/// Where an image's data is.
+/// The pool of an image's data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Data {
     /// In the pool of its header.

@@ -16,9 +16,9 @@ fn listed(image: &Image, snapshot: &str) -> BTreeSet<u64> {
     extents.filter_map(|e| Some(e["offset"].as_u64()? / OBJECT)).collect()
 }
 
-/// What a stock client finds.
+/// The findings of a stock client.
 struct Found {
-    /// What was written before the snapshot is in it, and nothing later.
+    /// Everything written before the snapshot is in it, and nothing later.
     snapshot_right: bool,
     /// The newest data is in the image.
     head_right: bool,
@@ -57,7 +57,7 @@ fn run(cluster: &'static Cluster, name: &str, steps: &[Step]) -> Found {
 }
 
 #[test]
-fn each_step_of_the_grouped_destage_that_is_left_out_breaks_what_it_is_for() {
+fn each_left_out_step_of_the_grouped_destage_breaks_its_claim() {
     let Some((cluster, _shared)) = shared("steps left out") else { return };
     let all = run(cluster, "all-steps", &[]);
     assert!(all.snapshot_right && all.head_right && all.owner_right && all.diff_right, "with every step");
@@ -101,7 +101,7 @@ fn primed_before(cluster: &'static Cluster, name: &str, steps: &[Step]) -> (bool
 }
 
 #[test]
-fn a_primer_counts_for_the_epoch_in_which_it_was_sent_or_fast_diff_misses_its_object() {
+fn a_primer_counts_for_its_epoch_or_fast_diff_misses_an_object() {
     let Some((cluster, _shared)) = shared("a primer across a snapshot") else { return };
     assert_eq!(primed_before(cluster, "epoch", &[Step::Guard]), (true, 0));
     assert_eq!(primed_before(cluster, "no-epoch-no-guard", &[Step::Epoch, Step::Guard]), (false, 0));
@@ -138,7 +138,7 @@ fn newest_removed(cluster: &'static Cluster, name: &str, steps: &[Step]) -> (u64
 }
 
 #[test]
-fn the_newest_snapshots_number_in_place_of_the_headers_sequence_has_groups_refused_once_it_is_removed() {
+fn the_newest_snapshots_number_is_no_sequence_once_removed() {
     let Some((cluster, _shared)) = shared("the newest snapshot removed") else { return };
     assert_eq!(newest_removed(cluster, "sequence", &[]), (0, false));
     let (refused, _) = newest_removed(cluster, "no-sequence", &[Step::Sequence]);
@@ -146,7 +146,7 @@ fn the_newest_snapshots_number_in_place_of_the_headers_sequence_has_groups_refus
 }
 
 #[test]
-fn whoever_is_not_told_before_a_snapshot_leaves_acknowledged_writes_out_of_it() {
+fn an_untold_client_leaves_writes_out_of_a_snapshot() {
     let Some((cluster, _shared)) = shared("nobody is told of a snapshot") else { return };
     for (name, steps, told) in [("told", &[][..], true), ("untold", &[Step::Quiesce], false)] {
         let image = Image::new(cluster, name);
@@ -197,7 +197,7 @@ fn late_writes(cluster: &'static Cluster, name: &str, steps: &[Step]) -> (usize,
 }
 
 #[test]
-fn late_writes_of_a_client_that_was_taken_over_land_where_fencing_or_its_single_instance_is_left_out() {
+fn late_writes_land_where_fencing_is_left_out() {
     let Some((cluster, _shared)) = shared("late writes") else { return };
     assert_eq!(late_writes(cluster, "fenced", &[]), (4, false));
     assert_eq!(late_writes(cluster, "no-fence", &[Step::Fence]), (0, true));

@@ -27,7 +27,7 @@ fn mirrored(cluster: &Cluster, image: &Image) -> Vec<u64> {
 }
 
 #[test]
-fn each_snapshot_of_mirroring_holds_every_acknowledged_write_and_what_would_end_that_is_refused() {
+fn each_mirror_snapshot_holds_every_acknowledged_write() {
     let Some((cluster, _shared)) = shared("snapshot-based mirroring") else { return };
     let image = Image::new(cluster, "mirrored");
     let site = image.site("a");

@@ -20,7 +20,7 @@ fn is_whole(image: &Image, site: &Site<'_>, server: Server, writer: Writer, shad
 }
 
 #[test]
-fn a_clone_that_is_flattened_under_load_loses_nothing_of_the_parent_or_of_what_is_written() {
+fn a_clone_flattened_under_load_loses_nothing() {
     let Some((cluster, _shared)) = shared("a clone that is flattened") else { return };
     let parent = Image::new(cluster, "flat-parent");
     let (site, shadow) = (parent.site("a"), fresh());
@@ -100,7 +100,7 @@ fn an_image_that_is_renamed_stays_the_same_for_its_cache() {
 }
 
 #[test]
-fn what_would_need_the_image_for_itself_is_refused_and_the_volume_goes_on() {
+fn operations_that_need_the_image_alone_are_refused() {
     let Some((cluster, _shared)) = shared("refusals while attached") else { return };
     let image = Image::new(cluster, "coveted");
     let (site, shadow) = (image.site("a"), fresh());
@@ -137,7 +137,7 @@ fn what_would_need_the_image_for_itself_is_refused_and_the_volume_goes_on() {
 }
 
 #[test]
-fn a_snapshot_is_refused_while_dirty_data_cannot_leave_in_time_and_taken_when_it_can() {
+fn a_snapshot_is_refused_while_dirty_data_cannot_leave_in_time() {
     let Some((cluster, _shared)) = shared("a snapshot of a slow core") else { return };
     let image = Image::new(cluster, "slow");
     let limit = "rbd_qos_write_iops_limit";
@@ -177,7 +177,7 @@ fn asks(cluster: &Cluster, at: &str) -> std::process::Child {
 }
 
 #[test]
-fn a_requester_that_dies_holds_nobody_up_and_the_next_snapshot_is_right() {
+fn a_requester_that_dies_holds_nobody_up() {
     let Some((cluster, _shared)) = shared("a requester that dies") else { return };
     // While the cache makes ready, or so many milliseconds after it began.
     let deaths = [None, Some(100), Some(5000)];
@@ -222,7 +222,7 @@ fn caught(image: &Image, site: &Site<'_>, doing: &str) -> std::process::Child {
 }
 
 #[test]
-fn a_service_that_dies_while_a_snapshot_is_taken_comes_back_with_everything_and_the_next_one_is_right() {
+fn a_service_that_dies_in_a_snapshot_comes_back_with_everything() {
     let Some((cluster, _shared)) = shared("a crash during a snapshot") else { return };
     // The dirty data is on its way out, or the image is ready and the snapshot about to be taken.
     for doing in ["freezing", "quiesced"] {
@@ -254,7 +254,7 @@ fn a_service_that_dies_while_a_snapshot_is_taken_comes_back_with_everything_and_
 }
 
 #[test]
-fn a_snapshot_that_is_asked_for_while_the_service_stops_is_whole_or_refused() {
+fn a_snapshot_asked_for_during_a_stop_is_whole_or_refused() {
     let Some((cluster, _shared)) = shared("a snapshot during a stop") else { return };
     for (n, millis) in [0, 30, 100, 300].into_iter().enumerate() {
         let image = Image::new(cluster, &format!("parting{n}"));

@@ -44,7 +44,7 @@ fn outage(fs: &Mounted, rng: &mut Rng, history: &mut History, load: &mut Load, s
 }
 
 #[test]
-fn no_flushed_write_is_lost_when_the_power_of_the_caches_host_goes_and_the_image_holds_them_after_a_flush() {
+fn no_flushed_write_is_lost_with_the_power_of_the_caches_host() {
     let what = "power loss of the cache's host";
     let Some((cluster, _shared)) = shared(what) else { return };
     if let Err(why) = skip::fuse() {

@@ -16,7 +16,7 @@ fn leaves_dirty_data(site: &Site<'_>, more: &[&str], shadow: &Kept, round: u64) 
     server.stop().expect("a stop with dirty data");
 }
 
-/// What RADOS calls the image's header.
+/// RADOS's name for the image's header.
 fn header_of(image: &Image) -> String {
     let info = image.cluster.rbd_json(&["info", &image.spec]);
     format!("rbd_header.{}", info["id"].as_str().expect("an id"))

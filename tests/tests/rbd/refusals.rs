@@ -56,7 +56,7 @@ fn create(cluster: &'static Cluster, args: &[&str]) -> Image {
 }
 
 #[test]
-fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_cache() {
+fn an_unfit_image_is_refused_with_the_mend_and_makes_no_cache() {
     let Some((cluster, _shared)) = shared("refused images") else { return };
     let image = Image::new(cluster, "plain");
     let site = image.site("a");
@@ -109,7 +109,7 @@ fn what_cannot_be_a_core_is_refused_with_the_reason_and_the_mend_and_makes_no_ca
 }
 
 #[test]
-fn a_start_that_is_refused_because_of_its_cache_leaves_the_image_free_at_once_and_a_warm_cache_warm() {
+fn a_start_refused_for_its_cache_leaves_image_free_cache_warm() {
     let Some((cluster, _shared)) = shared("caches that are refused") else { return };
     let image = Image::new(cluster, "free");
     let site = image.site("a");
@@ -163,7 +163,7 @@ fn the_cache_of_another_image_is_refused_and_keeps_what_it_has() {
 }
 
 #[test]
-fn unusual_images_work_and_say_where_their_data_does_not_go_by_object() {
+fn unusual_images_work_and_say_what_does_not_go_by_object() {
     let Some((cluster, _shared)) = shared("unusual images") else { return };
     let size = format!("{SIZE}B");
     cluster.ceph(&["osd", "erasure-code-profile", "set", "two", "k=2", "m=1", "crush-failure-domain=osd"]);

@@ -29,7 +29,7 @@ fn read_back(site: &Site<'_>, shadow: &Kept) {
 }
 
 #[test]
-fn a_killed_service_comes_back_within_seconds_with_every_acknowledged_write() {
+fn a_killed_service_comes_back_in_seconds_with_every_write() {
     let Some((cluster, _shared)) = shared("kill -9 under writes") else { return };
     let image = Image::new(cluster, "killed");
     let (site, shadow) = (image.site("a"), fresh());
@@ -49,7 +49,7 @@ fn a_killed_service_comes_back_within_seconds_with_every_acknowledged_write() {
 }
 
 #[test]
-fn fio_finds_every_write_that_was_acknowledged_before_a_kill_in_the_volume_and_after_a_flush_in_the_image() {
+fn fio_finds_every_acknowledged_write_in_volume_and_image() {
     let Some((cluster, _shared)) = shared("kill -9 under fio") else { return };
     if !fio::can_run() {
         return;
@@ -77,7 +77,7 @@ fn fio_finds_every_write_that_was_acknowledged_before_a_kill_in_the_volume_and_a
 }
 
 #[test]
-fn a_stop_with_dirty_data_leaves_the_lock_as_a_witness_and_a_start_takes_it_again() {
+fn a_stop_with_dirty_data_leaves_its_lock_and_a_start_takes_it() {
     let Some((cluster, _shared)) = shared("a stop with dirty data") else { return };
     let image = Image::new(cluster, "stopped");
     let (site, shadow) = (image.site("a"), fresh());
@@ -101,7 +101,7 @@ fn a_stop_with_dirty_data_leaves_the_lock_as_a_witness_and_a_start_takes_it_agai
 }
 
 #[test]
-fn dirty_data_is_refused_where_somebody_else_had_the_image_and_force_names_what_that_means() {
+fn dirty_data_is_refused_where_somebody_else_had_the_image() {
     let Some((cluster, _shared)) = shared("somebody else had the image") else { return };
     let image = Image::new(cluster, "theirs");
     let (site, shadow) = (image.site("a"), fresh());
@@ -161,7 +161,7 @@ fn a_clean_cache_stays_warm_over_a_start_that_is_refused() {
 }
 
 #[test]
-fn what_a_cache_has_clean_is_not_believed_after_others_wrote_to_the_image() {
+fn clean_blocks_are_not_believed_after_others_wrote_the_image() {
     let Some((cluster, _shared)) = shared("a clean cache and a changed image") else { return };
     let image = Image::new(cluster, "moved");
     let (here, there) = (image.site("here"), image.site("there"));

@@ -1,4 +1,4 @@
-//! What a volume may hold: for each 4 KiB block the newest version that was acknowledged and the newest that was sent.
+//! The content that a volume may have: for each 4 KiB block the newest version that was acknowledged and the newest that was sent.
 
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 4096;

@@ -71,7 +71,7 @@ impl Image {
         Site { image: self, cache: dir.join("cache"), dir }
     }
 
-    /// What a stock client reads of it, or of a snapshot or clone.
+    /// The bytes that a stock client reads of it, or of a snapshot or clone.
     pub(crate) fn export(&self, what: &str) -> Vec<u8> {
         let file = self.folder.path().join("export");
         let _ = std::fs::remove_file(&file);
@@ -91,7 +91,7 @@ impl Image {
         assert_eq!(self.lock(), None, "the lock is held");
     }
 
-    /// What the metadata says of a cache.
+    /// The metadata's word on a cache.
     pub(crate) fn mark(&self) -> Option<Value> {
         let all = self.cluster.rbd_json(&["image-meta", "list", &self.spec]);
         let text = all["loligo.cache"].as_str()?.to_owned();
@@ -125,7 +125,7 @@ impl Image {
 pub(crate) struct Site<'a> {
     image: &'a Image,
     pub(crate) dir: PathBuf,
-    /// Where the cache is.
+    /// The path of the cache.
     pub(crate) cache: PathBuf,
 }
 

@@ -46,7 +46,7 @@ fn half_a_block(shadow: &Kept, data: &mut Vec<u8>, at: u64) {
 }
 
 #[test]
-fn a_volume_grows_with_its_image_while_clients_write_and_what_comes_behind_the_old_end_survives() {
+fn a_volume_grows_with_its_image_while_clients_write() {
     let Some((cluster, _shared)) = shared("an image that grows") else { return };
     let image = Image::new(cluster, "growing");
     let (site, shadow) = (image.site("a"), fresh());
@@ -81,7 +81,7 @@ fn a_volume_grows_with_its_image_while_clients_write_and_what_comes_behind_the_o
 }
 
 #[test]
-fn a_volume_shrinks_with_its_image_and_what_was_cut_off_never_comes_back() {
+fn a_volume_shrinks_with_its_image_and_the_end_never_comes_back() {
     let Some((cluster, _shared)) = shared("an image that shrinks") else { return };
     let image = Image::new(cluster, "shrinking");
     let (site, shadow) = (image.site("a"), fresh());
@@ -154,7 +154,7 @@ impl Clients for Cuts {
 }
 
 #[test]
-fn an_image_that_shrinks_and_grows_again_before_its_keeper_looks_was_cut_all_the_same() {
+fn an_image_shrunk_and_grown_between_two_looks_was_cut() {
     let Some((cluster, _shared)) = shared("an image that shrinks for a moment") else { return };
     let image = Image::new(cluster, "wavering");
     let _whole = LeftOut::nothing();
@@ -172,7 +172,7 @@ fn an_image_that_shrinks_and_grows_again_before_its_keeper_looks_was_cut_all_the
 }
 
 #[test]
-fn a_cache_takes_the_size_of_an_image_that_shrank_while_it_was_not_served() {
+fn a_cache_takes_the_size_of_an_image_that_shrank_unserved() {
     let Some((cluster, _shared)) = shared("an image that shrank meanwhile") else { return };
     let image = Image::new(cluster, "shrank");
     let (site, shadow) = (image.site("a"), fresh());

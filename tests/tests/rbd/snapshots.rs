@@ -26,12 +26,12 @@ fn take(image: &Image, shadow: &Kept, name: &str) -> Attachment {
     Attachment { name: name.to_owned(), before, after: look(shadow).clone() }
 }
 
-/// Where nobody listens.
+/// An address at which nobody listens.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string()
 }
 
-/// What a volume tells Prometheus.
+/// A volume's metrics for Prometheus.
 fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a connection");
@@ -72,7 +72,7 @@ fn run(image: &Image, more: &[&str], count: usize) -> Vec<Attachment> {
 }
 
 #[test]
-fn a_snapshot_of_a_write_through_cache_is_as_right_and_its_writes_go_on_afterwards() {
+fn a_write_through_caches_snapshot_is_right_and_writes_go_on() {
     let Some((cluster, _shared)) = shared("snapshots in wt") else { return };
     let image = Image::new(cluster, "through");
     let taken = run(&image, &["--mode", "wt"], 2);
@@ -145,7 +145,7 @@ fn exported_differences_add_up(image: &Image, contents: &[(&str, String, Vec<u8>
 }
 
 #[test]
-fn a_snapshot_by_a_stock_client_holds_what_was_acknowledged_before_and_nothing_sent_after() {
+fn a_snapshot_by_a_stock_client_holds_what_was_acknowledged() {
     let Some((cluster, _shared)) = shared("snapshots under load") else { return };
     for round in 0..if long() { 20 } else { 1 } {
         let image = Image::new(cluster, &format!("snap{round}"));
@@ -156,7 +156,7 @@ fn a_snapshot_by_a_stock_client_holds_what_was_acknowledged_before_and_nothing_s
 }
 
 #[test]
-fn snapshots_of_a_clone_keep_the_parents_data_beside_what_was_written() {
+fn snapshots_of_a_clone_keep_the_parents_data() {
     let Some((cluster, _shared)) = shared("snapshots of a clone") else { return };
     let parent = Image::new(cluster, "parent");
     let site = parent.site("a");
@@ -187,7 +187,7 @@ fn snapshots_of_a_clone_keep_the_parents_data_beside_what_was_written() {
 }
 
 #[test]
-fn what_goes_out_through_librbd_is_the_same_as_what_goes_out_by_object() {
+fn librbd_and_by_object_destages_write_the_same() {
     let Some((cluster, _shared)) = shared("destage through librbd") else { return };
     let image = Image::new(cluster, "librbd");
     let taken = run(&image, &["--destage", "librbd"], 2);
@@ -195,7 +195,7 @@ fn what_goes_out_through_librbd_is_the_same_as_what_goes_out_by_object() {
 }
 
 #[test]
-fn two_snapshots_asked_for_at_once_are_both_right_and_the_cache_goes_on_afterwards() {
+fn two_snapshots_at_once_are_both_right_and_the_cache_goes_on() {
     let Some((cluster, _shared)) = shared("two snapshots at once") else { return };
     let image = Image::new(cluster, "twice");
     let site = image.site("a");
@@ -226,7 +226,7 @@ fn two_snapshots_asked_for_at_once_are_both_right_and_the_cache_goes_on_afterwar
 }
 
 #[test]
-fn a_snapshot_that_asks_nobody_lacks_what_is_cached_and_harms_nothing_else() {
+fn a_snapshot_that_asks_nobody_lacks_the_cached_and_no_more() {
     let Some((cluster, _shared)) = shared("a snapshot without quiesce") else { return };
     let image = Image::new(cluster, "unasked");
     let site = image.site("a");
@@ -251,7 +251,7 @@ fn a_snapshot_that_asks_nobody_lacks_what_is_cached_and_harms_nothing_else() {
 }
 
 #[test]
-fn snapshots_taken_and_removed_again_leave_destaging_by_object_as_it_was() {
+fn removed_snapshots_leave_destaging_by_object_as_it_was() {
     let Some((cluster, _shared)) = shared("snapshots removed again") else { return };
     let image = Image::new(cluster, "removed");
     let site = image.site("a");

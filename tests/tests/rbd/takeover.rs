@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const BLOCKS: usize = SIZE as usize / BLOCK;
 
 #[test]
-fn a_second_client_that_steals_the_image_fences_the_first_whose_late_writes_never_land() {
+fn a_client_that_steals_the_image_fences_the_first() {
     let Some((cluster, _shared)) = shared("an image stolen") else { return };
     for round in 0..if long() { 20 } else { 2 } {
         let image = Image::new(cluster, &format!("stolen{round}"));
@@ -84,7 +84,7 @@ impl Drop for Stock {
 }
 
 #[test]
-fn an_image_that_a_stock_client_has_is_taken_only_when_told_whether_it_answers_for_its_lock_or_not() {
+fn an_image_that_a_stock_client_has_is_taken_only_when_told() {
     let Some((cluster, _shared)) = shared("an image that a stock client has") else { return };
     let image = Image::new(cluster, "used");
     let site = image.site("a");
@@ -114,7 +114,7 @@ fn an_image_that_a_stock_client_has_is_taken_only_when_told_whether_it_answers_f
 }
 
 #[test]
-fn an_image_whose_dirty_data_another_cache_holds_is_refused_without_it() {
+fn an_image_with_another_caches_dirty_data_is_refused() {
     let Some((cluster, _shared)) = shared("an image without its cache") else { return };
     let image = Image::new(cluster, "marked");
     let (first, second) = (image.site("first"), image.site("second"));

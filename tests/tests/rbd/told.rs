@@ -1,4 +1,4 @@
-//! What is said of a volume of the daemon whose core is an image.
+//! Messages about a volume of the daemon whose core is an image.
 
 use crate::cluster::{Cluster, Frozen, alone, shared, wait_until};
 use crate::site::{Image, Site};

@@ -5,11 +5,12 @@ use crate::site::SIZE;
 use loligo_sim::rng::Rng;
 use loligo_tests::nbd::{Answer, Client, Command};
 use loligo_tests::server::Volume;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub(crate) fn fresh() -> Kept {
 
 /// Looks at it.
 pub(crate) fn look(shadow: &Kept) -> MutexGuard<'_, Shadow> {
-    shadow.lock().unwrap_or_else(PoisonError::into_inner)
+    shadow.lock()
 }
 
 /// How a writer ended.

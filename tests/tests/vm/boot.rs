@@ -31,13 +31,13 @@ pub(crate) fn last(lines: &[String], key: &str) -> Result<u64> {
     lines.iter().filter_map(|l| number(l, key)).next_back().with_context(|| format!("no line '{key}'"))
 }
 
-/// What a line that begins with `key` says of the cache.
+/// The rest of a line about the cache that begins with `key`.
 fn said<'a>(lines: &'a [String], key: &str) -> Result<&'a str> {
     lines.iter().find_map(|l| l.strip_prefix(key)).with_context(|| format!("no line '{key}'"))
 }
 
 #[test]
-fn a_machine_boots_with_its_osd_on_a_cached_disk_after_an_orderly_end_and_after_none() -> Result<()> {
+fn a_machine_boots_with_its_osd_on_a_cached_disk() -> Result<()> {
     if no_debian("a boot with the packaged units") {
         return Ok(());
     }

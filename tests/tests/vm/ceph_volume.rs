@@ -8,8 +8,7 @@ use loligo_tests::vm::{Plan, Root, Vm};
 use std::path::Path;
 
 #[test]
-fn osds_of_ceph_volume_come_up_behind_their_caches_after_a_boot_and_without_them_once_released() -> Result<()>
-{
+fn ceph_volume_osds_boot_behind_caches_and_released_without() -> Result<()> {
     if no_debian("OSDs that ceph-volume made") {
         return Ok(());
     }

@@ -77,7 +77,7 @@ fn a_service_that_ends_costs_its_users_time_and_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn what_is_changed_under_a_device_in_use_is_no_matter_to_its_users() -> Result<()> {
+fn changes_under_a_device_in_use_do_not_matter_to_its_users() -> Result<()> {
     if skipped() {
         return Ok(());
     }
@@ -95,7 +95,7 @@ fn what_is_changed_under_a_device_in_use_is_no_matter_to_its_users() -> Result<(
 /// Slots that `power.sh` writes in turn.
 const SLOTS: u64 = 24;
 
-/// What a life of the machine finds in the slots.
+/// The content of the slots that a life of the machine finds.
 fn found(vm: &mut Vm) -> Result<Vec<Option<u64>>> {
     let mut slots = Vec::new();
     loop {
@@ -175,7 +175,7 @@ fn what_was_synced_survives_the_power() -> Result<()> {
     Ok(())
 }
 
-/// What one cache did in one round.
+/// The work of one cache in one round.
 #[derive(Debug, Clone)]
 struct Steady {
     name: String,

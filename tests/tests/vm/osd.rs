@@ -33,7 +33,7 @@ pub(crate) fn no_debian(what: &str) -> bool {
 const KILLS: u32 = 20;
 
 #[test]
-fn an_osd_on_ublk_does_not_notice_that_loligod_is_killed_but_for_the_wait() -> Result<()> {
+fn an_osd_on_ublk_only_waits_when_loligod_is_killed() -> Result<()> {
     if no_debian("an OSD on ublk in a virtual machine") {
         return Ok(());
     }

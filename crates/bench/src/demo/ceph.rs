@@ -31,12 +31,12 @@ const DEPTH: u32 = 32;
 /// Requests in flight past a full cache.
 const DEEP: u32 = 64;
 
-/// What to demonstrate, and where.
+/// The demonstration, and its place.
 #[derive(Debug, Clone)]
 pub struct CephOptions {
     /// Program, folder, interrupt.
     pub place: Place,
-    /// Where the report goes.
+    /// The file of the report.
     pub report: PathBuf,
     /// Print JSON instead of a table.
     pub json: bool,

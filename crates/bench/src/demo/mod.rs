@@ -27,20 +27,20 @@ use progress::Progress;
 use scratch::Scratch;
 use verify::Digests;
 
-/// What the sides are called.
+/// Names of the sides.
 const SIDES: [&str; 2] = ["bare", "cached"];
 
 /// Seed of the content of both cores.
 const SEED: u64 = 0x0007_2000;
 
-/// What to demonstrate, and where.
+/// The demonstration, and its place.
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
     /// The `loligo` program; the running one by default.
     pub binary: Option<PathBuf>,
     /// Parent of the scratch folder; the system's temporary folder by default.
     pub dir: Option<PathBuf>,
-    /// Where the report goes.
+    /// The file of the report.
     pub report: PathBuf,
     /// Print JSON instead of a table.
     pub json: bool,
@@ -66,7 +66,7 @@ impl Default for DemoOptions {
     }
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Output<'a> {
     html: &'a Path,

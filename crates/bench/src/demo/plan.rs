@@ -1,4 +1,4 @@
-//! What is run against both sides, where, and for how long.
+//! The loads against both sides: their regions and lengths.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the user sees while the demo runs: a bar on a terminal, plain lines elsewhere, both on stderr.
+//! Progress while the demo runs: a bar on a terminal, plain lines elsewhere, both on stderr.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -52,7 +52,7 @@ impl Histogram {
     }
 }
 
-/// What one window of about a second saw.
+/// One window of about a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// End of the window, seconds since the job's start.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_stretched_by_a_stall_shows_the_rate_of_its_whole_length() {
+    fn a_window_stretched_by_a_stall_shows_the_rate_of_all_of_it() {
         let (series, _) = seconds([(line(1000, &[(10, 100)]) + &line(5000, &[(10, 100)])).as_str()]).unwrap();
         assert_eq!(series[1].iops, 25.0);
     }

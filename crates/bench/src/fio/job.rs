@@ -1,4 +1,4 @@
-//! What fio is asked to do.
+//! The jobs that fio is given.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub enum FileEngine {
     Psync,
 }
 
-/// Where the requests go.
+/// The target of the requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// An NBD export on a unix socket.
@@ -73,7 +73,7 @@ pub enum Verify {
 /// One fio job.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Where to.
+    /// Their target.
     pub target: Target,
     /// Direction and order.
     pub rw: Rw,

@@ -23,7 +23,7 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// What one fio run measured, reads and writes together.
+/// The figures of one fio run, reads and writes together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The command, without the arguments that place its output.

@@ -94,7 +94,7 @@ pub fn run_each(
     Ok(each)
 }
 
-/// What a verifying pass found in order.
+/// A verifying pass that found everything in order.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Checked {
     /// The command.
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_there_with_its_direction_and_wait_also_where_the_run_was_cut_short() {
+    fn every_request_has_its_direction_and_wait_even_if_cut_short() {
         if !have_fio() {
             return;
         }

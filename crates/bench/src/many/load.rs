@@ -15,7 +15,7 @@ const USED: u64 = 8 << 20;
 /// An answer that takes longer will not come.
 const LOST: Duration = Duration::from_secs(60);
 
-/// What clients at a fixed rate saw.
+/// The latencies of clients at a fixed rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steady {
     pub(super) iops: f64,

@@ -18,7 +18,7 @@ use crate::watch::Stats;
 
 /// After a flush the disks finish what BlueStore itself put off.
 const QUIET: Duration = Duration::from_secs(2);
-/// What the OSDs of an arm stand on.
+/// The devices under the OSDs of an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Modelled disks.
@@ -45,7 +45,7 @@ pub(crate) struct Arm<'a> {
     pub(crate) kind: Kind,
     /// The pool that the image is in.
     pub(crate) pool: String,
-    /// What speaks to the cluster.
+    /// The client of the cluster.
     pub(crate) ceph: Ceph,
     bed: &'a Bed,
     dir: PathBuf,
@@ -76,7 +76,7 @@ impl<'a> Arm<'a> {
         Ok(Arm { kind, pool, ceph, bed, dir, cluster, image, caches })
     }
 
-    /// Where fio reaches the image: librbd without its cache.
+    /// The image's address for fio: librbd without its cache.
     pub(crate) fn target(&self) -> Target {
         self.cluster.native(&self.image, Librbd::Uncached)
     }

@@ -44,14 +44,14 @@ const WORDS: Words = Words {
     sides: ["bare OSDs", "cached OSDs"],
 };
 
-/// What is measured.
+/// The measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     /// 4K random writes past a full cache.
     Full,
     /// 512K in order, through caches of a quarter of the data.
     Sequential,
-    /// What a cache holds through scrub, compaction and backfill.
+    /// A cache's content through scrub, compaction and backfill.
     Scans,
     /// 4K reads, writes and both, where the cache holds everything.
     Room,
@@ -88,7 +88,7 @@ impl std::str::FromStr for Load {
 pub struct Options {
     /// Program, folder, interrupt.
     pub place: Place,
-    /// What is measured.
+    /// The measurements.
     pub loads: Vec<Load>,
     /// OSDs of each lab.
     pub osds: u32,

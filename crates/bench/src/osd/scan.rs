@@ -1,4 +1,4 @@
-//! What reads and writes of OSDs behind their clients' backs leave of what a cache holds: scrub, compaction, backfill.
+//! A cache's content after reads and writes of OSDs behind their clients' backs: scrub, compaction, backfill.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(1800);
 /// An OSD drops a request for a scrub where it cannot begin it: it is asked again.
 const AGAIN: Duration = Duration::from_secs(20);
 
-/// What OSDs do by themselves.
+/// The OSDs' own work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scan {
     /// Nothing: how much is gone when nobody did anything.

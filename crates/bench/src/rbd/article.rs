@@ -11,7 +11,7 @@ use crate::units;
 
 /// Requests in flight.
 const DEPTH: u32 = 32;
-/// What "about native" is at least, as a share of native IOPS.
+/// The least share of native IOPS that counts as "about native".
 const ABOUT: f64 = 0.9;
 
 /// Runs it: the image warm in the cache, then each mode.

@@ -54,7 +54,7 @@ impl<'a> Cached<'a> {
         Ok(Cached { bed, server, watch, name, cache_bytes, steady: None, seed: 1000 })
     }
 
-    /// Where fio reaches it.
+    /// Its address for fio.
     pub(crate) fn target(&self) -> Target {
         self.server.target()
     }

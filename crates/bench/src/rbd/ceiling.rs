@@ -1,4 +1,4 @@
-//! What no cache on this machine could beat: a raw O_DIRECT access to the file system that holds the cache, plus the hop of an NBD
+//! The ceiling for any cache on this machine: a raw O_DIRECT access to the file system that holds the cache, plus the hop of an NBD
 //! server that keeps its data in memory.
 
 use std::path::PathBuf;

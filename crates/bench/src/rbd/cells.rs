@@ -15,7 +15,7 @@ use crate::stats::{Ratio, ratio, ratio_of};
 /// The longest time that a native load runs before it is measured: it fills nothing.
 const NATIVE_RAMP: Duration = Duration::from_secs(10);
 
-/// What a cached volume is driven to before each load.
+/// The state that a cached volume is driven to before each load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
     /// Nothing dirty.
@@ -83,7 +83,7 @@ pub(crate) struct Group {
     before: Before,
 }
 
-/// What one load has given so far.
+/// The results of one load so far.
 struct Load {
     cell: Cell,
     cached: Vec<Measured>,
@@ -169,7 +169,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What a group gave; the middle pair of each load goes into the report.
+    /// The results of a group; the middle pair of each load goes into the report.
     pub(crate) fn close(&mut self, group: Group) -> Vec<Both> {
         let detail = group.before.words();
         let both = |one: Load| Both {

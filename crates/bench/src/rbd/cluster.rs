@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 /// How long one of Ceph's tools may take: removing an image of a slow lab is the longest.
 const TOOL_LIMIT: Duration = Duration::from_secs(300);
 
-/// Where the cluster comes from.
+/// The source of the cluster.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A lab that is made for the run and removed after it.
@@ -70,7 +70,7 @@ pub(crate) struct Cluster {
     clients: [PathBuf; 2],
     images: Vec<String>,
     stop: Interrupt,
-    /// What it is, in words.
+    /// Its description.
     pub(crate) facts: Vec<(String, String)>,
     own: Option<Own>,
 }

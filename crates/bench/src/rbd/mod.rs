@@ -55,7 +55,7 @@ const WORDS: Words = Words {
 pub struct Options {
     /// Program, folder, interrupt.
     pub place: Place,
-    /// Where the cluster comes from.
+    /// The source of the cluster.
     pub source: Source,
     /// Which of [`FIGURES`].
     pub figures: Vec<u8>,
@@ -235,7 +235,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// What the figures were had on.
+    /// The setup of the figures.
     pub(crate) fn setup(&self) -> Vec<(String, String)> {
         let image = units::bytes(self.opts.image as f64);
         let words = format!("two of {image}, written whole: the cached one and one of native clients");
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn osds_hold_both_images_and_the_space_that_is_asked_for_holds_the_osds() {
+    fn osds_hold_both_images_and_the_space_asked_for_holds_the_osds() {
         let place = Place {
             binary: "loligo".into(),
             dir: "/".into(),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_began_during_the_snapshot_counts_wherever_it_ends() {
+    fn a_write_begun_during_the_snapshot_counts_wherever_it_ends() {
         let mut each: Vec<Waited> = (0..200).map(|i| one(10_000 + i, 2)).collect();
         each.push(one(5_000, 900));
         each.push(one(14_000, 3_500));

@@ -15,7 +15,7 @@ const TENFOLD: Want = Want::AtLeast(10.0);
 /// Or what share of what the machine allows.
 const NEAR: Want = Want::AtLeast(0.7);
 
-/// What filled the cache was 4K writes, which OSDs are still busy with when they have answered.
+/// The cache was filled by 4K writes, which OSDs are still busy with when they have answered.
 const RAMP: Duration = Duration::from_secs(2);
 /// The shortest run that says something of 4 MiB writes.
 const LEAST: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! What all plots share: colours that follow the page's light or dark scheme, and the SVG element around a drawing.
+//! The parts that all plots share: colours that follow the page's light or dark scheme, panels, and the SVG element around a drawing.
 
 use anyhow::{Result, anyhow};
 use plotters::chart::MeshStyle;

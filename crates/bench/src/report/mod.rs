@@ -76,7 +76,7 @@ impl Phase {
 pub struct Listing {
     /// Its heading.
     pub title: String,
-    /// What it shows, in a sentence.
+    /// Its content, in a sentence.
     pub detail: String,
     /// Column heads.
     pub heads: Vec<String>,
@@ -87,7 +87,7 @@ pub struct Listing {
 /// The course of one phase, second by second.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Timeline {
-    /// What was running.
+    /// The load.
     pub name: String,
     /// Without the cache.
     pub before: Vec<Second>,
@@ -102,14 +102,14 @@ pub struct Timeline {
 pub struct Round {
     /// Share of reads that the cache answered, 0..=1.
     pub hits: f64,
-    /// What was measured.
+    /// The figures.
     pub run: Measured,
 }
 
 /// One thing that was checked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Check {
-    /// What was compared with what.
+    /// The two sides of the comparison.
     pub what: String,
     /// Bytes checked.
     pub bytes: u64,
@@ -135,7 +135,7 @@ pub struct Report {
     pub written: String,
     /// Facts about the machine and the setup, name and value.
     pub facts: Vec<(String, String)>,
-    /// What the sides of each phase are called: without the cache, with it.
+    /// Names of the sides of each phase: without the cache, with it.
     pub sides: [String; 2],
     /// The phases in the order in which they ran.
     pub phases: Vec<Phase>,
@@ -145,7 +145,7 @@ pub struct Report {
     pub listings: Vec<Listing>,
     /// The course of the phase that fills the cache.
     pub timeline: Option<Timeline>,
-    /// What was verified.
+    /// The checks.
     pub checks: Vec<Check>,
     /// Every command that ran, as typed.
     pub commands: Vec<String>,

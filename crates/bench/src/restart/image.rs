@@ -69,7 +69,7 @@ impl SyncIo for Plain {
 /// The cache file during service, and a core of zeros.
 struct Sparse {
     file: File,
-    /// Where slots begin.
+    /// Offset of the first slot.
     data: u64,
 }
 

@@ -53,7 +53,7 @@ struct Round {
     answer_from_kill_s: f64,
     /// From the start of the process to its `ready`.
     ready_s: f64,
-    /// What recovery said.
+    /// Recovery's own words.
     said: String,
     /// Of the sampled lines, those that hit before the kill.
     hits_before: u64,

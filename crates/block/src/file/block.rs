@@ -1,4 +1,4 @@
-//! What the kernel says of a block device.
+//! A block device as the kernel describes it.
 
 use super::Identity;
 use crate::{Geometry, IoError, IoKind, SECTOR};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel keeps names, in the order of how lasting they are; relative to the whole disk's directory.
+/// The kernel's files of names, in the order of how lasting they are; relative to the whole disk's directory.
 const NAMES: [&str; 6] = ["wwid", "device/wwid", "serial", "device/serial", "dm/uuid", "md/uuid"];
 
 /// Bytes of an open block device.
@@ -43,7 +43,7 @@ pub(super) fn describe(fd: &OwnedFd, path: &Path) -> Result<(Geometry, Identity)
     Ok((geometry, identity.map_or(Identity::Size(size), |(id, offset)| Identity::Device { id, offset })))
 }
 
-/// What the kernel keeps of a device, and of the disk that it is a part of or is itself.
+/// The kernel's folders of a device, and of the disk that it is a part of or is itself.
 fn folders(number: u64) -> (PathBuf, PathBuf) {
     let own = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
     // A partition's directory lies inside its disk's, which has the queue and the name.
@@ -51,7 +51,7 @@ fn folders(number: u64) -> (PathBuf, PathBuf) {
     (own, disk)
 }
 
-/// What a device keeps over restarts and changes of its path: the name of its disk, and bytes from the start of that.
+/// A device's identity over restarts and changes of its path: the name of its disk, and bytes from the start of that.
 pub(super) fn lasting_name(number: u64) -> Option<(String, u64)> {
     let (own, disk) = folders(number);
     let id = NAMES.iter().find_map(|n| read_text(&disk.join(n)).filter(|t| !t.is_empty()))?;

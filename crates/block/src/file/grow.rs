@@ -54,7 +54,7 @@ mod tests {
     use crate::{DeviceFile, OpenOptions, SyncFile, SyncIo};
 
     #[test]
-    fn a_file_that_grew_is_as_large_to_everybody_who_has_it_open_and_one_that_shrank_is_not_cut() {
+    fn a_file_that_grew_did_so_for_all_and_one_that_shrank_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, vec![1; 4 << 20]).unwrap();

@@ -41,7 +41,7 @@ fn mount_point(number: &str) -> Option<String> {
     })
 }
 
-/// What a descriptor leads to, as the kernel knows it by itself.
+/// The target of a descriptor, as the kernel knows it by itself.
 struct Seen {
     device: u64,
     inode: u64,

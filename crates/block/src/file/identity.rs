@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What tells one core from another across restarts and renamed device nodes.
+/// The identity that tells one core from another across restarts and renamed device nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
     /// A block device with a name of its own.

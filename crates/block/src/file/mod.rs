@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What direct I/O on a descriptor demands, bytes.
+/// The demands of direct I/O on a descriptor, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DioAlign {
     /// Of the address in memory.
@@ -96,7 +96,7 @@ impl DeviceFile {
         Ok(DeviceFile { start, ..self.clone() })
     }
 
-    /// Where `offset` lies on the whole device.
+    /// The place of `offset` on the whole device.
     pub(crate) fn position(&self, offset: u64) -> u64 {
         self.start + offset
     }
@@ -138,7 +138,7 @@ impl DeviceFile {
         self.handle.in_memory
     }
 
-    /// What direct I/O demands; `None` when the I/O is buffered.
+    /// The demands of direct I/O; `None` when the I/O is buffered.
     pub fn dio(&self) -> Option<DioAlign> {
         self.handle.direct.as_ref().map(|d| d.0)
     }
@@ -148,7 +148,7 @@ impl DeviceFile {
         &self.handle.identity
     }
 
-    /// What the operator should know: opened without direct I/O, size not a multiple of a sector.
+    /// Warnings for the operator: opened without direct I/O, size not a multiple of a sector.
     pub fn warnings(&self) -> &[String] {
         &self.handle.warnings
     }

@@ -185,7 +185,7 @@ fn forget_pages(
     Ok(())
 }
 
-/// What the kernel says direct I/O demands, or else what reads find out.
+/// The demands of direct I/O as the kernel tells them, or else as reads find them out.
 fn dio_align(fd: &OwnedFd) -> Option<DioAlign> {
     if let Ok(s) = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && s.stx_mask & StatxFlags::DIOALIGN.bits() != 0

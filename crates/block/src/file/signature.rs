@@ -48,7 +48,7 @@ const MARKS: [(&str, usize, &[u8]); 32] = [
 /// ZFS keeps up to 128 uberblocks of 1 KiB or more from 128 KiB on; each starts with this, in either byte order.
 const ZFS_UBERBLOCK: u64 = 0x00ba_b10c;
 
-/// What is on a device that starts with `head` (up to [`SIGNATURE_PROBE`] bytes), `None` when all of it is zero.
+/// The content of a device that starts with `head` (up to [`SIGNATURE_PROBE`] bytes), `None` when all of it is zero.
 pub fn foreign_signature(head: &[u8]) -> Option<&'static str> {
     known_signature(head).or_else(|| head.iter().any(|b| *b != 0).then_some("unknown data"))
 }

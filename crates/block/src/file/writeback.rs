@@ -8,9 +8,10 @@
 
 use super::{DeviceFile, lock, open};
 use crate::IoError;
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The failed flushes of a file, by all its users.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ pub(super) struct Failures {
 
 impl Failures {
     fn add(&self, error: &IoError) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        *self.last.lock() = Some(error.clone());
         self.count.fetch_add(1, Ordering::Release);
     }
 
@@ -30,7 +31,7 @@ impl Failures {
     }
 }
 
-/// What one user of a file has for itself.
+/// The state that one user of a file has for itself.
 #[derive(Debug)]
 pub(super) struct User {
     /// Its own description for buffered I/O and flushes; without one it shares that of the file.
@@ -81,7 +82,7 @@ impl DeviceFile {
         }
     }
 
-    /// What a flush that begins now is to be told at its end.
+    /// The error that a flush that begins now is to be told at its end.
     pub(crate) fn failures(&self) -> u64 {
         self.handle.failures.count()
     }
@@ -103,7 +104,7 @@ impl DeviceFile {
             return result;
         }
         result?;
-        let last = self.handle.failures.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = self.handle.failures.last.lock().clone();
         Err(last.map_or_else(
             || IoError::new(crate::IoKind::Io, format!("flush of {} failed", self.path().display())),
             |e| IoError { context: format!("a flush by another user failed: {}", e.context), ..e },

@@ -9,7 +9,7 @@ use slab::Slab;
 #[derive(Debug)]
 struct Pending {
     tag: Tag,
-    /// What the device below said, once it did.
+    /// The answer of the device below, once there is one.
     answer: Option<Completion>,
     /// The model has come to the end of the command.
     due: bool,

@@ -3,7 +3,7 @@
 use super::HddParams;
 use std::collections::VecDeque;
 
-/// What a command does to the disk.
+/// The kind of a command to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HddKind {
     /// Reads media, or the buffer behind them.
@@ -34,7 +34,7 @@ struct Command {
     kind: HddKind,
 }
 
-/// What the heads did last; while nothing else happens they go on from there.
+/// The heads' last deed; while nothing else happens they go on from there.
 #[derive(Debug, Clone, Copy)]
 struct Stream {
     kind: HddKind,

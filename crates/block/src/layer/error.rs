@@ -47,7 +47,7 @@ pub struct ErrorRule {
     pub range: Range<u64>,
     /// Which of the matching ones.
     pub pick: Pick,
-    /// What they fail with.
+    /// Their error.
     pub errno: i32,
 }
 

@@ -2,9 +2,10 @@
 
 use crate::uring::Ring;
 use crate::{Completion, Device, Geometry, Op, OpKind, Submit, Tag};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
-/// What an operation was, without its bytes.
+/// An operation without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogOp {
     /// A read.
@@ -39,7 +40,7 @@ pub struct LogEntry {
     pub at: u64,
     /// The operation's tag.
     pub tag: Tag,
-    /// What it was.
+    /// Its kind.
     pub op: LogOp,
     /// Byte offset (0 for a completion).
     pub offset: u64,
@@ -54,11 +55,11 @@ pub struct LogHandle(Arc<Mutex<Vec<LogEntry>>>);
 impl LogHandle {
     /// Takes what has been logged since the last call.
     pub fn take(&self) -> Vec<LogEntry> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 
     fn add(&self, entry: LogEntry) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        self.0.lock().push(entry);
     }
 }
 
@@ -75,7 +76,7 @@ impl<D: Device> LogDevice<D> {
         LogDevice { inner, log: LogHandle::default() }
     }
 
-    /// Where to read the log.
+    /// A reader of the log.
     pub fn log(&self) -> LogHandle {
         self.log.clone()
     }

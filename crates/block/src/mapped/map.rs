@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// may add and take away extents while others look up, but takes none away that anybody still has I/O at.
 #[derive(Debug)]
 pub struct ExtentMap {
-    /// Where extent 0 of the device begins.
+    /// Offset of extent 0 on the device.
     start: u64,
     /// An extent is `1 << shift` bytes.
     shift: u32,
@@ -19,7 +19,7 @@ pub struct ExtentMap {
 /// A stretch that is together on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Where it begins on the device.
+    /// Its offset on the device.
     pub offset: u64,
     /// Bytes.
     pub len: u64,

@@ -17,7 +17,7 @@ use crate::{AnyDevice, Buf, Geometry, IoError, SyncIo};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where a cache lies: on a device of its own, or in extents of one that several share. Clones share the descriptors, the lock
+/// The device of a cache: one of its own, or extents of one that several share. Clones share the descriptors, the lock
 /// and the map.
 #[derive(Debug, Clone)]
 pub enum CacheDevice {
@@ -48,7 +48,7 @@ impl CacheDevice {
         self.file().path()
     }
 
-    /// What the operator should know of the device.
+    /// Warnings about the device for the operator.
     pub fn warnings(&self) -> &[String] {
         self.file().warnings()
     }

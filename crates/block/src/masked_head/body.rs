@@ -4,7 +4,7 @@
 use super::{HEAD, LABEL};
 use crate::crc32c;
 
-/// Where the head's bytes begin in the block.
+/// Offset of the head's bytes in the block.
 const BYTES_AT: usize = LABEL + 8;
 /// Most bytes of a head, not counting the zeros at its end.
 pub const MOST: usize = HEAD as usize - BYTES_AT;

@@ -128,7 +128,7 @@ impl<D: Device> MaskedDevice<D> {
         over
     }
 
-    /// What does not change the head; whether the device had room for all of it.
+    /// Submits the waiting parts; whether the device had room for all of it.
     fn push_waiting(&mut self, ring: &mut Ring, now: u64, over: &mut Vec<Completion>) -> bool {
         while let Some(part) = self.waiting.pop_front() {
             match self.inner.submit(ring, now, part) {

@@ -14,8 +14,9 @@ pub use io::MaskedIo;
 use crate::file::{DeviceFile, SyncFile};
 use crate::uring::DevId;
 use crate::{AnyDevice, DeviceSpec, Geometry, IoError, IoKind, SyncIo};
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Bytes that are masked.
 pub const HEAD: u64 = 4096;
@@ -44,7 +45,7 @@ struct State {
     doubtful: bool,
 }
 
-/// What a write does to the head.
+/// The effect of a write on the head.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// The head afterwards.
@@ -87,7 +88,7 @@ impl MaskedHead {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The head; nothing where it is damaged on the disk.
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_that_is_written_beside_a_head_survives_it_and_the_head_it() {
+    fn a_label_written_beside_a_head_survives_it_and_the_head_it() {
         // What lands last on the disk, when the head's completion is seen, and how much of the disk is right without a further write.
         for (head_lands_last, seen_late) in [(false, false), (false, true), (true, true)] {
             let masked =

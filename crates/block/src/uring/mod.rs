@@ -44,7 +44,7 @@ pub struct Ring {
     flights: Slab<Flight>,
     done: Vec<Vec<Completion>>,
     backlog: VecDeque<squeue::Entry>,
-    /// What ends a wait besides.
+    /// Further ends of a wait.
     eventfds: Vec<OwnedFd>,
     zeros: Option<Shared>,
     /// Devices that nobody waits for, and why.
@@ -246,7 +246,7 @@ impl Ring {
         }
     }
 
-    /// What keeps the ring with the kernel when this is dropped. A device of ublk is served by the thread that fetches from it, and the kernel
+    /// The descriptor that keeps the ring with the kernel when this is dropped. A device of ublk is served by the thread that fetches from it, and the kernel
     /// ends that cleanly where the thread itself ends; where its ring is closed before that, a request that comes in that
     /// moment can be lost between the two (Linux 6.12), and whoever asked waits for ever. So this is dropped after the thread.
     ///

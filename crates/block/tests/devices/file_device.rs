@@ -42,7 +42,7 @@ fn what_is_written_is_read_back_and_is_in_the_file() {
 }
 
 #[test]
-fn more_operations_than_the_ring_and_the_device_hold_at_once_all_complete() {
+fn more_operations_than_ring_and_device_hold_all_complete() {
     everywhere(16 * MIB, |rig, _| {
         let block = |n: u64| pattern(4096, n);
         let writes = (0..3000u64)
@@ -79,7 +79,7 @@ fn a_tail_shorter_than_the_direct_alignment_is_read_and_written() {
 }
 
 #[test]
-fn offsets_lengths_and_addresses_that_direct_io_refuses_work_all_the_same() {
+fn what_direct_io_refuses_works_all_the_same() {
     everywhere(4 * MIB, |rig, path| {
         let whole = pattern(4 * MIB as usize, 3);
         std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all(&whole).unwrap();
@@ -105,7 +105,7 @@ fn offsets_lengths_and_addresses_that_direct_io_refuses_work_all_the_same() {
 }
 
 #[test]
-fn zeroed_ranges_read_as_zeros_and_discarded_ranges_do_not_touch_their_neighbours() {
+fn zeroed_ranges_are_zeros_and_discarded_ones_spare_neighbours() {
     everywhere(8 * MIB, |rig, path| {
         let whole = pattern(8 * MIB as usize, 4);
         rig.write(0, &whole, false).unwrap();
@@ -165,7 +165,7 @@ fn a_write_that_the_system_refuses_fails_and_names_the_place() {
 }
 
 #[test]
-fn a_buffered_file_is_read_from_its_device_after_opening_not_from_pages_that_a_failed_flush_may_have_left() {
+fn a_buffered_file_is_read_from_its_device_after_opening() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("disk");
     std::fs::write(&path, pattern(MIB as usize, 3)).unwrap();
@@ -190,7 +190,7 @@ fn a_buffered_file_is_read_from_its_device_after_opening_not_from_pages_that_a_f
 }
 
 #[test]
-fn blocking_and_ring_io_see_each_others_writes_through_one_descriptor() {
+fn blocking_and_ring_io_see_each_others_writes_in_one_file() {
     everywhere(10 * MIB + 512, |rig, _| {
         let mut sync = SyncFile::new(rig.dev.file().clone());
         let data = pattern(9 * MIB as usize + 513, 6);
@@ -235,7 +235,7 @@ fn filling_allocates_every_byte() {
 }
 
 #[test]
-fn what_nobody_waits_for_fails_at_once_and_keeps_its_buffers_until_the_kernel_has_answered() {
+fn unawaited_operations_fail_at_once_and_keep_their_buffers() {
     everywhere(MIB, |rig, _| {
         let op = |tag, offset, kind| Op { tag, offset, kind };
         let data = Buf::copy_of(&pattern(4096, 3)).freeze();
@@ -333,7 +333,7 @@ fn dropping_the_ring_waits_for_what_is_in_flight() {
 }
 
 #[test]
-fn forced_page_size_of_64_kib_is_honoured_by_buffers_and_all_claims_hold() {
+fn forced_pages_of_64_kib_are_honoured_and_all_claims_hold() {
     if alignment() == 65536 {
         return;
     }

@@ -24,7 +24,7 @@ fn run(dev: &mut AnyDevice, ring: &mut Ring, ops: Vec<Op>) -> (Vec<Completion>, 
 }
 
 #[test]
-fn a_modelled_disk_over_a_file_takes_the_models_time_and_keeps_the_bytes() {
+fn a_modelled_disk_over_a_file_takes_its_time_and_keeps_bytes() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("disk");
     let file = DeviceFile::create(&path, 64 * MIB, &OpenOptions::default()).unwrap();
@@ -69,7 +69,7 @@ fn a_modelled_disk_over_a_file_takes_the_models_time_and_keeps_the_bytes() {
 }
 
 #[test]
-fn files_and_the_model_of_a_disk_refuse_groups_of_writes_and_write_nothing() {
+fn files_and_modelled_disks_refuse_groups_and_write_nothing() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut ring = Ring::new(4).unwrap();
     let file = || DeviceFile::create(dir.path().join("disk"), 8 * MIB, &OpenOptions::default()).unwrap();
@@ -87,7 +87,7 @@ fn files_and_the_model_of_a_disk_refuse_groups_of_writes_and_write_nothing() {
 }
 
 #[test]
-fn errors_of_the_device_below_come_up_with_the_callers_tag_and_buffer() {
+fn errors_from_below_come_up_with_the_callers_tag_and_buffer() {
     let rule: ErrorRule = "error:read".parse().unwrap();
     let broken = ErrorDevice::new(RamDevice::new(8 * MIB).unwrap(), rule);
     let hdd = HddDevice::new(AnyDevice::Other(Box::new(broken)), HddParams::preset(Rpm::R10000, MIB));

@@ -94,9 +94,9 @@ fn a_10000_rpm_disk_does_what_one_does() {
     );
 }
 
-/// What a destage sweep lives on: half of all blocks, ascending.
+/// A destage sweep's load: half of all blocks, ascending.
 #[test]
-fn a_sweep_over_half_of_all_blocks_is_more_than_45_times_random_writing() {
+fn a_sweep_over_half_the_blocks_is_45_times_random_writing() {
     for (rpm, least) in [(Rpm::R7200, 45.0), (Rpm::R10000, 30.0)] {
         let raw = random_4k(rpm, 32, HddKind::Write);
         let mut r = Random(42);
@@ -152,7 +152,7 @@ fn how_late_it_is_polled_does_not_change_when_commands_end() {
 }
 
 #[test]
-fn a_far_read_in_the_middle_of_a_sweep_is_served_within_its_patience() {
+fn a_far_read_amid_a_sweep_is_served_within_its_patience() {
     let mut d = disk(Rpm::R7200);
     let mut out = Vec::new();
     let mut next = 0;

@@ -35,7 +35,7 @@ fn a_delayed_operation_completes_at_its_deadline_and_not_before() {
 }
 
 #[test]
-fn a_uniform_delay_stays_in_its_range_reorders_and_replays_from_its_seed() {
+fn a_uniform_delay_stays_in_range_reorders_and_replays() {
     let run = |seed| {
         let mut ring = Ring::new(4).unwrap();
         let mut dev = DelayDevice::new(ram(), Delay::Uniform(100, 200), seed);
@@ -59,7 +59,7 @@ fn a_uniform_delay_stays_in_its_range_reorders_and_replays_from_its_seed() {
 }
 
 #[test]
-fn errors_hit_the_kind_the_range_and_the_turn_that_the_rule_names() {
+fn errors_hit_the_kind_range_and_turn_that_the_rule_names() {
     let rule: ErrorRule = "error:read,lba=8..16,after=1,nth=2,errno=28".parse().unwrap();
     let mut rig = over(ErrorDevice::new(ram(), rule));
     rig.write(4096, &[1; 4096], false).unwrap();
@@ -115,7 +115,7 @@ fn the_log_has_every_operation_and_its_end_in_order() {
 }
 
 #[test]
-fn a_group_of_writes_goes_through_the_layers_as_one_operation_and_is_torn_by_the_sector() {
+fn a_group_goes_through_layers_as_one_and_is_torn_by_the_sector() {
     let group = || {
         let piece = |at: u64| (at, Buf::copy_of(&[2; 4096]).freeze());
         OpKind::WriteMany(vec![piece(4096), piece(65_536)])

@@ -21,7 +21,7 @@ fn holder_child() {
 }
 
 #[test]
-fn a_second_opener_is_refused_with_the_first_ones_name_until_that_is_killed() {
+fn a_second_opener_is_refused_by_name_until_the_first_is_killed() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("disk");
     drop(DeviceFile::create(&path, 1 << 20, &OpenOptions::default()).unwrap());
@@ -79,7 +79,7 @@ fn what_cannot_be_a_device_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_file_that_nobody_can_be_seen_to_have_is_waited_for_though_no_wait_was_asked_for() {
+fn a_file_whose_holder_cannot_be_seen_is_waited_for_anyway() {
     // A lock lives as long as its descriptor, and one that is on its way through a socket is in no process's table.
     let script = "import fcntl,os,socket,struct,sys,time\n\
         fd=os.open(sys.argv[1],os.O_RDWR)\n\

@@ -16,7 +16,7 @@ fn scattered() -> Arc<ExtentMap> {
     Arc::new(map)
 }
 
-/// Where byte `at` of the share is.
+/// The place of byte `at` of the share.
 fn place(map: &ExtentMap, at: u64) -> usize {
     map.run(at, 1).unwrap().offset as usize
 }
@@ -37,7 +37,7 @@ fn over_files(claim: impl Fn(&mut Rig<MappedDevice<UringFile>>, &std::path::Path
 }
 
 #[test]
-fn a_write_over_borders_goes_to_each_extent_and_comes_back_whole() {
+fn a_write_over_borders_goes_to_each_extent_and_returns_whole() {
     over_files(|rig, path| {
         let data = pattern(4 * EXTENT as usize, 1);
         rig.write(EXTENT / 2, &data, false).unwrap();

@@ -53,7 +53,7 @@ fn over_files(claim: impl Fn(&mut Rig<AnyDevice>, &std::path::Path, &MaskedHead)
 }
 
 #[test]
-fn the_head_is_seen_in_its_place_and_the_label_alone_on_the_disk() {
+fn the_head_is_seen_in_its_place_and_only_the_label_on_the_disk() {
     over_files(|rig, path, masked| {
         let mut whole = head(1);
         whole.extend(&pattern(MIB as usize, 3)[HEAD as usize..]);
@@ -135,7 +135,7 @@ fn a_damaged_head_is_not_read_until_it_is_written_whole() {
     assert_eq!(rig.read(0, HEAD as usize), head(4));
 }
 
-/// What a write of the head that fails leaves on the disk.
+/// The disk after a failed write of the head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Leaves {
     Before,
@@ -289,7 +289,7 @@ fn writes_of_the_head_that_are_under_way_together_all_arrive() {
 }
 
 #[test]
-fn a_label_that_is_written_while_a_write_of_the_head_is_under_way_stays_on_the_disk() {
+fn a_label_written_during_a_write_of_the_head_stays_on_the_disk() {
     let seen = std::cell::Cell::new(0);
     over_files(|rig, path, masked| {
         let kind = OpKind::Write { data: Buf::copy_of(&[9; 512]).freeze(), fua: false };
@@ -307,7 +307,7 @@ fn a_label_that_is_written_while_a_write_of_the_head_is_under_way_stays_on_the_d
     assert!(seen.get() > 0, "on tmpfs it is over at once, and elsewhere not");
 }
 
-/// What is asked: offset and length in sectors, what, and a seed.
+/// A request: offset and length in sectors, kind, and a seed.
 type Asked = (u64, u64, u8, u64);
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {

@@ -10,7 +10,7 @@ pub(super) const HEADS: [&str; 13] = [
 /// How wide all but the first and the last are.
 pub(super) const WIDTHS: [u16; 11] = [5, 4, 5, 5, 5, 5, 4, 5, 4, 4, 5];
 
-/// What stands in each column.
+/// The content of each column.
 pub(super) fn cells(row: &Row) -> [String; 13] {
     let r = row.rates.as_ref();
     let none = || "-".to_owned();

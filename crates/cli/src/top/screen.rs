@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it.
+//! The screen, and the keys that change it.
 
 use super::cells::{HEADS, WIDTHS, cells, short, time};
 use super::sort::Order;
@@ -17,7 +17,7 @@ const DETAIL: u16 = 10;
 const SLOWEST: Duration = Duration::from_secs(60);
 const FASTEST: Duration = Duration::from_millis(250);
 
-/// What is shown.
+/// The rows.
 #[derive(Debug)]
 pub(super) struct Screen {
     rows: Vec<Row>,
@@ -27,7 +27,7 @@ pub(super) struct Screen {
     detail: bool,
     /// Between two looks.
     pub(super) interval: Duration,
-    /// What went wrong with the last look.
+    /// The error of the last look.
     pub(super) problem: Option<String>,
     looked: bool,
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pane_shows_the_chosen_volume_which_stays_chosen_wherever_the_order_puts_it() {
+    fn the_pane_shows_the_chosen_volume_wherever_the_order_puts_it() {
         let mut screen = screen(vec![row("a", 10.0), row("b", 500.0)]);
         press(&mut screen, KeyCode::Down);
         press(&mut screen, KeyCode::Enter);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_end_it_and_change_the_interval_within_bounds_and_no_size_is_too_small() {
+    fn keys_end_it_and_set_the_interval_and_no_size_is_too_small() {
         let mut screen = screen(vec![row("a", 1.0)]);
         (0..20).for_each(|_| assert!(!press(&mut screen, KeyCode::Char('-'))));
         assert_eq!(screen.interval, FASTEST);

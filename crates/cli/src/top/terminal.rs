@@ -4,11 +4,12 @@ use super::screen::Screen;
 use super::sort::Order;
 use anyhow::{Context, Result};
 use loligo_client::watch::{Look, Row, look, rows};
+use parking_lot::{Condvar, Mutex};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a key may go unnoticed where a look has come meanwhile.
@@ -81,9 +82,9 @@ impl Pace {
     fn wait(&self, before: &Look) {
         let left =
             || Duration::from_millis(self.millis.load(Ordering::Relaxed)).saturating_sub(before.at.elapsed());
-        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.lock.lock();
         while !left().is_zero() {
-            guard = self.changed.wait_timeout(guard, left()).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut guard, left());
         }
     }
 }

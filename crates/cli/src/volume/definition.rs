@@ -20,7 +20,7 @@ pub(super) fn read(text: &str, name: &str) -> Result<Table> {
     }
 }
 
-/// That of `name`; of one volume alone whatever it was called.
+/// The definition of `name`; of one volume alone whatever it was called.
 fn section(sections: &Table, name: &str) -> Result<Table> {
     let only = sections.iter().next().filter(|_| sections.len() == 1).map(|(_, section)| section);
     let names = || sections.keys().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! What 'loligo volume list' and 'show' print.
+//! The output of 'loligo volume list' and 'show'.
 
 use anyhow::Result;
 use loligo_bench::table::Table;
@@ -8,7 +8,7 @@ use loligo_log::{out, outln};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// What stands in the place of a mode where there is no cache.
+/// The word in the place of a mode where there is no cache.
 const BARE: &str = "bare";
 
 /// In what a volume is defined otherwise than it is served.
@@ -32,7 +32,7 @@ fn changes(v: &Listed) -> Vec<String> {
     served.changed.iter().map(said).collect()
 }
 
-/// What the cache of a volume holds that its core lacks, once it neither starts nor stops: until then that is not known, and no news.
+/// Bytes in the cache of a volume that its core lacks, once it neither starts nor stops: until then that is not known, and no news.
 fn lacks(v: &Listed) -> Option<&str> {
     v.lacks.as_deref().filter(|_| !matches!(v.status, Status::Starting | Status::Stopping))
 }

@@ -4,7 +4,7 @@ use crate::rig::{MIB, Rig, client, have};
 use std::fs;
 
 #[test]
-fn fio_verifies_what_it_wrote_through_a_cache_a_bare_core_and_a_modelled_disk() {
+fn fio_verifies_a_cache_a_bare_core_and_a_modelled_disk() {
     if !have("fio") {
         return;
     }

@@ -13,7 +13,7 @@ fn pattern(i: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_stop_and_the_core_gets_it_only_when_asked() {
+fn acknowledged_data_survives_a_stop_and_the_core_gets_it_asked() {
     for shards in ["1", "3"] {
         let rig = Rig::new(64 * MIB + 512);
         let served = rig.serve(&["--shards", shards]);
@@ -131,7 +131,7 @@ fn a_stop_does_not_wait_for_clients_and_sockets_are_private() {
 }
 
 #[test]
-fn a_signal_during_the_start_ends_it_and_the_next_start_begins_anew() {
+fn a_signal_during_the_start_ends_it_and_the_next_is_anew() {
     let rig = Rig::new(16 * MIB);
     let args = rig.args(&["--cache-size", "1g"]);
     let mut starting = rig.loligo(&args).stdout(std::process::Stdio::piped()).spawn().unwrap();
@@ -154,7 +154,7 @@ fn a_signal_during_the_start_ends_it_and_the_next_start_begins_anew() {
 }
 
 #[test]
-fn a_flush_asked_for_during_another_covers_what_was_written_between() {
+fn a_flush_during_another_covers_what_was_written_between() {
     let rig = Rig::new(256 * MIB);
     let mut args = rig.args(&["--cache-size", "64m"]);
     let core = args.iter().position(|a| *a == "file:core").unwrap();
@@ -218,7 +218,7 @@ fn a_new_cache_file_is_written_whole_unless_sparse() {
 }
 
 #[test]
-fn a_core_that_grew_is_accepted_and_one_changed_behind_the_cache_is_noticed() {
+fn a_grown_core_is_accepted_and_one_changed_behind_is_noticed() {
     let rig = Rig::new(16 * MIB);
     let core = fs::File::options().write(true).open(rig.path("core")).unwrap();
     let served = rig.serve(&[]);
@@ -246,7 +246,7 @@ fn a_core_that_grew_is_accepted_and_one_changed_behind_the_cache_is_noticed() {
 }
 
 #[test]
-fn a_second_signal_gives_up_flushing_and_leaves_the_rest_dirty_on_the_cache() {
+fn a_second_signal_gives_up_flushing_and_leaves_the_rest_dirty() {
     let rig = Rig::new(256 * MIB);
     let mut args = rig.args(&["--flush-on-stop", "--cache-size", "64m"]);
     // A disk that needs seconds for what follows.

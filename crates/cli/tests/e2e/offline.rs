@@ -1,4 +1,4 @@
-//! What is done to the cache of a stopped volume.
+//! Commands on the cache of a stopped volume.
 
 use crate::nbd::Client;
 use crate::rig::{MIB, Rig};
@@ -55,7 +55,7 @@ fn flip(rig: &Rig, at: u64) {
 }
 
 #[test]
-fn inspect_shows_a_sound_cache_and_finds_a_flipped_bit_wherever_it_is() {
+fn inspect_shows_a_sound_cache_and_finds_any_flipped_bit() {
     let rig = Rig::new(16 * MIB);
     written(&rig, false);
     let text = rig.ok(&["inspect", "cache"]);

@@ -36,7 +36,7 @@ fn core(shown: &Value, number: u64) -> &Value {
 }
 
 #[test]
-fn each_core_of_a_pool_finds_its_own_data_by_number_and_by_name_after_stops_and_kills() {
+fn each_core_of_a_pool_finds_its_data_after_stops_and_kills() {
     let rig = pool();
     for (cache, core, byte) in [("pool:pool#0", "file:core", 1u8), ("pool:pool#osd1", "file:core1", 2)] {
         let (served, mut c) = serve(&rig, cache, core);
@@ -95,7 +95,7 @@ fn a_pool_belongs_to_one_process_and_a_cache_to_one_core() {
 }
 
 #[test]
-fn what_holds_something_becomes_a_pool_only_by_force_and_is_none_without_members() {
+fn a_pool_is_made_over_content_by_force_and_ends_with_no_member() {
     let rig = pool();
     assert!(rig.refused(&["cache", "create", "pool"]).contains("holds the pool"));
     assert!(rig.refused(&["cache", "create", "small", "--size", "63m"]).contains("64 MiB"));
@@ -114,7 +114,7 @@ fn what_holds_something_becomes_a_pool_only_by_force_and_is_none_without_members
 }
 
 #[test]
-fn a_core_is_attached_once_and_detached_only_when_its_cache_holds_nothing_of_its_own() {
+fn a_core_is_attached_once_and_detached_when_its_cache_is_clean() {
     let rig = pool();
     let attach = |more: &[&str]| {
         let mut all = vec!["cache", "attach", "pool", "--min", "32m"];
@@ -185,7 +185,7 @@ fn a_stopped_share_grows_and_shrinks_and_keeps_what_is_dirty() {
 }
 
 #[test]
-fn a_served_share_that_is_full_grows_into_what_nobody_has_and_loses_nothing() {
+fn a_full_served_share_grows_into_free_room_and_loses_nothing() {
     let rig = pool();
     let before = core(&shown(&rig), 0)["cache_bytes"].as_u64().unwrap();
     let (served, mut c) = serve(&rig, "pool:pool#0", "file:core");

@@ -103,7 +103,7 @@ fn foreign_data_is_overwritten_only_when_that_is_said() {
 }
 
 #[test]
-fn a_cache_that_exists_keeps_its_geometry_and_is_replaced_only_by_force() {
+fn an_existing_cache_keeps_its_geometry_and_goes_by_force_only() {
     let rig = Rig::new(16 * MIB);
     let served = rig.serve(&["--line-size", "8k"]);
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();
@@ -182,7 +182,7 @@ fn commands_say_that_a_volume_is_not_served() {
 }
 
 #[test]
-fn a_damaged_superblock_beside_a_wiped_one_is_damage_and_not_a_blank_device() {
+fn a_damaged_superblock_beside_a_wiped_one_is_damage() {
     let rig = Rig::new(16 * MIB);
     let served = rig.serve(&[]);
     let mut c = Client::connect(&rig.path("sock"), "vol").unwrap();

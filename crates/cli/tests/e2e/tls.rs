@@ -93,7 +93,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn a_volume_with_a_certificate_is_served_to_those_who_trust_it_and_to_nobody_in_the_clear() {
+fn a_volume_with_a_certificate_serves_those_who_trust_it_alone() {
     if !have("nbdinfo") || !have("nbdcopy") {
         return;
     }
@@ -131,7 +131,7 @@ fn a_volume_with_a_certificate_is_served_to_those_who_trust_it_and_to_nobody_in_
 }
 
 #[test]
-fn with_an_authority_for_clients_only_those_with_its_certificate_come_in() {
+fn with_an_authority_for_clients_only_its_certificates_enter() {
     if !have("nbdinfo") || !have("nbdcopy") {
         return;
     }
@@ -228,7 +228,7 @@ fn a_pre_shared_key_lets_its_user_in_and_nobody_else() {
 }
 
 #[test]
-fn beyond_loopback_tcp_is_served_with_tls_only_and_files_that_do_not_fit_are_refused() {
+fn beyond_loopback_tcp_has_tls_and_unfit_files_are_refused() {
     let rig = Rig::new(16 * MIB);
     certificates(&rig);
     for address in ["tcp:0.0.0.0:0", "tcp:[::]:0"] {

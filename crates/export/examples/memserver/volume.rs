@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Where the bytes are.
+/// The store of the bytes.
 #[derive(Debug)]
 pub enum Volume {
     /// In memory.

@@ -42,15 +42,15 @@ pub enum BlockError {
     /// Something that is not Loligo's stands at the name.
     #[error("{} is not a link of Loligo's: it is {what}. Remove it, or choose another name", .path.display())]
     Foreign {
-        /// Where.
+        /// Its place.
         path: PathBuf,
-        /// What was found.
+        /// The finding.
         what: String,
     },
     /// A further name is another volume's.
     #[error("{} is a name of /dev/loligo/{owner}, which is being served, or waits for its service. Choose another --dev-name", .path.display())]
     Taken {
-        /// Where.
+        /// Its place.
         path: PathBuf,
         /// Whose it is.
         owner: String,
@@ -63,7 +63,7 @@ pub enum BlockError {
     /// A path could not be used.
     #[error("{}: {why}. Make sure that root may write there", .path.display())]
     Path {
-        /// Where.
+        /// Its place.
         path: PathBuf,
         /// The kernel's reason.
         why: io::Error,
@@ -74,11 +74,11 @@ pub enum BlockError {
     /// No device could be had or configured.
     #[error("cannot make a loop device for the volume: {what}: {why}. {mend}")]
     Loop {
-        /// What was asked.
+        /// The wish.
         what: &'static str,
         /// The kernel's reason.
         why: Errno,
-        /// What helps.
+        /// The mend.
         mend: &'static str,
     },
     /// The kernel does not number the bindings of its disks.

@@ -31,7 +31,7 @@ pub(super) fn of(number: u32) -> Vec<String> {
     found
 }
 
-/// Where file systems on the device are mounted, by the list `mounts`.
+/// The mountpoints of file systems on the device, by the list `mounts`.
 fn mounted(mounts: &str, number: u32, node: &str) -> Vec<String> {
     let device = format!("7:{number}");
     let mut places = Vec::new();

@@ -1,4 +1,4 @@
-//! What the loop driver is asked through ioctl, as `linux/loop.h` has it.
+//! Requests to the loop driver through ioctl, as `linux/loop.h` has them.
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;

@@ -4,7 +4,7 @@ use super::error::BlockError;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What stands at a name.
+/// The thing at a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum There {
     Nothing,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_links_to_devices_are_replaced_and_only_ones_own_is_removed() {
+    fn only_device_links_are_replaced_and_only_own_ones_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (link, file) = (dir.path().join("link"), dir.path().join("file"));
         let (first, second) = (Path::new("/dev/loop7"), Path::new("/dev/loop12"));

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-/// Where free ones are asked for.
+/// The node that gives free ones.
 const CONTROL: &str = "/dev/loop-control";
 /// Others may take the free one first; so often is the next one tried.
 const TRIES: usize = 64;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The folder with the names of all devices.
 pub const NAMES: &str = "/dev/loligo";
-/// Where further names are.
+/// The folder of further names.
 const DEV: &str = "/dev";
 /// How long a process that is ending is waited for, and how long between two looks.
 const ENDING: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ pub(super) fn path_error(path: &Path) -> impl Fn(std::io::Error) -> BlockError {
     move |why| BlockError::Path { path: path.to_owned(), why }
 }
 
-/// What is to stand behind a name.
+/// The target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A loop device over a mount of this service's.

@@ -1,4 +1,4 @@
-//! What the owner of a name writes down, for whoever takes the name after it was killed: which loop device is this one's.
+//! The record of a name's owner, for whoever takes the name after it was killed: which loop device is this one's.
 //! Without it the next one could not tell; a path is not enough, since the kernel forgets it with the mount.
 
 use super::owner::{Access, Owner};
@@ -8,13 +8,13 @@ use std::path::PathBuf;
 const FIRST: &str = "loligo block device 1";
 const LAST: &str = "end";
 
-/// What is known of the device of a name. It counts only until the system is started again.
+/// The known facts of the device of a name. They count only until the system is started again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) pid: u32,
     /// The kernel's number of its own start.
     pub(super) boot: String,
-    /// Where the file below is mounted.
+    /// The mountpoint of the file below.
     pub(super) mount: PathBuf,
     /// The loop device's number, from shortly before it is bound.
     pub(super) number: Option<u32>,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_as_it_was_written_and_nothing_less_is_believed() {
+    fn a_record_is_read_as_written_and_nothing_less_is_believed() {
         let record = Record {
             pid: 7,
             boot: "b-1".into(),

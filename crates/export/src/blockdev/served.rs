@@ -10,7 +10,7 @@ use crate::nbd::Export;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the kernel is told of the device.
+/// The description of the device for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
     /// Bytes of its blocks: 512 to the size of a page.

@@ -1,4 +1,4 @@
-//! What `stat` says of the folder and of the file in it. Owner and mode may be changed and hold until the unmount, so that
+//! The answers to `stat` of the folder and of the file in it. Owner and mode may be changed and hold until the unmount, so that
 //! root can hand the file to the user that a program runs as.
 
 use super::wire::Attr;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_private_until_it_is_given_away_and_its_size_is_what_the_volume_has() {
+    fn the_file_is_private_until_given_away_and_of_the_volumes_size() {
         let mut a = Attributes::new(8 << 20, 4096);
         assert_eq!((a.of(FILE).mode, a.of(FILE).size, a.of(FILE).blocks), (0o100600, 8 << 20, 16 << 10));
         a.change(None, Some(167), Some(167));

@@ -1,4 +1,4 @@
-//! What came through the mounts of a volume. It shows that a program's fsyncs arrive: one that does not is success to that
+//! Counts of requests through the mounts of a volume. They show that a program's fsyncs arrive: one that does not is success to that
 //! program all the same.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(super) const MAX_REQUEST: usize = 1 << 20;
 /// Requests that the kernel may have under way for programs that do not wait for each one.
 const QUEUE: u16 = 256;
-/// What stands before the bytes of a write.
+/// Bytes before the data of a write.
 const HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// From so many bytes on a write keeps the buffer that it landed in. Below, a copy costs less than the memory that would lie idle
 /// behind it.
@@ -41,7 +41,7 @@ pub(super) struct FuseDevice {
     fd: OwnedFd,
 }
 
-/// Where requests land.
+/// The buffer that requests land in.
 #[derive(Debug)]
 pub(super) struct RequestBuffer {
     head: [u8; HEAD],

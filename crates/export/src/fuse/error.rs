@@ -19,9 +19,9 @@ pub enum MountError {
     /// No folder.
     #[error("cannot mount on {}: {why}. Make an empty folder for the mount: mkdir -p {}", .path.display(), .path.display())]
     NoFolder {
-        /// Where.
+        /// Its place.
         path: PathBuf,
-        /// What was found.
+        /// The finding.
         why: String,
     },
     /// It would hide something.
@@ -34,18 +34,18 @@ pub enum MountError {
         .path.display()
     )]
     InUse {
-        /// Where.
+        /// Its place.
         path: PathBuf,
-        /// What the mount calls itself.
+        /// The mount's own name.
         source_name: String,
     },
-    /// What a killed process left cannot be removed.
+    /// The remains of a killed process cannot be removed.
     #[error(
         "cannot mount on {}: the mount of a process that is gone is still there: {why}. Remove it as root: umount -l {}",
         .path.display(), .path.display()
     )]
     Dead {
-        /// Where.
+        /// Its place.
         path: PathBuf,
         /// Why it stays.
         why: String,
@@ -56,7 +56,7 @@ pub enum MountError {
         .path.display()
     )]
     Os {
-        /// Where.
+        /// Its place.
         path: PathBuf,
         /// The kernel's reason, or fusermount3's.
         why: io::Error,

@@ -26,7 +26,7 @@ pub use session::Session;
 use loligo_block::{Buf, ReqError, Segments};
 use rustix::io::Errno;
 
-/// What a volume's error is called by the kernel.
+/// The kernel's number for a volume's error.
 fn errno(e: ReqError) -> Errno {
     match e {
         ReqError::Io => Errno::IO,

@@ -80,7 +80,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }

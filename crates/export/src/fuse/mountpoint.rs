@@ -42,7 +42,7 @@ impl Mountpoint {
         Err(MountError::Dead { path: path.to_owned(), why: "there are many of them".to_owned() })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -78,7 +78,7 @@ pub(super) fn device() -> Result<File, MountError> {
     })
 }
 
-/// What answers is a folder, is empty and nobody's mount.
+/// Claims `path`, which answers, if it is a folder, empty and nobody's mount.
 fn living(path: &Path) -> Result<Mountpoint, MountError> {
     let no = |e| no_folder(path, e);
     if !std::fs::metadata(path).map_err(no)?.is_dir() {
@@ -120,11 +120,11 @@ pub(super) struct Mounted {
     device: String,
     /// Its type.
     kind: String,
-    /// What it calls itself.
+    /// Its own name.
     source: String,
 }
 
-/// What is mounted on `path`, on top of everything else there.
+/// The mount on `path`, on top of everything else there.
 pub(super) fn mounted(path: &Path) -> Option<Mounted> {
     let all = std::fs::read("/proc/self/mountinfo").ok()?;
     parse(&all, path)

@@ -1,4 +1,4 @@
-//! What the kernel asks of a mount beside data: names, attributes, the list of the folder. All of it is answered at once.
+//! The kernel's requests to a mount beside data: names, attributes, the list of the folder. All of it is answered at once.
 
 use super::attributes::FILE;
 use super::session::Session;

@@ -1,4 +1,4 @@
-//! Where the requests of a mount are taken and answered: on the thread that carries them out, from whose ring it hears that
+//! The requests of a mount are taken and answered on the thread that carries them out, from whose ring it hears that
 //! some wait. A request is one read of the device, its answer one write, and nothing lies between the two but the engine.
 //!
 //! What a mount holds is bounded in bytes ([`BUDGET`]): while that is used up, requests stay in the kernel, whose own they are.
@@ -32,10 +32,10 @@ const BUDGET: usize = 32 << 20;
 /// Requests taken before the volume's other clients get their turn.
 const TURN: usize = 64;
 
-/// What is being done for a request.
+/// The work under way for a request.
 #[derive(Debug)]
 enum Doing {
-    /// What was asked for of the whole blocks that are read.
+    /// The wanted part of the whole blocks that are read.
     Read(Range<usize>),
     Flush,
     /// Whole blocks, of which `asked` bytes are the request's.
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn of_64_large_writes_a_mount_holds_what_it_may_and_one_more_and_all_are_answered() {
+    fn of_64_large_writes_a_mount_holds_its_limit_and_answers_all() {
         const MAY: usize = 5 * LARGE / 2;
         let (mut session, kernel) = session(MAY);
         let data = vec![7; LARGE];
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_arrives_whole_and_a_read_brings_the_bytes_that_were_asked_for_and_no_others() {
+    fn a_write_arrives_whole_and_a_read_brings_the_bytes_asked_for() {
         let (mut session, kernel) = session(BUDGET);
         let bytes: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
         kernel.write(1, 4096, &bytes);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_block_is_written_over_what_was_read_and_whoever_writes_there_too_waits() {
+    fn a_part_of_a_block_is_merged_and_others_there_wait() {
         let (mut session, kernel) = session(BUDGET);
         kernel.write(1, 5000, &[9; 100]);
         kernel.write(2, 4096, &[5; 4096]);
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn once_the_volume_stops_what_waits_and_what_comes_is_refused_and_what_is_under_way_answered() {
+    fn a_stopping_volume_refuses_what_waits_and_answers_what_runs() {
         let (mut session, kernel) = session(BUDGET);
         let shutdown = -Errno::SHUTDOWN.raw_os_error();
         kernel.write(1, 10, &[9; 100]);

@@ -54,7 +54,7 @@ pub(super) const OPEN_DIRECT_IO: u32 = 1 << 0;
 /// Direct writes may go side by side.
 pub(super) const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
 
-/// What of a `SetAttrIn` counts.
+/// The fields of a `SetAttrIn` that count.
 pub(super) const SET_MODE: u32 = 1 << 0;
 pub(super) const SET_UID: u32 = 1 << 1;
 pub(super) const SET_GID: u32 = 1 << 2;

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_blocks_go_side_by_side_and_a_part_of_one_goes_alone_in_its_turn() {
+    fn whole_blocks_go_side_by_side_and_a_part_alone_in_its_turn() {
         let mut barrier = WriteBarrier::default();
         assert!(barrier.enter(false, 1) && barrier.enter(false, 2), "at once");
         assert!(!barrier.enter(true, 3) && !barrier.enter(false, 4));

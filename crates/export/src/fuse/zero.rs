@@ -1,4 +1,4 @@
-//! What `fallocate` asks for.
+//! The kinds of `fallocate`.
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 /// Bytes zeroed by one request, so that a hole as large as a disk does not fill the queues of its volume.
 pub(super) const PIECE: u64 = 256 << 20;
 
-/// What is to be done.
+/// The deed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// It is so already.
@@ -17,7 +17,7 @@ pub(super) enum Plan {
     Refuse(Errno, &'static str),
 }
 
-/// What `fallocate` of `len` bytes at `offset` asks of a volume of `size` bytes in blocks of `block`.
+/// The deed for `fallocate` of `len` bytes at `offset` on a volume of `size` bytes in blocks of `block`.
 ///
 /// A hole must read as zeros, which the volume's discard does not promise: it is a zeroing that may give the space back.
 pub(super) fn plan(size: u64, block: u64, (offset, len): (u64, u64), mode: i32) -> Plan {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_and_zeroes_are_told_from_reservations_and_from_what_a_volume_cannot_do() {
+    fn holes_and_zeroes_are_told_from_reservations() {
         let (keep, hole, collapse, zero) = (1, 2, 8, 16);
         let ask = |range, mode| plan(1 << 20, 4096, range, mode);
         let refused = |range, mode| match ask(range, mode) {

@@ -149,7 +149,7 @@ impl Conn {
         }
     }
 
-    /// Where the next input belongs; nothing while the connection takes none.
+    /// The place of the next input; nothing while the connection takes none.
     pub fn recv_target(&mut self) -> Option<&mut [u8]> {
         if !self.wants_read() {
             return None;

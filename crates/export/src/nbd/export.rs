@@ -1,4 +1,4 @@
-//! What the server says about the volume it serves.
+//! The server's description of the volume it serves.
 
 use super::proto::{MAX_PAYLOAD, export};
 
@@ -13,7 +13,7 @@ pub struct Export {
     pub size: u64,
     /// Smallest and only granularity of a request, in bytes: a power of two from 512 to 65,536.
     pub min_block: u32,
-    /// What the client should rather use, in bytes.
+    /// The preferred size of a request, in bytes.
     pub preferred_block: u32,
     /// Largest read or write, in bytes.
     pub max_block: u32,

@@ -2,12 +2,12 @@
 
 use super::transmission::Command;
 
-/// What is remembered of a request until its answer.
+/// A request, as remembered until its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Pending {
     /// The client's name for it.
     pub cookie: u64,
-    /// What was asked.
+    /// The wish.
     pub command: Command,
     /// Bytes from the start of the export.
     pub offset: u64,

@@ -1,4 +1,4 @@
-//! What one client may hold of the server's memory and time.
+//! Limits on one client's hold of the server's memory and time.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ pub enum Tls {
     On,
 }
 
-/// What came of the input so far.
+/// The result of the input so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing can be done without more input.

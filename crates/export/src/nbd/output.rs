@@ -1,4 +1,4 @@
-//! What waits to be sent: small headers in one arena, payloads as slices of the volume's own buffers.
+//! The output that waits to be sent: small headers in one arena, payloads as slices of the volume's own buffers.
 
 use loligo_block::Shared;
 use std::collections::VecDeque;

@@ -30,7 +30,7 @@ pub mod handshake {
     pub const NO_ZEROES: u16 = 2;
 }
 
-/// What a client may ask before transmission.
+/// The options that a client may ask for before transmission.
 pub mod option {
     /// Enter transmission; cannot fail but by closing.
     pub const EXPORT_NAME: u32 = 1;

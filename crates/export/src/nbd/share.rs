@@ -28,7 +28,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// What `limits` allow all connections together.
+    /// The share of all connections together under `limits`.
     pub fn new(limits: &Limits) -> Budget {
         let connections = limits.connections.max(1) as u64;
         let minimum = limits.minimum_bytes.min(limits.server_bytes / connections).min(limits.in_flight_bytes);
@@ -63,7 +63,7 @@ impl PeerUse {
     }
 }
 
-/// What one connection holds.
+/// The holdings of one connection.
 #[derive(Debug)]
 pub struct Share {
     budget: Budget,

@@ -11,7 +11,7 @@ const STATUS_RANGE: u32 = 32 << 20;
 /// Most extents in one answer.
 const STATUS_EXTENTS: usize = 8192;
 
-/// What a request asks for once it is found valid.
+/// A request that was found valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// The bytes of the range.
@@ -119,7 +119,7 @@ pub fn effective_len(export: &Export, command: Command, len: u32) -> u32 {
     }
 }
 
-/// What a volume's error is called on the wire.
+/// The wire's number for a volume's error.
 pub fn refusal(command: Command, e: ReqError) -> Refusal {
     match e {
         ReqError::Io => (errno::EIO, "a device below failed, or the data is damaged"),

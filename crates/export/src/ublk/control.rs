@@ -66,7 +66,7 @@ impl Control {
         self.features & uapi::F_UPDATE_SIZE != 0
     }
 
-    /// What the device `id` is; nothing where there is none.
+    /// The description of the device `id`; nothing where there is none.
     pub(super) fn info(&self, id: u32) -> Result<Option<DeviceInfo>, UblkError> {
         let mut info = DeviceInfo::default();
         match self.command(uapi::GET_DEV_INFO, id, info.as_mut_bytes(), 0) {

@@ -23,7 +23,7 @@ const LETTING_GO: Duration = Duration::from_secs(60);
 /// How long it may take to find out whether a device is in use.
 const LOOKING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Where the kernel lists the devices.
+/// The kernel's list of the devices.
 const LIST: &str = "/sys/class/ublk-char";
 
 /// How [`Device::claim`] came by the device.
@@ -47,7 +47,7 @@ pub struct Device {
     live: bool,
 }
 
-/// What became of a device when its server ended.
+/// The state of a device when its server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Nobody had it open: it is deleted.

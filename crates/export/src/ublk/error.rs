@@ -40,7 +40,7 @@ pub enum UblkError {
     Changed {
         /// The device's number.
         id: u32,
-        /// What differs.
+        /// The difference.
         what: String,
     },
     /// The name cannot be had.
@@ -60,7 +60,7 @@ pub enum UblkError {
     /// The kernel refused.
     #[error("ublk: {what} failed: {why}")]
     Os {
-        /// What was tried.
+        /// The attempt.
         what: String,
         /// Why it failed.
         why: io::Error,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// The program's own command that does it: `hold-device NODE`.
 pub const COMMAND: &str = "hold-device";
-/// What it says once the device is held.
+/// Its word once the device is held.
 const HELD: u8 = b'+';
 
 /// Nobody but us has the device open while this lasts, but for programs that come by its node and claim nothing.
@@ -65,7 +65,7 @@ impl Drop for Idle {
     }
 }
 
-/// That process: holds the device until its input ends, and says when it does; ends at once where somebody uses it.
+/// The body of that process: holds the device until its input ends, and says when it does; ends at once where somebody uses it.
 pub fn hold(node: &str) -> ExitCode {
     // Claimed, so that nobody mounts it or puts LVM on it from now on.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

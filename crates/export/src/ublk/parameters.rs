@@ -1,4 +1,4 @@
-//! What the block layer is told of a volume.
+//! The parameters of a volume for the block layer.
 
 use super::uapi::{self, Parameters};
 use crate::nbd::Export;
@@ -17,13 +17,13 @@ pub struct Traits {
     pub size: u64,
     /// Smallest unit of a request, bytes: 512 to 4,096.
     pub logical_block: u32,
-    /// What is written without reading first, bytes.
+    /// Bytes that are written without reading first.
     pub physical_block: u32,
     /// Seeks are slow.
     pub rotational: bool,
     /// Writes are refused.
     pub read_only: bool,
-    /// What is answered may be lost with the power until a flush: the kernel drops the flushes of a device that does not
+    /// Answered writes may be lost with the power until a flush: the kernel drops the flushes of a device that does not
     /// say so.
     pub volatile: bool,
 }
@@ -73,7 +73,7 @@ impl Traits {
         }
     }
 
-    /// What users of a device made with `then` would find changed; nothing where that is nothing they rely on.
+    /// The changes that users of a device made with `then` would find; nothing where that is nothing they rely on.
     pub(super) fn differs(&self, then: &Parameters) -> Option<String> {
         let now = self.parameters();
         let bytes = then.sectors << SECTOR_SHIFT;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_may_lose_what_it_answered_says_so_and_one_that_may_not_does_not() {
+    fn a_volume_says_whether_it_may_lose_what_it_answered() {
         let flags = uapi::ATTR_VOLATILE_CACHE | uapi::ATTR_FUA;
         assert_eq!(traits().parameters().attrs, flags);
         assert_eq!(Traits { volatile: false, ..traits() }.parameters().attrs, 0);

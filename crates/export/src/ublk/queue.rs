@@ -58,7 +58,7 @@ impl Descriptors {
         Ok(Descriptors { at, bytes, depth })
     }
 
-    /// What lies in slot `tag`, which must be ours: the kernel writes no other.
+    /// The content of slot `tag`, which must be ours: the kernel writes no other.
     fn read(&self, tag: u16) -> Descriptor {
         assert!(usize::from(tag) < self.depth);
         // SAFETY: inside the mapping, by the check above; a descriptor is valid whatever its bytes are.
@@ -73,7 +73,7 @@ impl Drop for Descriptors {
     }
 }
 
-/// What lies in a slot of ours.
+/// The content of a slot of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     /// The kernel's.
@@ -288,7 +288,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// What the block layer is told of a volume's error. A volume that has lost its core to another client must say so with an
+/// The block layer's number for a volume's error. A volume that has lost its core to another client must say so with an
 /// error: one that merely stops answers nothing.
 fn errno(e: ReqError) -> Errno {
     match e {

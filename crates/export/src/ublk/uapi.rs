@@ -61,7 +61,7 @@ pub(super) struct ControlCommand {
     pub(super) reserved: u32,
 }
 
-/// What a device is.
+/// The description of a device.
 #[derive(Debug, Clone, Copy, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct DeviceInfo {
@@ -88,7 +88,7 @@ pub(super) const ATTR_ROTATIONAL: u32 = 1 << 1;
 pub(super) const ATTR_VOLATILE_CACHE: u32 = 1 << 2;
 pub(super) const ATTR_FUA: u32 = 1 << 3;
 
-/// What the block layer is told.
+/// The parameters for the block layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Parameters {
@@ -145,12 +145,12 @@ pub(super) const IO_NOUNMAP: u32 = 1 << 15;
 
 /// The most slots that a queue of any device can have: where its descriptors lie follows from it.
 pub(super) const MOST_DEPTH: usize = 4096;
-/// Where the bytes of requests begin in the character device.
+/// Offset of the bytes of requests in the character device.
 const DATA_AT: u64 = 0x8000_0000;
 const TAG_SHIFT: u32 = 25;
 const QUEUE_SHIFT: u32 = 41;
 
-/// Where the bytes of the request in slot `tag` of `queue` are read and written.
+/// Offset of the bytes of the request in slot `tag` of `queue`.
 pub(super) const fn data_at(queue: u16, tag: u16) -> u64 {
     DATA_AT + ((queue as u64) << QUEUE_SHIFT | (tag as u64) << TAG_SHIFT)
 }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_have_the_sizes_and_commands_the_numbers_of_the_kernels_header() {
+    fn structures_and_commands_match_the_kernels_header() {
         assert_eq!(size_of::<ControlCommand>(), 32);
         assert_eq!(size_of::<DeviceInfo>(), 64);
         assert_eq!(size_of::<Parameters>(), 80);

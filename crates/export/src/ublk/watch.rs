@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_due_at_first_then_when_somebody_closes_it_and_not_for_being_looked_at() {
+    fn a_look_is_due_at_first_and_on_a_close_but_not_on_a_look() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut watch = Watch::of(file.path());
         assert!(watch.is_due());

@@ -1,4 +1,4 @@
-//! What a slow, greedy or vanished client may hold.
+//! Limits on a slow, greedy or vanished client.
 
 use crate::common::client::{option, replies, request, write};
 use crate::common::{SIZE, Talk};
@@ -11,7 +11,7 @@ fn talk(limits: Limits) -> Talk {
 }
 
 #[test]
-fn reading_pauses_at_the_number_in_flight_and_goes_on_with_the_answers() {
+fn reading_pauses_at_the_limit_and_goes_on_with_the_answers() {
     let mut t = talk(Limits { in_flight: 4, ..Limits::default() });
     let many: Vec<u8> = (0..100).flat_map(|c| write(0, c, c * 512, &[c as u8; 512])).collect();
     let used = t.hand_in(&many);
@@ -118,7 +118,7 @@ fn a_slow_client_that_makes_progress_stays() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_delays_the_stop_for_a_bounded_time() {
+fn a_client_that_takes_nothing_delays_the_stop_by_a_bound() {
     let mut t = talk(Limits::default());
     t.hand_in(&request(0, 0, 1, 0, 1 << 20));
     t.answer_all();

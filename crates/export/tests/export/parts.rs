@@ -14,7 +14,7 @@ fn talk(limits: Limits) -> Talk {
     Talk::transmission(Export::new("disk", SIZE as u64), limits, false)
 }
 
-/// Where the requests that the volume has begin, and how long they are.
+/// Offsets and lengths of the requests that the volume has.
 fn ranges(t: &Talk) -> Vec<(u64, u64)> {
     t.requests.iter().map(|r| (r.offset, r.len)).collect()
 }
@@ -24,7 +24,7 @@ fn content(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn the_volume_has_the_first_part_of_a_long_write_before_the_client_has_sent_the_rest() {
+fn the_first_part_of_a_long_write_comes_before_the_rest_is_sent() {
     let mut t = talk(Limits::default());
     let data = content(8 * MIB);
     let sent = write(0, 7, 8192, &data);
@@ -41,7 +41,7 @@ fn the_volume_has_the_first_part_of_a_long_write_before_the_client_has_sent_the_
 }
 
 #[test]
-fn every_part_has_the_writes_flag_and_what_is_not_longer_than_one_goes_whole() {
+fn every_part_has_the_writes_flag_and_a_short_write_goes_whole() {
     let mut t = talk(Limits::default());
     let odd = 4 * MIB + 1536;
     t.hand_in(&[write(1, 1, 512, &content(odd)), write(0, 2, 0, &content(2 * MIB))].concat());
@@ -54,7 +54,7 @@ fn every_part_has_the_writes_flag_and_what_is_not_longer_than_one_goes_whole() {
 }
 
 #[test]
-fn a_part_that_fails_fails_the_write_once_when_all_parts_are_over() {
+fn a_failed_part_fails_the_write_once_when_all_parts_are_over() {
     let mut t = talk(Limits::default());
     t.hand_in(&write(0, 1, 0, &content(8 * MIB)));
     let parts: Vec<_> = t.requests.drain(..).map(|r| r.id).collect();
@@ -70,7 +70,7 @@ fn a_part_that_fails_fails_the_write_once_when_all_parts_are_over() {
 }
 
 #[test]
-fn a_write_of_more_parts_than_there_are_places_waits_for_the_first_and_goes_on() {
+fn a_write_of_more_parts_than_places_waits_and_goes_on() {
     let mut t = talk(Limits { in_flight: 2, ..Limits::default() });
     let data = content(8 * MIB);
     let sent = write(0, 1, 0, &data);
@@ -85,7 +85,7 @@ fn a_write_of_more_parts_than_there_are_places_waits_for_the_first_and_goes_on()
 }
 
 #[test]
-fn a_stop_in_the_middle_refuses_the_write_and_a_client_that_goes_leaves_nothing_held() {
+fn a_stop_mid_write_refuses_it_and_a_lost_client_holds_nothing() {
     let sent = write(0, 1, 0, &content(4 * MIB));
     let mut t = talk(Limits::default());
     t.hand_in(&sent[..3 * MIB]);

@@ -40,7 +40,7 @@ fn the_list_names_the_export_and_both_names_lead_to_it() {
 }
 
 #[test]
-fn a_wrong_option_gets_its_own_error_and_the_next_one_is_understood() {
+fn a_wrong_option_gets_its_error_and_the_next_is_understood() {
     let mut t = hello(false);
     let long = vec![7; 100 << 10];
     for (opt, data, kind) in [
@@ -61,7 +61,7 @@ fn a_wrong_option_gets_its_own_error_and_the_next_one_is_understood() {
 }
 
 #[test]
-fn a_server_with_tls_serves_nothing_in_the_clear_and_takes_no_cleartext_along() {
+fn a_server_with_tls_serves_and_takes_nothing_in_the_clear() {
     let mut t = hello(true);
     for opt in [3, 6, 7, 8, 9, 10] {
         assert_eq!(option_replies(&t.say(&option(opt, &info("", &[]))))[0].1, 0x8000_0005, "option {opt}");
@@ -76,7 +76,7 @@ fn a_server_with_tls_serves_nothing_in_the_clear_and_takes_no_cleartext_along() 
 }
 
 #[test]
-fn export_name_enters_transmission_with_and_without_the_zero_bytes() {
+fn export_name_enters_transmission_with_or_without_zeros() {
     for (flags, zeroes) in [(1, 124), (3, 0)] {
         let mut t = Talk::new(export(), Limits::default(), false);
         t.say(&[0, 0, 0, flags]);
@@ -224,7 +224,7 @@ fn structured_reads_come_in_one_chunk_and_errors_say_why() {
 }
 
 #[test]
-fn block_status_joins_extents_and_gives_one_where_one_is_asked_for() {
+fn block_status_joins_extents_and_gives_one_where_one_is_asked() {
     let mut t = hello(false);
     t.say(&option(8, &[]));
     let got = option_replies(&t.say(&option(10, &meta("", &["base:allocation", "x:y"]))));
@@ -263,7 +263,7 @@ fn disconnect_waits_for_the_answers_of_what_came_before() {
 }
 
 #[test]
-fn a_stopping_server_answers_what_it_accepted_and_refuses_the_rest() {
+fn a_stopping_server_answers_the_accepted_and_refuses_the_rest() {
     let mut t = simple();
     t.hand_in(&write(0, 1, 0, &[1; 512]));
     let half = write(0, 2, 0, &[2; 1 << 20]);
@@ -281,7 +281,7 @@ fn a_stopping_server_answers_what_it_accepted_and_refuses_the_rest() {
 }
 
 #[test]
-fn an_answer_that_does_not_fit_its_request_becomes_an_error_and_not_a_stream_out_of_step() {
+fn an_answer_that_does_not_fit_becomes_an_error_in_step() {
     let mut t = simple();
     let short = || std::iter::once(Buf::zeroed(512).freeze()).collect();
     for answer in [Answer::Done, Answer::Data(short()), Answer::Extents(vec![])] {

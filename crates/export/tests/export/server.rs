@@ -71,7 +71,7 @@ impl ServerUnderTest {
 }
 
 #[test]
-fn answers_for_a_vanished_client_are_dropped_and_never_reach_its_successor() {
+fn answers_for_a_vanished_client_never_reach_its_successor() {
     let mut d = ServerUnderTest::new(Limits::default());
     let (id, mut s) = d.connected();
     s.write_all(&write(0, 1, 0, &[1; 4096])).unwrap();
@@ -152,7 +152,7 @@ fn connections_that_share_a_small_budget_all_get_their_turn() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_bounded_and_then_cut_and_others_do_not_notice() {
+fn a_client_that_does_not_read_is_cut_and_others_notice_nothing() {
     let mut d = ServerUnderTest::new(Limits { in_flight_bytes: 8 << 20, ..Limits::default() });
     let (lazy, mut l) = d.connected();
     let flood: Vec<u8> = (0..64).flat_map(|c| request(0, 0, c, 0, 1 << 20)).collect();
@@ -420,7 +420,7 @@ fn long_ranges_of_a_client_are_under_way_in_parts() {
 }
 
 #[test]
-fn short_ranges_go_beside_each_other_and_others_beside_long_ones() {
+fn short_ranges_go_side_by_side_and_others_beside_long_ones() {
     let mut d = ServerUnderTest::of(1 << 40, Limits::default());
     let (id, mut s) = d.connected();
     (0..64).for_each(|n| s.write_all(&request(0, 4, n, n << 20, 1 << 20)).unwrap());

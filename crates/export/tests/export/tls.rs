@@ -131,7 +131,7 @@ fn qemu_comes_in_by_certificate() {
 }
 
 #[test]
-fn a_client_without_certificate_is_refused_where_one_is_asked_for_and_cleartext_always() {
+fn clients_without_certificate_or_in_the_clear_are_refused() {
     if !installed("nbdinfo") {
         return;
     }

@@ -12,7 +12,6 @@ use loligo_format::pool::{Member, PoolError, PoolSuper};
 use loligo_format::superblock::{SuperError, Superblock};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
-use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -25,9 +24,7 @@ const MAY_GROW: u64 = 8;
 /// 16 random bytes.
 pub(crate) fn random_uuid() -> Result<[u8; 16]> {
     let mut uuid = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut f| f.read_exact(&mut uuid))
-        .context("reading /dev/urandom")?;
+    getrandom::fill(&mut uuid).context("random bytes")?;
     Ok(uuid)
 }
 

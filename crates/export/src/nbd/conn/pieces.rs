@@ -12,12 +12,12 @@ use loligo_block::{Answer, Buf, ReqError, ReqKind, Request};
 #[derive(Debug)]
 pub(super) struct Landing {
     header: RequestHeader,
-    /// Where the part begins in the payload.
+    /// Offset of the part in the payload.
     at: usize,
     /// Bytes of this part; nothing while there is no room for them.
     buf: Option<Buf>,
     filled: usize,
-    /// What it is a part of.
+    /// The whole that it is a part of.
     whole: Option<usize>,
     /// Bytes of a part; the last may have less.
     part: usize,
@@ -26,7 +26,7 @@ pub(super) struct Landing {
 }
 
 impl Landing {
-    /// Where the next input belongs.
+    /// The place of the next input.
     pub(super) fn target(&mut self) -> &mut [u8] {
         match &mut self.buf {
             Some(buf) => &mut buf[self.filled..],

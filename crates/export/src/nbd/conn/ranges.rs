@@ -21,7 +21,7 @@ struct Range {
     command: Command,
     /// Bytes of it that the volume was asked for.
     asked: u32,
-    /// What its parts are parts of.
+    /// The whole of its parts.
     whole: usize,
 }
 
@@ -57,7 +57,7 @@ impl Ranges {
     }
 }
 
-/// What the volume is asked for; nothing for a command that is no range.
+/// The request to the volume; nothing for a command that is no range.
 pub(super) fn kind_of(command: Command) -> Option<ReqKind> {
     match command {
         Command::Trim => Some(ReqKind::Discard),
