@@ -6,7 +6,8 @@ use crate::site::{Image, Site};
 use crate::writer::{End, Kept, Writer, look, request, size};
 use loligo_tests::nbd::Command;
 use loligo_tests::server::Server;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 const TIB: u64 = 1 << 40;
 /// The end of a single shard.
