@@ -9,7 +9,7 @@ pub const MAY_CIRCLE: [(&str, usize); 11] = [
     ("block", 23),
     ("ceph", 15),
     ("cli", 3),
-    ("engine", 31),
+    ("engine", 19),
     ("export", 17),
     ("format", 5),
     ("osd", 12),
