@@ -6,8 +6,8 @@
 
 use crate::api::{Dev, Effect};
 use crate::commit::RoomFor;
-use crate::durability::Waiter;
 use crate::engine::Engine;
+use crate::flushes::Waiter;
 use crate::io_tag::IoTag;
 use loligo_block::{Buf, Op, OpKind, Shared};
 use loligo_format::layout::ShardLayout;

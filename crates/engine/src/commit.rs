@@ -2,7 +2,7 @@
 
 use crate::api::Nanos;
 use crate::checkpoint::Checkpoint;
-use crate::durability::{CacheFlush, CoreFlush, Waiter};
+use crate::flushes::{CacheFlush, CoreFlush, Waiter};
 use crate::intent::Intents;
 use crate::journal::{ClosedFrame, Journal};
 use loligo_format::record::Record;

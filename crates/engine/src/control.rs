@@ -1,8 +1,8 @@
 //! Management of a running shard: mode, tunables, flush, stop.
 
 use crate::api::{Control, ControlId, Effect, Nanos};
-use crate::durability::Waiter;
 use crate::engine::Engine;
+use crate::flushes::Waiter;
 use crate::params::Params;
 use crate::policy::Replacement;
 use crate::policy::admit::Admission;

@@ -4,84 +4,11 @@ use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::commit::Commit;
 use crate::engine::{Engine, answer};
+use crate::flushes::{CacheFlush, FLUSH_EVERY, MANY, Waiter};
 use crate::intake::{FlushTask, Task};
 use crate::io_tag::IoTag;
 use crate::refusal::{ControlError, Failure, Step};
 use loligo_block::{Answer, IoError, Op, OpKind, ReqError, ReqId};
-
-/// The engine flushes by itself at least this often while anything is not durable.
-pub(crate) const FLUSH_EVERY: Nanos = 500_000_000;
-
-/// Destage jobs that nobody waits for share a flush of the core: one at most in this time.
-const SHARED: Nanos = 50_000_000;
-/// So many of them do not wait any longer.
-const MANY: usize = 24;
-
-/// Who waits for a frame to be durable, or for a flush of the core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waiter {
-    Task(usize),
-    /// A destage job.
-    Job(usize),
-    Intent(u32),
-    /// The open intents are being lifted.
-    Lift,
-    /// The last flush of a stop: it closes the intents, and [`Engine::settle`] goes on from there.
-    Stop,
-    Checkpoint,
-    /// A management request, which is among [`CoreFlush::asked`] for as long as it is not answered.
-    Control(ControlId),
-}
-
-/// A flush of the cache device that is under way, and what it covers.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CacheFlush {
-    /// The journal through this frame.
-    journal: u64,
-    /// What the checkpoint has written.
-    checkpoint: bool,
-}
-
-/// Flushes of the core: whoever asks while one is under way waits for the next.
-#[derive(Debug, Default)]
-pub(crate) struct CoreFlush {
-    pub(crate) running: bool,
-    captured: u64,
-    now: Vec<Waiter>,
-    next: Vec<Waiter>,
-    /// Somebody in `next` does not want to share.
-    urgent: bool,
-    /// When the first of `next` came that does.
-    shared_since: Option<Nanos>,
-    /// Management requests that wait, whichever flush it is for.
-    asked: Vec<ControlId>,
-    /// One has failed.
-    failed: bool,
-}
-
-impl CoreFlush {
-    /// Whether `who` waits already.
-    pub(crate) fn has(&self, who: Waiter) -> bool {
-        self.now.contains(&who) || self.next.contains(&who)
-    }
-
-    /// Whoever waits for a flush that has not begun will wait no longer.
-    pub(crate) fn give_up(&mut self) -> Vec<Waiter> {
-        (self.urgent, self.shared_since) = (false, None);
-        std::mem::take(&mut self.next)
-    }
-
-    /// Nobody waits any more, not even for the one under way.
-    fn end(&mut self) {
-        self.give_up();
-        self.now.clear();
-    }
-
-    /// When a shared flush falls due.
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.shared_since.filter(|_| !self.running).map(|t| t + SHARED)
-    }
-}
 
 impl Commit {
     /// Answers such a request, unless it has been.
@@ -228,7 +155,7 @@ impl Engine {
             }
             Err(e) => {
                 self.commit.core_flush.failed = true;
-                self.poison(Failure::Device(Step::CoreFlush, e), fx);
+                self.poison(Failure::device(Step::CoreFlush, e), fx);
             }
         }
     }
@@ -320,7 +247,7 @@ impl Engine {
 
     /// The cache device failed. Where the core has everything it goes on alone.
     pub(crate) fn cache_failed(&mut self, now: Nanos, step: Step, e: IoError, fx: &mut Vec<Effect>) {
-        let why = Failure::Device(step, e);
+        let why = Failure::device(step, e);
         if !self.state.uses_cache() || self.needs_cache().is_some() {
             return self.poison(why, fx);
         }

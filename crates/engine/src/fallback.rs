@@ -7,6 +7,8 @@
 //! do flushes, unless records went with the cache: a recovery that does not know what has become clean since would hold an older
 //! version, dirty, for the newest.
 
+pub(crate) mod state;
+
 use crate::api::{ControlId, Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::engine::{Engine, answer};
@@ -15,129 +17,10 @@ use crate::io_tag::{Done, IoTag};
 use crate::refusal::{ControlError, Failure, NeedsCache, Step};
 use crate::stats::Bypass;
 use crate::write_task::{Back, BackStep, CoreStep, Header, Route, WriteTask};
-use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqId, ReqKind, Request};
+use loligo_block::{Answer, Buf, Extent, IoError, Op, OpKind, ReqError, ReqKind, Request};
 use loligo_format::units::BLOCK;
-use std::collections::VecDeque;
-
-/// How a shard without its cache serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FallbackState {
-    /// Changes wait until it is noted that the cache is void.
-    Waiting,
-    /// The core alone serves.
-    Serving,
-    /// It could not be noted, or a flush of the core failed: changes and flushes fail until the next start.
-    Failed,
-    /// Nothing is served any more.
-    Stopped,
-}
-
-/// A shard without its cache.
-#[derive(Debug)]
-pub(crate) struct Fallback {
-    state: FallbackState,
-    /// Why the cache is not used any more, or why the core does not go on alone.
-    why: Failure,
-    /// The stop that is under way.
-    stop: Option<ControlId>,
-    /// Changes of before at the core: nothing may overtake them.
-    leaving: u32,
-    /// Changes under way at the core since.
-    changing: u32,
-    waiting: VecDeque<Request>,
-    /// Records may be gone with the cache, and it is not noted yet that it is void: nobody may hear that anything is durable.
-    unsure: bool,
-    /// Who waits for a flush of the core that has not begun, and since when.
-    flushes: Vec<(For, Nanos)>,
-    /// A flush of the core is under way: those who come meanwhile share the next one. Of two at once, one could succeed over what
-    /// the other has lost.
-    flushing: bool,
-    /// The core is to stay as it is; who waits to hear that it does.
-    frozen: Option<Option<ControlId>>,
-    /// A stop's flush of the core has succeeded.
-    flushed: bool,
-}
-
-impl Fallback {
-    /// It waits until it is noted that the cache is void. `unsure`: records may be gone with it; `frozen`: the core is, and who is
-    /// yet to hear of that.
-    pub(crate) fn new(why: Failure, unsure: bool, frozen: Option<Option<ControlId>>) -> Fallback {
-        Fallback {
-            state: FallbackState::Waiting,
-            why,
-            stop: None,
-            leaving: 0,
-            changing: 0,
-            waiting: VecDeque::new(),
-            unsure,
-            flushes: Vec::new(),
-            flushing: false,
-            frozen,
-            flushed: false,
-        }
-    }
-
-    /// Why the cache is not used any more, or why the core does not go on alone.
-    pub(crate) fn why(&self) -> &Failure {
-        &self.why
-    }
-
-    /// Whom the stop under way is for.
-    pub(crate) fn stop(&self) -> Option<ControlId> {
-        self.stop
-    }
-
-    /// No request is taken any more.
-    pub(crate) fn begin_stop(&mut self, id: ControlId) {
-        self.stop = Some(id);
-    }
-
-    /// The cache is void, or will be: changes wait, or are served.
-    fn is_in_service(&self) -> bool {
-        matches!(self.state, FallbackState::Waiting | FallbackState::Serving)
-    }
-}
-
-/// Who waits for an operation of the core alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum For {
-    Client(ReqId),
-    Control(ControlId),
-    /// The stop.
-    Stop,
-    /// The client was answered already.
-    Nobody,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
-    Read,
-    Change,
-    Flush,
-}
-
-/// An operation of the core alone.
-#[derive(Debug)]
-pub(crate) struct Direct {
-    whose: For,
-    since: Nanos,
-    doing: Doing,
-    /// A flush of the core follows.
-    fua: bool,
-    /// A flush: all who wait for it, and since when.
-    flushers: Vec<(For, Nanos)>,
-}
-
-impl Direct {
-    /// Takes the ids of the requests: they are answered for.
-    pub(crate) fn take_ids(&mut self) -> impl Iterator<Item = ReqId> {
-        self.flushers.iter_mut().map(|(whose, _)| whose).chain([&mut self.whose]).filter_map(|whose| {
-            let For::Client(id) = *whose else { return None };
-            *whose = For::Nobody;
-            Some(id)
-        })
-    }
-}
+pub use state::FallbackState;
+use state::{Direct, Doing, Fallback, For};
 
 impl Engine {
     /// How it serves without its cache; nothing while it has one.
@@ -228,7 +111,7 @@ impl Engine {
                 None => f.waiting.extend(m.head.again(self.cfg.bug)),
             }
         }
-        if let Err(refused) = self.state.go_alone(f) {
+        if let Err(refused) = self.state.go_alone(Box::new(f)) {
             return refused.waiting.iter().for_each(|req| answer(fx, req.id, Err(ReqError::Shutdown)));
         }
         for (head, outcome) in told {
@@ -502,7 +385,7 @@ impl Engine {
     /// A flush of the core failed: what was acknowledged before may be lost.
     fn fail_alone(&mut self, e: IoError, fx: &mut Vec<Effect>) {
         if let Some(f) = self.state.fallback_mut() {
-            let why = Failure::Device(Step::CoreFlush, e);
+            let why = Failure::device(Step::CoreFlush, e);
             (f.state, f.why) = (FallbackState::Failed, why);
         }
         self.fail_waiting(ReqError::Io, fx);

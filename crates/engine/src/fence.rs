@@ -2,8 +2,8 @@
 //! cache keeps what is dirty: journal, checkpoints and stop go on as ever.
 
 use crate::api::{ControlId, Effect, Nanos};
-use crate::durability::Waiter;
 use crate::engine::{Engine, answer};
+use crate::flushes::Waiter;
 use crate::intake::Task;
 use crate::refusal::ControlError;
 use crate::write_task::CoreStep;

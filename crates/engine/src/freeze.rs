@@ -4,206 +4,21 @@
 //! slot until it has been written to the core ([`Engine::drain`]), and never a newer one goes there before the thaw. Which
 //! versions came after the moment is a bit for each slot, so that the event costs no walk over what is dirty.
 
+pub(crate) mod moment;
+
 use crate::api::{ControlId, Effect, Nanos};
 use crate::bug::{Bug, planted};
 use crate::engine::Engine;
-use crate::index::Meta;
 use crate::refusal::ControlError;
 use crate::write_task::Route;
 use loligo_format::mode::WriteRoute;
-use loligo_format::units::WINDOW_BLOCKS;
-use std::collections::{BTreeMap, VecDeque};
+use moment::{Freeze, Pin};
+use std::collections::BTreeMap;
 
 /// Free slots at the answer last for so many seconds of writes as they have come of late.
 const ROOM_SECONDS: u64 = 2;
-/// The rate of writes is measured over at least this long.
-const SPAN: Nanos = 250_000_000;
 /// A dirty block costs no more than this while the core is frozen, nanoseconds.
 const DEAREST: f64 = 20e6;
-
-/// A pinned version that is not the newest any more.
-#[derive(Debug, Clone, Copy)]
-struct Pin {
-    meta: Meta,
-    /// The record that replaced it is in this frame: the slot may be used again once that is durable.
-    frame: u64,
-}
-
-/// What is frozen.
-#[derive(Debug)]
-pub(crate) struct Freeze {
-    /// Whom to tell once the core holds the moment.
-    id: Option<ControlId>,
-    /// What had taken effect at the moment is in frames up to this one.
-    seq: u64,
-    /// Slots whose version took effect after the moment.
-    fresh: Vec<u64>,
-    pins: BTreeMap<u32, Pin>,
-    /// Windows that a job is yet to be made for.
-    todo: VecDeque<u32>,
-    /// Pinned versions: at the moment, and those that are not in the core yet.
-    pinned: u64,
-    left: u64,
-    /// Blocks that clients write in [`ROOM_SECONDS`], as they did before the moment: there is to be room for them at the answer.
-    inflow: u64,
-    /// Free slots wanted before the answer.
-    room: u32,
-    /// Blocks of zeros taken into the cache that would otherwise have gone past it.
-    zeroed: u64,
-    /// A block of the moment is nowhere any more.
-    pub(crate) lost: bool,
-}
-
-impl Freeze {
-    /// One of a cache without slots, for tests of whoever owns it.
-    #[cfg(test)]
-    pub(crate) fn empty(id: ControlId) -> Freeze {
-        Freeze {
-            id: Some(id),
-            seq: 0,
-            fresh: Vec::new(),
-            pins: BTreeMap::new(),
-            todo: VecDeque::new(),
-            pinned: 0,
-            left: 0,
-            inflow: 0,
-            room: 0,
-            zeroed: 0,
-            lost: false,
-        }
-    }
-
-    fn is_fresh(&self, slot: u32) -> bool {
-        self.fresh[slot as usize / 64] & (1 << (slot % 64)) != 0
-    }
-
-    /// A version that took effect just now is in `slot`.
-    pub(crate) fn note_fresh(&mut self, slot: u32) {
-        self.fresh[slot as usize / 64] |= 1 << (slot % 64);
-    }
-
-    /// Whether this newest version was dirty at the moment and is not in the core yet.
-    pub(crate) fn is_pinned(&self, meta: &Meta) -> bool {
-        meta.dirty != 0 && !self.is_fresh(meta.slot)
-    }
-
-    /// The pinned version of `block` has been replaced by a record in `frame`.
-    pub(crate) fn keep(&mut self, block: u32, meta: Meta, frame: u64) {
-        self.pins.insert(block, Pin { meta, frame });
-    }
-
-    /// A pinned version is in the core, or its content of that moment is there by another route.
-    pub(crate) fn one_less(&mut self) {
-        self.left -= 1;
-    }
-
-    /// A version of the moment in `window`, which the core was believed to have, is to go there (again).
-    pub(crate) fn one_more(&mut self, window: u32, slot: u32) {
-        // Its slot may have been another version's meanwhile, and was made free again.
-        self.moved(slot);
-        self.pinned += 1;
-        self.left += 1;
-        self.later(window);
-    }
-
-    /// A pinned version is in `slot` from now on.
-    pub(crate) fn moved(&mut self, slot: u32) {
-        self.fresh[slot as usize / 64] &= !(1 << (slot % 64));
-    }
-
-    /// What is valid of these sectors of the version of `block` that is pinned beneath the newest goes to the core too; which
-    /// sectors that has.
-    pub(crate) fn pin_more(&mut self, block: u32, mask: u8) -> Option<u8> {
-        let pin = self.pins.get_mut(&block)?;
-        pin.meta.dirty |= pin.meta.valid & mask;
-        Some(pin.meta.valid)
-    }
-
-    /// Slots held by versions that are not the newest.
-    pub(crate) fn kept(&self) -> u64 {
-        self.pins.len() as u64
-    }
-
-    /// The pinned version of `block` that is not the newest, if there is one.
-    pub(crate) fn kept_of(&self, block: u32) -> Option<Meta> {
-        self.pins.get(&block).map(|p| p.meta)
-    }
-
-    /// Frames up to this one hold every pinned version.
-    pub(crate) fn seq(&self) -> u64 {
-        self.seq
-    }
-
-    /// Pinned versions not in the core yet.
-    pub(crate) fn left(&self) -> u64 {
-        self.left
-    }
-
-    /// Free slots wanted before the answer (0: none beyond the usual).
-    pub(crate) fn room(&self) -> u32 {
-        self.room
-    }
-
-    /// The next window to look at, and how many there are.
-    pub(crate) fn next_window(&mut self) -> Option<u32> {
-        self.todo.pop_front()
-    }
-
-    /// Windows still to look at.
-    pub(crate) fn windows_left(&self) -> usize {
-        self.todo.len()
-    }
-
-    /// `window` is to be looked at (again), after the others.
-    pub(crate) fn later(&mut self, window: u32) {
-        self.todo.push_back(window);
-    }
-
-    /// Turns the dirty versions of `window` into its pinned ones, in ascending order.
-    pub(crate) fn pinned_in(&self, window: u32, dirty: &mut Vec<(u32, Meta)>) {
-        let first = window * WINDOW_BLOCKS as u32;
-        dirty.retain(|(_, meta)| self.is_pinned(meta));
-        let kept = self.pins.range(first..=first + (WINDOW_BLOCKS as u32 - 1));
-        dirty.extend(kept.map(|(block, pin)| (*block, pin.meta)));
-        dirty.sort_unstable_by_key(|d| d.0);
-    }
-}
-
-/// How many blocks are written into the cache a second, smoothed.
-#[derive(Debug, Default)]
-pub(crate) struct Inflow {
-    rate: f64,
-    since: Nanos,
-    blocks: u64,
-}
-
-impl Inflow {
-    /// So many blocks were admitted.
-    pub(crate) fn admitted(&mut self, now: Nanos, blocks: u64) {
-        let span = now.saturating_sub(self.since);
-        if span >= SPAN {
-            let rate = self.blocks as f64 * 1e9 / span as f64;
-            // After a pause only what comes now counts.
-            self.rate = if span > 8 * SPAN { rate } else { self.rate * 0.7 + rate * 0.3 };
-            (self.since, self.blocks) = (now, 0);
-        }
-        self.blocks += blocks;
-    }
-
-    /// Blocks a second, by `now`.
-    fn rate(&self, now: Nanos) -> u64 {
-        let span = now.saturating_sub(self.since);
-        let of_late = self.blocks as f64 * 1e9 / span.max(SPAN) as f64;
-        (if span > 8 * SPAN { of_late } else { self.rate.max(of_late) }) as u64
-    }
-}
-
-impl Freeze {
-    /// The core holds its moment, and whoever asked knows.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.id.is_none()
-    }
-}
 
 impl Engine {
     /// Blocks that a freeze still has to bring to the core (0: the core holds its moment); `None`: nothing is frozen.

@@ -1,9 +1,9 @@
 //! The intake: what clients have asked for and is under way, and the changes that wait for room or for a thaw.
 
 use crate::api::Nanos;
-use crate::fallback::Direct;
-use crate::freeze::Inflow;
-use crate::read::ReadTask;
+use crate::fallback::state::Direct;
+use crate::inflow::Inflow;
+use crate::read::task::ReadTask;
 use crate::write_task::{BackStep, Route, WriteTask};
 use loligo_block::ReqId;
 use slab::Slab;

@@ -5,8 +5,8 @@
 
 use crate::api::{Effect, Nanos};
 use crate::commit::Commit;
-use crate::durability::Waiter;
 use crate::engine::Engine;
+use crate::flushes::Waiter;
 use loligo_format::record::Record;
 
 /// Bytes of the core whose regions are opened together by a client that writes the core although it could have used the cache:

@@ -5,6 +5,7 @@
 mod lay;
 mod memory;
 mod missing;
+pub(crate) mod task;
 
 use crate::api::{Dev, Effect, Hint, Nanos};
 use crate::bug::{Bug, planted};
@@ -17,87 +18,14 @@ use crate::params::SeqCutoff;
 use crate::policy::admit::Verdict;
 use crate::stats::Bypass;
 use lay::overlay;
-use loligo_block::{Answer, Buf, Extent, Op, OpKind, ReqError, ReqId, Request, Segments, Shared, crc32c};
+use loligo_block::{Answer, Buf, Extent, Op, OpKind, ReqError, Request, Segments, Shared, crc32c};
 use loligo_format::record::Record;
 use loligo_format::units::{ALL, BLOCK, sector_mask};
 use smallvec::SmallVec;
+use task::{Piece, ReadTask, Source};
 
 /// Misses with at most this many cached blocks between them are read in one go.
 const BRIDGE: u32 = 32;
-
-#[derive(Debug)]
-enum Source {
-    /// Neighbouring slots; what each block must look like.
-    Slots { metas: SmallVec<[Meta; 1]>, ticket: u64 },
-    /// The core.
-    Core,
-    /// One dirty block that lies over a piece from the core.
-    Overlay { meta: Meta, ticket: u64 },
-    /// Already in memory.
-    Memory,
-    /// The core, which could not be read here in one go: the pieces over it are all that is known.
-    Patched,
-    /// These bytes of the volume from the core, for a piece that is patched.
-    Missing { from: u64, to: u64 },
-}
-
-#[derive(Debug)]
-struct Piece {
-    first: u32,
-    blocks: u32,
-    source: Source,
-    buf: Option<Buf>,
-    ready: Option<Shared>,
-}
-
-impl Piece {
-    /// One block, of which nothing is there yet.
-    fn new(first: u32, source: Source) -> Piece {
-        Piece { first, blocks: 1, source, buf: None, ready: None }
-    }
-
-    /// Whether other pieces may lie over it.
-    fn is_from_core(&self) -> bool {
-        matches!(self.source, Source::Core | Source::Patched)
-    }
-}
-
-/// A read in progress.
-#[derive(Debug)]
-pub(crate) struct ReadTask {
-    /// Taken by the answer: from then on the client is told nothing more.
-    id: Option<ReqId>,
-    since: Nanos,
-    offset: u64,
-    len: u64,
-    first: u32,
-    first_global: u64,
-    /// The change counter when it was planned.
-    stamp: u64,
-    promote: bool,
-    pieces: SmallVec<[Piece; 1]>,
-    /// Sectors of blocks that memory has: they go over what the core says.
-    kept: Vec<(u32, u8, Shared)>,
-    pending: u32,
-    error: Option<ReqError>,
-}
-
-impl ReadTask {
-    /// Takes the request's id: it is answered for.
-    pub(crate) fn take_id(&mut self) -> Option<ReqId> {
-        self.id.take()
-    }
-
-    fn global(&self, block: u32) -> u64 {
-        self.first_global + u64::from(block - self.first)
-    }
-
-    /// Whether the version of `block` in `slot` lies over what comes from the core.
-    fn has_over(&self, block: u32, slot: u32) -> bool {
-        let is_it = |p: &Piece| matches!(&p.source, Source::Overlay { meta, .. } if meta.slot == slot);
-        self.pieces.iter().any(|p| p.first == block && is_it(p))
-    }
-}
 
 impl Engine {
     /// A read has come.

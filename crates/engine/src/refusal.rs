@@ -33,7 +33,7 @@ pub enum Failure {
     Stopped,
     /// A device failed in a step that durability rests on.
     #[error("{0} failed: {1}")]
-    Device(Step, IoError),
+    Device(Step, Box<IoError>),
     /// It was given up from outside, for this reason.
     #[error("{0}")]
     GivenUp(String),
@@ -42,13 +42,26 @@ pub enum Failure {
 /// How the core refused a write.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("writing to the core failed: {0}")]
-pub struct CoreWriteError(pub IoError);
+pub struct CoreWriteError(Box<IoError>);
+
+impl From<IoError> for CoreWriteError {
+    fn from(why: IoError) -> CoreWriteError {
+        CoreWriteError(Box::new(why))
+    }
+}
+
+impl Failure {
+    /// `step` failed like this.
+    pub fn device(step: Step, why: IoError) -> Failure {
+        Failure::Device(step, Box::new(why))
+    }
+}
 
 #[cfg(test)]
 impl CoreWriteError {
     /// One that says `text`.
     pub(crate) fn saying(text: &str) -> CoreWriteError {
-        CoreWriteError(IoError::new(loligo_block::IoKind::Io, text))
+        IoError::new(loligo_block::IoKind::Io, text).into()
     }
 }
 
@@ -185,6 +198,14 @@ fn blocks_text(blocks: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{ControlId, Dev};
+    use loligo_block::Op;
+
+    #[test]
+    fn a_refusal_makes_no_effect_larger() {
+        let told = size_of::<(ControlId, Result<(), ControlError>)>();
+        assert!(told <= size_of::<(Dev, Op)>(), "{told}");
+    }
 
     #[test]
     fn texts_count_blocks() {

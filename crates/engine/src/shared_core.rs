@@ -2,31 +2,8 @@
 //! more dirty than a snapshot may take, and each knows its part of the rate while all of them are frozen.
 
 use crate::destage::Destage;
+use crate::destage::demand::Demand;
 use crate::engine::Engine;
-
-/// What shards want of a core that they share.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Demand {
-    /// Blocks dirty or about to be, and versions that a freeze keeps besides.
-    dirty: u64,
-    /// Blocks that a freeze has yet to bring to the core.
-    pinned: u64,
-    /// Blocks brought to it so far.
-    pub(crate) destaged: u64,
-    /// Blocks a second that it takes from all of them, the highest that one measured.
-    rate: u64,
-}
-
-impl Demand {
-    fn plus(self, other: Demand) -> Demand {
-        Demand {
-            dirty: self.dirty + other.dirty,
-            pinned: self.pinned + other.pinned,
-            destaged: self.destaged + other.destaged,
-            rate: self.rate.max(other.rate),
-        }
-    }
-}
 
 /// Tells each of the shards of one thread what the others want. One that is alone has nothing to hear.
 pub fn share(shards: &mut [&mut Engine]) {

@@ -10,7 +10,7 @@ use crate::bug::{Bug, planted};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::refusal::ControlError;
-use crate::space::Space;
+use crate::space::Shrink;
 use loligo_format::pool::share::MIN_SLOTS;
 use loligo_format::record::Record;
 use loligo_format::units::{BLOCK, WINDOW_BLOCKS};
@@ -25,27 +25,6 @@ const WINDOWS: usize = 1024;
 const SOON: Nanos = 200_000;
 /// And where a whole round found nothing that could be done now.
 const LATER: Nanos = 10_000_000;
-
-/// A shrink under way.
-#[derive(Debug)]
-pub(crate) struct Shrink {
-    id: ControlId,
-    /// Where the search goes on.
-    hand: u32,
-    /// Slots left of this round, and whether it found something to do.
-    round: u32,
-    found: bool,
-    again: Nanos,
-    /// The checkpoint that must have committed.
-    covered_by: Option<u64>,
-}
-
-impl Space {
-    /// When a shrink wants to look again.
-    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
-        self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
-    }
-}
 
 impl Engine {
     /// The share has, or is to have, `limit` slots.

@@ -1,13 +1,12 @@
 //! The space: slots and who gets them, those kept free by eviction, and how much may be dirty.
 
-use crate::api::Nanos;
+use crate::api::{ControlId, Nanos};
 use crate::bug::{Bug, planted};
 use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::policy::Replacement;
 use crate::policy::admit::Admission;
 use crate::policy::probation::Probation;
-use crate::shrink::Shrink;
 use crate::slots::{Slots, Tickets};
 use loligo_format::record::Record;
 
@@ -16,6 +15,20 @@ const CLEAR: Nanos = 500_000_000;
 
 /// A deadline for snapshots leaves room for so many dirty blocks (64 MiB), or for a sixteenth of the slots.
 const SNAPSHOT_LEAST: u64 = 16_384;
+
+/// A shrink under way.
+#[derive(Debug)]
+pub(crate) struct Shrink {
+    pub(crate) id: ControlId,
+    /// Where the search goes on.
+    pub(crate) hand: u32,
+    /// Slots left of this round, and whether it found something to do.
+    pub(crate) round: u32,
+    pub(crate) found: bool,
+    pub(crate) again: Nanos,
+    /// The checkpoint that must have committed.
+    pub(crate) covered_by: Option<u64>,
+}
 
 /// The slots, who is in them and who is to leave.
 #[derive(Debug)]
@@ -79,6 +92,11 @@ impl Space {
     #[inline]
     pub(crate) fn settle(&mut self, durable: u64) {
         self.slots.settle(durable, self.tickets.oldest());
+    }
+
+    /// When a shrink wants to look again.
+    pub(crate) fn shrink_deadline(&self) -> Option<Nanos> {
+        self.shrink.as_ref().filter(|v| v.covered_by.is_none()).map(|v| v.again)
     }
 
     /// Slots kept for overwrites and housekeeping.

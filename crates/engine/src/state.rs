@@ -12,8 +12,8 @@
 //! alone, and neither takes the place of the other. Decision 0070 has the cases.
 
 use crate::api::ControlId;
-use crate::fallback::Fallback;
-use crate::freeze::Freeze;
+use crate::fallback::state::Fallback;
+use crate::freeze::moment::Freeze;
 use crate::refusal::{ControlError, Failure};
 
 /// Why an engine that was stopped takes nothing any more.
@@ -237,10 +237,10 @@ impl State {
 
     /// The core alone goes on from a cache that has failed. From any other life it does not, and gets `fallback` back with the
     /// requests that wait there.
-    pub(crate) fn go_alone(&mut self, fallback: Fallback) -> Result<(), Fallback> {
+    pub(crate) fn go_alone(&mut self, fallback: Box<Fallback>) -> Result<(), Box<Fallback>> {
         match self.life {
             Life::Failed(_) => {
-                self.life = Life::Alone(Box::new(fallback));
+                self.life = Life::Alone(fallback);
                 Ok(())
             }
             Life::Running(_) | Life::Stopping(_) | Life::Stopped | Life::Alone(_) => Err(fallback),
@@ -307,7 +307,7 @@ mod tests {
         let _ = state.fail(torn());
         assert_eq!(state.why(), Some(&torn()));
         assert_eq!(state.refusal(), Some(ControlError::Fenced("another host".into())));
-        state.go_alone(Fallback::new(torn(), false, None)).expect("it has failed");
+        state.go_alone(Box::new(Fallback::new(torn(), false, None))).expect("it has failed");
         assert!(state.is_alone() && state.is_fenced() && !state.uses_cache());
         assert_eq!((state.why(), state.fence()), (Some(&torn()), Some("another host")));
     }
@@ -316,7 +316,7 @@ mod tests {
     fn without_a_cache_the_stop_is_the_fallbacks_own() {
         let mut state = State::new();
         let _ = state.fail(torn());
-        state.go_alone(Fallback::new(torn(), false, None)).expect("it has failed");
+        state.go_alone(Box::new(Fallback::new(torn(), false, None))).expect("it has failed");
         assert!(state.accepts_requests() && state.fallback().is_some());
         state.fallback_mut().expect("it is alone").begin_stop(9);
         assert!(!state.accepts_requests() && !state.uses_cache());
@@ -338,7 +338,7 @@ mod tests {
     fn no_life_but_the_right_one_goes_on() {
         let mut state = State::new();
         assert_eq!(state.end_stop(), None);
-        assert!(state.go_alone(Fallback::new(torn(), false, None)).is_err() && state.uses_cache());
+        assert!(state.go_alone(Box::new(Fallback::new(torn(), false, None))).is_err() && state.uses_cache());
         let _ = state.fail(torn());
         assert_eq!(state.begin_stop(1), Err(ControlError::Failed(torn())));
         assert_eq!(state.begin_freeze(Freeze::empty(2)), Err(ControlError::Failed(torn())));

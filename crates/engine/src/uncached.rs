@@ -142,7 +142,7 @@ impl UncachedEngine {
         if self.flushing.first() == Some(&key) {
             let mut over = std::mem::take(&mut self.flushing);
             if let Err(e) = &result {
-                self.fail(Failure::Device(Step::CoreFlush, e.clone()));
+                self.fail(Failure::device(Step::CoreFlush, e.clone()));
                 over.append(&mut self.next);
             }
             over.into_iter().for_each(|key| self.answer(now, key, None, result.clone(), fx));

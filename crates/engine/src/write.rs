@@ -6,8 +6,8 @@
 //! The payload stays with its change until the answer: whatever fails on the way, the request can be made again.
 
 use crate::api::{Effect, Hint, Nanos};
-use crate::durability::Waiter;
 use crate::engine::{Engine, answer};
+use crate::flushes::Waiter;
 use crate::index::Meta;
 use crate::intake::Task;
 use crate::io_tag::Done;

@@ -11,7 +11,7 @@ use loligo_format::units::{BLOCK, sector_mask};
 use smallvec::SmallVec;
 use std::ops::RangeInclusive;
 
-/// What becomes the content.
+/// The content to come.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Data(Shared),
@@ -28,7 +28,7 @@ impl Content {
     }
 }
 
-/// What was asked for, and what of that every route must know.
+/// The change that was asked for, as far as every route must know it.
 #[derive(Debug)]
 pub(crate) struct Header {
     /// Taken by the answer: from then on the client is told nothing more.
@@ -116,7 +116,7 @@ impl Header {
         self.last - self.first + 1
     }
 
-    /// What becomes the content. It never leaves the change.
+    /// The content to come. It never leaves the change.
     pub(crate) fn content(&self) -> &Content {
         &self.content
     }
@@ -305,7 +305,7 @@ impl Route {
         matches!(self, Route::Durable { .. } | Route::Back(Back { step: BackStep::Destage, .. }))
     }
 
-    /// What becomes of it, if that stands by now.
+    /// Its outcome, if that stands by now.
     pub(crate) fn outcome(&self) -> Option<Result<(), ReqError>> {
         match self.core_step() {
             Some(CoreStep::Recording { result, .. }) => Some(*result),
@@ -338,7 +338,7 @@ impl WriteTask {
         WriteTask { route: Route::back(head.first, false), head }
     }
 
-    /// What it is on its way into the cache.
+    /// How far it is on its way into the cache.
     #[inline]
     pub(crate) fn back(&mut self) -> &mut Back {
         match &mut self.route {

@@ -5,8 +5,8 @@
 
 use crate::api::{Dev, Effect, Nanos};
 use crate::bug::{Bug, planted};
-use crate::durability::Waiter;
 use crate::engine::Engine;
+use crate::flushes::Waiter;
 use crate::io_tag::{Done, IoTag};
 use crate::refusal::CoreWriteError;
 use crate::stats::Bypass;
@@ -100,7 +100,7 @@ impl Engine {
                 outcome = Err(ReqError::from(&e));
                 if direct {
                     // Those that come next are better off in the cache.
-                    self.destage.health.failed(now, CoreWriteError(e));
+                    self.destage.health.failed(now, CoreWriteError::from(e));
                 }
             }
         }

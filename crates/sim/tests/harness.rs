@@ -98,7 +98,7 @@ impl<F: Flaw> PassThrough<F> {
         } else if req.offset == u64::MAX {
             fx.push(Effect::Controlled(
                 req.id,
-                result.map_err(|e| Failure::Device(Step::CoreFlush, e).into()),
+                result.map_err(|e| Failure::device(Step::CoreFlush, e).into()),
             ));
         } else if req.id != u64::MAX {
             let answer = match (&req.kind, buf) {

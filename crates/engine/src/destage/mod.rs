@@ -7,6 +7,7 @@
 
 mod age;
 mod choose;
+pub(crate) mod demand;
 mod depth;
 mod doubt;
 mod drain;
@@ -26,9 +27,9 @@ use crate::commit::RoomFor;
 use crate::engine::Engine;
 use crate::index::Meta;
 use crate::refusal::CoreWriteError;
-use crate::shared_core::Demand;
 use age::Age;
 use choose::Chooser;
+use demand::Demand;
 use depth::Depth;
 use doubt::Doubt;
 use flush_all::FlushAll;

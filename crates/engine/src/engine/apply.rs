@@ -12,91 +12,105 @@ impl Engine {
     pub(super) fn apply(&mut self, now: Nanos, seq: u64, record: Record, fresh: bool) {
         match record {
             Record::Put { block, slot, crc, valid, dirty } => {
-                let local = self.cfg.stripe.local(block);
                 self.space.pending_dirty -= u64::from(fresh);
                 self.space.landing -= u64::from(dirty != 0);
-                if self.map.index.block_in(slot) == Some(local) {
-                    return self.doubt_noted(seq, local, Meta { slot, crc, valid, dirty });
-                }
-                let filled = self.map.takes_effect(local, slot, dirty != 0);
-                let salvaged = filled && dirty != 0;
-                self.destage.superseded(local);
-                if dirty != 0 {
-                    self.map.recent.note(local, seq);
-                }
-                let pinned = if salvaged { None } else { self.pinned_or_held(local, dirty) };
-                if dirty != 0 && !salvaged {
-                    self.watch_moment(local, pinned);
-                }
-                let before = self.map.index.get(local).filter(|_| salvaged);
-                let old = self.map.index.put(local, Meta { slot, crc, valid, dirty });
-                if salvaged {
-                    self.salvaged(local, slot, before);
-                } else if let Some(freeze) = self.state.freeze_mut().filter(|_| dirty != 0) {
-                    freeze.note_fresh(slot);
-                }
-                match old {
-                    Some(old) => {
-                        self.commit.checkpoint.touch(old);
-                        if self.space.policy.state(old) != 0 {
-                            self.space.policy.moved(old, slot);
-                            self.space.policy.hit(slot, block);
-                        } else {
-                            self.space.policy.insert(slot, block);
-                        }
-                        if let (Some(meta), Some(freeze)) = (pinned, self.state.freeze_mut()) {
-                            freeze.keep(local, meta, seq);
-                            self.stats.pinned_blocks += 1;
-                        }
-                        if pinned.is_none() || planted(self.cfg.bug, Bug::PinnedSlotReused) {
-                            self.space.leave(old, seq);
-                        }
-                    }
-                    None => {
-                        if dirty != 0 {
-                            self.space.policy.missed(block);
-                        }
-                        self.space.policy.insert(slot, block);
-                    }
-                }
-                self.commit.checkpoint.touch(slot);
+                self.apply_put(seq, block, Meta { slot, crc, valid, dirty });
             }
-            Record::Clean { block, slot } => {
-                let local = self.cfg.stripe.local(block);
-                let pinned = self.pinned_newest(local).is_some();
-                if self.map.index.clean(local, slot) {
-                    self.space.policy.cleaned(slot);
-                    self.destage.stuck.changed(local);
-                    self.commit.checkpoint.touch(slot);
-                    if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
-                        freeze.one_less();
-                    }
-                } else if self.state.freeze().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot) {
-                    self.release_pin(local);
-                }
-            }
+            Record::Clean { block, slot } => self.apply_clean(block, slot),
             Record::Drop { block, slot } => {
-                let local = self.cfg.stripe.local(block);
                 self.space.dropping -= u32::from(fresh);
-                let pinned = self.pinned_newest(local).is_some();
-                if self.map.index.drop_version(local, slot) {
-                    self.map.hidden.remove(&local);
-                    self.destage.superseded(local);
-                    if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
-                        // Zeros that were on their way to the core at the moment are there: they are the moment's content.
-                        freeze.one_less();
-                        self.destage.unpin(local);
-                    }
-                    self.space.policy.remove(slot);
-                    self.commit.checkpoint.touch(slot);
-                    self.space.leave(slot, seq);
-                }
+                self.apply_drop(seq, block, slot);
             }
             Record::IntentOpen { .. } => {}
             Record::IntentClose { region } => {
                 self.commit.intents.closed(region);
                 self.reopen_if_wanted(now, region);
             }
+        }
+    }
+
+    /// `meta` is the newest version of `block` from now on, or a version that was newest already is dirty.
+    fn apply_put(&mut self, seq: u64, block: u64, meta: Meta) {
+        let Meta { slot, dirty, .. } = meta;
+        let local = self.cfg.stripe.local(block);
+        if self.map.index.block_in(slot) == Some(local) {
+            return self.doubt_noted(seq, local, meta);
+        }
+        let filled = self.map.takes_effect(local, slot, dirty != 0);
+        let salvaged = filled && dirty != 0;
+        self.destage.superseded(local);
+        if dirty != 0 {
+            self.map.recent.note(local, seq);
+        }
+        let pinned = if salvaged { None } else { self.pinned_or_held(local, dirty) };
+        if dirty != 0 && !salvaged {
+            self.watch_moment(local, pinned);
+        }
+        let before = self.map.index.get(local).filter(|_| salvaged);
+        let old = self.map.index.put(local, meta);
+        if salvaged {
+            self.salvaged(local, slot, before);
+        } else if let Some(freeze) = self.state.freeze_mut().filter(|_| dirty != 0) {
+            freeze.note_fresh(slot);
+        }
+        match old {
+            Some(old) => {
+                self.commit.checkpoint.touch(old);
+                if self.space.policy.state(old) != 0 {
+                    self.space.policy.moved(old, slot);
+                    self.space.policy.hit(slot, block);
+                } else {
+                    self.space.policy.insert(slot, block);
+                }
+                if let (Some(meta), Some(freeze)) = (pinned, self.state.freeze_mut()) {
+                    freeze.keep(local, meta, seq);
+                    self.stats.pinned_blocks += 1;
+                }
+                if pinned.is_none() || planted(self.cfg.bug, Bug::PinnedSlotReused) {
+                    self.space.leave(old, seq);
+                }
+            }
+            None => {
+                if dirty != 0 {
+                    self.space.policy.missed(block);
+                }
+                self.space.policy.insert(slot, block);
+            }
+        }
+        self.commit.checkpoint.touch(slot);
+    }
+
+    /// The core has the version of `block` in `slot`.
+    fn apply_clean(&mut self, block: u64, slot: u32) {
+        let local = self.cfg.stripe.local(block);
+        let pinned = self.pinned_newest(local).is_some();
+        if self.map.index.clean(local, slot) {
+            self.space.policy.cleaned(slot);
+            self.destage.stuck.changed(local);
+            self.commit.checkpoint.touch(slot);
+            if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
+                freeze.one_less();
+            }
+        } else if self.state.freeze().and_then(|f| f.kept_of(local)).is_some_and(|m| m.slot == slot) {
+            self.release_pin(local);
+        }
+    }
+
+    /// The version of `block` in `slot` ends.
+    fn apply_drop(&mut self, seq: u64, block: u64, slot: u32) {
+        let local = self.cfg.stripe.local(block);
+        let pinned = self.pinned_newest(local).is_some();
+        if self.map.index.drop_version(local, slot) {
+            self.map.hidden.remove(&local);
+            self.destage.superseded(local);
+            if let Some(freeze) = self.state.freeze_mut().filter(|_| pinned) {
+                // Zeros that were on their way to the core at the moment are there: they are the moment's content.
+                freeze.one_less();
+                self.destage.unpin(local);
+            }
+            self.space.policy.remove(slot);
+            self.commit.checkpoint.touch(slot);
+            self.space.leave(slot, seq);
         }
     }
 

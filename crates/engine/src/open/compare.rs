@@ -1,6 +1,6 @@
 //! Whether the core is still what the clean blocks of its cache say.
 
-use super::Opened;
+use super::{Comparison, Opened};
 use crate::index::Meta;
 use loligo_block::{IoError, IoKind, SyncIo, crc32c};
 use loligo_format::units::{BLOCK, WINDOW, WINDOW_BLOCKS};
@@ -10,21 +10,6 @@ use std::collections::BTreeMap;
 const MOST_UNREADABLE: u64 = 16;
 /// And after which the rest of a window is passed over.
 const MOST_IN_WINDOW: u64 = 4;
-
-/// Result of [`Opened::compare`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Comparison {
-    /// Clean blocks compared.
-    pub compared: u64,
-    /// Of those, how many the core has other content for.
-    pub different: u64,
-    /// Clean blocks that the core could not read, beside those compared.
-    pub unreadable: u64,
-    /// Clean blocks that were not tried because of those.
-    pub untried: u64,
-    /// Where in the volume the first of them begins, bytes.
-    pub first_unreadable: Option<u64>,
-}
 
 impl Opened {
     /// Compares up to `samples` clean blocks with the core, those of its first and last MiB first. A block that the core

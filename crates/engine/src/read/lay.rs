@@ -1,14 +1,13 @@
 //! The pieces of a read, one over the other.
 
-use super::{ReadTask, Source};
+use super::task::{Piece, ReadTask, Source};
 use loligo_format::units::BLOCK;
 
 impl ReadTask {
     /// Lays `over`, of which the sectors `mask` from byte `from` of the volume on count, over what `block` has of the core.
     fn lay(&mut self, block: u32, from: u64, mask: impl Fn(usize) -> bool, over: &[u8]) {
         let first_global = self.first_global;
-        let is_under =
-            |p: &&mut super::Piece| p.is_from_core() && p.first <= block && block < p.first + p.blocks;
+        let is_under = |p: &&mut Piece| p.is_from_core() && p.first <= block && block < p.first + p.blocks;
         let under = self.pieces.iter_mut().find(is_under);
         let Some((first, buf)) = under.and_then(|p| p.buf.as_mut().map(|b| (p.first, b))) else { return };
         let start = (from - (first_global + u64::from(first - self.first)) * BLOCK) as usize;

@@ -1,6 +1,6 @@
 //! Reads of what is being written to the core, or could not be: nobody knows what the core holds there, and memory has it.
 
-use super::{Piece, ReadTask, Source};
+use super::task::{Piece, ReadTask, Source};
 use crate::engine::Engine;
 use crate::index::Meta;
 use crate::intake::Task;

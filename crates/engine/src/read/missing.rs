@@ -1,6 +1,6 @@
 //! A read of the core that failed: one bad sector is no reason to fail what lies beside it, or what the cache has.
 
-use super::{Piece, Source};
+use super::task::{Piece, Source};
 use crate::api::Effect;
 use crate::bug::{Bug, planted};
 use crate::engine::Engine;

@@ -6,8 +6,8 @@ use crate::bug::{Bug, planted};
 use crate::destage::Destage;
 use crate::destage::doubt::Doubt;
 use crate::destage::{BACKOFF, JOBS};
-use crate::durability::Waiter;
 use crate::engine::Engine;
+use crate::flushes::Waiter;
 use crate::io_tag::{Done, IoTag};
 use crate::refusal::CoreWriteError;
 use loligo_block::{Buf, Op, OpKind, Shared};
@@ -246,7 +246,7 @@ impl Engine {
             }
             Err(e) => {
                 job.failures += 1;
-                let why = CoreWriteError(e);
+                let why = CoreWriteError::from(e);
                 job.failed = Some(why.clone());
                 let goes_on = self.state.has_both();
                 if job.span.is_some() && job.untaken.is_none() && goes_on {
