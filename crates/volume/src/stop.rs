@@ -9,13 +9,14 @@ use crate::ublk::Devices;
 use crate::volume::Shutdown;
 use crate::volume_state::VolumeState;
 use anyhow::{Context, Result, anyhow, bail};
+use loligo_block::IoError;
 use loligo_client::progress::Progress;
 use loligo_engine::api::Control;
 use loligo_engine::{FallbackState, open};
 use loligo_export::fuse::{Mount, Unmounted};
 use loligo_format::units::BLOCK;
 use loligo_log::say;
-use loligo_shard::{Command, Running};
+use loligo_shard::{Command, Ended, Running};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -74,22 +75,7 @@ pub(crate) fn stop(
     // It reads the image, which is closed below.
     let home = core.home.filter(|_| held.is_some() && !void);
     drop((core.backing, core.cache_file));
-    if let Err(why) = stopped {
-        if held.is_none() {
-            bail!("what was written since the last flush may be lost: {why}");
-        }
-        bail!(
-            "the cache could not be stopped cleanly: {why}. Everything acknowledged before that is on it; mend the \
-             device, then start again: that recovers"
-        );
-    }
-    core_flushed.context(match &held {
-        Some(_) => {
-            "the core could not be flushed: what is dirty is safe on the cache, what went past it since the last flush \
-             may be lost; mend the core, then start again: that recovers"
-        }
-        None => "the core could not be flushed: what was written since the last flush may be lost",
-    })?;
+    must_have_stopped(stopped, core_flushed, held.is_some())?;
     if void && held.is_some() {
         say!("stopped: the core has everything; what its cache holds is void");
     }
@@ -101,40 +87,68 @@ pub(crate) fn stop(
             hung_device::silence(silent)
         );
     }
-    let mut dirty_left = 0;
-    if let Some(HeldCache { file, superblock, .. }) = &held {
-        let mut superblock = superblock.lock();
-        let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
-        let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
-        let mode = ended.first().map_or(superblock.mode, |e| e.mode);
-        open::close(&mut file.sync_io(), &mut superblock, &finals, mode, dirty, None)
-            .context("the superblock could not be written: the next start recovers")?;
-        dirty_left = dirty;
-        match dirty {
-            0 if lost => {
-                say!("stopped: the image is another client's; the cache holds nothing that it lacks")
-            }
-            0 => say!("stopped: the core has everything"),
-            n => say!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
-        }
-    }
+    let dirty_left = held.as_ref().map(|held| close_cache(held, &ended, lost)).transpose()?.unwrap_or(0);
     if let (Some(mut home), Some(cache)) = (home, &held) {
         home.detach(dirty_left * BLOCK, &cache.file)?;
     }
     if let Some(mut image) = image {
         image.may_be_dirty = dirty_left > 0 || lost;
         drop(keeping);
-        let witness = image.give_back()?;
-        if let (Some(HeldCache { file, superblock, .. }), Some(witness)) = (held, witness) {
-            let mut superblock = superblock.lock();
-            superblock.core_record = witness;
-            superblock
-                .store(&mut file.sync_io())
-                .context("the superblock could not be written: the next start drops what is clean")?;
+        let record = image.give_back()?;
+        if let (Some(held), Some(record)) = (held, record) {
+            note_record(&held, record)?;
         }
     }
     flushed.context("the flush failed; what is dirty is safe on the cache")?;
     Ok(dirty_left)
+}
+
+/// Refuses to call a stop clean whose threads, or whose core's last flush, have failed.
+fn must_have_stopped(
+    stopped: Result<(), String>,
+    core_flushed: Result<(), IoError>,
+    has_cache: bool,
+) -> Result<()> {
+    match stopped {
+        Err(why) if has_cache => bail!(
+            "the cache could not be stopped cleanly: {why}. Everything acknowledged before that is on it; mend the \
+             device, then start again: that recovers"
+        ),
+        Err(why) => bail!("what was written since the last flush may be lost: {why}"),
+        Ok(()) => {}
+    }
+    core_flushed.context(match has_cache {
+        true => {
+            "the core could not be flushed: what is dirty is safe on the cache, what went past it since the last flush \
+             may be lost; mend the core, then start again: that recovers"
+        }
+        false => "the core could not be flushed: what was written since the last flush may be lost",
+    })
+}
+
+/// Writes into the superblock that the cache was stopped cleanly, as its threads have `ended`. How many dirty blocks it has.
+fn close_cache(held: &HeldCache, ended: &[Ended], lost: bool) -> Result<u64> {
+    let mut superblock = held.superblock.lock();
+    let finals: Vec<u64> = ended.iter().map(|e| e.last_seq).collect();
+    let dirty = ended.iter().map(|e| e.dirty_blocks).sum();
+    let mode = ended.first().map_or(superblock.mode, |e| e.mode);
+    open::close(&mut held.file.sync_io(), &mut superblock, &finals, mode, dirty, None)
+        .context("the superblock could not be written: the next start recovers")?;
+    match dirty {
+        0 if lost => say!("stopped: the image is another client's; the cache holds nothing that it lacks"),
+        0 => say!("stopped: the core has everything"),
+        n => say!("stopped: {} dirty bytes are safe on the cache", n * BLOCK),
+    }
+    Ok(dirty)
+}
+
+/// Notes in the cache how its image was given back.
+fn note_record(held: &HeldCache, record: String) -> Result<()> {
+    let mut superblock = held.superblock.lock();
+    superblock.core_record = record;
+    superblock
+        .store(&mut held.file.sync_io())
+        .context("the superblock could not be written: the next start drops what is clean")
 }
 
 /// Turns clients away, and waits until the last request is answered. A cache that is gone by now is not done without any more, nor is
