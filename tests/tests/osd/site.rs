@@ -7,11 +7,11 @@ use loligo_tests::cli::Cli;
 use loligo_tests::loops::Loop;
 use loligo_tests::server::Server;
 use loligo_tests::skip::{installed, skip};
+use parking_lot::MutexGuard;
 use serde_json::Value;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 /// Bytes of a data device.
