@@ -3,6 +3,7 @@
 use crate::server::{Server, Volume};
 use crate::skip;
 use anyhow::{Context, Result};
+use loligo_block::mounts;
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,8 +23,7 @@ pub fn impossible(test: &str) -> bool {
 
 /// Whether the kernel lists a mount on `path`.
 pub fn listed(path: &Path) -> bool {
-    let all = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    all.lines().any(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at) == path))
+    mounts::on(&mounts::all().unwrap_or_default(), path).is_some()
 }
 
 /// A volume's files, and the folder it is mounted on.

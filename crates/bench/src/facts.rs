@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use loligo_block::mounts;
 use serde::{Deserialize, Serialize};
 
 /// Facts about the machine and the file system a run used.
@@ -33,15 +34,15 @@ impl Facts {
         };
         let ram =
             field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = mounts::all().unwrap_or_default();
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         Facts {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             ram_bytes: ram.unwrap_or(0) * 1024,
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
-                .map_or_else(|_| unknown(), |text| text.trim().to_owned()),
-            file_system: file_system(&mounts, &dir).unwrap_or_else(unknown),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            file_system: mounts::around(&mounts, &dir)
+                .map_or_else(unknown, |m| format!("{} on {}", m.kind, m.source)),
             fio: crate::fio::version().unwrap_or_else(|_| unknown()),
         }
     }
@@ -59,22 +60,6 @@ impl Facts {
     }
 }
 
-/// Finds the mount with the longest path that holds `dir` in the text of `/proc/self/mountinfo`.
-fn file_system(mounts: &str, dir: &Path) -> Option<String> {
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let (place, kind) = line.split_once(" - ")?;
-            let point = place.split(' ').nth(4)?;
-            let mut kind = kind.split(' ');
-            let (kind, source) = (kind.next()?, kind.next()?);
-            dir.starts_with(point).then(|| (point.len(), format!("{kind} on {source}")))
-        })
-        // Of two mounts on one place the later one is seen.
-        .max_by_key(|(length, _)| *length)
-        .map(|(_, text)| text)
-}
-
 /// Bytes that an unprivileged process may still write in the file system of `dir`.
 pub fn free_bytes(dir: &Path) -> std::io::Result<u64> {
     let stat = rustix::fs::statvfs(dir)?;
@@ -84,13 +69,6 @@ pub fn free_bytes(dir: &Path) -> std::io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_innermost_mount_names_the_file_system() {
-        let mounts = "22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:5 / /dev/shm rw,nosuid - tmpfs shm rw\n";
-        assert_eq!(file_system(mounts, Path::new("/dev/shm/x")).unwrap(), "tmpfs on shm");
-        assert_eq!(file_system(mounts, Path::new("/home")).unwrap(), "ext4 on /dev/vda");
-    }
 
     #[test]
     fn this_machine_has_a_kernel_and_cores() {

@@ -2,6 +2,7 @@
 
 use super::facts::{Kind, Thing};
 use super::{Case, Check, Finding, Part};
+use loligo_block::mounts;
 use std::path::Path;
 
 /// Start and size of the partition that the kernel makes of the guard before a label, on disks of either sector size.
@@ -68,12 +69,9 @@ fn users(case: &Case<'_>, thing: &Thing, own: &str, number: (u32, u32)) -> Vec<S
     let host = case.host;
     let mut users = Vec::new();
     let wanted = format!("{}:{}", number.0, number.1);
-    let mounts = host.read("/proc/self/mountinfo").unwrap_or_default();
-    for line in mounts.lines() {
-        let mut fields = line.split(' ').skip(2);
-        if fields.next() == Some(&wanted) {
-            users.push(format!("the file system mounted at {}", fields.nth(1).unwrap_or("?")));
-        }
+    let mounts = mounts::parse(host.read(mounts::LIST).unwrap_or_default().as_bytes());
+    for mount in mounts.iter().filter(|m| m.device == wanted) {
+        users.push(format!("the file system mounted at {}", mount.at.display()));
     }
     for above in host.names(format!("{own}/holders")) {
         let dm = host.read(format!("{own}/holders/{above}/dm/name"));

@@ -3,6 +3,7 @@
 use super::facts::{Kind, Thing};
 use super::host::Host;
 use super::{Case, Check, Finding, Part};
+use loligo_block::mounts;
 use loligo_client::api::definition::VolumeConfig;
 use std::path::Path;
 
@@ -100,14 +101,8 @@ fn space(part: &Part<'_>, volume: &VolumeConfig, thing: &Thing) -> Finding {
 
 /// The type of the file system that `path` is on.
 pub(super) fn file_system(host: &Host, path: &Path) -> Option<String> {
-    let table = host.read("/proc/self/mountinfo")?;
-    let mounts = table.lines().filter_map(|line| {
-        let (mount, rest) = line.split_once(" - ")?;
-        let at = mount.split(' ').nth(4)?.replace("\\040", " ");
-        path.starts_with(&at).then(|| (at.len(), rest.split(' ').next().unwrap_or_default().to_owned()))
-    });
-    // Of two at one place, the later hides the earlier.
-    mounts.max_by_key(|(length, _)| *length).map(|(_, fs)| fs)
+    let all = mounts::parse(host.read(mounts::LIST)?.as_bytes());
+    mounts::around(&all, path).map(|m| m.kind.clone())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::peer::credentials;
 use crate::socket_spec::SocketSpec;
 use crate::tls::Guard;
+use loligo_block::processes;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, flock, fstat, open,
 };
@@ -262,9 +263,7 @@ fn lock(dir: &Path) -> Option<OwnedFd> {
 fn has_ended(probe: &OwnedFd) -> bool {
     // Of one in another pid namespace nothing can be said.
     let Some((pid, _)) = credentials(probe).ok().filter(|(pid, _)| *pid != 0) else { return false };
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    // The state follows the name, which may itself hold any character.
-    stat.map_or(true, |s| s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+    processes::has_ended(pid)
 }
 
 fn bind_unix(path: &Path, spec: &SocketSpec) -> Result<Listener, ListenError> {

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use loligo_block::mounts;
 
 use crate::Progress;
 use crate::interrupt::Interrupt;
@@ -75,6 +76,5 @@ pub(crate) fn remove(at: &Layout) -> Result<()> {
 
 /// Whether something is mounted at `path`.
 fn mounted(path: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    table.lines().any(|line| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == path))
+    mounts::on(&mounts::all().unwrap_or_default(), path).is_some()
 }

@@ -8,6 +8,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use loligo_block::processes::{Stat, boot_id};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -48,14 +49,14 @@ impl Process {
         let mut child = waits.spawn().with_context(|| format!("starting {program} for {name}"))?;
         let pid = child.id() as i32;
         // Not reaped until this program ends, so the process id stays its own up to here.
-        let start = stat(pid).map_or(0, |s| s.start);
+        let start = Stat::of(pid).map_or(0, |s| s.start);
         let process = Process { name: name.to_owned(), pid, start, boot: boot_id() };
         Ok(Held { process, word: child.stdin.take() })
     }
 
     /// Whether it still runs.
     pub fn alive(&self) -> bool {
-        self.boot == boot_id() && stat(self.pid).is_some_and(|s| s.start == self.start && !s.ended)
+        self.boot == boot_id() && Stat::of(self.pid).is_ok_and(|s| s.start == self.start && !s.is_ended())
     }
 
     /// Sends `signal`, if it still runs.
@@ -194,22 +195,6 @@ fn reader(mut from: Box<dyn std::io::Read + Send>) -> std::thread::JoinHandle<St
 pub(crate) fn last_lines(text: &str, n: usize) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     lines[lines.len().saturating_sub(n)..].join(" / ")
-}
-
-struct Stat {
-    start: u64,
-    ended: bool,
-}
-
-fn stat(pid: i32) -> Option<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in brackets and may hold anything; state is the first field behind it, start time the twentieth.
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(Stat { start: fields.get(19)?.parse().ok()?, ended: matches!(*fields.first()?, "Z" | "X") })
-}
-
-fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -4,55 +4,26 @@
 //! command goes on once the volume is made, and before that the OSD is as it was. Where a host has forgotten the volume of an adopted OSD,
 //! the label on its device and the cache are enough to make it again.
 
-mod check;
+mod plan;
 
-use crate::behind::Behind;
+pub use plan::Adopt;
+
 use crate::cluster::Cluster;
 use crate::daemon::{self, has_open, holder};
-use crate::devices::{free, lasting};
-use crate::place::{self, Known, Place};
+use crate::devices::free;
+use crate::place::{self, Known};
 use crate::prepare::is_serving;
 use crate::release::{self, forget, may_stop, part};
 use crate::undo::Deed;
 use crate::{activate, before_anything, folder};
 use anyhow::{Result, ensure};
 use loligo_client::api::daemon::{Create, Stop};
-use loligo_client::api::definition::{Leave, VolumeConfig};
+use loligo_client::api::definition::Leave;
 use loligo_client::api::status::Status;
 use loligo_client::client::DaemonClient;
 use loligo_lab::interrupt::Interrupt;
 use loligo_log::say;
-use std::path::PathBuf;
-
-/// An OSD to be adopted.
-#[derive(Debug, Clone)]
-pub struct Adopt {
-    /// Its number.
-    pub id: u32,
-    /// Its own device, where `block` in its folder leads to a volume that nobody knows any more.
-    pub data: Option<PathBuf>,
-    /// Its future cache, and its cluster.
-    pub behind: Behind,
-}
-
-/// An adoption, as far as it is known before anything is done.
-struct Plan<'a> {
-    wanted: &'a Adopt,
-    place: Place,
-    /// Its own device.
-    core: PathBuf,
-    /// The cache is there, and not to be made as a file.
-    cache_exists: bool,
-    /// It is this OSD's, which has the label on its device already.
-    cache_begun: bool,
-    /// It was adopted once, and this host has forgotten its volume: it has no device to run on, or waits for the one that it has.
-    is_lost: bool,
-    /// Its process runs, and is to be stopped.
-    runs: bool,
-    /// The epoch in which it came up, if it is up.
-    before: Option<u64>,
-    cluster: Cluster,
-}
+use plan::Plan;
 
 /// The phases of an adoption, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +58,7 @@ pub fn adopt(wanted: &Adopt, stop: &Interrupt) -> Result<()> {
     if let Some(known) = place::all(&daemon)?.into_iter().find(|k| k.place.id == id) {
         return go_on(&daemon, &known, stop);
     }
-    let plan = before_anything(check::check(wanted, &daemon, cluster))?;
+    let plan = before_anything(plan::check(wanted, &daemon, cluster))?;
     if plan.runs {
         before_anything(may_stop(&plan.cluster, id))?;
     }
@@ -189,18 +160,12 @@ impl Plan<'_> {
         let before = self.before.filter(|_| !self.is_lost);
         activate::bring_up(daemon, &known, before, self.cluster.interrupt())
     }
-
-    /// The definition of its volume.
-    fn definition(&self) -> Result<VolumeConfig> {
-        let behind = &self.wanted.behind;
-        behind.definition(&self.place, &self.core.display().to_string(), &lasting(&behind.cache), 0)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::behind::Via;
+    use crate::behind::{Behind, Via};
     use crate::cluster::Access;
     use std::cell::RefCell;
     use std::path::Path;
@@ -226,7 +191,7 @@ mod tests {
     fn plan<'a>(wanted: &'a Adopt, stop: &Interrupt, is_lost: bool) -> Plan<'a> {
         Plan {
             wanted,
-            place: check::tests::place(),
+            place: plan::tests::place(),
             core: Path::new("/x/core").to_owned(),
             cache_exists: true,
             cache_begun: is_lost,

@@ -3,8 +3,9 @@
 use super::error::BlockError;
 use super::loops;
 use super::name::{Kind, Name, path_error};
-use super::record::{Record, this_boot};
+use super::record::Record;
 use crate::fuse::Mountpoint;
+use loligo_block::processes::boot_id;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ impl Claim {
         };
         let record = Record {
             pid: std::process::id(),
-            boot: this_boot(),
+            boot: boot_id(),
             mount: mountpoint.path().to_owned(),
             ..Record::default()
         };

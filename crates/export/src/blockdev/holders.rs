@@ -1,6 +1,8 @@
 //! Who has a block device open, in words for the operator. Best effort: other mount name spaces are not looked into. Nothing
 //! is opened for it, and no file of others is touched, which might hang.
 
+use loligo_block::mounts::{self, Mount};
+use loligo_block::processes::with_open;
 use std::fs;
 use std::path::Path;
 
@@ -16,9 +18,9 @@ fn own(target: &str, node: &str) -> bool {
 pub(super) fn of(number: u32) -> Vec<String> {
     let node = format!("/dev/loop{number}");
     let mut found = Vec::new();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts::all().unwrap_or_default();
     found.extend(
-        mounted(&mounts, number, &node).into_iter().map(|at| format!("the file system mounted at {at}")),
+        mounted(&mounts, number, &node).map(|at| format!("the file system mounted at {}", at.display())),
     );
     for above in fs::read_dir(format!("/sys/block/loop{number}/holders")).into_iter().flatten().flatten() {
         found.push(format!("the kernel's device {} built on it", above.file_name().to_string_lossy()));
@@ -27,70 +29,31 @@ pub(super) fn of(number: u32) -> Vec<String> {
     if swaps.lines().any(|l| l.split_whitespace().next().is_some_and(|t| own(t, &node))) {
         found.push("the kernel, which swaps to it".to_owned());
     }
-    found.extend(processes(&node));
+    found.extend(with_open(|fd| fs::read_link(fd).is_ok_and(|to| own(&to.to_string_lossy(), &node))));
     found
 }
 
 /// The mountpoints of file systems on the device, by the list `mounts`.
-fn mounted(mounts: &str, number: u32, node: &str) -> Vec<String> {
+fn mounted<'a>(mounts: &'a [Mount], number: u32, node: &'a str) -> impl Iterator<Item = &'a Path> {
     let device = format!("7:{number}");
-    let mut places = Vec::new();
-    for line in mounts.lines() {
-        let mut fields = line.split(' ');
-        let (Some(on), Some(at)) = (fields.nth(2), fields.nth(1)) else { continue };
-        // A file system of several devices has a number of its own; its source is still one of them.
-        let source = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(1));
-        if on == device || source.is_some_and(|s| own(s, node)) {
-            places.push(at.to_owned());
-        }
-    }
-    places
-}
-
-fn processes(node: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_string_lossy().into_owned();
-        if !pid.bytes().all(|b| b.is_ascii_digit()) {
-            continue;
-        }
-        let Ok(fds) = fs::read_dir(entry.path().join("fd")) else { continue };
-        let holds = |path: &Path| fs::read_link(path).is_ok_and(|t| own(&t.to_string_lossy(), node));
-        if fds.flatten().any(|fd| holds(&fd.path())) {
-            found.push(process(&pid));
-        }
-    }
-    found
-}
-
-/// "process 123 (name)".
-pub(super) fn process(pid: &str) -> String {
-    let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("process {pid} ({})", command.trim_end())
-}
-
-/// Whether process `pid` has ended or is about to.
-pub(super) fn has_ended(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-    // The state follows the name, which may itself hold any character.
-    stat.map_or(true, |s| s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+    // A file system of several devices has a number of its own; its source is still one of them.
+    let is_ours = move |m: &&Mount| m.device == device || own(&m.source, node);
+    mounts.iter().filter(is_ours).map(|m| m.at.as_path())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn mounts_of_the_device_are_found_and_those_of_others_are_not() {
-        let list = "36 22 7:3 / /mnt/a rw - ext4 /dev/loop3 rw\n37 22 7:30 / /mnt/b rw - ext4 /dev/loop30 rw\n\
+        let list = b"36 22 7:3 / /mnt/a rw - ext4 /dev/loop3 rw\n37 22 7:30 / /mnt/b rw - ext4 /dev/loop30 rw\n\
             38 22 0:51 / /mnt/c rw shared:1 - btrfs /dev/loop3 rw\n39 22 259:1 / /mnt/d rw - ext4 /dev/loop3p1 rw\n";
-        assert_eq!(mounted(list, 3, "/dev/loop3"), ["/mnt/a", "/mnt/c", "/mnt/d"]);
-        assert!(mounted(list, 4, "/dev/loop4").is_empty());
-    }
-
-    #[test]
-    fn this_process_lives_and_one_without_a_number_does_not() {
-        assert!(!has_ended(std::process::id()));
-        assert!(has_ended(u32::MAX));
+        let at = |number, node| -> Vec<PathBuf> {
+            mounted(&mounts::parse(list), number, node).map(Path::to_owned).collect()
+        };
+        assert_eq!(at(3, "/dev/loop3"), ["/mnt/a", "/mnt/c", "/mnt/d"].map(PathBuf::from));
+        assert!(at(4, "/dev/loop4").is_empty());
     }
 }

@@ -3,9 +3,10 @@
 
 use super::error::BlockError;
 use super::loops::{self, LoopDevice, Released};
-use super::record::{Record, this_boot};
+use super::record::Record;
 use super::{holders, links};
 use crate::names;
+use loligo_block::processes::{self, boot_id};
 use rustix::fs::{FlockOperation, flock, fstat};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -111,7 +112,7 @@ impl Name {
             clear_away(name, &left);
         }
         let taken = Name { name: name.to_owned(), more, lock };
-        taken.write_down(&Record { pid: std::process::id(), boot: this_boot(), ..Record::default() })?;
+        taken.write_down(&Record { pid: std::process::id(), boot: boot_id(), ..Record::default() })?;
         Ok(taken)
     }
 
@@ -233,10 +234,9 @@ fn lock(name: &str) -> Result<Lock, BlockError> {
             Ok(()) => {}
             Err(_) => {
                 let pid = read(&file).map(|r| r.pid);
-                let ending = pid.is_none_or(holders::has_ended);
+                let ending = pid.is_none_or(processes::has_ended);
                 if !ending || Instant::now() > deadline {
-                    let who = pid
-                        .map_or_else(|| "another process".to_owned(), |p| holders::process(&p.to_string()));
+                    let who = pid.map_or_else(|| "another process".to_owned(), processes::described);
                     return Err(BlockError::InUse { name: name.to_owned(), who });
                 }
                 std::thread::sleep(PAUSE);
@@ -259,7 +259,7 @@ fn read(lock: &File) -> Option<Record> {
 /// Takes away what a killed owner of the name left. Only what is known to be its: the sequence number is given to no other
 /// device, and before it is known the path must be the one that was mounted.
 fn clear_away(name: &str, left: &Record) {
-    if left.boot != this_boot() {
+    if left.boot != boot_id() {
         return;
     }
     let sequence = left.number.and_then(loops::sequence);

@@ -69,11 +69,6 @@ fn access(text: &str) -> Option<Access> {
     Some(Access { owner, mode: u32::from_str_radix(words.next()?, 8).ok()? })
 }
 
-/// What the kernel calls its present run.
-pub(super) fn this_boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,10 +4,11 @@ use super::attributes::FILE;
 use super::counters::Counters;
 use super::device::FuseDevice;
 use super::error::MountError;
-use super::mountpoint::{self, Mounted, Mountpoint, detach, fusermount, mounted};
+use super::mountpoint::{self, Mountpoint, detach, fusermount, mounted};
 use super::session::Session;
 use super::wire::{InvalInodeOut, NOTIFY_INVAL_INODE};
 use crate::nbd::Export;
+use loligo_block::mounts;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -40,7 +41,7 @@ pub enum Unmounted {
 pub struct Mount {
     path: PathBuf,
     /// How the kernel lists it, so that nobody else's mount is taken for it.
-    listed: Option<Mounted>,
+    listed: Option<mounts::Mount>,
     /// The session's alone to keep: with it goes whoever still waits.
     device: Weak<FuseDevice>,
     size: Arc<AtomicU64>,

@@ -1,12 +1,12 @@
 //! Folders that something can be mounted on, and what the kernel says is mounted there already.
 
 use super::error::MountError;
+use loligo_block::mounts::{self, Mount};
 use rustix::fs::statfs;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -113,73 +113,14 @@ pub(super) fn fusermount(path: &Path, how: &[&str]) -> Result<(), String> {
     }
 }
 
-/// A line of the kernel's list of mounts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mounted {
-    /// The file system's own number.
-    device: String,
-    /// Its type.
-    kind: String,
-    /// Its own name.
-    source: String,
-}
-
 /// The mount on `path`, on top of everything else there.
-pub(super) fn mounted(path: &Path) -> Option<Mounted> {
-    let all = std::fs::read("/proc/self/mountinfo").ok()?;
-    parse(&all, path)
-}
-
-fn parse(all: &[u8], path: &Path) -> Option<Mounted> {
-    let mut lines = all.split(|b| *b == b'\n').filter_map(|line| {
-        let mut words = line.split(|b| *b == b' ');
-        let device = words.nth(2)?;
-        let target = words.nth(1)?;
-        // Some optional fields, closed by a dash, precede these two.
-        let mut rest = words.skip_while(|w| *w != b"-").skip(1);
-        let (kind, source) = (rest.next()?, rest.next()?);
-        let text = |raw: &[u8]| String::from_utf8_lossy(&unescaped(raw)).into_owned();
-        let same = unescaped(target) == path.as_os_str().as_bytes();
-        same.then(|| Mounted { device: text(device), kind: text(kind), source: text(source) })
-    });
-    lines.next_back()
-}
-
-/// The kernel writes blanks and the like as three octal digits after a backslash.
-fn unescaped(raw: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(raw.len());
-    let mut at = 0;
-    while at < raw.len() {
-        let digits = raw.get(at + 1..at + 4).and_then(|d| std::str::from_utf8(d).ok());
-        match digits.and_then(|d| u8::from_str_radix(d, 8).ok()).filter(|_| raw[at] == b'\\') {
-            Some(byte) => {
-                out.push(byte);
-                at += 4;
-            }
-            None => {
-                out.push(raw[at]);
-                at += 1;
-            }
-        }
-    }
-    out
+pub(super) fn mounted(path: &Path) -> Option<Mount> {
+    mounts::on(&mounts::all().ok()?, path).cloned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_topmost_mount_of_a_folder_is_found_also_under_odd_names() {
-        let list = b"22 1 254:0 / / rw shared:1 - ext4 /dev/root rw\n\
-            31 22 0:45 / /mnt/a\\040b rw,nosuid shared:7 master:2 - fuse loligo:vol rw,user_id=0\n\
-            32 31 0:46 / /mnt/a\\040b rw - tmpfs none rw\n";
-        let at = |path: &str| parse(list, Path::new(path));
-        let top = at("/mnt/a b").expect("mounted");
-        assert_eq!((&top.device[..], &top.kind[..], &top.source[..]), ("0:46", "tmpfs", "none"));
-        assert_eq!(at("/").expect("the root").source, "/dev/root");
-        assert_eq!(at("/mnt"), None);
-    }
 
     #[test]
     fn what_cannot_be_mounted_on_is_refused_with_the_mend() {

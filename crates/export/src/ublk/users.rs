@@ -1,5 +1,6 @@
 //! Who has a block device open. The kernel keeps the number to itself, so it is asked in the ways there are.
 
+use loligo_block::processes;
 use rustix::fs::{FileType, Mode, OFlags, makedev, open, stat};
 use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
@@ -52,16 +53,12 @@ fn has_holders(name: &str) -> bool {
 /// An open file of another process, or what a loop device stands on.
 fn opened(devices: &[u64]) -> bool {
     let us = std::process::id().to_string();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-    let numbers = processes.flatten().filter(|p| {
-        let name = p.file_name();
-        name != us.as_str() && name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
-    });
-    for process in numbers {
-        if mapped(&process.path(), devices) {
+    let Ok(processes) = processes::folders() else { return true };
+    for process in processes.filter(|p| !p.ends_with(&us)) {
+        if mapped(&process, devices) {
             return true;
         }
-        let Ok(files) = std::fs::read_dir(process.path().join("fd")) else { continue };
+        let Ok(files) = std::fs::read_dir(process.join("fd")) else { continue };
         // Looking at what a file stands for opens nothing.
         if files.flatten().any(|f| std::fs::metadata(f.path()).is_ok_and(|m| is(&m, devices))) {
             return true;

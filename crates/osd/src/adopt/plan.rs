@@ -1,7 +1,6 @@
-//! The checks before an adoption changes anything.
+//! The plan of an adoption, and the checks before it changes anything.
 
-use super::{Adopt, Plan};
-use crate::behind::Via;
+use crate::behind::{Behind, Via};
 use crate::ceph_volume::{self, By};
 use crate::cluster::{Cluster, Map};
 use crate::daemon::{self, holder, linked_from};
@@ -15,6 +14,7 @@ use crate::{labels, user};
 use anyhow::{Context, Result, bail, ensure};
 use loligo_block::masked_head::body;
 use loligo_block::{DeviceSpec, MaskedHead, SyncFile};
+use loligo_client::api::definition::VolumeConfig;
 use loligo_client::client::DaemonClient;
 use loligo_format::core_label::CoreLabel;
 use loligo_format::in_place_label;
@@ -22,6 +22,44 @@ use loligo_format::superblock::Superblock;
 use loligo_log::say;
 use loligo_volume::identity::device_id;
 use std::path::{Path, PathBuf};
+
+/// An OSD to be adopted.
+#[derive(Debug, Clone)]
+pub struct Adopt {
+    /// Its number.
+    pub id: u32,
+    /// Its own device, where `block` in its folder leads to a volume that nobody knows any more.
+    pub data: Option<PathBuf>,
+    /// Its future cache, and its cluster.
+    pub behind: Behind,
+}
+
+/// An adoption, as far as it is known before anything is done.
+pub(super) struct Plan<'a> {
+    pub(super) wanted: &'a Adopt,
+    pub(super) place: Place,
+    /// Its own device.
+    pub(super) core: PathBuf,
+    /// The cache is there, and not to be made as a file.
+    pub(super) cache_exists: bool,
+    /// It is this OSD's, which has the label on its device already.
+    pub(super) cache_begun: bool,
+    /// It was adopted once, and this host has forgotten its volume: it has no device to run on, or waits for the one that it has.
+    pub(super) is_lost: bool,
+    /// Its process runs, and is to be stopped.
+    pub(super) runs: bool,
+    /// The epoch in which it came up, if it is up.
+    pub(super) before: Option<u64>,
+    pub(super) cluster: Cluster,
+}
+
+impl Plan<'_> {
+    /// The definition of its volume.
+    pub(super) fn definition(&self) -> Result<VolumeConfig> {
+        let behind = &self.wanted.behind;
+        behind.definition(&self.place, &self.core.display().to_string(), &lasting(&behind.cache), 0)
+    }
+}
 
 /// Everything that can be refused is, while the OSD still runs.
 pub(super) fn check<'a>(wanted: &'a Adopt, daemon: &DaemonClient, cluster: Cluster) -> Result<Plan<'a>> {
