@@ -20,12 +20,12 @@ use std::time::Duration;
 const VICTIM: &str = "LOLIGO_TEST_VICTIM";
 
 /// Takes the image `core` for the cache at `cache` as a start of the service does. Right before each note in the superblock
-/// comes `meanwhile`.
+/// comes `meanwhile`, which may fail it.
 fn take_for(
     core: &str,
     cache: &Path,
     dirty: bool,
-    mut meanwhile: impl FnMut(),
+    mut meanwhile: impl FnMut(&LockRecord) -> Result<(), String>,
 ) -> Result<Attachment, CephError> {
     let file = DeviceFile::open(cache, &OpenOptions::default()).expect("the cache");
     let mut dev = SyncFile::new(file);
@@ -48,7 +48,7 @@ fn take_for(
         destage: Destage::Auto,
         quiesce_attempts: 4,
         remember: &mut |record| {
-            meanwhile();
+            meanwhile(record)?;
             sb.core_record = serde_json::to_string(record).expect("text");
             sb.store(&mut dev).map_err(|e| e.to_string())
         },
@@ -69,8 +69,16 @@ fn dies_in_the_gap() {
     let Ok(named) = std::env::var(VICTIM) else { return };
     let (place, named) = named.split_once(' ').expect("where to die");
     let (core, cache) = named.split_once(' ').expect("core and cache");
-    leave_out(&[if place == "noting" { Step::Noting } else { Step::Taking }]);
-    let why = take_for(core, Path::new(cache), true, || {}).expect_err("it must not come so far").to_string();
+    leave_out(match place {
+        "noting" => &[Step::Noting],
+        "taking" => &[Step::Taking],
+        _ => &[],
+    });
+    let note = |record: &LockRecord| match record.free_at {
+        Some(_) if place == "failing" => Err("left out: the note".to_owned()),
+        _ => Ok(()),
+    };
+    let why = take_for(core, Path::new(cache), true, note).expect_err("it must not come so far").to_string();
     assert!(why.contains("left out"), "{why}");
     // As SIGKILL: nothing of it says goodbye to the cluster.
     std::process::abort();
@@ -129,6 +137,27 @@ fn a_start_that_died_between_two_locks_goes_on_if_undisturbed() {
     }
 }
 
+#[test]
+fn a_note_that_fails_after_the_break_costs_no_force() {
+    let Some((cluster, _shared)) = shared("a note that fails without any lock") else { return };
+    let image = Image::new(cluster, "gap-failed");
+    let site = image.site("a");
+    let shadow = fresh();
+    let server = site.serve(&[]);
+    let writer = Writer::start(&site.socket(), &shadow, 1, SIZE as usize / BLOCK);
+    writer.goes_on(500);
+    server.kill().expect("it ran");
+    assert_eq!(writer.ended(), End::Broken);
+    die(&site, "failing");
+    assert_eq!(image.lock(), None, "the lock was not broken, or was taken");
+    let server = site.serve(&[]);
+    let versions = look(&shadow).holds(&read_all(&site.socket())).unwrap_or_else(|e| panic!("{e}"));
+    look(&shadow).settle(versions);
+    site.flush();
+    server.stop().expect("a clean stop");
+    image.is_whole_and_free(&look(&shadow));
+}
+
 /// A cache of a host that has written to the image.
 fn written(site: &Site<'_>) -> (Server, Writer) {
     let shadow = fresh();
@@ -155,7 +184,7 @@ fn whoever_comes_and_goes_while_nobody_has_the_lock_is_noticed() {
     let (dirty, clean) = (Image::new(cluster, "passed-dirty"), Image::new(cluster, "passed-clean"));
     let taken = |site: &Site<'_>, dirty: bool| {
         let core = site.core();
-        take_for(core.strip_prefix("rbd:").expect("an image"), &site.dir.join("cache"), dirty, || {})
+        take_for(core.strip_prefix("rbd:").expect("an image"), &site.dir.join("cache"), dirty, |_| Ok(()))
     };
     let comes = |image: &Image| {
         let image = Image::existing(cluster, &image.spec);
@@ -198,10 +227,11 @@ fn a_client_between_the_look_at_an_image_and_its_lock_is_seen() {
     let taken = |image: &Image, site: &Site<'_>, dirty: bool, visits: bool| {
         let core = site.core();
         let mut first = true;
-        take_for(core.strip_prefix("rbd:").expect("an image"), &site.dir.join("cache"), dirty, || {
+        take_for(core.strip_prefix("rbd:").expect("an image"), &site.dir.join("cache"), dirty, |_| {
             if visits && std::mem::take(&mut first) {
                 visit(image);
             }
+            Ok(())
         })
     };
     // What is clean may be old afterwards; without a visit it is not.

@@ -14,7 +14,7 @@ use crate::header_watch::HeaderWatch;
 use crate::identity::ImageIdentity;
 use crate::image::{Image, LockHolder, Source};
 use crate::layout::Layout;
-use crate::lock_record::LockRecord;
+use crate::lock_record::{LockRecord, Loss};
 use crate::snapc::SnapContext;
 use crate::spec::ImageSpec;
 use crate::{CephError, lock_stamp, mirror, pools, status};
@@ -131,6 +131,10 @@ impl<'a> Driver<'a> {
             Step::ReadOptions(by) => self.read_options(by),
             Step::TryWrite => self.try_write().map(done),
             Step::Note(record) => (self.remember)(&record).map_err(CephError::Named).map(done),
+            Step::NoteLost(record, why) => {
+                let record = LockRecord { lost: Some(Loss::now(why)), ..*record };
+                (self.remember)(&record).map_err(CephError::Named).map(done)
+            }
             Step::OpenImage => self.open_image().map(done),
             Step::ReadGrouping => self.read_grouping(),
             Step::ReadSize => Ok(Answer::Number(self.image()?.size()?)),

@@ -126,6 +126,8 @@ pub(crate) enum Phase {
     NoteHeld,
     /// Something failed beside the lock: a lock is kept only if the watch heard nobody.
     UndoHeard,
+    /// Somebody was heard beside the lock. The note that the image was lost says so, whatever becomes of the lock.
+    UndoNote,
     /// Something failed, and is undone.
     Undo,
     /// It has ended.
@@ -173,6 +175,9 @@ pub(crate) struct Attached {
 fn may_be_done(e: &CephError) -> bool {
     matches!(e.errno(), Some(libc::ETIMEDOUT | libc::ESHUTDOWN))
 }
+
+/// How an image was lost to somebody who came beside the lock.
+const CAME: &str = "somebody came while it was taken";
 
 /// A handler's result: an error is what fails the attach.
 pub(super) type Progress = Result<Next, CephError>;
@@ -253,12 +258,12 @@ impl Machine {
 
     /// The last step has this answer.
     pub(crate) fn answered(&mut self, answer: Result<Answer, CephError>) -> Next {
-        if self.phase == Phase::Undo {
+        if matches!(self.phase, Phase::Undo | Phase::UndoNote) {
             // The first error is the one to be told.
             return self.undo_next();
         }
         if self.phase == Phase::UndoHeard {
-            return if answer == Ok(Answer::Is(false)) { self.leave() } else { self.undo_next() };
+            return if answer == Ok(Answer::Is(false)) { self.leave() } else { self.note_lost() };
         }
         let progress = match answer {
             Ok(answer) => self.heard(answer),
@@ -297,6 +302,20 @@ impl Machine {
     fn fail(&mut self, error: CephError) -> Next {
         self.error = Some(error);
         self.undo_next()
+    }
+
+    /// Fails since somebody came beside the lock, which goes back: kept, it would say at the next start that nobody was there.
+    pub(super) fn fail_lost(&mut self, error: CephError) -> Next {
+        self.error = Some(error);
+        self.keeps(Undo::KeepLock);
+        self.note_lost()
+    }
+
+    fn note_lost(&mut self) -> Next {
+        match self.tried.clone() {
+            Some(tried) => self.ask(Phase::UndoNote, Step::NoteLost(Box::new(tried), CAME)),
+            None => self.undo_next(),
+        }
     }
 
     /// Undoes the last thing that is not undone yet.

@@ -37,6 +37,8 @@ pub(crate) enum Step {
     TryWrite,
     /// Writes the record down in the cache.
     Note(Box<LockRecord>),
+    /// The same, with the loss of the image for this reason.
+    NoteLost(Box<LockRecord>, &'static str),
     /// Opens the image to write it: librbd watches it from then on.
     OpenImage,
     /// Reads layout and data pool. Answer: the reasons against groups of writes.

@@ -118,23 +118,23 @@ impl Machine {
     pub(super) fn heard_read(&mut self, came: bool) -> Progress {
         // One who came after the last look may have had the lock, and be gone again or have handed it over when asked.
         if came {
-            self.came_beside_lock()?;
-            return Ok(self.end_watch());
+            return Ok(self.came_beside_lock());
         }
         Ok(self.ask(Phase::LateVisitors, Step::ReadWatchers))
     }
 
     pub(super) fn late_visitors_read(&mut self, now: &[i64]) -> Progress {
         if self.view().is_joined_by(now, self.me) {
-            self.came_beside_lock()?;
+            return Ok(self.came_beside_lock());
         }
         Ok(self.end_watch())
     }
 
-    fn came_beside_lock(&mut self) -> Result<(), CephError> {
-        // The lock goes back: kept, it would say at the next start that nobody else was there.
-        self.keeps(Undo::KeepLock);
-        self.somebody_came()
+    fn came_beside_lock(&mut self) -> Next {
+        match self.somebody_came() {
+            Ok(()) => self.end_watch(),
+            Err(e) => self.fail_lost(e),
+        }
     }
 
     fn end_watch(&mut self) -> Next {

@@ -189,7 +189,7 @@ impl Run<'_> {
         if let Some(Event::Stranger(deed)) = event {
             self.world.act(deed);
         }
-        let undoes = matches!(machine.phase(), Phase::Undo | Phase::UndoHeard);
+        let undoes = matches!(machine.phase(), Phase::Undo | Phase::UndoHeard | Phase::UndoNote);
         if !undoes {
             trial.last = Some(machine.phase());
         }

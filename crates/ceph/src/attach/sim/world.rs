@@ -6,7 +6,7 @@ use crate::attach::step::{Answer, Client, ImageView, Step};
 use crate::attach_marker::AttachMarker;
 use crate::identity::ImageIdentity;
 use crate::image::{LockHolder, WatcherInfo};
-use crate::lock_record::LockRecord;
+use crate::lock_record::{LockRecord, Loss};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The UUID of the cache.
@@ -315,7 +315,7 @@ impl World {
         if let Some(me) = handles.own
             && self.is_refused(me)
             && !is_end(step)
-            && !matches!(step, Step::Note(_) | Step::ReadHeard)
+            && !matches!(step, Step::Note(_) | Step::NoteLost(..) | Step::ReadHeard)
         {
             return Err(CephError::call("asking an OSD", -libc::ESHUTDOWN));
         }
@@ -334,6 +334,10 @@ impl World {
             }
             Step::Note(record) => {
                 self.record = Some((**record).clone());
+                Ok(Answer::Done)
+            }
+            Step::NoteLost(record, why) => {
+                self.record = Some(LockRecord { lost: Some(Loss::now(why)), ..(**record).clone() });
                 Ok(Answer::Done)
             }
             Step::OpenImage => {
