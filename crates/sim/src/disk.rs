@@ -1,7 +1,9 @@
 //! A virtual block device in sectors of 512 B: what is on the medium, what was completed but not flushed, and what is
 //! in flight. Time and chance come from outside; a crash keeps an arbitrary subset of what was not yet durable.
 
+mod at_once;
 mod bad;
+mod crash;
 mod forget;
 mod loss;
 mod worn;
@@ -10,7 +12,7 @@ use crate::faults::{Fault, FaultKind, Fired, is_stamped};
 use crate::rng::Rng;
 use crate::store::Store;
 use loligo_block::{Completion, IoError, IoKind, Op, OpKind, SECTOR, Shared};
-use loss::{LossStyle, Subset};
+use loss::Subset;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
@@ -498,89 +500,6 @@ impl Disk {
             self.log.pop_front();
         }
     }
-
-    /// A read outside the event loop (recovery).
-    pub fn read_now(&mut self, offset: u64, out: &mut [u8]) -> Result<(), IoError> {
-        let op = Op { tag: 0, offset, kind: OpKind::Read(loligo_block::Buf::alloc(out.len())) };
-        self.sync_op(op)?;
-        self.live.read(offset, out);
-        Ok(())
-    }
-
-    /// A write outside the event loop.
-    pub fn write_now(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        let data = loligo_block::Buf::copy_of(data).freeze();
-        self.sync_op(Op { tag: 0, offset, kind: OpKind::Write { data, fua: false } })
-    }
-
-    /// A write outside the event loop that has not completed when the process ends.
-    pub fn write_unfinished(&mut self, offset: u64, data: &[u8]) {
-        let data = loligo_block::Buf::copy_of(data).freeze();
-        self.submit(0, 0, Op { tag: 0, offset, kind: OpKind::Write { data, fua: false } });
-    }
-
-    /// A flush outside the event loop.
-    pub fn flush_now(&mut self) -> Result<(), IoError> {
-        self.sync_op(Op { tag: 0, offset: 0, kind: OpKind::Flush })
-    }
-
-    fn sync_op(&mut self, op: Op) -> Result<(), IoError> {
-        if let Some(why) = self.refuses(&op) {
-            return Err(IoError::new(IoKind::Invalid, why));
-        }
-        let fate = self.fate(&op);
-        let key = self.next_key;
-        self.next_key += 1;
-        let captured = self.next_seq;
-        let f = Flight { group: None, key, due: 0, owner: 0, op, early: Vec::new(), captured, fate };
-        self.effect(&f)
-    }
-
-    /// The process dies. In-flight writes leave any subset of their sectors; with [`Crash::Power`] so do writes that
-    /// were completed and not flushed.
-    pub fn crash(&mut self, crash: Crash) {
-        self.bus_free = 0;
-        let mut flight = std::mem::take(&mut self.flight);
-        self.groups.clear();
-        // Whoever comes next is told of nothing.
-        let forgotten = std::mem::take(&mut self.forgotten);
-        shuffle(&mut self.rng, &mut flight);
-        if crash == Crash::Power
-            && let Some(media) = &mut self.media
-        {
-            let style = LossStyle::draw(&mut self.rng, self.log.len() as u64);
-            for (i, p) in self.log.iter().enumerate() {
-                let keep = style.subset(&mut self.rng, i as u64, p.sectors);
-                for s in 0..p.sectors {
-                    if p.durable || keep.holds(&mut self.rng, s) {
-                        put(media, p.sector + s, 1, &slice(&p.payload, s, 1));
-                    }
-                }
-            }
-            for p in forgotten.lost.into_iter().chain(self.log.drain(..)) {
-                let mut raw = vec![0; (p.sectors * SECTOR) as usize];
-                media.read(p.sector * SECTOR, &mut raw);
-                self.live.write(p.sector * SECTOR, &raw);
-            }
-        }
-        for f in &flight {
-            let unknown = matches!(f.op.kind, OpKind::Discard { .. }) && !self.traits.can_unmap;
-            if let (Some(payload), Fate::Fine) = (f.payload(), f.fate) {
-                let (first, count) = f.sectors();
-                let keep = Subset::draw(&mut self.rng, count);
-                for s in 0..count {
-                    let early = f.early.get(s as usize).is_some_and(|e| *e);
-                    let kept = !early && keep.holds(&mut self.rng, s) && !(unknown && self.rng.chance(1, 2));
-                    if kept && !self.any_worn(first + s, 1) {
-                        self.apply(f.key, first + s, 1, slice(&payload, s, 1), false);
-                    }
-                }
-            }
-        }
-        if crash == Crash::Power {
-            self.harden(u64::MAX);
-        }
-    }
 }
 
 fn put(store: &mut Store, sector: u64, sectors: u64, payload: &Payload) {
@@ -596,12 +515,6 @@ fn slice(payload: &Payload, sector: u64, sectors: u64) -> Payload {
             Payload::Bytes(b.slice((sector * SECTOR) as usize..((sector + sectors) * SECTOR) as usize))
         }
         Payload::Zero => Payload::Zero,
-    }
-}
-
-fn shuffle<T>(rng: &mut Rng, items: &mut [T]) {
-    for i in (1..items.len()).rev() {
-        items.swap(i, rng.below(i as u64 + 1) as usize);
     }
 }
 
